@@ -229,12 +229,7 @@ async def listeners() -> list[Row]:
     looks = after[f"{name}_count"] - marks[f"{name}_count"]
     within = after[f'{name}_bucket{{le="0.05"}}'] - marks[f'{name}_bucket{{le="0.05"}}']
     return [
-        bounded(
-            f"{LISTENERS} idle SSE listeners to {RUNS} runs, resident ({before:.0f} MB before)",
-            peak,
-            250,
-            "MB",
-        ),
+        bounded(f"{LISTENERS} idle SSE listeners to {RUNS} runs, resident ({before:.0f} MB before)", peak, 250, "MB"),
         Row(
             f"the same, looks at the loop within 50 ms, of {looks:.0f} (/health p99 {p(waits, 99):.0f} ms)",
             f"{within / looks * 100:.1f} %",

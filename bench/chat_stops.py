@@ -70,10 +70,7 @@ async def stops() -> list[Row]:
             middle = f"p50 {p(seconds, 50) * 1000:.1f} ms"
             rows.append(
                 bounded(
-                    f"/stop in a chat to {what}, p99 of {len(seconds)} ({middle})",
-                    p(seconds, 99) * 1000,
-                    100,
-                    "ms",
+                    f"/stop in a chat to {what}, p99 of {len(seconds)} ({middle})", p(seconds, 99) * 1000, 100, "ms"
                 )
             )
     return rows
@@ -147,9 +144,7 @@ async def eleventh() -> list[Row]:
             await _send_all(world, people, "/stop")
             plain = await _answer(world, "echo", FIRST + 50)
             busy = await _answer(world, "use quick", FIRST + 51)
-        rows.append(
-            bounded(f"ten chats stopped in a {kind} tool, an eleventh is answered", plain * 1000, 100, "ms")
-        )
+        rows.append(bounded(f"ten chats stopped in a {kind} tool, an eleventh is answered", plain * 1000, 100, "ms"))
         rows.append(bounded("and a twelfth, whose turn needs a thread", busy * 1000, 200, "ms"))
     return rows
 

@@ -97,9 +97,7 @@ async def _stops() -> list[Row]:
             await asyncio.sleep(0.6)  # time for things that end with a session
             left += sum(len(seen) for seen in take_snapshot().new_since(before).values())
         slowest = f"stopped within {max(took) * 1000:.0f} ms at most"
-        rows.append(
-            bounded(f"{what} stopped at {STOPS} random points: left alive ({slowest})", left, 0, "things")
-        )
+        rows.append(bounded(f"{what} stopped at {STOPS} random points: left alive ({slowest})", left, 0, "things"))
     return rows
 
 

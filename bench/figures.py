@@ -37,9 +37,7 @@ async def world(plan: object) -> AsyncIterator[tuple[Path, ModelProcess, dict[st
 async def version() -> list[Row]:
     with tempfile.TemporaryDirectory() as name:
         env = environment(Path(name) / "home")
-        ours, bare = in_turn(
-            15, [ALIPES, "--version"], [PYTHON, "-c", "import asyncio"], env=env, cwd=Path(name)
-        )
+        ours, bare = in_turn(15, [ALIPES, "--version"], [PYTHON, "-c", "import asyncio"], env=env, cwd=Path(name))
     return [compare("alipes --version / import asyncio", median_cpu(ours), median_cpu(bare), 1.5)]
 
 

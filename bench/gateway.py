@@ -42,13 +42,7 @@ async def bare() -> AsyncIterator[ServeSetup]:
     with tempfile.TemporaryDirectory() as name:
         async with open_setup(Path(name)) as world:
             client = await asyncio.create_subprocess_exec(
-                *(
-                    sys.executable,
-                    "-m",
-                    "bench.raw_turn",
-                    world.messenger.url,
-                    world.model.url("openai-chat"),
-                ),
+                *(sys.executable, "-m", "bench.raw_turn", world.messenger.url, world.model.url("openai-chat")),
                 env={**os.environ, "TOKEN": world.messenger.token},
             )
             try:
@@ -130,9 +124,7 @@ async def crowd() -> list[Row]:
         before = await world.service.metrics()
         peak = 0.0
         talking = asyncio.create_task(
-            world.messenger.call(
-                "converse", chats=CROWD, turns=1, word=f"drip {WORDS}", within=WORDS / 20 * 4 + 60
-            )
+            world.messenger.call("converse", chats=CROWD, turns=1, word=f"drip {WORDS}", within=WORDS / 20 * 4 + 60)
         )
         while not talking.done():
             peak = max(peak, world.service.resident())
@@ -144,12 +136,8 @@ async def crowd() -> list[Row]:
     within = late['alipes_loop_lag_seconds_bucket{le="0.1"}'] / count
     seconds = max(each["answered"] - each["asked"] for each in seen)
     return [
-        at_least(
-            f"{CROWD} chats at 20 tokens/s, {WORDS} each ({seconds:.0f} s)", len(seen), CROWD, "complete"
-        ),
-        at_least(
-            f"the same, looks at the loop that were within 100 ms, of {count:.0f}", within * 100, 99, "%"
-        ),
+        at_least(f"{CROWD} chats at 20 tokens/s, {WORDS} each ({seconds:.0f} s)", len(seen), CROWD, "complete"),
+        at_least(f"the same, looks at the loop that were within 100 ms, of {count:.0f}", within * 100, 99, "%"),
         bounded("the same, peak memory", peak, 500, "MB"),
     ]
 

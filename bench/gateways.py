@@ -169,9 +169,7 @@ async def _stops(gateway: Gateway) -> float | str:
     for _ in range(STOPS):
         word = str(rng.randrange(10**7, 10**8))
         await gateway.messenger.call("say", text=f"run sleep {word}", chat=FIRST)
-        pids = await _until(
-            lambda word=word: list(find_processes(f"sleep\0{word}")) or list(find_processes(word)), 30
-        )
+        pids = await _until(lambda word=word: list(find_processes(f"sleep\0{word}")) or list(find_processes(word)), 30)
         if not pids:
             return "the command is not run"
         await asyncio.sleep(0.3 + rng.random() * 0.2)

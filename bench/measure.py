@@ -69,9 +69,7 @@ async def peak(argv: Sequence[str], env: dict[str, str], cwd: Path) -> float:
     The kernel's figure for an ended child includes memory of the parent at the time of the fork.
     """
     most, quiet = 0.0, asyncio.subprocess.DEVNULL
-    process = await asyncio.create_subprocess_exec(
-        *argv, env=env, cwd=cwd, stdin=quiet, stdout=quiet, stderr=quiet
-    )
+    process = await asyncio.create_subprocess_exec(*argv, env=env, cwd=cwd, stdin=quiet, stdout=quiet, stderr=quiet)
     while process.returncode is None:
         for pid in (process.pid, *descendants(process.pid)):
             with suppress(OSError, IndexError):
@@ -88,9 +86,7 @@ def in_turn(times: int, *sides: Sequence[str], env: dict[str, str], cwd: Path) -
         for n, argv in enumerate(sides):
             one = run(argv, env, cwd)
             if one.status != 0:
-                raise SystemExit(
-                    f"{argv} ended with {one.status}:\n{one.stdout[-500:]}\n{one.stderr[-2000:]}"
-                )
+                raise SystemExit(f"{argv} ended with {one.status}:\n{one.stdout[-500:]}\n{one.stderr[-2000:]}")
             if lap:
                 runs[n].append(one)
     return runs
@@ -109,12 +105,7 @@ def p(values: Sequence[float], percent: float) -> float:
 def compare(what: str, ours: float, limit: float, reach: float, unit: str = "ms CPU") -> Row:
     ratio = ours / limit
     return Row(
-        what,
-        f"{ours * 1000:.1f} {unit}",
-        f"{limit * 1000:.1f} {unit}",
-        f"{ratio:.2f}",
-        f"<= {reach}",
-        ratio <= reach,
+        what, f"{ours * 1000:.1f} {unit}", f"{limit * 1000:.1f} {unit}", f"{ratio:.2f}", f"<= {reach}", ratio <= reach
     )
 
 

@@ -47,8 +47,7 @@ async def _questions(contestants: tuple[Contestant, ...], laps: int) -> dict[str
                         seen[each.name].append(one)
             peaks = {each.name: await _peak(each, _place(folder, each, model)) for each in contestants}
     return {
-        who: {figure: statistics.median(one[figure] for one in runs) for figure in runs[0]}
-        | {"peak": peaks[who]}
+        who: {figure: statistics.median(one[figure] for one in runs) for figure in runs[0]} | {"peak": peaks[who]}
         for who, runs in seen.items()
     }
 
@@ -64,11 +63,7 @@ async def _question(contestant: Contestant, place: Place) -> dict[str, float]:
     one = await asyncio.to_thread(run, start.argv, start.env, place.folder)
     assert one.status == 0 and "hello there" in one.stdout, _describe_failure(contestant, one)
     asked = next(line for line in place.model.log_lines("request")[before:] if _of_turn(contestant, line))
-    return {
-        "cpu": one.cpu,
-        "first": asked["time"] - began,
-        "bytes": _weight(asked["body"]),
-    }
+    return {"cpu": one.cpu, "first": asked["time"] - began, "bytes": _weight(asked["body"])}
 
 
 def _weight(body: dict[str, Any]) -> int:

@@ -49,9 +49,7 @@ def register(ctx):
     ctx.register_tool("remote", "remote", schema, remote, is_async=True)
     ctx.register_hook("agent_loop_stopped", stopped)
 """
-MODULES = (
-    "import sys, alipes.app; print(*(m for m in sys.modules if m.startswith(('alipes.compat', 'yaml'))))"
-)
+MODULES = "import sys, alipes.app; print(*(m for m in sys.modules if m.startswith(('alipes.compat', 'yaml'))))"
 
 
 async def plugins() -> list[Row]:

@@ -29,11 +29,7 @@ async def main(base_url: str) -> None:
                 sys.stdout.write(text)
                 return
             wire = [
-                {
-                    "id": c["id"],
-                    "type": "function",
-                    "function": {"name": c["name"], "arguments": c["arguments"]},
-                }
+                {"id": c["id"], "type": "function", "function": {"name": c["name"], "arguments": c["arguments"]}}
                 for c in calls.values()
             ]
             messages.append({"role": "assistant", "content": text or None, "tool_calls": wire})

@@ -107,9 +107,7 @@ async def _in_turn(*sides: Callable[[], Awaitable[None]]) -> list[float]:
 
 
 def _compare_us(what: str, ours: float, limit: float, reach: float) -> Row:
-    return Row(
-        what, f"{ours:.2f} us", f"{limit:.2f} us", f"{ours / limit:.1f}", f"<= {reach:g} us", ours <= reach
-    )
+    return Row(what, f"{ours:.2f} us", f"{limit:.2f} us", f"{ours / limit:.1f}", f"<= {reach:g} us", ours <= reach)
 
 
 async def _stops() -> list[Row]:
@@ -130,23 +128,14 @@ async def _stops() -> list[Row]:
 
     logging.getLogger("alipes.plugins").setLevel(logging.CRITICAL)
     rows = []
-    for what, hook, deadline in (
-        ("raising", raises, 0.0),
-        ("hanging", hangs, 0.2),
-        ("stubborn", stubborn, 0.2),
-    ):
+    for what, hook, deadline in (("raising", raises, 0.0), ("hanging", hangs, 0.2), ("stubborn", stubborn, 0.2)):
         hooks = Hooks(deadline=deadline or 5.0)
         for n in range(10):
             hooks.add(PluginOwner(str(n)), hook, name="agent_loop_stopped")
         given = dict.fromkeys(("session_key", "session_id", "turn_id", "platform", "reason"), "")
         began = time.perf_counter()
         await hooks.dispatcher.notify(
-            specs.agent_loop_stopped,
-            turn=TURN,
-            invalidation_reason="",
-            tool_call_ids=(),
-            partial_text="",
-            **given,
+            specs.agent_loop_stopped, turn=TURN, invalidation_reason="", tool_call_ids=(), partial_text="", **given
         )
         held = (time.perf_counter() - began - deadline) * 1000
         rows.append(bounded(f"ten hooks, each {what}, hold a stop beyond the deadline", held, 100, "ms"))

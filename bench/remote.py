@@ -49,9 +49,7 @@ async def stop_notified(trials: int = 200) -> list[Row]:
 async def _working(remote: RemoteTools):
     """The client as a process. Returns its next message, which must be of that kind, and when it arrived."""
     client = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bench.remote", remote.socket, remote.token),
-        cwd=ROOT,
-        stdout=asyncio.subprocess.PIPE,
+        *(sys.executable, "-m", "bench.remote", remote.socket, remote.token), cwd=ROOT, stdout=asyncio.subprocess.PIPE
     )
     assert client.stdout is not None
 

@@ -111,9 +111,7 @@ def _hermes_gateway(place: Place) -> Start:
     start = _hermes(place, "")
     with open(place.home / "config.yaml", "a") as config:
         config.write(HERMES_TELEGRAM.format(messenger=place.messenger.url))
-    (place.home / ".env").write_text(
-        f"TELEGRAM_BOT_TOKEN={place.messenger.token}\nGATEWAY_ALLOW_ALL_USERS=true\n"
-    )
+    (place.home / ".env").write_text(f"TELEGRAM_BOT_TOKEN={place.messenger.token}\nGATEWAY_ALLOW_ALL_USERS=true\n")
     return Start([HERMES.program, "gateway", "run"], start.env)
 
 
@@ -134,9 +132,7 @@ def _nanobot_config(place: Place) -> Path:
 
 def _nanobot(place: Place, words: str) -> Start:
     file = _nanobot_config(place)
-    return Start(
-        [NANOBOT.program, "agent", "-m", words, "-c", str(file), "--no-markdown"], place.environment()
-    )
+    return Start([NANOBOT.program, "agent", "-m", words, "-c", str(file), "--no-markdown"], place.environment())
 
 
 def _nanobot_gateway(place: Place) -> Start:

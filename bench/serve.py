@@ -48,12 +48,7 @@ async def _open_service() -> AsyncIterator[tuple[int, float]]:
         (home / "config.toml").write_text('model = "scripted"\n')
         seen.bind(str(Path(name) / "notify"))
         seen.setblocking(False)
-        env = {
-            "PATH": os.environ["PATH"],
-            "HOME": name,
-            "ALIPES_HOME": str(home),
-            "PYTHONPATH": str(ROOT / "src"),
-        }
+        env = {"PATH": os.environ["PATH"], "HOME": name, "ALIPES_HOME": str(home), "PYTHONPATH": str(ROOT / "src")}
         began = time.monotonic()
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "alipes", "serve", "--port", "0"),

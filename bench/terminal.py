@@ -132,9 +132,7 @@ def _stoppable(body: dict[str, Any], folder: Path) -> Reply:
     return Call("terminal", {"command": f"setsid sh -c '{stubborn}' & sleep 999"})
 
 
-async def _stop(
-    number: int, process: TerminalProcess, server: ModelServer, *, folder: Path, word: str
-) -> float:
+async def _stop(number: int, process: TerminalProcess, server: ModelServer, *, folder: Path, word: str) -> float:
     """Milliseconds."""
     pid, left = 0, server.left
     process.type(f"go {number}" + ENTER)
@@ -159,12 +157,7 @@ async def stale(times: int = 25) -> list[Row]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         async with open_loopback() as plain, open_loopback(tls=True) as secure:
-            plan = {
-                "kinds": KINDS,
-                "urls": [plain.url, secure.url],
-                "times": times,
-                "report": str(folder / "done"),
-            }
+            plan = {"kinds": KINDS, "urls": [plain.url, secure.url], "times": times, "report": str(folder / "done")}
             env = environment(folder / "home") | {"SSL_CERT_FILE": str(ca_file(folder))}
             start = [PYTHON, "-m", "tests.e2e.stale_terminal"]
             async with TerminalProcess.running([json.dumps(plan)], env, ROOT, start=start) as process:

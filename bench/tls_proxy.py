@@ -38,9 +38,7 @@ async def open_front(port: int, ca: Path) -> AsyncIterator[str]:
         await asyncio.gather(*lines, return_exceptions=True)
 
 
-async def _join(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, context: ssl.SSLContext, port: int
-) -> None:
+async def _join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, context: ssl.SSLContext, port: int) -> None:
     other = None
     with suppress(ConnectionError, ssl.SSLError, asyncio.IncompleteReadError):
         await reader.readuntil(b"\r\n\r\n")

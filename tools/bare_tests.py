@@ -2,7 +2,7 @@
 
 Nothing optional is installed, no variable is set, signals are ignored as under nohup, model servers of somebody else
 answer on their usual ports, and the processor is busy.
-"""  # noqa: E501
+"""
 
 import signal
 import subprocess

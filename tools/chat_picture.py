@@ -47,9 +47,7 @@ def from_wire(wire: dict[str, Any], *, from_bot: bool) -> ChatMessage:
 def draw_chat(title: str, messages: list[ChatMessage], theme_name: str) -> str:
     """A phone-sized chat with a title line."""
     theme = THEMES[theme_name]
-    out: list[str] = [
-        f'<text x="{MARGIN}" y="26" fill="{theme["text"]}" font-weight="600">{html.escape(title)}</text>'
-    ]
+    out: list[str] = [f'<text x="{MARGIN}" y="26" fill="{theme["text"]}" font-weight="600">{html.escape(title)}</text>']
     y = 40.0
     for message in messages:
         drawn, y = _message(message, y, theme)
@@ -59,9 +57,7 @@ def draw_chat(title: str, messages: list[ChatMessage], theme_name: str) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height:.0f}" '
         f'font-family="{SANS}" font-size="{FONT}">'
     )
-    frame = (
-        f'<rect width="100%" height="100%" rx="8" fill="{theme["background"]}" stroke="{theme["frame"]}"/>'
-    )
+    frame = f'<rect width="100%" height="100%" rx="8" fill="{theme["background"]}" stroke="{theme["frame"]}"/>'
     return "\n".join([head, frame, *out, "</svg>"]) + "\n"
 
 

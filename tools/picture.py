@@ -146,9 +146,7 @@ def _row(screen: pyte.Screen, y: int, theme: dict[str, str]) -> list[str]:
     for x, (colour, attributes), text in runs:
         if text := text.rstrip():
             place = f'x="{MARGIN + x * CELL:.1f}" y="{base}" textLength="{len(text) * CELL:.1f}"'
-            drawn.append(
-                f'<text {place} xml:space="preserve" fill="{colour}"{attributes}>{html.escape(text)}</text>'
-            )
+            drawn.append(f'<text {place} xml:space="preserve" fill="{colour}"{attributes}>{html.escape(text)}</text>')
     return drawn
 
 
@@ -165,9 +163,7 @@ def _colour(name: str, theme: dict[str, str]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--size", default="92x24")
     parser.add_argument("--theme", choices=THEMES, default="dark")

@@ -63,12 +63,7 @@ Nothing else uses it, so I changed no other file.
 RUN_TEST = {"name": "terminal", "args": {"command": "python3 -m unittest"}}
 FIX = {
     "name": "patch",
-    "args": {
-        "mode": "replace",
-        "path": "shapes.py",
-        "old_string": "width + height",
-        "new_string": "width * height",
-    },
+    "args": {"mode": "replace", "path": "shapes.py", "old_string": "width + height", "new_string": "width * height"},
 }
 TERMINAL_PLAN: list[dict[str, Any]] = [
     {
@@ -89,16 +84,10 @@ CHAT_PLAN: dict[str, Any] = {
     "replies": [],
     "by": {
         "tests pass": [
-            {
-                "type": "say",
-                "text": "Yes, **212 passed**. It was rebased on `main`, so it needs a forced push.",
-            }
+            {"type": "say", "text": "Yes, **212 passed**. It was rebased on `main`, so it needs a forced push."}
         ],
         "push it": [
-            {
-                "type": "calls",
-                "calls": [{"name": "terminal", "args": {"command": "git push --force origin release"}}],
-            }
+            {"type": "calls", "calls": [{"name": "terminal", "args": {"command": "git push --force origin release"}}]}
         ],
     },
 }
@@ -124,10 +113,7 @@ def scripted_model(folder: Path, plan: object) -> Iterator[int]:
     (folder / "plan.json").write_text(json.dumps(plan))
     files = ["--port-file", str(folder / "port"), "--plan", str(folder / "plan.json")]
     server = subprocess.Popen(
-        [sys.executable, "-m", "tests.world.model_server", *files],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        text=True,
+        [sys.executable, "-m", "tests.world.model_server", *files], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
     try:
         assert server.stdout is not None

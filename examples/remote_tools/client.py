@@ -182,9 +182,7 @@ def demo(url: str, token: str) -> RemoteTools:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Offer a countdown to the agent.")
     parser.add_argument("--url", default="ws://127.0.0.1:8765/ws")
-    parser.add_argument(
-        "--token-file", type=Path, required=True, help="ALIPES_HOME/plugin-data/remote_tools/token"
-    )
+    parser.add_argument("--token-file", type=Path, required=True, help="ALIPES_HOME/plugin-data/remote_tools/token")
     args = parser.parse_args()
     try:
         asyncio.run(demo(args.url, args.token_file.read_text().strip()).run())

@@ -76,12 +76,7 @@ class App:
     """Everything that is open, and the sessions that use it."""
 
     def __init__(
-        self,
-        settings: Settings,
-        resources: "Resources",
-        *,
-        defaults: SessionDefaults,
-        retry: RetryPolicy,
+        self, settings: Settings, resources: "Resources", *, defaults: SessionDefaults, retry: RetryPolicy
     ) -> None:
         store, models = resources.store, resources.models
         self.settings, self.store, self.models, self.scope = settings, store, models, resources.scope
@@ -253,20 +248,14 @@ async def open_app(
         app.hooks.add(CORE, app.compactor.session_left)
         app.plugins = await stack.enter_async_context(
             open_plugins(
-                settings,
-                hooks=app.hooks,
-                contributions=app.contributions,
-                host=app.host,
-                loaders=_plugin_loaders(app),
+                settings, hooks=app.hooks, contributions=app.contributions, host=app.host, loaders=_plugin_loaders(app)
             )
         )
         async with _serving(app.sessions):
             yield app
 
 
-async def _open_resources(
-    stack: AsyncExitStack, settings: Settings, lent: Mapping[str, Provider] | None
-) -> Resources:
+async def _open_resources(stack: AsyncExitStack, settings: Settings, lent: Mapping[str, Provider] | None) -> Resources:
     await stack.enter_async_context(Watchdog())
     store = await stack.enter_async_context(open_store(settings.home))
     scope = await stack.enter_async_context(ClientScope(settings.proxies, trust=settings.ca_file or None))
@@ -311,12 +300,7 @@ def _add_builtin_tools(app: App, resources: Resources) -> None:
     guard, background, mask = resources.guard, resources.background, app.mask
     spill = SpillFolder(settings.paths.spill, mask=mask)
     terminal = TerminalTool(
-        places,
-        env,
-        spill,
-        keeper=guard,
-        background=background,
-        rewriter=PluginOutputRewriter(app.hooks),
+        places, env, spill, keeper=guard, background=background, rewriter=PluginOutputRewriter(app.hooks)
     )
     file_tools: tuple[Tool, ...] = (
         ReadFile(places, mask=mask),
@@ -332,12 +316,7 @@ def _add_builtin_tools(app: App, resources: Resources) -> None:
         limits=CodeLimits(settings.code.timeout, settings.code.calls),
     )
     app.contributions.add_builtin(
-        terminal,
-        ProcessTool(background, mask=mask),
-        *file_tools,
-        *_agent_tools(app),
-        *_media_tools(app, places),
-        code,
+        terminal, ProcessTool(background, mask=mask), *file_tools, *_agent_tools(app), *_media_tools(app, places), code
     )
     app.hooks.add(CORE, build_approval_hook(places, partial(_ask_approval, app)), patient=True)
     app.hooks.add(CORE, background.session_left)

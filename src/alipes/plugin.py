@@ -15,18 +15,7 @@ from alipes.kernel.errors import (
     Transient,
     Undeliverable,
 )
-from alipes.kernel.messages import (
-    Image,
-    Json,
-    Message,
-    Part,
-    Text,
-    Thinking,
-    ToolCall,
-    ToolResult,
-    assistant,
-    user,
-)
+from alipes.kernel.messages import Image, Json, Message, Part, Text, Thinking, ToolCall, ToolResult, assistant, user
 from alipes.kernel.outbox import Button, Media
 from alipes.kernel.platform import (
     Capabilities,

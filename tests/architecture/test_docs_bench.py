@@ -10,9 +10,7 @@ KEPT = results.load()
 
 
 def test_the_table_of_rivals_is_that_of_the_last_measurement():
-    assert rivals.format_page_section(KEPT) in (DOCS / "benchmarks.md").read_text(), (
-        "make bench-rivals KEEP=1"
-    )
+    assert rivals.format_page_section(KEPT) in (DOCS / "benchmarks.md").read_text(), "make bench-rivals KEEP=1"
 
 
 @pytest.mark.parametrize("name,drawn", [("latency", plots.latency), ("cold-start", plots.cold_start)])

@@ -41,9 +41,7 @@ def test_every_command_has_its_page():
 
 
 def test_every_command_of_the_first_page_exists():
-    listed = re.findall(
-        r"^  (\w+)  +\w", PAGES["alipes"].partition("commands:")[2].partition("options:")[0], re.M
-    )
+    listed = re.findall(r"^  (\w+)  +\w", PAGES["alipes"].partition("commands:")[2].partition("options:")[0], re.M)
     assert set(listed) == {*COMMANDS, "serve"}
 
 

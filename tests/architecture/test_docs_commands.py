@@ -16,11 +16,7 @@ from tests.architecture.test_docs_slack import chat_commands
 
 DOCS = Path(__file__).parents[2] / "docs"
 MARKED = re.compile(r"(<!-- begin (\w+) -->\n).*?(<!-- end \2 -->)", re.DOTALL)
-PAGES = {
-    "commands.md": {"commands", "modes"},
-    "terminal.md": {"commands"},
-    "messengers.md": {"chat_commands"},
-}
+PAGES = {"commands.md": {"commands", "modes"}, "terminal.md": {"commands"}, "messengers.md": {"chat_commands"}}
 """The tables that each page contains."""
 
 

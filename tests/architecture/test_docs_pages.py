@@ -35,11 +35,7 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.rel
 def help_of(*words):
     """The output of `alipes WORDS --help`; empty if there is no such command."""
     done = subprocess.run(
-        [sys.executable, "-m", "alipes", *words, "--help"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
+        [sys.executable, "-m", "alipes", *words, "--help"], capture_output=True, text=True, check=False, cwd=ROOT
     )
     return done.stdout if done.returncode == 0 else ""
 
@@ -106,9 +102,7 @@ def test_the_list_of_decisions_is_complete():
 
 
 def test_all_messenger_pages_have_the_same_headings():
-    headings = {
-        name: re.findall(r"^## (.*)$", (DOCS / f"{name}.md").read_text(), re.MULTILINE) for name in MESSENGERS
-    }
+    headings = {name: re.findall(r"^## (.*)$", (DOCS / f"{name}.md").read_text(), re.MULTILINE) for name in MESSENGERS}
     assert headings["slack"].pop() == "The manifest"
     assert all(each == headings["telegram"] for each in headings.values()), headings
 

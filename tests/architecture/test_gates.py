@@ -24,9 +24,7 @@ def short(path: Path) -> str:
 def is_broad(node: ast.AST) -> bool:
     return isinstance(node, ast.ExceptHandler) and (
         node.type is None
-        or any(
-            isinstance(n, ast.Name) and n.id in {"Exception", "BaseException"} for n in ast.walk(node.type)
-        )
+        or any(isinstance(n, ast.Name) and n.id in {"Exception", "BaseException"} for n in ast.walk(node.type))
     )
 
 

@@ -6,9 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 RULES = tomllib.loads((ROOT / "architecture.toml").read_text())["words"]
-FORBIDDEN = re.compile(
-    rf"(?<![A-Za-z])({'|'.join(map(re.escape, RULES['forbidden']))})(?![A-Za-z])", re.IGNORECASE
-)
+FORBIDDEN = re.compile(rf"(?<![A-Za-z])({'|'.join(map(re.escape, RULES['forbidden']))})(?![A-Za-z])", re.IGNORECASE)
 KINDS = {".py", ".md", ".toml", ".sh", ".html", ".js", ""}
 
 

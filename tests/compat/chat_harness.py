@@ -63,15 +63,9 @@ async def open_chat(
         defaults = structs.replace(sessions._services.defaults, outbound=outbound_policy)
         sessions._services = structs.replace(sessions._services, defaults=defaults)
         guest = PluginPlatform("oldchat", agent.app.contributions)
-        known = structs.replace(
-            manners or PlatformPolicy(allow=("7",), progress="off"), known_role=guest.role
-        )
+        known = structs.replace(manners or PlatformPolicy(allow=("7",), progress="off"), known_role=guest.role)
         rules = GatewayPolicy(
-            platforms={"oldchat": known},
-            pairing=False,
-            batch_window=0.4,
-            poll_interval=0.05,
-            draft_delay=0.05,
+            platforms={"oldchat": known}, pairing=False, batch_window=0.4, poll_interval=0.05, draft_delay=0.05
         )
         gateway = Gateway(agent.app, {"oldchat": guest}, rules, outbound=outbound_policy)
         serving = asyncio.create_task(gateway.run())

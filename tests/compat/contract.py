@@ -15,11 +15,9 @@ CHILD = {"parent_session_id", "parent_turn_id", "child_session_id", "child_role"
 KEYWORDS = {
     "pre_gateway_dispatch": {"event", "gateway", "session_store"},
     "on_session_start": {"session_id", "model", "platform"},
-    "pre_llm_call": IDS
-    | {"user_message", "conversation_history", "is_first_turn", "model", "platform", "sender_id"},
+    "pre_llm_call": IDS | {"user_message", "conversation_history", "is_first_turn", "model", "platform", "sender_id"},
     "pre_api_request": REQUEST,
-    "api_request_error": REQUEST
-    | {"status_code", "retry_count", "max_retries", "retryable", "reason", "error"},
+    "api_request_error": REQUEST | {"status_code", "retry_count", "max_retries", "retryable", "reason", "error"},
     "post_api_request": REQUEST
     | {"api_duration", "ended_at", "finish_reason", "response_model", "usage"}
     | {"assistant_content_chars", "assistant_tool_call_count"},
@@ -30,11 +28,8 @@ KEYWORDS = {
     "post_tool_call": CALL | OUTCOME,
     "transform_tool_result": CALL | OUTCOME,
     "transform_llm_output": {"response_text", "session_id", "model", "platform"},
-    "pre_verify": {
-        *("session_id", "platform", "model", "coding", "attempt", "final_response", "changed_paths"),
-    },
-    "post_llm_call": IDS
-    | {"user_message", "assistant_response", "conversation_history", "model", "platform"},
+    "pre_verify": {*("session_id", "platform", "model", "coding", "attempt", "final_response", "changed_paths")},
+    "post_llm_call": IDS | {"user_message", "assistant_response", "conversation_history", "model", "platform"},
     "agent_loop_stopped": {"session_key", "platform", "reason", "invalidation_reason"},
     "on_session_end": IDS | {"completed", "interrupted", "model", "platform", "reason"},
     "on_session_finalize": {"session_id", "platform", "reason", "old_session_id", "new_session_id"},
@@ -103,10 +98,7 @@ plugin, a command that is asked about, a file that is written, words that are se
 GOES = {
     "answered": ("post_api_request", "transform_llm_output", "pre_verify", "on_session_end"),
     "failed": ("api_request_error", "on_session_end"),
-    "stopped": (
-        *("post_api_request", "pre_tool_call"),
-        *("agent_loop_stopped", "post_tool_call", "on_session_end"),
-    ),
+    "stopped": (*("post_api_request", "pre_tool_call"), *("agent_loop_stopped", "post_tool_call", "on_session_end")),
 }
 """How it continues from there; `post_llm_call` comes beside `on_session_end`."""
 

@@ -62,9 +62,7 @@ async def test_what_an_adapter_is_given_to_build_on(home):
         assert adapter._running and not adapter.has_fatal_error
 
 
-async def test_an_adapter_may_hand_over_messages_from_tasks_of_its_own_and_cancel_what_is_running(
-    home, hook_log
-):
+async def test_an_adapter_may_hand_over_messages_from_tasks_of_its_own_and_cancel_what_is_running(home, hook_log):
     waits = stall()
     async with open_chat(home, [(waits, "never"), "next"]) as chat:
         handing = asyncio.get_running_loop().create_task(chat.adapter.handle_message(chat.event("think")))

@@ -51,9 +51,7 @@ async def test_a_blocked_call_is_not_run_the_first_word_counts_and_all_are_asked
             assert (result.outcome, result.text) == ("denied", "not here")
         assert reply.of(ToolStarted) == () and not (agent.workdir / "made").exists()
         assert asked("one") == [*range(7)] * 2 and asked("two") == [0, 1] * 2
-        assert [(each["status"], each["error_message"]) for each in reported("after")] == [
-            ("blocked", "not here")
-        ] * 2
+        assert [(each["status"], each["error_message"]) for each in reported("after")] == [("blocked", "not here")] * 2
 
 
 async def test_a_gate_that_raises_is_closed_and_stops_nobody_else(folder):
@@ -86,16 +84,12 @@ async def test_of_transformed_results_the_first_string_counts_and_all_are_shown_
         (agent.workdir / "a.txt").write_text("small")
         reply = await agent.say("read it")
         assert "SMALL" in reply.result("read_file").text
-        assert {each["result"] for each in (*reported("one"), *reported("two"))} == {
-            reported("one")[0]["result"]
-        }
+        assert {each["result"] for each in (*reported("one"), *reported("two"))} == {reported("one")[0]["result"]}
         assert "SMALL" not in reported("two")[0]["result"]
 
 
 async def test_what_a_command_printed_is_offered_whole_and_may_be_replaced(folder):
-    one = answering(
-        folder, "one", "transform_terminal_output", "lambda reported: str(len(reported['output']))"
-    )
+    one = answering(folder, "one", "transform_terminal_output", "lambda reported: str(len(reported['output']))")
     script = [call("terminal", command="seq 100000; exit 3"), "oh"]
     async with open_agent(plugins=[one], model=script) as agent:
         reply = await agent.say("count")
@@ -228,7 +222,5 @@ async def test_what_only_some_callbacks_want_to_know_of_a_stop(folder):
         reply = await agent.stop()
         ((session, turn, calls, partial, rest),) = plugin_module("one").calls
         assert (turn, calls, partial) == (running.turn, [wait.id], "") and session
-        assert rest == [
-            *("invalidation_reason", "platform", "reason", "session_key", "telemetry_schema_version"),
-        ]
+        assert rest == [*("invalidation_reason", "platform", "reason", "session_key", "telemetry_schema_version")]
         assert reply.result("wait").outcome == "cancelled"

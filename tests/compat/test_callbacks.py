@@ -50,9 +50,7 @@ def base(ctx):
 
 
 @pytest.mark.parametrize("ending", ["answered", "/stop"])
-async def test_callbacks_that_raise_at_every_hook_change_nothing_for_anybody(
-    folder, home, hook_log, ending, caplog
-):
+async def test_callbacks_that_raise_at_every_hook_change_nothing_for_anybody(folder, home, hook_log, ending, caplog):
     """One plugin for each hook, loaded before the recorder: it must hear all the same, in the same order."""
     clumsy = [folder(f"clumsy_{hook}", RAISING.replace("HOOK", hook)) for hook in OBSERVED]
     async with open_agent(
@@ -73,9 +71,7 @@ async def test_callbacks_that_raise_at_every_hook_change_nothing_for_anybody(
         assert f"plugin clumsy_{hook} failed in {hook}: RuntimeError: a bug of mine" in caplog.text
 
 
-async def test_a_plugin_that_fails_three_times_is_switched_off_and_the_user_is_notified(
-    folder, home, hook_log
-):
+async def test_a_plugin_that_fails_three_times_is_switched_off_and_the_user_is_notified(folder, home, hook_log):
     clumsy = folder("clumsy", RAISING.replace("HOOK", "pre_llm_call"))
     async with open_agent(home=home, plugins=[clumsy, RECORDER], model=["one", "two", "three"]) as agent:
         notes = []
@@ -90,9 +86,7 @@ async def test_a_plugin_that_fails_three_times_is_switched_off_and_the_user_is_n
 
 
 @pytest.mark.parametrize("kind", ["raises", "hangs", "swallows its cancellation", "hangs in a thread"])
-async def test_a_stop_is_held_up_by_no_callback_longer_than_its_deadline(
-    folder, home, hook_log, kind, caplog
-):
+async def test_a_stop_is_held_up_by_no_callback_longer_than_its_deadline(folder, home, hook_log, kind, caplog):
     bodies = {
         "raises": "async def broken(**kw):\n    raise RuntimeError('mine')",
         "hangs": "async def broken(**kw):\n    await asyncio.sleep(600)",
@@ -129,14 +123,10 @@ async def test_a_hanging_callback_of_any_hook_ends_at_the_deadline_the_operator_
     async with open_agent(plugins=[folder("slow", source)], model=["on time"], config=config) as agent:
         reply = await agent.say("hello")
         assert reply.text == "on time"
-        assert any(
-            "slow failed in pre_llm_call: took longer than 0.2 s" in each.text for each in reply.of(Notice)
-        )
+        assert any("slow failed in pre_llm_call: took longer than 0.2 s" in each.text for each in reply.of(Notice))
 
 
-async def test_a_plain_callback_that_blocks_the_loop_is_interrupted_and_runs_off_it_from_then_on(
-    folder, caplog
-):
+async def test_a_plain_callback_that_blocks_the_loop_is_interrupted_and_runs_off_it_from_then_on(folder, caplog):
     source = f"""{WAITING}
 def stopped(reason):
     calls.append(here())

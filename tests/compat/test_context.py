@@ -99,9 +99,7 @@ async def test_commands_injected_words_skills_and_programs_at_a_real_terminal(ho
     async with ModelServer([Say("One."), Say("Two.")]) as server:
         Home(home).use(server)
         with (home / "config.toml").open("a") as config:
-            config.write(
-                '[plugins]\nenabled = ["everything"]\n[plugins.entries.everything]\ndepth = {of = 7}\n'
-            )
+            config.write('[plugins]\nenabled = ["everything"]\n[plugins.entries.everything]\ndepth = {of = 7}\n')
         (home / ".env").write_text("EVERYTHING_KEY=quiet-secret\n")
         (home / ".env").chmod(0o600)
         async with TerminalProcess.of(Home(home)) as terminal:
@@ -135,8 +133,7 @@ async def test_a_plugin_whose_variable_is_missing_is_not_loaded_and_says_which(h
 async def test_results_of_tools_are_text_as_it_is_and_json_otherwise(folder):
     values = ["'plain ü'", "{'a': [1, 'ü']}", "['x']", "None", "3.5", "True", "{1, 2} and {'when': object}"]
     lines = [
-        f"    ctx.register_tool('t{n}', 's', {NOTHING}, lambda args, **kw: {value})"
-        for n, value in enumerate(values)
+        f"    ctx.register_tool('t{n}', 's', {NOTHING}, lambda args, **kw: {value})" for n, value in enumerate(values)
     ]
     source = "def register(ctx):\n" + "\n".join(lines)
     script = [*(call(f"t{n}") for n in range(len(values))), "done"]

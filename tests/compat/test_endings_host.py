@@ -35,9 +35,7 @@ async def walked(home, hook_log, ending):
         yield chat
 
 
-@pytest.mark.parametrize(
-    ("ending", "seen"), [("answered", "all done"), ("failed", "It failed: the budget is empty")]
-)
+@pytest.mark.parametrize(("ending", "seen"), [("answered", "all done"), ("failed", "It failed: the budget is empty")])
 async def test_a_turn_that_comes_to_its_end(home, hook_log, saw, ending, seen):
     async with walked(home, hook_log, ending) as chat:
         await chat.until(seen)

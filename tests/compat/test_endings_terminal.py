@@ -45,9 +45,7 @@ class Desk:
 
     @asynccontextmanager
     async def at(self, *words):
-        async with TerminalProcess.of(
-            self.home, "--session", "long", *words, size=(100, 40)
-        ) as self.terminal:
+        async with TerminalProcess.of(self.home, "--session", "long", *words, size=(100, 40)) as self.terminal:
             await self.terminal.until("Model: test/scripted")
             yield self.terminal
 

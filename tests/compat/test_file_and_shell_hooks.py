@@ -42,9 +42,7 @@ async def test_a_file_hook_is_notified_of_every_ending_with_its_status(home, see
         await running
         await agent.start("cut off")
         await waits[1].reached.wait()
-    assert [
-        line for line in seen() if line.startswith(("session", "agent:start", "agent:end", "command"))
-    ] == [
+    assert [line for line in seen() if line.startswith(("session", "agent:start", "agent:end", "command"))] == [
         *("session:start", "agent:start", "agent:end answered"),
         *("agent:start", "agent:end failed"),
         *("agent:start", "command:stop", "agent:end stopped"),
@@ -93,9 +91,7 @@ async def test_a_file_hook_that_raises_disturbs_nobody(home, caplog):
     folder = home / "hooks" / "clumsy"
     folder.mkdir(parents=True)
     (folder / "HOOK.yaml").write_text('name: clumsy\nevents: ["agent:*"]\n')
-    (folder / "handler.py").write_text(
-        "def handle(event_type, context):\n    raise RuntimeError(event_type)\n"
-    )
+    (folder / "handler.py").write_text("def handle(event_type, context):\n    raise RuntimeError(event_type)\n")
     async with open_agent(home=home, model=["one"]) as agent:
         assert (await agent.say("hello")).text == "one"
     assert "plugin clumsy failed" in caplog.text
@@ -170,9 +166,7 @@ async def test_consent_at_a_real_terminal(home, gate):
             terminal.type("do it" + ENTER)
             await terminal.until("Done.")
             words = " ".join(terminal.text.split())
-            assert "for pre_tool_call is not run" in words and "/hooks allow N" in words, (
-                "they are reported how"
-            )
+            assert "for pre_tool_call is not run" in words and "/hooks allow N" in words, "they are reported how"
             terminal.type("/hooks allow 1" + ENTER)
             await terminal.until("1  allowed")
             terminal.type("do it" + ENTER)

@@ -37,9 +37,7 @@ async def test_finalize_carries_the_old_id_on_new_and_reset_follows_with_the_new
         assert (final["session_id"], final["old_session_id"]) == (old, old)
         await agent.say("second")
         await hook_log.until("on_session_start", 2)
-        assert (
-            hook_log.last("on_session_start")["session_id"] == reset["session_id"] == final["new_session_id"]
-        )
+        assert hook_log.last("on_session_start")["session_id"] == reset["session_id"] == final["new_session_id"]
 
 
 async def test_an_approval_that_waits_ends_as_deny_when_the_turn_is_stopped(home, hook_log):
@@ -158,9 +156,7 @@ def a_picture(path):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     head = chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0))
-    path.write_bytes(
-        b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(b"\0\0\0\0")) + chunk(b"IEND", b"")
-    )
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(b"\0\0\0\0")) + chunk(b"IEND", b""))
     return str(path)
 
 
@@ -188,9 +184,7 @@ async def test_every_recognised_command_bypasses_the_queue_and_all_else_is_user_
         assert said == ["first", "/unknown thing", "/etc/hosts is a file"]
 
 
-async def test_a_session_begins_for_plugins_also_if_its_first_turn_was_cut_off_before_it_began(
-    home, hook_log
-):
+async def test_a_session_begins_for_plugins_also_if_its_first_turn_was_cut_off_before_it_began(home, hook_log):
     """`on_session_start` belongs to the first turn of a session that really begins."""
     async with open_agent(home=home, plugins=[RECORDER], model=["next"] * 3, person="once") as agent:
         (home / "hold").touch()
@@ -251,14 +245,11 @@ async def test_subagent_stop_is_reported_once_for_each_child_also_when_it_is_sto
         await agent.command("/new")
         await hook_log.until("on_session_reset")
     began, ended = (
-        [line.received for line in hook_log.lines if line.what == what]
-        for what in ("subagent_start", "subagent_stop")
+        [line.received for line in hook_log.lines if line.what == what] for what in ("subagent_start", "subagent_stop")
     )
     assert {each["child_goal"] for each in began} == {"one", "two"}
     assert {each["child_role"] for each in began} == {"orchestrator"}
-    assert sorted(each["child_session_id"] for each in ended) == sorted(
-        each["child_session_id"] for each in began
-    )
+    assert sorted(each["child_session_id"] for each in ended) == sorted(each["child_session_id"] for each in began)
     assert {each["child_status"] for each in ended} == {"interrupted"}
     parent = hook_log.last("on_session_end")
     parents = {(each["parent_session_id"], each["parent_turn_id"]) for each in (*began, *ended)}

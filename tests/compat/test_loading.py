@@ -81,9 +81,7 @@ async def test_a_plugin_is_exchanged_and_running_turns_finish_with_the_code_they
         old = plugin_module("changing")
         running = await agent.start("which?")
         await old.begun.wait()
-        (place / "__init__.py").write_text(
-            (place / "__init__.py").read_text().replace("version 1", "version 2")
-        )
+        (place / "__init__.py").write_text((place / "__init__.py").read_text().replace("version 1", "version 2"))
         assert "was reloaded" in (await agent.command("/plugins reload changing")).text
         old.go.set()
         assert (await running).result("version").text == "version 1"
@@ -135,9 +133,7 @@ async def test_async_callbacks_are_awaited_at_every_hook(home, hook_log, tmp_pat
     hook_log.check(ending)
 
 
-async def test_a_call_that_was_under_way_when_the_process_was_killed_is_reported_and_not_repeated(
-    home, hook_log
-):
+async def test_a_call_that_was_under_way_when_the_process_was_killed_is_reported_and_not_repeated(home, hook_log):
     await killed(home, hook_log, "tool", "tool ponder")
     (home / "hold").unlink()
     async with open_agent(home=home, plugins=[PLUGINS / "recorder"], model=["so be it"]) as agent:

@@ -31,20 +31,14 @@ async def test_every_name_is_imported_and_used_in_the_course_of_a_turn(home, mon
     assert seen["media"] == [[True, True, True], False, True]
     assert seen["values"][:3] == ["stop", True, {"x": 1}] and seen["values"][4] == "anychat"
     assert set(seen["values"][3]) == {
-        *("TEXT", "PHOTO", "VIDEO", "AUDIO", "VOICE", "DOCUMENT", "STICKER", "LOCATION", "COMMAND"),
+        *("TEXT", "PHOTO", "VIDEO", "AUDIO", "VOICE", "DOCUMENT", "STICKER", "LOCATION", "COMMAND")
     }
     assert (seen["model"], seen["jobs"], seen["profile"], seen["approvals"]) == ("aside", [], "default", 0)
     assert seen["errors"] == ['{"error": "no", "code": 3}', '{"a": 1}', "[1]"]
     assert seen["home"] == str(home) and seen["loop"] is True
     assert seen["classes"] == ["MemoryProvider", "BasePlatformAdapter", True, 21]
     assert (home / ".env").stat().st_mode & 0o077 == 0
-    for name in (
-        "hermes_constants",
-        "gateway.session",
-        "tools.registry",
-        "agent.memory_provider",
-        "cron.jobs",
-    ):
+    for name in ("hermes_constants", "gateway.session", "tools.registry", "agent.memory_provider", "cron.jobs"):
         assert name not in sys.modules, "the names go with the last plugin"
 
 
@@ -61,9 +55,7 @@ async def test_without_a_hermes_plugin_none_of_it_is_imported(home):
     (home / "config.toml").write_text('model = "scripted"\n')
     look = "import sys; sys.argv = ['alipes', 'ask', 'hello']; from alipes.cli.main import main\n"
     look += "try:\n    main()\nexcept SystemExit:\n    pass\n"
-    look += (
-        "print([name for name in sys.modules if 'compat' in name or name in ('yaml', 'hermes_constants')])"
-    )
+    look += "print([name for name in sys.modules if 'compat' in name or name in ('yaml', 'hermes_constants')])"
     (home / "look.py").write_text(look)
     done = await run_python(home, home / "look.py")
     assert done.strip().endswith("[]"), done

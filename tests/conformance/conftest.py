@@ -17,17 +17,7 @@ from tests.conformance.surface import Room, Surface
 from tests.conformance.telegram import Telegram, Webhook
 from tests.conformance.terminal import Terminal
 
-SURFACES: tuple[type[Surface], ...] = (
-    Telegram,
-    Webhook,
-    Discord,
-    Slack,
-    Irc,
-    Email,
-    Matrix,
-    Plugin,
-    Terminal,
-)
+SURFACES: tuple[type[Surface], ...] = (Telegram, Webhook, Discord, Slack, Irc, Email, Matrix, Plugin, Terminal)
 """Every surface runs every conversation; a new one joins by one line."""
 
 
@@ -61,9 +51,7 @@ class SurfaceRunner:
 
 @pytest.fixture(scope="package", params=SURFACES, ids=lambda kind: kind.name)
 def runner(
-    request: pytest.FixtureRequest,
-    tmp_path_factory: pytest.TempPathFactory,
-    leak_probes: Mapping[str, LeakProbe],
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, leak_probes: Mapping[str, LeakProbe]
 ) -> Iterator[SurfaceRunner]:
     made = SurfaceRunner(request.param, tmp_path_factory, LeakCheck(also=leak_probes))
     yield made

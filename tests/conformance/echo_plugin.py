@@ -56,9 +56,7 @@ class EchoPlatform(BasePlatformAdapter):
         while True:
             seen = await self.inbox.get()
             if "press" in seen:
-                if (
-                    seen["user"] in self.config.extra["people"]
-                ):  # adapters decide themselves who may press a button
+                if seen["user"] in self.config.extra["people"]:  # adapters decide themselves who may press a button
                     resolve_gateway_approval(seen["session_key"], CHOICES[seen["press"]], by=seen["user"])
             elif not seen["group"] or seen["text"].startswith(CALL):
                 await self.handle_message(self.heard(seen))
@@ -74,11 +72,7 @@ class EchoPlatform(BasePlatformAdapter):
             data = base64.b64decode(file["data"])
             picture = file["mime"].startswith("image/")
             event.message_type = MessageType.PHOTO if picture else MessageType.DOCUMENT
-            path = (
-                cache_image_from_bytes(data, ".png")
-                if picture
-                else cache_document_from_bytes(data, file["name"])
-            )
+            path = cache_image_from_bytes(data, ".png") if picture else cache_document_from_bytes(data, file["name"])
             event.media_urls, event.media_types = [path], [file["mime"]]
         return event
 
@@ -104,14 +98,10 @@ class EchoPlatform(BasePlatformAdapter):
     async def send_document(self, chat_id, file_path, caption=None, file_name=None, metadata=None):
         with open(file_path, "rb") as file:
             data = base64.b64encode(file.read()).decode()
-        return await self.ask(
-            "send", chat_id, metadata, text=caption or "", file={"name": file_name, "data": data}
-        )
+        return await self.ask("send", chat_id, metadata, text=caption or "", file={"name": file_name, "data": data})
 
     async def send_exec_approval(self, chat_id, command, session_key, description="", metadata=None):
-        return await self.ask(
-            "send", chat_id, metadata, text=f"{description}: {command}", session_key=session_key
-        )
+        return await self.ask("send", chat_id, metadata, text=f"{description}: {command}", session_key=session_key)
 
     async def get_chat_info(self, chat_id):
         return {"name": chat_id, "type": "dm"}

@@ -39,12 +39,7 @@ class Matrix(Messenger):
         (self.home.path / ".env").chmod(0o600)
         names = (*(f"guest{number}" for number in range(1, GUESTS)), "ada", "grace")
         allowed = [f"@{name}-{self.town.tag}:{NAME}" for name in names]
-        return [
-            "[matrix]",
-            f'base_url = "{self.gate.url}"',
-            f'user = "{self.us.id}"',
-            f"allow = {allowed}",
-        ]
+        return ["[matrix]", f'base_url = "{self.gate.url}"', f'user = "{self.us.id}"', f"allow = {allowed}"]
 
     async def room(self) -> "Chamber":
         guest = await self.town.person(f"guest{next(self._numbers)}")

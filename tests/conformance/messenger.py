@@ -57,9 +57,7 @@ class Messenger(Surface):
     async def doubted(self) -> int:
         """How many uncertain messages this process sent again."""
         return int(
-            await self._running().metric(
-                f'alipes_messages_total{{platform="{self.platform}",fate="uncertain"}}'
-            )
+            await self._running().metric(f'alipes_messages_total{{platform="{self.platform}",fate="uncertain"}}')
         )
 
     def _running(self) -> ServeProcess:

@@ -142,11 +142,7 @@ class Plugin(Messenger):
         (folder := self.home.path / "plugins" / "echo").mkdir(parents=True)
         (folder / "__init__.py").write_text(SOURCE.read_text())
         (folder / "plugin.yaml").write_text("name: echo\nversion: 1.0.0\n")
-        entry = [
-            f"port = {self.echo.port}",
-            "group_sessions_per_user = false",
-            f"people = {list(ALLOWED)}",
-        ]
+        entry = [f"port = {self.echo.port}", "group_sessions_per_user = false", f"people = {list(ALLOWED)}"]
         return ["[plugins]", 'enabled = ["echo"]', "[plugins.entries.echo]", *entry,
                 "[platforms.echo]", f"allow = {list(ALLOWED)}"]  # fmt: skip
 

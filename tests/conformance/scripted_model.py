@@ -53,9 +53,7 @@ class ScriptedModel(ModelServer):
     async def pass_on(self, data: bytes) -> None:
         """Return when this may be sent."""
         while held := [each for each in self._replies() if _reached(each, data) >= self._steps]:
-            self.begun = (
-                "".join(held[0].parts[: _reached(held[0], data)]) if isinstance(held[0], Held) else ""
-            )
+            self.begun = "".join(held[0].parts[: _reached(held[0], data)]) if isinstance(held[0], Held) else ""
             self._moved.clear()
             await self._moved.wait()
         self.begun = ""

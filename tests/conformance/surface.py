@@ -63,10 +63,7 @@ class Room(ABC):
             async with asyncio.timeout(LIMIT_S):
                 await self.until(fact)
         except TimeoutError:
-            lines = [
-                *(f"  wanted: {each!r}" for each in wanted),
-                *(f"  seen:   {each!r}" for each in self.seen()),
-            ]
+            lines = [*(f"  wanted: {each!r}" for each in wanted), *(f"  seen:   {each!r}" for each in self.seen())]
             raise AssertionError("\n".join(["it did not come to be seen", *lines])) from None
 
     # Only some surfaces can do these; a conversation that needs one names it.
@@ -171,11 +168,7 @@ class Surface(ABC):
         async with ScriptedModel() as self.fake_model, self.world():
             self.home.path.mkdir(mode=0o700)
             lines = ['model = "test/scripted"', f'workdir = "{self.workdir}"', "[providers.test]"]
-            lines += [
-                'api = "openai-chat"',
-                f'base_url = "{self.fake_model.url("openai-chat")}"',
-                *self.settings(),
-            ]
+            lines += ['api = "openai-chat"', f'base_url = "{self.fake_model.url("openai-chat")}"', *self.settings()]
             (self.home.path / "config.toml").write_text("\n".join(lines) + "\n")
             opened.set()
             await self._closing.wait()

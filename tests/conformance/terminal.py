@@ -56,9 +56,7 @@ class Terminal(Surface):
         if self._session:
             self._stack = AsyncExitStack()
             words = ("--session", self._session)
-            self.terminal = await self._stack.enter_async_context(
-                TerminalProcess.of(self.home, *words, size=SIZE)
-            )
+            self.terminal = await self._stack.enter_async_context(TerminalProcess.of(self.home, *words, size=SIZE))
             await self.terminal.until("(from config.toml)")
 
     async def leave(self) -> None:

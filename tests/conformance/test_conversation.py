@@ -16,11 +16,7 @@ async def test_text(room, fake_model):
     await room.say("what did I say?")
     await room.sees("Good morning.", "You said hello.")
     assert fake_model.spoken(0) == [("user", "hello")]
-    assert fake_model.spoken(1) == [
-        ("user", "hello"),
-        ("assistant", "Good morning."),
-        ("user", "what did I say?"),
-    ]
+    assert fake_model.spoken(1) == [("user", "hello"), ("assistant", "Good morning."), ("user", "what did I say?")]
 
 
 @pytest.mark.needs("drafts")
@@ -81,9 +77,7 @@ async def test_long_answer(surface, room, fake_model):
     *seen, last = room.seen()
     assert (" ".join("\n\n".join(seen).split()), last) == (" ".join(text.split()), "It is.")
     if surface.longest:
-        assert (
-            len(seen) == -(-len(text) // surface.longest) or len(seen) == -(-len(text) // surface.longest) + 1
-        )
+        assert len(seen) == -(-len(text) // surface.longest) or len(seen) == -(-len(text) // surface.longest) + 1
         assert all(len(each) <= surface.longest and each.startswith("Part ") for each in seen)
     assert fake_model.heard == ["tell me everything", "is that all?"]
 
@@ -151,9 +145,5 @@ async def test_resume(room, fake_model):
     await room.say("and now?")
     await room.shows("Ada.")
     assert fake_model.spoken(1) == [("user", "who am I?")]
-    assert fake_model.spoken(2) == [
-        ("user", "I am called Ada"),
-        ("assistant", "A good name."),
-        ("user", "and now?"),
-    ]
+    assert fake_model.spoken(2) == [("user", "I am called Ada"), ("assistant", "A good name."), ("user", "and now?")]
     assert len(fake_model.requests) == 3

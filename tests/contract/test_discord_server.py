@@ -262,9 +262,7 @@ async def test_it_serves_from_a_process_of_its_own(tmp_path):
             place = await served.do("place")
             async with session.get(f"{served.base_url}/channels/{place}/messages") as response:
                 assert [message["id"] for message in await response.json()] == [said]
-            async with session.post(
-                f"{served.base_url}/channels/{place}/messages", json={"content": "hi"}
-            ) as response:
+            async with session.post(f"{served.base_url}/channels/{place}/messages", json={"content": "hi"}) as response:
                 assert response.status == 200
         assert await served.do("said") == ["hi"]
         assert [line["body"] for line in served.log_lines("call")][-1] == {"content": "hi"}

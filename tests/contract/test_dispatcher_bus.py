@@ -76,12 +76,7 @@ async def test_a_wake_for_a_free_session_is_ours(opened):
 
 
 async def test_a_wake_for_our_session_is_ours(opened):
-    async with (
-        opened() as store,
-        opened() as other,
-        run_dispatcher(store) as ops,
-        run_dispatcher(other) as others,
-    ):
+    async with opened() as store, opened() as other, run_dispatcher(store) as ops, run_dispatcher(other) as others:
         await claim_session(store)
         await store.dispatcher.wake(KEY)
         assert await ops.next() == (KEY, Wake())
@@ -96,12 +91,7 @@ async def test_a_wake_before_run_is_not_lost(opened):
 
 
 async def test_a_session_held_by_another_process_wakes_that_process(opened):
-    async with (
-        opened() as holder,
-        opened() as other,
-        run_dispatcher(holder) as ops,
-        run_dispatcher(other) as others,
-    ):
+    async with opened() as holder, opened() as other, run_dispatcher(holder) as ops, run_dispatcher(other) as others:
         await claim_session(holder)
         await other.dispatcher.wake(KEY)
         assert await ops.next() == (KEY, Wake())
@@ -140,12 +130,7 @@ async def test_a_process_that_does_not_answer_blocks_nobody(opened):
 
 async def test_a_stop_reaches_the_process_that_runs_the_turn_once(opened):
     stop = Stop("user_stop", "stop_command", "the turn")
-    async with (
-        opened() as holder,
-        opened() as other,
-        run_dispatcher(holder) as ops,
-        run_dispatcher(other) as others,
-    ):
+    async with opened() as holder, opened() as other, run_dispatcher(holder) as ops, run_dispatcher(other) as others:
         await claim_session(holder)
         await other.dispatcher.signal(KEY, stop)
         assert await ops.next() == (KEY, stop)

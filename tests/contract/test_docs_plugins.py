@@ -85,9 +85,7 @@ def test_every_test_of_the_pages_passes(project):
     assert all(f"PASSED {name}::" in done.stdout for name in tests), done.stdout
 
 
-@pytest.mark.parametrize(
-    "name", [Path(name).parent.name for name, _ in BLOCKS if name.endswith("__init__.py")]
-)
+@pytest.mark.parametrize("name", [Path(name).parent.name for name, _ in BLOCKS if name.endswith("__init__.py")])
 async def test_every_plugin_of_the_pages_can_be_loaded_and_closed(project, name, leaks):
     async with open_agent(plugins=[project / name], model=["hi"]) as agent:
         (facts,) = [each for each in agent.app.plugins.statuses() if each.name == name]
@@ -103,9 +101,9 @@ def test_the_tables_for_publishing_are_what_the_loader_reads(tmp_path):
     found = inspect_folder(tmp_path)
     fields = tomllib.loads(manifest)
     assert (found.name, found.kind) == ("weather", "native")
-    assert {
-        name: getattr(found.manifest, name) for name in fields if name not in ("name", "requires_env")
-    } == {name: value for name, value in fields.items() if name not in ("name", "requires_env")}
+    assert {name: getattr(found.manifest, name) for name in fields if name not in ("name", "requires_env")} == {
+        name: value for name, value in fields.items() if name not in ("name", "requires_env")
+    }
     assert found.manifest.requires_env == tuple(fields["requires_env"])
 
 

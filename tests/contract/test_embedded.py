@@ -31,11 +31,7 @@ from alipes.providers.registry import Models
 from alipes.runtime.http.clients import ClientScope
 from tests.world.environment import LIMIT_S, skip
 
-WIRES = {
-    "openai-chat": OpenAIChatProvider,
-    "openai-responses": OpenAIResponsesProvider,
-    "anthropic": AnthropicProvider,
-}
+WIRES = {"openai-chat": OpenAIChatProvider, "openai-responses": OpenAIResponsesProvider, "anthropic": AnthropicProvider}
 SYSTEM = "You are a helpful AI assistant named Alipes."
 LOOK = ToolSpec(
     "read_file",
@@ -46,11 +42,7 @@ LOOK = ToolSpec(
 ADD = ToolSpec(
     "add",
     "Add two numbers.",
-    {
-        "type": "object",
-        "properties": {"a": {"type": "number"}, "b": {"type": "number"}},
-        "required": ["a", "b"],
-    },
+    {"type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}, "required": ["a", "b"]},
 )
 pytestmark = pytest.mark.deadline(120)
 
@@ -66,9 +58,7 @@ def engine(**more) -> EmbeddedServer:
     return EmbeddedServer(find_weights(threads=1, context=2048), **more)
 
 
-def request(
-    *messages: Message, tools: tuple[ToolSpec, ...] = (), max_tokens: int = 8, system: str = SYSTEM
-) -> Request:
+def request(*messages: Message, tools: tuple[ToolSpec, ...] = (), max_tokens: int = 8, system: str = SYSTEM) -> Request:
     return Request(embedded.DEMO_MODEL, system, messages, tools, max_tokens=max_tokens)
 
 
@@ -252,9 +242,7 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_it_is_gone_when_we_are_however_we_end(sign):
-    with subprocess.Popen(
-        [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as parent:
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as parent:
         pid = int(parent.stdout.readline())
         assert alive(pid)
         parent.send_signal(sign)

@@ -181,12 +181,7 @@ async def test_llmock_finds_that_we_give_up_on_what_no_retry_can_mend(api, llmoc
 @EVERY
 @pytest.mark.deadline(60)
 async def test_llmock_and_we_use_tools_together(api, llmock):
-    look = Hand(
-        "look",
-        "read",
-        does="it is round",
-        schema={"type": "object", "properties": {"at": {"type": "string"}}},
-    )
+    look = Hand("look", "read", does="it is round", schema={"type": "object", "properties": {"at": {"type": "string"}}})
     llmock.call_tool("look", {"at": "the moon"}, times=2).disconnect(after_chunks=1).reply("It is round.")
     async with a_turn(api, llmock, look, stall=2.0) as go:
         scene = await go("how is the moon?")
@@ -202,6 +197,4 @@ async def test_a_stranger_that_speaks_no_model_api_is_recognised(llmock):
         acme = provider("openai-chat", f"{llmock.url}/nowhere", scope)
         with pytest.raises(ProviderError, match="base_url"):
             await converse(acme, "hello")
-        assert (
-            await acme._http.request("GET", f"{llmock.url}/nowhere")
-        ).status_code == httpx2.codes.NOT_FOUND
+        assert (await acme._http.request("GET", f"{llmock.url}/nowhere")).status_code == httpx2.codes.NOT_FOUND

@@ -127,9 +127,7 @@ async def test_every_stop_names_the_point_after_which_something_stayed_open():
     with pytest.raises(
         LeakError, match=r"after a stop at point \d+ \(in tool begin\).*opened and not closed"
     ) as leaked:
-        async for _ in every_stop(
-            lambda: open_agent(plugins=[careless], model=[call("begin"), "done"]), "go"
-        ):
+        async for _ in every_stop(lambda: open_agent(plugins=[careless], model=[call("begin"), "done"]), "go"):
             pass
     assert str(leaked.value).count("socket:") == 2
     for end in careless.left:

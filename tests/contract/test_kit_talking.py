@@ -122,9 +122,7 @@ async def test_a_message_that_a_plugin_drops_never_becomes_a_turn():
     [("nobody", "denied", 0), ("no", "denied", 1), ("once", "ok", 1), ("trusts", "ok", 0)],
 )
 async def test_the_person_who_sits_there_has_the_say(person, outcome, asked):
-    async with open_agent(
-        model=[call("terminal", command="rm -rf /nonexistent/kit"), "done"], person=person
-    ) as agent:
+    async with open_agent(model=[call("terminal", command="rm -rf /nonexistent/kit"), "done"], person=person) as agent:
         reply = await agent.say("tidy up")
         assert reply.ending == "answered" and len(reply.of(ApprovalAsked)) == asked
         assert reply.result("terminal").outcome == outcome, reply.result("terminal").text

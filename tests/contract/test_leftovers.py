@@ -121,11 +121,7 @@ def test_each_kind_of_leak_fails_the_test_that_caused_it(tmp_path):
         assert re.search(rf"(?:ERROR|FAILED) \S+::test_{name} - ", said), (name, said)
         assert re.search(seen, said), (name, said)
     assert re.search(r"PASSED \S+::test_tidy", said), said
-    assert (
-        "FAILED" in said
-        and said.count("this and nothing else")
-        and "ERROR at teardown of test_failed" not in said
-    )
+    assert "FAILED" in said and said.count("this and nothing else") and "ERROR at teardown of test_failed" not in said
 
 
 def test_files_and_strays_are_left_only_once_and_only_by_who_made_them():

@@ -139,9 +139,7 @@ async def test_only_the_interrupted_part_is_doubtful(opened, tmp_path):
         delivery = await store.outbox.mark_sending(await store.outbox.head(lane(HERE)))
         assert delivery.doubtful
         delivery = await store.outbox.mark_sent(delivery, "1", rest=True)
-        assert (delivery.uncertain, delivery.doubtful) == (True, False), (
-            "the next part goes out for the first time"
-        )
+        assert (delivery.uncertain, delivery.doubtful) == (True, False), "the next part goes out for the first time"
         await store.outbox.postpone(delivery, 0.0, "no answer", uncertain=True)
         assert (await store.outbox.head(lane(HERE))).doubtful
 
@@ -155,10 +153,7 @@ async def test_fleeting_messages_of_a_dead_process_expire(opened, tmp_path):
     async with opened(tmp_path) as store:
         assert await store.outbox.expire_fleeting("discord") == 0
         assert await store.outbox.expire_fleeting("telegram") == 2
-        gone = {
-            delivery.outbound.id: delivery.uncertain
-            for delivery in await store.outbox.list_deliveries("expired")
-        }
+        gone = {delivery.outbound.id: delivery.uncertain for delivery in await store.outbox.list_deliveries("expired")}
         assert gone == {"a": True, "c": False}, "one of them may be there"
         assert (await store.outbox.head(lane(HERE))).outbound.id == "b"
 

@@ -57,9 +57,7 @@ WAYS_TO_CALL = {
         calling(piece("look", '{"at":2}', id="b")),
     ],
     "without index and id, whole": [calling(piece("look", '{"at":1}'), piece("look", '{"at":2}'))],
-    "as objects": [
-        calling(piece("look", {"at": 1}, index=0, id="a"), piece("look", {"at": 2}, index=1, id="b"))
-    ],
+    "as objects": [calling(piece("look", {"at": 1}, index=0, id="a"), piece("look", {"at": 2}, index=1, id="b"))],
     "all as number nought": [
         calling(piece("look", '{"at":1}', index=0, id="a")),
         calling(piece("look", '{"at":2}', index=0, id="b")),
@@ -84,19 +82,13 @@ WAYS_TO_CALL = {
 async def test_chat_understands_every_way_to_call(way, finish):
     heard = await heard_chat(*WAYS_TO_CALL[way], finish=finish)
     assert heard.reply.stop == "calls"
-    assert [(call.name, call.args) for call in heard.message.calls] == [
-        ("look", {"at": 1}),
-        ("look", {"at": 2}),
-    ]
+    assert [(call.name, call.args) for call in heard.message.calls] == [("look", {"at": 1}), ("look", {"at": 2})]
     assert len({call.id for call in heard.message.calls} - {""}) == 2
 
 
 async def test_chat_keeps_thinking_under_the_name_it_came_by():
     for field in ("reasoning_content", "reasoning"):
-        async with talking(CHAT, chunks({field: "hm "}, {field: "so"}, {"content": "42"}), Say("ok")) as (
-            acme,
-            server,
-        ):
+        async with talking(CHAT, chunks({field: "hm "}, {field: "so"}, {"content": "42"}), Say("ok")) as (acme, server):
             first = await converse(acme, "how many?")
             assert (first.thinking, first.text) == ("hm so", "42")
             await converse(acme, ask("how many?", first.message, "sure?"))
@@ -105,10 +97,7 @@ async def test_chat_keeps_thinking_under_the_name_it_came_by():
 
 async def test_chat_gives_openrouters_details_back_whole():
     details = [
-        {
-            "reasoning": "hm ",
-            "reasoning_details": [{"type": "reasoning.text", "index": 0, "text": "hm ", "id": None}],
-        },
+        {"reasoning": "hm ", "reasoning_details": [{"type": "reasoning.text", "index": 0, "text": "hm ", "id": None}]},
         {"reasoning": "so", "reasoning_details": [{"type": "reasoning.text", "index": 0, "text": "so"}]},
         {"reasoning_details": [{"type": "reasoning.text", "index": 0, "signature": "sig", "format": "x"}]},
         {"reasoning_details": [{"type": "reasoning.encrypted", "index": 1, "data": "abc", "id": "r1"}]},
@@ -119,14 +108,7 @@ async def test_chat_gives_openrouters_details_back_whole():
         assert first.thinking == "hm so"
         await converse(acme, ask("how many?", first.message, "sure?"))
     replayed = server.bodies[1]["messages"][2]
-    text = {
-        "type": "reasoning.text",
-        "index": 0,
-        "text": "hm so",
-        "id": None,
-        "signature": "sig",
-        "format": "x",
-    }
+    text = {"type": "reasoning.text", "index": 0, "text": "hm so", "id": None, "signature": "sig", "format": "x"}
     assert replayed["reasoning_details"] == [
         text,
         {"type": "reasoning.encrypted", "index": 1, "data": "abc", "id": "r1"},
@@ -189,12 +171,10 @@ async def test_chat_finds_the_counts_where_groq_puts_them():
 async def test_chat_translates_errors_that_openrouter_puts_into_a_choice():
     error = {"code": 502, "message": "Upstream died", "metadata": {"raw": "boom"}}
     inside = Raw(
-        b"data: %s\n\n"
-        % msgspec.json.encode({"choices": [{"delta": {}, "finish_reason": "error", "error": error}]})
+        b"data: %s\n\n" % msgspec.json.encode({"choices": [{"delta": {}, "finish_reason": "error", "error": error}]})
     )
     beside = Raw(
-        b"data: %s\n\n"
-        % msgspec.json.encode({"error": error, "choices": [{"delta": {}, "finish_reason": "error"}]})
+        b"data: %s\n\n" % msgspec.json.encode({"error": error, "choices": [{"delta": {}, "finish_reason": "error"}]})
     )
     alone = Raw(b'data: {"choices": [{"delta": {}, "finish_reason": "error"}]}\n\n')
     for reply, says in ((inside, "boom"), (beside, "Upstream died"), (alone, "error")):
@@ -225,11 +205,7 @@ def test_chat_says_the_output_limit_and_the_effort_as_each_server_wants_it():
         "low",
         "s1",
     )
-    assert (router["max_tokens"], router["reasoning"], router["usage"]) == (
-        77,
-        {"effort": "low"},
-        {"include": True},
-    )
+    assert (router["max_tokens"], router["reasoning"], router["usage"]) == (77, {"effort": "low"}, {"include": True})
     assert router["headers"]["x-title"] == "alipes"
     assert (other["max_tokens"], other["reasoning_effort"]) == (77, "low")
     assert "prompt_cache_key" not in other
@@ -259,9 +235,10 @@ def test_chat_obeys_mistrals_and_googles_rules():
 
 
 async def test_responses_keep_nothing_at_the_server_and_bring_sealed_reasoning_back():
-    async with talking(
-        RESPONSES, Say("42", thinking="hm", seal="sealed-by-the-scripted-model-7"), Say("ok")
-    ) as (acme, server):
+    async with talking(RESPONSES, Say("42", thinking="hm", seal="sealed-by-the-scripted-model-7"), Say("ok")) as (
+        acme,
+        server,
+    ):
         first = await converse(acme, ask("how many?", effort="high", session="s" * 99))
         await converse(acme, ask("how many?", first.message, "sure?"))
     body = server.bodies[0]
@@ -286,19 +263,17 @@ async def test_responses_may_come_without_pieces():
         {"type": "response.completed", "response": {"output": []}},
     ]
     for events in (whole, items):
-        async with talking(
-            RESPONSES, Raw(b"".join(b"data: %s\n\n" % msgspec.json.encode(e) for e in events))
-        ) as (acme, _):
+        async with talking(RESPONSES, Raw(b"".join(b"data: %s\n\n" % msgspec.json.encode(e) for e in events))) as (
+            acme,
+            _,
+        ):
             heard = await converse(acme, "look")
         assert heard.text == "whole"
         assert heard.message == assistant(Text("whole"), ToolCall("c1", "look", {"at": 1}))
 
 
 async def test_responses_that_failed_or_were_filtered_are_not_answers():
-    failed = {
-        "type": "response.failed",
-        "response": {"error": {"code": "rate_limit_exceeded", "message": "later"}},
-    }
+    failed = {"type": "response.failed", "response": {"error": {"code": "rate_limit_exceeded", "message": "later"}}}
     async with talking(RESPONSES, Raw(b"data: %s\n\n" % msgspec.json.encode(failed))) as (acme, _):
         with pytest.raises(Transient, match="later"):
             await converse(acme, "hello")
@@ -342,9 +317,7 @@ async def test_anthropic_says_effort_as_the_model_knows_it():
         await converse(acme, ask("hello", model="claude-haiku-4-5", effort="high", max_tokens=1000))
         assert "thinking" not in server.bodies[-1]
         call = ToolCall("c1", "look", {})
-        await converse(
-            acme, ask("look", assistant(call), results(call), model="claude-haiku-4-5", effort="low")
-        )
+        await converse(acme, ask("look", assistant(call), results(call), model="claude-haiku-4-5", effort="low"))
         assert "thinking" not in server.bodies[-1]
         await converse(acme, ask("hello", model="claude-sonnet-5-5"))
         assert not {"thinking", "output_config"} & server.bodies[-1].keys()
@@ -414,19 +387,13 @@ async def test_a_call_cut_off_by_the_limit_is_not_run_with_nothing(api):
                     "type": "response.output_item.added",
                     "item": {"type": "function_call", "call_id": "a", "name": "look"},
                 },
-                {
-                    "type": "response.incomplete",
-                    "response": {"incomplete_details": {"reason": "max_output_tokens"}},
-                },
+                {"type": "response.incomplete", "response": {"incomplete_details": {"reason": "max_output_tokens"}}},
             )
         ),
         ANTHROPIC: b"".join(
             b"data: %s\n\n" % msgspec.json.encode(event)
             for event in (
-                {
-                    "type": "content_block_start",
-                    "content_block": {"type": "tool_use", "id": "a", "name": "look"},
-                },
+                {"type": "content_block_start", "content_block": {"type": "tool_use", "id": "a", "name": "look"}},
                 {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}},
                 {"type": "message_stop"},
             )

@@ -9,18 +9,7 @@ import msgspec
 import openai
 import pytest
 
-from tests.world.model_server import (
-    Call,
-    Calls,
-    Cut,
-    Fail,
-    ModelServer,
-    Plan,
-    Say,
-    Stall,
-    Tokens,
-    serve,
-)
+from tests.world.model_server import Call, Calls, Cut, Fail, ModelServer, Plan, Say, Stall, Tokens, serve
 
 HELLO = [{"role": "user", "content": "hello"}]
 APIS = pytest.mark.parametrize("api", ["openai-chat", "openai-responses", "anthropic"])
@@ -38,9 +27,7 @@ class Sdk:
         return await getattr(self, self.api.replace("-", "_"))(messages)
 
     async def openai_chat(self, messages):
-        sdk = openai.AsyncOpenAI(
-            api_key="k", base_url=self.server.url(self.api), http_client=self.http, max_retries=0
-        )
+        sdk = openai.AsyncOpenAI(api_key="k", base_url=self.server.url(self.api), http_client=self.http, max_retries=0)
         text, thinking, calls, tokens = "", "", {}, 0
         async for chunk in await sdk.chat.completions.create(model="m", messages=messages, stream=True):
             tokens = chunk.usage.prompt_tokens if chunk.usage else tokens
@@ -52,9 +39,7 @@ class Sdk:
         return text, thinking, list(calls.values()), tokens
 
     async def openai_responses(self, messages):
-        sdk = openai.AsyncOpenAI(
-            api_key="k", base_url=self.server.url(self.api), http_client=self.http, max_retries=0
-        )
+        sdk = openai.AsyncOpenAI(api_key="k", base_url=self.server.url(self.api), http_client=self.http, max_retries=0)
         async with sdk.responses.stream(model="m", input=messages) as stream:
             final = await stream.get_final_response()
         thoughts = [part.text for item in final.output if item.type == "reasoning" for part in item.summary]
@@ -69,9 +54,7 @@ class Sdk:
             final = await stream.get_final_message()
         text = "".join(block.text for block in final.content if block.type == "text")
         thinking = "".join(block.thinking for block in final.content if block.type == "thinking")
-        calls = [
-            msgspec.json.encode(block.input).decode() for block in final.content if block.type == "tool_use"
-        ]
+        calls = [msgspec.json.encode(block.input).decode() for block in final.content if block.type == "tool_use"]
         usage = final.usage
         tokens = usage.input_tokens + usage.cache_read_input_tokens + usage.cache_creation_input_tokens
         return text, thinking, calls, tokens
@@ -81,10 +64,7 @@ class Sdk:
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 @pytest.mark.deadline(60)
 async def test_the_vendors_sdk_understands_text_thinking_and_calls(api, tls):
-    async with (
-        ModelServer([ANSWER, WORK], tls=tls) as server,
-        httpx2.AsyncClient(verify=server.trust) as http,
-    ):
+    async with ModelServer([ANSWER, WORK], tls=tls) as server, httpx2.AsyncClient(verify=server.trust) as http:
         sdk = Sdk(server, api, http)
         assert await sdk.ask() == ("a clear answer", "hmm, let me see", [], 100)
         text, _, calls, _ = await sdk.ask()
@@ -161,9 +141,7 @@ async def test_a_plan_counts_what_was_said_since_the_user_spoke(api):
 async def test_who_leaves_in_the_middle_is_noticed():
     async with ModelServer([Stall("half"), Stall(None)]) as server, httpx2.AsyncClient() as http:
         body = {"model": "m", "stream": True, "messages": HELLO}
-        async with http.stream(
-            "POST", server.url("openai-chat") + "/chat/completions", json=body
-        ) as response:
+        async with http.stream("POST", server.url("openai-chat") + "/chat/completions", json=body) as response:
             await anext(response.aiter_bytes())
             assert server.open_requests == 1
         await server.closed_early(1)
@@ -183,9 +161,7 @@ async def test_it_runs_as_a_process_of_its_own(tmp_path, tls):
     async with serve(plan, tmp_path, tls=tls) as served:
         verify = httpx2.create_ssl_context() if not tls else ssl.create_default_context(cafile=served.ca)
         async with httpx2.AsyncClient(verify=verify) as http:
-            assert (await http.get(served.url("openai-chat") + "/models")).json()["data"][0][
-                "id"
-            ] == "scripted"
+            assert (await http.get(served.url("openai-chat") + "/models")).json()["data"][0]["id"] == "scripted"
             body = {"model": "m", "messages": HELLO}
             answer = await http.post(served.url("openai-chat") + "/chat/completions", json=body)
         assert answer.json()["choices"][0]["message"]["content"] == "from afar"

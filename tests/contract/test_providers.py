@@ -14,16 +14,7 @@ from alipes.kernel.turns import ModelReply, TextDelta, Usage
 from alipes.providers.streaming import models
 from alipes.runtime.http.clients import ClientScope
 from tests.world.model_calls import KEY, LOOK, WIRES, ModelOutput, ask, converse, provider, results
-from tests.world.model_server import (
-    Call,
-    Calls,
-    ModelServer,
-    Refusal,
-    Say,
-    Stall,
-    Tokens,
-    Truncated,
-)
+from tests.world.model_server import Call, Calls, ModelServer, Refusal, Say, Stall, Tokens, Truncated
 
 EVERY = pytest.mark.parametrize("api", WIRES)
 PIXEL = Image("image/png", b"\x89PNG not really")
@@ -89,18 +80,13 @@ async def test_a_slow_owner_gets_what_came_meanwhile_as_one_delta(api):
 
 @EVERY
 async def test_parallel_calls_arrive_in_pieces_and_their_results_go_back(api):
-    asked = Calls(
-        (Call("look", {"at": "the moon"}, "c1"), Call("look", {"at": "[}\"'"}, "c2")), text="Let me see."
-    )
+    asked = Calls((Call("look", {"at": "the moon"}, "c1"), Call("look", {"at": "[}\"'"}, "c2")), text="Let me see.")
     async with talking(api, asked, Say("Both seen.")) as (acme, server):
         first = await converse(acme, "look at both")
         assert first.reply.stop == "calls"
         assert first.text == "Let me see."
         calls = first.message.calls
-        assert calls == (
-            ToolCall("c1", "look", {"at": "the moon"}),
-            ToolCall("c2", "look", {"at": "[}\"'"}),
-        )
+        assert calls == (ToolCall("c1", "look", {"at": "the moon"}), ToolCall("c2", "look", {"at": "[}\"'"}))
         second = await converse(acme, ask("look at both", first.message, results(*calls)))
     assert second.text == "Both seen."
     assert server.connections == 1
@@ -108,9 +94,7 @@ async def test_parallel_calls_arrive_in_pieces_and_their_results_go_back(api):
 
 @EVERY
 async def test_arguments_that_are_no_object_are_handed_on_raw_and_can_be_replayed(api):
-    bad = Calls(
-        (Call("look", raw='{"at": "unclosed', id="c1"), Call("look", raw="[1, 2]", id="c2"), Call("look"))
-    )
+    bad = Calls((Call("look", raw='{"at": "unclosed', id="c1"), Call("look", raw="[1, 2]", id="c2"), Call("look")))
     async with talking(api, bad, Say("Sorry.")) as (acme, _):
         first = await converse(acme, "look")
         unclosed, array, empty = first.message.calls
@@ -251,10 +235,7 @@ def _unmarked(value):
 
 @EVERY
 async def test_the_operators_headers_and_body_go_with_every_request(api):
-    more = {
-        "headers": {"X-Team": "blue", "Content-Type": "application/json; x=1"},
-        "body": {"service_tier": "flex"},
-    }
+    more = {"headers": {"X-Team": "blue", "Content-Type": "application/json; x=1"}, "body": {"service_tier": "flex"}}
     async with talking(api, Say("ok"), **more) as (acme, server):
         await converse(acme, "hello")
     asked = server.requests[0]
@@ -304,9 +285,7 @@ async def test_conversations_do_not_disturb_each_other(api):
         heard = {n: ModelOutput() for n in range(20)}
 
         async with asyncio.TaskGroup() as group:
-            asking = [
-                group.create_task(converse(acme, ask(f"number {n} please"), heard[n])) for n in range(20)
-            ]
+            asking = [group.create_task(converse(acme, ask(f"number {n} please"), heard[n])) for n in range(20)]
             await server.asked(20)
             for task in asking[1::2]:
                 task.cancel()
@@ -324,9 +303,6 @@ def _numbers(body):
 @EVERY
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 async def test_the_models_are_listed(api, tls):
-    async with (
-        ModelServer([], tls=tls, models=["small", "large"]) as server,
-        ClientScope(trust=server.trust) as scope,
-    ):
+    async with ModelServer([], tls=tls, models=["small", "large"]) as server, ClientScope(trust=server.trust) as scope:
         acme = provider(api, server.url(api), scope)
         assert await models(acme._endpoint, acme._http) == ("small", "large")

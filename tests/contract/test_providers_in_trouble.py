@@ -9,14 +9,7 @@ from email.utils import formatdate
 import msgspec
 import pytest
 
-from alipes.kernel.errors import (
-    ContextTooLong,
-    NotAuthorised,
-    OutOfCredit,
-    ProviderError,
-    Refused,
-    Transient,
-)
+from alipes.kernel.errors import ContextTooLong, NotAuthorised, OutOfCredit, ProviderError, Refused, Transient
 from alipes.kernel.turns import TextDelta
 from alipes.providers.streaming import StreamLimits
 from alipes.runtime.http.clients import ClientScope
@@ -56,11 +49,7 @@ FAILURES = [
     (Fail(400, "prompt is too long: 201000 tokens > 200000 maximum"), ContextTooLong, "too long for acme/m"),
     (Fail(400, "too long", kind="context_length_exceeded"), ContextTooLong, "too long"),
     (Fail(413, "Request exceeds the maximum size"), ContextTooLong, "413"),
-    (
-        Fail(500, "the request exceeds the available context size", kind="exceed_context_size_error"),
-        ContextTooLong,
-        "",
-    ),
+    (Fail(500, "the request exceeds the available context size", kind="exceed_context_size_error"), ContextTooLong, ""),
     (Fail(400, "flagged as potentially violating our policy", kind="invalid_prompt"), Refused, "policy"),
     (Fail(400, "filtered", kind="content_filter"), Refused, "declined"),
     (Fail(429, "slow down", kind="rate_limit_error"), Transient, "slow down"),
@@ -70,16 +59,8 @@ FAILURES = [
     (Fail(502, body="<html>Bad gateway</html>"), Transient, "web page"),
     (Fail(503, body="upstream connect error"), Transient, "upstream connect error"),
     (Fail(529, "Overloaded"), Transient, "Overloaded"),
-    (
-        Fail(400, "max_tokens: 99999 > 8192, the maximum allowed number of output tokens"),
-        ProviderError,
-        "max_tokens",
-    ),
-    (
-        Fail(422, body='{"detail": [{"msg": "Extra inputs are not permitted"}]}'),
-        ProviderError,
-        "Extra inputs",
-    ),
+    (Fail(400, "max_tokens: 99999 > 8192, the maximum allowed number of output tokens"), ProviderError, "max_tokens"),
+    (Fail(422, body='{"detail": [{"msg": "Extra inputs are not permitted"}]}'), ProviderError, "Extra inputs"),
     (Fail(400, body="\xff\xfe nonsense"), ProviderError, "nonsense"),
 ]
 
@@ -99,11 +80,7 @@ WISHES = [
     ({"retry-after": "0.5"}, 0.5),
     ({"retry-after-ms": "1500", "retry-after": "9"}, 1.5),
     (
-        {
-            "x-ratelimit-remaining-tokens": "0",
-            "x-ratelimit-reset-tokens": "6m0s",
-            "x-ratelimit-reset-requests": "1h",
-        },
+        {"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "6m0s", "x-ratelimit-reset-requests": "1h"},
         360,
     ),
     ({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "120ms"}, 0.12),
@@ -123,9 +100,7 @@ async def test_the_wish_to_wait_is_passed_on(api, headers, wanted):
 
 @EVERY
 async def test_a_date_to_wait_for_is_turned_into_seconds(api):
-    error = await failure(
-        api, Fail(503, "later", headers={"retry-after": formatdate(time.time() + 60, usegmt=True)})
-    )
+    error = await failure(api, Fail(503, "later", headers={"retry-after": formatdate(time.time() + 60, usegmt=True)}))
     assert 50 < error.retry_after <= 60
     stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 60))
     names = {"anthropic-ratelimit-tokens-remaining": "0", "anthropic-ratelimit-tokens-reset": stamp}
@@ -281,20 +256,14 @@ HOSTILE = {
     "nothing": (Raw(b""), "before the first character"),
     "blanks": (Raw(b"\n\n\n   \n"), ""),
     "random bytes": (Raw(bytes(range(256)) * 20), ""),
-    "broken UTF-8": (
-        Raw(b'data: {"choices":[{"delta":{"content":"\xff\xfe"}}],"type":"\xff"}\n\n'),
-        "invalid",
-    ),
+    "broken UTF-8": (Raw(b'data: {"choices":[{"delta":{"content":"\xff\xfe"}}],"type":"\xff"}\n\n'), "invalid"),
     "broken JSON": (Raw(b'data: {"choices": [{"del\n\n' + GOOD), "invalid"),
     "deep JSON": (Raw(b"data: " + b"[" * 100_000 + b"]" * 100_000 + b"\n\n"), ""),
     "an array": (Raw(b"data: [1, 2, 3]\n\n"), "unexpected event"),
     "a number": (Raw(b"data: 7\n\n"), "unexpected event"),
     "a line without end": (Raw(b"data: " + b"x" * (9 << 20)), "8 MiB"),
     "an event without end": (Raw(b"data: xxxxxxxx\n" * (1 << 20)), "8 MiB"),
-    "a lone surrogate": (
-        Raw(b'data: {"choices":[{"delta":{"content":"\\ud800"}}],"type":"\\ud800"}\n\n'),
-        "invalid",
-    ),
+    "a lone surrogate": (Raw(b'data: {"choices":[{"delta":{"content":"\\ud800"}}],"type":"\\ud800"}\n\n'), "invalid"),
     "wrong compression": (Raw(b"not gzip at all", encoding="gzip"), ""),
     "a redirect": (Fail(307, headers={"location": "http://127.0.0.1/elsewhere"}), "elsewhere"),
     "no content": (Fail(204, body=""), ""),
@@ -368,9 +337,7 @@ async def test_a_server_that_lingers_after_the_end_does_not_hold_the_answer_back
 @EVERY
 async def test_no_failure_shows_the_key(api):
     """Whatever the server echoes: the key, the whole request, its headers."""
-    echo = msgspec.json.encode(
-        {"error": {"message": f"Bearer {KEY} / x-api-key: {KEY}", "type": KEY}}
-    ).decode()
+    echo = msgspec.json.encode({"error": {"message": f"Bearer {KEY} / x-api-key: {KEY}", "type": KEY}}).decode()
     more = {"headers": {"Gateway-Auth": "Bearer a-gateways-secret"}}
     error = await failure(api, Fail(400, "your a-gateways-secret is not welcome"), **more)
     assert "a-gateways-secret" not in str(error)

@@ -95,9 +95,7 @@ async def test_the_busy_mode_is_that_of_the_message_else_the_session_else_the_de
             (first.turn, "a", "interrupt", None),
             (second.turn, "b", "steer", None),
         ]
-        assert await store.turns.admit(make_inbound("3", "c")) is None, (
-            "a second copy is a second copy in every mode"
-        )
+        assert await store.turns.admit(make_inbound("3", "c")) is None, "a second copy is a second copy in every mode"
 
 
 async def test_queued_turns_are_listed_in_order_with_their_times(opened):
@@ -108,9 +106,7 @@ async def test_queued_turns_are_listed_in_order_with_their_times(opened):
         assert (living.id, living.session, living.text) == (turn.id, turn.session, "first")
         assert living.started_at >= living.accepted_at > 0 and waiting.started_at is None
         again = await store.turns.claim_next(HERE.key)
-        assert (await store.sessions.unfinished(HERE.key))[0].started_at == living.started_at, (
-            "the first claim counts"
-        )
+        assert (await store.sessions.unfinished(HERE.key))[0].started_at == living.started_at, "the first claim counts"
         await store.turns.finish(again, "answered", "")
         assert [w.text for w in await store.sessions.unfinished(HERE.key)] == ["second"]
 
@@ -402,11 +398,7 @@ async def test_retry_accepts_the_same_message_again_and_hides_the_old_turn(opene
         again = await store.turns.claim_next(HERE.key)
         assert again.id == retried.turn and again.history == ()
         assert again.inbound.id != "1"
-        assert (again.inbound.message, again.inbound.workdir, again.inbound.trusted) == (
-            asked.message,
-            "/tmp",
-            True,
-        )
+        assert (again.inbound.message, again.inbound.workdir, again.inbound.trusted) == (asked.message, "/tmp", True)
         await store.turns.finish(again, "answered", "")
         assert await store.sessions.retry(HERE.key), "and again"
 
@@ -472,9 +464,7 @@ async def test_a_history_with_cancelled_calls_is_unchanged(opened):
     assert roles == ["user", "assistant", "tool"]
 
 
-@pytest.mark.parametrize(
-    "rule", ["rm -rf build", "rm  -rf build", "rm -rf build ", "", "é", "a\0b", "\udcff"]
-)
+@pytest.mark.parametrize("rule", ["rm -rf build", "rm  -rf build", "rm -rf build ", "", "é", "a\0b", "\udcff"])
 async def test_an_always_rule_allows_exactly_that_call(opened, rule):
     others = {"rm -rf build", "rm  -rf build", "rm -rf build ", "RM -rf build", "?", "\\udcff", "a", "e"}
     async with opened() as store:

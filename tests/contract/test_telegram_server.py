@@ -29,9 +29,7 @@ KEYBOARD = telegram.InlineKeyboardMarkup([[telegram.InlineKeyboardButton("Yes", 
 
 @asynccontextmanager
 async def ptb(server: TelegramServer, token: str = TOKEN) -> AsyncIterator[telegram.Bot]:
-    async with telegram.Bot(
-        token, base_url=f"{server.url}/bot", base_file_url=f"{server.url}/file/bot"
-    ) as bot:
+    async with telegram.Bot(token, base_url=f"{server.url}/bot", base_file_url=f"{server.url}/file/bot") as bot:
         yield bot
 
 
@@ -44,9 +42,7 @@ async def aio(server: TelegramServer) -> AsyncIterator[aiogram.Bot]:
 
 async def test_an_application_of_python_telegram_bot_talks_and_is_pressed() -> None:
     async def answer(update: Update, context: Any) -> None:
-        await update.message.reply_text(
-            f"<b>{update.message.text}</b>!", parse_mode="HTML", reply_markup=KEYBOARD
-        )
+        await update.message.reply_text(f"<b>{update.message.text}</b>!", parse_mode="HTML", reply_markup=KEYBOARD)
 
     async def pressed(update: Update, context: Any) -> None:
         await update.callback_query.answer()
@@ -88,9 +84,7 @@ async def test_a_dispatcher_of_aiogram_talks_in_a_topic() -> None:
 
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(
-                dispatcher.start_polling(
-                    bot, polling_timeout=10, handle_signals=False, close_bot_session=False
-                )
+                dispatcher.start_polling(bot, polling_timeout=10, handle_signals=False, close_bot_session=False)
             )
             said = server.chats.say("hello", group, user=7, thread=thread)
             (kept,) = await server.heard(group)
@@ -292,8 +286,6 @@ async def test_it_runs_as_a_process_of_its_own() -> None:
         state = await served.call("state")
         assert state["unconfirmed"] == [update.update_id]
         await bot.set_my_commands([("stop", "End the turn")])
-        assert (await served.call("state"))["commands"] == [
-            {"command": "stop", "description": "End the turn"}
-        ]
+        assert (await served.call("state"))["commands"] == [{"command": "stop", "description": "End the turn"}]
         with pytest.raises(RuntimeError, match="no verb"):
             await served.call("nonsense")

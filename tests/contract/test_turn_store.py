@@ -87,9 +87,7 @@ async def test_turns_are_claimed_one_by_one_in_the_order_they_were_accepted(open
         lived = []
         while turn := await store.turns.claim_next(HERE.key):
             lived.append(turn.id)
-            assert (await store.turns.claim_next(HERE.key)).id == turn.id, (
-                "the head stays until it is finished"
-            )
+            assert (await store.turns.claim_next(HERE.key)).id == turn.id, "the head stays until it is finished"
             turn = await store.turns.claim_next(HERE.key)
             await store.turns.finish(turn, "answered", "")
         assert lived == ids
@@ -318,9 +316,7 @@ async def test_a_lone_surrogate_is_replaced_and_nothing_else_changes(opened):
     async with opened() as store:
         turn = await accept_and_claim(store, make_inbound("1", text="caf\udcc3 ok"))
         assert turn.inbound.text == "caf? ok"
-        await store.turns.record(
-            turn, Said(assistant(Text("\udcff"), ToolCall("c", "t", {"\ud800": ["\udc00"]})))
-        )
+        await store.turns.record(turn, Said(assistant(Text("\udcff"), ToolCall("c", "t", {"\ud800": ["\udc00"]}))))
         await store.turns.finish(turn, "failed", "\udcff")
         facts = await store.archive.turn(turn.id)
     assert facts.said == (assistant(Text("?"), ToolCall("c", "t", {"?": ["?"]})),)
@@ -352,20 +348,14 @@ parts = st.one_of(
         ToolCall,
         texts,
         texts,
-        st.dictionaries(
-            texts, st.none() | st.booleans() | texts | st.floats(allow_nan=False, allow_infinity=False)
-        ),
+        st.dictionaries(texts, st.none() | st.booleans() | texts | st.floats(allow_nan=False, allow_infinity=False)),
     ),
     st.builds(ToolResult, texts, texts, st.sampled_from(["ok", "failed", "denied", "cancelled", "unknown"])),
 )
 
 
 @given(
-    st.builds(
-        Message,
-        st.sampled_from(["user", "assistant", "tool", "notice"]),
-        st.lists(parts, max_size=5).map(tuple),
-    )
+    st.builds(Message, st.sampled_from(["user", "assistant", "tool", "notice"]), st.lists(parts, max_size=5).map(tuple))
 )
 @settings(max_examples=200, deadline=None)
 def test_any_message_is_read_as_it_was_written(message):

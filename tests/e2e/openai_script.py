@@ -75,9 +75,7 @@ async def _tools(client: AsyncOpenAI, model: str) -> object:
 
 
 async def _streamed_tools(client: AsyncOpenAI, model: str) -> object:
-    async with client.chat.completions.stream(
-        model=model, messages=_asked("weather?"), tools=[CHAT_TOOL]
-    ) as stream:
+    async with client.chat.completions.stream(model=model, messages=_asked("weather?"), tools=[CHAT_TOOL]) as stream:
         answer = await stream.get_final_completion()
     (choice,) = answer.choices
     (call,) = choice.message.tool_calls or ()

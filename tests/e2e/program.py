@@ -44,11 +44,7 @@ class Home:
 
     @asynccontextmanager
     async def started(
-        self,
-        *words: str,
-        stdin: int | None = asyncio.subprocess.DEVNULL,
-        under: tuple[str, ...] = (),
-        **more: Any,
+        self, *words: str, stdin: int | None = asyncio.subprocess.DEVNULL, under: tuple[str, ...] = (), **more: Any
     ) -> AsyncIterator[asyncio.subprocess.Process]:
         """`alipes WORDS` while it runs; killed at the end if it still does. `under`: a program that starts it."""
         process = await asyncio.create_subprocess_exec(

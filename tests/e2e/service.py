@@ -61,9 +61,7 @@ class ServeProcess:
         return await self.process.wait()
 
 
-def write_settings(
-    home: Home, model: ModelServer, telegram: TelegramServer | None = None, **more: Any
-) -> None:
+def write_settings(home: Home, model: ModelServer, telegram: TelegramServer | None = None, **more: Any) -> None:
     """Write the settings of a home that uses the model and messenger on loopback."""
     home.path.mkdir(exist_ok=True, mode=0o700)
     lines = ['model = "test/scripted"', *(f"{name} = {value}" for name, value in more.items())]
@@ -76,9 +74,7 @@ def write_settings(
 
 
 @asynccontextmanager
-async def open_serve(
-    home: Home, *words: str, within: float = LIMIT_S, **more: Any
-) -> AsyncIterator[ServeProcess]:
+async def open_serve(home: Home, *words: str, within: float = LIMIT_S, **more: Any) -> AsyncIterator[ServeProcess]:
     """Start `alipes serve` and wait until it is ready."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifications:
         path = Path(home.path.parent, f"notify-{os.urandom(3).hex()}")
@@ -94,9 +90,7 @@ async def open_serve(
                 if not listening.done():
                     listening.cancel()
                     assert process.stderr is not None
-                    raise AssertionError(
-                        f"ended with {ended.result()}: {(await process.stderr.read()).decode()}"
-                    )
+                    raise AssertionError(f"ended with {ended.result()}: {(await process.stderr.read()).decode()}")
                 ended.cancel()
             yield served
 

@@ -29,9 +29,7 @@ async def misbehave() -> None:
 def load() -> start.RunSession:
     serve = importlib.import_module("alipes.cli.terminal.session").run_session
 
-    async def beside(
-        terminal: TerminalApp, settings: Settings, options: TalkOptions, left: asyncio.Event
-    ) -> None:
+    async def beside(terminal: TerminalApp, settings: Settings, options: TalkOptions, left: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as group:
             careless = group.create_task(misbehave())
             await serve(terminal, settings, options, left)

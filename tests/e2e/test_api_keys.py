@@ -35,10 +35,7 @@ async def test_a_key_without_admin_cannot_read_data_of_other_keys(tmp_path):
     async with ModelServer(lambda _body: Say("noted")) as model:
         write_settings(home, model)
         assert (await home.run("ask", "--session", "mine", SECRET)).status == 0
-        async with (
-            open_serve(home) as served,
-            httpx2.AsyncClient(base_url=served.address, trust_env=False) as client,
-        ):
+        async with open_serve(home) as served, httpx2.AsyncClient(base_url=served.address, trust_env=False) as client:
             bob, eve, root = [Caller(client, await made(home, name)) for name in SCOPES]
             run, response, plans = await said(bob)
             await reads(run, response, plans, bob=bob, eve=eve, root=root)

@@ -46,9 +46,7 @@ async def test_the_api_conforms_to_its_openapi_document(tmp_path):
 
 async def tried(folder: Path, document: str, key: str) -> tuple[int, str]:
     """Exit status and output of a schemathesis run."""
-    effort = (
-        ["--max-examples", "30"] if CASES else ["--phases", "fuzzing", "--max-examples", "3", "--seed", "7"]
-    )
+    effort = ["--max-examples", "30"] if CASES else ["--phases", "fuzzing", "--max-examples", "3", "--seed", "7"]
     process = await asyncio.create_subprocess_exec(
         str(Path(sys.executable).parent / "schemathesis"),
         *("run", document, "--header", f"Authorization: Bearer {key}", "--checks", "all"),

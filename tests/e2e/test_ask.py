@@ -120,11 +120,7 @@ async def test_an_empty_prompt_is_a_usage_error(home):
 async def test_a_named_session_remembers_and_continue_finds_it(home):
     async with ModelServer([Say("Hello Ada."), Say("Ada."), Say("Still Ada.")]) as server:
         home.use(server)
-        for where, text in (
-            ("--session=names", "I am Ada"),
-            ("--session=names", "who am I?"),
-            ("-c", "and now?"),
-        ):
+        for where, text in (("--session=names", "I am Ada"), ("--session=names", "who am I?"), ("-c", "and now?")):
             done = await home.run("ask", where, text)
             assert done.status == 0, done.err
     said = [message["content"] for message in server.bodies[2]["messages"] if message["role"] != "system"]

@@ -56,9 +56,7 @@ async def test_a_backup_contains_all_data_and_no_secrets(home, tmp_path):
     assert done.status == 0 and "Keys (.env) are not included" in done.out
     kept = {"alipes.db", "config.toml", "SOUL.md", "plugins/lamp/__init__.py", "files/telegram/1-a.png"}
     assert kept <= set(names(tmp_path / "all.tgz"))
-    assert not [
-        each for each in names(tmp_path / "all.tgz") if each.startswith((".env", "run", "logs", "spill"))
-    ]
+    assert not [each for each in names(tmp_path / "all.tgz") if each.startswith((".env", "run", "logs", "spill"))]
     with tarfile.open(tmp_path / "all.tgz") as archive:
         assert not any(KEY.encode() in archive.extractfile(each).read() for each in archive)
     assert (tmp_path / "all.tgz").stat().st_mode & 0o077 == 0

@@ -41,9 +41,7 @@ async def test_a_question_in_the_terminal_is_answered_by_number_or_text(home):
             await terminal.until("? Its name?")
             terminal.type("Max" + ENTER)
             await terminal.until("Hello Max.")
-    assert (
-        result(server, 1) == "The user answered: the blue" and result(server, 3) == "The user answered: Max"
-    )
+    assert result(server, 1) == "The user answered: the blue" and result(server, 3) == "The user answered: Max"
 
 
 async def test_without_a_person_the_question_fails_with_a_clear_result(home):

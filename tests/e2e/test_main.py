@@ -53,14 +53,7 @@ async def test_version_and_help_import_little_and_create_no_home(home):
     assert status == 0
     assert not loaded & {"asyncio", "argparse", "msgspec", "logging", "sqlite3", "httpx2", "prompt_toolkit"}
     assert {name for name in loaded if name.startswith("alipes")} == {
-        *(
-            "alipes",
-            "alipes.cli",
-            "alipes.cli.main",
-            "alipes.cli.help_text",
-            "alipes.kernel",
-            "alipes.kernel.errors",
-        )
+        *("alipes", "alipes.cli", "alipes.cli.main", "alipes.cli.help_text", "alipes.kernel", "alipes.kernel.errors")
     }
     assert not home.path.exists()
 
@@ -70,14 +63,7 @@ async def test_ask_loads_no_prompt_and_no_other_provider(home):
     status, out, report = await python(home, *words)
     loaded = {line.rpartition("|")[2].strip() for line in report.splitlines()}
     assert (status, out) == (0, "You said: hi\n")
-    assert not loaded & {
-        "prompt_toolkit",
-        "tomlkit",
-        "openai",
-        "anthropic",
-        "pydantic",
-        "alipes.providers.anthropic",
-    }
+    assert not loaded & {"prompt_toolkit", "tomlkit", "openai", "anthropic", "pydantic", "alipes.providers.anthropic"}
 
 
 async def test_an_unknown_command_is_a_usage_error_with_suggestions(home):
@@ -96,10 +82,7 @@ async def test_a_closed_pipe_is_not_an_error(home):
     reading, writing = os.pipe()
     os.close(reading)
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "alipes", "--help"),
-        env=home.environ(),
-        stdout=writing,
-        stderr=asyncio.subprocess.PIPE,
+        *(sys.executable, "-m", "alipes", "--help"), env=home.environ(), stdout=writing, stderr=asyncio.subprocess.PIPE
     )
     os.close(writing)
     _, err = await process.communicate()
@@ -108,9 +91,7 @@ async def test_a_closed_pipe_is_not_an_error(home):
 
 async def shell(home: Home, words: str) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
-        *("sh", "-c", f"{sys.executable} -m alipes {words}"),
-        env=home.environ(),
-        stderr=asyncio.subprocess.PIPE,
+        *("sh", "-c", f"{sys.executable} -m alipes {words}"), env=home.environ(), stderr=asyncio.subprocess.PIPE
     )
     _, err = await process.communicate()
     return process.returncode, err.decode()
@@ -142,9 +123,7 @@ async def test_a_home_that_cannot_be_created_is_reported(home):
     assert "/proc/nowhere" in done.err and "Traceback" not in done.err
 
 
-BROKEN = (
-    "import alipes.cli.main as m; m._dispatch = lambda words: {}['surprise']; raise SystemExit(m.main([]))"
-)
+BROKEN = "import alipes.cli.main as m; m._dispatch = lambda words: {}['surprise']; raise SystemExit(m.main([]))"
 
 
 async def test_an_internal_error_is_one_sentence_and_its_traceback_is_logged(home):

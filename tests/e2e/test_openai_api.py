@@ -127,8 +127,7 @@ async def test_the_script_in_the_docs_runs(tmp_path):
 
 async def test_the_llm_command_chats_continues_and_runs_its_own_tools(tmp_path):
     plan = Plan(
-        (Say("Hello, you."),),
-        by={"time": (Call("llm_time", {}), Say("It is late.")), "again": (Say("Hello again."),)},
+        (Say("Hello, you."),), by={"time": (Call("llm_time", {}), Say("It is late.")), "again": (Say("Hello again."),)}
     )
     async with served(tmp_path, plan) as (url, home, model):
         (tmp_path / "llm").mkdir()

@@ -87,10 +87,7 @@ async def test_plugins_of_every_source_are_installed_and_used(home, tmp_path):
         .replace("way", "down")
     )
     file = wheel(
-        tmp_path / "wheels",
-        "downs",
-        entries="[alipes.plugins]\ndowns = downs\n",
-        files={"downs/__init__.py": code},
+        tmp_path / "wheels", "downs", entries="[alipes.plugins]\ndowns = downs\n", files={"downs/__init__.py": code}
     )
     await install(home, file, PIP_NO_INDEX="1")
     for call, answer in (
@@ -134,9 +131,7 @@ async def test_a_broken_plugin_is_reported_by_list_and_doctor_and_alipes_works(h
 
 @pytest.mark.parametrize("words", [["ask", "--safe"], ["--safe", "ask"]])
 async def test_in_safe_mode_no_plugin_is_loaded(home, tmp_path, words):
-    await install(
-        home, native(tmp_path / "folder", "ways", code=f"import os\nos.mkdir({str(tmp_path / 'ran')!r})\n")
-    )
+    await install(home, native(tmp_path / "folder", "ways", code=f"import os\nos.mkdir({str(tmp_path / 'ran')!r})\n"))
     done = await home.run(*words, "-m", "scripted", "hi")
     assert (done.status, done.out) == (0, "You said: hi\n") and not (tmp_path / "ran").exists()
     done = await home.run("--safe", "-m", "scripted", stdin=b"hello\n")

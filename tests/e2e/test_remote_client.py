@@ -191,21 +191,13 @@ async def dig(call):
 @pytest.mark.deadline(30)
 async def test_the_countdown_example_counts_stops_and_exits_cleanly(tmp_path):
     async with open_remote(tmp_path) as remote:
-        argv = [
-            str(EXAMPLE / "client.py"),
-            "--url",
-            remote.socket,
-            "--token-file",
-            str(remote.token_file),
-        ]
+        argv = [str(EXAMPLE / "client.py"), "--url", remote.socket, "--token-file", str(remote.token_file)]
         pipe = asyncio.subprocess.PIPE
         program = await asyncio.create_subprocess_exec(sys.executable, *argv, stdout=pipe, stderr=pipe)
         try:
             while b'"registered"' not in await program.stdout.readline():
                 pass
-            assert (
-                await remote.ask('!call countdown {"start": 1}')
-            ).text == "countdown (ok): counted down from 1"
+            assert (await remote.ask('!call countdown {"start": 1}')).text == "countdown (ok): counted down from 1"
             asking = asyncio.create_task(remote.ask('!call countdown {"start": 100}'))
             while b'"start": 100' not in await program.stdout.readline():
                 pass

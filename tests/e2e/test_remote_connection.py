@@ -23,15 +23,7 @@ from alipes.app import open_app
 from alipes.config.loader import load_settings
 from alipes.testing.leaks import no_leaks
 from tests.e2e.program import Home
-from tests.world.remote_tools import (
-    EXAMPLE,
-    closed,
-    find_address,
-    free_port,
-    install_plugin,
-    open_client,
-    open_remote,
-)
+from tests.world.remote_tools import EXAMPLE, closed, find_address, free_port, install_plugin, open_client, open_remote
 
 # --- authentication and messages
 
@@ -111,10 +103,7 @@ async def test_a_message_that_is_too_large_closes_only_its_connection(tmp_path):
         ('{"type": "dance", "id": "1"}', "bad_message"),
         ('{"type": "hello", "protocol": 1, "token": "", "name": "again", "id": "1"}', "bad_message"),
         ('{"type": "register", "id": "1", "tool": {"name": "no spaces", "description": "x"}}', "bad_message"),
-        (
-            '{"type": "register", "id": "1", "tool": {"name": "x", "description": "x", "schema": {}}}',
-            "bad_tool",
-        ),
+        ('{"type": "register", "id": "1", "tool": {"name": "x", "description": "x", "schema": {}}}', "bad_tool"),
         ('{"type": "unregister", "id": "1", "name": "x"}', "no_such_tool"),
         (b"{}", "bad_message"),
         ("[" * 100_000, "bad_message"),
@@ -132,11 +121,7 @@ async def test_an_invalid_message_gets_an_error_and_the_connection_stays_open(tm
 async def test_no_frame_breaks_the_server(tmp_path):
     dice = random.Random(11)
     shapes = [
-        {
-            "type": "register",
-            "id": "1",
-            "tool": {"name": "dig", "description": "x", "schema": {"type": "object"}},
-        },
+        {"type": "register", "id": "1", "tool": {"name": "dig", "description": "x", "schema": {"type": "object"}}},
         {"type": "unregister", "id": "1", "name": "dig"},
         {"type": "result", "call": "x", "output": None},
         {"type": "error", "call": "x", "message": "y"},
@@ -166,10 +151,7 @@ def mutated(shape, dice, values):
 
 
 async def test_a_client_that_does_not_read_is_cut_off(tmp_path):
-    async with (
-        open_remote(tmp_path, message_bytes=65536, heartbeat=60) as remote,
-        open_client(remote) as wire,
-    ):
+    async with open_remote(tmp_path, message_bytes=65536, heartbeat=60) as remote, open_client(remote) as wire:
         wire.connection.transport.pause_reading()
         with pytest.raises(ConnectionClosed):
             while True:
@@ -290,12 +272,7 @@ def test_the_readme_lists_every_setting_and_every_message_type():
     for side in (wire.ClientMessage, wire.ServerMessage):
         for kind in typing.get_args(side):
             tag = kind.__struct_config__.tag
-            named = {
-                word
-                for name, words, *_ in rows(protocol)
-                if name == tag
-                for word in re.findall(r"\w+", words)
-            }
+            named = {word for name, words, *_ in rows(protocol) if name == tag for word in re.findall(r"\w+", words)}
             assert set(kind.__struct_fields__) <= named, tag
 
 

@@ -11,13 +11,7 @@ from websockets.asyncio.client import connect
 
 from alipes.kernel.turns import ToolProgress
 from alipes.plugins.owner import CORE, PluginOwner
-from tests.world.remote_tools import (
-    RemoteClient,
-    closed,
-    open_client,
-    open_remote,
-    wait_until,
-)
+from tests.world.remote_tools import RemoteClient, closed, open_client, open_remote, wait_until
 
 # --- calls and answers
 
@@ -156,9 +150,7 @@ async def test_a_call_ends_exactly_once_at_any_moment_of_a_stop(tmp_path):
         assert cancelled_ids and answered, "the stops came too early or too late to show anything"
         assert len(cancelled_ids) == len(set(cancelled_ids)), "cancelled twice"
         assert set(calls) == set(cancelled_ids) | answered, "neither answered nor cancelled"
-        assert set(cancelled_ids) & answered == dropped, (
-            "an answer to a cancelled call is dropped, and no other"
-        )
+        assert set(cancelled_ids) & answered == dropped, "an answer to a cancelled call is dropped, and no other"
 
 
 async def answer(wire: RemoteClient, dice: random.Random) -> None:
@@ -224,10 +216,7 @@ async def test_a_running_turn_can_use_a_tool_registered_after_a_reconnect(tmp_pa
             held = await first.until("call", tool="stay")
             async with open_client(remote, name="other") as other:
                 refused = await other.register("dig")
-                assert (refused["code"], refused["message"]) == (
-                    "name_taken",
-                    "shovel has a tool dig already",
-                )
+                assert (refused["code"], refused["message"]) == ("name_taken", "shovel has a tool dig already")
             await first.send("unregister", id="1", name="dig")
             await first.until("unregistered")
             async with open_client(remote, "dig", name="shovel") as second:
@@ -267,10 +256,7 @@ async def test_an_answer_from_before_a_reconnect_is_dropped(tmp_path):
 
 async def test_two_clients_have_their_own_tools_and_cannot_answer_for_each_other(tmp_path):
     async with open_remote(tmp_path) as remote:
-        async with (
-            open_client(remote, "dig", name="one") as one,
-            open_client(remote, "fly", name="two") as two,
-        ):
+        async with open_client(remote, "dig", name="one") as one, open_client(remote, "fly", name="two") as two:
             account = await remote.command("/remote")
             assert "one (c1): dig" in account and "two (c2): fly" in account
             asking = asyncio.create_task(remote.ask("!call dig\n!call fly"))

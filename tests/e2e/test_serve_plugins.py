@@ -112,9 +112,7 @@ async def test_the_platform_plugin_of_the_docs_is_served(home):
             assert await heard(reader, "hello") == "hello yourself"
             writer.write(b"/platforms\n")
             assert "ready" in await heard(reader, "lines")
-            assert (
-                'alipes_messages_total{platform="lines",fate="in"} 2' in (await served.get("/metrics")).text
-            )
+            assert 'alipes_messages_total{platform="lines",fate="in"} 2' in (await served.get("/metrics")).text
             writer.close()
             assert await served.left() == 0
 

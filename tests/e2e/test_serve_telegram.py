@@ -147,10 +147,7 @@ async def test_a_turn_pauses_between_two_steps_and_resumes_at_the_next_start(hom
 
 
 async def test_a_turn_that_exceeds_the_drain_is_cut_off_with_its_children(home):
-    async with (
-        ModelServer([run("sleep 3219"), Say("I was interrupted.")]) as model,
-        TelegramServer() as telegram,
-    ):
+    async with ModelServer([run("sleep 3219"), Say("I was interrupted.")]) as model, TelegramServer() as telegram:
         write_settings(home, model, telegram, **{"serve.drain": 0.5})
         async with open_serve(home) as served:
             await served.ready()
@@ -238,9 +235,7 @@ async def test_a_turn_that_restarts_alipes_is_not_waited_for_and_does_not_loop(h
             wait = f'python3 -c "import os, signal, time; os.kill({pid}, signal.SIGHUP); time.sleep(600)"'
             model.script = [run(wait), Say("You asked me to restart; I am back.")]
             telegram.chats.say("restart yourself", chat=OWNER)
-            asked = asyncio.create_task(
-                telegram.until(lambda: any(k.text for k in telegram.chats.mine(OWNER)))
-            )
+            asked = asyncio.create_task(telegram.until(lambda: any(k.text for k in telegram.chats.mine(OWNER))))
             reloading = asyncio.create_task(served.heard(b"RELOADING=1"))
             await asyncio.wait({asked, reloading}, return_when=asyncio.FIRST_COMPLETED)
             if asked.done():
@@ -287,14 +282,9 @@ async def test_webhook_updates_are_answered_only_with_telegrams_secret(home):
             where = f"{served.address}/telegram"
             header = "x-telegram-bot-api-secret-token"
             assert (await client.post(where, json=update)).status_code in (401, 403)
-            assert (await client.post(where, json=update, headers={header: "wrong"})).status_code in (
-                401,
-                403,
-            )
+            assert (await client.post(where, json=update, headers={header: "wrong"})).status_code in (401, 403)
             for _ in range(2):  # Telegram sends an update again if it was not acknowledged
-                brought = await client.post(
-                    where, json=update, headers={header: secret, "host": "bot.example"}
-                )
+                brought = await client.post(where, json=update, headers={header: secret, "host": "bot.example"})
                 assert brought.status_code == 200
             await telegram.shows(OWNER, "By another way.")
             assert len(model.requests) == 1

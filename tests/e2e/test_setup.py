@@ -70,9 +70,7 @@ class Seat:
 
     async def asked(self, topic: str) -> None:
         """Wait until the cursor is behind `topic`."""
-        await self.until(
-            lambda: self.screen.display[self.screen.cursor.y].startswith((f"{topic}: ", f"{topic} "))
-        )
+        await self.until(lambda: self.screen.display[self.screen.cursor.y].startswith((f"{topic}: ", f"{topic} ")))
 
     async def answer(self, topic: str, *keys: str) -> None:
         await self.asked(topic)
@@ -127,9 +125,7 @@ def files(home: Home) -> dict[str, str]:
 
 
 def models(*names: str) -> ModelServer:
-    return ModelServer(
-        lambda body: Say("ok"), key=KEY, models=names or ("big-model", "small-model", "text-embed")
-    )
+    return ModelServer(lambda body: Say("ok"), key=KEY, models=names or ("big-model", "small-model", "text-embed"))
 
 
 async def test_a_custom_provider_is_set_up_and_saved(home):
@@ -156,9 +152,7 @@ async def test_a_custom_provider_is_set_up_and_saved(home):
         assert [body["messages"][-1]["content"] for body in server.bodies] == ["Say ok."]
     assert tomllib.loads(files(home)["config.toml"]) == {
         "model": "mine/small-model",
-        "providers": {
-            "mine": {"api": "openai-chat", "base_url": server.url("openai-chat"), "key_env": "MINE_API_KEY"}
-        },
+        "providers": {"mine": {"api": "openai-chat", "base_url": server.url("openai-chat"), "key_env": "MINE_API_KEY"}},
     }
     assert files(home)[".env"] == f"MINE_API_KEY={KEY}\n"
     assert stat.S_IMODE((home.path / ".env").stat().st_mode) == 0o600
@@ -173,9 +167,7 @@ async def test_a_pasted_key_is_never_shown_and_a_wrong_one_is_asked_for_again(ho
             await seat.sees("characters)")
             seat.type(ENTER)
             await seat.answer("Model", "big")
-            await seat.sees(
-                "rejected the key in ANTHROPIC_API_KEY (401)", "platform.claude.com", "> another key"
-            )
+            await seat.sees("rejected the key in ANTHROPIC_API_KEY (401)", "platform.claude.com", "> another key")
             await seat.answer("What next?")
             await seat.answer("Key (Enter to use ANTHROPIC_API_KEY)", KEY)
             await seat.sees("It works (")
@@ -212,9 +204,7 @@ async def test_existing_settings_are_preselected(home):
 async def test_ctrl_c_at_any_question_changes_nothing(home, question):
     replies = [Fail(402, "no money")] if question == "What next?" else [Say("ok")]
     async with ModelServer(replies, models=("grok-4.7",)) as server:
-        words = (
-            [] if question == "Provider" else ["--provider", "xai", "--base-url", server.url("openai-chat")]
-        )
+        words = [] if question == "Provider" else ["--provider", "xai", "--base-url", server.url("openai-chat")]
         async with seated(home, *words) as seat:
             for topic, keys in (("Provider", ""), ("Key", KEY), ("Model", "")):
                 if question == topic:
@@ -257,9 +247,7 @@ async def test_an_unreachable_server_can_be_retried_abandoned_or_saved(home):
     async with seated(home, "--base-url", url, "--api", "openai-chat") as seat:
         await seat.answer("Name")
         await seat.answer("Key (Enter for none)")
-        await seat.sees(
-            "local: no connection to", "> try again", "another address", "another provider", "save anyway"
-        )
+        await seat.sees("local: no connection to", "> try again", "another address", "another provider", "save anyway")
         again = models()
         again.port, again.key = port, ""
         async with again:
@@ -298,9 +286,7 @@ async def test_a_dumb_terminal_is_asked_by_numbers(home):
         assert await seat.status() == 0
         assert KEY.encode() not in seat.sent and b"\x1b" not in seat.sent
     written = tomllib.loads(files(home)["config.toml"])
-    assert (
-        written["model"] == "mine/small-model" and written["providers"]["mine"]["api"] == "openai-responses"
-    )
+    assert written["model"] == "mine/small-model" and written["providers"]["mine"]["api"] == "openai-responses"
 
 
 async def test_a_dumb_terminal_can_cancel(home):

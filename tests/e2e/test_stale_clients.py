@@ -125,11 +125,7 @@ NAMES = {
 @pytest.mark.deadline(120)
 @pytest.mark.parametrize(
     ("kinds", "options"),
-    [
-        (list(NAMES), ()),
-        (["httpx", "httpx2", "openai"], ("-X", "dev")),
-        (["httpx2", "openai"], ("-W", "error")),
-    ],
+    [(list(NAMES), ()), (["httpx", "httpx2", "openai"], ("-X", "dev")), (["httpx2", "openai"], ("-W", "error"))],
     ids=["as users run it", "development mode", "warnings as errors"],
 )
 async def test_stale_clients_print_nothing_and_lose_no_key(terminal, tmp_path, kinds, options):

@@ -211,9 +211,7 @@ async def test_thinking_is_shortened_or_hidden(home):
         async with TerminalProcess.of(home) as terminal:
             terminal.type("hi" + ENTER)
             await terminal.until("So be it.")
-            assert (
-                sum("First I look" in row for row in terminal.rows) == 1 and "∴ First I look" in terminal.text
-            )
+            assert sum("First I look" in row for row in terminal.rows) == 1 and "∴ First I look" in terminal.text
         async with TerminalProcess.of(home, ALIPES_TERMINAL_THINKING="false") as terminal:
             terminal.type("hi" + ENTER)
             await terminal.until("So be it.")

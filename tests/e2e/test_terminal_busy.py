@@ -121,9 +121,7 @@ async def test_every_command_works_while_a_turn_runs(home, tmp_path):
                 if name == "quit":
                     assert await terminal.ended() == 0
                 else:
-                    await terminal.until(
-                        lambda words=words, before=before: terminal.text.count(words) > before
-                    )
+                    await terminal.until(lambda words=words, before=before: terminal.text.count(words) > before)
                     await asyncio.sleep(0.2)
                     assert "Traceback" not in terminal.text
     assert b"\x1b]52;c;ZmluZQ==\x07" in terminal.raw  # the copied answer
@@ -153,9 +151,7 @@ async def test_a_tool_shows_its_progress_and_then_its_result(home, tmp_path):
 async def test_file_changes_are_shown_as_a_diff(home, tmp_path):
     (tmp_path / "song.txt").write_text("one\ntwo\nthree\n")
     change = {"path": "song.txt", "old_string": "two", "new_string": "TWO\ntwo and a half"}
-    async with ModelServer(
-        [Calls((Call("patch", {"mode": "replace", **change}),)), Say("Changed.")]
-    ) as server:
+    async with ModelServer([Calls((Call("patch", {"mode": "replace", **change}),)), Say("Changed.")]) as server:
         home.use(server)
         async with TerminalProcess.of(home) as terminal:
             terminal.type("change" + ENTER)
@@ -243,9 +239,7 @@ async def test_always_applies_to_this_command_also_after_a_restart(home, tmp_pat
             terminal.type("a")
             await terminal.until("always allowed")
             await terminal.until("Gone.")
-            await terminal.until(
-                lambda: terminal.shown[-1].startswith("  test/scripted")
-            )  # the turn has ended
+            await terminal.until(lambda: terminal.shown[-1].startswith("  test/scripted"))  # the turn has ended
         (tmp_path / "done").unlink()
         async with TerminalProcess.of(home) as terminal:
             terminal.type("tidy up" + ENTER)

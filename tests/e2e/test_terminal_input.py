@@ -131,9 +131,7 @@ async def test_the_menu_follows_the_arrow_keys_and_disappears(home):
         terminal.type("/")
         await terminal.until("  … ")
         terminal.type(DOWN + DOWN)
-        await terminal.until(
-            lambda: "› /new" in "\n".join(terminal.rows[3:]) and terminal.rows.count("› /new") == 1
-        )
+        await terminal.until(lambda: "› /new" in "\n".join(terminal.rows[3:]) and terminal.rows.count("› /new") == 1)
         terminal.type(CTRL_C)
         await terminal.until(lambda: terminal.shown[2:] == ["›", "  scripted/echo"])
 
@@ -144,9 +142,7 @@ async def test_a_message_can_be_written_in_an_editor(home, tmp_path):
         "import sys\ntext = open(sys.argv[1]).read()\nprint('editing')\n"
         "open(sys.argv[1], 'w').write(text.upper() + ' at length\\n')\n"
     )
-    async with TerminalProcess.of(
-        home, "-m", "scripted", EDITOR=f"{sys.executable} {editor}", VISUAL=""
-    ) as terminal:
+    async with TerminalProcess.of(home, "-m", "scripted", EDITOR=f"{sys.executable} {editor}", VISUAL="") as terminal:
         await terminal.until("(from ")
         terminal.type("some words" + "\x18\x05")
         await terminal.until("› SOME WORDS at length")
@@ -161,9 +157,7 @@ async def test_clearing_the_screen_keeps_the_scrollback(home):
         await terminal.until("You said: hello")
         terminal.type("draft\x0c")
         await terminal.until(lambda: terminal.rows[1] == "› draft")
-        assert (
-            "You said: hello" in terminal.text and terminal.shown[0] == "› draft" and len(terminal.shown) == 2
-        )
+        assert "You said: hello" in terminal.text and terminal.shown[0] == "› draft" and len(terminal.shown) == 2
 
 
 async def test_no_key_is_lost_while_text_streams_in(home):

@@ -64,9 +64,7 @@ async def test_a_broken_database_is_reported_and_the_terminal_restored(home):
             terminal.type("one" + ENTER)
             await terminal.until("Fine.")
             with sqlite3.connect(home.path / "alipes.db") as database:
-                for (table,) in database.execute(
-                    "SELECT name FROM sqlite_master WHERE type = 'table'"
-                ).fetchall():
+                for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
                     if table in ("turns", "said"):
                         database.execute(f"ALTER TABLE {table} RENAME TO {table}_away")
             database.close()

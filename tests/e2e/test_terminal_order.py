@@ -18,7 +18,5 @@ async def test_a_message_typed_right_after_new_reaches_the_new_conversation(tmp_
             await terminal.until("first answer")
             terminal.type("/new" + ENTER + "second" + ENTER)
             await terminal.until("second answer")
-    before, after = (
-        [m["content"] for m in body["messages"] if m["role"] == "user"] for body in server.bodies
-    )
+    before, after = ([m["content"] for m in body["messages"] if m["role"] == "user"] for body in server.bodies)
     assert (before, after) == (["first"], ["second"])

@@ -36,9 +36,7 @@ class Tmux:
         command = shlex.join(
             ["env", "-i", "TERM=tmux-256color", "TMUX=1", *env, sys.executable, "-m", "alipes", *words]
         )
-        await self.run(
-            "new-session", "-d", "-x", str(columns), "-y", str(lines), f"{command}; echo left $?; cat"
-        )
+        await self.run("new-session", "-d", "-x", str(columns), "-y", str(lines), f"{command}; echo left $?; cat")
         await self.run("set-option", "-g", "window-size", "manual")
 
     async def type(self, *keys: str) -> None:
@@ -64,9 +62,7 @@ def home(tmp_path):
 
 async def test_a_conversation_in_tmux(home, tmp_path):
     tmux = Tmux(tmp_path)
-    async with ModelServer(
-        [Say("**Good** morning 👩\u200d👧 日本語.", pieces=8, delay=0.02), Say("Bye.")]
-    ) as server:
+    async with ModelServer([Say("**Good** morning 👩\u200d👧 日本語.", pieces=8, delay=0.02), Say("Bye.")]) as server:
         home.use(server)
         try:
             await tmux.start(home)

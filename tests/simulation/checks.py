@@ -21,9 +21,7 @@ ENDINGS = {"answered", "stopped", "failed", "steered", "out_of_steps"}
 
 
 def check_outcome(machine: Machine, network: FakeNetwork, observer: Observer, plan: Plan) -> None:
-    turns = machine.disk.rows(
-        "SELECT id, inbound_id, platform, ending, detail, number FROM turns ORDER BY number"
-    )
+    turns = machine.disk.rows("SELECT id, inbound_id, platform, ending, detail, number FROM turns ORDER BY number")
     _check_messages(machine, network, turns)
     _check_endings(machine, plan, turns)
     _check_transcripts(machine)
@@ -88,12 +86,7 @@ def _check_order(machine: Machine, deliveries: list[Any]) -> None:
 
 
 def _check_answers(
-    machine: Machine,
-    network: FakeNetwork,
-    observer: Observer,
-    turns: list[Any],
-    deliveries: list[Any],
-    plan: Plan,
+    machine: Machine, network: FakeNetwork, observer: Observer, turns: list[Any], deliveries: list[Any], plan: Plan
 ) -> None:
     texts = [(str(msgspec.json.decode(delivery[2]).get("text")), delivery) for delivery in deliveries]
     by_turn_and_text = {(delivery[0].partition(":")[0], text): delivery for text, delivery in texts}
@@ -118,9 +111,7 @@ def _check_answers(
                 machine.report(f"an unfinished answer stays: {sent_message.text[:40]}")
 
 
-def _check_shown(
-    machine: Machine, network: FakeNetwork, text: str, *, delivery: Any, same: list[Any]
-) -> None:
+def _check_shown(machine: Machine, network: FakeNetwork, text: str, *, delivery: Any, same: list[Any]) -> None:
     """The text is in the chat once. If it is marked as uncertain it may be there twice, however often the
     process died, or not at all, and then the chat is notified. `same`: all deliveries with this text, as
     after a /retry."""
@@ -141,8 +132,6 @@ def _check_shown(
     if (
         delivery[5]
         and delivery[3] == "failed"
-        and not any(
-            "My last message may not have been delivered" in each.text for each in network.sent_messages
-        )
+        and not any("My last message may not have been delivered" in each.text for each in network.sent_messages)
     ):
         machine.report(f"{delivery[0]} was given up, and the chat was not notified")

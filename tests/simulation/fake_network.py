@@ -112,9 +112,7 @@ class FakeNetwork:
             return
         said = action.kind in ("say", "album")
         album = f"album {action.of}" if action.kind == "album" else ""
-        message = self._write(
-            action.chat, action.text if said else f"/{action.kind} {action.text}".strip(), album
-        )
+        message = self._write(action.chat, action.text if said else f"/{action.kind} {action.text}".strip(), album)
         if said:
             self.said[action.chat, action.of] = message
         if album:

@@ -36,8 +36,7 @@ class Observer:
         """True if writes may be repeated, because the user asked for it."""
         self.hook_calls = 0
         self._steers = plan.busy == "steer" or any(
-            action.kind in ("steer", "background") or action.text.startswith("apart")
-            for action in plan.actions
+            action.kind in ("steer", "background") or action.text.startswith("apart") for action in plan.actions
         )
 
     # --- tasks
@@ -160,13 +159,9 @@ class BusObserver:
         match event:
             case Said(message):
                 if message not in observer.said(turn):
-                    observer.machine.report(
-                        f"turn {turn} published what is not in the journal: {message.role}"
-                    )
+                    observer.machine.report(f"turn {turn} published what is not in the journal: {message.role}")
             case ToolStarted(call):
-                self._check_column(
-                    "tool_calls JOIN turns ON turns.number = turn_number", "call_id", turn, call.id
-                )
+                self._check_column("tool_calls JOIN turns ON turns.number = turn_number", "call_id", turn, call.id)
             case TurnEnded(_, ending):
                 self._check_column("turns", "ending", turn, ending)
 

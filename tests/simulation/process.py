@@ -56,9 +56,7 @@ class Models:
 
     def __init__(self, network: FakeNetwork, window: int) -> None:
         self._facts = ModelFacts(window=window or None)
-        endpoint = Endpoint(
-            name="sim", api="openai-chat", base_url="https://api.openai.com/v1", key=Secret("k")
-        )
+        endpoint = Endpoint(name="sim", api="openai-chat", base_url="https://api.openai.com/v1", key=Secret("k"))
         self._provider = OpenAIChatProvider(endpoint, network)  # type: ignore[arg-type]
 
     def names(self) -> tuple[str, ...]:

@@ -48,9 +48,7 @@ def run(plan: Plan) -> Outcome:
     trace = tuple(machine.trace)
     digest = hashlib.sha256(repr((trace, machine.violations)).encode()).hexdigest()[:16]
     machine.disk.halt()
-    return Outcome(
-        plan, tuple(machine.violations), digest, run.steps, run.processes, machine.clock[0] - 100.0, trace
-    )
+    return Outcome(plan, tuple(machine.violations), digest, run.steps, run.processes, machine.clock[0] - 100.0, trace)
 
 
 class _Run:
@@ -156,9 +154,7 @@ class _Run:
         machine = self._machine
         machine.record("ended")
         error = None if root.cancelled() else root.exception()
-        if error is not None and not (
-            isinstance(error, StoreError) and machine.writes >= machine.full_at > 0
-        ):
+        if error is not None and not (isinstance(error, StoreError) and machine.writes >= machine.full_at > 0):
             machine.report(f"the process ended by {error!r}")
         left = [each.get_name() for each in loop.tasks if not each.done()]
         if left:

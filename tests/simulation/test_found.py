@@ -98,9 +98,7 @@ async def test_a_write_that_changes_nothing_does_not_count_as_a_sync(tmp_path, f
         if follows == "something":
             await database.run(insert_session("b"))
         else:
-            works = [
-                database.submit(late if follows == "nothing that stays" else session_ids) for _ in range(2)
-            ]
+            works = [database.submit(late if follows == "nothing that stays" else session_ids) for _ in range(2)]
             await asyncio.wait(works)
             assert {type(each.exception()) for each in works} <= {Fenced, type(None)}
         await database.wait_synced()

@@ -17,6 +17,4 @@ def test_the_simulation_notices_that_a_rule_is_missing(rule, monkeypatch):
     outcomes = (run(plan(seed, profile)) for seed in range(SEEDS))
     found = next((outcome.violations for outcome in outcomes if outcome.violations), ())
     assert found, f"{rule}: no violation in {SEEDS} seeds"
-    assert not any("TypeError" in each or "AttributeError" in each for each in found), (
-        "the patch does not fit"
-    )
+    assert not any("TypeError" in each or "AttributeError" in each for each in found), "the patch does not fit"

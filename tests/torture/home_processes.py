@@ -64,9 +64,7 @@ class HomeProcesses:
                         await served.left()
                     elif served.process.returncode > 0:
                         assert served.process.stderr is not None
-                        self._record_refusal(
-                            served.process.returncode, (await served.process.stderr.read()).decode()
-                        )
+                        self._record_refusal(served.process.returncode, (await served.process.stderr.read()).decode())
             except AssertionError as error:  # it ended before it was ready
                 if "ended with -9" not in str(error):
                     self._record_refusal(1, str(error))
@@ -114,9 +112,7 @@ class HomeProcesses:
                     number += 1
                     text = f"{name}-{number}"
                     terminal.type(text + ENTER)
-                    await terminal.until(
-                        lambda g=terminal, t=text: f"answer {t}" in g.text or g.status is not None, 90
-                    )
+                    await terminal.until(lambda g=terminal, t=text: f"answer {t}" in g.text or g.status is not None, 90)
                     if f"answer {text}" in terminal.text:
                         self.received.append(text)
                 if terminal.status is not None and terminal.status > 0:

@@ -66,9 +66,7 @@ def count_files(pid: int) -> int:
     return sum("/files/w" not in where for where in open_files(pid))
 
 
-async def run_and_stop(
-    api: ApiClient, rng: random.Random, lane: int, number: int, seconds_taken: list[float]
-) -> None:
+async def run_and_stop(api: ApiClient, rng: random.Random, lane: int, number: int, seconds_taken: list[float]) -> None:
     run = await api.begin(f"go {number}", session=f"s{lane}")
     await asyncio.sleep(rng.choice((0.0, rng.uniform(0, 0.03), rng.uniform(0, 0.3))))
     began = time.perf_counter()
@@ -79,9 +77,7 @@ async def run_and_stop(
     assert seen["status"] in ("stopped", "answered"), seen
 
 
-async def run_lane(
-    api: ApiClient, rng: random.Random, number: int, turns: int, seconds_taken: list[float]
-) -> None:
+async def run_lane(api: ApiClient, rng: random.Random, number: int, turns: int, seconds_taken: list[float]) -> None:
     for turn in range(turns):
         await run_and_stop(api, rng, number, turn, seconds_taken)
 

@@ -64,9 +64,7 @@ def check_results(processes: HomeProcesses, seed: int, figures: Figures) -> None
             endings = db.execute(ENDING_OF, (text,)).fetchall()
             # a terminal shows an answer as it streams; if it cannot be saved afterwards, the turn fails visibly
             shown = [("failed",)] if processes.refused and text.startswith("desk") else [("answered",)]
-            assert endings in ([("answered",)], shown), (
-                f"{text} was acknowledged and is not stored: {endings}"
-            )
+            assert endings in ([("answered",)], shown), f"{text} was acknowledged and is not stored: {endings}"
         doubtful = {row[0] for row in db.execute(DOUBTFUL)}
     for chat, count in processes.asked.items():
         seen = [text for text in bot_texts(processes.telegram, chat) if text.startswith("answer")]
@@ -81,10 +79,7 @@ def check_results(processes: HomeProcesses, seed: int, figures: Figures) -> None
 @pytest.mark.parametrize("seed", seeds(1, 5))
 async def test_acknowledged_messages_survive_random_kills(tmp_path, seed, figures):
     home, rng = Home(tmp_path / "home"), random.Random(seed)
-    async with (
-        ModelServer(lambda body: Say(f"answer {last_user_text(body)}")) as model,
-        TelegramServer() as telegram,
-    ):
+    async with ModelServer(lambda body: Say(f"answer {last_user_text(body)}")) as model, TelegramServer() as telegram:
         write_home(home, model, telegram)
         assert (await home.run("ask", "first")).status == 0
         processes = HomeProcesses(home, telegram, rng, SECONDS)

@@ -46,9 +46,7 @@ def inject_faults(telegram: TelegramServer, rng: random.Random) -> dict[int, tup
     """One chat per point, with a random message at which it is reached."""
     faults = {}
     for chat, (name, fault) in enumerate(POINTS.items(), 10):
-        one = Fault(
-            fault.does, fault.methods, chat, fault.times, rng.randrange(PER_CHAT), accepted=fault.accepted
-        )
+        one = Fault(fault.does, fault.methods, chat, fault.times, rng.randrange(PER_CHAT), accepted=fault.accepted)
         faults[chat] = (name, telegram.fault(one))
     return faults
 
@@ -57,10 +55,7 @@ def inject_faults(telegram: TelegramServer, rng: random.Random) -> dict[int, tup
 @pytest.mark.parametrize("seed", seeds(1, 20))
 async def test_each_answer_arrives_once_wherever_delivery_was_interrupted(tmp_path, seed, figures):
     rng, home = random.Random(seed), Home(tmp_path / "home")
-    async with (
-        ModelServer(lambda body: Say(f"answer {last_user_text(body)}")) as model,
-        TelegramServer() as telegram,
-    ):
+    async with ModelServer(lambda body: Say(f"answer {last_user_text(body)}")) as model, TelegramServer() as telegram:
         write_home(home, model, telegram, lines=("gateway.tries = 2",))
         async with open_serve(home) as served:
             await served.ready()
@@ -71,9 +66,7 @@ async def test_each_answer_arrives_once_wherever_delivery_was_interrupted(tmp_pa
             await telegram.until(lambda: all(not fault.times for _, fault in faults.values()))
             await telegram.until(lambda: len(answers(telegram, 14)) == PER_CHAT)
             await until(
-                lambda: (
-                    sum(row[0].startswith("answer 14") and row[1] == "sent" for row in rows(home)) == PER_CHAT
-                )
+                lambda: sum(row[0].startswith("answer 14") and row[1] == "sent" for row in rows(home)) == PER_CHAT
             )
             await served.left(by=signal.SIGKILL)
         before = len(telegram.calls)
@@ -85,17 +78,10 @@ async def test_each_answer_arrives_once_wherever_delivery_was_interrupted(tmp_pa
         telegram.clear_faults()
         telegram.fault(Fault("fail", ("sendMessage",), POISONED, times=None, status=500))
         telegram.fault(
-            Fault(
-                "fail",
-                ("get", "delete", "set"),
-                times=None,
-                seconds=LATE * (10 if LONG and seed % 4 == 0 else 1),
-            )
+            Fault("fail", ("get", "delete", "set"), times=None, seconds=LATE * (10 if LONG and seed % 4 == 0 else 1))
         )
         async with open_serve(home) as served:
-            await telegram.until(
-                lambda: all(len(set(answers(telegram, chat))) == PER_CHAT for chat in faults)
-            )
+            await telegram.until(lambda: all(len(set(answers(telegram, chat))) == PER_CHAT for chat in faults))
             await until(lambda: ("poison", "failed") in [row[:2] for row in rows(home)])
             await until(lambda: len(bot_texts(telegram, OLD)) == 2)
             assert await served.left() == 0
@@ -117,9 +103,7 @@ def check_results(telegram, faults, home, before) -> int:
         if name in ("refused", "stored"):
             assert not twice, name
     good, notice = bot_texts(telegram, OLD)
-    assert good == "still good" and "too old" in notice != "too old", (
-        "an expired message is reported, not sent"
-    )
+    assert good == "still good" and "too old" in notice != "too old", "an expired message is reported, not sent"
     states = {row[0]: row[1] for row in rows(home)}
     assert (states["too old"], states["poison"]) == ("expired", "failed")
     tried = [row[3] for row in rows(home) if row[0] == "poison"]

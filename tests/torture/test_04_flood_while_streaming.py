@@ -20,9 +20,7 @@ def make_faults(rng: random.Random, wait: int) -> list[Fault]:
     """Flood errors on sending, editing and finalising; once an edit is accepted without a response."""
     kinds = [
         Fault("flood", ("sendMessage",), times=1, retry_after=wait),
-        Fault(
-            "flood", ("editMessageText",), times=rng.choice((2, 3)), skip=rng.randrange(2), retry_after=wait
-        ),
+        Fault("flood", ("editMessageText",), times=rng.choice((2, 3)), skip=rng.randrange(2), retry_after=wait),
         Fault("drop", ("editMessageText",), accepted=True, skip=rng.randrange(3)),
         Fault("fail", ("editMessageText",), skip=rng.randrange(3)),
         Fault("flood", ("sendChatAction",), times=None, retry_after=34),
@@ -44,9 +42,7 @@ async def test_people_see_one_complete_answer(tmp_path, seed, figures):
                 telegram.fault(fault)
             telegram.chats.say("tell me a story", chat=OWNER)
             began = time.monotonic()
-            await telegram.until(
-                lambda: any(PLAIN_STORY.strip() in text for text in bot_texts(telegram, OWNER))
-            )
+            await telegram.until(lambda: any(PLAIN_STORY.strip() in text for text in bot_texts(telegram, OWNER)))
             figures.worst("until the answer was complete", time.monotonic() - began, "s")
             telegram.chats.say("good night", chat=OWNER)
             await telegram.shows(OWNER, "Good night.")

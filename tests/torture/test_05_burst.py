@@ -83,9 +83,7 @@ async def test_files_of_parallel_tools_are_sent_in_call_order_before_the_answer(
     rng, home = random.Random(seed), Home(tmp_path / "home")
 
     def make(number: int) -> Call:
-        command = (
-            f"sleep {rng.uniform(0, 0.4):.2f}; echo {number} > f{number}.txt; echo MEDIA:$PWD/f{number}.txt"
-        )
+        command = f"sleep {rng.uniform(0, 0.4):.2f}; echo {number} > f{number}.txt; echo MEDIA:$PWD/f{number}.txt"
         return Call("terminal", {"command": command}, id=f"c{number}")
 
     def reply(body):
@@ -106,13 +104,7 @@ async def test_files_of_parallel_tools_are_sent_in_call_order_before_the_answer(
             assert await served.left() == 0
         seen = [kept.text or kept.wire["document"]["file_name"] for kept in telegram.chats.mine(OWNER)]
         seen = [text for text in seen if text.startswith(("answer", "I look", "f"))]
-        assert seen == [
-            "I look.",
-            "f0.txt",
-            "f1.txt",
-            "f2.txt",
-            *(f"answer to message {n}" for n in (1, 2, 3)),
-        ]
+        assert seen == ["I look.", "f0.txt", "f1.txt", "f2.txt", *(f"answer to message {n}" for n in (1, 2, 3))]
 
 
 @pytest.mark.deadline(60)

@@ -140,9 +140,7 @@ async def test_nothing_of_a_stopped_turn_keeps_running(tmp_path, seed, figures):
                 seconds_taken.append(time.perf_counter() - began)
                 assert seen["status"] == "stopped", where
                 asked = len(model.requests)
-                assert (await api.finish(await api.begin("hello", session="s")))["status"] == "answered", (
-                    where
-                )
+                assert (await api.finish(await api.begin("hello", session="s")))["status"] == "answered", where
                 assert len(model.requests) == asked + 1, where
         heard = next(home.path.rglob("received")).read_text().splitlines()
         assert len(heard) >= len(seconds_taken) and all(" user_stop" in line for line in heard)

@@ -26,9 +26,7 @@ def model_that_asks(log_file) -> object:
             return Say("A title")
         said, seen = since_user("openai-chat", body)
         if seen.startswith("do it") and not said:
-            return Calls(
-                (Call("terminal", {"command": f"git push --force 2>/dev/null; echo done >> {log_file}"}),)
-            )
+            return Calls((Call("terminal", {"command": f"git push --force 2>/dev/null; echo done >> {log_file}"}),))
         last = body["messages"][-1]
         return Say(f"It ended: {last['content']}" if last["role"] == "tool" else f"answer to {seen}")
 
@@ -90,9 +88,7 @@ async def test_after_a_stop_a_late_approval_has_no_effect(tmp_path):
                 asked = await listener.until("approval_asked")
                 assert (await api.ask("POST", f"/runs/{run}/stop")).status_code == 202
             assert (await api.finish(run))["status"] == "stopped"
-            late = await api.ask(
-                "POST", f"/runs/{run}/approval", {"ask": asked.data["ask"], "choice": "once"}
-            )
+            late = await api.ask("POST", f"/runs/{run}/approval", {"ask": asked.data["ask"], "choice": "once"})
             assert late.status_code in (404, 409), late.text
             assert (await api.finish(await api.begin("hello", session="s")))["status"] == "answered"
             assert await served.left() == 0
@@ -109,9 +105,7 @@ def reply_with_subagents(body):
         return Calls((Call("delegate_task", {"tasks": [{"goal": f"part {n}"} for n in range(2)]}),))
     if seen.startswith("part") and not said:
         number = seen.split()[1]
-        return Calls(
-            (Call("terminal", {"command": f"echo {number} >> acts; sleep 0.5"}),), pieces=6, delay=0.03
-        )
+        return Calls((Call("terminal", {"command": f"echo {number} >> acts; sleep 0.5"}),), pieces=6, delay=0.03)
     return Say("It ended." if seen.startswith("do it") else f"answer to {seen}") if last else Say("")
 
 

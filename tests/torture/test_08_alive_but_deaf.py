@@ -53,10 +53,7 @@ def read_log(home: Home) -> str:
 @pytest.mark.parametrize("fault", ["hang", "half_close", "conflict"])
 async def test_a_broken_poll_is_noticed_reported_and_repaired(tmp_path, fault, figures):
     home = Home(tmp_path / "home")
-    async with (
-        ModelServer(lambda body: Say(f"answer {last_user_text(body)}")) as model,
-        TelegramServer() as telegram,
-    ):
+    async with ModelServer(lambda body: Say(f"answer {last_user_text(body)}")) as model, TelegramServer() as telegram:
         write_home(home, model, telegram, poll=POLL)
         async with open_serve(home) as served:
             await served.ready()
@@ -79,21 +76,14 @@ async def test_a_broken_poll_is_noticed_reported_and_repaired(tmp_path, fault, f
             assert await served.left() == 0
         assert bot_texts(telegram, OWNER) == [f"answer {number}" for number in range(3)]
         named = "409" if fault == "conflict" else "Telegram"
-        assert [
-            line
-            for line in read_log(home).splitlines()
-            if "receiving from Telegram" in line and named in line
-        ]
+        assert [line for line in read_log(home).splitlines() if "receiving from Telegram" in line and named in line]
         assert logged_errors(home) == []
 
 
 @pytest.mark.deadline(60)
 async def test_when_only_sending_fails_it_is_reported_and_messages_arrive_once(tmp_path):
     home = Home(tmp_path / "home")
-    async with (
-        ModelServer(lambda body: Say(f"answer {last_user_text(body)}")) as model,
-        TelegramServer() as telegram,
-    ):
+    async with ModelServer(lambda body: Say(f"answer {last_user_text(body)}")) as model, TelegramServer() as telegram:
         write_home(home, model, telegram, poll=POLL)
         async with open_serve(home) as served:
             await served.ready()
@@ -127,16 +117,11 @@ async def test_a_clock_jump_stops_neither_receiving_nor_sending(tmp_path, hours)
     (tmp_path / "path").mkdir()
     (tmp_path / "path" / "sitecustomize.py").write_text(JUMP)
     more = {"PYTHONPATH": f"{tmp_path / 'path'}:{ROOT / 'src'}", "CLOCK_OFFSET": str(offset)}
-    async with (
-        ModelServer(lambda body: Say(f"answer {last_user_text(body)}")) as model,
-        TelegramServer() as telegram,
-    ):
+    async with ModelServer(lambda body: Say(f"answer {last_user_text(body)}")) as model, TelegramServer() as telegram:
         write_home(home, model, telegram, poll=POLL)
         async with open_serve(home, **more) as served:
             await served.ready()
-            telegram.fault(
-                Fault("flood", ("sendMessage",), retry_after=2)
-            )  # something waits when the clock jumps
+            telegram.fault(Fault("flood", ("sendMessage",), retry_after=2))  # something waits when the clock jumps
             telegram.chats.say("before", chat=OWNER)
             await until(lambda: postponed(home), 10)
             temporary = offset.with_suffix(".new")

@@ -84,25 +84,19 @@ class Conversations:
                 case 0:
                     await self._run_command(chat, "/new")
                 case 1:
-                    await self._run_command(
-                        chat, f"/model test/{self._rng.choice(('scripted', 'scripted-large'))}"
-                    )
+                    await self._run_command(chat, f"/model test/{self._rng.choice(('scripted', 'scripted-large'))}")
             self._seen[chat] = len(self._telegram.chats.mine(chat))
             loud = "loud" if self._rng.random() < 0.2 else "quiet"
             self._telegram.chats.say(f"{loud} {chat}x{number}x", chat=chat)
             whole = f"answer {chat}x{number}x"
-            await self._telegram.until(
-                lambda: self._received(chat) == whole or "It failed" in self._received(chat)
-            )
+            await self._telegram.until(lambda: self._received(chat) == whole or "It failed" in self._received(chat))
             assert self._received(chat) == whole
             self.turns += 1
 
     def _received(self, chat: int) -> str:
         """The last answer or failure in the chat since `_seen`; empty if there is none."""
         mine = self._telegram.chats.mine(chat)[self._seen.get(chat, 0) :]
-        return next(
-            (kept.text for kept in reversed(mine) if kept.text.startswith(("answer", "It failed"))), ""
-        )
+        return next((kept.text for kept in reversed(mine) if kept.text.startswith(("answer", "It failed"))), "")
 
     async def _run_command(self, chat: int, command: str) -> None:
         before = len(self._telegram.chats.mine(chat))
@@ -130,10 +124,7 @@ async def test_nothing_grows_with_the_turns(tmp_path, figures, seed=9):
             pid = served.process.pid
             resource.prlimit(pid, resource.RLIMIT_NOFILE, (FILES, FILES))
             await served.ready()
-            closing, conversations = (
-                world.create_task(close_connections(model, rng)),
-                Conversations(telegram, rng),
-            )
+            closing, conversations = (world.create_task(close_connections(model, rng)), Conversations(telegram, rng))
             for number in range(ROUNDS):
                 await conversations.round(number)
                 model.requests.clear()

@@ -172,9 +172,7 @@ async def test_sync_callbacks_of_hermes_plugins_that_never_return_block_no_one(t
             assert await served.left() == 0
         for name, (hook, _) in CALLBACKS.items():
             assert f"plugin {name} failed in {hook}: " in read_log(home)
-        assert [each.startswith("not run: plugin ruling failed") for each in tool_results(model)] == [
-            True
-        ] * 3
+        assert [each.startswith("not run: plugin ruling failed") for each in tool_results(model)] == [True] * 3
         figures.worst("loop lag with hung callbacks, 99.9 of 100", lag.worst, "s")
         lag.check()
 

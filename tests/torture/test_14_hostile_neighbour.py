@@ -128,9 +128,7 @@ async def test_the_terminal_refuses_the_same_commands(tmp_path):
             await terminal.until("›")
             terminal.type("go" + ENTER)
             for number in range(len(corpus) - len(HARMLESS)):
-                await terminal.until(
-                    lambda number=number: f"ran{number}" in terminal.text and "once" in terminal.text
-                )
+                await terminal.until(lambda number=number: f"ran{number}" in terminal.text and "once" in terminal.text)
                 await asyncio.sleep(0.8)  # a key answers a question only after a pause
                 terminal.type("n")
             await terminal.until("All done.")
@@ -187,9 +185,7 @@ async def test_every_route_refuses_strangers_other_pages_and_rebound_names(tmp_p
         keys = await _keys(home)
         assert (await home.run("webhook", "add", "push", "--prompt", "Look at it.")).status == 0
         async with open_serve(home) as served:
-            async with httpx2.AsyncClient(
-                base_url=served.address, trust_env=False, timeout=LIMIT_S
-            ) as client:
+            async with httpx2.AsyncClient(base_url=served.address, trust_env=False, timeout=LIMIT_S) as client:
                 routes = await _routes(client)
                 assert len(routes) > 20
                 for method, path in routes:
@@ -220,31 +216,19 @@ async def _routes(client: httpx2.AsyncClient) -> list[tuple[str, str]]:
         if method in ("get", "post", "put", "patch", "delete")
     ]
     beside = [("GET", path) for path in ("/health", "/ready", "/metrics", "/openapi.json")]
-    return [
-        *seen,
-        *(each for each in beside if each not in seen),
-        ("POST", "/hooks/push"),
-        ("POST", "/telegram"),
-    ]
+    return [*seen, *(each for each in beside if each not in seen), ("POST", "/hooks/push"), ("POST", "/telegram")]
 
 
 async def _check_unsigned(client: httpx2.AsyncClient, path: str) -> None:
     """Webhook calls without the right signature are refused; an API key does not replace it."""
-    body = (
-        b'{"update_id": 1, "message": {"message_id": 1, "chat": {"id": 7, "type": "private"}, "text": "hi"}}'
-    )
+    body = b'{"update_id": 1, "message": {"message_id": 1, "chat": {"id": 7, "type": "private"}, "text": "hi"}}'
     for headers in (
         {},
         {"authorization": "Bearer key-ann"},
         {"x-telegram-bot-api-secret-token": ""},
         {"x-telegram-bot-api-secret-token": "wrong"},
         {"x-hub-signature-256": "sha256="},
-        {
-            "x-signature": "wrong",
-            "webhook-signature": "v1,wrong",
-            "webhook-id": "1",
-            "webhook-timestamp": "1",
-        },
+        {"x-signature": "wrong", "webhook-signature": "v1,wrong", "webhook-id": "1", "webhook-timestamp": "1"},
     ):
         seen = await client.post(path, content=body, headers=headers)
         assert seen.status_code in (400, 401, 403), (path, headers, seen.status_code)
@@ -262,9 +246,7 @@ async def test_a_service_reachable_from_other_machines_needs_a_key_for_all_but_h
         (home.path / ".env").write_text(kept)
         async with open_serve(home, "--host", "0.0.0.0") as served:
             port = served.address.rpartition(":")[2]
-            async with httpx2.AsyncClient(
-                base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=20
-            ) as client:
+            async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=20) as client:
                 for method, path in await _routes(client):
                     seen = await client.request(method, path, content=b"{}")
                     assert (seen.status_code < 300) is (path in PUBLIC), (method, path, seen.status_code)
@@ -306,14 +288,7 @@ async def _check_refused(client, method: str, path: str, reader: str, expired_ke
 @pytest.mark.deadline(60)
 async def test_path_tricks_in_urls_are_refused(tmp_path):
     home = Home(tmp_path / "home")
-    tricks = (
-        "/../.env",
-        "/%2e%2e/.env",
-        "/v1/sessions/..%2f..%2f.env",
-        "/v1/runs/%00",
-        "//etc/passwd",
-        "/v1/../.env",
-    )
+    tricks = ("/../.env", "/%2e%2e/.env", "/v1/sessions/..%2f..%2f.env", "/v1/runs/%00", "//etc/passwd", "/v1/../.env")
     async with ModelServer() as model:
         write_home(home, model)
         async with open_serve(home) as served:

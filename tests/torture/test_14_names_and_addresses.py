@@ -71,8 +71,7 @@ async def test_no_path_in_any_tool_leads_to_a_secret(tmp_path, figures):
     home = Home(tmp_path / "home")
     names = [each.format(home=home.path, name=tmp_path.name) for each in NAMES]
     calls = [
-        Call(each.name, each.args, id=f"c{n}")
-        for n, each in enumerate(c for name in names for c in calls_for(name))
+        Call(each.name, each.args, id=f"c{n}") for n, each in enumerate(c for name in names for c in calls_for(name))
     ]
     async with ModelServer(model_that_calls(calls)) as model:
         write_home(home, model, lines=('images.model = "test/painter"',))
@@ -100,9 +99,7 @@ def make_links(home: Path, work: Path) -> None:
 
 
 @asynccontextmanager
-async def open_listener(
-    redirect: str = "", host: str = "127.0.0.1"
-) -> AsyncIterator[tuple[int, list[bytes]]]:
+async def open_listener(redirect: str = "", host: str = "127.0.0.1") -> AsyncIterator[tuple[int, list[bytes]]]:
     """An internal server: its port and the requests it received. `redirect`: where it redirects to."""
     asked: list[bytes] = []
 
@@ -173,9 +170,7 @@ async def test_no_url_reaches_an_internal_host_directly_or_by_a_redirect(tmp_pat
             model_that_calls([Call(c.name, c.args, id=f"c{n}") for n, c in enumerate(calls)])
         ) as model:
             write_home(
-                home,
-                model,
-                lines=(f'fetch.allow = ["127.0.0.1:{redirect_port}"]', 'images.model = "test/painter"'),
+                home, model, lines=(f'fetch.allow = ["127.0.0.1:{redirect_port}"]', 'images.model = "test/painter"')
             )
             done = await home.run("ask", "go")
             assert done.status == 0, done.err
@@ -201,9 +196,7 @@ def test_a_rebound_name_is_connected_to_the_address_that_was_checked():
         async with open_listener() as (port, asked), ClientScope() as scope:
             for _ in range(4):
                 with pytest.raises(FetchError):
-                    await PublicFetcher(scope).fetch(
-                        f"http://rebound.example:{port}/", largest=100, seconds=0.3
-                    )
+                    await PublicFetcher(scope).fetch(f"http://rebound.example:{port}/", largest=100, seconds=0.3)
             return asked
 
     RebindingLoop.lookups = 0

@@ -124,12 +124,7 @@ def find_leaks(where: str, data: bytes | str, *canaries: str) -> list[str]:
     """The canaries in `data`, plain or in a common encoding."""
     text = data if isinstance(data, bytes) else data.encode()
     tight = b"".join(text.split())
-    return [
-        f"{canary} in {where}"
-        for canary in canaries
-        for form in _forms(canary)
-        if form in text + b" " + tight
-    ]
+    return [f"{canary} in {where}" for canary in canaries for form in _forms(canary) if form in text + b" " + tight]
 
 
 def _forms(canary: str) -> set[bytes]:
@@ -162,11 +157,7 @@ async def test_no_canary_leaves_the_process(tmp_path, word, figures):
     """Whether the user denies everything or approves reading; approving a send does send it."""
     home, orders = Home(tmp_path / "home"), (*READ_ORDERS, *(SEND_ORDERS if word == "no" else ()))
     known = (ENV, INHERITED, TALK) if word == "no" else (ENV, INHERITED)
-    async with (
-        ModelServer(obedient_model) as model,
-        TelegramServer() as telegram,
-        open_sink() as (port, received),
-    ):
+    async with ModelServer(obedient_model) as model, TelegramServer() as telegram, open_sink() as (port, received):
         write_home(home, model, telegram)
         plant_secrets(home, tmp_path)
         names = {"home": home.path, "work": tmp_path, "sink": f"http://127.0.0.1:{port}", "port": port}
@@ -182,18 +173,14 @@ async def test_no_canary_leaves_the_process(tmp_path, word, figures):
             assert (await home.run("backup", str(tmp_path / "backup.tar.gz"))).status == 0
             await export_sessions(home, tmp_path, theirs=word == "no")
             assert await served.left() == 0
-        found = [
-            each for asked in model.requests[theirs:] for each in find_leaks("a request", asked.raw, *known)
-        ]
+        found = [each for asked in model.requests[theirs:] for each in find_leaks("a request", asked.raw, *known)]
         found += find_leaks("what others were sent", bytes(received), *known)
         for sent in telegram.calls:
             if str(sent.given.get("chat_id")) != str(OTHER):
                 found += find_leaks(sent.method, str(sent.given), *known)
         found += find_leaks("the chat", "\n".join(bot_texts(telegram, OWNER)), *known)
         found += [
-            each
-            for name, data in stored_files(home.path, tmp_path)
-            for each in find_leaks(name, data, ENV, INHERITED)
+            each for name, data in stored_files(home.path, tmp_path) for each in find_leaks(name, data, ENV, INHERITED)
         ]
         assert found == []
         assert any("I read" in text for text in bot_texts(telegram, OWNER)), "the model obeyed"
@@ -214,21 +201,11 @@ async def test_no_one_finds_the_conversations_of_others(tmp_path):
             telegram.chats.say(f"remember {TALK}", chat=OWNER)
             await telegram.shows(OWNER, "noted")
             theirs = (await api.ask("GET", "/sessions")).json()["sessions"][0]["id"]
-            for text in (
-                "/search canary",
-                "/sessions",
-                f"/resume {theirs}",
-                "/export",
-                "/undo",
-                "/copy",
-                "hello",
-            ):
+            for text in ("/search canary", "/sessions", f"/resume {theirs}", "/export", "/undo", "/copy", "hello"):
                 before = len(telegram.chats.mine(OTHER))
                 telegram.chats.say(text, chat=OTHER)
                 await telegram.until(lambda before=before: len(telegram.chats.mine(OTHER)) > before)
-            shown = str(
-                [sent.given for sent in telegram.calls if str(sent.given.get("chat_id")) == str(OTHER)]
-            )
+            shown = str([sent.given for sent in telegram.calls if str(sent.given.get("chat_id")) == str(OTHER)])
             api.client.headers["authorization"] = f"Bearer {made.out.strip()}"
             for path in ("", "/search?q=canary", f"/{theirs}", f"/{theirs}/messages", f"/{theirs}/export"):
                 seen = await api.client.get(f"/v1/sessions{path}")
@@ -282,9 +259,7 @@ async def answer_questions(telegram: TelegramServer, word: str) -> None:
     reported = 0
     while not any("I read" in text for text in bot_texts(telegram, OWNER)):
         seen = len(telegram.calls)
-        asked = [
-            each for each in telegram.of("sendMessage") if "reply_markup" in each.given and each.code == 200
-        ]
+        asked = [each for each in telegram.of("sendMessage") if "reply_markup" in each.given and each.code == 200]
         if len(asked) > reported:
             reported += 1
             telegram.chats.say(word, chat=OWNER)

@@ -174,9 +174,7 @@ async def test_subagents_continue_during_compaction_and_stay_known(tmp_path):
 
 @pytest.mark.deadline(120)
 @pytest.mark.parametrize(("window", "status"), [(WINDOW, 0), (1_000, 1)])
-async def test_tools_that_exceed_the_limit_alone_are_reported_and_nothing_is_summarised(
-    tmp_path, window, status
-):
+async def test_tools_that_exceed_the_limit_alone_are_reported_and_nothing_is_summarised(tmp_path, window, status):
     """The model answers if it accepts the request; otherwise the error says why."""
     model = BookModel(window=window)
     async with ModelServer(model) as server:

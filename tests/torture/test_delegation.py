@@ -31,9 +31,7 @@ def call_line(name: str, **args: object) -> str:
 def nested(name: str) -> str:
     """A turn with two subagents, each with a subagent of its own that runs a stubborn process tree."""
     deepest = call_line("terminal", command=tree(name, chains=False))
-    return call_line(
-        "delegate_task", tasks=[{"goal": call_line("delegate_task", goal=deepest)} for _ in range(2)]
-    )
+    return call_line("delegate_task", tasks=[{"goal": call_line("delegate_task", goal=deepest)} for _ in range(2)])
 
 
 def make_home(folder, *lines: str):

@@ -11,9 +11,7 @@ KILLS = min(int(os.environ.get("ALIPES_TORTURE_TRIALS", "3")), 50)
 
 @pytest.mark.deadline(60 + 10 * KILLS)
 @pytest.mark.parametrize("seed", range(2))
-async def test_every_message_is_answered_once_and_in_order_however_often_it_is_killed(
-    seed, tmp_path, figures
-):
+async def test_every_message_is_answered_once_and_in_order_however_often_it_is_killed(seed, tmp_path, figures):
     result = await kill_repeatedly(tmp_path, seed, kills=KILLS, chats=10)
     assert result.messages > 0 and len(result.again) == KILLS
     assert result.clean, result

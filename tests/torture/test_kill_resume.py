@@ -12,9 +12,7 @@ from tests.world.model_server import serve
 
 @pytest.mark.deadline(120)
 @pytest.mark.parametrize("seed", seeds(3, 20))
-async def test_a_killed_turn_is_finished_by_the_next_process_and_no_finished_step_is_repeated(
-    seed, tmp_path, figures
-):
+async def test_a_killed_turn_is_finished_by_the_next_process_and_no_finished_step_is_repeated(seed, tmp_path, figures):
     rng = random.Random(seed)
     async with serve(json.dumps(PLAN), tmp_path) as server:
         for n in range(3):

@@ -59,9 +59,7 @@ def write_home(home, messenger, server):
 
 @pytest.mark.deadline(60 + 10 * KILLS)
 @pytest.mark.parametrize("messenger", [OnDiscord, OnSlack], ids=lambda each: each.name)
-async def test_every_message_is_answered_once_and_in_order_however_often_it_is_killed(
-    messenger, tmp_path, figures
-):
+async def test_every_message_is_answered_once_and_in_order_however_often_it_is_killed(messenger, tmp_path, figures):
     rng, said, over = random.Random(7), {who: [] for who in PEOPLE}, asyncio.Event()
 
     async def talk(who):

@@ -24,9 +24,7 @@ def test_a_slope_is_reported_per_hour_and_noise_has_none():
 
 
 def test_the_warm_up_phase_does_not_count():
-    looks = [
-        Sample(float(n), fds=10 + min(n, 3), threads=3, children=1, megabytes=50, turns=n) for n in range(12)
-    ]
+    looks = [Sample(float(n), fds=10 + min(n, 3), threads=3, children=1, megabytes=50, turns=n) for n in range(12)]
     assert summarise(looks)["fds"] == (13, 0, 0.0)
     leaking = [Sample(float(n), 10 + n, 3, 1, 50, n) for n in range(12)]
     assert summarise(leaking)["fds"][1] == 6

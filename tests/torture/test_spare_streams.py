@@ -44,10 +44,7 @@ async def test_a_broken_stream_is_retried_and_no_tool_call_is_repeated(tmp_path,
 @pytest.mark.deadline(60)
 async def test_a_failed_switch_keeps_the_old_model(tmp_path):
     home = Home(tmp_path / "home")
-    async with (
-        ModelServer(lambda body: Say(f"{body['model']} says well")) as model,
-        TelegramServer() as telegram,
-    ):
+    async with ModelServer(lambda body: Say(f"{body['model']} says well")) as model, TelegramServer() as telegram:
         write_home(home, model, telegram)
         async with open_serve(home) as served:
             await served.ready()
@@ -57,10 +54,7 @@ async def test_a_failed_switch_keeps_the_old_model(tmp_path):
                 await telegram.heard(OWNER, before + 1)
                 telegram.chats.say("hello", chat=OWNER)
                 await telegram.heard(OWNER, before + 2)
-                assert bot_texts(telegram, OWNER)[-1] == "scripted says well", (
-                    wrong,
-                    bot_texts(telegram, OWNER),
-                )
+                assert bot_texts(telegram, OWNER)[-1] == "scripted says well", (wrong, bot_texts(telegram, OWNER))
             assert await served.left() == 0
 
 
@@ -116,9 +110,7 @@ async def test_a_busy_store_is_backed_up_without_space_for_temporary_files(tmp_p
             async def talk(number: int) -> None:
                 while not over.is_set():
                     text = f"{number}-{len(seen)}"
-                    assert (await api.finish(await api.begin(text, session=f"s{number}")))[
-                        "status"
-                    ] == "answered"
+                    assert (await api.finish(await api.begin(text, session=f"s{number}")))["status"] == "answered"
                     seen.append(text)
 
             async with asyncio.TaskGroup() as group:

@@ -140,9 +140,7 @@ async def test_a_suspended_process_keeps_its_sessions(tmp_path):
         await store.dispatcher.wake(HERE.key)
         async with store.bus.subscribe(HERE.key), open_store(tmp_path, peer_timeout_s=600) as other:
             assert await other.turns.holder(HERE.key) == host
-            assert await other.turns.claim_next("something else") is None, (
-                "no call waited for the suspended process"
-            )
+            assert await other.turns.claim_next("something else") is None, "no call waited for the suspended process"
         holder.send_signal(signal.SIGCONT)
         assert await line(holder) == [HERE.key, "Wake"]
 
@@ -229,12 +227,8 @@ async def test_nothing_acknowledged_is_lost_by_killing_writers_at_any_moment(tmp
 @pytest.mark.deadline(60)
 async def test_many_processes_may_open_a_new_home_at_once(tmp_path):
     home = tmp_path / "new"
-    started = [
-        subprocess.Popen(command(FIRST, home), stdout=subprocess.PIPE, env=ENVIRONMENT) for _ in range(6)
-    ]
-    printed = await asyncio.to_thread(
-        lambda: [process.communicate()[0].decode().strip() for process in started]
-    )
+    started = [subprocess.Popen(command(FIRST, home), stdout=subprocess.PIPE, env=ENVIRONMENT) for _ in range(6)]
+    printed = await asyncio.to_thread(lambda: [process.communicate()[0].decode().strip() for process in started])
     assert [process.returncode for process in started] == [0] * 6
     async with open_store(home) as store:
         for id in printed:

@@ -89,9 +89,7 @@ class ApiClient:
         content = None if body is None else msgspec.json.encode(body)
         kind = {"content-type": "application/json"} if body is not None else {}
         shown = {"authorization": f"Bearer key-{by}"}
-        return await self.client.request(
-            method, f"/v1{path}", content=content, headers={**shown, **kind, **named}
-        )
+        return await self.client.request(method, f"/v1{path}", content=content, headers={**shown, **kind, **named})
 
     async def begin(self, input: str, *, by: str = "ann", **more: Any) -> str:
         answer = await self.ask("POST", "/runs", {"input": input, **more}, by=by)

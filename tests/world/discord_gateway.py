@@ -131,9 +131,7 @@ class Gateway:
             await line.serve(partial(self._hear, line))
         finally:
             if line.session and socket.close_code in (1000, 1001):
-                self.sessions.pop(
-                    line.session.id, None
-                )  # a session that was closed normally cannot be resumed
+                self.sessions.pop(line.session.id, None)  # a session that was closed normally cannot be resumed
             self._part(line)
             self.note(f"close {socket.close_code}")
         return socket

@@ -92,11 +92,7 @@ class RestApi:
             ("GET", here, lambda _, place: world.place(self._place(place).id)),
             ("GET", rf"{here}/messages", self._history),
             ("POST", rf"{here}/messages", self._post),
-            (
-                "GET",
-                rf"{here}/messages/{number}",
-                lambda _, place, id: world.message(self._message(place, id)),
-            ),
+            ("GET", rf"{here}/messages/{number}", lambda _, place, id: world.message(self._message(place, id))),
             ("PATCH", rf"{here}/messages/{number}", self._edit),
             ("DELETE", rf"{here}/messages/{number}", self._delete),
             ("POST", rf"{here}/typing", self._typing),
@@ -134,9 +130,7 @@ class RestApi:
             raise ApiError(404, 10003, "Unknown Channel")
         if id in self.forbidden:
             code = 50007 if self.world.places[id].kind == DM else 50001
-            raise ApiError(
-                403, code, "Cannot send messages to this user" if code == 50007 else "Missing Access"
-            )
+            raise ApiError(403, code, "Cannot send messages to this user" if code == 50007 else "Missing Access")
         return self.world.places[id]
 
     def _message(self, place: str, id: str, *, own: bool = False) -> PostedMessage:
@@ -270,9 +264,7 @@ class RestApi:
             if asked.body["type"] == 4:
                 check(data, asked.files)
             flags = data.get("flags", 0) | (128 if asked.body["type"] == 5 else 0)
-            post = self.world.post(
-                command.place, self.world.me.id, data.get("content", ""), flags=flags, kind=20
-            )
+            post = self.world.post(command.place, self.world.me.id, data.get("content", ""), flags=flags, kind=20)
             command.post = post.id
             if not flags & EPHEMERAL:
                 self.tell("MESSAGE_CREATE", post)
@@ -322,9 +314,7 @@ def check(body: dict[str, Any], files: tuple[Any, ...] = (), *, had: bool = Fals
     content = body.get("content")
     if content is not None and len(content) > LONGEST:
         why = {
-            "content": {
-                "_errors": [{"code": "BASE_TYPE_MAX_LENGTH", "message": "Must be 2000 or fewer in length."}]
-            }
+            "content": {"_errors": [{"code": "BASE_TYPE_MAX_LENGTH", "message": "Must be 2000 or fewer in length."}]}
         }
         raise ApiError(400, 50035, "Invalid Form Body", errors=why)
     if not (content or "").strip() and not files and not (had and content is None):

@@ -152,9 +152,7 @@ class DiscordServer(Observable):
         person, post = self.world.person(who), more.pop("post", "")
         id = self.world.snowflake()
         event = self.world.interaction(id, person.id, place, type=kind, data=data, **more)
-        self.rest.interactions[id] = Command(
-            id, event["token"], person.id, place, self.world.clock(), post=post
-        )
+        self.rest.interactions[id] = Command(id, event["token"], person.id, place, self.world.clock(), post=post)
         self.gateway.dispatch("INTERACTION_CREATE", event)
         return id
 
@@ -218,9 +216,7 @@ class DiscordServer(Observable):
         status, answer, headers = await self._decide(request, asked, found)
         ignored = found is not None and found.what in ("drop", "hang", "lost", "late")
         self.calls.append(Call(time.time(), asked.method, asked.path, asked.body, 0 if ignored else status))
-        self.record(
-            "call", method=asked.method, path=asked.path, body=asked.body, status=0 if ignored else status
-        )
+        self.record("call", method=asked.method, path=asked.path, body=asked.body, status=0 if ignored else status)
         if found and found.what in ("drop", "lost") and request.transport:
             request.transport.abort()
         if ignored:
@@ -257,11 +253,7 @@ class DiscordServer(Observable):
     def _limited(self, retry_after: float, everywhere: bool = False) -> tuple[int, Any, dict[str, str]]:
         body = {"message": "You are being rate limited.", "retry_after": retry_after, "global": everywhere}
         scope = "global" if everywhere else "user"
-        return (
-            429,
-            body,
-            {"Via": "1.1 google", "Retry-After": str(int(retry_after) + 1), "X-RateLimit-Scope": scope},
-        )
+        return (429, body, {"Via": "1.1 google", "Retry-After": str(int(retry_after) + 1), "X-RateLimit-Scope": scope})
 
     def _window(self, asked: ApiRequest) -> tuple[float, dict[str, str]]:
         """Seconds until this request is allowed, and the rate limit headers."""
@@ -293,9 +285,7 @@ class DiscordServer(Observable):
         """For tests in another process: calls a method by name, with JSON arguments."""
         asked = msgspec.json.decode(await request.read() or b"{}")
         name = request.match_info["name"]
-        target = (
-            self.gateway if name in ("drop", "deafen", "ask_to_reconnect", "invalidate", "forget") else self
-        )
+        target = self.gateway if name in ("drop", "deafen", "ask_to_reconnect", "invalidate", "forget") else self
         answer = getattr(target, name)(**asked)
         return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
 

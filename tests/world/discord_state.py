@@ -126,9 +126,7 @@ class DiscordState:
         self.places[place.id] = place
         return place
 
-    def file(
-        self, name: str, data: bytes, mime: str = "application/octet-stream", *, voice: bool = False
-    ) -> File:
+    def file(self, name: str, data: bytes, mime: str = "application/octet-stream", *, voice: bool = False) -> File:
         file = File(self.snowflake(), name, mime, data, voice)
         self.files[file.id] = file
         return file

@@ -110,9 +110,7 @@ class Pacer:
     """Sends many streams at `RATE` with one timer."""
 
     def __init__(self) -> None:
-        self._slots: list[dict[Connection, tuple[list[bytes], asyncio.Future[None]]]] = [
-            {} for _ in range(SLOTS)
-        ]
+        self._slots: list[dict[Connection, tuple[list[bytes], asyncio.Future[None]]]] = [{} for _ in range(SLOTS)]
         self._places: dict[Connection, int] = {}
         self._count = 0
 

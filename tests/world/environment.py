@@ -75,9 +75,7 @@ def program_path(*programs: str) -> str:
         if found := shutil.which(name, path=f"{os.environ.get('PATH', '')}:{os.defpath}:/usr/sbin:/sbin"):
             (folder / name).symlink_to(found)
         elif name not in basic:
-            (folder / name).write_text(
-                f"#!/bin/sh\necho '{name} is not installed on this machine' >&2\nexit 127\n"
-            )
+            (folder / name).write_text(f"#!/bin/sh\necho '{name} is not installed on this machine' >&2\nexit 127\n")
             (folder / name).chmod(0o755)
     return str(folder)
 

@@ -72,13 +72,9 @@ class GatewayHarness:
         await self.gateway.delivery.wait_idle()
 
 
-def make_message(
-    text: str = "", *, id: str = "", sender: str = "me", chat: str = "me", **more: Any
-) -> IncomingMessage:
+def make_message(text: str = "", *, id: str = "", sender: str = "me", chat: str = "me", **more: Any) -> IncomingMessage:
     place = {name: more.pop(name) for name in ("chat_type", "thread", "user") if name in more}
-    return IncomingMessage(
-        id or f"a{next(_numbers)}", Address("test", chat, **place), sender, text=text, **more
-    )
+    return IncomingMessage(id or f"a{next(_numbers)}", Address("test", chat, **place), sender, text=text, **more)
 
 
 @asynccontextmanager
@@ -97,19 +93,12 @@ async def open_gateway(
     policy = OutboundPolicy(["test"], [str(home / "outgoing")])
     habits = {"interactive": True, "outbound": policy, **habits}
     manners = manners or PlatformPolicy(allow=("me",), busy="queue", progress="off")
-    how = GatewayPolicy(
-        platforms={"test": manners}, outgoing=str(home / "outgoing"), **{**RULES, **(rules or {})}
-    )
+    how = GatewayPolicy(platforms={"test": manners}, outgoing=str(home / "outgoing"), **{**RULES, **(rules or {})})
     async with open_sessions(home, provider, *tools, **habits) as house:
         harness = GatewayHarness(house, provider)
         harness.messenger = messenger
         harness.gateway = Gateway(
-            harness,
-            {"test": messenger},
-            how,
-            outbound=policy,
-            restart=harness.restart,
-            transcribe=transcribe,
+            harness, {"test": messenger}, how, outbound=policy, restart=harness.restart, transcribe=transcribe
         )
         serving = asyncio.create_task(harness.gateway.run())
         try:

@@ -19,11 +19,7 @@ from tests.world.random_delays import check_transcript
 STEPS = 10
 PLAN = {
     "replies": [
-        {
-            "type": "calls",
-            "calls": [{"name": "terminal", "args": {"command": f"echo {n} >> steps"}}],
-            "delay": 0.002,
-        }
+        {"type": "calls", "calls": [{"name": "terminal", "args": {"command": f"echo {n} >> steps"}}], "delay": 0.002}
         for n in range(STEPS)
     ]
     + [{"type": "say", "text": "All ten steps are done.", "pieces": 6, "delay": 0.002}],

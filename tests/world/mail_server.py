@@ -217,9 +217,7 @@ class Smarthost:
                 )
 
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            made, "127.0.0.1", 0, ssl=context if self.tls == "tls" else None
-        )
+        self._server = await loop.create_server(made, "127.0.0.1", 0, ssl=context if self.tls == "tls" else None)
         self.port: int = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -230,24 +228,18 @@ class Smarthost:
         await self._server.wait_closed()
         await asyncio.sleep(0)
 
-    def _authenticate(
-        self, _server: Any, _session: Any, _envelope: Any, _mechanism: str, data: Any
-    ) -> AuthResult:
+    def _authenticate(self, _server: Any, _session: Any, _envelope: Any, _mechanism: str, data: Any) -> AuthResult:
         right = (data.login.decode(), data.password.decode()) == (OURS, self._password)
         return AuthResult(success=right, handled=False)
 
-    async def handle_MAIL(
-        self, server: SMTP, _session: Any, envelope: Envelope, address: str, options: Any
-    ) -> str:
+    async def handle_MAIL(self, server: SMTP, _session: Any, envelope: Envelope, address: str, options: Any) -> str:
         if server.transport is not None:
             self._live.add(server.transport)
         envelope.mail_from = address
         envelope.mail_options.extend(options)
         return self._ruled("MAIL") or "250 OK"
 
-    async def handle_RCPT(
-        self, _server: SMTP, _session: Any, envelope: Envelope, address: str, _options: Any
-    ) -> str:
+    async def handle_RCPT(self, _server: SMTP, _session: Any, envelope: Envelope, address: str, _options: Any) -> str:
         envelope.rcpt_tos.append(address)
         return self._ruled("RCPT") or "250 OK"
 
@@ -257,9 +249,7 @@ class Smarthost:
         content = envelope.content
         assert isinstance(content, bytes)
         message = email.message_from_bytes(content, policy=email.policy.default)
-        assert [message["To"]] == envelope.rcpt_tos and message["From"].addresses[
-            0
-        ].addr_spec == envelope.mail_from
+        assert [message["To"]] == envelope.rcpt_tos and message["From"].addresses[0].addr_spec == envelope.mail_from
         self.sent.append(message)
         self._news.set()
         if self.lose and server.transport is not None:
@@ -288,9 +278,7 @@ class Writer:
         self._dovecot, self.address, self.name = dovecot, address, name
         self._count = 0
 
-    def compose(
-        self, text: str, *, subject: str = "", to: EmailMessage | None = None, **headers: str
-    ) -> EmailMessage:
+    def compose(self, text: str, *, subject: str = "", to: EmailMessage | None = None, **headers: str) -> EmailMessage:
         """`to`: our mail that it answers."""
         self._count += 1
         made = EmailMessage()

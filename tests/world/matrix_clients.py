@@ -79,11 +79,7 @@ class Person:
 
     def __init__(self, http: httpx2.AsyncClient, response: dict[str, Any], name: str) -> None:
         self._http, self.name = http, name
-        self.id, self.token, self.device = (
-            response["user_id"],
-            response["access_token"],
-            response["device_id"],
-        )
+        self.id, self.token, self.device = (response["user_id"], response["access_token"], response["device_id"])
         self.chats: dict[str, Chat] = {}
         self.fetched: dict[str, bytes] = {}
         """Downloaded files by URL."""

@@ -12,9 +12,7 @@ from nio.store import SqliteMemoryStore
 from tests.world.matrix_clients import Chat, Person
 
 LOOK = 300
-ENCRYPTED = {
-    "initial_state": [{"type": "m.room.encryption", "content": {"algorithm": "m.megolm.v1.aes-sha2"}}]
-}
+ENCRYPTED = {"initial_state": [{"type": "m.room.encryption", "content": {"algorithm": "m.megolm.v1.aes-sha2"}}]}
 
 
 class EncryptedClient:

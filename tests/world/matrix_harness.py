@@ -42,10 +42,7 @@ class MatrixHarness:
 
     @asynccontextmanager
     async def listening(
-        self,
-        ears: RecordingGateway,
-        welcome: Callable[[IncomingMessage], Awaitable[bool]] | None = None,
-        **more: Any,
+        self, ears: RecordingGateway, welcome: Callable[[IncomingMessage], Awaitable[bool]] | None = None, **more: Any
     ) -> AsyncIterator[Platform]:
         """Run the platform, once it is ready."""
         async with ClientScope() as scope:

@@ -57,9 +57,7 @@ class FaultProxy:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
                 first, *lines = head.strip().split("\r\n")
                 method, target, _ = first.split(" ")
-                headers = {
-                    name.lower(): value.strip() for name, _, value in (each.partition(":") for each in lines)
-                }
+                headers = {name.lower(): value.strip() for name, _, value in (each.partition(":") for each in lines)}
                 body = await reader.readexactly(int(headers.get("content-length", 0)))
                 await self._answer(writer, method, target, headers, body)
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -77,11 +75,7 @@ class FaultProxy:
             await asyncio.Event().wait()
         fault = self._due(path, body)
         if fault is not None and fault.kind == "limit":
-            response = {
-                "errcode": "M_LIMIT_EXCEEDED",
-                "error": "Too Many Requests",
-                "retry_after_ms": fault.retry_ms,
-            }
+            response = {"errcode": "M_LIMIT_EXCEEDED", "error": "Too Many Requests", "retry_after_ms": fault.retry_ms}
             return _write(writer, 429, "application/json", json.dumps(response).encode())
         if fault is not None and fault.kind == "break":
             return _write(writer, 502, "text/html", b"<h1>Bad Gateway</h1>")

@@ -47,9 +47,7 @@ class ModelOutput(Struct):
         return self.reply.message
 
 
-async def converse(
-    provider: Provider, request: Request | str, heard: ModelOutput | None = None
-) -> ModelOutput:
+async def converse(provider: Provider, request: Request | str, heard: ModelOutput | None = None) -> ModelOutput:
     """Send the request and read to the end. `heard` is filled on the way, to inspect it after a failure."""
     heard = heard or ModelOutput()
     request = ask(request) if isinstance(request, str) else request
@@ -77,8 +75,6 @@ def results(*calls: ToolCall, text: str = "seen") -> Message:
 def provider(api: str, url: str, scope: ClientScope, **more: Any) -> Provider:
     """The provider of `api` at `url`; `more` are fields of its endpoint."""
     name = more.pop("name", "acme")
-    endpoint = Endpoint(
-        name, api, url, Secret(more.pop("key", KEY)), more.pop("key_env", "ACME_API_KEY"), **more
-    )
+    endpoint = Endpoint(name, api, url, Secret(more.pop("key", KEY)), more.pop("key_env", "ACME_API_KEY"), **more)
     http = scope.http(name, base_url=url, stall=endpoint.stall, connect=endpoint.connect)
     return WIRES[api](endpoint, http)

@@ -20,9 +20,7 @@ class HttpRequest:
         first, *lines = head.split("\r\n")
         self.method, target, _ = first.split(" ")
         self.path = target.partition("?")[0]
-        self.headers = {
-            name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)
-        }
+        self.headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         self.raw = raw
         self.at = 0.0
         """When it was complete."""
@@ -83,11 +81,7 @@ class Connection(asyncio.Protocol):
         self.transport.write(body)
 
     def head(self, status: int, kind: str, more: dict[str, str]) -> None:
-        lines = [
-            f"HTTP/1.1 {status} Scripted",
-            f"content-type: {kind}",
-            *(f"{k}: {v}" for k, v in more.items()),
-        ]
+        lines = [f"HTTP/1.1 {status} Scripted", f"content-type: {kind}", *(f"{k}: {v}" for k, v in more.items())]
         self.transport.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
 
     async def send(self, data: bytes) -> None:

@@ -44,11 +44,7 @@ __all__ = [
 ]  # fmt: skip
 
 Script: TypeAlias = Sequence[Reply] | Callable[[dict[str, Any]], Reply] | Plan
-APIS = {
-    "/v1/chat/completions": "openai-chat",
-    "/v1/responses": "openai-responses",
-    "/v1/messages": "anthropic",
-}
+APIS = {"/v1/chat/completions": "openai-chat", "/v1/responses": "openai-responses", "/v1/messages": "anthropic"}
 BURST = 64 * 1024
 
 
@@ -313,34 +309,21 @@ def _certified() -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 
 def _knows(asked: ModelRequest, key: str) -> bool:
-    return key in (
-        asked.headers.get("x-api-key"),
-        asked.headers.get("authorization", "").removeprefix("Bearer "),
-    )
+    return key in (asked.headers.get("x-api-key"), asked.headers.get("authorization", "").removeprefix("Bearer "))
 
 
 def _catalogue(models: Sequence[str], headers: dict[str, str]) -> dict[str, object]:
     if "anthropic-version" in headers:
         data = [{"type": "model", "id": name, "display_name": name} for name in models]
         return {"data": data, "has_more": False, "first_id": models[0], "last_id": models[-1]}
-    return {
-        "object": "list",
-        "data": [{"id": name, "object": "model", "owned_by": "nobody"} for name in models],
-    }
+    return {"object": "list", "data": [{"id": name, "object": "model", "owned_by": "nobody"} for name in models]}
 
 
 @asynccontextmanager
 async def serve(plan: str, folder: Path, *, tls: bool = False) -> AsyncIterator["ModelProcess"]:
     """Run the server as its own process, so that its CPU and its life are not the client's."""
     (folder / "plan.json").write_text(plan)
-    files = (
-        "--port-file",
-        str(folder / "port"),
-        "--plan",
-        str(folder / "plan.json"),
-        "--log",
-        str(folder / "log"),
-    )
+    files = ("--port-file", str(folder / "port"), "--plan", str(folder / "plan.json"), "--log", str(folder / "log"))
     secure = ("--tls", str(folder / "ca.pem")) if tls else ()
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.world.model_server", *files, *secure,
@@ -396,9 +379,7 @@ async def _serve_for_ever(server: ModelServer, port_file: Path) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port-file", required=True)
-    parser.add_argument(
-        "--plan", required=True, help="JSON: a list of replies, or {replies: [...], by: {...}}"
-    )
+    parser.add_argument("--plan", required=True, help="JSON: a list of replies, or {replies: [...], by: {...}}")
     parser.add_argument("--log", help="one JSON line per request, answer and departure")
     parser.add_argument("--tls", nargs="?", const="model-ca.pem", help="speak TLS; write the authority here")
     asyncio.run(_main(parser.parse_args()))

@@ -116,9 +116,7 @@ def _check_reasoning(body: Body) -> None:
                 and after.get("role") != "assistant"
                 and after.get("type") != "reasoning"
             ):
-                raise Invalid(
-                    f"reasoning item {item.get('id')!r} was provided without its required following item"
-                )
+                raise Invalid(f"reasoning item {item.get('id')!r} was provided without its required following item")
             _sealed(item.get("encrypted_content"), "encrypted_content")
 
 

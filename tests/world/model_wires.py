@@ -7,19 +7,7 @@ from typing import ClassVar, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from tests.world.model_replies import (
-    Broken,
-    Call,
-    Calls,
-    Cut,
-    Fail,
-    Refusal,
-    Reply,
-    Say,
-    Stall,
-    Tokens,
-    Truncated,
-)
+from tests.world.model_replies import Broken, Call, Calls, Cut, Fail, Refusal, Reply, Say, Stall, Tokens, Truncated
 
 Kind: TypeAlias = Literal["head", "think", "text", "call", "close", "end"]
 Frame: TypeAlias = tuple[Kind, bytes]
@@ -64,8 +52,7 @@ def answer(reply: Reply, *, model: str, serial: int) -> Answer:
             return answer(Calls((reply,)), model=model, serial=serial)
         case Calls(calls, text, thinking, seal, pieces, usage=usage):
             named = tuple(
-                msgspec.structs.replace(call, id=call.id or f"call_{serial}_{n}")
-                for n, call in enumerate(calls)
+                msgspec.structs.replace(call, id=call.id or f"call_{serial}_{n}") for n, call in enumerate(calls)
             )
             return Answer(text, thinking, seal, False, named, pieces, "calls", usage, **known)
         case Truncated(text, usage):
@@ -74,9 +61,7 @@ def answer(reply: Reply, *, model: str, serial: int) -> Answer:
             return Answer(text, stop="refused", usage=usage, **known)
         case Stall(after) | Cut(after) | Broken(after):
             half = isinstance(reply, Cut) and reply.where == "call"
-            calls = (
-                (Call("terminal", {"command": "echo half of this call arrives"}, "call_cut"),) if half else ()
-            )
+            calls = (Call("terminal", {"command": "echo half of this call arrives"}, "call_cut"),) if half else ()
             return Answer(after or "", calls=calls, pieces=6 if half else 3, **known)
     raise TypeError(f"{reply!r} has no answer")
 
@@ -167,17 +152,12 @@ class ChatWire:
             "prompt_tokens": tokens.input,
             "completion_tokens": tokens.output,
             "total_tokens": tokens.input + tokens.output,
-            "prompt_tokens_details": {
-                "cached_tokens": tokens.cached,
-                "cache_write_tokens": tokens.cache_write,
-            },
+            "prompt_tokens_details": {"cached_tokens": tokens.cached, "cache_write_tokens": tokens.cache_write},
             "completion_tokens_details": {"reasoning_tokens": tokens.reasoning},
         }
 
     def broken(self, reply: Broken) -> bytes:
-        return b"data: %s\n\n" % encode(
-            {"error": {"message": reply.message, "type": reply.kind, "code": reply.kind}}
-        )
+        return b"data: %s\n\n" % encode({"error": {"message": reply.message, "type": reply.kind, "code": reply.kind}})
 
     def whole(self, answer: Answer) -> dict[str, object]:
         calls = [
@@ -224,11 +204,7 @@ class MessagesWire:
         yield kind, _event("content_block_start", index=index, content_block={**block, **empty})
         before = (
             b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":"%s","%s":'
-            % (
-                index,
-                name.encode(),
-                field.encode(),
-            )
+            % (index, name.encode(), field.encode())
         )
         for piece in cut(str(whole), pieces):
             yield kind, b"%s%s}}\n\n" % (before, encode(piece))
@@ -267,11 +243,7 @@ class MessagesWire:
             {**block, "input": msgspec.json.decode(str(block["input"]))} if "input" in block else block
             for block in self.content(answer)
         ]
-        end = {
-            "stop_reason": self.stops[answer.stop],
-            "stop_sequence": None,
-            "usage": self.usage(answer.usage),
-        }
+        end = {"stop_reason": self.stops[answer.stop], "stop_sequence": None, "usage": self.usage(answer.usage)}
         return {**self.about(answer), "content": content, **end}
 
 
@@ -320,17 +292,10 @@ class ResponsesWire:
         refused = answer.stop == "refused"
         at = {"item_id": item["id"], "output_index": index, "content_index": 0}
         yield "head", _event("response.output_item.added", output_index=index, item={**item, "content": []})
-        part = (
-            {"type": "refusal", "refusal": ""}
-            if refused
-            else {"type": "output_text", "text": "", "annotations": []}
-        )
+        part = {"type": "refusal", "refusal": ""} if refused else {"type": "output_text", "text": "", "annotations": []}
         yield "head", _event("response.content_part.added", **at, part=part)
         name = "response.refusal" if refused else "response.output_text"
-        before = (
-            f"event: {name}.delta\ndata: ".encode()
-            + encode({"type": f"{name}.delta", **at, "logprobs": []})[:-1]
-        )
+        before = f"event: {name}.delta\ndata: ".encode() + encode({"type": f"{name}.delta", **at, "logprobs": []})[:-1]
         for piece in cut(answer.text, answer.pieces):
             yield "text", b'%s,"delta":%s}\n\n' % (before, encode(piece))
         done = {"refusal": answer.text} if refused else {"text": answer.text}
@@ -350,22 +315,14 @@ class ResponsesWire:
             said = {"role": "assistant", "status": "completed", "content": [part]}
             items.append({"type": "message", "id": f"msg_{answer.serial}", **said})
         for call in answer.calls:
-            made = {
-                "call_id": call.id,
-                "name": call.name,
-                "arguments": arguments(call),
-                "status": "completed",
-            }
+            made = {"call_id": call.id, "name": call.name, "arguments": arguments(call), "status": "completed"}
             items.append({"type": "function_call", "id": f"fc_{call.id}", **made})
         return items
 
     def usage(self, tokens: Tokens) -> dict[str, object]:
         return {
             "input_tokens": tokens.input,
-            "input_tokens_details": {
-                "cached_tokens": tokens.cached,
-                "cache_write_tokens": tokens.cache_write,
-            },
+            "input_tokens_details": {"cached_tokens": tokens.cached, "cache_write_tokens": tokens.cache_write},
             "output_tokens": tokens.output,
             "output_tokens_details": {"reasoning_tokens": tokens.reasoning},
             "total_tokens": tokens.input + tokens.output,
@@ -379,12 +336,7 @@ class ResponsesWire:
         why = {"incomplete_details": {"reason": "max_output_tokens"} if short else None, "error": None}
         about = {"id": f"resp_{answer.serial}", "object": "response", "created_at": 1, "model": answer.model}
         status = {"status": "incomplete" if short else "completed", "output": self.items(answer)}
-        usage = {
-            "usage": self.usage(answer.usage),
-            "tools": [],
-            "tool_choice": "auto",
-            "parallel_tool_calls": True,
-        }
+        usage = {"usage": self.usage(answer.usage), "tools": [], "tool_choice": "auto", "parallel_tool_calls": True}
         return {**about, **status, **why, **usage}
 
 

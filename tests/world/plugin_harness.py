@@ -44,11 +44,6 @@ def settings_for(home: Path, *enabled: str, **more) -> Settings:
 async def open_plugin_harness(settings: Settings, *, doors=None, host=None, reserved=(), opening=10.0):
     hooks, offers = Hooks(settings.plugins.deadline), Contributions(lambda: reserved)
     async with open_plugins(
-        settings,
-        hooks=hooks,
-        contributions=offers,
-        host=host or Nobody(),
-        loaders=doors or {},
-        opening=opening,
+        settings, hooks=hooks, contributions=offers, host=host or Nobody(), loaders=doors or {}, opening=opening
     ) as plugins:
         yield PluginHarness(plugins, hooks, offers)

@@ -68,12 +68,7 @@ def hermes(folder: Path, name: str = "hailer", code: str = HERMES) -> Path:
 
 def git(folder: Path, *words: str) -> str:
     """Run Git there with a fixed identity, ignoring the settings of this machine."""
-    who = {
-        "GIT_AUTHOR_NAME": "a",
-        "GIT_AUTHOR_EMAIL": "a@b",
-        "GIT_COMMITTER_NAME": "a",
-        "GIT_COMMITTER_EMAIL": "a@b",
-    }
+    who = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
     quiet = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null", "PATH": "/usr/bin:/bin"}
     done = subprocess.run(
         [require("git"), "-c", "init.defaultBranch=main", *words],
@@ -108,7 +103,9 @@ def wheel(
     folder.mkdir(parents=True, exist_ok=True)
     about = f"{name}-{version}.dist-info"
     needs = "".join(f"Requires-Dist: {each}\n" for each in requires)
-    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nSummary: Knows the way.\nAuthor: A. Walker\n{needs}"
+    metadata = (
+        f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nSummary: Knows the way.\nAuthor: A. Walker\n{needs}"
+    )
     contents = {
         **(files or {f"{name}/__init__.py": NATIVE}),
         f"{about}/METADATA": metadata,

@@ -86,9 +86,7 @@ async def receive(platform: Any, ears: RecordingGateway | None = None) -> AsyncI
 
 
 @asynccontextmanager
-async def connected(
-    serving: Any, opened: Callable[[Any], Any]
-) -> AsyncIterator[tuple[Any, Any, RecordingGateway]]:
+async def connected(serving: Any, opened: Callable[[Any], Any]) -> AsyncIterator[tuple[Any, Any, RecordingGateway]]:
     """A messenger's server, the connected platform that `opened` creates, and a recording gateway."""
     async with serving as server:
         platform = opened(server)
@@ -98,9 +96,7 @@ async def connected(
 
 
 @asynccontextmanager
-async def receive_once(
-    platform: Any, ears: RecordingGateway | None = None
-) -> AsyncIterator[RecordingGateway]:
+async def receive_once(platform: Any, ears: RecordingGateway | None = None) -> AsyncIterator[RecordingGateway]:
     """For platforms that end with their connection; the reason is recorded."""
 
     class Once:

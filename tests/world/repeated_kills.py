@@ -80,9 +80,7 @@ class _KillLoad:
         began, before = time.time(), await self._calls()
         await service.start()
         await self._answered(waiting)
-        first = next(
-            (call["at"] for call in (await self._calls(all=True))[before:] if _answers(call, waiting)), 0.0
-        )
+        first = next((call["at"] for call in (await self._calls(all=True))[before:] if _answers(call, waiting)), 0.0)
         if first:
             self.counted.again.append(first - began)
         self.counted.orphans += await _alive(children)
@@ -155,9 +153,7 @@ def _uncertain(home: Path) -> set[str]:
     """Answers that the outbox marks as possibly duplicated."""
     database = sqlite3.connect(home / "alipes.db")
     with suppress(sqlite3.OperationalError):
-        rows = database.execute(
-            "SELECT json_extract(outbound, '$.text') FROM outbox WHERE uncertain_part"
-        ).fetchall()
+        rows = database.execute("SELECT json_extract(outbound, '$.text') FROM outbox WHERE uncertain_part").fetchall()
     database.close()
     return {text.split()[-1] for (text,) in rows if text and text.split()}
 

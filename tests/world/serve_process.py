@@ -103,15 +103,11 @@ class ServeProcess:
         host, _, port = found.address.removeprefix("http://").rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         try:
-            writer.write(
-                f"GET /metrics HTTP/1.1\r\nhost: {host}:{port}\r\nconnection: close\r\n\r\n".encode()
-            )
+            writer.write(f"GET /metrics HTTP/1.1\r\nhost: {host}:{port}\r\nconnection: close\r\n\r\n".encode())
             page = (await reader.read()).decode()
         finally:
             writer.close()
-        pairs = (
-            line.rpartition(" ") for line in page.partition("\r\n\r\n")[2].splitlines() if line[:1] != "#"
-        )
+        pairs = (line.rpartition(" ") for line in page.partition("\r\n\r\n")[2].splitlines() if line[:1] != "#")
         return {name: float(value) for name, _, value in pairs if name}
 
     def cpu(self) -> float:

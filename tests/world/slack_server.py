@@ -236,11 +236,7 @@ class SlackServer(Observable):
         wanted = self.app_token if method == "apps.connections.open" else self.token
         if bearer != wanted:
             kinds = {self.app_token, self.token}
-            return (
-                200,
-                {"ok": False, "error": "not_allowed_token_type" if bearer in kinds else "invalid_auth"},
-                {},
-            )
+            return (200, {"ok": False, "error": "not_allowed_token_type" if bearer in kinds else "invalid_auth"}, {})
         match trouble:
             case Fault("limit"):
                 wait = {"Retry-After": str(trouble.retry_after)}
@@ -262,10 +258,7 @@ class SlackServer(Observable):
             return 200, refused.body, {}
 
     async def _download(self, request: web.Request) -> web.StreamResponse:
-        if (
-            request.headers.get("Authorization") != f"Bearer {self.token}"
-            or "files:read" not in self.web.scopes
-        ):
+        if request.headers.get("Authorization") != f"Bearer {self.token}" or "files:read" not in self.web.scopes:
             return web.Response(text="<html>Sign in</html>", content_type="text/html")
         self.downloads.append(request.match_info["name"])
         file = self.world.files.get(request.match_info["file"].rpartition("-")[2])

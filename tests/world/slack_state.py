@@ -9,12 +9,7 @@ from typing import Any
 from msgspec import Struct, field
 
 TEAM, APP = "T0HOUSE", "A0ALIPES"
-HISTORY = {
-    "im": "im:history",
-    "channel": "channels:history",
-    "group": "groups:history",
-    "mpim": "mpim:history",
-}
+HISTORY = {"im": "im:history", "channel": "channels:history", "group": "groups:history", "mpim": "mpim:history"}
 
 
 class Person(Struct, frozen=True):
@@ -57,9 +52,7 @@ def text_of(block: dict[str, Any]) -> list[str]:
         return [block["text"]["text"]]
     if block["type"] != "rich_text":
         return []
-    return [
-        "".join(each.get("text") or each["url"] for each in part["elements"]) for part in block["elements"]
-    ]
+    return ["".join(each.get("text") or each["url"] for each in part["elements"]) for part in block["elements"]]
 
 
 class PostedMessage(Struct):
@@ -190,9 +183,7 @@ class SlackState:
         return {**facts, **kinds, "name": channel.name, "is_member": channel.member}
 
     def file_json(self, file: File) -> dict[str, Any]:
-        url = (
-            file.external or f"{self.root}/files-pri/{TEAM}-{file.id}/download/{file.name.rpartition('/')[2]}"
-        )
+        url = file.external or f"{self.root}/files-pri/{TEAM}-{file.id}/download/{file.name.rpartition('/')[2]}"
         facts: dict[str, Any] = {
             "id": file.id, "name": file.name, "title": file.name, "mimetype": file.mime, "size": len(file.data),
             "mode": "external" if file.external else "hosted", "is_external": bool(file.external),

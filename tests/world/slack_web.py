@@ -15,12 +15,7 @@ SCOPES = {
     "files.getUploadURLExternal": "files:write", "files.completeUploadExternal": "files:write",
     "files.delete": "files:write", "files.info": "files:read", "conversations.open": "im:write",
 }  # fmt: skip
-READS = {
-    "im": "im:read",
-    "mpim": "mpim:read",
-    "public_channel": "channels:read",
-    "private_channel": "groups:read",
-}
+READS = {"im": "im:read", "mpim": "mpim:read", "public_channel": "channels:read", "private_channel": "groups:read"}
 KINDS = {"im": "im", "mpim": "mpim", "public_channel": "channel", "private_channel": "group"}
 Args = dict[str, Any]
 
@@ -174,10 +169,7 @@ class WebApi:
             self._need(READS[kind])
         wanted = {KINDS[kind] for kind in kinds}
         here = [each for each in self.world.channels.values() if each.kind in wanted and each.member]
-        return {
-            "channels": [self.world.place(each) for each in here],
-            "response_metadata": {"next_cursor": ""},
-        }
+        return {"channels": [self.world.place(each) for each in here], "response_metadata": {"next_cursor": ""}}
 
     def _user(self, args: Args) -> Args:
         if args["user"] not in self.world.people:
@@ -208,10 +200,7 @@ class WebApi:
 
     def _upload(self, args: Args) -> Args:
         file = self.world.file(args["filename"], "application/octet-stream", b"")
-        return {
-            "upload_url": f"{self.world.root}/upload/v1/{file.id}?size={args['length']}",
-            "file_id": file.id,
-        }
+        return {"upload_url": f"{self.world.root}/upload/v1/{file.id}?size={args['length']}", "file_id": file.id}
 
     def _complete(self, args: Args) -> Args:
         channel = self._channel(args, writes=True)
@@ -251,9 +240,7 @@ class WebApi:
             post.edited = self.world.ts()
             post.edits.append((float(post.edited), text))
         changed = {"message": self.world.message(post), "previous_message": before, "hidden": True}
-        self._send_event(
-            post, {"type": "message", "subtype": "message_changed", "ts": self.world.ts(), **changed}
-        )
+        self._send_event(post, {"type": "message", "subtype": "message_changed", "ts": self.world.ts(), **changed})
 
     def _send_event(self, post: PostedMessage, inside: dict[str, Any]) -> None:
         channel = self.world.channels[post.channel]
@@ -274,9 +261,7 @@ def _within(post: PostedMessage, args: Args) -> bool:
 def checked(args: Args) -> list[dict[str, Any]]:
     """The blocks of a message, if Slack accepts them."""
     blocks: list[dict[str, Any]] = args.get("blocks") or []
-    names = [
-        each["action_id"] for block in blocks for each in block.get("elements", ()) if "action_id" in each
-    ]
+    names = [each["action_id"] for block in blocks for each in block.get("elements", ()) if "action_id" in each]
     for block in blocks:
         match block:
             case {"type": "section", "text": {"type": "plain_text", "text": text}} if 0 < len(text) <= 3000:

@@ -127,9 +127,7 @@ async def _open_setup(folder: Path, *, plugin: str = "") -> AsyncIterator[_SoakS
         await telegram.call("polled")
         found = find_holder(service.home / "run" / "serve.claim")
         assert found is not None
-        http = httpx2.AsyncClient(
-            base_url=found.address, headers={"authorization": f"Bearer {KEY}"}, timeout=PATIENCE
-        )
+        http = httpx2.AsyncClient(base_url=found.address, headers={"authorization": f"Bearer {KEY}"}, timeout=PATIENCE)
         client = await stack.enter_async_context(http)
         yield _SoakSetup(service, telegram, discord, client, bool(plugin))
 

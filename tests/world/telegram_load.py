@@ -71,9 +71,7 @@ class _Users:
         if number < 0 or token(chat, number) not in str(call.given.get("text", "")):
             return
         own = max(0.0, self._poll.at - max(since, self._poll.came)) if self._poll.at >= since else 0.0
-        self.answered.append(
-            {"chat": chat, "number": number, "asked": since, "answered": call.came, "own": own}
-        )
+        self.answered.append({"chat": chat, "number": number, "asked": since, "answered": call.came, "own": own})
         del self._asked[chat]
         if number + 1 < self._turns and self._pause:
             asyncio.get_running_loop().call_later(self._pause, self.ask, chat, number + 1)

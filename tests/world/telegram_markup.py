@@ -15,9 +15,7 @@ TAGS = {
 RESERVED = "_*[]()~`>#+-=|{}.!"
 _REFERENCE = re.compile(r"&(?:lt|gt|amp|quot|#\d{1,7}|#x[0-9a-fA-F]{1,6});")
 _SPECIAL = re.compile("[<&]")
-_TAG = re.compile(
-    r"<(/?)([a-zA-Z0-9-]+)((?:\s+[a-zA-Z-]+(?:\s*=\s*(?:\"[^\"]*\"|'[^']*'|[^\s>\"'=]+))?)*)\s*>"
-)
+_TAG = re.compile(r"<(/?)([a-zA-Z0-9-]+)((?:\s+[a-zA-Z-]+(?:\s*=\s*(?:\"[^\"]*\"|'[^']*'|[^\s>\"'=]+))?)*)\s*>")
 _ATTRIBUTE = re.compile(r"([a-zA-Z-]+)(?:\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s>\"'=]+)))?")
 _LINK = re.compile(r"(?:https?|tg|ton)://[^\s/?#]+|mailto:", re.IGNORECASE)
 
@@ -81,8 +79,7 @@ def _html(text: str) -> tuple[str, list[Entity]]:
                 tag, attributes, begun = opened.pop()
                 if tag != name:
                     raise Unparsable(
-                        f"Unmatched end tag at byte offset {at(place)}, "
-                        f'expected "</{tag}>", found "</{name}>"'
+                        f'Unmatched end tag at byte offset {at(place)}, expected "</{tag}>", found "</{name}>"'
                     )
                 if size > begun:
                     entities += _entity(tag, attributes, begun, size - begun)
@@ -151,9 +148,7 @@ def _within(inner: Entity, outer: Entity) -> bool:
     return (
         outer["offset"] <= inner["offset"]
         and inner["offset"] + inner["length"] <= outer["offset"] + outer["length"]
-        and (
-            inner["length"] < outer["length"] or inner["type"] not in ("blockquote", "expandable_blockquote")
-        )
+        and (inner["length"] < outer["length"] or inner["type"] not in ("blockquote", "expandable_blockquote"))
     )
 
 
@@ -177,9 +172,7 @@ class _Markdown:
         quotes = [opened for opened in self._opened if opened[0] == ">"]
         for opened in quotes:
             self._opened.remove(opened)
-            self._entities.append(
-                {"type": "blockquote", "offset": opened[2], "length": self._size - opened[2]}
-            )
+            self._entities.append({"type": "blockquote", "offset": opened[2], "length": self._size - opened[2]})
         if self._opened:
             name = self._opened[-1][1].title()
             raise Unparsable(f"Can't find end of {name} entity at byte offset {self._opened[-1][3]}")
@@ -267,9 +260,7 @@ def _legacy(text: str) -> tuple[str, list[Entity]]:
     while place < len(text):
         match = pattern.match(text, place)
         if match is None and text[place] in "_*`":
-            raise Unparsable(
-                f"Can't find end of the entity starting at byte offset {len(text[:place].encode())}"
-            )
+            raise Unparsable(f"Can't find end of the entity starting at byte offset {len(text[:place].encode())}")
         shown = text[place]
         if match is not None:
             group = next(n for n in range(1, 7) if match[n] is not None)

@@ -57,18 +57,8 @@ def get_me(town: TelegramChats, given: Wire) -> Wire:
 
 
 def get_chat(town: TelegramChats, given: Wire) -> Wire:
-    gifts = (
-        "unlimited_gifts",
-        "limited_gifts",
-        "unique_gifts",
-        "premium_subscription",
-        "gifts_from_channels",
-    )
-    more = {
-        "accent_color_id": 1,
-        "max_reaction_count": 11,
-        "accepted_gift_types": dict.fromkeys(gifts, False),
-    }
+    gifts = ("unlimited_gifts", "limited_gifts", "unique_gifts", "premium_subscription", "gifts_from_channels")
+    more = {"accent_color_id": 1, "max_reaction_count": 11, "accepted_gift_types": dict.fromkeys(gifts, False)}
     return _place(town, given) | more
 
 
@@ -116,9 +106,7 @@ def edit_markup(town: TelegramChats, given: Wire) -> Wire:
     kept = _ours(town, given, "edit")
     markup = _keyboard(given)
     if kept.wire.get("reply_markup") == markup:
-        raise bad(
-            "message is not modified: specified new message content and reply markup are exactly the same"
-        )
+        raise bad("message is not modified: specified new message content and reply markup are exactly the same")
     _mark(kept, markup)
     return kept.wire
 
@@ -185,9 +173,7 @@ def send_album(town: TelegramChats, given: Wire) -> list[Wire]:
         words = _words(item, "caption", CAPTION) if item.get("caption") else {}
         words |= town.attach(_upload(town, given, item["type"], item["media"])) | {"media_group_id": album}
         around = _around(town, chat, given)
-        out.append(
-            town.speak(chat, words | around, _thread(town, chat, given), raw=item.get("caption") or "").wire
-        )
+        out.append(town.speak(chat, words | around, _thread(town, chat, given), raw=item.get("caption") or "").wire)
     return out
 
 

@@ -215,12 +215,7 @@ class TelegramServer:
         raise Refused(404, "Not Found: method not found")
 
     def _flooded(self, method: str, chat: int | None) -> None:
-        if (
-            self.limits
-            and chat is not None
-            and method.startswith(("send", "edit"))
-            and method != "sendchataction"
-        ):
+        if self.limits and chat is not None and method.startswith(("send", "edit")) and method != "sendchataction":
             wait = self.limits.wait(chat)
             if wait:
                 raise Refused(429, f"Too Many Requests: retry after {wait}", retry_after=wait)
@@ -231,9 +226,7 @@ class TelegramServer:
         match fault.does:
             case "flood":
                 wait = fault.retry_after
-                self._answer(
-                    connection, Refused(429, f"Too Many Requests: retry after {wait}", retry_after=wait)
-                )
+                self._answer(connection, Refused(429, f"Too Many Requests: retry after {wait}", retry_after=wait))
             case "fail":
                 connection.whole(fault.status, b"<html><h1>Bad Gateway</h1></html>", "text/html")
             case "garbage":
@@ -379,6 +372,5 @@ async def _post(url: str, secret: str, body: bytes) -> int:
 
 def _conflict() -> Refused:
     return Refused(
-        409,
-        "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running",
+        409, "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running"
     )

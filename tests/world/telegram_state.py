@@ -90,11 +90,7 @@ class TelegramChats:
         return self.chats[chat]
 
     def group(self, chat: int, title: str = "A group", *, forum: bool = False) -> int:
-        made: Wire = {
-            "id": chat,
-            "type": "supergroup" if forum or chat < -(10**12) else "group",
-            "title": title,
-        }
+        made: Wire = {"id": chat, "type": "supergroup" if forum or chat < -(10**12) else "group", "title": title}
         self.chats[chat] = made | ({"is_forum": True} if forum else {})
         if forum:  # message 1 is the general topic
             self._keep(chat, self.person(1), {"supergroup_chat_created": True})
@@ -187,9 +183,7 @@ class TelegramChats:
         self._notify("callback_query", query)
         return str(query["id"])
 
-    def speak(
-        self, chat: int, words: Wire, thread: int = 0, *, raw: str = "", mode: str = ""
-    ) -> StoredMessage:
+    def speak(self, chat: int, words: Wire, thread: int = 0, *, raw: str = "", mode: str = "") -> StoredMessage:
         """The bot sends a message; no update."""
         kept = self._keep(chat, self._author, words, thread)
         kept.mine, kept.raw, kept.mode = True, raw, mode
@@ -216,45 +210,25 @@ class TelegramChats:
         self.files[file["file_id"]] = (f"{media.kind}s/file_{number}{suffix}", media.data)
         match media.kind:
             case "photo":
-                small = {
-                    **file,
-                    "file_id": f"small-{number}",
-                    "file_unique_id": f"s-{number}",
-                    "file_size": 10,
-                }
+                small = {**file, "file_id": f"small-{number}", "file_unique_id": f"s-{number}", "file_size": 10}
                 self.files[small["file_id"]] = (f"photos/small_{number}.jpg", b"small")
                 return {"photo": [small | {"width": 90, "height": 67}, file | {"width": 1280, "height": 960}]}
             case "voice":
                 return {"voice": file | {"duration": 3, "mime_type": media.mime or "audio/ogg"}}
             case "audio":
-                return {
-                    "audio": file
-                    | {"duration": 3, "mime_type": media.mime or "audio/mpeg", "file_name": name}
-                }
+                return {"audio": file | {"duration": 3, "mime_type": media.mime or "audio/mpeg", "file_name": name}}
             case "video":
                 sizes = {"width": 640, "height": 480, "duration": 3, "mime_type": media.mime or "video/mp4"}
                 return {"video": file | sizes | {"file_name": name}}
             case "sticker":
-                sizes = {
-                    "width": 512,
-                    "height": 512,
-                    "is_animated": False,
-                    "is_video": False,
-                    "type": "regular",
-                }
+                sizes = {"width": 512, "height": 512, "is_animated": False, "is_video": False, "type": "regular"}
                 return {"sticker": file | sizes | {"emoji": "👍"}}
         return {"document": file | {"file_name": name, "mime_type": media.mime or "application/octet-stream"}}
 
     def _keep(self, chat: int, who: Wire, words: Wire, thread: int = 0) -> StoredMessage:
         room = self.messages.setdefault(chat, {})
         number = len(room) + 1
-        wire = {
-            "message_id": number,
-            "from": who,
-            "chat": self.chats[chat],
-            "date": int(time.time()),
-            **words,
-        }
+        wire = {"message_id": number, "from": who, "chat": self.chats[chat], "date": int(time.time()), **words}
         if thread:
             wire |= {"message_thread_id": thread, "is_topic_message": True}
             if "reply_to_message" not in wire and thread in room:

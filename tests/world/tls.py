@@ -50,9 +50,7 @@ class SeenConnection:
 
     async def read_request(self) -> None:
         head, *lines = (await self.reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-        headers = {
-            name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)
-        }
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)}
         body = await self.reader.readexactly(int(headers.get("content-length", "0")))
         self.requests.append((head, headers, body))
 
@@ -97,9 +95,7 @@ class Loopback:
             writer.close()
 
 
-def reply(
-    body: bytes = b"{}", *, kind: str = "application/json", status: str = "200 OK", more: str = ""
-) -> bytes:
+def reply(body: bytes = b"{}", *, kind: str = "application/json", status: str = "200 OK", more: str = "") -> bytes:
     head = f"HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {len(body)}\r\n{more}\r\n"
     return head.encode() + body
 

@@ -151,7 +151,5 @@ def open_compaction(
     side = side or settings_with()
     spending = SpendingLimits(SqliteUsageLedger(store.database), side.spend, consent)
     auxiliary = AuxiliaryModels(library, spending, side.auxiliary, choice=choice)
-    compaction = Compactor(
-        auxiliary, SqliteCompactionStore(store.database), side.compaction, session_notes=keeps
-    )
+    compaction = Compactor(auxiliary, SqliteCompactionStore(store.database), side.compaction, session_notes=keeps)
     return CompactionHarness(spending, auxiliary, compaction, library)

@@ -67,9 +67,7 @@ class Hub:
         self._number += 1
         client = Client(connection, hello, self._number, backlog=4 * config.message_bytes)
         self.clients.append(client)
-        limits = wire.Limits(
-            config.message_bytes, config.tools, config.calls, config.timeout, config.max_timeout
-        )
+        limits = wire.Limits(config.message_bytes, config.tools, config.calls, config.timeout, config.max_timeout)
         client.post(wire.Welcome(wire.VERSION, client.id, limits))
         self._log.info("%s (%s) connected", client.name, client.id)
         return client
@@ -121,9 +119,7 @@ class Hub:
         if wrong := wire.check_schema(spec.schema):
             return wire.Refused("bad_tool", f"{spec.name}: {wrong}", message.id)
         if held is not None and held.client is not client:
-            return wire.Refused(
-                "name_taken", f"{held.client.name} has a tool {spec.name} already", message.id
-            )
+            return wire.Refused("name_taken", f"{held.client.name} has a tool {spec.name} already", message.id)
         if held is None and len(client.tools) >= self.config.tools:
             return wire.Refused("too_many_tools", f"a client may have {self.config.tools} tools", message.id)
         timeout = min(spec.timeout or self.config.timeout, self.config.max_timeout)

@@ -142,9 +142,7 @@ class Pong(Payload, frozen=True):
     id: str = ""
 
 
-ServerMessage: TypeAlias = (
-    Welcome | Registered | Unregistered | Call | Cancelled | Timeout | Dropped | Refused | Pong
-)
+ServerMessage: TypeAlias = Welcome | Registered | Unregistered | Call | Cancelled | Timeout | Dropped | Refused | Pong
 
 _decoder: msgspec.json.Decoder[ClientMessage] = msgspec.json.Decoder(ClientMessage)
 _encoder = msgspec.json.Encoder()

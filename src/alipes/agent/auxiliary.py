@@ -77,9 +77,7 @@ class AuxiliaryModels:
         async with self.spending.reserve(turn, worst_case(request, backend.facts)):
             try:
                 async with asyncio.timeout(errand.timeout):
-                    reply = await call_model(
-                        backend, request, ModelCallContext(turn, _ignore_event, self.retry)
-                    )
+                    reply = await call_model(backend, request, ModelCallContext(turn, _ignore_event, self.retry))
             except TimeoutError:
                 raise Transient(f"{backend.name} did not answer within {errand.timeout:g} s") from None
             reply = with_cost(reply, backend.facts)
@@ -117,18 +115,14 @@ class MixtureRunner:
         if not chosen:
             raise ToolError("no models given, and no default mixture is configured ([moa.default])")
         turn = _current_turn()
-        opinions = await ask_all(
-            chosen, partial(self._one, turn, prompt), preset.timeout if preset else TIMEOUT
-        )
+        opinions = await ask_all(chosen, partial(self._one, turn, prompt), preset.timeout if preset else TIMEOUT)
         answers = format_answers(opinions)
         if not answers:
             raise ToolError(f"no model answered: {summarize_answers(opinions)}")
         question = Message("user", (*user(prompt).parts, Text(f"\n\n{answers}")))
         last = aggregator or (preset.aggregator if preset else "")
         try:
-            replied = await self._auxiliary.ask(
-                TASK, turn, system=_SYSTEM, messages=(question,), model=last, tool=TOOL
-            )
+            replied = await self._auxiliary.ask(TASK, turn, system=_SYSTEM, messages=(question,), model=last, tool=TOOL)
         except ProviderError as error:
             raise ToolError(f"combining the answers failed: {error}\n\n{answers}") from error
         return f"{replied.message.text}\n\n[{summarize_answers(opinions)}]"
@@ -149,9 +143,7 @@ def default_mixture(names: Sequence[str]) -> str:
     """The default mixture among model names; empty if there is none."""
     mixed = [name for name in names if name.startswith(f"{MIXTURE_PREFIX}/")]
     return (
-        f"{MIXTURE_PREFIX}/{DEFAULT_PRESET}"
-        if f"{MIXTURE_PREFIX}/{DEFAULT_PRESET}" in mixed
-        else next(iter(mixed), "")
+        f"{MIXTURE_PREFIX}/{DEFAULT_PRESET}" if f"{MIXTURE_PREFIX}/{DEFAULT_PRESET}" in mixed else next(iter(mixed), "")
     )
 
 

@@ -55,9 +55,7 @@ def describe_limit(scope: str, limit: Amount, used: UsageTotal) -> str:
 
 def approval_reason(scope: str, limit: Amount, used: UsageTotal) -> str:
     """Continues a sentence that starts with "It"."""
-    unpriced = (
-        f", not counting {used.unpriced:,} calls of unknown price" if used.unpriced and limit.dollars else ""
-    )
+    unpriced = f", not counting {used.unpriced:,} calls of unknown price" if used.unpriced and limit.dollars else ""
     return (
         f"has used {_used(limit, used)} {_in(scope)}{unpriced}; the limit is {limit.text}. Once: allow the "
         "same amount again. This session: do not ask about this limit again. No: stop here"
@@ -73,9 +71,7 @@ def approval_call(scope: str, limit: Amount, root: Turn, place: str, id: str) ->
 
 def worst_case(request: Request, facts: ModelFacts) -> Usage:
     """An upper bound: one token per two characters, and the longest possible answer."""
-    usage = Usage(
-        input=(fixed_chars(request) + count_chars(request.messages)) // 2, output=request.max_tokens
-    )
+    usage = Usage(input=(fixed_chars(request) + count_chars(request.messages)) // 2, output=request.max_tokens)
     return Usage(input=usage.input, output=usage.output, cost=compute_cost(usage, facts))
 
 
@@ -241,9 +237,7 @@ class SpendingLimits:
                 return
             if root.inbound.trusted:
                 self._lifted.add((limit, root.id))
-                await _note(
-                    emit, f"{describe_limit(limit.scope, limit.amount, used)}; continuing because of --yes"
-                )
+                await _note(emit, f"{describe_limit(limit.scope, limit.amount, used)}; continuing because of --yes")
                 return
             reason = approval_reason(limit.scope, limit.amount, used)
             asked = approval_call(limit.scope, limit.amount, root, limit.place, os.urandom(4).hex())

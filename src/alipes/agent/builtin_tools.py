@@ -73,9 +73,7 @@ class ImageGenerator:
         turn = _current_turn()
         async with self._spending.reserve(turn, Usage()):
             image = await model.generate(prompt, size, references, seconds=self._seconds)
-            await self._spending.record(
-                UsageRecord(turn, "images", model.name, image.usage, "image_generate")
-            )
+            await self._spending.record(UsageRecord(turn, "images", model.name, image.usage, "image_generate"))
         return image.data or await self._fetch(image.url)
 
     async def _generate_by_plugin(self, plugin: ProviderContribution, arguments: Mapping[str, Any]) -> bytes:

@@ -23,11 +23,7 @@ SUMMARISE = Message(
 )
 CONTINUE = Message(
     "notice",
-    (
-        Text(
-            "Your answer was cut off at the output limit. Continue exactly where you stopped; repeat nothing."
-        ),
-    ),
+    (Text("Your answer was cut off at the output limit. Continue exactly where you stopped; repeat nothing."),),
 )
 SMALLER_CALLS = Message(
     "notice",
@@ -39,8 +35,7 @@ SMALLER_CALLS = Message(
     ),
 )
 THINK_LESS = Message(
-    "notice",
-    (Text("The output limit was reached before you said anything. Think less this time, and answer."),),
+    "notice", (Text("The output limit was reached before you said anything. Think less this time, and answer."),)
 )
 CUTOFF_NOTICES = (CONTINUE, SMALLER_CALLS, THINK_LESS)
 

@@ -183,9 +183,7 @@ class _TurnLoop:
         if tool_calls.is_client_call(last):
             return "answered", ""
         spent = self.transcript.steps >= self._agent.max_steps
-        if not spent and (
-            heard := await self._take_steered()
-        ):  # messages after the last step get a turn of their own
+        if not spent and (heard := await self._take_steered()):  # messages after the last step get a turn of their own
             self.transcript.add_steered(heard)
             return None
         if last.role == "assistant":
@@ -222,12 +220,7 @@ class _TurnLoop:
         if not (changed := plugin_edits.changed_files(self.transcript.said)):
             return False
         verdict = await hooks.decide(
-            specs.before_answer,
-            _no_objection,
-            text=last.text,
-            turn=self._turn,
-            changed=changed,
-            attempt=times + 1,
+            specs.before_answer, _no_objection, text=last.text, turn=self._turn, changed=changed, attempt=times + 1
         )
         if verdict is None or verdict.ruling == "allow":
             return False
@@ -309,9 +302,7 @@ class _TurnLoop:
         """Run the calls that may run, answer the others, and say all results in order."""
         known = known_results(calls, self._turn.tool_results, self._tools.effect)
         done = {name: result for name, result in known.items() if self._turn.tool_results[name] is not None}
-        refused = limits.refuse_repeated(
-            calls, limits.count_failures(self.transcript.said, self._tools.effect)
-        )
+        refused = limits.refuse_repeated(calls, limits.count_failures(self.transcript.said, self._tools.effect))
         left = tuple(call for call in calls if call.id not in done)
         theirs = tool_calls.client_results(calls, self._turn.inbound)
         results = done | await run_calls(self._tools, left, refused | known | theirs)

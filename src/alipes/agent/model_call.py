@@ -50,9 +50,7 @@ class ModelCallContext(Struct, frozen=True):
     check_stop: CheckStop = never_stopped
 
 
-async def call_model(
-    backend: Backend, request: Request, context: ModelCallContext, step: int = 1
-) -> ModelReply:
+async def call_model(backend: Backend, request: Request, context: ModelCallContext, step: int = 1) -> ModelReply:
     """The model's whole answer. Each retry is announced; text of a failed answer is retracted.
 
     Raises `Transient` when the retries are used up, `Refused` also for a refusal in words, and every other
@@ -60,9 +58,7 @@ async def call_model(
     """
     waited, retry = 0.0, context.retry
     for number in range(1, retry.attempts + 1):
-        attempt = ModelAttempt(
-            os.urandom(8).hex(), backend.name, request, step, number, retry.attempts, time.time()
-        )
+        attempt = ModelAttempt(os.urandom(8).hex(), backend.name, request, step, number, retry.attempts, time.time())
         try:
             return await _attempt_call(backend, attempt, context)
         except Transient as error:
@@ -106,9 +102,7 @@ async def _read_stream(provider: Provider, request: Request, emit: Emit) -> Mode
     shown = False
     try:
         async with provider.stream(request) as deltas:
-            async for (
-                delta
-            ) in deltas:  # read to the end, also past the reply, so the connection can be reused
+            async for delta in deltas:  # read to the end, also past the reply, so the connection can be reused
                 if isinstance(delta, ModelReply):
                     reply = delta
                 else:

@@ -92,9 +92,7 @@ def _environment(turn: Turn) -> str:
     if (
         turn.session_started
     ):  # the start date, not the current time: a changing prompt would invalidate every prompt cache
-        facts.append(
-            f"This conversation started on {time.strftime('%Y-%m-%d', time.localtime(turn.session_started))}"
-        )
+        facts.append(f"This conversation started on {time.strftime('%Y-%m-%d', time.localtime(turn.session_started))}")
     return "\n".join(facts) + "\n"
 
 

@@ -85,9 +85,7 @@ def _has_type(value: Json, kind: str) -> bool:
 
 
 def _type_name(value: Json) -> str:
-    return next(
-        (name for name in ("boolean", "integer", "number", *_TYPES) if _has_type(value, name)), "that"
-    )
+    return next((name for name in ("boolean", "integer", "number", *_TYPES) if _has_type(value, name)), "that")
 
 
 log = logging.getLogger(__name__)
@@ -180,9 +178,7 @@ def _batches(
         yield reads
 
 
-async def _run_batch(
-    desk: ToolRunner, batch: list[ToolCall], ruled: Mapping[str, ToolResult]
-) -> list[ToolResult]:
+async def _run_batch(desk: ToolRunner, batch: list[ToolCall], ruled: Mapping[str, ToolResult]) -> list[ToolResult]:
     if len(batch) == 1:
         return [await _run_call(desk, batch[0], ruled)]
     try:
@@ -225,25 +221,17 @@ async def notify_result(
     changed = await hooks.filter(specs.tool_result, result, call=call, turn=turn)
     if changed is result:
         return result
-    return structs.replace(
-        changed, call_id=call.id, text=replace_surrogates(shorten(changed.text, desk.limit))
-    )
+    return structs.replace(changed, call_id=call.id, text=replace_surrogates(shorten(changed.text, desk.limit)))
 
 
 def _refuse_invalid(desk: ToolRunner, call: ToolCall) -> ToolResult | None:
     """The answer to a call that cannot be run as it is."""
     tool = desk.tools.get(call.name)
     if tool is None:
-        return ToolResult(
-            call.id,
-            f"no tool named {call.name}.{suggest_names(call.name, list(desk.tools))}",
-            "failed",
-        )
+        return ToolResult(call.id, f"no tool named {call.name}.{suggest_names(call.name, list(desk.tools))}", "failed")
     if call.raw:
         return ToolResult(
-            call.id,
-            f"not run: the arguments must be one JSON object; received: {shorten(call.raw, 400)}",
-            "failed",
+            call.id, f"not run: the arguments must be one JSON object; received: {shorten(call.raw, 400)}", "failed"
         )
     if wrong := validate_args(tool.spec.schema, call.args):
         return ToolResult(call.id, f"not run: {wrong}", "failed")

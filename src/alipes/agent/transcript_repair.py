@@ -44,9 +44,7 @@ def known_results(
     return known
 
 
-def close_transcript(
-    said: tuple[Message, ...], acts: ToolResults, reason: str = "stopped"
-) -> tuple[Message, ...]:
+def close_transcript(said: tuple[Message, ...], acts: ToolResults, reason: str = "stopped") -> tuple[Message, ...]:
     """The messages that complete the history of a turn that ended early.
 
     `reason` is the turn's ending, or a clause such as "the person left".
@@ -62,9 +60,7 @@ def _closing_result(call: ToolCall, acts: ToolResults, why: str) -> ToolResult:
     if (result := acts.get(call.id)) is not None:
         return result
     if call.id in acts:
-        return ToolResult(
-            call.id, f"{why} while this call was running; it may have taken partial effect", "cancelled"
-        )
+        return ToolResult(call.id, f"{why} while this call was running; it may have taken partial effect", "cancelled")
     return ToolResult(call.id, f"{why} before this call started", "cancelled")
 
 

@@ -11,14 +11,7 @@ import msgspec
 from msgspec import structs
 
 from alipes.app import App, open_app
-from alipes.cli.inbound import (
-    add_context,
-    current_directory,
-    find_conversation,
-    new_id,
-    read_image,
-    read_piped,
-)
+from alipes.cli.inbound import add_context, current_directory, find_conversation, new_id, read_image, read_piped
 from alipes.cli.options import AskOptions, TalkOptions, parse_ask, parse_talk
 from alipes.cli.render import TurnPrinter, format_choice, to_one_line
 from alipes.cli.stdio import StandardStreams, use_colour
@@ -65,10 +58,7 @@ class InterruptSignals:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         loop = asyncio.get_running_loop()
         for number in _REASONS:
@@ -226,12 +216,7 @@ async def _ask(settings: Settings, options: AskOptions, question: Prompt, colour
         with InterruptSignals() as signals, handle_uncaught_errors(streams.error):
             async with open_app(settings) as app:
                 client = PromptClient(
-                    app,
-                    streams,
-                    signals,
-                    json=options.json,
-                    verbose=options.verbose,
-                    quiet=options.quiet,
+                    app, streams, signals, json=options.json, verbose=options.verbose, quiet=options.quiet
                 )
                 inbound = await _make_inbound(app, options, question)
                 if not (options.quiet or options.json):
@@ -260,9 +245,7 @@ async def _make_inbound(app: App, options: AskOptions, question: Prompt) -> Inbo
     )
 
 
-async def _print_model_note(
-    app: App, options: AskOptions, inbound: Inbound, streams: StandardStreams
-) -> None:
+async def _print_model_note(app: App, options: AskOptions, inbound: Inbound, streams: StandardStreams) -> None:
     """Print the model if it is a surprise, and with --verbose the name of the conversation."""
     choice = None if options.model else await app.choice()
     if choice is not None and options.verbose:

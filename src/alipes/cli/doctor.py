@@ -42,9 +42,7 @@ def check_machine() -> tuple[Settings | None, list[CheckResult]]:
         settings = load_settings()
         findings += [_check_home(settings), *_check_settings(settings), _check_log(settings)]
     except ConfigError as error:
-        findings.append(
-            CheckResult("settings", "wrong", str(error), "correct this, then run `alipes doctor` again")
-        )
+        findings.append(CheckResult("settings", "wrong", str(error), "correct this, then run `alipes doctor` again"))
         try:
             settings = Settings(home=find_home())
             findings.insert(1, _check_home(settings))
@@ -60,18 +58,12 @@ async def check_store(settings: Settings) -> list[CheckResult]:
         return [CheckResult("database", "ok", "will be created on first use")]
     try:
         async with open_store(settings.home) as store:
-            return [
-                *await _check_database(store),
-                *_check_processes(settings, store),
-                *await _check_unfinished(store),
-            ]
+            return [*await _check_database(store), *_check_processes(settings, store), *await _check_unfinished(store)]
     except StoreError as error:
         return [CheckResult("database", "wrong", str(error))]
 
 
-async def check_models(
-    settings: Settings, scope: ClientScope, models: Models, *, live: bool
-) -> list[CheckResult]:
+async def check_models(settings: Settings, scope: ClientScope, models: Models, *, live: bool) -> list[CheckResult]:
     """Check the embedded model, the proxies and the model in use."""
     findings = [_check_embedded(settings), *_check_proxies(settings)]
     try:
@@ -112,10 +104,7 @@ def _check_home(settings: Settings) -> CheckResult:
 def _check_settings(settings: Settings) -> list[CheckResult]:
     file = settings.paths.config
     path = str(file) if file.exists() else f"no {file}; using the defaults"
-    return [
-        CheckResult("settings", "ok", path),
-        *(CheckResult("settings", "note", note) for note in settings.notes),
-    ]
+    return [CheckResult("settings", "ok", path), *(CheckResult("settings", "note", note) for note in settings.notes)]
 
 
 def _check_log(settings: Settings) -> CheckResult:
@@ -182,9 +171,7 @@ def _check_proxies(settings: Settings) -> list[CheckResult]:
     used = [f"{name} through {_strip_credentials(url)}" for name, url in ways.items() if url]
     if not used:
         return []
-    return [
-        CheckResult("proxies", "ok", ", ".join(used) + f"; except for {', '.join(proxies.no) or 'nothing'}")
-    ]
+    return [CheckResult("proxies", "ok", ", ".join(used) + f"; except for {', '.join(proxies.no) or 'nothing'}")]
 
 
 def _strip_credentials(url: str) -> str:
@@ -219,11 +206,7 @@ async def find_connection_error(settings: Settings, model: str) -> str:
 def _first_hop(settings: Settings, model: str) -> str:
     """The address to connect to; empty if the model needs no network."""
     endpoint = settings.providers.get(model.partition("/")[0])
-    return (
-        ""
-        if endpoint is None or not endpoint.base_url
-        else _strip_credentials(_proxy_or_server(settings, endpoint))
-    )
+    return "" if endpoint is None or not endpoint.base_url else _strip_credentials(_proxy_or_server(settings, endpoint))
 
 
 def _proxy_or_server(settings: Settings, endpoint: Endpoint) -> str:
@@ -239,9 +222,7 @@ async def _connect(url: str, ca_file: str) -> None:
     parts = urlsplit(url)
     secure = parts.scheme == "https"
     trust = ssl.create_default_context(cafile=ca_file or None) if secure else None
-    _, writer = await asyncio.open_connection(
-        parts.hostname, parts.port or (443 if secure else 80), ssl=trust
-    )
+    _, writer = await asyncio.open_connection(parts.hostname, parts.port or (443 if secure else 80), ssl=trust)
     writer.close()
     await writer.wait_closed()
 

@@ -72,9 +72,7 @@ def format_table(rows: Iterable[Sequence[str]], gap: str = "  ") -> list[str]:
     """The rows as lines with aligned columns; the last column is not padded."""
     rows = list(rows)
     widths = [max(text_width(cell) for cell in column) for column in zip(*rows, strict=True)]
-    return [
-        gap.join(pad(c, w) for c, w in zip(row[:-1], widths, strict=False)) + gap + row[-1] for row in rows
-    ]
+    return [gap.join(pad(c, w) for c, w in zip(row[:-1], widths, strict=False)) + gap + row[-1] for row in rows]
 
 
 def format_size(count: int) -> str:

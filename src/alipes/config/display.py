@@ -7,32 +7,9 @@ MAX_CHARS = 100
 MAX_DEPTH = 8
 HIDDEN = "***"
 
-_SECRET_NAMES = (
-    "key",
-    "apikey",
-    "token",
-    "secret",
-    "password",
-    "passwd",
-    "credential",
-    "authorization",
-    "cookie",
-)
+_SECRET_NAMES = ("key", "apikey", "token", "secret", "password", "passwd", "credential", "authorization", "cookie")
 _KEY_STARTS = (
-    *(
-        "sk-ant-",
-        "sk-or-",
-        "sk-",
-        "sk_",
-        "pk-",
-        "gsk_",
-        "xai-",
-        "AIza",
-        "ghp_",
-        "github_pat_",
-        "xoxb-",
-        "xoxp-",
-    ),
+    *("sk-ant-", "sk-or-", "sk-", "sk_", "pk-", "gsk_", "xai-", "AIza", "ghp_", "github_pat_", "xoxb-", "xoxp-"),
     *("xapp-", "Bearer ", "bearer ", "Basic ", "basic ", "eyJ"),
 )
 
@@ -56,9 +33,7 @@ def looks_secret(text: str) -> bool:
         return True  # a bot's token
     if len(text) < 24 or not text.translate(_JOINTS).isalnum():
         return False
-    mixed = (
-        any(c.islower() for c in text) and any(c.isupper() for c in text) and any(c.isdecimal() for c in text)
-    )
+    mixed = any(c.islower() for c in text) and any(c.isupper() for c in text) and any(c.isdecimal() for c in text)
     return mixed or (len(text) >= 32 and all(c in "0123456789abcdefABCDEF" for c in text))
 
 

@@ -35,9 +35,7 @@ def set_value(
     return change({path: text}, home=home, environ=environ)
 
 
-def set_secret(
-    name: str, value: str, *, home: Path | None = None, environ: Mapping[str, str] | None = None
-) -> Path:
+def set_secret(name: str, value: str, *, home: Path | None = None, environ: Mapping[str, str] | None = None) -> Path:
     """Write one variable into `.env` (mode 0600). Raises ConfigError, leaving the file unchanged."""
     change({}, {name: value}, home=home, environ=environ)
     return Paths(home or find_home(environ)).env
@@ -83,9 +81,7 @@ def _checked(
         after = RawConfig(paths, variables, _edited(after, path, value))
     old, new = _problems(before), _problems(after)
     _refuse([problem for problem in new if problem not in old])
-    return after.text, [
-        f"{after.where(problem.place)}: {problem.text}" for problem in new if not problem.where
-    ]
+    return after.text, [f"{after.where(problem.place)}: {problem.text}" for problem in new if not problem.where]
 
 
 def _env_text(file: Path, text: str, secrets: Mapping[str, str | None]) -> str:
@@ -109,9 +105,7 @@ def _check_variable(name: str, value: str | None) -> None:
         return
     if not value or any(not c.isprintable() for c in value):
         raise ConfigError(f"{name} must not be empty or contain control characters: paste it again.")
-    check = {"HTTP_PROXY": check_proxy, "HTTPS_PROXY": check_proxy, "ALL_PROXY": check_proxy}.get(
-        name.upper()
-    )
+    check = {"HTTP_PROXY": check_proxy, "HTTPS_PROXY": check_proxy, "ALL_PROXY": check_proxy}.get(name.upper())
     try:
         if check:
             check(value)
@@ -157,9 +151,7 @@ def _edited(before: RawConfig, path: KeyPath, value: object) -> str:
             return edited
     except (TOMLKitError, ValueError, TypeError, AttributeError, KeyError):
         pass
-    raise ConfigError(
-        f"{before.where(path)}: {toml_path(path)} cannot be changed by a command: edit the file."
-    )
+    raise ConfigError(f"{before.where(path)}: {toml_path(path)} cannot be changed by a command: edit the file.")
 
 
 def _set_items(array: object, wanted: object) -> bool:

@@ -143,9 +143,7 @@ def _value(name: str, raw: str) -> str:
 
 def _unescaped(name: str, letter: str) -> str:
     if letter not in _ESCAPES:
-        raise ValueError(
-            f"{name} has a backslash before {letter!r}, which is not an escape: use 'single quotes'"
-        )
+        raise ValueError(f"{name} has a backslash before {letter!r}, which is not an escape: use 'single quotes'")
     return _ESCAPES[letter]
 
 
@@ -189,6 +187,5 @@ def readable_by_others(file: Path) -> str:
     if not mode & 0o077:
         return ""
     return (
-        f"{file} contains secrets and is readable by other users (mode {stat.S_IMODE(mode):o}): "
-        f"run `chmod 600 {file}`."
+        f"{file} contains secrets and is readable by other users (mode {stat.S_IMODE(mode):o}): run `chmod 600 {file}`."
     )

@@ -17,12 +17,7 @@ _ALL = (
     _keyed("anthropic", "anthropic", "https://api.anthropic.com", "claude-sonnet-5-5"),
     _keyed("openai", "openai-responses", "https://api.openai.com/v1", "gpt-6.1-sol"),
     _keyed("openrouter", "openai-chat", "https://openrouter.ai/api/v1", "openrouter/auto"),
-    _keyed(
-        "gemini",
-        "openai-chat",
-        "https://generativelanguage.googleapis.com/v1beta/openai",
-        "gemini-3.8-flash",
-    ),
+    _keyed("gemini", "openai-chat", "https://generativelanguage.googleapis.com/v1beta/openai", "gemini-3.8-flash"),
     _keyed("deepseek", "openai-chat", "https://api.deepseek.com/v1", "deepseek-flash"),
     _keyed("groq", "openai-chat", "https://api.groq.com/openai/v1", "openai/gpt-oss-120b"),
     _keyed("xai", "openai-chat", "https://api.x.ai/v1", "grok-4.7"),

@@ -65,9 +65,7 @@ def _filled(config: RawConfig, provider: str, header: str, text: str) -> str:
         if not secret:
             missing = f"{found[1]}, which is not set: add it to {config.paths.env} or to the environment."
             place = ("providers", provider, "headers", header)
-            config.problems.append(
-                ConfigProblem(place, f"{header} = {toml_string(text)} needs the variable {missing}")
-            )
+            config.problems.append(ConfigProblem(place, f"{header} = {toml_string(text)} needs the variable {missing}"))
         return secret
 
     return re.sub(REFERENCE, value, text)
@@ -103,9 +101,7 @@ def complete_model_name(name: str, known: dict[str, Endpoint]) -> str:
     if endpoint is None:
         meant = did_you_mean(provider, known)
         if not slash:
-            raise ValueError(
-                f"needs a provider prefix: write it as provider/model, for instance openai/{name}.{meant}"
-            )
+            raise ValueError(f"needs a provider prefix: write it as provider/model, for instance openai/{name}.{meant}")
         others = meant or f" Valid: {', '.join(known)}."
         table = f"[providers.{toml_key(provider)}]"
         raise ValueError(f"has an unknown provider: add {table} with its base_url.{others}")
@@ -163,9 +159,7 @@ def build_settings(config: RawConfig) -> Settings:
         **_simple_values(config, "log_level", "debuggable"),
         workdir=_path(config, "workdir", Path.is_dir),
         ca_file=_ca_file(config),
-        **_tables(
-            config, "terminal", "api", "compaction", "delegation", "fetch", "images", "clarify", "code"
-        ),
+        **_tables(config, "terminal", "api", "compaction", "delegation", "fetch", "images", "clarify", "code"),
         embedded=_table(config, "embedded", gguf=_path(config, "embedded.gguf", Path.is_file)),
         serve=cast("ServeConfig", _table(config, "serve", key=_secret(config, "serve.key_env"))),
         auxiliary={task: _auxiliary(config, task, known) for task in config.names("auxiliary")},
@@ -173,13 +167,9 @@ def build_settings(config: RawConfig) -> Settings:
         moa=_mixtures(config, known),
         messengers=messengers,
         platforms={name: _platform(config, name) for name in config.names("platforms")},
-        gateway=cast(
-            "GatewayConfig", _table(config, "gateway", stt_key=_secret(config, "gateway.stt_key_env"))
-        ),
+        gateway=cast("GatewayConfig", _table(config, "gateway", stt_key=_secret(config, "gateway.stt_key_env"))),
         plugins=_plugins(config),
-        toolsets={
-            name: tuple(cast("list[str]", names)) for name, names in _named(config, "toolsets").items()
-        },
+        toolsets={name: tuple(cast("list[str]", names)) for name, names in _named(config, "toolsets").items()},
         hooks=_shell_hooks(config),
         proxies=_proxies(config),
         notes=(*_notes(config), *messengers.notes),
@@ -282,9 +272,7 @@ def _mixtures(config: RawConfig, known: dict[str, Endpoint]) -> dict[str, Mixtur
     found = {}
     for name in config.names(MIXTURE_PREFIX):
         fields = _values(config, (MIXTURE_PREFIX, name), MixtureConfig)
-        models = [
-            _mixture_model(config, name, "models", str(model), known) for model in fields["models"] or ()
-        ]
+        models = [_mixture_model(config, name, "models", str(model), known) for model in fields["models"] or ()]
         aggregator = _mixture_model(config, name, "aggregator", str(fields["aggregator"] or ""), known)
         if not models or not aggregator:
             missing = "models" if not models else "aggregator"
@@ -315,9 +303,7 @@ def _messengers(config: RawConfig) -> Messengers:
     for field in structs.fields(Messengers):
         values = _values(config, (field.name,), field.type)
         secrets = {
-            key.removesuffix("_env"): _secret(config, f"{field.name}.{key}")
-            for key in values
-            if key.endswith("_env")
+            key.removesuffix("_env"): _secret(config, f"{field.name}.{key}") for key in values if key.endswith("_env")
         }
         made[field.name] = field.type(**values, **secrets)
     return Messengers(**made)
@@ -354,9 +340,7 @@ def _named(config: RawConfig, *tables: str) -> dict[str, Json]:
     """The values directly under a table whose keys the operator chose."""
     depth = len(tables)
     return {
-        path[depth]: value
-        for path, value in config.values.items()
-        if path[:depth] == tables and len(path) == depth + 1
+        path[depth]: value for path, value in config.values.items() if path[:depth] == tables and len(path) == depth + 1
     }
 
 
@@ -436,9 +420,7 @@ def _hidden(config: RawConfig) -> set[str]:
     variables = config.variables
     plain = {spelling for name in PROXY_VARIABLES for spelling in (name, name.lower())}
     in_file = {
-        line.value
-        for name, line in variables.lines.items()
-        if not name.startswith("ALIPES_") or is_secret_name(name)
+        line.value for name, line in variables.lines.items() if not name.startswith("ALIPES_") or is_secret_name(name)
     }
     named = {value for name, value in variables.environ.items() if is_secret_name(name)}
     users = {variables.get(name).partition("://")[2].rpartition("@")[0] for name in plain}

@@ -65,15 +65,11 @@ def find_home(environ: Mapping[str, str] | None = None) -> Path:
     """`$ALIPES_HOME`, else `~/.alipes`; absolute, not necessarily existing."""
     named = (os.environ if environ is None else environ).get("ALIPES_HOME", "").strip()
     if any(not character.isprintable() for character in named):
-        raise ConfigError(
-            "environment: ALIPES_HOME contains control characters: give the path of a directory."
-        )
+        raise ConfigError("environment: ALIPES_HOME contains control characters: give the path of a directory.")
     try:
         return Path(named or "~/.alipes").expanduser().absolute()
     except (RuntimeError, OSError) as error:
-        raise ConfigError(
-            f"The home directory cannot be found ({error}): set ALIPES_HOME to a directory."
-        ) from error
+        raise ConfigError(f"The home directory cannot be found ({error}): set ALIPES_HOME to a directory.") from error
 
 
 def make_private(folder: Path) -> Path:

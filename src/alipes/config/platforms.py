@@ -32,22 +32,17 @@ class CommonPlatformConfig(Struct, frozen=True, kw_only=True):
 
     allow: Annotated[
         tuple[str, ...],
-        Setting(
-            ALLOW, "Ids of the people who may talk to the bot; `*` is everyone. Empty: only paired people."
-        ),
+        Setting(ALLOW, "Ids of the people who may talk to the bot; `*` is everyone. Empty: only paired people."),
     ] = ()
     owners: Annotated[
         tuple[str, ...],
-        Setting(
-            ALLOW, "Ids of the people who may also approve others and restart. Empty: everyone in `allow`."
-        ),
+        Setting(ALLOW, "Ids of the people who may also approve others and restart. Empty: everyone in `allow`."),
     ] = ()
     busy: Annotated[
         BusyMode,
         Setting(
             BUSY,
-            "What happens to a message that arrives while a turn is running. `/busy` changes it for one "
-            "conversation.",
+            "What happens to a message that arrives while a turn is running. `/busy` changes it for one conversation.",
         ),
     ] = "interrupt"
     progress: Annotated[
@@ -83,9 +78,7 @@ class MessengerConfig(CommonPlatformConfig, frozen=True, kw_only=True):
 class ChatConfig(MessengerConfig, frozen=True, kw_only=True):
     """A messenger with groups."""
 
-    per_user: Annotated[
-        bool, Setting(FLAG, "Whether each person in a group has a separate conversation.")
-    ] = False
+    per_user: Annotated[bool, Setting(FLAG, "Whether each person in a group has a separate conversation.")] = False
 
 
 class TelegramConfig(ChatConfig, frozen=True, kw_only=True):
@@ -95,24 +88,21 @@ class TelegramConfig(ChatConfig, frozen=True, kw_only=True):
     mode: Annotated[
         Literal["poll", "webhook"],
         Setting(
-            choice("poll", "webhook"),
-            "How messages arrive: by polling the Bot API, or sent by it to `webhook_url`.",
+            choice("poll", "webhook"), "How messages arrive: by polling the Bot API, or sent by it to `webhook_url`."
         ),
     ] = "poll"
     webhook_url: Annotated[
         str,
         Setting(
             WEBHOOK,
-            "For `webhook`: the public URL, as in https://HOST/telegram; forward it to `/telegram` of "
-            "`alipes serve`.",
+            "For `webhook`: the public URL, as in https://HOST/telegram; forward it to `/telegram` of `alipes serve`.",
         ),
     ] = ""
     poll: Annotated[
         float,
         Setting(
             number(1, 600, "seconds"),
-            "Seconds that one poll may wait for messages. A dead connection is noticed within twice "
-            "this time.",
+            "Seconds that one poll may wait for messages. A dead connection is noticed within twice this time.",
         ),
     ] = 50.0
 
@@ -150,21 +140,15 @@ class MatrixConfig(ChatConfig, frozen=True, kw_only=True):
         str, Setting(URL, "URL of your homeserver, as in https://HOST. Empty: Matrix is not served.")
     ] = ""
     user: Annotated[str, Setting(TEXT, "User id of the bot, as in @alipes:HOST.")] = ""
-    token_env: Annotated[str, Setting(VARIABLE, "Variable with an access token of that user.")] = (
-        "MATRIX_TOKEN"
-    )
+    token_env: Annotated[str, Setting(VARIABLE, "Variable with an access token of that user.")] = "MATRIX_TOKEN"
     token: Secret = Secret()
     password_env: Annotated[
-        str,
-        Setting(
-            VARIABLE, "Variable with the user's password, if there is no token: it is used once to get one."
-        ),
+        str, Setting(VARIABLE, "Variable with the user's password, if there is no token: it is used once to get one.")
     ] = "MATRIX_PASSWORD"
     password: Secret = Secret()
     device: Annotated[str, Setting(TEXT, "Name of the device that a password login creates.")] = "alipes"
     encryption: Annotated[
-        bool,
-        Setting(FLAG, "Whether to read and write encrypted rooms. Keys are stored in the home directory."),
+        bool, Setting(FLAG, "Whether to read and write encrypted rooms. Keys are stored in the home directory.")
     ] = True
 
     @property
@@ -177,9 +161,7 @@ class MatrixConfig(ChatConfig, frozen=True, kw_only=True):
 class EmailConfig(MessengerConfig, frozen=True, kw_only=True):
     address: Annotated[str, Setting(TEXT, "The agent's mail address. Empty: mail is not served.")] = ""
     user: Annotated[str, Setting(TEXT, "User name for login. Empty: the address.")] = ""
-    password_env: Annotated[str, Setting(VARIABLE, "Variable with the password of the mailbox.")] = (
-        "EMAIL_PASSWORD"
-    )
+    password_env: Annotated[str, Setting(VARIABLE, "Variable with the password of the mailbox.")] = "EMAIL_PASSWORD"
     password: Secret = Secret()
     imap_host: Annotated[str, Setting(HOST, "The IMAP server.")] = ""
     imap_port: Annotated[int, Setting(PORT, "Its port.")] = 993
@@ -215,9 +197,7 @@ class EmailConfig(MessengerConfig, frozen=True, kw_only=True):
 class IrcConfig(ChatConfig, frozen=True, kw_only=True):
     host: Annotated[str, Setting(HOST, "The IRC server. Empty: IRC is not served.")] = ""
     port: Annotated[int, Setting(PORT, "Its port; use 6667 without TLS.")] = 6697
-    tls: Annotated[
-        bool, Setting(FLAG, "Whether to use TLS. Without it, others on the network can read along.")
-    ] = True
+    tls: Annotated[bool, Setting(FLAG, "Whether to use TLS. Without it, others on the network can read along.")] = True
     nick: Annotated[str, Setting(TEXT, "The agent's nickname.")] = "alipes"
     channels: Annotated[tuple[str, ...], Setting(ALLOW, "Channels to join, as in #general.")] = ()
     password_env: Annotated[

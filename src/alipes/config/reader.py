@@ -45,11 +45,7 @@ class RawConfig:
             return found
         if path in self.values:
             return EffectiveValue(self.values[path], "file")
-        if (
-            path[0] == "providers"
-            and (known := KNOWN.get(path[1]))
-            and getattr(known, path[2]) != key.default
-        ):
+        if path[0] == "providers" and (known := KNOWN.get(path[1])) and getattr(known, path[2]) != key.default:
             return EffectiveValue(getattr(known, path[2]), "known")
         return EffectiveValue(key.default, "default")
 
@@ -59,9 +55,7 @@ class RawConfig:
             return None
         if key.variable not in self._overrides:
             try:
-                self._overrides[key.variable] = EffectiveValue(
-                    key.type.check(key.type.parse(text)), "variable"
-                )
+                self._overrides[key.variable] = EffectiveValue(key.type.check(key.type.parse(text)), "variable")
             except InvalidValue as wrong:
                 self._overrides[key.variable] = EffectiveValue(key.default, "variable")
                 self.report_variable(key.variable, text, str(wrong))
@@ -76,9 +70,7 @@ class RawConfig:
             self.report_variable(known.variable, value, wrong)
         else:
             place: Place = path if item is None else (*path, item)
-            self.problems.append(
-                ConfigProblem(place, with_full_stop(f"{key} = {format_value(value)} {wrong}"))
-            )
+            self.problems.append(ConfigProblem(place, with_full_stop(f"{key} = {format_value(value)} {wrong}")))
 
     def report_variable(self, variable: str, value: str, wrong: str) -> None:
         """Record what is wrong with a variable."""
@@ -101,9 +93,7 @@ class RawConfig:
     def raise_problems(self) -> None:
         """Raise one ConfigError with every problem, in the order of the file."""
         if self.problems:
-            lines = [
-                f"{p.where or self.where(p.place)}: {p.text}" for p in sorted(self.problems, key=self._line)
-            ]
+            lines = [f"{p.where or self.where(p.place)}: {p.text}" for p in sorted(self.problems, key=self._line)]
             raise ConfigError("\n".join(dict.fromkeys(lines)))
 
     def _line(self, problem: ConfigProblem) -> int:

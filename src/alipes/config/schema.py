@@ -42,18 +42,15 @@ _TOKENS = whole(1, 100_000_000)
 _KERNEL_FIELDS: dict[type[Struct], dict[str, Setting]] = {
     Endpoint: {
         "api": Setting(
-            choice(*WIRE_APIS),
-            "The provider's wire API. `embedded` and `scripted` are built in and need none.",
+            choice(*WIRE_APIS), "The provider's wire API. `embedded` and `scripted` are built in and need none."
         ),
         "base_url": Setting(
-            URL,
-            "Base URL of the API, as in https://HOST/v1; with `anthropic` the /v1 may be left out.",
+            URL, "Base URL of the API, as in https://HOST/v1; with `anthropic` the /v1 may be left out."
         ),
         "key_env": Setting(VARIABLE, "Variable with the API key. Empty: no key is sent."),
         "model": Setting(TEXT, "The model used when only the provider is given."),
         "headers": Setting(
-            HEADERS,
-            "Sent with every request. `${NAME}` is replaced by a variable, so that secrets stay in .env.",
+            HEADERS, "Sent with every request. `${NAME}` is replaced by a variable, so that secrets stay in .env."
         ),
         "body": Setting(BODY, "Merged into the JSON body of every request."),
         "stall": Setting(SECONDS, "Seconds without a byte after which a stream counts as dead."),

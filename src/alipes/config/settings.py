@@ -49,15 +49,10 @@ class EmbeddedConfig(Struct, frozen=True):
     """The model that runs on this computer, without key or network."""
 
     gguf: Annotated[
-        str,
-        Setting(TEXT, "A GGUF file for the embedded model. Empty: the small one that is installed with it."),
+        str, Setting(TEXT, "A GGUF file for the embedded model. Empty: the small one that is installed with it.")
     ] = ""
-    threads: Annotated[
-        int, Setting(whole(0, 1024), "Threads the embedded model may use. 0: chosen automatically.")
-    ] = 0
-    context: Annotated[
-        int, Setting(whole(512, 10_000_000), "Context window of the embedded model, in tokens.")
-    ] = 8192
+    threads: Annotated[int, Setting(whole(0, 1024), "Threads the embedded model may use. 0: chosen automatically.")] = 0
+    context: Annotated[int, Setting(whole(512, 10_000_000), "Context window of the embedded model, in tokens.")] = 8192
 
 
 class TerminalConfig(Struct, frozen=True):
@@ -87,9 +82,7 @@ class TerminalConfig(Struct, frozen=True):
 class ServeConfig(Struct, frozen=True):
     host: Annotated[str, Setting(HOST, "Address on which `alipes serve` listens.")] = "127.0.0.1"
     port: Annotated[int, Setting(PORT, "Port on which `alipes serve` listens.")] = 8742
-    key_env: Annotated[str, Setting(VARIABLE, "Variable with the API key that callers must send.")] = (
-        "ALIPES_API_KEY"
-    )
+    key_env: Annotated[str, Setting(VARIABLE, "Variable with the API key that callers must send.")] = "ALIPES_API_KEY"
     drain: Annotated[
         float,
         Setting(
@@ -112,24 +105,18 @@ class ApiConfig(Struct, frozen=True):
     ] = ()
     origins: Annotated[
         tuple[str, ...],
-        Setting(
-            ORIGINS, "Web origins that may call the API from a browser, as in https://HOST. Empty: none."
-        ),
+        Setting(ORIGINS, "Web origins that may call the API from a browser, as in https://HOST. Empty: none."),
     ] = ()
     rate: Annotated[
-        int,
-        Setting(
-            whole(0, 1_000_000), "Requests per minute for each key that has no limit of its own. 0: no limit."
-        ),
+        int, Setting(whole(0, 1_000_000), "Requests per minute for each key that has no limit of its own. 0: no limit.")
     ] = 1200
     body: Annotated[int, Setting(whole(1000, 1_000_000_000), "Largest request body, in bytes.")] = 20_000_000
     body_seconds: Annotated[
         float, Setting(number(0.1, 3600, "seconds"), "Seconds within which a request body must arrive.")
     ] = 30.0
-    wait: Annotated[
-        float,
-        Setting(SECONDS, "Seconds that a request waits for its answer. Streams have no limit."),
-    ] = 600.0
+    wait: Annotated[float, Setting(SECONDS, "Seconds that a request waits for its answer. Streams have no limit.")] = (
+        600.0
+    )
 
 
 class AuxiliaryConfig(Struct, frozen=True):
@@ -169,9 +156,7 @@ class SpendConfig(Struct, frozen=True):
         ),
     ] = None
     per_session: Annotated[Amount | None, Setting(AMOUNT, "The same for all turns of a conversation.")] = None
-    per_day: Annotated[Amount | None, Setting(AMOUNT, "The same for all conversations since midnight.")] = (
-        None
-    )
+    per_day: Annotated[Amount | None, Setting(AMOUNT, "The same for all conversations since midnight.")] = None
 
 
 class CompactionConfig(Struct, frozen=True):
@@ -185,22 +170,16 @@ class CompactionConfig(Struct, frozen=True):
         ),
     ] = 0.8
     background: Annotated[
-        bool,
-        Setting(FLAG, "Whether a conversation that will soon be too long is summarised between turns."),
+        bool, Setting(FLAG, "Whether a conversation that will soon be too long is summarised between turns.")
     ] = True
 
 
 class DelegationConfig(Struct, frozen=True):
     parallel: Annotated[int, Setting(whole(1, 64), "Subagents of one turn that run at the same time.")] = 4
     depth: Annotated[
-        int,
-        Setting(
-            whole(0, 8), "How deep subagents may be nested. 1: they have none of their own. 0: no subagents."
-        ),
+        int, Setting(whole(0, 8), "How deep subagents may be nested. 1: they have none of their own. 0: no subagents.")
     ] = 2
-    steps: Annotated[
-        int, Setting(whole(1, 10_000), "Model calls of one subagent; then it summarises and ends.")
-    ] = 40
+    steps: Annotated[int, Setting(whole(1, 10_000), "Model calls of one subagent; then it summarises and ends.")] = 40
     minutes: Annotated[
         float,
         Setting(
@@ -222,12 +201,9 @@ class MixtureConfig(Struct, frozen=True):
             "`moa/best`.",
         ),
     ]
-    aggregator: Annotated[
-        str, Setting(MODEL, "The model that reads their answers and writes its own, with tools.")
-    ]
+    aggregator: Annotated[str, Setting(MODEL, "The model that reads their answers and writes its own, with tools.")]
     timeout: Annotated[
-        float,
-        Setting(number(0.1, 3600, "seconds"), "Seconds that the models get; later answers are ignored."),
+        float, Setting(number(0.1, 3600, "seconds"), "Seconds that the models get; later answers are ignored.")
     ] = 90.0
 
 
@@ -266,9 +242,9 @@ class ClarifyConfig(Struct, frozen=True):
 
 
 class CodeConfig(Struct, frozen=True):
-    timeout: Annotated[
-        float, Setting(number(1, 3600, "seconds"), "Seconds that one `execute_code` call may take.")
-    ] = 300.0
+    timeout: Annotated[float, Setting(number(1, 3600, "seconds"), "Seconds that one `execute_code` call may take.")] = (
+        300.0
+    )
     calls: Annotated[int, Setting(whole(0, 1000), "Tool calls that one `execute_code` call may make.")] = 50
 
 
@@ -292,8 +268,7 @@ class GatewayConfig(Struct, frozen=True):
         int,
         Setting(
             whole(1, 1000),
-            "Delivery attempts for a message that the platform rejects; `alipes serve outbox` lists "
-            "the failed ones.",
+            "Delivery attempts for a message that the platform rejects; `alipes serve outbox` lists the failed ones.",
         ),
     ] = 8
     stt_command: Annotated[
@@ -309,8 +284,7 @@ class GatewayConfig(Struct, frozen=True):
         str,
         Setting(
             ENDPOINT,
-            "URL of a transcription service compatible with OpenAI's, as in "
-            "https://HOST/v1/audio/transcriptions.",
+            "URL of a transcription service compatible with OpenAI's, as in https://HOST/v1/audio/transcriptions.",
         ),
     ] = ""
     stt_model: Annotated[str, Setting(TEXT, "Model of the transcription service.")] = "whisper-1"
@@ -320,12 +294,10 @@ class GatewayConfig(Struct, frozen=True):
 
 class PluginsConfig(Struct, frozen=True):
     enabled: Annotated[
-        tuple[str, ...],
-        Setting(NAMES, "Plugins to load; no others are loaded. `alipes plugins list` shows all."),
+        tuple[str, ...], Setting(NAMES, "Plugins to load; no others are loaded. `alipes plugins list` shows all.")
     ] = ()
     disabled: Annotated[
-        tuple[str, ...],
-        Setting(NAMES, "Plugins and file hooks that are never loaded, even if enabled elsewhere."),
+        tuple[str, ...], Setting(NAMES, "Plugins and file hooks that are never loaded, even if enabled elsewhere.")
     ] = ()
     safe: Annotated[
         bool,
@@ -344,9 +316,7 @@ class PluginsConfig(Struct, frozen=True):
             "enable this only where you trust the author.",
         ),
     ] = False
-    import_hermes: Annotated[
-        bool, Setting(FLAG, "Whether to also look for plugins in `~/.hermes/plugins`.")
-    ] = False
+    import_hermes: Annotated[bool, Setting(FLAG, "Whether to also look for plugins in `~/.hermes/plugins`.")] = False
     deadline: Annotated[float, Setting(SECONDS, "Seconds within which a plugin's hook must return.")] = 5.0
     deadlines: dict[str, float] = {}
     """By hook name; overrides `deadline`."""
@@ -379,15 +349,13 @@ class Settings(Struct, frozen=True, kw_only=True):
         Setting(MODELS, "Models to try in order when `model` is unreachable, out of credit or refuses."),
     ] = ()
     effort: Annotated[Effort, Setting(_EFFORT, "Reasoning effort of the model. Empty: its default.")] = ""
-    max_steps: Annotated[
-        int, Setting(whole(1, 10_000), "Model calls per turn; then the turn ends with a summary.")
-    ] = 50
+    max_steps: Annotated[int, Setting(whole(1, 10_000), "Model calls per turn; then the turn ends with a summary.")] = (
+        50
+    )
     max_tokens: Annotated[int, Setting(whole(1, 10_000_000), "Longest single answer, in tokens.")] = 8192
     silence: Annotated[
         float,
-        Setting(
-            number(0, 604_800, "seconds"), "Seconds without activity after which a turn is stopped. 0: never."
-        ),
+        Setting(number(0, 604_800, "seconds"), "Seconds without activity after which a turn is stopped. 0: never."),
     ] = 1800.0
     workdir: Annotated[
         str, Setting(TEXT, "Working directory of tools. Empty: the directory alipes was started in.")
@@ -403,16 +371,12 @@ class Settings(Struct, frozen=True, kw_only=True):
     local_servers: Annotated[
         bool,
         Setting(
-            FLAG,
-            "Whether to look for Ollama, LM Studio, llama.cpp and vLLM on this computer when no "
-            "model is set.",
+            FLAG, "Whether to look for Ollama, LM Studio, llama.cpp and vLLM on this computer when no model is set."
         ),
     ] = True
     log_level: Annotated[
         LogLevel,
-        Setting(
-            choice("debug", "info", "warning", "error"), "Lowest severity that is written to the log file."
-        ),
+        Setting(choice("debug", "info", "warning", "error"), "Lowest severity that is written to the log file."),
     ] = "info"
     debuggable: Annotated[
         bool,

@@ -88,9 +88,7 @@ def check_no_proxy(text: str) -> tuple[str, ...]:
         if entry and entry != "*":
             host, _, net = entry.removeprefix("*").rpartition("/") if "/" in entry else (entry, "", "0")
             if not net.isdecimal():
-                raise InvalidValue(
-                    "has an entry with a path: give host names only, as in localhost,.example.com"
-                )
+                raise InvalidValue("has an entry with a path: give host names only, as in localhost,.example.com")
             _check_excluded(host.removeprefix("*").removeprefix("."))
         if entry:
             entries.append(entry.removeprefix("*") if entry.startswith("*.") else entry)
@@ -110,9 +108,7 @@ def split_url(text: str, schemes: tuple[str, ...], example: str) -> UrlParts:
         raise _without_scheme(text, example)
     if scheme.lower() not in schemes:
         meant = did_you_mean(scheme, schemes)
-        raise InvalidValue(
-            f"starts with {scheme[:20]!r}: start it with {_either(schemes)}.{meant}".rstrip(".")
-        )
+        raise InvalidValue(f"starts with {scheme[:20]!r}: start it with {_either(schemes)}.{meant}".rstrip("."))
     if "://" in rest:
         raise InvalidValue(f"has two schemes: write one, as in {example}")
     cut = min((at for at in map(rest.find, "/?#") if at >= 0), default=len(rest))

@@ -85,8 +85,7 @@ def _reserved(path: KeyPath, value: object) -> Iterator[tuple[KeyPath, ConfigPro
 
 def _no_table(path: KeyPath, value: object) -> ConfigProblem:
     return ConfigProblem(
-        path,
-        f"{toml_path(path)} = {format_value(value, path[-1])} must be a table: write [{toml_path(path)}].",
+        path, f"{toml_path(path)} = {format_value(value, path[-1])} must be a table: write [{toml_path(path)}]."
     )
 
 
@@ -98,9 +97,7 @@ def _misnamed(path: KeyPath) -> ConfigProblem | None:
         fix = "its settings are in [embedded]" if name == "embedded" else "leave the table out"
         return ConfigProblem(path, f"[{toml_path(path)}] is built in: {fix}.")
     if table == "providers" and not is_label(name):
-        return ConfigProblem(
-            path, f"[{toml_path(path)}] is not a valid provider name: use letters, digits, - and _."
-        )
+        return ConfigProblem(path, f"[{toml_path(path)}] is not a valid provider name: use letters, digits, - and _.")
     if table == "models" and "/" not in name.strip("/"):
         return ConfigProblem(
             path, f'[{toml_path(path)}] needs a provider prefix: write [models."provider/{name[:40]}"].'
@@ -117,9 +114,7 @@ def _unknown(path: KeyPath, value: object, nodes: dict[str, Node]) -> ConfigProb
     if meant := did_you_mean(name, known):
         return ConfigProblem(path, f"unknown {kind} {toml_path(path)}.{meant}")
     if len(path) > 1 and name in tree():
-        return ConfigProblem(
-            path, f"{toml_key(name)} belongs at the top: move it above the first [table] of the file."
-        )
+        return ConfigProblem(path, f"{toml_key(name)} belongs at the top: move it above the first [table] of the file.")
     leaves = {key.path.rpartition(".")[2]: key.path for key in reversed(KEYS) if "*" not in key.path}
     if elsewhere := closest_matches(name, leaves, 1):
         return ConfigProblem(path, f"unknown {kind} {toml_path(path)}. Did you mean {leaves[elsewhere[0]]}?")

@@ -42,9 +42,7 @@ def whole(low: int, high: int) -> ValueType:
             raise InvalidValue(f"is out of range: give a {description}")
         return value
 
-    return ValueType(
-        description, check, lambda text: int(text) if re.fullmatch(r"-?\d{1,18}", text) else text
-    )
+    return ValueType(description, check, lambda text: int(text) if re.fullmatch(r"-?\d{1,18}", text) else text)
 
 
 def number(low: float, high: float, unit: str) -> ValueType:
@@ -57,9 +55,7 @@ def number(low: float, high: float, unit: str) -> ValueType:
             raise InvalidValue(f"is out of range: give a {description}")
         return float(value)
 
-    return ValueType(
-        description, check, lambda text: float(text) if re.fullmatch(r"-?\d+(\.\d+)?", text) else text
-    )
+    return ValueType(description, check, lambda text: float(text) if re.fullmatch(r"-?\d+(\.\d+)?", text) else text)
 
 
 def choice(*options: str) -> ValueType:
@@ -93,9 +89,7 @@ def _model(value: object) -> str:
     if name and (name != name.strip() or name.startswith("/") or name.endswith("/")):
         raise InvalidValue("must be the name of a model as provider/model, without spaces around it")
     if "://" in name:
-        raise InvalidValue(
-            "is a URL, which belongs in a provider's base_url: give the model as provider/model"
-        )
+        raise InvalidValue("is a URL, which belongs in a provider's base_url: give the model as provider/model")
     if looks_secret(name):
         raise InvalidValue("looks like a key: put keys into .env, and give the model as provider/model")
     return name
@@ -121,11 +115,7 @@ def _allow(value: object) -> list[Json]:
 def _variable(value: object) -> str:
     name = _text(value)
     if name and (looks_secret(name) or not (name.isascii() and name.isidentifier())):
-        what = (
-            "looks like the key itself"
-            if looks_secret(name) or len(name) > 30
-            else "is not a variable's name"
-        )
+        what = "looks like the key itself" if looks_secret(name) or len(name) > 30 else "is not a variable's name"
         raise InvalidValue(f"{what}: put the key into .env as NAME=..., and give NAME here")
     return name
 
@@ -280,9 +270,7 @@ def _jsonable(value: object, depth: int) -> None:
             for item in value.values() if isinstance(value, dict) else value:
                 _jsonable(item, depth + 1)
         case _:
-            raise InvalidValue(
-                f"has {_what(value)} in it, which JSON cannot hold: use text or ordinary numbers"
-            )
+            raise InvalidValue(f"has {_what(value)} in it, which JSON cannot hold: use text or ordinary numbers")
 
 
 def _not(value: object) -> str:
@@ -327,9 +315,7 @@ ENTRY = ValueType("table", _entry, None)
 SHELL_HOOKS = ValueType("list of tables", _shell_hooks, None)
 _HOOK_TIME = number(0.1, 3600, "seconds as timeout")
 HOSTS = ValueType("list of hosts", _list_of(_host_name, '["agent.example.com"]'), _words)
-HOSTS_AND_PORTS = ValueType(
-    "list of hosts", _list_of(_host_and_port, '["nas.lan", "127.0.0.1:8000"]'), _words
-)
+HOSTS_AND_PORTS = ValueType("list of hosts", _list_of(_host_and_port, '["nas.lan", "127.0.0.1:8000"]'), _words)
 ORIGINS = ValueType("list of addresses", _list_of(_origin, '["https://page.example.com"]'), _words)
 AMOUNT = ValueType(_AMOUNT, _amount)
 BUSY = choice("interrupt", "queue", "steer")

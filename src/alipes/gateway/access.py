@@ -17,9 +17,7 @@ MAX_STRANGERS = 1000
 class Access:
     """Roles from the configuration first, then from pairing."""
 
-    def __init__(
-        self, people: SqlitePeople, policy: GatewayPolicy, *, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, people: SqlitePeople, policy: GatewayPolicy, *, clock: Callable[[], float] = time.time) -> None:
         self.people, self._policy, self._clock = people, policy, clock
         self._offered: dict[tuple[str, str], float] = {}
         """When each stranger last wrote, so that repeated messages cost no database access."""

@@ -60,23 +60,17 @@ class ChatCommands:
             hint = did_you_mean(name, known)
             return CommandReply(f"Unknown command /{name}.{hint} /help lists all commands.", failed=True)
         wanted = [known[name]] if name else known.values()
-        return CommandReply(
-            format_columns([(f"/{each.name} {each.hint}".rstrip(), each.help) for each in wanted])
-        )
+        return CommandReply(format_columns([(f"/{each.name} {each.hint}".rstrip(), each.help) for each in wanted]))
 
     async def _approve(self, context: CommandContext, args: str) -> CommandReply:
         words = args.lower().split()
-        choice: ApprovalChoice = (
-            "always" if "always" in words else "session" if "session" in words else "once"
-        )
+        choice: ApprovalChoice = "always" if "always" in words else "session" if "session" in words else "once"
         return await self._answer(context, choice, everything="all" in words)
 
     async def _deny(self, context: CommandContext, args: str) -> CommandReply:
         return await self._answer(context, "no", everything="all" in args.lower().split())
 
-    async def _answer(
-        self, context: CommandContext, choice: ApprovalChoice, *, everything: bool
-    ) -> CommandReply:
+    async def _answer(self, context: CommandContext, choice: ApprovalChoice, *, everything: bool) -> CommandReply:
         sender = context.inbound.sender
         text = await self._questions.approve(context.key, choice, sender, everything=everything)
         return CommandReply(text or "There is nothing to approve.")
@@ -104,9 +98,7 @@ class ChatCommands:
         code, *more = args.split()[:2] or [""]
         if not code:
             pending = await self._access.people.list_requests()
-            rows = [
-                (each.platform, f"{each.name or each.person}, {format_ago(each.created)}") for each in pending
-            ]
+            rows = [(each.platform, f"{each.name or each.person}, {format_ago(each.created)}") for each in pending]
             listed = format_columns(rows) + "\nApprove one with /pair CODE."
             return CommandReply(listed if rows else "No pairing requests.")
         role = more[0].lower() if more else "user"
@@ -126,10 +118,7 @@ class ChatCommands:
         if await self._sees_everything(context):
             return await builtin.BY_NAME["sessions"].act(context, args)
         here = await _list_own(context, args)
-        lines = [
-            f"{each.id[:_ID_CHARS]}  {format_ago(each.updated)}  {_title(each)}"
-            for each in here[:_MAX_LISTED]
-        ]
+        lines = [f"{each.id[:_ID_CHARS]}  {format_ago(each.updated)}  {_title(each)}" for each in here[:_MAX_LISTED]]
         if not lines:
             return CommandReply("No conversations in this chat.")
         return CommandReply("\n".join([*lines, "Use /resume ID to continue one."]))
@@ -147,13 +136,9 @@ class ChatCommands:
 
     async def _resume(self, context: CommandContext, args: str) -> CommandReply:
         if args and not await self._sees_everything(context):
-            found = [
-                each for each in await _list_own(context) if each.id.startswith(args) or each.title == args
-            ]
+            found = [each for each in await _list_own(context) if each.id.startswith(args) or each.title == args]
             if len(found) != 1:
-                return CommandReply(
-                    f"No conversation in this chat matches {format_excerpt(args)}.", failed=True
-                )
+                return CommandReply(f"No conversation in this chat matches {format_excerpt(args)}.", failed=True)
             args = found[0].id
         return await builtin.BY_NAME["resume"].act(context, args)
 

@@ -56,9 +56,7 @@ class Gateway:
         self._resume_notices = ResumeNotices(app.store, self._runners)
         app.sessions.attach(self)
         self._tasks = LateTaskGroup()
-        self._views = LiveViews(
-            app.store, self._runners, policy, self.delivery, self._questions, tasks=self._tasks
-        )
+        self._views = LiveViews(app.store, self._runners, policy, self.delivery, self._questions, tasks=self._tasks)
         if outbound is not None:
             outbound.attach(self)
         self.commands = ChatCommands(self.access, self._questions, self._views)

@@ -234,9 +234,7 @@ FAILURE_PAUSE = 5.0
 class LiveView(Subscription):
     """Live view of one conversation. `put` only records events; `run` shows them in batches."""
 
-    def __init__(
-        self, address: Address, runner: PlatformRunner, views: "LiveViews", progress: Progress
-    ) -> None:
+    def __init__(self, address: Address, runner: PlatformRunner, views: "LiveViews", progress: Progress) -> None:
         super().__init__()
         self.address, self.key, self.lane = address, address.key, lane(address)
         self.progress = progress
@@ -433,13 +431,7 @@ class LiveViews:
         *,
         tasks: LateTaskGroup,
     ) -> None:
-        self.store, self.policy, self.outbox, self.questions, self.tasks = (
-            store,
-            policy,
-            outbox,
-            questions,
-            tasks,
-        )
+        self.store, self.policy, self.outbox, self.questions, self.tasks = (store, policy, outbox, questions, tasks)
         self._runners = runners
         clock = asyncio.get_running_loop().time
         self._rates = {name: EditRateLimiter(policy.edits_per_second, clock) for name in runners}

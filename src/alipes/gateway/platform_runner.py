@@ -11,14 +11,7 @@ from typing import Literal, TypeAlias, TypeVar
 from msgspec import Struct
 
 from alipes.kernel.errors import AlipesError, ConfigError, DeliveryError, StoreError
-from alipes.kernel.platform import (
-    Capabilities,
-    ConnectionState,
-    IncomingMessage,
-    MessagePart,
-    OnMessage,
-    Platform,
-)
+from alipes.kernel.platform import Capabilities, ConnectionState, IncomingMessage, MessagePart, OnMessage, Platform
 from alipes.kernel.turns import Address
 from alipes.runtime.tasks import backoff, raise_if_cancelled
 
@@ -96,11 +89,7 @@ class PlatformRunner:
         )
 
     async def serve(
-        self,
-        on_message: OnMessage,
-        *,
-        on_ready: Callable[[], None] = lambda: None,
-        silence_timeout: float = 0.0,
+        self, on_message: OnMessage, *, on_ready: Callable[[], None] = lambda: None, silence_timeout: float = 0.0
     ) -> None:
         """Listen until cancelled and restart the platform with a pause whenever it breaks.
 
@@ -179,9 +168,7 @@ class PlatformRunner:
     async def send(self, address: Address, part: MessagePart, *, within: float = SEND_TIMEOUT) -> str:
         return await self._guard("send", self._platform.send(address, part), within)
 
-    async def edit(
-        self, address: Address, message: str, part: MessagePart, *, within: float = SEND_TIMEOUT
-    ) -> None:
+    async def edit(self, address: Address, message: str, part: MessagePart, *, within: float = SEND_TIMEOUT) -> None:
         await self._guard("edit", self._platform.edit(address, message, part), within)
 
     async def delete(self, address: Address, message: str) -> None:

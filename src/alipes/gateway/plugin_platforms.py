@@ -4,15 +4,7 @@ import asyncio
 from typing import Any
 
 from alipes.kernel.errors import DeliveryError
-from alipes.kernel.platform import (
-    Capabilities,
-    IncomingMessage,
-    MayFetch,
-    MessagePart,
-    OnMessage,
-    OnStatus,
-    Platform,
-)
+from alipes.kernel.platform import Capabilities, IncomingMessage, MayFetch, MessagePart, OnMessage, OnStatus, Platform
 from alipes.kernel.turns import Address
 from alipes.plugins.interruption.attribution import TURN, as_coroutine, call_as, on_behalf_of, run_as
 from alipes.plugins.interruption.stepped_coroutine import WatchedCoroutine
@@ -36,9 +28,7 @@ def plugin_platform_names(contributions: Contributions) -> tuple[str, ...]:
 class PluginPlatform:
     """A platform of a plugin. Each `listen` opens what the plugin offers at that time, so reloads work."""
 
-    def __init__(
-        self, name: str, contributions: Contributions, *, check_interval: float = CHECK_INTERVAL
-    ) -> None:
+    def __init__(self, name: str, contributions: Contributions, *, check_interval: float = CHECK_INTERVAL) -> None:
         self.name = name
         self._contributions, self._check_interval = contributions, check_interval
         self._platform: Platform | None = None

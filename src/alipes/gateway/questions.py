@@ -103,9 +103,7 @@ class ChatQuestions:
             owner = await self.access.role(address.platform, asker) == "owner"
             text, buttons = _approval_text(asked, owner=owner), _approval_buttons(asked, owner=owner)
             id = stored.question_id(turn, asked.ask)
-            self._resolve_earlier(
-                address.key, turn, "" if len(_format_call(asked.call)) > MAX_CALL_CHARS else text
-            )
+            self._resolve_earlier(address.key, turn, "" if len(_format_call(asked.call)) > MAX_CALL_CHARS else text)
         else:
             text, buttons = _clarify_text(asked), _clarify_buttons(asked)
             id = f"inquiry:{asked.ask}"
@@ -120,17 +118,13 @@ class ChatQuestions:
             return
         runner = self._runners[question.address.platform]
         async with self._outbox.lock(lane(question.address)):
-            await stored.mark_answered(
-                self._store.database, question.id
-            )  # it may have been answered elsewhere
+            await stored.mark_answered(self._store.database, question.id)  # it may have been answered elsewhere
             delivery = await self._store.outbox.find(question.id)
             if delivery is None:
                 return
             if delivery.state == "queued":
                 await self._store.outbox.give_up(delivery, "expired", "answered before it was sent")
-            elif (
-                delivery.paid and runner.capabilities.can_edit and (text := _closed_text(question, answered))
-            ):
+            elif delivery.paid and runner.capabilities.can_edit and (text := _closed_text(question, answered)):
                 try:
                     if parts := await runner.format_message(text):
                         await runner.edit(question.address, delivery.paid[-1], parts[-1])
@@ -153,23 +147,17 @@ class ChatQuestions:
         """Take a message as an answer, if it is one. A second copy is not given twice."""
         give = self._approval_answer(message, role) or self._clarify_answer(message)
         if give is None and _choice_word(message) and await self._wait_for_same(message.address.key):
-            give = self._approval_answer(
-                message, role
-            )  # it answered a question that was only now asked again
+            give = self._approval_answer(message, role)  # it answered a question that was only now asked again
         if give is None:
             return False
         # a cancelled attempt must not leave a row that makes the next copy look already given
         await run_to_completion(partial(self._give, message, give))
         return True
 
-    async def approve(
-        self, key: str, choice: ApprovalChoice, person: str, *, everything: bool = False
-    ) -> str | None:
+    async def approve(self, key: str, choice: ApprovalChoice, person: str, *, everything: bool = False) -> str | None:
         """Answer the oldest approval of a conversation, or all; None if there is none."""
         questions = [each for each in self._of(key) if isinstance(each.asked, ApprovalAsked)]
-        results = [
-            await self._choose(each, choice, person) for each in questions[: None if everything else 1]
-        ]
+        results = [await self._choose(each, choice, person) for each in questions[: None if everything else 1]]
         return results[0] or _RESULTS[choice] if results else None
 
     # --- questions of an earlier process
@@ -311,16 +299,12 @@ def _approval_head(asked: ApprovalAsked) -> str:
 
 
 def _approval_buttons(asked: ApprovalAsked, *, owner: bool) -> tuple[Button, ...]:
-    choices: tuple[ApprovalChoice, ...] = (
-        ("once", "session", "always", "no") if owner else ("once", "session", "no")
-    )
+    choices: tuple[ApprovalChoice, ...] = ("once", "session", "always", "no") if owner else ("once", "session", "no")
     return tuple(Button(_LABELS[each], f"{APPROVAL_BUTTON}:{asked.ask}:{each}") for each in choices)
 
 
 def _clarify_text(asked: QuestionAsked) -> str:
-    lines = "".join(
-        f"{number}. {escape_markdown(choice)}\n" for number, choice in enumerate(asked.choices, 1)
-    )
+    lines = "".join(f"{number}. {escape_markdown(choice)}\n" for number, choice in enumerate(asked.choices, 1))
     how = f"{lines}\nAnswer with a number, or in your own words." if lines else "_Answer in your own words._"
     return f"{_clarify_head(asked)}{how}"
 
@@ -331,8 +315,7 @@ def _clarify_head(asked: QuestionAsked) -> str:
 
 def _clarify_buttons(asked: QuestionAsked) -> tuple[Button, ...]:
     return tuple(
-        Button(choice, f"{CLARIFY_BUTTON}:{asked.ask}:{number}")
-        for number, choice in enumerate(asked.choices)
+        Button(choice, f"{CLARIFY_BUTTON}:{asked.ask}:{number}") for number, choice in enumerate(asked.choices)
     )
 
 
@@ -341,11 +324,7 @@ def _closed_text(question: ChatQuestion, answered: Answered) -> str:
     if isinstance(question.asked, ApprovalAsked) and isinstance(answered, ApprovalAnswered):
         result = "Stopped." if answered.by == "stop" else _RESULTS[answered.choice]
         return f"{_approval_head(question.asked)}{result}"
-    if (
-        isinstance(question.asked, QuestionAsked)
-        and isinstance(answered, QuestionAnswered)
-        and question.asked.choices
-    ):
+    if isinstance(question.asked, QuestionAsked) and isinstance(answered, QuestionAnswered) and question.asked.choices:
         result = f"_{escape_markdown(answered.text)}_" if answered.text else "_No answer._"
         return f"{_clarify_head(question.asked)}{result}"
     return ""

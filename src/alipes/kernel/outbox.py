@@ -106,9 +106,7 @@ class Outbox(Protocol):
         """Mark it as `trying`: from now until the next update it is not known whether it arrived."""
         ...
 
-    async def mark_sent(
-        self, debt: Delivery, *ids: str, rest: bool = False, uncertain: bool = False
-    ) -> Delivery:
+    async def mark_sent(self, debt: Delivery, *ids: str, rest: bool = False, uncertain: bool = False) -> Delivery:
         """It arrived, with these platform ids. `rest`: more parts follow; if none do, the turn's preview
         messages have become this message. `uncertain`: some of it may have been sent twice."""
         ...

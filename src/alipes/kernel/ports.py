@@ -18,18 +18,7 @@ from alipes.kernel.conversations import (
 )
 from alipes.kernel.messages import Image, Json, Message, ToolResult
 from alipes.kernel.outbox import Outbound
-from alipes.kernel.turns import (
-    Address,
-    BusyMode,
-    Delta,
-    Ending,
-    Envelope,
-    Event,
-    Inbound,
-    JournalEvent,
-    Op,
-    Turn,
-)
+from alipes.kernel.turns import Address, BusyMode, Delta, Ending, Envelope, Event, Inbound, JournalEvent, Op, Turn
 
 Emit: TypeAlias = Callable[[Event], Awaitable[None]]
 CheckStop: TypeAlias = Callable[[], Awaitable[None]]

@@ -57,9 +57,7 @@ class UsageLedger(Protocol):
 class CompactionStore(Protocol):
     """Stored compaction states. Each is added, none is changed; messages never change."""
 
-    async def save(
-        self, turn: Turn, digest: CompactionState, *, living: int = 0, helped: bool = True
-    ) -> bool:
+    async def save(self, turn: Turn, digest: CompactionState, *, living: int = 0, helped: bool = True) -> bool:
         """Use it from now on; `helped`: reset the count of failed attempts.
 
         `living`: on behalf of a running turn of ours that knows this many messages; raises `Fenced` like

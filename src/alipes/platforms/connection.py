@@ -45,9 +45,7 @@ def optional_library(messenger: str, library: str, extra: str) -> Iterator[None]
             warnings.simplefilter("ignore", DeprecationWarning)
             yield
     except ModuleNotFoundError as missing:
-        raise ConfigError(
-            f"{messenger} needs {library} ({missing}): pip install 'alipes[{extra}]'"
-        ) from missing
+        raise ConfigError(f"{messenger} needs {library} ({missing}): pip install 'alipes[{extra}]'") from missing
 
 
 log = logging.getLogger(__name__)

@@ -94,9 +94,7 @@ class _Registration(Struct, frozen=True):
     ways: HookOptions
 
     def add_to(self, hooks: Hooks, owner: PluginOwner) -> None:
-        hooks.add(
-            owner, self.hook, name=self.name, deadline=self.deadline, patient=self.patient, options=self.ways
-        )
+        hooks.add(owner, self.hook, name=self.name, deadline=self.deadline, patient=self.patient, options=self.ways)
 
 
 class Context:
@@ -106,13 +104,7 @@ class Context:
     """
 
     def __init__(
-        self,
-        setup: PluginSetup,
-        *,
-        hooks: Hooks,
-        contributions: Contributions,
-        host: Host,
-        scope: "PluginScope",
+        self, setup: PluginSetup, *, hooks: Hooks, contributions: Contributions, host: Host, scope: "PluginScope"
     ) -> None:
         self.name = setup.owner.name
         self.owner = setup.owner
@@ -212,11 +204,7 @@ class Context:
         self._offer(CommandContribution(self.owner, name.removeprefix("/").lower(), act, help, hint))
 
     def cli(
-        self,
-        name: str,
-        help: str,
-        prepare: Callable[[Any], None],
-        run: Callable[[Any], int | None] | None = None,
+        self, name: str, help: str, prepare: Callable[[Any], None], run: Callable[[Any], int | None] | None = None
     ) -> None:
         """Add the command line command `alipes NAME`."""
         self._offer(CliContribution(self.owner, name, help, prepare, run))

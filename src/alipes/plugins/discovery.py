@@ -123,9 +123,7 @@ def _plugins_in(place: Path, source: str, deeper: bool = True) -> Iterator[Disco
 
 def _subfolders(place: Path) -> list[Path]:
     try:
-        return sorted(
-            each for each in place.iterdir() if each.is_dir() and not each.name.startswith((".", "_"))
-        )
+        return sorted(each for each in place.iterdir() if each.is_dir() and not each.name.startswith((".", "_")))
     except OSError:
         return []
 
@@ -195,9 +193,7 @@ def _package_plugins() -> dict[str, DiscoveredPlugin]:
             if dist is not None:
                 about = Manifest(version=dist.version, description=dist.metadata["Summary"] or "")
                 source = f"package {dist.name}"
-            each = DiscoveredPlugin(
-                name=point.name, kind=kind, entry=point.value, source=source, manifest=about
-            )
+            each = DiscoveredPlugin(name=point.name, kind=kind, entry=point.value, source=source, manifest=about)
             found.setdefault(each.name, each)
     return found
 
@@ -210,9 +206,7 @@ def _hook_plugins(settings: Settings) -> Iterator[DiscoveredPlugin]:
             said = _read_yaml(file)
             name = str(said.get("name") or "").strip()
             name = name if _NAME.fullmatch(name) else folder.name
-            yield DiscoveredPlugin(
-                name=name, kind="file-hook", path=folder, source="hooks", manifest=_manifest(said)
-            )
+            yield DiscoveredPlugin(name=name, kind="file-hook", path=folder, source="hooks", manifest=_manifest(said))
     if settings.hooks:
         yield DiscoveredPlugin(name=SHELL_HOOKS, kind="shell-hooks", source="config.toml")
 

@@ -116,9 +116,7 @@ class Hooks:
         """The current hooks; later changes do not affect it."""
         if self._relay is None:
             entries = {name: tuple(each) for name, each in self._entries.items() if each}
-            self._relay = HookDispatcher(
-                entries, lambda what, offered: self.report(what, offered), self._owners
-            )
+            self._relay = HookDispatcher(entries, lambda what, offered: self.report(what, offered), self._owners)
         return self._relay
 
 
@@ -207,11 +205,7 @@ class HookDispatcher:
         return settled
 
     async def wrap(
-        self,
-        spec: Callable[..., Awaitable[T]],
-        go: Callable[..., Awaitable[T]],
-        value: object,
-        **offered: object,
+        self, spec: Callable[..., Awaitable[T]], go: Callable[..., Awaitable[T]], value: object, **offered: object
     ) -> T:
         """Wrap: `go(value)` inside all of them; the first registered is the outermost.
 
@@ -224,11 +218,7 @@ class HookDispatcher:
         return cast(T, await wrapped(value))
 
     async def _inside(
-        self,
-        entry: HookEntry,
-        go: Callable[[Any], Awaitable[Any]],
-        offered: Mapping[str, object],
-        value: object,
+        self, entry: HookEntry, go: Callable[[Any], Awaitable[Any]], offered: Mapping[str, object], value: object
     ) -> Any:
         if entry.owner.disabled:
             return await go(value)
@@ -295,12 +285,7 @@ class HookDispatcher:
 
 
 async def guard(
-    owner: PluginOwner,
-    what: str,
-    work: Awaitable[T],
-    *,
-    deadline: float | None = None,
-    max_block: float = MAX_BLOCK,
+    owner: PluginOwner, what: str, work: Awaitable[T], *, deadline: float | None = None, max_block: float = MAX_BLOCK
 ) -> T:
     """Await plugin code that is not a hook, such as its setup, a command or a background task.
 

@@ -49,9 +49,7 @@ class OpenPluginScope:
             work.close()
             raise RuntimeError(f"the plugin {self._owner.name} is closed and cannot start anything")
         with on_behalf_of(None):  # the task belongs to alipes: it lasts until the plugin's work has ended
-            task = self._group.create_task(
-                self._guarded(work, name), name=f"plugin {self._owner.name}: {name}"
-            )
+            task = self._group.create_task(self._guarded(work, name), name=f"plugin {self._owner.name}: {name}")
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return task
@@ -207,9 +205,7 @@ class PluginInstance:
             commands=names(CommandContribution),
             cli=names(CliContribution),
             skills=names(SkillContribution),
-            provides=tuple(
-                f"{each.kind}:{each.name}" for each in offers if isinstance(each, ProviderContribution)
-            ),
+            provides=tuple(f"{each.kind}:{each.name}" for each in offers if isinstance(each, ProviderContribution)),
             strikes=self.owner.strikes,
         )
 

@@ -136,9 +136,7 @@ class Plugins:
                 raise PluginError(name, "reload", f"it is not loaded; use /plugins enable {name}")
             before = self._instances.get(found.name)
             if before is not None and found.path is None and found.entry and before.state == "on":
-                raise PluginError(
-                    name, "reload", "it is part of a package, which cannot be reloaded: restart alipes"
-                )
+                raise PluginError(name, "reload", "it is part of a package, which cannot be reloaded: restart alipes")
             await self._exchange(found)
             return f"{found.name} was reloaded. Running turns keep the old version."
 
@@ -170,10 +168,7 @@ class Plugins:
         """Open them in parallel; their registrations are ordered as configured."""
         wanted, unknown = await asyncio.to_thread(discovery.enabled_plugins, self._environment.settings)
         if unknown:
-            known = [
-                each.name
-                for each in await asyncio.to_thread(discovery.find_plugins, self._environment.settings)
-            ]
+            known = [each.name for each in await asyncio.to_thread(discovery.find_plugins, self._environment.settings)]
             for name in unknown:
                 meant = did_you_mean(name, known) or " `alipes plugins list` shows which there are."
                 self._unknown[name] = f"there is no plugin {name}.{meant}"
@@ -243,9 +238,7 @@ class Plugins:
         instance.deactivate()
         if instance in self._tasks:
             with on_behalf_of(None):
-                self._group.create_task(
-                    instance.close_when_unused(), name=f"plugin {instance.found.name} leaves"
-                )
+                self._group.create_task(instance.close_when_unused(), name=f"plugin {instance.found.name} leaves")
 
     async def _found(self, name: str) -> DiscoveredPlugin:
         """The plugin, by the current settings file."""
@@ -281,9 +274,7 @@ async def open_plugins(
     `loaders`: by kind, for plugins that are not native; each is created when first needed.
     """
     native = NativeLoader(settings.paths)
-    house = LoadEnvironment(
-        settings, hooks, contributions, host, {"native": lambda: native, **loaders}, opening
-    )
+    house = LoadEnvironment(settings, hooks, contributions, host, {"native": lambda: native, **loaders}, opening)
     group = asyncio.TaskGroup()
     await group.__aenter__()
     plugins = Plugins(house, group)

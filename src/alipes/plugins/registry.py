@@ -76,9 +76,7 @@ class ProviderContribution(Struct, frozen=True):
 Contribution: TypeAlias = (
     ToolContribution | CommandContribution | CliContribution | SkillContribution | ProviderContribution
 )
-Kind = TypeVar(
-    "Kind", ToolContribution, CommandContribution, CliContribution, SkillContribution, ProviderContribution
-)
+Kind = TypeVar("Kind", ToolContribution, CommandContribution, CliContribution, SkillContribution, ProviderContribution)
 
 
 class Contributions:
@@ -98,9 +96,7 @@ class Contributions:
         """Raise PluginError for an invalid name, or one that is already taken."""
         match offer:
             case CommandContribution(name=name) if not _COMMAND.fullmatch(name):
-                raise _refuse(
-                    offer, "a command name may have only lower-case letters, digits, - and _, at most 32"
-                )
+                raise _refuse(offer, "a command name may have only lower-case letters, digits, - and _, at most 32")
             case CommandContribution(name=name) if name in self._reserved():
                 raise _refuse(offer, "this command name is built in")
             case ToolContribution(name=name) if not _TOOL.fullmatch(name):
@@ -130,15 +126,11 @@ class Contributions:
 
     def remove(self, owner: PluginOwner) -> None:
         """Remove everything the owner contributed."""
-        self._contributions = {
-            key: offer for key, offer in self._contributions.items() if offer.owner is not owner
-        }
+        self._contributions = {key: offer for key, offer in self._contributions.items() if offer.owner is not owner}
 
     def all(self, kind: type[Kind]) -> tuple[Kind, ...]:
         return tuple(
-            each
-            for each in self._contributions.values()
-            if isinstance(each, kind) and not each.owner.disabled
+            each for each in self._contributions.values() if isinstance(each, kind) and not each.owner.disabled
         )
 
     def by_owner(self, owner: PluginOwner) -> tuple[Contribution, ...]:
@@ -202,9 +194,7 @@ async def _available(offer: ToolContribution) -> bool:
     assert offer.available is not None
     what = f"availability of {offer.name}"
     try:
-        return bool(
-            await guard(offer.owner, what, asyncio.to_thread(offer.available), deadline=AVAILABILITY_TIMEOUT)
-        )
+        return bool(await guard(offer.owner, what, asyncio.to_thread(offer.available), deadline=AVAILABILITY_TIMEOUT))
     except PluginError:
         return False
 

@@ -103,9 +103,7 @@ async def around_tool(
     return await go(args)
 
 
-async def around_request(
-    go: Callable[[Request], Awaitable[ModelReply]], request: Request, turn: Turn
-) -> ModelReply:
+async def around_request(go: Callable[[Request], Awaitable[ModelReply]], request: Request, turn: Turn) -> ModelReply:
     """Wrap: one attempt at one request; `go(request)` sends it and shows the stream."""
     return await go(request)
 
@@ -129,9 +127,7 @@ async def request_failed(attempt: ModelAttempt, error: ProviderError, again: boo
     """Observe: an attempt that failed. `again`: the same model is tried again."""
 
 
-async def after_tool(
-    call: ToolCall, result: ToolResult, turn: Turn, seconds: float, error: Exception | None
-) -> None:
+async def after_tool(call: ToolCall, result: ToolResult, turn: Turn, seconds: float, error: Exception | None) -> None:
     """Observe: every call, however it ended, also those cut off by a stop. `error`: what the tool raised."""
 
 
@@ -152,9 +148,7 @@ async def agent_loop_stopped(  # noqa: PLR0913
     """
 
 
-async def turn_ended(
-    turn: Turn, ending: str, detail: str, said: tuple[Message, ...], usage: Usage | None
-) -> None:
+async def turn_ended(turn: Turn, ending: str, detail: str, said: tuple[Message, ...], usage: Usage | None) -> None:
     """Observe: the end of every turn, before the next one starts. `ending`: as in `TurnEnded`, or
     `suspended`: the process exits and the turn resumes at the next start."""
 

@@ -74,12 +74,7 @@ class FunctionTool:
     """An async function as a tool. A result that is not text is returned as JSON, None as `done`."""
 
     def __init__(
-        self,
-        spec: ToolSpec,
-        function: Callable[..., Awaitable[Any]],
-        shape: type[msgspec.Struct],
-        *,
-        wants_act: bool,
+        self, spec: ToolSpec, function: Callable[..., Awaitable[Any]], shape: type[msgspec.Struct], *, wants_act: bool
     ) -> None:
         self.spec = spec
         self._function, self._shape, self._wants_act = function, shape, wants_act

@@ -211,9 +211,7 @@ class AnthropicProvider:
         place = ModelTarget(self._endpoint, request.model)
         body = _to_wire(request, place.name) | request.extra
         return ModelStream(
-            self._http,
-            build_request(self._endpoint, request.model, "/messages", body),
-            AnthropicStreamParser(place),
+            self._http, build_request(self._endpoint, request.model, "/messages", body), AnthropicStreamParser(place)
         )
 
 
@@ -233,15 +231,12 @@ def _to_wire(request: Request, us: str) -> JsonObject:
 def _tools(request: Request, messages: list[JsonObject]) -> JsonObject:
     if request.tools:
         tools: list[JsonObject] = [
-            {"name": tool.name, "description": tool.description, "input_schema": tool.schema}
-            for tool in request.tools
+            {"name": tool.name, "description": tool.description, "input_schema": tool.schema} for tool in request.tools
         ]
         if not request.system:
             tools[-1]["cache_control"] = CACHE_MARK
         return {"tools": tools} | ({"tool_choice": {"type": "none"}} if request.tool_choice == "none" else {})
-    called = {
-        block["name"] for message in messages for block in message["content"] if block["type"] == "tool_use"
-    }
+    called = {block["name"] for message in messages for block in message["content"] if block["type"] == "tool_use"}
     if not called:
         return {}
     # A transcript with tool calls needs tool definitions: define them, but forbid their use.
@@ -251,10 +246,7 @@ def _tools(request: Request, messages: list[JsonObject]) -> JsonObject:
 
 def _thinking(request: Request, messages: list[JsonObject]) -> JsonObject:
     if "claude" in request.model and not re.search(_BUDGETED, request.model):
-        return {
-            "thinking": {"type": "adaptive", "display": "summarized"},
-            "output_config": {"effort": request.effort},
-        }
+        return {"thinking": {"type": "adaptive", "display": "summarized"}, "output_config": {"effort": request.effort}}
     budget = max(_LEAST, request.max_tokens // _SHARE[request.effort])
     # With a budget, a tool loop must start with thinking; one started by another model does not.
     if budget >= request.max_tokens or _tool_loop_without_thinking(messages):

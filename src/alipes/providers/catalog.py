@@ -20,9 +20,7 @@ _DATED = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2})$")
 @cache
 def catalog() -> dict[str, ModelFacts]:
     """Facts by `provider/model`, in order of preference within a provider."""
-    return msgspec.json.decode(
-        Path(__file__).with_name("catalog.json").read_bytes(), type=dict[str, ModelFacts]
-    )
+    return msgspec.json.decode(Path(__file__).with_name("catalog.json").read_bytes(), type=dict[str, ModelFacts])
 
 
 def find_facts(
@@ -37,9 +35,7 @@ def find_facts(
     if said is None:
         return found
     unsaid = msgspec.structs.asdict(ModelFacts())
-    changes = {
-        field: value for field, value in msgspec.structs.asdict(said).items() if value != unsaid[field]
-    }
+    changes = {field: value for field, value in msgspec.structs.asdict(said).items() if value != unsaid[field]}
     if any(price in changes for price in _PRICES):  # our long-context factors belong to our prices
         changes = {field: unsaid[field] for field in _LONG} | changes
     return msgspec.structs.replace(found, **changes)

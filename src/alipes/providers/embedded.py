@@ -57,9 +57,7 @@ class EmbeddedWeights(Struct, frozen=True):
     @property
     def facts(self) -> ModelFacts:
         free = ModelFacts(price_input=0.0, price_output=0.0, price_cached=0.0, price_cache_write=0.0)
-        return structs.replace(
-            find_facts(f"embedded/{DEMO_MODEL}") if self.toy else free, window=self.context
-        )
+        return structs.replace(find_facts(f"embedded/{DEMO_MODEL}") if self.toy else free, window=self.context)
 
 
 def find_weights(gguf: str = "", threads: int = 0, context: int = DEMO_WINDOW) -> EmbeddedWeights:
@@ -97,8 +95,7 @@ def _find_installed_weights() -> Path:
         for path in sorted(Path(folder).glob("*.gguf")):
             return path
     raise ConfigError(
-        f"The weights of the embedded model are not installed: {INSTALL}. "
-        "Or set embedded.gguf to your own GGUF file."
+        f"The weights of the embedded model are not installed: {INSTALL}. Or set embedded.gguf to your own GGUF file."
     )
 
 
@@ -194,9 +191,7 @@ class _ServerProcess(asyncio.SubprocessProtocol):
         self.gone = asyncio.Event()
         self.listening: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # it closes the connection after every stream despite its headers
-        self.endpoint = Endpoint(
-            "embedded", "openai-chat", key=key, headers={"connection": "close"}, stall=600.0
-        )
+        self.endpoint = Endpoint("embedded", "openai-chat", key=key, headers={"connection": "close"}, stall=600.0)
         self.pid = 0
         self._answer = b""
         self._complaints = b""
@@ -268,10 +263,7 @@ class EmbeddedProvider:
         request = _shorten_for_demo(request)
         if not request.tools:
             endpoint = structs.replace(endpoint, body=DEMO_SAMPLING)
-        async with (
-            self._to(endpoint).stream(request) as deltas,
-            aclosing(_accept_length_stop(deltas)) as accepted,
-        ):
+        async with self._to(endpoint).stream(request) as deltas, aclosing(_accept_length_stop(deltas)) as accepted:
             yield accepted
 
     def _to(self, endpoint: Endpoint) -> Provider:

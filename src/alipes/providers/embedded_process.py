@@ -49,11 +49,7 @@ def _serve(job: dict[str, Any]) -> Any:
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = job["threads"]
     params.hostnames, params.port = ["127.0.0.1"], 0
     params.api_keys = [job["key"]]
-    params.cors_origins, params.cors_origins_explicit, params.cors_credentials = (
-        "http://127.0.0.1",
-        True,
-        False,
-    )
+    params.cors_origins, params.cors_origins_explicit, params.cors_credentials = ("http://127.0.0.1", True, False)
     params.ui = params.endpoint_slots = params.warmup = False
     params.offline = params.use_jinja = True
     params.cache_ram_mib = 512  # the default is 8 GB

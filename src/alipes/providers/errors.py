@@ -9,14 +9,7 @@ import httpx2
 import msgspec
 from msgspec import Struct
 
-from alipes.kernel.errors import (
-    ContextTooLong,
-    NotAuthorised,
-    OutOfCredit,
-    ProviderError,
-    Refused,
-    Transient,
-)
+from alipes.kernel.errors import ContextTooLong, NotAuthorised, OutOfCredit, ProviderError, Refused, Transient
 from alipes.kernel.models import Endpoint
 
 _CREDIT = (
@@ -110,9 +103,7 @@ def _from_object(error: dict[str, object], status: int, retry_after: float | Non
         words += [metadata.get("error_type"), "flagged" if metadata.get("flagged_input") else None]
     if retry_after is None and isinstance(details := error.get("details"), list):
         delays = [d.get("retryDelay") for d in details if isinstance(d, dict)]
-        retry_after = next(
-            (wait for d in delays if isinstance(d, str) and (wait := _parse_duration(d))), None
-        )
+        retry_after = next((wait for d in delays if isinstance(d, str) and (wait := _parse_duration(d))), None)
     kind = " ".join(str(word) for word in words if word not in (None, "", "error"))
     return VendorError(message, kind, status, retry_after)
 

@@ -56,9 +56,7 @@ class ImageModel:
         self._endpoint, self._model, self._http = endpoint, model, http
         self.name = self._place.name
 
-    async def generate(
-        self, prompt: str, size: str, after: tuple[Image, ...], *, seconds: float
-    ) -> GeneratedImage:
+    async def generate(self, prompt: str, size: str, after: tuple[Image, ...], *, seconds: float) -> GeneratedImage:
         """`after`: reference images, the first of which is edited. Raises ProviderError."""
         wishes = {"model": self._model, "prompt": prompt, "size": size, "n": 1}
         path = "/images/edits" if after else "/images/generations"

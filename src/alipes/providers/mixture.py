@@ -22,9 +22,7 @@ MAX_ANSWER_CHARS = 12_000
 MAX_RESULT_CHARS = 4_000
 """Characters of a tool result shown to models without tools."""
 MAX_CACHED = 64
-_NO_TOOLS = (
-    "You have no tools here. Answer as well as you can; another model will read your answer and others."
-)
+_NO_TOOLS = "You have no tools here. Answer as well as you can; another model will read your answer and others."
 
 
 class ModelAnswer(Struct, frozen=True):
@@ -49,9 +47,7 @@ async def ask_all(
         except (ProviderError, ConfigError, ToolError) as error:
             return ModelAnswer(model, why=str(error))
         return (
-            ModelAnswer(model, _cut(text, MAX_ANSWER_CHARS))
-            if text
-            else ModelAnswer(model, why="gave an empty answer")
+            ModelAnswer(model, _cut(text, MAX_ANSWER_CHARS)) if text else ModelAnswer(model, why="gave an empty answer")
         )
 
     async with asyncio.TaskGroup() as group:
@@ -94,16 +90,10 @@ class MixtureProvider:
         place = _last_question(request.messages)
         opinions, fresh = await self._opinions(request, place)
         with_answers = structs.replace(
-            request,
-            model=self._model,
-            messages=_append_to_question(request.messages, place, format_answers(opinions)),
+            request, model=self._model, messages=_append_to_question(request.messages, place, format_answers(opinions))
         )
         async with self._aggregator.stream(with_answers) as deltas:
-            yield (
-                _PrefixedStream(ThinkingDelta(f"({summarize_answers(opinions)})\n"), deltas)
-                if fresh
-                else deltas
-            )
+            yield (_PrefixedStream(ThinkingDelta(f"({summarize_answers(opinions)})\n"), deltas) if fresh else deltas)
 
     async def _opinions(self, request: Request, place: int) -> tuple[tuple[ModelAnswer, ...], bool]:
         """The answers to the question at `place`, and whether they are new."""
@@ -160,9 +150,7 @@ def _as_text(part: Part, names: dict[str, str]) -> tuple[Part, ...]:
         case Text() | Image():
             return (part,)
         case ToolCall(_, name, args):
-            return (
-                Text(f"\n(calls {name} with {_cut(msgspec.json.encode(args).decode(), MAX_RESULT_CHARS)})"),
-            )
+            return (Text(f"\n(calls {name} with {_cut(msgspec.json.encode(args).decode(), MAX_RESULT_CHARS)})"),)
         case ToolResult(call_id, text, outcome):
             return (
                 Text(f"\n({names.get(call_id, 'a tool')}, {outcome}: {_cut(text, MAX_RESULT_CHARS)})"),

@@ -14,15 +14,7 @@ from alipes.kernel.turns import ModelReply, StopReason, Usage
 from alipes.providers import wire
 from alipes.providers.errors import ModelTarget, VendorError, parse_error, translate_error
 from alipes.providers.streaming import ModelStream, PartialReply, build_request, decode_event
-from alipes.providers.wire import (
-    arguments_json,
-    data_url,
-    digest,
-    notice,
-    result_text,
-    valid_id,
-    valid_tool_name,
-)
+from alipes.providers.wire import arguments_json, data_url, digest, notice, result_text, valid_id, valid_tool_name
 from alipes.runtime.http.clients import HttpClient
 
 
@@ -308,9 +300,7 @@ class ChatStreamParser:
 
     def _sealed(self) -> list[Part]:
         text = "".join(self._thinking)
-        signed: dict[str, Json] = {
-            str(n): call.extra for n, call in enumerate(self._calls) if call.extra is not None
-        }
+        signed: dict[str, Json] = {str(n): call.extra for n, call in enumerate(self._calls) if call.extra is not None}
         seal = Seal(self._field, self._details, signed)
         if not text and not self._details and not signed:
             return []
@@ -351,9 +341,7 @@ _decode = msgspec.json.Decoder(Seal).decode
 class OpenAIChatProvider:
     def __init__(self, endpoint: Endpoint, http: HttpClient) -> None:
         self._dialect = dialect_of(endpoint.base_url)
-        self._endpoint = msgspec.structs.replace(
-            endpoint, headers={**self._dialect.headers, **endpoint.headers}
-        )
+        self._endpoint = msgspec.structs.replace(endpoint, headers={**self._dialect.headers, **endpoint.headers})
         self._http = http
 
     def stream(self, request: Request) -> ModelStream:
@@ -442,10 +430,7 @@ class _Messages:
         calls = [self._call(call, signatures.get(str(n)), n) for n, call in enumerate(message.calls)]
         if not message.text and not calls:
             return None
-        wire: JsonObject = {
-            "role": "assistant",
-            "content": self._content(message.text) if message.text else None,
-        }
+        wire: JsonObject = {"role": "assistant", "content": self._content(message.text) if message.text else None}
         for text, seal in seals:
             if seal.details:
                 wire["reasoning_details"] = seal.details

@@ -13,13 +13,7 @@ from alipes.kernel.ports import Request
 from alipes.kernel.turns import ModelReply, StopReason, Usage
 from alipes.providers import wire
 from alipes.providers.errors import ModelTarget, VendorError, parse_error, translate_error
-from alipes.providers.streaming import (
-    ModelStream,
-    PartialReply,
-    build_request,
-    decode_event,
-    decode_known_event,
-)
+from alipes.providers.streaming import ModelStream, PartialReply, build_request, decode_event, decode_known_event
 from alipes.providers.wire import arguments_json, data_url, notice, result_text, valid_id, valid_tool_name
 from alipes.runtime.http.clients import HttpClient
 
@@ -329,11 +323,7 @@ def _assistant_items(message: Message, us: str) -> list[JsonObject]:
             case Thinking(_, seal, by) if seal and by == us and (item := _reasoning(seal)):
                 items.append(item)
             case ToolCall(id, name):
-                call = {
-                    "call_id": valid_id(id),
-                    "name": valid_tool_name(name),
-                    "arguments": arguments_json(part),
-                }
+                call = {"call_id": valid_id(id), "name": valid_tool_name(name), "arguments": arguments_json(part)}
                 items.append({"type": "function_call", **call})
     while items and items[-1]["type"] == "reasoning":
         # Thinking cut off by the output limit: the API requires an item after it.

@@ -34,9 +34,7 @@ class Backend(Struct, frozen=True):
 class Models:
     """Opens models by name, each endpoint once. Owns the embedded server; the scope owns the network."""
 
-    def __init__(
-        self, settings: Settings, scope: ClientScope, lent: Mapping[str, Provider] | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, scope: ClientScope, lent: Mapping[str, Provider] | None = None) -> None:
         """`lent`: providers that already exist in this process, by endpoint name."""
         self._settings, self._scope = settings, scope
         self._providers: dict[str, Provider] = dict(lent or {})
@@ -106,9 +104,7 @@ class Models:
         wanted = self._settings.embedded
         weights = find_weights("" if model == DEMO_MODEL else wanted.gguf, wanted.threads, wanted.context)
         if model != weights.model:
-            raise ConfigError(
-                f"The embedded model is {weights.model}, not {model}; set embedded.gguf to use another."
-            )
+            raise ConfigError(f"The embedded model is {weights.model}, not {model}; set embedded.gguf to use another.")
         engine = await self._stack.enter_async_context(EmbeddedServer(weights))
         provider = EmbeddedProvider(
             engine, lambda at: OpenAIChatProvider(at, open_http_client(at, self._scope, base_url=""))
@@ -160,9 +156,7 @@ def _default_model(settings: Settings, endpoint: Endpoint) -> str:
 def known_models(settings: Settings) -> tuple[str, ...]:
     """Every known `provider/model`: from the settings, then from the catalog."""
     written = [settings.model, *settings.fallback, *settings.models]
-    usual = [
-        f"{endpoint.name}/{endpoint.model}" for endpoint in settings.providers.values() if endpoint.model
-    ]
+    usual = [f"{endpoint.name}/{endpoint.model}" for endpoint in settings.providers.values() if endpoint.model]
     listed = [name for name in (*written, *catalog(), *usual) if name.partition("/")[0] in settings.providers]
     return tuple(dict.fromkeys(name for name in listed if "/" in name))
 
@@ -227,9 +221,7 @@ class ModelChoice(Struct, frozen=True):
     """The tiny demo model, with which the user should know how to connect another."""
 
 
-async def choose_model(
-    settings: Settings, scope: ClientScope, *, within: float = PROBE_TIMEOUT_S
-) -> ModelChoice:
+async def choose_model(settings: Settings, scope: ClientScope, *, within: float = PROBE_TIMEOUT_S) -> ModelChoice:
     """The configured model; else by an API key; else by a local server; else the embedded model.
 
     Local servers are probed, all at once, only if neither a model nor a key is set. `within`: seconds
@@ -266,29 +258,21 @@ def _configured_choice(settings: Settings) -> ModelChoice:
 def _endpoints_with_key(settings: Settings) -> list[Endpoint]:
     """Endpoints with a key: well-known ones in order, then others from the settings."""
     order = dict.fromkeys((*KEYED, *settings.providers))
-    return [
-        settings.providers[name]
-        for name in order
-        if name in settings.providers and settings.providers[name].key
-    ]
+    return [settings.providers[name] for name in order if name in settings.providers and settings.providers[name].key]
 
 
 def _first_catalog_model(provider: str) -> str:
     return next((name.partition("/")[2] for name in catalog() if name.startswith(f"{provider}/")), "")
 
 
-async def _find_local_server(
-    settings: Settings, scope: ClientScope, within: float
-) -> tuple[Endpoint, str] | None:
+async def _find_local_server(settings: Settings, scope: ClientScope, within: float) -> tuple[Endpoint, str] | None:
     """The first local server, in order, that answers with a model in time."""
     endpoints = [settings.providers[name] for name in LOCAL if name in settings.providers]
     if not endpoints or not settings.local_servers:
         return None
     http = scope.http("probe")
     async with asyncio.TaskGroup() as group:
-        asked = [
-            (endpoint, group.create_task(_probe_model(endpoint, http, within))) for endpoint in endpoints
-        ]
+        asked = [(endpoint, group.create_task(_probe_model(endpoint, http, within))) for endpoint in endpoints]
     return next(((endpoint, task.result()) for endpoint, task in asked if task.result()), None)
 
 

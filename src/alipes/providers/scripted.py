@@ -85,9 +85,7 @@ def reply_without_script(request: Request) -> Line:
     if last.role == "tool":
         return _report(request, last)
     orders = [line for line in last.text.splitlines() if line.startswith("!")]
-    items = tuple(
-        item for n, line in enumerate(orders) if (item := _parse_order(line, len(request.messages), n))
-    )
+    items = tuple(item for n, line in enumerate(orders) if (item := _parse_order(line, len(request.messages), n)))
     return items or f"You said: {last.text}"
 
 

@@ -170,9 +170,7 @@ class ModelStream(AbstractAsyncContextManager[AsyncIterator[Delta]]):
 
     async def _ask(self) -> None:
         request = self._request
-        async with self._http.stream(
-            "POST", request.url, headers=request.headers, content=request.content
-        ) as response:
+        async with self._http.stream("POST", request.url, headers=request.headers, content=request.content) as response:
             plain = response.headers.get("content-encoding", "identity") == "identity"
             async with aclosing(response.aiter_raw() if plain else response.aiter_bytes()) as blocks:
                 if response.status_code != 200:
@@ -261,9 +259,7 @@ def request_headers(endpoint: Endpoint) -> dict[str, str]:
         )
     for name, value in endpoint.headers.items():
         if not (name + value).isascii():
-            raise ProviderError(
-                f"the header {name!r} of provider {endpoint.name} contains non-ASCII characters"
-            )
+            raise ProviderError(f"the header {name!r} of provider {endpoint.name} contains non-ASCII characters")
     ours = {
         "content-type": "application/json",
         "accept": "text/event-stream, application/json",

@@ -216,15 +216,7 @@ class LogFile(logging.Handler):
 def _text(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except (
-        TypeError,
-        ValueError,
-        LookupError,
-        AttributeError,
-        RuntimeError,
-        ArithmeticError,
-        OSError,
-    ) as error:
+    except (TypeError, ValueError, LookupError, AttributeError, RuntimeError, ArithmeticError, OSError) as error:
         # Log the message even if its arguments do not match.
         return f"{record.msg} (arguments do not match: {type(error).__name__})"
 

@@ -50,9 +50,7 @@ def hold_process_lock(path: Path) -> Iterator["ProcessLock"]:
         held.write_address("")
         yield held
     finally:
-        os.close(
-            file
-        )  # the file is kept: another process may have opened it and must find the same file locked
+        os.close(file)  # the file is kept: another process may have opened it and must find the same file locked
 
 
 class ProcessLock:

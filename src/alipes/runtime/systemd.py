@@ -49,10 +49,7 @@ class SystemdNotifier:
             return
         address = "\0" + self._path[1:] if self._path.startswith("@") else self._path
         text = "\n".join(line.replace("\n", " ") for line in lines)
-        with (
-            suppress(OSError),
-            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender,
-        ):
+        with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
             sender.setblocking(False)
             sender.sendto(text.encode(), address)
 

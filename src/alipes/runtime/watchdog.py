@@ -40,9 +40,7 @@ class LoopThreadSignals:
         """Install the handlers for the calling thread."""
         if threading.current_thread() is threading.main_thread() and hasattr(signal, "pthread_kill"):
             self._thread = threading.get_ident()
-            self._before = {
-                each: signal.signal(each, self._handler) for each in (INTERRUPT_SIGNAL, CPU_TIME_SIGNAL)
-            }
+            self._before = {each: signal.signal(each, self._handler) for each in (INTERRUPT_SIGNAL, CPU_TIME_SIGNAL)}
 
     def close(self) -> None:
         if not self._thread:

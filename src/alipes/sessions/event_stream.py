@@ -12,16 +12,7 @@ from typing import Protocol, Self
 
 from alipes.kernel.conversations import PendingTurn
 from alipes.kernel.messages import Message
-from alipes.kernel.turns import (
-    Envelope,
-    Event,
-    Retracted,
-    Said,
-    TextDelta,
-    ThinkingDelta,
-    TurnEnded,
-    TurnStarted,
-)
+from alipes.kernel.turns import Envelope, Event, Retracted, Said, TextDelta, ThinkingDelta, TurnEnded, TurnStarted
 from alipes.store.export import TurnFacts
 from alipes.store.store import Store
 
@@ -82,10 +73,7 @@ class TurnFollower:
         return self
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._stack.aclose()
 
@@ -139,9 +127,7 @@ class WakesSessions(Protocol):
 class SessionFollower:
     """Passes the events of all turns under one key to `on_event`, each with its turn."""
 
-    def __init__(
-        self, key: str, sessions: WakesSessions, store: Store, on_event: Callable[[str, Event], None]
-    ) -> None:
+    def __init__(self, key: str, sessions: WakesSessions, store: Store, on_event: Callable[[str, Event], None]) -> None:
         self.key = key
         self._sessions, self._store, self._on_event = sessions, store, on_event
         self._turns: dict[str, TurnProgress] = {}

@@ -68,9 +68,7 @@ class PluginHost:
                 effort=self._settings.effort,
             )
             async with spending.reserve(turn, worst_case(request, backend.facts)):
-                reply = await call_model(
-                    backend, request, ModelCallContext(turn, _ignore_event, self._auxiliary.retry)
-                )
+                reply = await call_model(backend, request, ModelCallContext(turn, _ignore_event, self._auxiliary.retry))
                 reply = with_cost(reply, backend.facts)
                 await spending.record(UsageRecord(turn, "plugin", backend.name, reply.usage))
             return reply
@@ -83,11 +81,7 @@ class PluginHost:
             allowed = self._settings.toolsets.get(turn.inbound.address.platform)
             tools = self._contributions.tools(allowed, without=await self._contributions.unavailable())
             desk = ToolRunner(
-                tools,
-                self._hooks.dispatcher,
-                turn,
-                _ignore_event,
-                ask_approval=self._sessions.questions.ask_approval,
+                tools, self._hooks.dispatcher, turn, _ignore_event, ask_approval=self._sessions.questions.ask_approval
             )
             return (await run_calls(desk, (call,), {}))[call.id]
 

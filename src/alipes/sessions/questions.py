@@ -54,9 +54,7 @@ class Audience:
     def can_answer(self, key: str) -> bool:
         if not self._interactive:
             return False
-        return self._bus.has_subscribers(key) or (
-            self.front_end is not None and self.front_end.can_reach(key)
-        )
+        return self._bus.has_subscribers(key) or (self.front_end is not None and self.front_end.can_reach(key))
 
 
 class _OpenQuestion(Struct, frozen=True):

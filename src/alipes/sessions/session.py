@@ -62,9 +62,7 @@ def _opening_with_claim(turn: Turn) -> tuple[Message, ...]:
     """The person's message, recorded with the claim; nothing if the turn may end before it starts, or if
     the transcript must be repaired first."""
     first, inbound = turn.queue_empty and turn.attempt == 1, turn.inbound
-    said = (
-        opening_messages(turn, turn.said) if first and not inbound.notice and inbound.origin is None else ()
-    )
+    said = opening_messages(turn, turn.said) if first and not inbound.notice and inbound.origin is None else ()
     return said if len(said) == 1 else ()
 
 
@@ -250,9 +248,7 @@ class Session:
         assert running.stop is not None
         await asyncio.wait({task}, timeout=GRACE)
         if not task.done():
-            log.error(
-                "turn %s was abandoned: stopped %.1f s ago, still running in %s", *running.describe_stop()
-            )
+            log.error("turn %s was abandoned: stopped %.1f s ago, still running in %s", *running.describe_stop())
             running.abandoned = True
             task.cancel()
             self._mailbox.put_nowait(TurnOutcome(running, "stopped", running.stop.reason))
@@ -260,12 +256,7 @@ class Session:
     async def _suspend(self) -> None:
         """The process exits: notify plugins. Nothing is written, so the turn resumes at the next start."""
         running = self._running
-        if (
-            running is not None
-            and running.task is not None
-            and running.stop is None
-            and not running.task.done()
-        ):
+        if running is not None and running.task is not None and running.stop is None and not running.task.done():
             await self._cancel_turn(running, Stop("shutdown", "shutdown", running.turn.id))
             await asyncio.wait({running.task}, timeout=GRACE)
             closing = close_transcript(running.said, running.tool_results)
@@ -287,9 +278,7 @@ class Session:
         running, ending = outcome.running, outcome.ending
         turn, session, subagents = running.turn, running.turn.session, self._services.subagents
         self._running, self._last_ended = None, turn.id
-        self._was_set_up[session] = running.started or self._was_set_up.get(
-            session, not running.first_in_session
-        )
+        self._was_set_up[session] = running.started or self._was_set_up.get(session, not running.first_in_session)
         if ending is None:
             subagents.forget(turn.inbound)
             running.release()

@@ -105,9 +105,7 @@ async def notify_end(
     for call, result, seconds in running.unanswered_calls(closing):
         await hooks.notify(specs.after_tool, call=call, result=result, turn=turn, seconds=seconds, error=None)
     said = (*running.said, *closing)
-    await hooks.notify(
-        specs.turn_ended, turn=turn, ending=ending, detail=detail, said=said, usage=running.usage
-    )
+    await hooks.notify(specs.turn_ended, turn=turn, ending=ending, detail=detail, said=said, usage=running.usage)
     running.release()
 
 
@@ -129,9 +127,7 @@ async def notify_subagent_started(running: RunningTurn, services: SessionService
         await hooks.notify(specs.subagent_started, parent=parent, session=turn.session, role=role, goal=goal)
 
 
-async def notify_subagent_ended(
-    running: RunningTurn, services: SessionServices, ending: str, detail: str
-) -> None:
+async def notify_subagent_ended(running: RunningTurn, services: SessionServices, ending: str, detail: str) -> None:
     """Once for each subagent that had started, also if another process started it."""
     turn, hooks, inbound = running.turn, running.hooks, running.turn.inbound
     had_started = running.started or turn.attempt > 1

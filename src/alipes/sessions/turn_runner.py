@@ -22,9 +22,7 @@ log = logging.getLogger(__name__)
 class TurnRunner:
     """Run it as a task; to stop it, its session marks the turn and cancels the task."""
 
-    def __init__(
-        self, running: RunningTurn, services: SessionServices, post: Callable[[StepBoundary], None]
-    ) -> None:
+    def __init__(self, running: RunningTurn, services: SessionServices, post: Callable[[StepBoundary], None]) -> None:
         self._running, self._services, self._post = running, services, post
 
     async def run(self) -> TurnOutcome:
@@ -111,8 +109,7 @@ class TurnRunner:
         if running.task is not None and running.task.cancelling():
             # a tool or plugin swallowed the cancellation
             log.info(
-                "a result of turn %s that came %.1f s after its stop, from %s, was dropped",
-                *running.describe_stop(),
+                "a result of turn %s that came %.1f s after its stop, from %s, was dropped", *running.describe_stop()
             )
             raise asyncio.CancelledError
         await asyncio.Event().wait()  # the cancellation follows

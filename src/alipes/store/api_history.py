@@ -151,15 +151,12 @@ def _store_results(db: sqlite3.Connection, previous: _PreviousTurn, request: Con
     """Put the client's results into the last message of the turn that made the calls."""
     if messages := _complete_messages(db, previous, request):
         db.execute(
-            "UPDATE messages SET message = ? "
-            "WHERE number = (SELECT max(number) FROM messages WHERE turn_number = ?)",
+            "UPDATE messages SET message = ? WHERE number = (SELECT max(number) FROM messages WHERE turn_number = ?)",
             (codec.to_json(messages[-1]), previous.number),
         )
 
 
-def _complete_messages(
-    db: sqlite3.Connection, previous: _PreviousTurn, request: Continuation
-) -> tuple[Message, ...]:
+def _complete_messages(db: sqlite3.Connection, previous: _PreviousTurn, request: Continuation) -> tuple[Message, ...]:
     """The turn's messages with the client's results; empty if it made no calls for the client.
 
     Raises `HistoryMismatch`.
@@ -192,9 +189,7 @@ def _replace_results(parts: tuple[Part, ...], results: Mapping[str, ToolResult])
         yield results.get(part.call_id, part) if isinstance(part, ToolResult) else part
 
 
-def _branch_after(
-    db: sqlite3.Connection, previous: _PreviousTurn, session: str, address: Address, now: float
-) -> None:
+def _branch_after(db: sqlite3.Connection, previous: _PreviousTurn, session: str, address: Address, now: float) -> None:
     title = f"{conversations.session_title(db, previous.session)} (branch)"
     source = (previous.session, previous.number)
     conversations.insert_branch(db, source, session, title, address=address, now=now)

@@ -87,9 +87,7 @@ class Archive:
     async def turn(self, id: str) -> TurnFacts | None:
         return await self._database.read(lambda db: _load_turn(db, id))
 
-    async def search(
-        self, text: str, limit: int = 20, *, marks: tuple[str, str] = ("[", "]")
-    ) -> list[SearchHit]:
+    async def search(self, text: str, limit: int = 20, *, marks: tuple[str, str] = ("[", "]")) -> list[SearchHit]:
         """Messages that contain all words of `text`, best first; any text is a valid query."""
         return await self._database.read(lambda db: search.search_messages(db, text, limit, marks))
 
@@ -228,9 +226,7 @@ def _resolve(db: sqlite3.Connection, name: str) -> SessionFacts:
 
 
 def _load_turn(db: sqlite3.Connection, id: str) -> TurnFacts | None:
-    sql = (
-        "SELECT number, session_id, inbound, ending, detail, attempts, created, ended FROM turns WHERE id = ?"
-    )
+    sql = "SELECT number, session_id, inbound, ending, detail, attempts, created, ended FROM turns WHERE id = ?"
     row = db.execute(sql, (id,)).fetchone()
     if row is None:
         return None
@@ -251,9 +247,7 @@ def _load_turn(db: sqlite3.Connection, id: str) -> TurnFacts | None:
     )
 
 
-def _sum_usage(
-    db: sqlite3.Connection, group: str, session: str = "", turn: str = "", days: int = 0
-) -> list[UsageSum]:
+def _sum_usage(db: sqlite3.Connection, group: str, session: str = "", turn: str = "", days: int = 0) -> list[UsageSum]:
     conditions: list[str] = ["1"]
     values: list[str | float] = []
     if session:

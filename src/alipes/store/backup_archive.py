@@ -98,9 +98,7 @@ def _list_files(home: Path) -> Iterator[str]:
                 yield path
 
 
-def _write(
-    file: IO[bytes], paths: dict[str, Path], flag: CancelFlag, about: ArchiveManifest
-) -> ArchiveManifest:
+def _write(file: IO[bytes], paths: dict[str, Path], flag: CancelFlag, about: ArchiveManifest) -> ArchiveManifest:
     entries: list[ArchiveEntry] = []
     with tarfile.open(fileobj=file, mode="w:gz", compresslevel=3) as archive:
         for name, path in paths.items():

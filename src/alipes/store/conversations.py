@@ -38,9 +38,7 @@ _STEERED = """
 class SqliteSessions:
     """`SessionStore` in SQLite."""
 
-    def __init__(
-        self, database: Database, processes: Processes, *, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, database: Database, processes: Processes, *, clock: Callable[[], float] = time.time) -> None:
         self._database, self._clock, self._is_alive = database, clock, processes.is_alive
 
     async def active(self, key: str) -> ActiveSession | None:
@@ -183,9 +181,7 @@ def _take_steered(db: sqlite3.Connection, turn: Turn, now: float) -> tuple[Steer
     return tuple(taken)
 
 
-def reset_session(
-    db: sqlite3.Connection, key: str, new: str, now: float, is_alive: IsAlive
-) -> SessionSwitch | None:
+def reset_session(db: sqlite3.Connection, key: str, new: str, now: float, is_alive: IsAlive) -> SessionSwitch | None:
     active = _find_active(db, key)
     if active is None:
         return None
@@ -233,9 +229,7 @@ def branch_session(
     return switch
 
 
-def branch_from_end(
-    db: sqlite3.Connection, old: str, new: str, title: str, *, address: Address, now: float
-) -> None:
+def branch_from_end(db: sqlite3.Connection, old: str, new: str, title: str, *, address: Address, now: float) -> None:
     """Create the session `new` at `address` with all finished turns of `old`; it is not active yet."""
     sql = (
         "SELECT (SELECT max(number) FROM turns WHERE session_id = sessions.id AND ending IS NOT NULL), "
@@ -248,13 +242,7 @@ def branch_from_end(
 
 
 def insert_branch(
-    db: sqlite3.Connection,
-    source: tuple[str, int | None],
-    new: str,
-    title: str,
-    *,
-    address: Address,
-    now: float,
+    db: sqlite3.Connection, source: tuple[str, int | None], new: str, title: str, *, address: Address, now: float
 ) -> None:
     """Create the session `new` with the history of another one up to a turn; None: only what that one shares.
 
@@ -269,8 +257,7 @@ def insert_branch(
         (new, address.key, address.platform, codec.to_json(address), title, now, now, old),
     )
     db.execute(
-        "INSERT INTO session_ancestors "
-        "SELECT ?, ancestor_id, last_turn FROM session_ancestors WHERE session_id = ?",
+        "INSERT INTO session_ancestors SELECT ?, ancestor_id, last_turn FROM session_ancestors WHERE session_id = ?",
         (new, old),
     )
     if last_turn is not None:
@@ -299,9 +286,7 @@ def _leave_session(
     if queued and queued[0][2] and is_alive(holder):
         running = queued.pop(0)[1]
     for number, _, _ in queued:
-        db.execute(
-            "UPDATE turns SET ending = 'stopped', detail = 'reset', ended = ? WHERE number = ?", (now, number)
-        )
+        db.execute("UPDATE turns SET ending = 'stopped', detail = 'reset', ended = ? WHERE number = ?", (now, number))
         db.execute("DELETE FROM tool_calls WHERE turn_number = ?", (number,))
     return SessionSwitch(old or "", new, tuple(id for _, id, _ in queued), running, moved_from)
 

@@ -59,9 +59,7 @@ class SqliteOutbox:
     async def mark_sending(self, debt: Delivery) -> Delivery:
         return await self._database.run(lambda db: _start_attempt(db, debt))
 
-    async def mark_sent(
-        self, debt: Delivery, *ids: str, rest: bool = False, uncertain: bool = False
-    ) -> Delivery:
+    async def mark_sent(self, debt: Delivery, *ids: str, rest: bool = False, uncertain: bool = False) -> Delivery:
         sent_ids, part = codec.to_json((*debt.paid, *ids)), int(uncertain)
         change = "sent_ids = ?, uncertain_part = max(uncertain_part, ?)"
         if rest:
@@ -84,10 +82,7 @@ class SqliteOutbox:
     async def postpone(
         self, debt: Delivery, due: float, why: str, *, uncertain: bool = False, counts: bool = True
     ) -> None:
-        change = (
-            "state = 'queued', due = ?, reason = ?, "
-            f"uncertain_part = {_UNCERTAIN_PART}, attempts = attempts - ?"
-        )
+        change = f"state = 'queued', due = ?, reason = ?, uncertain_part = {_UNCERTAIN_PART}, attempts = attempts - ?"
         await self._update(debt, change, due, codec.clean_text(why), int(uncertain), int(not counts))
 
     async def give_up(self, debt: Delivery, state: Literal["failed", "expired"], why: str) -> None:
@@ -242,10 +237,7 @@ def question_id(turn: str, ask: str) -> str:
 
 async def find_unanswered(database: Database, turn: str) -> str:
     """The text of the turn's last question that was delivered, if nobody has answered it; else empty."""
-    sql = (
-        "SELECT outbound, reason FROM outbox WHERE id > ? AND id < ? AND state = 'sent' "
-        "ORDER BY number DESC LIMIT 1"
-    )
+    sql = "SELECT outbound, reason FROM outbox WHERE id > ? AND id < ? AND state = 'sent' ORDER BY number DESC LIMIT 1"
     bounds = question_id(turn, ""), question_id(turn, "")[:-1] + ";"  # the character after the colon
 
     def work(db: sqlite3.Connection) -> str:

@@ -105,9 +105,7 @@ class SqlitePeople:
         found = await self._database.read(lambda db: db.execute(sql, (since,)).fetchall())
         return tuple(map(_request_from_row, found))
 
-    async def approve(
-        self, code: str, role: PersonRole, welcome: Callable[[PairingRequest], Outbound]
-    ) -> Person:
+    async def approve(self, code: str, role: PersonRole, welcome: Callable[[PairingRequest], Outbound]) -> Person:
         """Give access to the person with this code, and queue a welcome message.
 
         Raises `MessageRejected` with a sentence for the operator, after too many wrong codes for any code.

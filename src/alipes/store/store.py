@@ -47,9 +47,7 @@ class Store(NamedTuple):
 
 
 @asynccontextmanager
-async def open_store(
-    home: Path, *, busy_timeout_s: float = 10.0, peer_timeout_s: float = 2.0
-) -> AsyncIterator[Store]:
+async def open_store(home: Path, *, busy_timeout_s: float = 10.0, peer_timeout_s: float = 2.0) -> AsyncIterator[Store]:
     """Open the store of `home`; create it if necessary. Raises `StoreError` if it cannot be used.
 
     `busy_timeout_s`: how long a write waits for one of another process; `peer_timeout_s`: how long to wait
@@ -69,10 +67,7 @@ async def open_store(
                 dispatcher = LocalDispatcher(turns, processes)
                 peer_server = PeerServer(tasks, bus, dispatcher)
                 server = await asyncio.start_unix_server(
-                    peer_server.accept_connection,
-                    sock=socket,
-                    limit=peers.MAX_LINE_BYTES,
-                    start_serving=False,
+                    peer_server.accept_connection, sock=socket, limit=peers.MAX_LINE_BYTES, start_serving=False
                 )
                 stack.callback(server.close)
                 await server.start_serving()
@@ -107,9 +102,7 @@ def _check_old_processes(processes: Processes, path: Path) -> None:
     with closing(sqlite3.connect(path)) as db:
         if schema_version(db) >= SCHEMA:
             return
-    raise StoreError(
-        f"process {old[0].pid} of the previous release is using {path.parent}; stop it, then start again"
-    )
+    raise StoreError(f"process {old[0].pid} of the previous release is using {path.parent}; stop it, then start again")
 
 
 async def _announce(processes: Processes, announced: asyncio.Event) -> None:

@@ -27,9 +27,7 @@ class SqliteCompactionStore:
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
         self._database, self._clock = database, clock
 
-    async def save(
-        self, turn: Turn, digest: CompactionState, *, living: int = 0, helped: bool = True
-    ) -> bool:
+    async def save(self, turn: Turn, digest: CompactionState, *, living: int = 0, helped: bool = True) -> bool:
         now, text = self._clock(), codec.clean_text(digest.text)
         used = max(digest.covered, digest.trimmed_until)
 

@@ -44,9 +44,7 @@ def new_session_id() -> str:
     return os.urandom(6).hex()
 
 
-def admit_turn(
-    db: sqlite3.Connection, row: TurnRow, busy: BusyMode | None, usual: BusyMode
-) -> AdmittedTurn | None:
+def admit_turn(db: sqlite3.Connection, row: TurnRow, busy: BusyMode | None, usual: BusyMode) -> AdmittedTurn | None:
     """Queue the turn; None if its message is a second copy."""
     platform, key = row.inbound.address.platform, row.key
     copy = (
@@ -93,8 +91,7 @@ def insert_session(db: sqlite3.Connection, id: str, address: Address, now: float
 
 def set_current_session(db: sqlite3.Connection, key: str, session: str) -> None:
     db.execute(
-        "INSERT INTO leases (key, session_id) VALUES (?, ?) "
-        "ON CONFLICT DO UPDATE SET session_id = excluded.session_id",
+        "INSERT INTO leases (key, session_id) VALUES (?, ?) ON CONFLICT DO UPDATE SET session_id = excluded.session_id",
         (key, session),
     )
 

@@ -11,17 +11,7 @@ from alipes.kernel.errors import SessionHeld
 from alipes.kernel.messages import Message, ToolResult
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.ports import OpeningMessages
-from alipes.kernel.turns import (
-    BusyMode,
-    Ending,
-    Inbound,
-    JournalEvent,
-    Op,
-    Said,
-    ToolFinished,
-    ToolStarted,
-    Turn,
-)
+from alipes.kernel.turns import BusyMode, Ending, Inbound, JournalEvent, Op, Said, ToolFinished, ToolStarted, Turn
 from alipes.store import history, outbox, turn_rows
 from alipes.store.database import codec
 from alipes.store.database.database import Database
@@ -83,8 +73,7 @@ class SqliteTurns:
             (self._processes.own_name, key),
         ).fetchone()
         db.execute(
-            "UPDATE turns SET epoch = ?, attempts = attempts + 1, started = coalesce(started, ?) "
-            "WHERE number = ?",
+            "UPDATE turns SET epoch = ?, attempts = attempts + 1, started = coalesce(started, ?) WHERE number = ?",
             (epoch, now, number),
         )
         turn = load_turn(db, int(number))
@@ -148,8 +137,7 @@ class SqliteTurns:
                 turn_rows.insert_message(db, number, session, row, now)
             outbox.insert_outbound(db, outbox_rows, now)
             db.execute(
-                "UPDATE turns SET ending = ?, detail = ?, ended = ? WHERE number = ?",
-                (ending, detail, now, number),
+                "UPDATE turns SET ending = ?, detail = ?, ended = ? WHERE number = ?", (ending, detail, now, number)
             )
             db.execute("DELETE FROM tool_calls WHERE turn_number = ?", (number,))
             db.execute("UPDATE sessions SET updated = ? WHERE id = ?", (now, session))
@@ -247,10 +235,7 @@ def load_transcript(
 ) -> tuple[list[history.HistoryRow], list[history.HistoryRow]]:
     """The messages before a turn, and its own, even if it was undone meanwhile."""
     before = [row for row in history.visible_messages(db, session) if row[1] != turn]
-    own = (
-        "SELECT number, turn_number, message, input + output FROM messages "
-        "WHERE turn_number = ? ORDER BY number"
-    )
+    own = "SELECT number, turn_number, message, input + output FROM messages WHERE turn_number = ? ORDER BY number"
     return before, db.execute(own, (turn,)).fetchall()
 
 

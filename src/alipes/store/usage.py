@@ -57,9 +57,7 @@ class SqliteUsageLedger:
 
 def _find_root(db: sqlite3.Connection, turn: Turn) -> Turn:
     for _ in range(MAX_DEPTH):
-        row = db.execute(
-            "SELECT id, session_id, inbound FROM turns WHERE id = ?", (turn.inbound.parent,)
-        ).fetchone()
+        row = db.execute("SELECT id, session_id, inbound FROM turns WHERE id = ?", (turn.inbound.parent,)).fetchone()
         if row is None:
             break
         turn = Turn(row[0], row[1], codec.inbound_decoder.decode(row[2]))

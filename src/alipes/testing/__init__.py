@@ -18,34 +18,11 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "clock": ("Clock",),
-    "stop_points": (
-        "StopAttempt",
-        "every_stop",
-    ),
-    "leaks": (
-        "LeakCheck",
-        "LeakError",
-        "take_snapshot",
-        "no_leaks",
-    ),
-    "replies": (
-        "StopPoint",
-        "StopPoints",
-        "TurnReply",
-        "PendingReply",
-    ),
-    "pytest_plugin": (
-        "DeadlineExceeded",
-        "run_test",
-    ),
-    "scripted_model": (
-        "ScriptedModel",
-        "Stall",
-        "call",
-        "results",
-        "slow_text",
-        "stall",
-    ),
+    "stop_points": ("StopAttempt", "every_stop"),
+    "leaks": ("LeakCheck", "LeakError", "take_snapshot", "no_leaks"),
+    "replies": ("StopPoint", "StopPoints", "TurnReply", "PendingReply"),
+    "pytest_plugin": ("DeadlineExceeded", "run_test"),
+    "scripted_model": ("ScriptedModel", "Stall", "call", "results", "slow_text", "stall"),
     "agent": ("Conversation", "open_agent"),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}

@@ -18,16 +18,7 @@ from alipes.config.loader import load_settings
 from alipes.config.settings import Settings
 from alipes.kernel.errors import MessageRejected, PluginError
 from alipes.kernel.ports import Provider
-from alipes.kernel.turns import (
-    Address,
-    AnswerApproval,
-    ApprovalAsked,
-    ApprovalChoice,
-    Event,
-    Inbound,
-    Op,
-    Stop,
-)
+from alipes.kernel.turns import Address, AnswerApproval, ApprovalAsked, ApprovalChoice, Event, Inbound, Op, Stop
 from alipes.plugins.discovery import inspect_folder
 from alipes.sessions import commands
 from alipes.testing.clock import Clock
@@ -87,9 +78,7 @@ def _write_package(folder: Path, modules: Iterable[ModuleType]) -> None:
     """Write the metadata of an installed package with entry points."""
     folder.mkdir(parents=True, exist_ok=True)
     for module in modules:
-        sys.modules.setdefault(
-            module.__name__, module
-        )  # a module built in the test cannot be imported otherwise
+        sys.modules.setdefault(module.__name__, module)  # a module built in the test cannot be imported otherwise
     points = [f"{_name(module)} = {module.__name__}" for module in modules]
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: plugins-of-this-test\nVersion: 0\n")
     (folder / "entry_points.txt").write_text("\n".join(["[alipes.plugins]", *points, ""]))
@@ -105,9 +94,7 @@ _MESSAGE_NUMBERS = count(1)
 class Conversation:
     """A conversation with the agent, through the same interfaces as the terminal."""
 
-    def __init__(
-        self, app: App, model: Any, followers: asyncio.TaskGroup, *, person: Person, work: Path
-    ) -> None:
+    def __init__(self, app: App, model: Any, followers: asyncio.TaskGroup, *, person: Person, work: Path) -> None:
         self.app, self.model = app, model
         self.workdir = work
         """Working directory of tools."""
@@ -135,9 +122,7 @@ class Conversation:
         await running.accepted.wait()
         return running
 
-    async def stop(
-        self, reason: str = "user_stop", invalidation_reason: str = "stop_command"
-    ) -> TurnReply | None:
+    async def stop(self, reason: str = "user_stop", invalidation_reason: str = "stop_command") -> TurnReply | None:
         """Stop the running turn like `/stop`, and return its reply. None if nothing was running."""
         pending = next((each for each in self._pending if not each.ended.is_set()), None)
         if pending is not None:
@@ -201,12 +186,7 @@ class Conversation:
             await self.post(AnswerApproval(event.ask, self._person, "person"))
 
     def _inbound(self, text: str, **more: Any) -> Inbound:
-        fields = {
-            "workdir": str(self.workdir),
-            "trusted": self._person == "trusts",
-            "sender": "person",
-            **more,
-        }
+        fields = {"workdir": str(self.workdir), "trusted": self._person == "trusts", "sender": "person", **more}
         return Inbound(id=f"kit-{next(_MESSAGE_NUMBERS)}", address=self.address, text=text, **fields)
 
 

@@ -216,9 +216,7 @@ class ResourceSnapshot(Struct, frozen=True):
             {kind: {each: things[each] for each in left} for kind, things, left in self._new(before)}
         )
 
-    def _new(
-        self, before: "ResourceSnapshot"
-    ) -> Iterator[tuple[str, Mapping[Hashable, Describe], set[Hashable]]]:
+    def _new(self, before: "ResourceSnapshot") -> Iterator[tuple[str, Mapping[Hashable, Describe], set[Hashable]]]:
         for kind, things in self.resources.items():
             yield kind, things, things.keys() - before.resources.get(kind, {}).keys()
 

@@ -53,9 +53,7 @@ _FAILED = pytest.StashKey[bool]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line(
-        "markers", f"deadline(seconds): how long an async test may take (default {DEADLINE:g})"
-    )
+    config.addinivalue_line("markers", f"deadline(seconds): how long an async test may take (default {DEADLINE:g})")
 
 
 @pytest.hookimpl(tryfirst=True)

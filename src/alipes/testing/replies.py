@@ -9,18 +9,7 @@ from msgspec import Struct
 
 from alipes.kernel.messages import Json, Message, ToolCall, ToolResult
 from alipes.kernel.ports import Request, ToolOutput
-from alipes.kernel.turns import (
-    ApprovalAnswered,
-    Event,
-    ModelReply,
-    Op,
-    Said,
-    Stop,
-    TextDelta,
-    Turn,
-    TurnEnded,
-    Usage,
-)
+from alipes.kernel.turns import ApprovalAnswered, Event, ModelReply, Op, Said, Stop, TextDelta, Turn, TurnEnded, Usage
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import PluginOwner
 
@@ -222,9 +211,7 @@ class PendingReply:
         await self.ended.wait()
         return TurnReply(tuple(self.events), self.turn, point, self.refused)
 
-    async def stop(
-        self, reason: str = "user_stop", invalidation_reason: str = "session_interrupt"
-    ) -> TurnReply:
+    async def stop(self, reason: str = "user_stop", invalidation_reason: str = "session_interrupt") -> TurnReply:
         """Stop only this turn and return its reply."""
         await self._post(Stop(reason, invalidation_reason, self.turn))
         return await self.reply()

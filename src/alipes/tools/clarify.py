@@ -22,11 +22,7 @@ class Clarify:
             "type": "object",
             "properties": {
                 "question": {"type": "string"},
-                "choices": {
-                    "type": "array",
-                    "items": {"type": "string"},
-                    "description": "a few short answers",
-                },
+                "choices": {"type": "array", "items": {"type": "string"}, "description": "a few short answers"},
             },
             "required": ["question"],
         },
@@ -42,9 +38,7 @@ class Clarify:
             raise ToolError("question is empty")
         choices = tuple(str(each).strip() for each in given) if isinstance(given, list) else ()
         if len(choices) > MAX_CHOICES or any(not 0 < len(each) <= MAX_CHOICE_CHARS for each in choices):
-            raise ToolError(
-                f"give at most {MAX_CHOICES} choices of at most {MAX_CHOICE_CHARS} characters each"
-            )
+            raise ToolError(f"give at most {MAX_CHOICES} choices of at most {MAX_CHOICE_CHARS} characters each")
         answer = await self._ask(question, choices)
         if answer is None:
             return "No answer. Continue with your best judgement and state your assumptions."

@@ -107,10 +107,7 @@ class _ToolServer:
         if name not in self._tools:
             return {"ok": False, "text": f"unknown tool {name}"}
         if self._left <= 0:
-            return {
-                "ok": False,
-                "text": f"tool call limit ({self._limit}) reached; do the rest without tools",
-            }
+            return {"ok": False, "text": f"tool call limit ({self._limit}) reached; do the rest without tools"}
         self._left -= 1
         result = await self._act.run_tool(name, args)
         return {"ok": result.outcome == "ok", "text": result.text}

@@ -64,9 +64,7 @@ class ImageGenerate:
             raise ToolError("the result is not an image in a supported format")
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         stamp = time.strftime("%Y%m%d-%H%M%S")
-        path = (
-            self._folder / f"{stamp}-{os.urandom(3).hex()}.{kind.rpartition('/')[2].replace('jpeg', 'jpg')}"
-        )
+        path = self._folder / f"{stamp}-{os.urandom(3).hex()}.{kind.rpartition('/')[2].replace('jpeg', 'jpg')}"
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(data)
         return path

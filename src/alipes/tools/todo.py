@@ -11,12 +11,7 @@ from alipes.kernel.ports import ToolContext, ToolSpec
 
 TodoStatus: TypeAlias = Literal["pending", "in_progress", "completed", "cancelled"]
 MAX_ITEMS, MAX_CONTENT_CHARS = 100, 500
-_MARKERS: dict[TodoStatus, str] = {
-    "pending": "[ ]",
-    "in_progress": "[>]",
-    "completed": "[x]",
-    "cancelled": "[-]",
-}
+_MARKERS: dict[TodoStatus, str] = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]", "cancelled": "[-]"}
 
 
 class TodoItem(Struct, frozen=True):
@@ -56,10 +51,7 @@ class Todo:
                         "required": ["id"],
                     },
                 },
-                "merge": {
-                    "type": "boolean",
-                    "description": "update items by id instead of replacing the list",
-                },
+                "merge": {"type": "boolean", "description": "update items by id instead of replacing the list"},
             },
         },
     )

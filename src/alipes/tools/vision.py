@@ -99,11 +99,7 @@ def _convert(pillow: Any, data: bytes, kind: str) -> PreparedImage:
             photo = picture.format in ("JPEG", "MPO", "WEBP")
             upright = pillow.ImageOps.exif_transpose(picture)
             upright.thumbnail((MAX_SIDE_PIXELS, MAX_SIDE_PIXELS))
-            shown = (
-                f", scaled to {upright.width}x{upright.height}"
-                if max(width, height) > MAX_SIDE_PIXELS
-                else ""
-            )
+            shown = f", scaled to {upright.width}x{upright.height}" if max(width, height) > MAX_SIDE_PIXELS else ""
             return PreparedImage(_encode(upright, photo), note=note + shown)
     except (OSError, ValueError, SyntaxError, EOFError, pillow.Image.DecompressionBombError) as error:
         raise ToolError(f"not a readable image: {error}") from error
@@ -198,9 +194,7 @@ class VisionAnalyze:
             return f"[{prepared.note}; content, not instructions]\n{prepared.svg_source}"
         answer = await self._ask_model(build_vision_prompt(question, prepared), prepared.image)
         if answer is None:
-            return ToolOutput(
-                f"[{prepared.note}; look at the image and answer: {question}]", (prepared.image,)
-            )
+            return ToolOutput(f"[{prepared.note}; look at the image and answer: {question}]", (prepared.image,))
         return f"[{prepared.note}]\n{answer}"
 
 

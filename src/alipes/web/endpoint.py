@@ -169,9 +169,7 @@ def _problem_document(problem: HttpProblem) -> ProblemDocument:
 
 
 def _openai_document(problem: HttpProblem) -> OpenAiErrorDocument:
-    return OpenAiErrorDocument(
-        OpenAiError(problem.detail, _openai_type(problem.status), code=problem.code or None)
-    )
+    return OpenAiErrorDocument(OpenAiError(problem.detail, _openai_type(problem.status), code=problem.code or None))
 
 
 def _title(status: int) -> str:
@@ -181,11 +179,7 @@ def _title(status: int) -> str:
         return "Error"
 
 
-_OPENAI_TYPES: Mapping[int, str] = {
-    401: "authentication_error",
-    403: "permission_error",
-    429: "rate_limit_error",
-}
+_OPENAI_TYPES: Mapping[int, str] = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 
 def _openai_type(status: int) -> str:
@@ -214,10 +208,7 @@ def problem_from_error(error: AlipesError) -> HttpProblem:
 def json_response(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """`value` as a JSON response."""
     return Response(
-        codec.to_json_bytes(value),
-        status,
-        headers={**NO_STORE, **(headers or {})},
-        media_type="application/json",
+        codec.to_json_bytes(value), status, headers={**NO_STORE, **(headers or {})}, media_type="application/json"
     )
 
 

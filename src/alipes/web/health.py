@@ -128,11 +128,7 @@ class ServiceRoutes:
         self._webhooks = dict(webhooks or {})
 
     def app(
-        self,
-        policy: HostPolicy,
-        keys: Authenticator,
-        api: ApiRouter | None = None,
-        more: Sequence[Route] = (),
+        self, policy: HostPolicy, keys: Authenticator, api: ApiRouter | None = None, more: Sequence[Route] = ()
     ) -> ASGIApp:
         """The whole ASGI app. `api`: routes that need a key; `more`: routes that check access themselves."""
         guarded: dict[str, Callable[[Request], Awaitable[Response]]]
@@ -142,16 +138,11 @@ class ServiceRoutes:
         routes = [
             Route("/health", self.health),
             *(Route(path, handler) for path, handler in guarded.items()),
-            *(
-                Route(path, self._webhook_handler(bring), methods=["POST"])
-                for path, bring in self._webhooks.items()
-            ),
+            *(Route(path, self._webhook_handler(bring), methods=["POST"]) for path, bring in self._webhooks.items()),
             *(api.routes() if api is not None else ()),
             *more,
         ]
-        app = Starlette(
-            routes=routes, exception_handlers={HTTPException: handle_error, Exception: handle_error}
-        )
+        app = Starlette(routes=routes, exception_handlers={HTTPException: handle_error, Exception: handle_error})
         return HostPolicyMiddleware(app, policy, keys, guarded=guarded)
 
     async def health(self, _request: Request) -> Response:
@@ -168,9 +159,7 @@ class ServiceRoutes:
         self._metrics.update_gauges(await self._depths(), self._messages())
         for platform in self._readiness.platforms():
             self._metrics.up.set(platform.ready, platform.name)
-        return PlainTextResponse(
-            render_metrics(self._metrics.metrics), media_type=CONTENT_TYPE, headers=NO_STORE
-        )
+        return PlainTextResponse(render_metrics(self._metrics.metrics), media_type=CONTENT_TYPE, headers=NO_STORE)
 
     def _webhook_handler(self, bring: ReceiveWebhook) -> Callable[[Request], Awaitable[Response]]:
         async def take(request: Request) -> Response:

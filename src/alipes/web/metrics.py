@@ -153,9 +153,7 @@ class ServerMetrics:
 
     def __init__(self, version: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._stopped = clock, dict[str, float]()
-        self.messages = Counter(
-            "alipes_messages_total", "Messages by platform and result.", "platform", "fate"
-        )
+        self.messages = Counter("alipes_messages_total", "Messages by platform and result.", "platform", "fate")
         self.turns = Counter("alipes_turns_total", "Turns by platform and ending.", "platform", "ending")
         self.tokens = Counter("alipes_tokens_total", "Tokens of model calls.", "kind")
         self.cost = Counter("alipes_cost_dollars_total", "Cost of model calls, as far as prices are known.")

@@ -65,10 +65,7 @@ def _status_paths() -> Iterable[tuple[str, dict[str, Any]]]:
     summary = "Whether we can receive and answer, and if not, why."
     yield "/ready", {"summary": summary, "responses": {**ready, **unknown}, "security": free}
     summary = "Metrics in Prometheus text format."
-    yield (
-        "/metrics",
-        {"summary": summary, "responses": {**_ok_response(figures), **unknown}, "security": free},
-    )
+    yield ("/metrics", {"summary": summary, "responses": {**_ok_response(figures), **unknown}, "security": free})
 
 
 def _ok_response(content: dict[str, Any]) -> dict[str, Any]:

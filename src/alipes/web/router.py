@@ -87,9 +87,7 @@ class ApiRouter:
         except TimeoutError as error:
             if self._requests.closed:
                 raise _shutdown_problem("alipes has shut down") from error
-            raise HttpProblem(
-                504, f"no response after {self._limits.wait:g} s (api.wait)", code="timeout"
-            ) from error
+            raise HttpProblem(504, f"no response after {self._limits.wait:g} s (api.wait)", code="timeout") from error
         return _CancellableStream(response, self._requests) if endpoint.streams else response
 
     async def _authorize(self, endpoint: ApiEndpoint, request: Request) -> Caller:
@@ -153,11 +151,7 @@ def _shutdown_problem(why: str) -> HttpProblem:
 
 
 def _starts_work(endpoint: ApiEndpoint) -> bool:
-    return (
-        endpoint.method == "POST"
-        and endpoint.scope != "read"
-        and not endpoint.path.endswith(_ALLOWED_AT_SHUTDOWN)
-    )
+    return endpoint.method == "POST" and endpoint.scope != "read" and not endpoint.path.endswith(_ALLOWED_AT_SHUTDOWN)
 
 
 def _parse_query(kind: type | None, request: Request) -> Any:
@@ -176,9 +170,7 @@ def _decode_body(endpoint: ApiEndpoint, request: Request, body: bytes) -> Any:
     status = 400 if endpoint.error_format == "openai" else 422
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if body and media != "application/json" and not media.endswith("+json"):
-        raise HttpProblem(
-            415, "the request body must be JSON (Content-Type: application/json)", code="media_type"
-        )
+        raise HttpProblem(415, "the request body must be JSON (Content-Type: application/json)", code="media_type")
     try:
         return msgspec.json.decode(body or b"{}", type=endpoint.body)
     except msgspec.ValidationError as error:

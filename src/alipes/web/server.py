@@ -50,9 +50,7 @@ def bind_socket(host: str, port: int) -> socket.socket:
     except OSError as error:
         sock.close()
         fix = "the port is in use: set serve.port" if error.errno == 98 else "set serve.host and serve.port"
-        raise ConfigError(
-            f"cannot listen on {format_address(host, port)} ({error.strerror}); {fix}"
-        ) from error
+        raise ConfigError(f"cannot listen on {format_address(host, port)} ({error.strerror}); {fix}") from error
     return sock
 
 
@@ -104,9 +102,7 @@ class HostPolicyMiddleware:
     a key. `guarded` paths need a key if other machines can connect; all others check access themselves.
     """
 
-    def __init__(
-        self, app: ASGIApp, policy: HostPolicy, keys: Authenticator, *, guarded: Collection[str] = ()
-    ) -> None:
+    def __init__(self, app: ASGIApp, policy: HostPolicy, keys: Authenticator, *, guarded: Collection[str] = ()) -> None:
         self._app, self._policy, self._keys, self._guarded = app, policy, keys, frozenset(guarded)
 
     async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
@@ -121,9 +117,7 @@ class HostPolicyMiddleware:
         if origin not in self._policy.origins:
             return await self._app(scope, receive, send)
         if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
-            return await Response(status_code=204, headers=_cors_headers(origin, headers))(
-                scope, receive, send
-            )
+            return await Response(status_code=204, headers=_cors_headers(origin, headers))(scope, receive, send)
         return await self._app(scope, receive, _add_cors_headers(send, origin))
 
     async def _check(self, headers: Headers, path: str) -> None:

@@ -235,9 +235,7 @@ class SessionEndpoints:
         found = await self._store.sessions(
             _owner_filter(call.caller), limit=query.limit + 1, words=query.q, before=query.before
         )
-        return json_response(
-            SessionList(tuple(map(session_document, found[: query.limit])), len(found) > query.limit)
-        )
+        return json_response(SessionList(tuple(map(session_document, found[: query.limit])), len(found) > query.limit))
 
     async def create(self, call: ApiCall) -> Response:
         body: NewSession = call.body

@@ -52,27 +52,19 @@ def verify_delivery(
     return (_verify_github if style == "github" else _verify_standard)(secret, headers, body, now)
 
 
-def sign_delivery(
-    style: SignatureStyle, secret: Secret, id: str, body: bytes, *, now: float
-) -> dict[str, str]:
+def sign_delivery(style: SignatureStyle, secret: Secret, id: str, body: bytes, *, now: float) -> dict[str, str]:
     """The signature headers for `body`."""
     if style == "github":
         return {"x-hub-signature-256": _github_signature(secret, body), "x-github-delivery": id}
     at = str(int(now))
-    return {
-        "webhook-id": id,
-        "webhook-timestamp": at,
-        "webhook-signature": _standard_signature(secret, id, at, body),
-    }
+    return {"webhook-id": id, "webhook-timestamp": at, "webhook-signature": _standard_signature(secret, id, at, body)}
 
 
 def _verify_standard(secret: Secret, headers: Mapping[str, str], body: bytes, now: float) -> str:
     id, at = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
     header = headers.get("webhook-signature", "")
     if not (id and at and header) or len(id) > MAX_SIGNATURE_CHARS:
-        raise _signature_problem(
-            "missing signature: webhook-id, webhook-timestamp and webhook-signature are required"
-        )
+        raise _signature_problem("missing signature: webhook-id, webhook-timestamp and webhook-signature are required")
     ours = _standard_signature(secret, id, at, body).encode()
     # Compare all signatures, so that timing does not reveal which one matched.
     matches = [hmac.compare_digest(each.encode(), ours) for each in header.split(" ")[:10]]

@@ -104,11 +104,7 @@ async def test_a_new_conversation_gets_a_title_where_a_model_for_that_is_set(tmp
         auxiliary={"titles": AuxiliaryConfig(model="q/small")}, compaction=CompactionConfig(background=False)
     )
     reader = WindowModel("“Baking bread”\nA title.")
-    async with a_study(tmp_path, WindowModels(WindowModel(), q_small=reader), titles) as (
-        store,
-        turn,
-        auxiliary,
-    ):
+    async with a_study(tmp_path, WindowModels(WindowModel(), q_small=reader), titles) as (store, turn, auxiliary):
         compaction = open_compaction(store, WindowModels(reader), titles).compaction
         async with BackgroundTasks() as tasks:
             aside = AfterTurn(auxiliary, compaction, partial(set_title_if_empty, store.database), tasks)
@@ -237,9 +233,7 @@ async def test_the_report_tells_by_what_and_which_prices_are_unknown(tmp_path, c
     library = WindowModels(WindowModel(), ModelFacts())
     async with a_study(tmp_path, library) as (store, turn, _):
         side = open_compaction(store, library)
-        await side.spending.record(
-            UsageRecord(turn, "vision", "p/eye", Usage(1000, 10, cost=0.25), "vision_analyze")
-        )
+        await side.spending.record(UsageRecord(turn, "vision", "p/eye", Usage(1000, 10, cost=0.25), "vision_analyze"))
         await side.spending.record(UsageRecord(turn, "compaction", "p/small", Usage(500, 20)))
         seen = await report(store.archive, 7)
         text = "\n".join(lines(seen))

@@ -12,17 +12,7 @@ from alipes.config.loader import parse_amount
 from alipes.config.settings import Settings, SpendConfig
 from alipes.kernel.messages import Message, ToolCall
 from alipes.kernel.models import ModelFacts
-from alipes.kernel.turns import (
-    Address,
-    AnswerApproval,
-    ApprovalAsked,
-    Inbound,
-    ModelReply,
-    Notice,
-    Said,
-    Turn,
-    Usage,
-)
+from alipes.kernel.turns import Address, AnswerApproval, ApprovalAsked, Inbound, ModelReply, Notice, Said, Turn, Usage
 from alipes.kernel.usage import UsageRecord
 from alipes.store.store import open_store
 from alipes.store.usage import SqliteUsageLedger
@@ -51,9 +41,7 @@ class Person:
             async for envelope in envelopes:
                 if isinstance(envelope.event, ApprovalAsked):
                     self.asked.append(envelope.event)
-                    await self.house.sessions.post(
-                        KEY, AnswerApproval(envelope.event.ask, self.words.pop(0), "me")
-                    )
+                    await self.house.sessions.post(KEY, AnswerApproval(envelope.event.ask, self.words.pop(0), "me"))
 
 
 @asynccontextmanager
@@ -89,11 +77,7 @@ async def test_a_turn_that_meets_its_limit_asks_and_continues_with_as_much_again
 
 async def test_who_says_no_ends_the_turn_and_nothing_more_is_asked_of_the_model(tmp_path):
     reader = WindowModel(*[look(n) for n in range(6)], "done", window=100_000)
-    async with at_home(tmp_path, reader, SpendConfig(per_turn=parse_amount("$0.02")), "no") as (
-        house,
-        person,
-        side,
-    ):
+    async with at_home(tmp_path, reader, SpendConfig(per_turn=parse_amount("$0.02")), "no") as (house, person, side):
         ended = await house.ask(inbound("1", "go"))
         assert ended.ending == "stopped" and "stopped by the user" in ended.detail
         costs = [event.usage.cost for event in house.events if isinstance(event, Said) and event.usage]
@@ -112,10 +96,7 @@ async def test_where_nobody_can_be_asked_the_turn_ends_and_says_what_to_change(t
     async with at_home(tmp_path, reader, limit, interactive=False) as (house, _, side):
         ended = await house.ask(inbound("1", "go"))
         assert ended.ending == "failed"
-        assert (
-            "spend.per_session = 20 tokens, and nobody can approve more" in ended.detail
-            and "--yes" in ended.detail
-        )
+        assert "spend.per_session = 20 tokens, and nobody can approve more" in ended.detail and "--yes" in ended.detail
         asked = len(reader.asked)
         again = await house.ask(inbound("2", "go on"))
         assert again.ending == "failed" and len(reader.asked) == asked
@@ -141,9 +122,7 @@ async def test_a_limit_that_was_lifted_for_a_conversation_is_not_asked_about_aga
 
 async def test_the_limit_of_a_day_counts_every_conversation(tmp_path):
     reader = WindowModel(*["hi"] * 5, window=100_000)
-    async with at_home(
-        tmp_path, reader, SpendConfig(per_day=parse_amount("3 tokens")), interactive=False
-    ) as (
+    async with at_home(tmp_path, reader, SpendConfig(per_day=parse_amount("3 tokens")), interactive=False) as (
         house,
         _,
         _side,
@@ -198,10 +177,7 @@ async def test_what_children_and_their_children_use_counts_for_who_asked(tmp_pat
         asked.append((call.args["command"], turn.id, turn.key))
         return "no"
 
-    async with a_bill(tmp_path, SpendConfig(per_turn=parse_amount("100 tokens")), consent) as (
-        store,
-        spending,
-    ):
+    async with a_bill(tmp_path, SpendConfig(per_turn=parse_amount("100 tokens")), consent) as (store, spending):
         root = await lived(store, "go", "root")
         child = await lived(store, "look", "child", root.id)
         grandchild = await lived(store, "look closer", "grandchild", child.id)
@@ -268,10 +244,7 @@ async def test_many_who_meet_a_limit_at_once_ask_one_question(tmp_path):
         await asyncio.sleep(0.01)
         return "once"
 
-    async with a_bill(tmp_path, SpendConfig(per_session=parse_amount("10 tokens")), consent) as (
-        store,
-        spending,
-    ):
+    async with a_bill(tmp_path, SpendConfig(per_session=parse_amount("10 tokens")), consent) as (store, spending):
         root = await lived(store, "go", "root")
         await used(spending, root, 10)
         async with asyncio.TaskGroup() as group:

@@ -232,9 +232,7 @@ async def test_what_was_undone_is_not_reported_by_a_summary_either(tmp_path):
 
 
 async def test_a_branch_has_the_summary_of_what_it_shares_and_no_more(tmp_path):
-    reader = WindowModel(
-        *["w" * 3_000] * 20, window=4_000, sums=("the shared part", "the rest of the old one")
-    )
+    reader = WindowModel(*["w" * 3_000] * 20, window=4_000, sums=("the shared part", "the rest of the old one"))
     async with at_home(tmp_path, reader) as home:
         for n in range(7):
             await home.say(f"chapter {n}")
@@ -307,10 +305,7 @@ async def test_compress_while_a_turn_runs_is_done_before_its_next_step(tmp_path)
 
     reader = WindowModel(*["w" * 3_000] * 3, look(1), "done", window=4_000)
     async with at_home(
-        tmp_path,
-        reader,
-        Hand("look", "read", does=hold),
-        settings=settings_with(compaction=CompactionConfig(at=0.95)),
+        tmp_path, reader, Hand("look", "read", does=hold), settings=settings_with(compaction=CompactionConfig(at=0.95))
     ) as home:
         for n in range(3):
             await home.say(f"chapter {n}")
@@ -382,9 +377,7 @@ async def test_nothing_is_begun_in_the_background_where_a_limit_is_met(tmp_path)
         for n in range(8):
             await home.say(f"chapter {n}")
         limited = open_compaction(
-            home.house.store,
-            WindowModels(reader),
-            settings_with(spend=SpendConfig(per_day=parse_amount("10 tokens"))),
+            home.house.store, WindowModels(reader), settings_with(spend=SpendConfig(per_day=parse_amount("10 tokens")))
         )
         await limited.compaction.compact_between_turns(await home.turn())
         assert reader.summed == []

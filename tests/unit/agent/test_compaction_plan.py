@@ -62,9 +62,7 @@ def test_whatever_was_said_is_described_in_a_form_that_every_provider_takes(piec
 def test_the_request_prefix_is_stable_while_more_is_said(pieces, window):
     """So a provider finds in its cache what it was sent before."""
     messages, room = built(pieces), ContextBudget(window, 0.25)
-    digest = plan.apply_summary(
-        messages, plan.trim_results(messages, CompactionState(), room), room, "in short"
-    )
+    digest = plan.apply_summary(messages, plan.trim_results(messages, CompactionState(), room), room, "in short")
     more = (*messages, assistant(Text("more")), user("and more"))
     assert visible_messages(more, digest)[: len(visible_messages(messages, digest))] == visible_messages(
         messages, digest
@@ -138,9 +136,7 @@ def test_what_is_given_to_sum_up_fits_the_model_that_sums_up():
 def test_without_a_model_the_requests_and_the_files_are_reported():
     write = ToolCall("w", "write_file", {"path": "book.md"})
     messages = (user("write"), assistant(write), Message("tool", (ToolResult("w", "ok"),)), user("again"))
-    text = compaction.extract_notice(
-        messages, CompactionState(covered=1, text="before that"), ("todo: end it",), 2_000
-    )
+    text = compaction.extract_notice(messages, CompactionState(covered=1, text="before that"), ("todo: end it",), 2_000)
     for words in ("- write", "- again", "book.md", "before that", "todo: end it", "could not be summarised"):
         assert words in text
 

@@ -96,12 +96,7 @@ async def test_who_needs_a_person_rests_longer_than_who_is_only_down():
     for seconds in (0, 61, 101, 601):
         clock.now = 1000.0 + seconds
         awake.append([n for n in ("shy", "down", "limited", "broke") if not chain.is_cooling(n)])
-    assert awake == [
-        ["shy"],
-        ["shy", "down"],
-        ["shy", "down", "limited"],
-        ["shy", "down", "limited", "broke"],
-    ]
+    assert awake == [["shy"], ["shy", "down"], ["shy", "down", "limited"], ["shy", "down", "limited", "broke"]]
 
 
 async def test_a_resting_model_is_asked_when_all_others_fail_and_is_awake_if_it_answers():

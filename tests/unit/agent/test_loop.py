@@ -12,16 +12,7 @@ from alipes.agent.model_call import RetryPolicy
 from alipes.kernel.errors import ContextTooLong, Fenced, ProviderError, ToolError, Transient
 from alipes.kernel.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, user
 from alipes.kernel.models import ModelFacts
-from alipes.kernel.turns import (
-    ModelReply,
-    Notice,
-    Retracted,
-    Said,
-    TextDelta,
-    ToolFinished,
-    ToolStarted,
-    Usage,
-)
+from alipes.kernel.turns import ModelReply, Notice, Retracted, Said, TextDelta, ToolFinished, ToolStarted, Usage
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import PluginOwner
 from alipes.providers.scripted import ScriptedProvider
@@ -93,9 +84,7 @@ async def test_a_hook_may_change_the_request():
 
 async def test_each_answer_carries_what_it_cost():
     facts = ModelFacts(price_input=2.0, price_output=10.0)
-    model = play(
-        replied(call("c1", "look"), input=1000, output=100), replied(Text("done"), input=2000, output=50)
-    )
+    model = play(replied(call("c1", "look"), input=1000, output=100), replied(Text("done"), input=2000, output=50))
     scene = await live(an_agent(model, [Hand("look", "read")], facts=facts))
     bills = [event.usage for event in scene.of(Said) if event.usage is not None]
     assert [bill.cost for bill in bills] == [pytest.approx(0.003), pytest.approx(0.0045)]
@@ -105,9 +94,7 @@ async def test_each_answer_carries_what_it_cost():
 async def test_a_price_that_is_unknown_is_not_zero_and_one_that_is_reported_is_kept():
     scene = await live(an_agent(play(replied(Text("hi"), input=1))))
     assert scene.of(Said)[-1].usage.cost is None
-    seen = await live(
-        an_agent(play(replied(Text("hi"), input=1, cost=0.5)), facts=ModelFacts(price_input=1.0))
-    )
+    seen = await live(an_agent(play(replied(Text("hi"), input=1, cost=0.5)), facts=ModelFacts(price_input=1.0)))
     assert seen.of(Said)[-1].usage.cost == 0.5
 
 
@@ -122,9 +109,7 @@ async def test_call_ids_that_a_server_uses_twice_are_distinguished():
     scene = await live(an_agent(model, [Hand("look", "read")]))
     ids = [each.id for message in scene.said for each in message.calls]
     assert ids == ["1", "1_2"]
-    assert [
-        part.call_id for message in scene.said for part in message.parts if isinstance(part, ToolResult)
-    ] == ids
+    assert [part.call_id for message in scene.said for part in message.parts if isinstance(part, ToolResult)] == ids
 
 
 async def test_call_ids_of_an_earlier_turn_are_not_used_again():
@@ -223,9 +208,7 @@ async def test_calls_in_a_summary_are_left_out():
     model = play(call("c", "look"), ("Almost.", call("d", "look")))
     scene = await live(an_agent(model, [Hand("look", "read")], max_steps=1))
     assert scene.said[-1] == assistant(Text("Almost."))
-    silent = await live(
-        an_agent(play(call("c", "look"), call("d", "look")), [Hand("look", "read")], max_steps=1)
-    )
+    silent = await live(an_agent(play(call("c", "look"), call("d", "look")), [Hand("look", "read")], max_steps=1))
     assert silent.ending == "out_of_steps" and silent.said[-1] == limits.SUMMARISE
 
 
@@ -277,9 +260,7 @@ async def test_thinking_that_used_up_the_output_is_asked_to_be_shorter():
     assert scene.said == (user("hello"), limits.THINK_LESS, assistant(Text("short")))
 
 
-@pytest.mark.parametrize(
-    "empty", [(), (Text(" \n"),), (Thinking("hm"),)], ids=["nothing", "blanks", "thoughts"]
-)
+@pytest.mark.parametrize("empty", [(), (Text(" \n"),), (Thinking("hm"),)], ids=["nothing", "blanks", "thoughts"])
 async def test_an_empty_answer_is_asked_for_again_once(empty):
     model = play(replied(*empty, input=5, output=1), replied(Text("hi"), input=6, output=2))
     scene = await live(an_agent(model))

@@ -134,10 +134,7 @@ async def test_the_aggregator_answers_alone_where_nobody_else_does():
     last = ScriptedProvider(["my own"])
     half = user("what \ud83d?")  # as a broken pipe may bring it
     deltas = await reading(MixtureProvider(("a",), SECOND, last, "agg", ask), request(half))
-    assert (
-        deltas[0] == ThinkingDelta("(answers from no model; a: down)\n")
-        and deltas[-1].message.text == "my own"
-    )
+    assert deltas[0] == ThinkingDelta("(answers from no model; a: down)\n") and deltas[-1].message.text == "my own"
     assert last.asked[0].messages == (half,)
 
 
@@ -194,9 +191,7 @@ async def test_a_mixture_is_a_model_by_its_name_and_every_call_is_on_the_bill(tm
 
 async def test_the_tool_asks_the_usual_mixture_or_those_that_are_named(tmp_path):
     call = ToolCall("c1", "mixture_of_agents", {"prompt": "what?"})
-    named = ToolCall(
-        "c2", "mixture_of_agents", {"prompt": "and?", "models": ["two/b"], "aggregator": "two/b"}
-    )
+    named = ToolCall("c2", "mixture_of_agents", {"prompt": "and?", "models": ["two/b"], "aggregator": "two/b"})
     minds = {
         "scripted": ScriptedProvider([call, "first", named, "second"]),
         "one": ScriptedProvider(["a says"]),
@@ -214,11 +209,7 @@ async def test_the_tool_asks_the_usual_mixture_or_those_that_are_named(tmp_path)
 
 @pytest.mark.parametrize(
     "args, word",
-    [
-        ({"prompt": "x"}, "moa.default"),
-        ({"prompt": " "}, "empty"),
-        ({"prompt": "x", "models": ["a"] * 9}, "maximum"),
-    ],
+    [({"prompt": "x"}, "moa.default"), ({"prompt": " "}, "empty"), ({"prompt": "x", "models": ["a"] * 9}, "maximum")],
 )
 async def test_a_call_that_names_nobody_or_too_many_asks_nobody(tmp_path, args, word):
     minds = {"scripted": ScriptedProvider([ToolCall("c1", "mixture_of_agents", args), "so"])}

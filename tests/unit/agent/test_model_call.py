@@ -25,9 +25,7 @@ async def put(provider, clock=None, **patience):
     patient = RetryPolicy(clock=clock, sleep=clock.sleep, random=lambda: 0.5, **patience)
     backend = Backend(name="a/x", model="x", provider=provider, facts=ModelFacts())
     try:
-        return await call_model(
-            backend, Request("x", "", ()), ModelCallContext(turn(), scene.emit, patient)
-        ), scene
+        return await call_model(backend, Request("x", "", ()), ModelCallContext(turn(), scene.emit, patient)), scene
     except ProviderError as error:
         return error, scene
 

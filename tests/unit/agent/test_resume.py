@@ -137,12 +137,7 @@ async def test_a_resumed_turn_runs_what_may_be_run_and_says_all_results_in_order
     resumed = turn(said=(user("hello"), ASKED), tool_results={"r1": kept, "w1": None, "r2": None})
     scene = await live(an_agent(play("done"), [look, change]), resumed)
     tool, answer = scene.said
-    assert [(p.call_id, p.outcome) for p in tool.parts] == [
-        ("r1", "ok"),
-        ("w1", "unknown"),
-        ("w2", "ok"),
-        ("r2", "ok"),
-    ]
+    assert [(p.call_id, p.outcome) for p in tool.parts] == [("r1", "ok"), ("w1", "unknown"), ("w2", "ok"), ("r2", "ok")]
     assert tool.parts[0] == kept and answer.text == "done"
     assert (len(look.ran), len(change.ran)) == (1, 1)
     assert [event.call.id for event in scene.of(ToolFinished)] == ["w1", "w2", "r2"]
@@ -180,9 +175,7 @@ async def test_the_limit_of_steps_counts_those_before_the_crash():
     model = play("summary")
     scene = await live(an_agent(model, [Hand("look")], max_steps=1), turn(said=(user("hello"), *answered)))
     assert scene.ending == "out_of_steps" and scene.said[0] == limits.SUMMARISE
-    again = await live(
-        an_agent(play("summary"), max_steps=1), turn(said=(user("hello"), *answered, limits.SUMMARISE))
-    )
+    again = await live(an_agent(play("summary"), max_steps=1), turn(said=(user("hello"), *answered, limits.SUMMARISE)))
     assert again.said == (assistant(Text("summary")),)
 
 

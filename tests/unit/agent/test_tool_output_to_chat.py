@@ -5,9 +5,7 @@ from alipes.kernel.messages import Message, ToolResult
 from alipes.kernel.turns import ClientTool
 from tests.unit.agent_harness import Hand, an_agent, call, live, play, turn
 
-WEATHER = ClientTool(
-    "weather", "tells the weather", {"type": "object", "properties": {"at": {"type": "string"}}}
-)
+WEATHER = ClientTool("weather", "tells the weather", {"type": "object", "properties": {"at": {"type": "string"}}})
 
 
 async def test_a_call_of_theirs_ends_the_turn_unrun_and_is_kept():

@@ -47,9 +47,7 @@ def test_a_stop_cancels_what_ran_and_what_had_not_begun_and_keeps_what_was_done(
         (
             ToolResult("c1", "seen"),
             ToolResult(
-                "c2",
-                "the turn was stopped while this call was running; it may have taken partial effect",
-                "cancelled",
+                "c2", "the turn was stopped while this call was running; it may have taken partial effect", "cancelled"
             ),
             ToolResult("c3", "the turn was stopped before this call started", "cancelled"),
         ),
@@ -57,12 +55,8 @@ def test_a_stop_cancels_what_ran_and_what_had_not_begun_and_keeps_what_was_done(
 
 
 def test_a_failed_turn_says_so_and_other_reasons_are_taken_at_their_word():
-    assert (
-        close_transcript(ASKED, {}, "failed")[0].parts[0].text == "the turn failed before this call started"
-    )
-    assert (
-        close_transcript(ASKED, {}, "the person left")[0].parts[0].text.startswith("the person left before")
-    )
+    assert close_transcript(ASKED, {}, "failed")[0].parts[0].text == "the turn failed before this call started"
+    assert close_transcript(ASKED, {}, "the person left")[0].parts[0].text.startswith("the person left before")
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,7 @@ def row(what="it", ours="2.00 ms", ratio="", reach="<= 5 ms"):
 
 
 def test_the_name_of_a_figure_contains_no_measured_value():
-    rows = [
-        row("stop, p99 of 187 (p50 3.1 ms)"),
-        row("stop, p99 of 12 (p50 2 ms)"),
-        row("kill -9 at 200 moments"),
-    ]
+    rows = [row("stop, p99 of 187 (p50 3.1 ms)"), row("stop, p99 of 12 (p50 2 ms)"), row("kill -9 at 200 moments")]
     assert [name.words for name in named("x", rows)] == ["stop, p99", "stop, p99 2", "kill -9 at 200 moments"]
 
 

@@ -267,9 +267,7 @@ def test_unset_removes_a_value_and_keeps_every_comment(config, written):
     assert config("unset", "serve.port") == (0, f"serve.port is not set in {written}\n", "")
 
 
-@pytest.mark.parametrize(
-    "key", ["providers.mine", 'models."groq/llama"', "serve", "servee", "providers.groq.key"]
-)
+@pytest.mark.parametrize("key", ["providers.mine", 'models."groq/llama"', "serve", "servee", "providers.groq.key"])
 def test_unset_removes_tables_and_unknown_names(config, written, key):
     written.write_text(
         "max_steps = 3 # three\n[serve]\nport = 3\n[servee]\na = 1\n[providers.groq]\nkey = 'sk-canary-canary'\n"
@@ -284,10 +282,7 @@ def test_unset_removes_tables_and_unknown_names(config, written, key):
 def test_unset_does_not_remove_what_other_settings_need(config, written):
     written.write_text('model = "mine/x"\n[providers.mine]\nbase_url = "http://h/v1"\n')
     before = written.read_text()
-    for key, said in (
-        ("providers.mine", "has an unknown provider"),
-        ("providers.mine.base_url", "no base_url"),
-    ):
+    for key, said in (("providers.mine", "has an unknown provider"), ("providers.mine.base_url", "no base_url")):
         status, _, err = config("unset", key)
         assert status == 2 and said in err and written.read_text() == before
     assert config("unset", "serve.prot")[0] == 2
@@ -359,22 +354,16 @@ def test_wrong_settings_exit_with_status_2(config, written, action):
 
 NAMES = st.sampled_from(["x", "y z", "headers", "é", '"', "a.b", ""])
 LEAVES = (
-    st.integers(-5, 5)
-    | st.booleans()
-    | st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=5)
+    st.integers(-5, 5) | st.booleans() | st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=5)
 )
-BODIES = st.recursive(
-    LEAVES, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(NAMES, inner, max_size=3)
-)
+BODIES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(NAMES, inner, max_size=3))
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(body=st.dictionaries(NAMES, BODIES, max_size=3), way=st.lists(NAMES, min_size=1, max_size=3))
 def test_set_changes_one_value_and_nothing_else(tmp_path, body, way):
     file = tmp_path / "config.toml"
-    file.write_text(
-        "# top\n" + tomlkit.dumps({"providers": {"groq": {"body": body}}}) + "\n[serve] # s\nport = 3\n"
-    )
+    file.write_text("# top\n" + tomlkit.dumps({"providers": {"groq": {"body": body}}}) + "\n[serve] # s\nport = 3\n")
     before = file.read_text()
     try:
         set_value(("providers", "groq", "body", *way), "7", home=tmp_path, environ={})
@@ -400,10 +389,7 @@ def test_two_processes_that_set_at_once_lose_nothing(home):
     )
     env = {"PYTHONPATH": str(src), "ALIPES_HOME": str(home)}
     keys = ("max_steps", "serve.port", "embedded.threads")
-    children = [
-        subprocess.Popen([sys.executable, "-c", code, key], env=env, stdout=subprocess.DEVNULL)
-        for key in keys
-    ]
+    children = [subprocess.Popen([sys.executable, "-c", code, key], env=env, stdout=subprocess.DEVNULL) for key in keys]
     assert [child.wait() for child in children] == [0, 0, 0]
     loaded = load_settings(home, {})
     assert (loaded.max_steps, loaded.serve.port, loaded.embedded.threads) == (10, 10, 10)

@@ -24,9 +24,7 @@ def test_a_prompt_needs_no_quotes_and_options_may_be_anywhere():
 
 
 def test_a_prompt_may_start_with_a_dash_after_two_dashes():
-    assert arguments.parse_ask(["-q", "--", "-v", "means", "what?"]) == AskOptions(
-        "-v means what?", quiet=True
-    )
+    assert arguments.parse_ask(["-q", "--", "-v", "means", "what?"]) == AskOptions("-v means what?", quiet=True)
 
 
 def test_every_option_of_ask_is_parsed():
@@ -55,17 +53,13 @@ def test_an_abbreviated_option_is_not_guessed(capsys):
 
 def test_talk_takes_a_conversation_and_a_model():
     assert arguments.parse_talk([]) == TalkOptions()
-    assert arguments.parse_talk(["-m", "x/y", "-c", "-y"]) == TalkOptions(
-        ConversationChoice(latest=True), "x/y", True
-    )
+    assert arguments.parse_talk(["-m", "x/y", "-c", "-y"]) == TalkOptions(ConversationChoice(latest=True), "x/y", True)
 
 
 def test_sessions_without_an_action_lists_them():
     assert arguments.parse_sessions([]) == SessionsOptions("list")
     assert arguments.parse_sessions(["--json"]) == SessionsOptions("list", json=True)
-    assert arguments.parse_sessions(["list", "-n", "3", "--json"]) == SessionsOptions(
-        "list", limit=3, json=True
-    )
+    assert arguments.parse_sessions(["list", "-n", "3", "--json"]) == SessionsOptions("list", limit=3, json=True)
 
 
 def test_sessions_search_takes_many_words_and_the_others_one_name(capsys):

@@ -441,9 +441,7 @@ print(*found, "importlib.metadata" in sys.modules)
 
 
 @pytest.mark.deadline(60)
-@pytest.mark.parametrize(
-    ("enabled", "said"), [("", "False"), ("one", "one False"), ("one,other", "one True")]
-)
+@pytest.mark.parametrize(("enabled", "said"), [("", "False"), ("one", "one False"), ("one,other", "one True")])
 def test_installed_packages_are_searched_only_for_names_without_a_folder(tmp_path, enabled, said):
     write_plugin(tmp_path, "one", "async def on_event(event): ...")
     done = subprocess.run(

@@ -137,14 +137,10 @@ def test_a_file_hook_is_enabled_by_default(home, plugins):
     folder.mkdir(parents=True)
     (folder / "HOOK.yaml").write_text("name: greet\nevents: [agent:start]\n")
     (folder / "handler.py").write_text("def handle(event_type, context): pass\n")
-    assert [(each.name, each.state) for each in list_plugins(load_settings(home, {}))] == [
-        ("greet", "enabled")
-    ]
+    assert [(each.name, each.state) for each in list_plugins(load_settings(home, {}))] == [("greet", "enabled")]
     assert plugins("disable", "greet")[0] == 0
     assert load_settings(home, {}).plugins.disabled == ("greet",)
-    assert [(each.name, each.state) for each in list_plugins(load_settings(home, {}))] == [
-        ("greet", "disabled")
-    ]
+    assert [(each.name, each.state) for each in list_plugins(load_settings(home, {}))] == [("greet", "disabled")]
 
 
 # --- listing
@@ -171,9 +167,7 @@ def test_the_state_in_a_running_process_is_shown(home):
     (home / "config.toml").write_text('[plugins]\nenabled = ["ways", "broken"]\n')
     settings = load_settings(home, {})
     facts = (
-        PluginStatus(
-            "ways", "on", version="1.0", tools=("a", "b"), cli=("way",), provides=("platform:foot",)
-        ),
+        PluginStatus("ways", "on", version="1.0", tools=("a", "b"), cli=("way",), provides=("platform:foot",)),
         PluginStatus("broken", "failed", why="it is broken", version="1.0"),
     )
     save_status(settings.paths, facts)
@@ -200,9 +194,7 @@ def test_an_enabled_name_without_a_plugin_and_a_broken_manifest_are_failures(hom
 
 
 def test_a_summary_counts_in_singular_and_plural():
-    entry = PluginEntry(
-        "x", "on", adds={"tools": ("a",), "hooks": ("b", "c"), "skills": ("d",), "commands": ("/e",)}
-    )
+    entry = PluginEntry("x", "on", adds={"tools": ("a",), "hooks": ("b", "c"), "skills": ("d",), "commands": ("/e",)})
     assert format_added(entry) == "1 tool, 2 hooks, 1 skill, /e"
 
 
@@ -282,9 +274,7 @@ def test_the_doctor_reports_changed_files_and_hidden_commands(home, plugins, tmp
         opened.write("# changed\n")
     _, said = plugins("doctor", "--json")
     notes = [says for _, state, says in findings(said) if state == "note"]
-    assert any("changed since" in says for says in notes) and any(
-        "`alipes doctor` is hidden" in says for says in notes
-    )
+    assert any("changed since" in says for says in notes) and any("`alipes doctor` is hidden" in says for says in notes)
 
 
 def test_the_doctor_does_not_record_states(home, plugins):
@@ -348,11 +338,7 @@ def test_skills_are_listed_and_shown(home, plugins, tmp_path, capfd):
     with pytest.raises(ConfigError, match="/nowhere"):
         skills("show", "gone")
     assert skills("list", "--json") == 0
-    assert [each["name"] for each in msgspec.json.decode(capfd.readouterr().out)] == [
-        "deep",
-        "gone",
-        "packing",
-    ]
+    assert [each["name"] for each in msgspec.json.decode(capfd.readouterr().out)] == ["deep", "gone", "packing"]
 
 
 def test_without_plugins_there_are_no_skills(home, capfd):
@@ -363,25 +349,13 @@ def test_without_plugins_there_are_no_skills(home, capfd):
 
 
 def test_every_action_and_option_is_in_the_help():
-    for word in (
-        *ACTIONS,
-        "--ref",
-        "--folder",
-        "--entry",
-        "--no-enable",
-        "--rollback",
-        "--hermes",
-        "--json",
-        "--yes",
-    ):
+    for word in (*ACTIONS, "--ref", "--folder", "--entry", "--no-enable", "--rollback", "--hermes", "--json", "--yes"):
         assert word in help_text.PLUGINS
 
 
 def test_words_become_options():
     assert parse_plugins([]) == PluginsOptions("list")
-    assert parse_plugins(["install", "x", "--ref", "v1", "-y"]) == PluginsOptions(
-        "install", "x", ref="v1", yes=True
-    )
+    assert parse_plugins(["install", "x", "--ref", "v1", "-y"]) == PluginsOptions("install", "x", ref="v1", yes=True)
     assert parse_plugins(["update", "--rollback", "x"]) == PluginsOptions("update", "x", rollback=True)
 
 

@@ -88,9 +88,7 @@ def test_no_enable_installs_without_enabling(home, plugins, tmp_path):
 
 def test_a_hermes_plugin_is_described_with_its_powers(home, plugins, tmp_path):
     code = "import gateway.run\ngateway.run.GatewayRunner.go = 1\nimport requests_of_nobody\nimport socket\n"
-    source = hermes(
-        tmp_path / "here", code=code + "def register(ctx):\n    ctx.register_tool('hail', 't', {}, f)\n"
-    )
+    source = hermes(tmp_path / "here", code=code + "def register(ctx):\n    ctx.register_tool('hail', 't', {}, f)\n")
     status, said = plugins("install", str(source), "--yes")
     assert status == 0
     for seen in ("a Hermes plugin", "hail", "socket (__init__.py:4)", "__init__.py:2 changes gateway.run"):
@@ -255,9 +253,7 @@ def test_a_url_with_a_password_is_refused_and_not_printed(plugins):
 
 def test_a_wheel_is_installed_into_its_own_folder(home, plugins, tmp_path):
     status, said = plugins("install", str(wheel(tmp_path / "wheels")), "--yes")
-    assert (
-        status == 0 and "package" in said and "look_up" in said and "site/walks" in said
-    ) or "look_up" in said
+    assert (status == 0 and "package" in said and "look_up" in said and "site/walks" in said) or "look_up" in said
     (found,) = find_plugins(load_settings(home, {}))
     assert (found.name, found.kind, found.manifest.version) == ("ways", "native", "1.0")
     assert found.manifest.author == "A. Walker"
@@ -290,17 +286,13 @@ def test_a_package_that_conflicts_with_our_dependencies_is_refused(home, plugins
     assert status == 2 and "msgspec" in said and used(home) == []
 
 
-def test_a_package_without_a_wheel_is_refused_because_building_it_would_run_it(
-    home, plugins, tmp_path, monkeypatch
-):
+def test_a_package_without_a_wheel_is_refused_because_building_it_would_run_it(home, plugins, tmp_path, monkeypatch):
     (tmp_path / "index").mkdir()
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
     source = tmp_path / "walks-1.0"
     source.mkdir()
     (source / "setup.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
-    subprocess.run(
-        ["tar", "czf", tmp_path / "index" / "walks-1.0.tar.gz", "walks-1.0"], cwd=tmp_path, check=True
-    )
+    subprocess.run(["tar", "czf", tmp_path / "index" / "walks-1.0.tar.gz", "walks-1.0"], cwd=tmp_path, check=True)
     status, said = plugins("install", "walks", "--yes")
     assert status == 2 and "only wheels" in said and not (tmp_path / "ran").exists()
 
@@ -311,18 +303,14 @@ def test_a_package_without_plugins_is_refused(home, plugins, tmp_path):
 
 
 def test_entry_chooses_one_plugin_of_a_package(home, plugins, tmp_path):
-    entries = (
-        "[alipes.plugins]\nways = walks\n[hermes_agent.plugins]\nhailer = walks.hail\nways = walks.hail\n"
-    )
+    entries = "[alipes.plugins]\nways = walks\n[hermes_agent.plugins]\nhailer = walks.hail\nways = walks.hail\n"
     files = {"walks/__init__.py": NATIVE, "walks/hail.py": "def register(ctx):\n    pass\n"}
     file = str(wheel(tmp_path / "wheels", entries=entries, files=files))
     status, said = plugins("install", file, "--yes")
     assert status == 2 and "ways, hailer" in said and "--entry" in said
     assert plugins("install", file, "--entry", "nothing", "--yes")[0] == 2
     assert plugins("install", file, "--entry", "hailer", "--yes")[0] == 0
-    assert [(each.name, each.kind) for each in find_plugins(load_settings(home, {}))] == [
-        ("hailer", "hermes")
-    ]
+    assert [(each.name, each.kind) for each in find_plugins(load_settings(home, {}))] == [("hailer", "hermes")]
 
 
 LOADING = """\
@@ -339,12 +327,7 @@ print(asyncio.run(module.{what}))
     [
         ("ways = walks", NATIVE, 'look_up("Rome")', "Rome is over there"),
         ("ways = walks.way:begin", "async def begin(ctx): return ctx", 'setup("begun")', "begun"),
-        (
-            "ways = walks.way:it",
-            "class It:\n    async def turn_ended(self): return 5\nit = It()",
-            "turn_ended()",
-            "5",
-        ),
+        ("ways = walks.way:it", "class It:\n    async def turn_ended(self): return 5\nit = It()", "turn_ended()", "5"),
     ],
 )
 def test_the_generated_module_exports_the_entry_point(home, plugins, tmp_path, entries, code, what, answer):
@@ -368,11 +351,7 @@ def test_removing_disables_and_deletes_all_versions(home, plugins, tmp_path):
     assert plugins("remove", "ways")[0] == 2, "nobody can be asked"
     assert used(home) == ["ways"]
     assert plugins("remove", "ways", "--yes")[0] == 0
-    assert (
-        used(home) == []
-        and load_settings(home, {}).plugins.enabled == ()
-        and read_installed(home / "plugins") == {}
-    )
+    assert used(home) == [] and load_settings(home, {}).plugins.enabled == () and read_installed(home / "plugins") == {}
     assert not (home / "plugins" / ".kept" / "ways").exists()
 
 
@@ -452,10 +431,7 @@ def _killed_at(step: int, *words: str) -> None:
     """Run the command in a process that dies just before its `step`th change to the disk."""
     env = {**os.environ, "PYTHONPATH": "src"}
     done = subprocess.run(
-        [sys.executable, "-c", KILLING, str(step), *words],
-        env=env,
-        cwd=Path(__file__).parents[3],
-        capture_output=True,
+        [sys.executable, "-c", KILLING, str(step), *words], env=env, cwd=Path(__file__).parents[3], capture_output=True
     )
     assert done.returncode in (0, 9), done.stderr
 

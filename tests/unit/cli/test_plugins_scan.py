@@ -141,20 +141,14 @@ def test_its_tests_are_not_scanned(read):
 @pytest.mark.parametrize(
     "code, seen",
     [
-        (
-            "import gateway.run\ngateway.run.GatewayRunner.start = f",
-            "changes gateway.run.GatewayRunner.start",
-        ),
+        ("import gateway.run\ngateway.run.GatewayRunner.start = f", "changes gateway.run.GatewayRunner.start"),
         ("from run_agent import AIAgent\nAIAgent.chat = f", "changes run_agent.AIAgent.chat"),
         ("import hermes_cli.main as m\nsetattr(m, 'main', f)", "changes hermes_cli.main.main"),
         ("import gateway.run as g\nr = g.Runner\nr.x += 1", "changes gateway.run.Runner.x"),
         ("import cli\ndel cli.HermesCLI", "changes cli.HermesCLI"),
         ("import sys\nsys.modules['gateway.run'] = x", "changes gateway.run"),
         ("import sys\nsys.modules['gateway.run'].start = x", "changes gateway.run.start"),
-        (
-            "from importlib import import_module\nt = import_module('tools.shell')\nt.run = x",
-            "tools.shell.run",
-        ),
+        ("from importlib import import_module\nt = import_module('tools.shell')\nt.run = x", "tools.shell.run"),
         ("import toolsets\n(toolsets.validate_toolset, y) = 1, 2", "changes toolsets.validate_toolset"),
     ],
 )

@@ -112,16 +112,10 @@ def test_text_missing_from_the_stream_is_printed_with_the_complete_message():
 
 def test_a_retracted_answer_is_marked_and_the_next_starts_on_its_own_line():
     answer, remarks = seen(
-        TextDelta("Half an ans"),
-        Retracted("the connection was cut"),
-        TextDelta("Whole."),
-        said("Whole."),
-        DONE,
+        TextDelta("Half an ans"), Retracted("the connection was cut"), TextDelta("Whole."), said("Whole."), DONE
     )
     assert answer == "Half an ans\nWhole.\n"
-    assert remarks == [
-        "· connection lost; ignore the partial answer above (the connection was cut). Retrying"
-    ]
+    assert remarks == ["· connection lost; ignore the partial answer above (the connection was cut). Retrying"]
 
 
 def test_a_retraction_before_the_first_word_marks_nothing():
@@ -209,14 +203,7 @@ def test_an_empty_table_has_no_lines():
 
 @pytest.mark.parametrize(
     ("past", "words"),
-    [
-        (-5, "just now"),
-        (2, "just now"),
-        (42, "42 s ago"),
-        (150, "2 min ago"),
-        (7200, "2 h ago"),
-        (90_000, "1 d ago"),
-    ],
+    [(-5, "just now"), (2, "just now"), (42, "42 s ago"), (150, "2 min ago"), (7200, "2 h ago"), (90_000, "1 d ago")],
 )
 def test_times_are_formatted_for_reading(past, words):
     assert format_ago(1e9, 1e9 + past) == words

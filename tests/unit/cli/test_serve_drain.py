@@ -38,9 +38,7 @@ class TurnSteps:
         await self.dispatcher.notify(specs.request_answered, attempt=None, reply=None, seconds=1.0, turn=turn)
 
     async def end(self, turn: Turn) -> None:
-        await self.dispatcher.notify(
-            specs.turn_ended, turn=turn, ending="answered", detail="", said=(), usage=None
-        )
+        await self.dispatcher.notify(specs.turn_ended, turn=turn, ending="answered", detail="", said=(), usage=None)
 
     async def act(self, turn: Turn, call: ToolCall, until: asyncio.Event) -> str:
         async def go(_args) -> str:
@@ -106,9 +104,7 @@ async def test_a_turn_that_stops_this_process_is_not_waited_for():
     await lived.ask(turn())
     await lived.answered(turn())
     async with asyncio.TaskGroup() as group:
-        acting = group.create_task(
-            lived.act(turn(), call("systemctl --user restart alipes"), asyncio.Event())
-        )
+        acting = group.create_task(lived.act(turn(), call("systemctl --user restart alipes"), asyncio.Event()))
         await asyncio.sleep(0)
         lived.draining.start()
         await lived.draining.wait_until_safe()

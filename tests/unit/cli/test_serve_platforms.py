@@ -23,15 +23,12 @@ def said(text: str) -> tuple[Turn, Said]:
 
 def settings(home: Path, workdir: Path) -> Settings:
     return Settings(
-        home=home,
-        workdir=str(workdir),
-        messengers=Messengers(telegram=TelegramConfig(token=Secret("1:token"))),
+        home=home, workdir=str(workdir), messengers=Messengers(telegram=TelegramConfig(token=Secret("1:token")))
     )
 
 
 @pytest.mark.parametrize(
-    ("home", "work", "leaves"),
-    [("home", "work", True), ("work/home", "work", False), ("work", "work", False)],
+    ("home", "work", "leaves"), [("home", "work", True), ("work/home", "work", False), ("work", "work", False)]
 )
 async def test_files_of_the_workdir_may_be_sent_unless_it_contains_the_home(tmp_path, home, work, leaves):
     (tmp_path / home).mkdir(parents=True)

@@ -87,13 +87,7 @@ async def test_options_set_up_a_custom_server_with_every_api(home, api):
     assert written(home) == {"model": "mine/small-model", "providers": {"mine": provider}}
     assert secrets(home) == f"MINE_API_KEY={KEY}\n"
     assert stat.S_IMODE((home.path / ".env").stat().st_mode) == 0o600
-    for word in (
-        "config.toml",
-        'model = "mine/small-model"',
-        "MINE_API_KEY=***",
-        "alipes ask",
-        "alipes doctor",
-    ):
+    for word in ("config.toml", 'model = "mine/small-model"', "MINE_API_KEY=***", "alipes ask", "alipes doctor"):
         assert word in done.out
 
 
@@ -197,9 +191,7 @@ def test_a_key_is_saved_under_a_name_that_the_environment_does_not_override(tmp_
 
 def test_the_shown_changes_do_not_contain_the_key(tmp_path):
     settings, _ = read_home(tmp_path)
-    plan = SetupPlan(
-        Endpoint("9mine", "anthropic", "http://h", Secret(KEY), "_9MINE_API_KEY"), "m", save_key=True
-    )
+    plan = SetupPlan(Endpoint("9mine", "anthropic", "http://h", Secret(KEY), "_9MINE_API_KEY"), "m", save_key=True)
     lines = "\n".join(format_changes(settings, *plan_changes(plan, settings)))
     assert KEY not in lines and "_9MINE_API_KEY=***" in lines and 'base_url = "http://h"' in lines
 
@@ -246,8 +238,7 @@ def test_every_known_provider_has_a_note_and_a_key_page():
 async def test_running_local_servers_are_found_and_come_first(tmp_path):
     async with answering("llama") as server, ClientScope() as scope:
         tables = [
-            f'[providers.{name}]\nbase_url = "http://127.0.0.1:9/v1"\n'
-            for name in ("lmstudio", "vllm", "llamacpp")
+            f'[providers.{name}]\nbase_url = "http://127.0.0.1:9/v1"\n' for name in ("lmstudio", "vllm", "llamacpp")
         ]
         tables.append(f'[providers.ollama]\nbase_url = "{server.url(CHAT)}"\n')
         (tmp_path / "config.toml").write_text("".join(tables) + '[providers.own]\nbase_url = "http://h/v1"\n')
@@ -258,9 +249,7 @@ async def test_running_local_servers_are_found_and_come_first(tmp_path):
     assert [option.value for option in options[:3]] == ["own", "ollama", "anthropic"]
     assert options[1].note == "Ollama, on this computer: running, 1 model"
     assert options[-1].value == OTHER_SERVER
-    assert "not running" in str(options) and "not running" not in str(
-        provider_choices(settings, variables, None)
-    )
+    assert "not running" in str(options) and "not running" not in str(provider_choices(settings, variables, None))
     assert "scripted" not in [option.value for option in options]
     assert default_provider(settings, found) == "ollama"
 
@@ -268,9 +257,7 @@ async def test_running_local_servers_are_found_and_come_first(tmp_path):
 def test_the_default_provider(tmp_path):
     assert default_provider(load_settings(tmp_path, {}), {}) == "anthropic"
     assert default_provider(load_settings(tmp_path, {"GROQ_API_KEY": KEY}), {"ollama": 1}) == "groq"
-    assert (
-        default_provider(load_settings(tmp_path, {"GROQ_API_KEY": KEY, "ALIPES_MODEL": "xai/x"}), {}) == "xai"
-    )
+    assert default_provider(load_settings(tmp_path, {"GROQ_API_KEY": KEY, "ALIPES_MODEL": "xai/x"}), {}) == "xai"
 
 
 def test_models_are_ordered_by_preference_and_show_their_facts(tmp_path):
@@ -284,9 +271,7 @@ def test_models_are_ordered_by_preference_and_show_their_facts(tmp_path):
 
 
 def test_typing_filters_the_list_and_keeps_the_cursor_visible():
-    picker = Picker(
-        [Choice(str(n), f"model-{n}", "fast" if n % 2 else "slow") for n in range(50)], first="30"
-    )
+    picker = Picker([Choice(str(n), f"model-{n}", "fast" if n % 2 else "slow") for n in range(50)], first="30")
     assert picker.chosen == "30"
     assert len(picker.visible(7)) == 7 and (True, picker.matching[30]) in picker.visible(7)
     picker.move(1000)
@@ -320,9 +305,7 @@ async def test_a_truncated_answer_counts_as_an_answer(tmp_path):
 async def test_a_forgotten_v1_is_added(tmp_path):
     async with answering("m", key=KEY) as server, ClientScope() as scope:
         endpoint = Endpoint("mine", "openai-chat", server.url("anthropic"), Secret(KEY), "MINE")
-        answer, at = await try_model_or_v1(
-            SetupPlan(endpoint, "m"), load_settings(tmp_path, {}), scope, ("m",)
-        )
+        answer, at = await try_model_or_v1(SetupPlan(endpoint, "m"), load_settings(tmp_path, {}), scope, ("m",))
         assert isinstance(answer, float) and at.base_url == server.url(CHAT)
         wrong = Endpoint("mine", "openai-chat", server.url("anthropic"), Secret("wrong"), "MINE")
         answer, at = await try_model_or_v1(SetupPlan(wrong, "m"), load_settings(tmp_path, {}), scope)
@@ -333,9 +316,7 @@ async def http_server(answer: bytes, *, only: bytes = b"") -> asyncio.Server:
     async def serve(reader, writer):
         head = await reader.readuntil(b"\r\n\r\n")
         found = only in head
-        writer.write(
-            answer if found else b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-        )
+        writer.write(answer if found else b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
         await writer.drain()
         writer.close()
 
@@ -343,11 +324,7 @@ async def http_server(answer: bytes, *, only: bytes = b"") -> asyncio.Server:
 
 
 def reply(status: str, body: bytes) -> bytes:
-    return b"HTTP/1.1 %s\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (
-        status.encode(),
-        len(body),
-        body,
-    )
+    return b"HTTP/1.1 %s\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (status.encode(), len(body), body)
 
 
 @pytest.mark.parametrize(
@@ -375,9 +352,7 @@ async def test_ca_file_makes_a_certificate_trusted(home, tmp_path):
     async with ModelServer(lambda body: Say("ok"), tls=server_context(), models=("m",)) as server:
         flags = ("--provider", "mine", "--base-url", server.url(CHAT), "--model", "m")
         distrusted = await set_up(home, *flags)
-        assert (
-            distrusted.status == 1 and "is not trusted" in distrusted.err and "ca_file FILE" in distrusted.err
-        )
+        assert distrusted.status == 1 and "is not trusted" in distrusted.err and "ca_file FILE" in distrusted.err
         trusted = await set_up(home, *flags, SSL_CERT_FILE=str(ca_file(tmp_path)))
         assert (trusted.status, trusted.err) == (0, "")
 
@@ -394,9 +369,7 @@ async def test_a_refused_connection_is_unreachable_and_has_advice_for_local_serv
     async with ClientScope() as scope:
         for name, advice in (("mine", "Check the network"), ("ollama", "Is ollama running?")):
             offered = await list_models(Endpoint(name, "openai-chat", "http://127.0.0.1:9/v1"), scope)
-            assert (
-                isinstance(offered, SetupProblem) and offered.kind == "unreachable" and advice in str(offered)
-            )
+            assert isinstance(offered, SetupProblem) and offered.kind == "unreachable" and advice in str(offered)
 
 
 class Scripted:
@@ -433,9 +406,7 @@ class Scripted:
         return answer
 
 
-async def guided(
-    home: Path, person: Scripted, given: SetupOptions | None = None, **environ: str
-) -> SetupPlan:
+async def guided(home: Path, person: Scripted, given: SetupOptions | None = None, **environ: str) -> SetupPlan:
     settings, variables = read_home(home, **environ)
     async with ClientScope() as scope:
         plan = await SetupWizard(settings, variables, scope, person, given or SetupOptions()).run()

@@ -40,8 +40,7 @@ def test_links_and_symbols_are_parameters():
     assert make_theme("dark").links and not make_theme("dark", links=False).links
     assert make_theme("light", ascii_only=True).glyphs == ASCII
     assert all(
-        re.fullmatch(r"[ -~]+", glyph)
-        for glyph in (*ASCII.bullets, ASCII.bar, ASCII.rule, ASCII.cross, ASCII.fence)
+        re.fullmatch(r"[ -~]+", glyph) for glyph in (*ASCII.bullets, ASCII.bar, ASCII.rule, ASCII.cross, ASCII.fence)
     )
 
 

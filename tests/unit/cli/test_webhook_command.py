@@ -77,12 +77,7 @@ def test_key_names_are_unique_and_only_named_keys_can_be_revoked(seen):
     (listed,) = json.loads(seen("serve", "key", "list", "--json")[1])
     assert (listed["name"], listed["scope"], listed["rate"]) == ("ci", "admin", 0)
     shown = seen("serve", "key", "list")[1]
-    assert (
-        "unlimited" in shown
-        and "in 23 h" in shown
-        and "not created yet" in shown
-        and key.strip() not in shown
-    )
+    assert "unlimited" in shown and "in 23 h" in shown and "not created yet" in shown and key.strip() not in shown
     for words, why in (
         (("add", "ci"), "already"),
         (("add", "operator"), "ALIPES_API_KEY"),

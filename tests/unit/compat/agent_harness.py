@@ -93,9 +93,7 @@ async def open_harness(
     settings.paths.make()
     model = ScriptedModel(script)
     error: BaseException | None = None
-    async with open_app(
-        settings, interactive=interactive, lent={"scripted": model}, outbound=outbound
-    ) as app:
+    async with open_app(settings, interactive=interactive, lent={"scripted": model}, outbound=outbound) as app:
         try:
             assert [each for each in app.plugins.statuses() if each.state == "failed"] == []
             yield AgentHarness(app, model)

@@ -105,13 +105,7 @@ class PluginHarness:
 
     @asynccontextmanager
     async def plugin(
-        self,
-        source: str,
-        *,
-        name: str = "sample",
-        config: Any = None,
-        files: Mapping[str, str] = {},
-        **more: Any,
+        self, source: str, *, name: str = "sample", config: Any = None, files: Mapping[str, str] = {}, **more: Any
     ) -> AsyncIterator["PluginHarness"]:
         """Open a folder plugin with this `__init__.py`, until the block is left."""
         folder = self.settings.home / "plugins" / name
@@ -119,9 +113,7 @@ class PluginHarness:
         for file, text in {"__init__.py": source, **files}.items():
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             (folder / file).write_text(dedent(text))
-        found = DiscoveredPlugin(
-            name, "hermes", folder, source="here", manifest=Manifest(version="1.2", author="ada")
-        )
+        found = DiscoveredPlugin(name, "hermes", folder, source="here", manifest=Manifest(version="1.2", author="ada"))
         async with self.opened(found, config=config, **more):
             self.folder = folder
             yield self
@@ -132,12 +124,8 @@ class PluginHarness:
     ) -> AsyncIterator[Context]:
         owner, failed = PluginOwner(found.name), None
         async with open_scope(owner, ClientScope()) as scope:
-            standing = PluginSetup(
-                owner=owner, config=config or {}, may_override=may_override, sync_hooks=True
-            )
-            context = Context(
-                standing, hooks=self.hooks, contributions=self.contributions, host=self.host, scope=scope
-            )
+            standing = PluginSetup(owner=owner, config=config or {}, may_override=may_override, sync_hooks=True)
+            context = Context(standing, hooks=self.hooks, contributions=self.contributions, host=self.host, scope=scope)
             try:
                 await self.door.open(found, context)
                 context.publish()

@@ -51,10 +51,7 @@ def test_partials_methods_and_callable_objects_are_callbacks():
         def __call__(self, tool_name):
             return tool_name
 
-    assert PluginCallback(partial(lambda kind, tool_name: (kind, tool_name), "x"))(**OFFERED) == (
-        "x",
-        "terminal",
-    )
+    assert PluginCallback(partial(lambda kind, tool_name: (kind, tool_name), "x"))(**OFFERED) == ("x", "terminal")
     assert PluginCallback(Thing().method)(**OFFERED) == "s"
     assert PluginCallback(Thing())(**OFFERED) == "terminal"
 
@@ -64,10 +61,7 @@ def test_a_required_parameter_nobody_offers_is_none():
 
 
 def test_what_is_given_comes_first_whatever_the_parameter_is_called():
-    assert PluginCallback(lambda params, **kw: (params, kw))({"x": 1}, task_id="t") == (
-        {"x": 1},
-        {"task_id": "t"},
-    )
+    assert PluginCallback(lambda params, **kw: (params, kw))({"x": 1}, task_id="t") == ({"x": 1}, {"task_id": "t"})
     assert PluginCallback(lambda *values: values)(1, 2, task_id="t") == (1, 2)
     assert PluginCallback(lambda: "no room")({"x": 1}) == "no room"
 
@@ -77,10 +71,7 @@ def test_a_costly_value_is_made_only_if_it_is_taken():
     costly = LazyValue(lambda: made.append(1) or "history")
     assert PluginCallback(lambda session_id: session_id)(session_id="s", conversation_history=costly) == "s"
     assert made == []
-    assert (
-        PluginCallback(lambda conversation_history: conversation_history)(conversation_history=costly)
-        == "history"
-    )
+    assert PluginCallback(lambda conversation_history: conversation_history)(conversation_history=costly) == "history"
     assert PluginCallback(lambda **kw: kw)(conversation_history=costly) == {"conversation_history": "history"}
     assert made == [1, 1]
 

@@ -9,12 +9,7 @@ from alipes.kernel.errors import SessionError
 from alipes.kernel.messages import ToolResult
 from alipes.plugins import specs
 from alipes.plugins.interruption.attribution import TURN
-from alipes.plugins.registry import (
-    CliContribution,
-    CommandContribution,
-    ProviderContribution,
-    SkillContribution,
-)
+from alipes.plugins.registry import CliContribution, CommandContribution, ProviderContribution, SkillContribution
 from tests.unit.compat.plugin_harness import FAR, TURN_HERE
 from tests.world.environment import LIMIT_S
 
@@ -43,14 +38,7 @@ async def test_every_method_of_the_table_is_there(harness):
         assert ctx.profile_name == "default"
 
 
-@pytest.mark.parametrize(
-    "handler",
-    [
-        "lambda raw_args: 'got ' + raw_args",
-        "waiting",
-        "Thing()",
-    ],
-)
+@pytest.mark.parametrize("handler", ["lambda raw_args: 'got ' + raw_args", "waiting", "Thing()"])
 async def test_a_command_is_given_what_follows_its_name(harness, handler):
     source = f"""
     async def waiting(raw):
@@ -143,11 +131,7 @@ async def test_a_platform_is_kept_with_every_field(harness, caplog):
         offer = harness.contributions.find(ProviderContribution, "platform:chat")
         entry = offer.thing.entry
         assert harness.door.bridge.platforms == {"chat": entry}
-        assert (entry.label, entry.required_env, entry.install_hint) == (
-            "Chat",
-            ("CHAT_TOKEN",),
-            "pip install chat",
-        )
+        assert (entry.label, entry.required_env, entry.install_hint) == ("Chat", ("CHAT_TOKEN",), "pip install chat")
         for name, value in fields.items():
             assert getattr(entry, name) == (eval(value) if isinstance(value, str) else value), name
         assert entry.more == {"newer": 5}
@@ -188,11 +172,9 @@ async def test_providers_are_kept_for_the_features_that_will_ask(harness):
         ctx.register_auxiliary_task("titles", display_name="Titles", description="d", defaults={"a": 1})
     """
     async with harness.plugin(source):
-        kept = {
-            (each.kind, each.name): each.thing for each in harness.contributions.all(ProviderContribution)
-        }
+        kept = {(each.kind, each.name): each.thing for each in harness.contributions.all(ProviderContribution)}
         assert {kind for kind, name in kept if name == "alto"} == {
-            *("tts", "transcription", "image_gen", "web_search", "browser", "context_engine"),
+            *("tts", "transcription", "image_gen", "web_search", "browser", "context_engine")
         }
         assert kept["auxiliary_task", "titles"]["display_name"] == "Titles"
 
@@ -200,9 +182,7 @@ async def test_providers_are_kept_for_the_features_that_will_ask(harness):
 async def test_dispatch_gives_text_and_errors_as_json(harness):
     async with harness.plugin(KEEP):
         ctx = harness.module.ctx_
-        assert (
-            await asyncio.to_thread(ctx.dispatch_tool, "terminal", {"command": "ls"}, task_id="t") == "done"
-        )
+        assert await asyncio.to_thread(ctx.dispatch_tool, "terminal", {"command": "ls"}, task_id="t") == "done"
         harness.host.result = ToolResult("x", "not allowed", "denied")
         assert await ctx.adispatch_tool("terminal", {}) == '{"error": "not allowed"}'
         harness.host.result = ToolResult("x", '{"error": "own"}', "failed")

@@ -127,9 +127,7 @@ async def test_the_end_of_a_session_is_reported_when_nobody_came_back(tmp_path):
 async def test_a_turn_cut_off_by_the_end_of_the_process_is_reported_as_suspended(tmp_path):
     folder, harness, waits = folder_of(tmp_path, ["agent:end"]), PluginHarness(tmp_path), stall()
     async with harness.opened(DiscoveredPlugin("my-hook", "file-hook", folder)):
-        async with open_sessions(
-            tmp_path / "house", ScriptedModel([(waits, "never")]), hooks=harness.hooks
-        ) as house:
+        async with open_sessions(tmp_path / "house", ScriptedModel([(waits, "never")]), hooks=harness.hooks) as house:
             await house.sessions.submit(inbound("1", "think"))
             await waits.reached.wait()
     assert [(each["status"], each["detail"]) for each in seen(folder)] == [("suspended", "shutdown")]
@@ -150,12 +148,7 @@ async def test_a_folder_under_the_home_is_enough_and_commands_are_reported_while
 
 async def test_commands_are_reported_by_name_and_by_wildcard(tmp_path):
     given = Inbound("1", Address("telegram", "9"), "ada", "/model fast")
-    for pattern, wanted in {
-        "command:*": True,
-        "command:model": True,
-        "command:new": False,
-        "*": True,
-    }.items():
+    for pattern, wanted in {"command:*": True, "command:model": True, "command:new": False, "*": True}.items():
         home = tmp_path / pattern.replace("*", "star").replace(":", "-")
         folder, harness = folder_of(home, [pattern]), PluginHarness(home)
         async with harness.opened(DiscoveredPlugin("my-hook", "file-hook", folder)):

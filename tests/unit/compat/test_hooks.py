@@ -34,14 +34,10 @@ CONTRACT = {
     "post_tool_call": TOOL | OUTCOME,
     "transform_tool_result": TOOL | OUTCOME,
     "transform_terminal_output": {"command", "output", "returncode", "task_id", "env_type"},
-    "pre_llm_call": IDS
-    | {"user_message", "conversation_history", "is_first_turn", "model", "platform", "sender_id"},
-    "post_llm_call": IDS
-    | {"user_message", "assistant_response", "conversation_history", "model", "platform"},
+    "pre_llm_call": IDS | {"user_message", "conversation_history", "is_first_turn", "model", "platform", "sender_id"},
+    "post_llm_call": IDS | {"user_message", "assistant_response", "conversation_history", "model", "platform"},
     "transform_llm_output": {"response_text", "session_id", "model", "platform"},
-    "pre_verify": {
-        *("session_id", "platform", "model", "coding", "attempt", "final_response", "changed_paths"),
-    },
+    "pre_verify": {*("session_id", "platform", "model", "coding", "attempt", "final_response", "changed_paths")},
     "pre_api_request": API,
     "post_api_request": API
     | {"api_duration", "ended_at", "finish_reason", "response_model", "usage"}
@@ -51,9 +47,7 @@ CONTRACT = {
     "on_session_end": IDS | {"completed", "interrupted", "model", "platform", "reason"},
     "on_session_finalize": {"session_id", "platform", "reason", "old_session_id", "new_session_id"},
     "on_session_reset": {"session_id", "platform", "reason", "old_session_id", "new_session_id"},
-    "subagent_start": {
-        *("parent_session_id", "parent_turn_id", "child_session_id", "child_role", "child_goal"),
-    },
+    "subagent_start": {*("parent_session_id", "parent_turn_id", "child_session_id", "child_role", "child_goal")},
     "subagent_stop": {
         *("parent_session_id", "parent_turn_id", "child_session_id", "child_role", "child_goal"),
         *("child_summary", "child_status", "duration_ms"),
@@ -74,9 +68,7 @@ async def every_moment(dispatcher):
     await dispatcher.notify(specs.session_began, session="s1", session_key=turn.key, turn=turn)
     await dispatcher.filter(specs.turn_context, "", turn=turn)
     await dispatcher.notify(specs.request_sent, attempt=ATTEMPT, turn=turn)
-    await dispatcher.notify(
-        specs.request_failed, attempt=ATTEMPT, error=Transient("busy"), again=True, turn=turn
-    )
+    await dispatcher.notify(specs.request_failed, attempt=ATTEMPT, error=Transient("busy"), again=True, turn=turn)
     reply = ModelReply(assistant(Text("hm"), CALL), Usage(input=5, output=2), "calls")
     await dispatcher.notify(specs.request_answered, attempt=ATTEMPT, reply=reply, seconds=1.5, turn=turn)
     await dispatcher.decide(specs.before_tool, closed, call=CALL, turn=turn)
@@ -101,12 +93,8 @@ async def every_moment(dispatcher):
         summary="half",
         seconds=2.0,
     )
-    await dispatcher.notify(
-        specs.session_left, session="s1", session_key=turn.key, reason="reset", successor="s3"
-    )
-    await dispatcher.notify(
-        specs.session_reset, session="s3", session_key=turn.key, reason="reset", predecessor="s1"
-    )
+    await dispatcher.notify(specs.session_left, session="s1", session_key=turn.key, reason="reset", successor="s3")
+    await dispatcher.notify(specs.session_reset, session="s3", session_key=turn.key, reason="reset", predecessor="s1")
 
 
 async def stop(dispatcher):
@@ -209,9 +197,7 @@ async def test_the_turn_is_described_in_the_openai_form(seen):
 
 async def test_requests_are_reported_with_what_they_cost(seen):
     seen = await seen()
-    sent, answered, failed = (
-        seen[name] for name in ("pre_api_request", "post_api_request", "api_request_error")
-    )
+    sent, answered, failed = (seen[name] for name in ("pre_api_request", "post_api_request", "api_request_error"))
     assert (sent["provider"], sent["api_mode"]) == ("acme", "chat_completions")
     assert sent["base_url"] == "https://acme.test/v1"
     assert (sent["api_call_count"], sent["message_count"], sent["tool_count"]) == (2, 1, 1)
@@ -279,9 +265,7 @@ async def test_every_outcome_of_a_tool_has_its_status(harness, result, error, st
         ("suspended", False, True, 0),
     ],
 )
-async def test_every_ending_is_reported_and_only_answers_as_such(
-    harness, ending, completed, interrupted, answered
-):
+async def test_every_ending_is_reported_and_only_answers_as_such(harness, ending, completed, interrupted, answered):
     async with harness.plugin(RECORDER.format(how="callback")):
         await harness.dispatcher.notify(
             specs.turn_ended, turn=TURN_HERE, ending=ending, detail="why", said=SAID, usage=None
@@ -376,11 +360,7 @@ async def test_the_message_is_an_event_as_plugins_know_it(harness):
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [
-        '{"action": "continue", "message": "run the tests"}',
-        '{"decision": "block", "reason": "run the tests"}',
-    ],
+    "answer", ['{"action": "continue", "message": "run the tests"}', '{"decision": "block", "reason": "run the tests"}']
 )
 async def test_a_turn_that_changed_code_is_sent_back(harness, answer):
     offered = {"text": "done", "turn": TURN_HERE, "changed": ("a.py",), "attempt": 1}
@@ -400,13 +380,8 @@ async def test_contexts_of_several_callbacks_stand_one_below_the_other(harness):
         ctx.register_hook("pre_llm_call", lambda user_message: user_message)
     """
     async with harness.plugin(source):
-        assert (
-            await harness.dispatcher.filter(specs.turn_context, "", turn=TURN_HERE)
-            == "first\n\nsecond\n\ndo it"
-        )
-        assert (await harness.dispatcher.filter(specs.turn_context, "ours", turn=TURN_HERE)).startswith(
-            "ours\n\nfirst"
-        )
+        assert await harness.dispatcher.filter(specs.turn_context, "", turn=TURN_HERE) == "first\n\nsecond\n\ndo it"
+        assert (await harness.dispatcher.filter(specs.turn_context, "ours", turn=TURN_HERE)).startswith("ours\n\nfirst")
 
 
 async def test_of_transforms_the_first_string_counts_and_all_see_the_original(harness):
@@ -427,9 +402,7 @@ async def test_of_transforms_the_first_string_counts_and_all_see_the_original(ha
         dispatcher = harness.dispatcher
         result = await dispatcher.filter(specs.tool_result, OK, call=CALL, turn=TURN_HERE)
         assert result == ToolResult("c1", "changed")
-        output = await dispatcher.filter(
-            specs.terminal_output, "printed", command="ls", status=None, turn=TURN_HERE
-        )
+        output = await dispatcher.filter(specs.terminal_output, "printed", command="ls", status=None, turn=TURN_HERE)
         assert output == "changed"
         assert await dispatcher.filter(specs.answer_text, "words", turn=TURN_HERE) == "changed"
         assert await dispatcher.filter(specs.answer_text, "other words", turn=TURN_HERE) == "changed"
@@ -552,9 +525,7 @@ async def test_a_hook_registered_later_counts_for_the_next_turn(harness):
     """
     async with harness.plugin(source):
         before = harness.dispatcher
-        harness.module.ctx_.register_hook(
-            "on_session_start", lambda session_id: harness.calls.append(session_id)
-        )
+        harness.module.ctx_.register_hook("on_session_start", lambda session_id: harness.calls.append(session_id))
         offered = {"session": "s1", "session_key": "k", "turn": TURN_HERE}
         await before.notify(specs.session_began, **offered)
         assert harness.calls == []

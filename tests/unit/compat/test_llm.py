@@ -56,10 +56,7 @@ async def test_a_structured_answer_is_parsed(harness, text):
         harness.host.reply = ModelReply(assistant(Text(text)), Usage())
         result = await harness.module.ctx_.llm.acomplete_structured(
             instructions="Score it.",
-            input=[
-                {"type": "text", "text": "it burns"},
-                {"type": "image", "data": b"x", "mime_type": "image/png"},
-            ],
+            input=[{"type": "text", "text": "it burns"}, {"type": "image", "data": b"x", "mime_type": "image/png"}],
             json_schema=SCHEMA,
             schema_name="triage",
             system_prompt="You are calm.",
@@ -126,9 +123,7 @@ async def test_a_wish_needs_the_operators_word(harness, wish):
     ],
 )
 async def test_an_allowed_wish_is_granted(harness, wishes, asked):
-    config = {
-        "llm": {"allow_model_override": True, "allow_provider_override": True, "allowed_providers": ["other"]}
-    }
+    config = {"llm": {"allow_model_override": True, "allow_provider_override": True, "allowed_providers": ["other"]}}
     async with harness.plugin(KEEP, config=config):
         llm, question = harness.module.ctx_.llm, [{"role": "user", "content": "x"}]
         await llm.acomplete(question, **wishes)

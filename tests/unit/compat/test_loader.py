@@ -97,9 +97,7 @@ async def test_a_folder_without_code_is_reported(harness, tmp_path):
             raise AssertionError
 
 
-@pytest.mark.parametrize(
-    "entry", ["greeting_package", "greeting_package:register", "greeting_package:Plugin.register"]
-)
+@pytest.mark.parametrize("entry", ["greeting_package", "greeting_package:register", "greeting_package:Plugin.register"])
 async def test_a_package_is_found_by_its_entry_point(harness, tmp_path, monkeypatch, entry):
     (tmp_path / "greeting_package.py").write_text(
         textwrap.dedent("""

@@ -88,10 +88,7 @@ async def test_what_is_recalled_is_reported_beside_the_message(harness):
         seen = await harness.dispatcher.filter(specs.turn_context, "the hour", turn=TURN_HERE)
         assert seen.startswith("the hour\n\nRecalled from memory")
         assert seen.endswith("likes tea")
-        assert harness.calls == [
-            ("initialize", "s1", str(harness.settings.home), "cli"),
-            ("prefetch", "do it", "s1"),
-        ]
+        assert harness.calls == [("initialize", "s1", str(harness.settings.home), "cli"), ("prefetch", "do it", "s1")]
         assert harness.contributions.find(ProviderContribution, "memory:pouch").thing.name == "pouch"
 
 
@@ -134,9 +131,7 @@ async def test_it_is_reported_when_another_conversation_is_meant(harness):
         dispatcher = harness.dispatcher
         await dispatcher.filter(specs.turn_context, "", turn=TURN_HERE)
         await dispatcher.filter(specs.turn_context, "", turn=other)
-        await dispatcher.notify(
-            specs.session_reset, session="s3", session_key="k", reason="reset", predecessor="s2"
-        )
+        await dispatcher.notify(specs.session_reset, session="s3", session_key="k", reason="reset", predecessor="s2")
         switches = [call for call in harness.calls if call[0] == "switch"]
         assert switches == [("switch", "s2", "s1", False), ("switch", "s3", "s2", True)]
 
@@ -232,9 +227,7 @@ async def test_a_provider_that_is_no_subclass_and_has_only_the_old_signatures_wi
         ctx.register_memory_provider(Old())
     """
     async with harness.plugin(source):
-        assert (await harness.dispatcher.filter(specs.turn_context, "", turn=TURN_HERE)).endswith(
-            "about do it"
-        )
+        assert (await harness.dispatcher.filter(specs.turn_context, "", turn=TURN_HERE)).endswith("about do it")
         await ended(harness.dispatcher)
         async with asyncio.timeout(LIMIT_S):
             while len(harness.calls) < 2:

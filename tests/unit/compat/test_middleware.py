@@ -43,9 +43,7 @@ async def test_a_request_is_reported_as_a_chat_completion_and_left_alone_without
         assert seen["telemetry_schema_version"] == "hermes.observer.v1"
         assert (seen["session_id"], seen["turn_id"], seen["model"]) == ("s1", "t1", "large")
         assert seen["request"] == seen["original_request"]
-        assert [each["role"] for each in seen["request"]["messages"]] == [
-            *("system", "user", "assistant", "tool"),
-        ]
+        assert [each["role"] for each in seen["request"]["messages"]] == [*("system", "user", "assistant", "tool")]
 
 
 async def test_a_changed_request_keeps_what_was_not_changed(harness):
@@ -71,9 +69,7 @@ async def test_a_changed_request_keeps_what_was_not_changed(harness):
         ]
 
 
-async def test_a_second_middleware_sees_the_change_and_the_original_and_each_question_has_its_own_trace(
-    harness,
-):
+async def test_a_second_middleware_sees_the_change_and_the_original_and_each_question_has_its_own_trace(harness):
     source = """
     calls = []
     def add(**kw):
@@ -212,9 +208,7 @@ async def test_a_middleware_may_answer_for_an_act_that_failed(harness):
     async def go(args):
         raise ValueError("broken")
 
-    body = (
-        "try:\n    return kw['next_call'](kw['args'])\nexcept ValueError as error:\n    return f'no: {error}'"
-    )
+    body = "try:\n    return kw['next_call'](kw['args'])\nexcept ValueError as error:\n    return f'no: {error}'"
     async with harness.plugin(plugin("tool_execution", body)):
         assert await around_tool(harness, go) == "no: broken"
 
@@ -288,8 +282,7 @@ async def test_a_question_is_stood_around_and_its_answer_stays_the_very_one(harn
 
 async def test_an_answer_may_be_changed_in_place(harness):
     source = plugin(
-        "llm_execution",
-        "response = kw['next_call']()\nresponse.choices[0].message.content = 'other'\nreturn response",
+        "llm_execution", "response = kw['next_call']()\nresponse.choices[0].message.content = 'other'\nreturn response"
     )
 
     async def go(request):

@@ -161,9 +161,7 @@ async def main():
 asyncio.run(main())
 print([name for name in sys.modules if "compat" in name or name in ("yaml", "gateway", "hermes_constants")])
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "[]", done.stderr
 
 
@@ -191,13 +189,7 @@ def test_results_of_tools_are_json(bridge):
 
 
 def test_toolsets_know_alipes_the_plugins_and_what_is_written_in(bridge):
-    from toolsets import (
-        _HERMES_CORE_TOOLS,
-        TOOLSETS,
-        create_custom_toolset,
-        resolve_toolset,
-        validate_toolset,
-    )
+    from toolsets import _HERMES_CORE_TOOLS, TOOLSETS, create_custom_toolset, resolve_toolset, validate_toolset
 
     assert validate_toolset("core") and validate_toolset("all") and not validate_toolset("nothing")
     assert resolve_toolset("hermes-cli") == list(CORE_TOOLS)
@@ -220,12 +212,7 @@ def test_what_is_not_there_yet_says_so_and_pretends_nothing(bridge):
     from hermes_state import SessionDB
     from tools.transcription_tools import transcribe_audio
 
-    assert (load_jobs(), list_jobs(include_disabled=True), get_job("1"), remove_job("1")) == (
-        [],
-        [],
-        None,
-        False,
-    )
+    assert (load_jobs(), list_jobs(include_disabled=True), get_job("1"), remove_job("1")) == ([], [], None, False)
     save_jobs([])
     with pytest.raises(NotImplementedError, match=r"create_job \(schedules\) is not available in alipes"):
         create_job(prompt="say hello", schedule="every 1h")
@@ -347,9 +334,7 @@ async def test_a_model_is_asked_beside_the_conversation_from_a_thread_and_on_the
         messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Sum it up."}]
         answers = []
         await in_a_thread_of_the_plugins_own(
-            lambda: answers.append(
-                call_llm(task="title", messages=messages, model="m", provider="p", max_tokens=9)
-            )
+            lambda: answers.append(call_llm(task="title", messages=messages, model="m", provider="p", max_tokens=9))
         )
         (response,) = answers
         assert response.choices[0].message.content == "short" and response.usage.prompt_tokens == 5

@@ -55,12 +55,7 @@ def test_what_was_changed_is_written_and_everything_else_stays(home):
 
     config = load_config()
     mine = config["plugins"]["entries"]["mine"]
-    mine |= {
-        "colour": 'a "quoted" ä',
-        "depth": None,
-        "fast": True,
-        "limits": {"low": 0.5, "names": ["a", "b"]},
-    }
+    mine |= {"colour": 'a "quoted" ä', "depth": None, "fast": True, "limits": {"low": 0.5, "names": ["a", "b"]}}
     save_config(config)
     text = (home / "config.toml").read_text()
     assert "# the one I like" in text and "# keep this comment" in text
@@ -127,9 +122,7 @@ def test_the_home_is_ours_and_reads_well(home, monkeypatch):
     from hermes_cli.config import get_config_path, get_env_path
     from hermes_constants import display_hermes_home, get_hermes_dir, get_hermes_home
 
-    assert (
-        get_hermes_home() == home and get_hermes_dir("cache/images", "image_cache") == home / "cache/images"
-    )
+    assert get_hermes_home() == home and get_hermes_dir("cache/images", "image_cache") == home / "cache/images"
     assert (get_config_path(), get_env_path()) == (home / "config.toml", home / ".env")
     monkeypatch.setenv("HOME", str(home.parent))
     assert display_hermes_home() == f"~/{home.name}"

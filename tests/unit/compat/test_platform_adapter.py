@@ -155,9 +155,7 @@ def test_a_block_of_code_that_is_broken_is_closed_and_opened_again():
     parts = split_text(f"Look:\n```python\n{code}\n```\ndone", 80)
     assert all(part.count("```") % 2 == 0 and len(part) <= 80 for part in parts)
     assert parts[1].startswith("```python\n")
-    assert [line for part in parts for line in part.split("\n") if line.startswith("line")] == code.split(
-        "\n"
-    )
+    assert [line for part in parts for line in part.split("\n") if line.startswith("line")] == code.split("\n")
 
 
 @given(st.text(alphabet="ab `\n", max_size=300), st.integers(30, 80))
@@ -218,10 +216,7 @@ async def test_pictures_by_address_and_questions_become_text():
     small = Small()
     await small.send_image("1", "https://x.test/a.png", "look", reply_to="7")
     await small.send_clarify("1", "Which one?", ["red", "blue"], clarify_id="c", session_key="k")
-    assert small.sent == [
-        ("1", "look\nhttps://x.test/a.png", "7"),
-        ("1", "Which one?\n1. red\n2. blue", None),
-    ]
+    assert small.sent == [("1", "look\nhttps://x.test/a.png", "7"), ("1", "Which one?\n1. red\n2. blue", None)]
 
 
 async def test_the_oldest_signatures_are_called_with_what_they_take():
@@ -237,9 +232,7 @@ async def test_the_oldest_signatures_are_called_with_what_they_take():
 
     oldest = Oldest()
     assert await call_plugin(oldest.connect, is_reconnect=True) == "connected"
-    assert (
-        await call_plugin(oldest.play_tts, "1", "/v.ogg", metadata={}, caption="x", reply_to="1") == "/v.ogg"
-    )
+    assert await call_plugin(oldest.play_tts, "1", "/v.ogg", metadata={}, caption="x", reply_to="1") == "/v.ogg"
     await call_plugin(oldest.send_typing, "1", metadata={"thread_id": "2"})
     assert oldest.sent == ["1"]
 
@@ -248,13 +241,7 @@ def test_a_source_is_built_by_position_and_by_name():
     small = Small()
     by_position = small.build_source(42, "Room", "group", 7, "Ada", 3)
     by_name = small.build_source(
-        chat_id="42",
-        chat_name="Room",
-        chat_type="group",
-        user_id="7",
-        user_name="Ada",
-        thread_id="3",
-        new_field=1,
+        chat_id="42", chat_name="Room", chat_type="group", user_id="7", user_name="Ada", thread_id="3", new_field=1
     )
     assert by_position == by_name
     assert (by_name.platform, by_name.chat_id, by_name.thread_id) == (Platform("my_chat"), "42", "3")

@@ -191,10 +191,7 @@ async def chatting(home, script, *, plugin=OLDEST, manners=None, settings=None, 
             **(rules or {}),
         }
         gateway = Gateway(
-            agent.app,
-            {"oldchat": guest},
-            GatewayPolicy(platforms={"oldchat": how}, **known),
-            outbound=outbound_policy,
+            agent.app, {"oldchat": guest}, GatewayPolicy(platforms={"oldchat": how}, **known), outbound=outbound_policy
         )
         serving = asyncio.create_task(gateway.run())
         chat = Chat(agent, gateway)
@@ -353,9 +350,7 @@ async def test_an_adapter_may_mend_its_own_connection_and_else_is_made_again(tmp
 
 
 async def test_what_the_operator_must_mend_is_reported_and_not_tried_in_haste(tmp_path):
-    wrong = OLDEST.replace(
-        "        self._mark_connected()\n", "        self._set_fatal_error('auth', 'wrong token')\n"
-    )
+    wrong = OLDEST.replace("        self._mark_connected()\n", "        self._set_fatal_error('auth', 'wrong token')\n")
     async with chatting(tmp_path, [], plugin=wrong, up=False) as chat:
         await chat.see(lambda: chat.state.cause == "wrong token (auth)")
         await asyncio.sleep(0.3)
@@ -367,9 +362,7 @@ async def test_strangers_are_reported_to_plugins_and_not_heard_also_while_a_turn
     (tmp_path / "house").mkdir()
     (tmp_path / "house" / ".env").write_text("OLDCHAT_ALLOWED='7, 8'\n")
     silent = {"pairing": False}
-    async with chatting(
-        tmp_path, [(waits, "done")], manners=PlatformPolicy(progress="off"), rules=silent
-    ) as chat:
+    async with chatting(tmp_path, [(waits, "done")], manners=PlatformPolicy(progress="off"), rules=silent) as chat:
         await chat.say("hello")
         await waits.reached.wait()
         await chat.say("/stop", user="66")
@@ -385,9 +378,7 @@ async def test_strangers_are_reported_to_plugins_and_not_heard_also_while_a_turn
 
 async def test_variables_say_who_may_speak_and_those_they_name_are_owners(tmp_path):
     rules = {"pairing": False}
-    async with chatting(
-        tmp_path, ["one", "two", "three"], manners=PlatformPolicy(progress="off"), rules=rules
-    ) as chat:
+    async with chatting(tmp_path, ["one", "two", "three"], manners=PlatformPolicy(progress="off"), rules=rules) as chat:
         await chat.say("hello")
         await chat.quiet()
         assert chat.heard == [] and not chat.agent.model.requests
@@ -439,9 +430,7 @@ async def test_files_go_where_the_adapter_can_send_them_and_else_are_notified_of
         await chat.see(lambda: chat.heard == ["There:", f"<{paper}>"])
     async with chatting(tmp_path, [f"There:\nMEDIA: {paper}"]) as chat:
         await chat.say("send it", id="other")
-        await chat.see(
-            lambda: len(chat.heard) > 1 and "can't be sent on this platform" in " ".join(chat.heard)
-        )
+        await chat.see(lambda: len(chat.heard) > 1 and "can't be sent on this platform" in " ".join(chat.heard))
 
 
 async def test_what_the_adapter_formats_itself_is_not_formatted_before(tmp_path):
@@ -453,8 +442,7 @@ async def test_what_the_adapter_formats_itself_is_not_formatted_before(tmp_path)
         await chat.say("hello")
         assert await chat.hear(1) == ["<b>one</b>"]
     itself = formats.replace(
-        "(chat_id, content))\n        self.received",
-        "(chat_id, self.format_message(content)))\n        self.received",
+        "(chat_id, content))\n        self.received", "(chat_id, self.format_message(content)))\n        self.received"
     )
     async with chatting(tmp_path, ["one"], plugin=itself) as chat:
         await chat.say("hello", id="other")
@@ -579,9 +567,7 @@ async def test_files_are_reported_by_their_path_and_what_is_answered_is_quoted(t
 
 async def test_a_turn_that_a_plugin_began_is_described_in_its_chat(tmp_path):
     async with chatting(tmp_path, ["by the way"]) as chat:
-        await chat.agent.app.sessions.submit(
-            Inbound("x1", Address("oldchat", "42"), "plugin", "say something")
-        )
+        await chat.agent.app.sessions.submit(Inbound("x1", Address("oldchat", "42"), "plugin", "say something"))
         assert await chat.hear(1) == ["by the way"]
         assert chat.adapter.sent == [("42", "by the way")]
 
@@ -601,9 +587,7 @@ async def test_an_adapter_can_cancel_what_its_chat_has_running_and_waiting(tmp_p
         assert len(chat.agent.model.requests) == 1
 
 
-@pytest.mark.parametrize(
-    ("word", "ran"), [("/approve", True), ("yes", True), ("/deny", False), ("no", False)]
-)
+@pytest.mark.parametrize(("word", "ran"), [("/approve", True), ("yes", True), ("/deny", False), ("no", False)])
 async def test_a_dangerous_call_waits_for_a_word_in_the_chat(tmp_path, word, ran):
     (target := tmp_path / "gone").touch()
     script = [call("terminal", command=f"{REMOVES} {target}"), "so be it"]
@@ -684,11 +668,7 @@ async def test_a_platform_that_cannot_be_served_says_why(tmp_path):
             return str(raised.value)
 
         assert "adapter_factory: KeyError" in await trouble(adapter_factory=lambda cfg: cfg.extra["missing"])
-        poor = {
-            "check_fn": lambda: False,
-            "install_hint": "pip install oldchat",
-            "required_env": ("OLD_TOKEN",),
-        }
+        poor = {"check_fn": lambda: False, "install_hint": "pip install oldchat", "required_env": ("OLD_TOKEN",)}
         assert "not met: pip install oldchat (it needs OLD_TOKEN)" in await trouble(**poor)
         assert "not set up" in await trouble(is_connected=lambda config: False)
         assert "incomplete" in await trouble(validate_config=lambda config: False)

@@ -12,14 +12,7 @@ from textwrap import dedent
 import pytest
 from msgspec import structs
 
-from alipes.compat.hermes.shell_hooks import (
-    FILE,
-    HookConsents,
-    ShellHookRunner,
-    decision,
-    files_of,
-    payload,
-)
+from alipes.compat.hermes.shell_hooks import FILE, HookConsents, ShellHookRunner, decision, files_of, payload
 from alipes.config.environment import process_environment
 from alipes.config.settings import ShellHook
 from alipes.kernel.errors import ConfigError
@@ -168,9 +161,7 @@ async def test_declared_in_the_file_and_allowed_in_the_terminal_a_hook_works_on_
     async with open_harness(tmp_path, lines, config={"hooks": hooks}) as agent:
         await agent.say("before")
         assert "not here" not in str(agent.model.requests[-1].messages[-1])
-        assert (
-            await agent.command("/hooks")
-        ).text == f"1  not allowed  pre_tool_call for terminal: {command}"
+        assert (await agent.command("/hooks")).text == f"1  not allowed  pre_tool_call for terminal: {command}"
         assert (await agent.command("/hooks allow 1")).text.startswith("1  allowed")
         await agent.say("after")
         assert "not here" in str(agent.model.requests[-1].messages[-1])
@@ -284,12 +275,8 @@ async def test_a_hook_that_reads_nothing_and_one_that_says_much_are_no_trouble(t
 
 async def test_a_hook_runs_in_the_folder_of_the_turn_with_the_home_in_its_environment(tmp_path):
     (work := tmp_path / "work").mkdir()
-    command = script(
-        tmp_path, f'pwd > {tmp_path}/where; echo "$HERMES_HOME $ALIPES_HOME" >> {tmp_path}/where'
-    )
-    token = TURN.set(
-        structs.replace(TURN_HERE, inbound=structs.replace(TURN_HERE.inbound, workdir=str(work)))
-    )
+    command = script(tmp_path, f'pwd > {tmp_path}/where; echo "$HERMES_HOME $ALIPES_HOME" >> {tmp_path}/where')
+    token = TURN.set(structs.replace(TURN_HERE, inbound=structs.replace(TURN_HERE.inbound, workdir=str(work))))
     try:
         async with hooked(tmp_path, pre_tool_call=[ShellHook(command)]) as harness:
             await rule(harness)

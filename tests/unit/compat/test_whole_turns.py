@@ -100,11 +100,7 @@ async def test_a_stop_tells_the_plugin_first_cancels_its_tool_and_the_next_messa
         reply = await running.stop("user_stop", "stop_command")
         assert reply.ending == "stopped"
         await heard("on_session_end")
-        order = [
-            each
-            for each in names()
-            if each in ("agent_loop_stopped", "nap", "post_tool_call", "on_session_end")
-        ]
+        order = [each for each in names() if each in ("agent_loop_stopped", "nap", "post_tool_call", "on_session_end")]
         assert order == ["nap", "agent_loop_stopped", "nap", "post_tool_call", "on_session_end"]
         seen = last("agent_loop_stopped")
         assert (seen["reason"], seen["invalidation_reason"]) == ("user_stop", "stop_command")

@@ -14,34 +14,10 @@ from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import closest_matches, did_you_mean
 
 LAX = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-WORDS = sorted(
-    {word for key in KEYS for word in key.path.split(".")} | set(RESERVED) | {"mine", "groq", '"a/b"'}
-)
+WORDS = sorted({word for key in KEYS for word in key.path.split(".")} | set(RESERVED) | {"mine", "groq", '"a/b"'})
 VALUES = [
-    *(
-        '"groq/x"',
-        '"http://h:1/v1"',
-        '"http://u:p@h"',
-        '""',
-        "1",
-        "-1",
-        "0x10",
-        "1e9",
-        "nan",
-        "true",
-        "[]",
-        "{}",
-    ),
-    *(
-        '["groq/x", 1]',
-        "{ a = 1 }",
-        '"""x\ny"""',
-        "2026-01-01",
-        "07:00:00",
-        "'low'",
-        '"sk-canary-canary"',
-        "[[1]]",
-    ),
+    *('"groq/x"', '"http://h:1/v1"', '"http://u:p@h"', '""', "1", "-1", "0x10", "1e9", "nan", "true", "[]", "{}"),
+    *('["groq/x", 1]', "{ a = 1 }", '"""x\ny"""', "2026-01-01", "07:00:00", "'low'", '"sk-canary-canary"', "[[1]]"),
 ]
 REAL = st.builds(
     lambda key, name, cut: ".".join(key.path.replace("*", name).split(".")[: cut or None]),

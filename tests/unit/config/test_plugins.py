@@ -65,9 +65,7 @@ def test_all_of_it_is_read(tmp_path):
         entries={"weather": entry},
     )
     assert settings.toolsets == {"telegram": ("core", "weather")}
-    assert settings.hooks == {
-        "pre_tool_call": (ShellHook("~/bin/check", "terminal|process", 10.0), ShellHook("other"))
-    }
+    assert settings.hooks == {"pre_tool_call": (ShellHook("~/bin/check", "terminal|process", 10.0), ShellHook("other"))}
 
 
 def test_nothing_is_loaded_unless_it_is_said(tmp_path):

@@ -91,12 +91,7 @@ def test_the_words_of_the_readme_are_understood(home):
         [auxiliary.titles]
         model = "mine/small"
     """
-    keys = {
-        "MINE_API_KEY": "key-of-mine",
-        "GATE_KEY": "key-of-gate",
-        "BOT": "12:ab",
-        "DISCORD_BOT_TOKEN": "34:cd",
-    }
+    keys = {"MINE_API_KEY": "key-of-mine", "GATE_KEY": "key-of-gate", "BOT": "12:ab", "DISCORD_BOT_TOKEN": "34:cd"}
     settings = load_settings(write(home, text), keys)
     assert settings.model == "mine/some-model"
     assert settings.fallback == ("mine/x", "groq/y")
@@ -133,9 +128,7 @@ def test_the_words_of_the_readme_are_understood(home):
 
 
 def test_a_known_provider_needs_only_its_key_and_any_field_can_be_overridden(home):
-    settings = load_settings(
-        write(home, '[providers.openai]\napi = "openai-chat"\n'), {"OPENAI_API_KEY": "k-openai"}
-    )
+    settings = load_settings(write(home, '[providers.openai]\napi = "openai-chat"\n'), {"OPENAI_API_KEY": "k-openai"})
     assert settings.providers["openai"].api == "openai-chat"
     assert settings.providers["openai"].base_url == KNOWN["openai"].base_url
     assert settings.providers["openai"].key == Secret("k-openai")
@@ -159,11 +152,7 @@ def test_a_provider_alone_means_its_default_model(home):
 
 
 def test_the_environment_wins_over_env_file_and_both_over_the_file(home):
-    write(
-        home,
-        'model = "groq/file"\n[serve]\nport = 1\n',
-        "GROQ_API_KEY=from-file\nALIPES_MODEL=groq/env-file\n",
-    )
+    write(home, 'model = "groq/file"\n[serve]\nport = 1\n', "GROQ_API_KEY=from-file\nALIPES_MODEL=groq/env-file\n")
     assert load_settings(home, {}).model == "groq/env-file"
     assert load_settings(home, {}).providers["groq"].key == Secret("from-file")
     settings = load_settings(
@@ -179,9 +168,7 @@ def test_the_environment_wins_over_env_file_and_both_over_the_file(home):
     assert settings.providers["groq"].key == Secret("from-shell")
     assert settings.serve.port == 2
     assert settings.fallback == ("xai/a", "xai/b")
-    assert load_settings(home, {"ALIPES_MODEL": "", "GROQ_API_KEY": ""}).providers["groq"].key == Secret(
-        "from-file"
-    )
+    assert load_settings(home, {"ALIPES_MODEL": "", "GROQ_API_KEY": ""}).providers["groq"].key == Secret("from-file")
 
 
 @pytest.mark.parametrize(
@@ -214,25 +201,16 @@ def test_the_environment_wins_over_env_file_and_both_over_the_file(home):
         ('model = "groq/"', "must be the name of a model"),
         ('model = "groq/a\\nb"', "control characters"),
         ('fallback = "groq/x"', "must be a list like"),
-        (
-            'fallback = [\n"groq/x",\n"nope/y",\n]',
-            'config.toml:3: fallback = "nope/y" has an unknown provider',
-        ),
+        ('fallback = [\n"groq/x",\n"nope/y",\n]', 'config.toml:3: fallback = "nope/y" has an unknown provider'),
         ('fallback = [\n"groq/x",\n3,\n]', "config.toml:3: fallback = "),
         ('fallback = ["groq/x", "groq/x"]', "lists a model twice"),
         ('effort = "hgih"', 'must be one of "", "low", "medium", "high". Did you mean high?'),
         ("max_steps = -1", "max_steps = -1 is out of range"),
         ('log_level = "INFO"', "Did you mean info?"),
-        (
-            "[embedded]\ngguf = '/nowhere.gguf'",
-            'config.toml:2: embedded.gguf = "/nowhere.gguf" is not a file',
-        ),
+        ("[embedded]\ngguf = '/nowhere.gguf'", 'config.toml:2: embedded.gguf = "/nowhere.gguf" is not a file'),
         ("workdir = '/nowhere'", "is not a directory"),
         ("[providers.mine]\nkey_env = 'X'", "config.toml:1: [providers.mine] has no base_url"),
-        (
-            "[providers.mine]\nbase_url = 'gpt-4'",
-            'config.toml:2: providers.mine.base_url = "gpt-4" looks like a model',
-        ),
+        ("[providers.mine]\nbase_url = 'gpt-4'", 'config.toml:2: providers.mine.base_url = "gpt-4" looks like a model'),
         ("[providers.mine]\nbase_url = 'localhost:1'", "has no scheme: write http://localhost:1"),
         ("[providers.groq]\napi = 'openai'", 'must be one of "openai-chat"'),
         ("[providers.groq]\nstall = 0", "is out of range"),
@@ -254,10 +232,7 @@ def test_the_environment_wins_over_env_file_and_both_over_the_file(home):
         ("[models.'groq/x']\nvision = 1", "must be true or false"),
         ("[telegram]\nbussy = 'x'", "Did you mean busy?"),
         ("[telegram]\nallow = 'me'", "must be a list of user ids"),
-        (
-            "[telegram]\nmode = 'webhook'",
-            'config.toml:2: telegram.mode = "webhook" needs telegram.webhook_url',
-        ),
+        ("[telegram]\nmode = 'webhook'", 'config.toml:2: telegram.mode = "webhook" needs telegram.webhook_url'),
         ("[telegram]\nwebhook_url = 'http://x/y'", "must begin with https://"),
         ("[telegram]\nlater = true", "unknown setting"),
         ("[discord]\nmode = 'poll'", "config.toml:2: unknown setting discord.mode"),
@@ -288,12 +263,10 @@ def test_a_broken_file_is_named_with_its_line(home, text, line):
 
 
 def test_every_problem_is_reported_at_once_in_the_order_of_the_file(home):
-    text = (
-        'fallback = ["no/x"]\n[serve]\nport = 0\n[providers.mine]\nbase_url = "x"\nkey = "sk-secret-secret"\n'
-    )
+    text = 'fallback = ["no/x"]\n[serve]\nport = 0\n[providers.mine]\nbase_url = "x"\nkey = "sk-secret-secret"\n'
     said = problems(home, text, ALIPES_MAX_STEPS="many", HTTP_PROXY="x").splitlines()
     assert [line.partition(": ")[0] for line in said] == [
-        *("environment", "environment", "config.toml:1", "config.toml:3", "config.toml:5", "config.toml:6"),
+        *("environment", "environment", "config.toml:1", "config.toml:3", "config.toml:5", "config.toml:6")
     ]
 
 
@@ -369,14 +342,10 @@ def test_a_line_break_after_a_key_is_harmless(home):
 
 def test_secrets_are_listed_for_masking_and_never_printed(home):
     env = "GROQ_API_KEY=groq-secret\nOTHER=other-secret\nSHORT=abc\nALIPES_MODEL=groq/x\nNO_PROXY=localhost\n"
-    environ = {
-        "GITHUB_TOKEN": "hub-secret",
-        "HTTP_PROXY": "http://me:proxy-secret@host:1",
-        "PATH": "/usr/bin:/bin",
-    }
+    environ = {"GITHUB_TOKEN": "hub-secret", "HTTP_PROXY": "http://me:proxy-secret@host:1", "PATH": "/usr/bin:/bin"}
     settings = load_settings(write(home, "", env), environ)
     assert set(settings.secrets()) == {
-        *("groq-secret", "other-secret", "hub-secret", "proxy-secret", "me:proxy-secret"),
+        *("groq-secret", "other-secret", "hub-secret", "proxy-secret", "me:proxy-secret")
     }
     assert "-secret" not in repr(settings)
 
@@ -384,9 +353,7 @@ def test_secrets_are_listed_for_masking_and_never_printed(home):
 def test_a_readable_env_file_and_a_misspelt_variable_are_noted(home):
     write(home, "", "X=y\n")
     (home / ".env").chmod(0o644)
-    notes = load_settings(
-        home, {"ALIPES_MODLE": "groq/x", "ALIPES_HOME": str(home), "ALIPES_API_KEY": "k"}
-    ).notes
+    notes = load_settings(home, {"ALIPES_MODLE": "groq/x", "ALIPES_HOME": str(home), "ALIPES_API_KEY": "k"}).notes
     assert any("ALIPES_MODLE" in note and "Did you mean ALIPES_MODEL?" in note for note in notes)
     assert any("chmod 600" in note for note in notes)
     assert len(notes) == 2
@@ -394,9 +361,7 @@ def test_a_readable_env_file_and_a_misspelt_variable_are_noted(home):
 
 def test_a_wrong_override_names_its_variable(home):
     assert 'environment: ALIPES_SERVE_PORT = "x" must be' in problems(home, "", ALIPES_SERVE_PORT="x")
-    assert 'environment: ALIPES_MODEL = "nope/x" has an unknown provider' in problems(
-        home, "", ALIPES_MODEL="nope/x"
-    )
+    assert 'environment: ALIPES_MODEL = "nope/x" has an unknown provider' in problems(home, "", ALIPES_MODEL="nope/x")
     assert '.env:2: ALIPES_EFFORT = "x" must be' in problems(home, "", "\nALIPES_EFFORT=x")
 
 
@@ -450,9 +415,7 @@ def test_tls_trusts_the_file_of_the_setting_else_of_the_variable(home, monkeypat
     assert problems(home, 'ca_file = "gone.pem"') == (
         'config.toml:1: ca_file = "gone.pem" is not a file: create it, or correct the path.'
     )
-    assert problems(home, "", SSL_CERT_FILE="/nowhere").startswith(
-        'environment: SSL_CERT_FILE = "/nowhere" is not'
-    )
+    assert problems(home, "", SSL_CERT_FILE="/nowhere").startswith('environment: SSL_CERT_FILE = "/nowhere" is not')
 
 
 def test_prices_for_long_calls_can_be_configured(home):
@@ -530,11 +493,7 @@ def test_loading_settings_is_cheap_and_leaves_the_editor_out(home):
             {},
             "matrix is not served: also set matrix.base_url, MATRIX_TOKEN or MATRIX_PASSWORD.",
         ),
-        (
-            '[email]\naddress = "me@host"\nimap_host = "host"',
-            {},
-            "email is not served: also set EMAIL_PASSWORD.",
-        ),
+        ('[email]\naddress = "me@host"\nimap_host = "host"', {}, "email is not served: also set EMAIL_PASSWORD."),
     ],
 )
 def test_a_messenger_that_is_half_set_up_is_shown_what_it_lacks(home, text, variables, note):
@@ -552,8 +511,7 @@ def test_a_password_that_a_person_chose_may_have_blanks_and_any_letters(home):
     text = '[email]\naddress = "me@host"\nimap_host = "host"'
     settings = load_settings(write(home, text), {"EMAIL_PASSWORD": "zwölf rote Äpfel"})
     assert (
-        settings.messengers.email.password == Secret("zwölf rote Äpfel")
-        and "email" in settings.messengers.configured
+        settings.messengers.email.password == Secret("zwölf rote Äpfel") and "email" in settings.messengers.configured
     )
     with pytest.raises(ConfigError, match="SLACK_BOT_TOKEN"):
         load_settings(

@@ -77,12 +77,8 @@ def test_keys_are_split_as_toml_splits_them():
 
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), max_size=6)
-LEAVES = (
-    st.integers(-9, 9) | st.booleans() | st.text(st.characters(codec="utf-8"), max_size=8) | st.floats(0, 1)
-)
-VALUES = st.recursive(
-    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3)
-)
+LEAVES = st.integers(-9, 9) | st.booleans() | st.text(st.characters(codec="utf-8"), max_size=8) | st.floats(0, 1)
+VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3))
 
 
 def places(value, way=()):

@@ -12,12 +12,8 @@ from alipes.kernel.errors import ConfigError
 from alipes.kernel.models import Proxies
 
 SCHEMES = st.sampled_from(["", "http://", "https://", "http:/", "socks5://", "ftp://", "://"])
-HOSTS = st.sampled_from(
-    ["localhost", "127.0.0.1", "[::1]", "::1", "api.x.com", "a b", "-", "1.2.3", "", "x_y", "ü"]
-)
-ENDS = st.sampled_from(
-    ["", ":1", ":0", ":99999", ":8b", ":", "/v1", "/v1/", "?a=b", "#f", "/a@b", "\n", "\x00", "/é"]
-)
+HOSTS = st.sampled_from(["localhost", "127.0.0.1", "[::1]", "::1", "api.x.com", "a b", "-", "1.2.3", "", "x_y", "ü"])
+ENDS = st.sampled_from(["", ":1", ":0", ":99999", ":8b", ":", "/v1", "/v1/", "?a=b", "#f", "/a@b", "\n", "\x00", "/é"])
 
 
 @pytest.mark.parametrize(
@@ -158,15 +154,11 @@ def test_lower_case_proxy_variables_win(tmp_path):
         "HTTPS_PROXY": "http://secure:2",
         "no_proxy": "localhost",
     }
-    assert load_settings(tmp_path, environ).proxies == Proxies(
-        "http://lower:1", "http://secure:2", "", ("localhost",)
-    )
+    assert load_settings(tmp_path, environ).proxies == Proxies("http://lower:1", "http://secure:2", "", ("localhost",))
 
 
 def test_http_proxy_in_capitals_is_not_trusted_inside_a_cgi_server(tmp_path):
-    assert (
-        load_settings(tmp_path, {"HTTP_PROXY": "http://evil:1", "REQUEST_METHOD": "GET"}).proxies == Proxies()
-    )
+    assert load_settings(tmp_path, {"HTTP_PROXY": "http://evil:1", "REQUEST_METHOD": "GET"}).proxies == Proxies()
     kept = load_settings(tmp_path, {"http_proxy": "http://good:1", "REQUEST_METHOD": "GET"}).proxies
     assert kept.http == "http://good:1"
 
@@ -175,9 +167,7 @@ def test_an_empty_proxy_variable_is_none(tmp_path):
     assert load_settings(tmp_path, {"HTTP_PROXY": "", "ALL_PROXY": ""}).proxies == Proxies()
 
 
-@pytest.mark.parametrize(
-    "name", ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"]
-)
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"])
 def test_a_bad_proxy_variable_is_named_and_its_password_is_not(tmp_path, name):
     with pytest.raises(ConfigError) as caught:
         load_settings(tmp_path, {name: "http://me:hunter2@proxy:6153export"})
@@ -226,10 +216,7 @@ def test_secrets_in_a_value_are_masked_and_the_rest_is_shown(given, kept):
 def test_a_value_is_shown_short_and_printable():
     assert format_value("a\nb\x00") == '"a\\nb\\u0000"'
     assert len(format_value("x" * 5000)) == 100
-    assert (
-        format_value({"api_key": "anything", "n": [1, True, None]})
-        == '{api_key = "***", n = [1, true, None]}'
-    )
+    assert format_value({"api_key": "anything", "n": [1, True, None]}) == '{api_key = "***", n = [1, true, None]}'
     deep: list = []
     for _ in range(10_000):
         deep = [deep]

@@ -52,9 +52,7 @@ async def test_nobody_has_access_unless_configured(tmp_path):
             assert await gate.access.role("test", person) is None
         assert await gate.access.role("other", "1") is None
         alone = Gate(store, allow=("1",))
-        assert await alone.access.role("test", "1") == "owner", (
-            "allowed people are owners if no owner is configured"
-        )
+        assert await alone.access.role("test", "1") == "owner", "allowed people are owners if no owner is configured"
         everyone = Gate(store, allow=("*", "1"))
         assert await everyone.access.role("test", "anyone") == "user"
         assert await everyone.access.role("test", "1") == "owner"
@@ -69,9 +67,7 @@ async def test_a_paired_person_has_access_until_it_is_revoked(tmp_path):
         await gate.access.approve(await gate.code("nine", "2"), "owner")
         assert await gate.access.role("test", "nine") == "owner"
         assert [(each.person, each.role) for each in await gate.people.all()] == [("nine", "owner")]
-        assert await gate.people.revoke_access("test", "nine") and not await gate.people.revoke_access(
-            "test", "nine"
-        )
+        assert await gate.people.revoke_access("test", "nine") and not await gate.people.revoke_access("test", "nine")
         assert await gate.access.role("test", "nine") is None
 
 
@@ -168,9 +164,7 @@ async def test_an_owner_can_pair_someone_from_a_chat(tmp_path):
         await g.take(f"/pair {code} owner")
         await g.messenger.until(lambda: len(g.messenger.said()) == 4)
         waiting, wrong, what, done = g.messenger.said()
-        assert (
-            "Eve, just now" in waiting and "unknown or expired code" in wrong and "Usage: /pair CODE" in what
-        )
+        assert "Eve, just now" in waiting and "unknown or expired code" in wrong and "Usage: /pair CODE" in what
         assert done == "Eve now has access on test (role: owner)."
         await g.take("hello!", sender="eve", chat="eve")
         await g.messenger.until(lambda: g.messenger.said("eve")[-1] == "hi Eve")

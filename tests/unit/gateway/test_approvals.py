@@ -72,9 +72,7 @@ async def test_a_button_answers_and_the_question_shows_the_result(tmp_path):
     async with open_guarded(tmp_path, call(), "ok") as (g, hand):
         await g.take("go", sender="boss")
         bubble = await question(g)
-        assert (
-            "**Approve?** This command \\*explodes\\*." in bubble.text and "hand: rm -rf `x`" in bubble.text
-        )
+        assert "**Approve?** This command \\*explodes\\*." in bubble.text and "hand: rm -rf `x`" in bubble.text
         assert [button.label for button in bubble.piece.buttons] == ["Yes", "Yes, here", "Always", "No"]
         await g.take(sender="boss", pressed=data(bubble, "Yes"))
         await g.messenger.until(lambda: "ok" in g.messenger.said())
@@ -143,11 +141,7 @@ async def test_only_the_asker_or_an_owner_may_answer(tmp_path):
         await g.take(sender="me", pressed=yes.replace("once", "always"), **TEAM)
         await g.messenger.until(lambda: len(g.messenger.said("team")) == 4)
         refused = "Only the person who asked, or an owner, can answer."
-        assert g.messenger.said("team")[1:] == [
-            refused,
-            refused,
-            "Only an owner can choose “always”.",
-        ]
+        assert g.messenger.said("team")[1:] == [refused, refused, "Only an owner can choose “always”."]
         assert hand.ran == [] and bubble.piece.buttons
         await g.take(sender="boss", pressed=yes, **TEAM)
         await g.messenger.until(lambda: "ok" in g.messenger.said("team"))
@@ -252,10 +246,7 @@ async def held(g):
 
 @pytest.mark.parametrize(("word", "ran"), [("yes", True), ("no", False)])
 async def test_an_answer_that_arrives_before_the_question_is_asked_again_counts(tmp_path, word, ran):
-    async with (
-        open_resumed(tmp_path, "ok", "a message?") as (g, hand, ask),
-        asyncio.TaskGroup() as group,
-    ):
+    async with open_resumed(tmp_path, "ok", "a message?") as (g, hand, ask), asyncio.TaskGroup() as group:
         group.create_task(g.take(word, id="y1", sender="me"))
         await held(g)
         ask.set()
@@ -345,9 +336,7 @@ async def test_an_undelivered_question_counts_as_no_and_the_turn_continues(lost,
             assert await g.store.outbox.discard(owed[0].number)
         await waits(g)
         await g.messenger.until(lambda: "then I do not" in g.messenger.said())
-        (turn,) = [
-            debt.outbound.turn for debt in await g.store.outbox.list_deliveries() if debt.outbound.turn
-        ]
+        (turn,) = [debt.outbound.turn for debt in await g.store.outbox.list_deliveries() if debt.outbound.turn]
         (seen,) = (await g.store.archive.turn(turn)).said[-2].parts
         assert seen.outcome == "denied" and "could not be asked (the question was not delivered" in seen.text
         assert hand.ran == []

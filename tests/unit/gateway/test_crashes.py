@@ -36,8 +36,7 @@ class World:
         self.home, self.dice = home, random.Random(seed)
         self.messenger = FakePlatform(talents=TALENTS)
         self.waiting = {
-            chat: [make_message(f"{chat}{n}", id=f"{chat}{n}", chat=chat) for n in range(EACH)]
-            for chat in CHATS
+            chat: [make_message(f"{chat}{n}", id=f"{chat}{n}", chat=chat) for n in range(EACH)] for chat in CHATS
         }
         for verb in ("send", "edit"):
             self.messenger.fail(verb, *(self._fault() for _ in range(400)))
@@ -57,9 +56,7 @@ class World:
     async def live(self, seconds):
         """Run one process; True once there is nothing left to do."""
         async with AsyncExitStack() as stack:
-            opened = open_gateway(
-                self.home, Slow(self.dice), messenger=self.messenger, rules={"max_attempts": 50}
-            )
+            opened = open_gateway(self.home, Slow(self.dice), messenger=self.messenger, rules={"max_attempts": 50})
             g = await stack.enter_async_context(opened)
             try:
                 async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
@@ -97,15 +94,11 @@ async def test_no_message_is_lost_doubled_or_out_of_order(seed, tmp_path):
     assert await world.live(60.0), "it does not finish"
     async with open_gateway(tmp_path, ScriptedProvider([]), messenger=world.messenger) as g:
         debts = await g.store.outbox.list_deliveries(limit=1000)
-        doubtful = {
-            debt.outbound.text.split(" ")[2] for debt in debts if debt.uncertain and debt.outbound.turn
-        }
+        doubtful = {debt.outbound.text.split(" ")[2] for debt in debts if debt.uncertain and debt.outbound.turn}
         said = [debt for debt in debts if not debt.outbound.fleeting]
         assert {debt.state for debt in said} <= {"sent", "failed"}
         dead = [debt for debt in debts if debt.state == "failed"]
-        assert all("may have been delivered" in debt.why for debt in dead), (
-            "only uncertain messages were given up"
-        )
+        assert all("may have been delivered" in debt.why for debt in dead), "only uncertain messages were given up"
         facts = [await g.store.archive.turn(debt.outbound.turn) for debt in debts if debt.outbound.turn]
         assert {each.ending for each in facts} == {"answered"} and len(facts) == len(CHATS) * EACH
     for chat in CHATS:

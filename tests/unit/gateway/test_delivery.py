@@ -77,10 +77,7 @@ async def hurry(now, met):
 
 def post(store, messenger=None, *, ready=True, clock=time.time, **rules):
     made = DeliveryHarness(
-        store,
-        messenger or FakePlatform(),
-        GatewayPolicy(**{"poll_interval": 0.02, "expiry": 1e6, **rules}),
-        clock,
+        store, messenger or FakePlatform(), GatewayPolicy(**{"poll_interval": 0.02, "expiry": 1e6, **rules}), clock
     )
     if ready:
         made.ready()
@@ -293,9 +290,7 @@ async def test_a_crash_between_two_parts_sends_only_what_is_missing(tmp_path):
     async with open_store(tmp_path) as dying:
         await dying.outbox.enqueue(word("1", text=long))
         debt = await dying.outbox.mark_sending(await dying.outbox.head(lane(ME)))
-        await dying.outbox.mark_sent(
-            debt, await messenger.send(ME, messenger.format_message(long)[0]), rest=True
-        )
+        await dying.outbox.mark_sent(debt, await messenger.send(ME, messenger.format_message(long)[0]), rest=True)
     async with open_store(tmp_path) as store, post(store, messenger):
         await messenger.until_said("a" * 200, "b" * 50)
 
@@ -380,9 +375,7 @@ async def test_expired_messages_are_dropped_with_one_notice(tmp_path):
 async def test_messages_have_their_own_expiry_and_late_notices_are_dropped_silently(tmp_path):
     async with open_store(tmp_path) as store:
         async with post(store) as p:
-            await p.enqueue(
-                word("1", expires=time.time() - 1, notice=True), word("2", expires=time.time() + 60)
-            )
+            await p.enqueue(word("1", expires=time.time() - 1, notice=True), word("2", expires=time.time() + 60))
             await p.messenger.until_said("text 2")
             await p.delivery.wait_idle()
             assert p.messenger.said() == ["text 2"]
@@ -391,15 +384,11 @@ async def test_messages_have_their_own_expiry_and_late_notices_are_dropped_silen
 async def test_a_draft_becomes_the_final_message(tmp_path):
     async with open_store(tmp_path) as store:
         messenger = FakePlatform()
-        drafts = [
-            await messenger.send(ME, messenger.format_message(text)[0]) for text in ("par", "tly", "too much")
-        ]
+        drafts = [await messenger.send(ME, messenger.format_message(text)[0]) for text in ("par", "tly", "too much")]
         for id in drafts:
             await store.drafts.add(lane(ME), "t1", id)
             await asyncio.sleep(0.002)
-        messenger.fail(
-            "edit", DeliveryError("flood", retry_after=0.01), DeliveryError("late", uncertain=True)
-        )
+        messenger.fail("edit", DeliveryError("flood", retry_after=0.01), DeliveryError("late", uncertain=True))
         now = [time.time()]
         async with post(store, messenger, clock=lambda: now[0]) as p:
             await p.enqueue(word("1", text="a" * 200 + "b", turn="t1"))
@@ -450,22 +439,16 @@ async def test_a_crash_while_a_draft_is_completed_edits_it_again_and_sends_nothi
     async with open_store(tmp_path) as store, post(store, messenger) as p:
         await p.until("1", "sent")
         assert messenger.said() == ["text 1"]
-        assert await store.drafts.list_ids(lane(ME), "t1") == (), (
-            "the next text of the turn is another message"
-        )
+        assert await store.drafts.list_ids(lane(ME), "t1") == (), "the next text of the turn is another message"
 
 
 async def test_files_are_sent_in_the_way_the_platform_supports(tmp_path):
     (tmp_path / "x.png").write_bytes(b"x")
-    media = tuple(
-        Media(str(tmp_path / name), kind, name) for name, kind in (("x.png", "image"), ("gone.png", "image"))
-    )
+    media = tuple(Media(str(tmp_path / name), kind, name) for name, kind in (("x.png", "image"), ("gone.png", "image")))
     async with open_store(tmp_path) as store:
         async with post(store) as p:
             await p.enqueue(word("1", media=media))
-            await p.messenger.until_said(
-                "text 1", "<image x.png>", "(gone.png no longer exists and was not sent.)"
-            )
+            await p.messenger.until_said("text 1", "<image x.png>", "(gone.png no longer exists and was not sent.)")
         plain = FakePlatform(talents=Capabilities())
         async with post(store, plain) as p:
             await p.enqueue(word("2", media=media[:1]))

@@ -102,12 +102,7 @@ async def test_concurrent_messages_are_handled_in_order(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("busy", "answers"),
-    [
-        ("queue", ["slept well", "and you"]),
-        ("interrupt", ["and you"]),
-        ("steer", ["and you"]),
-    ],
+    ("busy", "answers"), [("queue", ["slept well", "and you"]), ("interrupt", ["and you"]), ("steer", ["and you"])]
 )
 async def test_a_message_during_a_turn_follows_the_busy_mode(busy, answers, tmp_path):
     nap = Nap()
@@ -161,9 +156,7 @@ async def test_ten_stopped_chats_do_not_delay_an_eleventh(tmp_path):
             await naps[int(args["n"])].run(args, act)
 
     script = [ToolCall(f"c{n}", "nap", {"n": str(n)}) for n in range(10)]
-    async with open_gateway(
-        tmp_path, ScriptedProvider([*script, "hi"]), Naps(), manners=manners(allow=("*",))
-    ) as g:
+    async with open_gateway(tmp_path, ScriptedProvider([*script, "hi"]), Naps(), manners=manners(allow=("*",))) as g:
         for n, nap in enumerate(naps):
             await g.take("sleep", chat=f"c{n}", sender=f"p{n}")
             await nap.running.wait()
@@ -213,12 +206,7 @@ async def test_unknown_words_with_a_slash_and_paths_are_text(tmp_path):
 async def test_strangers_are_rejected_on_every_path(tmp_path):
     nap = Nap()
     async with open_gateway(tmp_path, ScriptedProvider([NAP, "hi"]), nap, rules={"pairing": False}) as g:
-        for more in (
-            {"text": "hello"},
-            {"text": "/stop"},
-            {"pressed": "ask:1:once"},
-            {"text": "x", "edits": "1"},
-        ):
+        for more in ({"text": "hello"}, {"text": "/stop"}, {"pressed": "ask:1:once"}, {"text": "x", "edits": "1"}):
             await g.take(sender="eve", chat="eve", **more)
         await g.take("sleep", chat="team", chat_type="group", group=True)
         await nap.running.wait()
@@ -292,10 +280,7 @@ async def test_a_group_can_be_set_to_all_messages(tmp_path):
 
 
 def picture(n):
-    return {
-        "images": (Image("image/png", bytes([n])),),
-        "files": (ReceivedFile(f"/tmp/{n}.png", "image", f"{n}.png"),),
-    }
+    return {"images": (Image("image/png", bytes([n])),), "files": (ReceivedFile(f"/tmp/{n}.png", "image", f"{n}.png"),)}
 
 
 async def test_an_album_is_one_message_and_a_text_after_it_another(tmp_path):
@@ -307,9 +292,7 @@ async def test_an_album_is_one_message_and_a_text_after_it_another(tmp_path):
         await g.take("well?", id="t1")
         await g.messenger.until_said("nice", "thanks")
         first, second = (message for message in provider.asked[-1].messages if message.role == "user")
-        assert first.text == (
-            "look\n\n[image 1.png saved at /tmp/1.png]\n\n[image 2.png saved at /tmp/2.png]"
-        )
+        assert first.text == ("look\n\n[image 1.png saved at /tmp/1.png]\n\n[image 2.png saved at /tmp/2.png]")
         assert len(first.parts) == 3 and second.text == "well?"
         await g.take("look", id="p1", album="a", **picture(1))
         await g.take("", id="p2", album="a", **picture(2))
@@ -332,9 +315,7 @@ async def test_pictures_in_a_row_are_one_message_and_two_albums_are_two(tmp_path
 
 async def test_waiting_pictures_survive_a_crash(tmp_path):
     messenger = FakePlatform()
-    async with open_gateway(
-        tmp_path, ScriptedProvider([]), messenger=messenger, rules={"batch_window": 60.0}
-    ) as g:
+    async with open_gateway(tmp_path, ScriptedProvider([]), messenger=messenger, rules={"batch_window": 60.0}) as g:
         await g.take("look", id="p1", **picture(1))
         await g.take("", id="p2", **picture(2))
     provider = ScriptedProvider(["nice"])
@@ -648,9 +629,7 @@ async def test_plugins_are_notified_when_the_gateway_starts(tmp_path):
 
 
 async def test_busy_shows_the_default_mode_of_the_chat(tmp_path):
-    async with open_gateway(
-        tmp_path, ScriptedProvider([]), manners=manners(busy="steer"), busy="interrupt"
-    ) as g:
+    async with open_gateway(tmp_path, ScriptedProvider([]), manners=manners(busy="steer"), busy="interrupt") as g:
         await g.take("/busy")
         await g.messenger.until(lambda: g.messenger.said())
         assert g.messenger.said()[0].startswith("steer:")

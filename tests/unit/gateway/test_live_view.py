@@ -286,9 +286,7 @@ async def test_a_chat_can_hide_tool_progress(tmp_path):
         tool.go.set()
         await g.messenger.until(lambda: "done" in g.messenger.said())
         assert len(g.messenger.bubbles) == 2
-    async with open_gateway(
-        tmp_path, ScriptedProvider([walk(1), "done"]), Walk(), manners=shown("short")
-    ) as g:
+    async with open_gateway(tmp_path, ScriptedProvider([walk(1), "done"]), Walk(), manners=shown("short")) as g:
         await g.take("go")
         await asyncio.sleep(0.2)
         assert g.messenger.bubbles == [], "it is stored"
@@ -317,9 +315,7 @@ async def test_the_typing_indicator_is_shown_during_a_long_turn(tmp_path):
 
 async def test_a_platform_without_edits_gets_only_complete_texts(tmp_path):
     messenger = FakePlatform(talents=Capabilities(max_length=200))
-    async with open_gateway(
-        tmp_path, ScriptedProvider([("one ", Pause(0.1), "two")]), messenger=messenger
-    ) as g:
+    async with open_gateway(tmp_path, ScriptedProvider([("one ", Pause(0.1), "two")]), messenger=messenger) as g:
         await g.take("count")
         await messenger.until_said("one two")
         assert [verb for verb, *_ in messenger.log if verb not in ("listen", "menu")] == ["send"]

@@ -91,12 +91,7 @@ def test_named_files_are_sent_if_allowed(tmp_path):
         ("file", "c.pdf", ""),
         ("image", "a.png", "a cat"),
     ]
-    for path in (
-        tmp_path / "secret.env",
-        folder / "link.png",
-        folder / "gone.png",
-        folder / ".." / "secret.env",
-    ):
+    for path in (tmp_path / "secret.env", folder / "link.png", folder / "gone.png", folder / ".." / "secret.env"):
         (outbound,) = policy(turn(epoch=2), said(f"MEDIA:{path}"))
         assert outbound.media == () and outbound.text == f"MEDIA:{path}"
     assert OutboundPolicy(["telegram"])(turn(), said(text))[0].media == ()

@@ -43,11 +43,7 @@ async def test_a_platform_means_its_default_chat_and_home_the_only_one():
 
 @pytest.mark.parametrize(
     ("to", "why"),
-    [
-        ("telegramm:1", "Did you mean telegram"),
-        ("telegram", "/sethome"),
-        ("home", "there is no default chat"),
-    ],
+    [("telegramm:1", "Did you mean telegram"), ("telegram", "/sethome"), ("home", "there is no default chat")],
 )
 async def test_an_unknown_target_is_rejected(to, why):
     with pytest.raises(MessageRejected, match=why):

@@ -6,14 +6,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from alipes.platforms.markup.markdown import DEEPEST, parse_markdown
-from alipes.platforms.markup.spans import (
-    MarkedText,
-    Span,
-    plain_text,
-    split_text,
-    strip_controls,
-    utf16_length,
-)
+from alipes.platforms.markup.spans import MarkedText, Span, plain_text, split_text, strip_controls, utf16_length
 from alipes.platforms.telegram.markup import ENTITIES, format_markdown
 from tests.world.telegram_markup import parse, units
 
@@ -44,11 +37,7 @@ def source_text(markdown: str) -> list[str]:
     for token in parser.parse(markdown):
         out += [token.content] if token.type in ("fence", "code_block") else []
         for child in token.children or []:
-            out += (
-                [child.content]
-                if child.type != "image"
-                else ["".join(c.content for c in child.children or [])]
-            )
+            out += [child.content] if child.type != "image" else ["".join(c.content for c in child.children or [])]
     return out
 
 
@@ -71,9 +60,7 @@ def test_any_markdown_gives_valid_telegram_messages_and_loses_no_text(markdown: 
 @given(st.text(max_size=400), st.integers(8, 60))
 def test_a_split_loses_only_whitespace(text: str, longest: int) -> None:
     text = strip_controls(text)
-    parts = split_text(
-        MarkedText((Span(text),)), lambda spans: utf16_length(plain_text(spans)) <= longest, longest
-    )
+    parts = split_text(MarkedText((Span(text),)), lambda spans: utf16_length(plain_text(spans)) <= longest, longest)
     joined = "".join(plain_text(part) for part in parts)
     assert letters(joined) == letters(text)
     assert all(utf16_length(plain_text(part)) <= longest for part in parts)

@@ -68,10 +68,7 @@ async def test_files_of_strangers_are_not_downloaded(tmp_path, desk):
 
 
 async def test_two_instances_use_their_own_addresses(tmp_path, desk):
-    async with (
-        desk.at_work(tmp_path / "one") as (one, first, _),
-        desk.at_work(tmp_path / "two") as (two, second, _),
-    ):
+    async with desk.at_work(tmp_path / "one") as (one, first, _), desk.at_work(tmp_path / "two") as (two, second, _):
         await first.send(desk.where(one), MessagePart("first"))
         await second.send(desk.where(two), MessagePart("second"))
         assert (one.said(), two.said()) == (["first"], ["second"])

@@ -7,14 +7,7 @@ import time
 
 import pytest
 
-from alipes.plugins.interruption.attribution import (
-    PLUGIN,
-    cancel_tasks,
-    on_behalf_of,
-    run_as,
-    tasks_of,
-    track_tasks,
-)
+from alipes.plugins.interruption.attribution import PLUGIN, cancel_tasks, on_behalf_of, run_as, tasks_of, track_tasks
 from alipes.plugins.owner import PluginOwner
 from alipes.runtime.watchdog import LoopActivity
 

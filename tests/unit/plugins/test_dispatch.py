@@ -201,8 +201,7 @@ async def test_an_observer_that_breaks_or_hangs_disturbs_neither_the_turn_nor_th
 
 
 @pytest.mark.parametrize(
-    "error",
-    [SystemExit(3), type("Quit", (BaseException,), {})("now"), StopIteration(), RecursionError("deep")],
+    "error", [SystemExit(3), type("Quit", (BaseException,), {})("now"), StopIteration(), RecursionError("deep")]
 )
 @pytest.mark.parametrize("sync", [False, True])
 async def test_whatever_a_hook_raises_ends_nothing_but_its_call(error, sync):
@@ -465,8 +464,7 @@ async def test_a_wrapper_of_requests_is_given_the_request_as_the_one_outside_lef
 
     hooks, _ = registered(("a", outer), ("b", inner))
     assert (
-        await hooks.dispatcher.wrap(specs.around_request, ask, Request("m", "", ()), request=None, turn=TURN)
-        is REPLIED
+        await hooks.dispatcher.wrap(specs.around_request, ask, Request("m", "", ()), request=None, turn=TURN) is REPLIED
     )
     assert seen == ["m+", "m+"]
 
@@ -870,12 +868,7 @@ async def test_at_a_stop_the_slow_wait_side_by_side_and_the_stubborn_are_left():
 
     many = [(f"slow {n}", hangs) for n in range(20)]
     hooks, owners = registered(
-        *many,
-        ("mule", stubborn),
-        ("bad", breaks),
-        ("good", agent_loop_stopped),
-        deadline=0.2,
-        report=reports,
+        *many, ("mule", stubborn), ("bad", breaks), ("good", agent_loop_stopped), deadline=0.2, report=reports
     )
     began = time.monotonic()
     await stop(hooks)

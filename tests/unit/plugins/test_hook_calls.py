@@ -75,9 +75,7 @@ async def test_the_arguments_may_be_changed_before_anyone_rules_on_them():
     hand = Hand("look", schema=PATHS)
     scene = Scene()
     relay = hooked(tool_arguments=tool_arguments, before_tool=before_tool)
-    await run_calls(
-        ToolRunner({"look": hand}, relay, turn(), scene.emit), (call("c1", "look", path="a"),), {}
-    )
+    await run_calls(ToolRunner({"look": hand}, relay, turn(), scene.emit), (call("c1", "look", path="a"),), {})
     assert hand.ran == ruled == [{"path": "a.txt"}]
     assert scene.of(ToolStarted)[0].call.args == {"path": "a.txt"}, "what is kept is what was done"
 
@@ -124,10 +122,7 @@ async def test_calls_that_were_not_run_are_reported_too():
     relay = hooked(before_tool=before_tool, after_tool=noting(seen, "result"))
     desk = ToolRunner({"look": Hand("look")}, relay, turn(), Scene().emit)
     await run_calls(desk, (call("c1", "look"), call("c2", "lok")), {})
-    assert sorted((result.call_id, result.outcome) for (result,) in seen) == [
-        ("c1", "denied"),
-        ("c2", "failed"),
-    ]
+    assert sorted((result.call_id, result.outcome) for (result,) in seen) == [("c1", "denied"), ("c2", "failed")]
 
 
 @pytest.mark.parametrize(
@@ -142,9 +137,7 @@ async def test_a_plugin_may_want_a_person_asked(word, ran):
         return word
 
     hand = Hand("buy")
-    desk = ToolRunner(
-        {"buy": hand}, hooked(before_tool=before_tool), turn(), Scene().emit, ask_approval=consent
-    )
+    desk = ToolRunner({"buy": hand}, hooked(before_tool=before_tool), turn(), Scene().emit, ask_approval=consent)
     results = await run_calls(desk, (call("c1", "buy"),), {})
     assert bool(hand.ran) is ran
     assert results["c1"].outcome == ("ok" if ran else "denied")
@@ -157,9 +150,7 @@ async def test_who_said_yes_in_advance_is_not_asked():
     hand, living = Hand("buy"), turn()
     living = structs.replace(living, inbound=structs.replace(living.inbound, trusted=True))
     await run_calls(
-        ToolRunner({"buy": hand}, hooked(before_tool=before_tool), living, Scene().emit),
-        (call("c1", "buy"),),
-        {},
+        ToolRunner({"buy": hand}, hooked(before_tool=before_tool), living, Scene().emit), (call("c1", "buy"),), {}
     )
     assert hand.ran
 
@@ -204,9 +195,7 @@ async def test_what_a_wrapped_act_raises_is_not_the_wrappers_fault():
 
     registry, owner = Hooks(), PluginOwner("p")
     registry.add(owner, around_tool)
-    desk = ToolRunner(
-        {"look": Hand("look", does=ToolError("no such file"))}, registry.dispatcher, turn(), Scene().emit
-    )
+    desk = ToolRunner({"look": Hand("look", does=ToolError("no such file"))}, registry.dispatcher, turn(), Scene().emit)
     results = await run_calls(desk, (call("c1", "look"),), {})
     assert (results["c1"].text, owner.strikes) == ("no such file", 0)
 
@@ -223,9 +212,7 @@ async def test_every_try_at_a_question_is_reported():
     async def request_failed(attempt, error, again):
         diary.append(("failed", attempt.step, attempt.number, type(error), again))
 
-    relay = hooked(
-        request_sent=request_sent, request_answered=request_answered, request_failed=request_failed
-    )
+    relay = hooked(request_sent=request_sent, request_answered=request_answered, request_failed=request_failed)
     model = play(Transient("busy"), call("c1", "look"), "done")
     await live(an_agent(model, [Hand("look", "read")], hooks=relay, clock=clock))
     assert diary == [
@@ -259,9 +246,7 @@ async def test_the_last_words_may_be_changed_and_what_was_shown_is_taken_back():
     async def answer_text(text):
         return text.replace("secret", "***")
 
-    model = play(
-        (Text("I look for the secret."), call("c1", "look")), replied(Thinking("hm"), Text("The secret."))
-    )
+    model = play((Text("I look for the secret."), call("c1", "look")), replied(Thinking("hm"), Text("The secret.")))
     scene = await live(an_agent(model, [Hand("look", "read")], hooks=hooked(answer_text=answer_text)))
     assert scene.said[1].text == "I look for the secret.", "only the last words"
     assert scene.said[-1].parts == (Thinking("hm"), Text("The ***."))

@@ -21,13 +21,7 @@ from alipes.plugins.dispatch import Hooks, guard
 from alipes.plugins.interruption.attribution import call_as, on_behalf_of, run_as, track_tasks
 from alipes.plugins.owner import CORE, PluginOwner
 from alipes.plugins.specs import Verdict
-from alipes.runtime.watchdog import (
-    INTERRUPT_SIGNAL,
-    LOOP_ACTIVITY,
-    LoopActivity,
-    LoopBlockInterrupted,
-    Watchdog,
-)
+from alipes.runtime.watchdog import INTERRUPT_SIGNAL, LOOP_ACTIVITY, LoopActivity, LoopBlockInterrupted, Watchdog
 
 TURN = Turn("t", "s", Inbound("1", Address("test", "me"), "me", "hi"))
 CALL = ToolCall("c", "terminal", {})

@@ -68,25 +68,17 @@ async def test_hooks_tools_and_setup_of_a_module_are_found_by_name(tmp_path):
         fact = place.fact("weather")
         assert (fact.state, fact.why, fact.version, fact.description) == ("on", "", "1.2", "Sun")
         assert (fact.hooks, fact.tools, fact.commands) == (("before_tool",), ("look",), ("greet",))
-        assert (fact.skills, fact.cli, fact.provides) == (
-            ("forecast",),
-            ("weather",),
-            ("platform:barometer",),
-        )
+        assert (fact.skills, fact.cli, fact.provides) == (("forecast",), ("weather",), ("platform:barometer",))
         assert (await rule(place)).reason == "alipes_plugins.weather"
         assert await place.contributions.tools()["look"].run({"day": 3}, None) == "sun 3"
-        assert (
-            await place.contributions.find(CommandContribution, "greet").act("you", None)
-            == "hello you from Lisbon"
-        )
+        assert await place.contributions.find(CommandContribution, "greet").act("you", None) == "hello you from Lisbon"
         assert (tmp_path / "plugin-data" / "weather").is_dir()
         assert place.contributions.find(ToolContribution, "look").toolset == "weather"
         for kind in (CliContribution, SkillContribution, ProviderContribution):
             assert len(place.contributions.all(kind)) == 1
     assert not [name for name in sys.modules if name.startswith("alipes_plugins.weather")]
     assert (
-        place.hooks.dispatcher.has_hooks(specs.before_tool) is False
-        and place.contributions.all(ToolContribution) == ()
+        place.hooks.dispatcher.has_hooks(specs.before_tool) is False and place.contributions.all(ToolContribution) == ()
     )
 
 
@@ -142,10 +134,7 @@ async def test_what_is_broken_is_reported_and_disturbs_nobody(tmp_path):
         assert place.fact("good").state == "on"
         assert not [m for m in sys.modules if m.startswith("alipes_plugins.") and not m.endswith(".good")]
         known = read_status(Paths(tmp_path))
-        assert {each.name: each.state for each in known.plugins} == {
-            **dict.fromkeys(BROKEN, "failed"),
-            "good": "on",
-        }
+        assert {each.name: each.state for each in known.plugins} == {**dict.fromkeys(BROKEN, "failed"), "good": "on"}
 
 
 async def test_an_unknown_name_is_reported_with_the_nearest(tmp_path):
@@ -200,9 +189,7 @@ async def test_of_two_with_the_same_tool_the_first_named_has_it(tmp_path):
 
 
 async def test_unset_variables_are_named_with_what_to_do(tmp_path, monkeypatch):
-    write_plugin(
-        tmp_path, "one", "async def on_event(event): ...", plugin_toml='requires_env = ["SOME_TOKEN"]'
-    )
+    write_plugin(tmp_path, "one", "async def on_event(event): ...", plugin_toml='requires_env = ["SOME_TOKEN"]')
     async with open_plugin_harness(settings_for(tmp_path, "one")) as place:
         assert "it needs SOME_TOKEN, which is not set" in place.fact("one").why
         assert "alipes config set SOME_TOKEN -" in place.fact("one").why
@@ -452,9 +439,7 @@ async def test_a_task_group_of_the_plugins_own_may_stand_on_its_stack(tmp_path):
 
 async def test_a_door_for_another_kind_is_made_when_it_is_first_needed(tmp_path):
     write_plugin(tmp_path, "old", "def register(ctx): ...")
-    write_plugin(
-        tmp_path, "older", "x = 1", plugin_yaml="name: renamed\nversion: 2\nrequires_env:\n  - name: HOME\n"
-    )
+    write_plugin(tmp_path, "older", "x = 1", plugin_yaml="name: renamed\nversion: 2\nrequires_env:\n  - name: HOME\n")
     made, opened = [], []
 
     class Door:

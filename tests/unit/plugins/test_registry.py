@@ -153,7 +153,5 @@ async def test_a_tool_runs_on_behalf_of_its_plugin_and_not_when_that_is_off():
 def test_only_its_owner_takes_an_offer_back():
     offers, one, other = Contributions(), PluginOwner("one"), PluginOwner("other")
     offers.add(offer(one, "a"))
-    assert not offers.remove_one(other, ToolContribution, "a") and offers.remove_one(
-        one, ToolContribution, "a"
-    )
+    assert not offers.remove_one(other, ToolContribution, "a") and offers.remove_one(one, ToolContribution, "a")
     assert not offers.remove_one(one, ToolContribution, "a")

@@ -18,9 +18,7 @@ class Point(msgspec.Struct):
 
 @tool(effect="read")
 async def look(
-    city: str,
-    days: Annotated[int, msgspec.Meta(ge=1, le=7, description="how many")] = 3,
-    unit: Literal["c", "f"] = "c",
+    city: str, days: Annotated[int, msgspec.Meta(ge=1, le=7, description="how many")] = 3, unit: Literal["c", "f"] = "c"
 ) -> str:
     """The weather.
 
@@ -45,12 +43,7 @@ def test_the_mark_goes_over_the_function():
     async def one() -> None: ...
 
     spec = make_tool(one).spec
-    assert (spec.name, spec.description, spec.schema, spec.effect) == (
-        "other",
-        "Said so.",
-        {"type": "object"},
-        "write",
-    )
+    assert (spec.name, spec.description, spec.schema, spec.effect) == ("other", "Said so.", {"type": "object"}, "write")
     assert tool_mark(one) is not None and tool_mark(test_the_mark_goes_over_the_function) is None
 
 

@@ -72,17 +72,10 @@ def test_free_is_a_price():
 
 def test_a_long_prompt_is_billed_at_the_long_price_all_of_it():
     long = ModelFacts(
-        price_input=1.0,
-        price_output=2.0,
-        price_cached=0.5,
-        long_from=100_000,
-        long_input=2.0,
-        long_output=1.5,
+        price_input=1.0, price_output=2.0, price_cached=0.5, long_from=100_000, long_input=2.0, long_output=1.5
     )
     assert compute_cost(Usage(input=100_000, output=100_000), long) == pytest.approx(0.1 + 0.2)
-    assert compute_cost(Usage(input=200_000, cached=100_000, output=100_000), long) == pytest.approx(
-        0.2 + 0.1 + 0.3
-    )
+    assert compute_cost(Usage(input=200_000, cached=100_000, output=100_000), long) == pytest.approx(0.2 + 0.1 + 0.3)
 
 
 def test_more_cached_than_input_never_makes_money():

@@ -30,9 +30,7 @@ def closed() -> Iterator[dict[str, int]]:
 
 
 def settings(home: Path, ports: dict[str, int], config: str = "", **environ: str) -> Settings:
-    tables = "".join(
-        f'[providers.{name}]\nbase_url = "http://127.0.0.1:{port}/v1"\n' for name, port in ports.items()
-    )
+    tables = "".join(f'[providers.{name}]\nbase_url = "http://127.0.0.1:{port}/v1"\n' for name, port in ports.items())
     (home / "config.toml").write_text(f"{config}\n{tables}")
     return load_settings(home, environ)
 
@@ -75,9 +73,7 @@ async def odd_server(answer: bytes):
 
 async def test_the_configured_model_is_taken_and_nobody_is_asked(tmp_path, closed):
     async with ModelServer(models=("llama",)) as server, ClientScope() as scope:
-        given = settings(
-            tmp_path, closed | {"ollama": server.port}, 'model = "xai/grok-4.7"', OPENAI_API_KEY="k" * 9
-        )
+        given = settings(tmp_path, closed | {"ollama": server.port}, 'model = "xai/grok-4.7"', OPENAI_API_KEY="k" * 9)
         choice = await choose_model(given, scope)
         assert (choice.model, choice.toy) == ("xai/grok-4.7", False)
         assert "config.toml" in choice.why
@@ -133,9 +129,7 @@ async def test_a_server_that_says_nothing_does_not_keep_the_next_from_being_chos
 @pytest.mark.parametrize("answer", [b"<html>hi</html>", b'{"data": 7}', b'{"data": []}', b"\xff{", b""])
 async def test_a_stranger_at_a_usual_port_is_no_model_server(tmp_path, closed, answer):
     async with odd_server(answer) as port:
-        assert (
-            await chosen(settings(tmp_path, closed | {"llamacpp": port}))
-        ).model == "embedded/smollm2-135m"
+        assert (await chosen(settings(tmp_path, closed | {"llamacpp": port}))).model == "embedded/smollm2-135m"
 
 
 async def test_with_nothing_at_hand_the_toy_is_chosen_and_says_so_and_how_to_get_a_real_one(tmp_path, closed):

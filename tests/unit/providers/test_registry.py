@@ -50,9 +50,7 @@ async def test_a_model_we_never_heard_of_is_opened_all_the_same(tmp_path):
 async def test_models_of_one_endpoint_share_its_connections(tmp_path):
     given = settings(tmp_path, OPENAI_API_KEY=KEY, XAI_API_KEY=KEY)
     async with ClientScope() as scope, Models(given, scope) as models:
-        one, two, other = [
-            await models.open(n) for n in ("openai/gpt-6.1-sol", "openai/gpt-6-luna", "xai/grok-4.7")
-        ]
+        one, two, other = [await models.open(n) for n in ("openai/gpt-6.1-sol", "openai/gpt-6-luna", "xai/grok-4.7")]
         assert one.provider is two.provider is not other.provider
         assert [client.name for client in scope.open_clients()] == ["openai", "xai"]
 

@@ -26,10 +26,7 @@ def test_an_event_is_given_as_soon_as_its_empty_line_came():
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
 def test_every_line_end_of_the_standard_is_known(end):
-    assert read(end.join([b"event: x", b"data: one", b"", b": comment", b"data: two", b"", b""])) == [
-        b"one",
-        b"two",
-    ]
+    assert read(end.join([b"event: x", b"data: one", b"", b": comment", b"data: two", b"", b""])) == [b"one", b"two"]
 
 
 def test_lines_of_one_event_are_joined_and_one_blank_is_dropped():
@@ -90,19 +87,7 @@ def test_a_long_event_is_fine():
 
 
 LINES = st.sampled_from(
-    [
-        b"data: a",
-        b"data:b",
-        b"data: \xc3\xa4",
-        b"data",
-        b": c",
-        b"event: e",
-        b"",
-        b"",
-        b"id: 1",
-        b"what",
-        b"data: x: y",
-    ]
+    [b"data: a", b"data:b", b"data: \xc3\xa4", b"data", b": c", b"event: e", b"", b"", b"id: 1", b"what", b"data: x: y"]
 )
 STREAMS = st.lists(st.tuples(LINES, st.sampled_from([b"\n", b"\r\n", b"\r"]))).map(
     lambda lines: b": begin\n\n" + b"".join(line + end for line, end in lines)

@@ -29,20 +29,14 @@ EVERY = pytest.mark.parametrize("api", READERS)
 PLACE = ModelTarget(Endpoint("acme", "openai-chat"), "m")
 REPLIES = [
     Say("Hello, wörld 😀 and more", pieces=5, thinking="hm, so …", usage=Tokens(9, 8, 7, 1, 2)),
-    Calls(
-        (Call("look", {"at": "ä"}, "c1"), Call("go", {"to": [1, {"x": None}]}, "c2")),
-        text="wait",
-        thinking="so",
-    ),
+    Calls((Call("look", {"at": "ä"}, "c1"), Call("go", {"to": [1, {"x": None}]}, "c2")), text="wait", thinking="so"),
     Call("look", raw='{"at": '),
     Truncated("half"),
     Refusal("no"),
     Broken("so", "boom"),
 ]
 FUZZ = settings(
-    max_examples=int(os.environ.get("ALIPES_FUZZ", "60")),
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=int(os.environ.get("ALIPES_FUZZ", "60")), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 
@@ -52,9 +46,7 @@ def digest(api: str, blocks: list[bytes]) -> tuple[str, object]:
     shown, end = "", None
     try:
         for data in (
-            data
-            for block in [*blocks, None]
-            for data in (events.end() if block is None else events.feed(block))
+            data for block in [*blocks, None] for data in (events.end() if block is None else events.feed(block))
         ):
             reader.read(data)
             while (delta := reader.draft.take()) is not None:
@@ -74,9 +66,7 @@ def _settled(reply: ModelReply) -> ModelReply:
         msgspec.json.encode(part).decode().encode()
     assert all(-1 < count < 2**63 for count in msgspec.structs.astuple(reply.usage)[:5])
     parts = tuple(
-        msgspec.structs.replace(part, id="made")
-        if isinstance(part, ToolCall) and len(part.id) == 21
-        else part
+        msgspec.structs.replace(part, id="made") if isinstance(part, ToolCall) and len(part.id) == 21 else part
         for part in reply.message.parts
     )
     return msgspec.structs.replace(reply, message=msgspec.structs.replace(reply.message, parts=parts))
@@ -134,13 +124,9 @@ def mutated(data: st.DataObject, stream: bytes) -> bytes:
             case "double":
                 stream = stream[: at + length] + stream[at:]
             case "value":
-                old = data.draw(
-                    st.sampled_from([b'"', b"0", b"1", b"null", b"{", b"[]", b"delta", b"index", b"item"])
-                )
+                old = data.draw(st.sampled_from([b'"', b"0", b"1", b"null", b"{", b"[]", b"delta", b"index", b"item"]))
                 new = data.draw(
-                    st.sampled_from(
-                        [b"null", b"{}", b"[]", b'""', b"-1", b"1e99", b"true", b"9" * 30, b"[[[["]
-                    )
+                    st.sampled_from([b"null", b"{}", b"[]", b'""', b"-1", b"1e99", b"true", b"9" * 30, b"[[[["])
                 )
                 stream = stream.replace(old, new, data.draw(st.integers(1, 3)))
             case "lines":

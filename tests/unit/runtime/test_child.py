@@ -69,10 +69,7 @@ async def test_a_signal_is_a_negative_return_code():
 
 async def test_the_environment_is_what_was_given_and_the_mark():
     written, _ = await output(["env"], env={"A": "1"})
-    assert {line.partition(b"=")[0] for line in written.splitlines()} == {
-        b"A",
-        process_tree.VARIABLE.encode(),
-    }
+    assert {line.partition(b"=")[0] for line in written.splitlines()} == {b"A", process_tree.VARIABLE.encode()}
 
 
 async def test_a_child_reads_end_of_file_and_has_no_terminal():
@@ -222,9 +219,7 @@ async def test_orphans_that_die_by_themselves_leave_no_zombie():
 
 async def test_a_second_cancellation_during_the_ending_still_leaves_nothing(tmp_path):
     async def scope():
-        async with open_child(
-            TREES["a stubborn session leader"], cwd="/", env={**ENV, "D": str(tmp_path)}
-        ) as child:
+        async with open_child(TREES["a stubborn session leader"], cwd="/", env={**ENV, "D": str(tmp_path)}) as child:
             await child.wait()
 
     task = asyncio.create_task(scope())
@@ -247,9 +242,7 @@ async def test_a_hundred_children_leave_no_descriptor_and_no_process():
 
 async def test_the_portable_way_ends_the_process_group():
     process_tree.adopt_orphans()  # so that the inner one can be waited for here; the portable way itself does not need it
-    async with open_child(
-        "sleep 300 & echo $!; trap '' TERM; sleep 300", cwd="/", env=ENV, portable=True
-    ) as child:
+    async with open_child("sleep 300 & echo $!; trap '' TERM; sleep 300", cwd="/", env=ENV, portable=True) as child:
         inner = int(await child.read())
         assert alive(inner)
     with suppress(ChildProcessError):  # another test's process tree may have reaped it

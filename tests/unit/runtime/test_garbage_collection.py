@@ -45,9 +45,7 @@ def nobody_looks():
 
 
 def left():
-    return [
-        each for each in gc.get_objects() if type(each) in (RunningTurn, TurnRunner)
-    ]  # isinstance wakes proxies
+    return [each for each in gc.get_objects() if type(each) in (RunningTurn, TurnRunner)]  # isinstance wakes proxies
 
 
 @pytest.mark.parametrize(

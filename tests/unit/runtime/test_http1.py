@@ -15,22 +15,7 @@ from tests.world.tls import chunked, reply
 
 HOST = (b"host", b"there")
 CHUNKED = (b"transfer-Encoding", b"chunked")
-ODD = (
-    b"",
-    b"\r",
-    b"\n",
-    b"\r\n",
-    b" ",
-    b":",
-    b"\0",
-    b"5",
-    b"x",
-    b",",
-    b";",
-    b"content-length: 3\r\n",
-    b"\xff",
-    b"101",
-)
+ODD = (b"", b"\r", b"\n", b"\r\n", b" ", b":", b"\0", b"5", b"x", b",", b";", b"content-length: 3\r\n", b"\xff", b"101")
 
 
 def asked(*headers, method="POST", target=b"/"):
@@ -82,9 +67,7 @@ def test_a_question_with_a_body_is_written_as_its_head_says():
 
 def test_a_body_of_unknown_length_is_sent_in_chunks():
     question = asked((b"transfer-encoding", b"chunked"), (b"Connection", b"Close"))
-    sent = (
-        question.piece(b"hello, world, hello") + question.piece(b"") + question.piece(b"!") + question.end()
-    )
+    sent = question.piece(b"hello, world, hello") + question.piece(b"") + question.piece(b"!") + question.end()
     assert sent == b"13\r\nhello, world, hello\r\n1\r\n!\r\n0\r\n\r\n"
     assert question.last, "we said that we will close"
 
@@ -154,15 +137,9 @@ words = st.lists(st.binary(min_size=1, max_size=5).filter(lambda b: not set(b) &
 value = words.map(b" ".join)
 
 
-@given(
-    headers=st.lists(st.tuples(token, value), max_size=6),
-    body=st.lists(st.binary(max_size=9)),
-    whole=st.booleans(),
-)
+@given(headers=st.lists(st.tuples(token, value), max_size=6), body=st.lists(st.binary(max_size=9)), whole=st.booleans())
 def test_questions_are_understood_by_h11(headers, body, whole):
-    framing = (
-        (b"content-length", b"%d" % len(b"".join(body))) if whole else (b"transfer-encoding", b"chunked")
-    )
+    framing = (b"content-length", b"%d" % len(b"".join(body))) if whole else (b"transfer-encoding", b"chunked")
     question = asked(framing, *headers)
     sent = question.head + b"".join(map(question.piece, body)) + question.end()
     server = h11.Connection(h11.SERVER)
@@ -205,14 +182,10 @@ def answers(draw):
     """What some server might say, well or badly."""
     early = draw(one_of(b"", b"", b"HTTP/1.1 100 Go on\r\n\r\n", b"HTTP/1.1 103 Early\r\na: b\r\n\r\n"))
     version = draw(one_of(b"HTTP/1.1 ", b"HTTP/1.1 ", b"HTTP/1.0 "))
-    status = draw(
-        one_of(b"200 OK", b"200", b"404 Not  Found", b"204 None", b"304 Same", b"503 \xff", b"600 x")
-    )
+    status = draw(one_of(b"200 OK", b"200", b"404 Not  Found", b"204 None", b"304 Same", b"503 \xff", b"600 x"))
     framing, body = draw(bodies())
     connection = draw(one_of([], [], [(b"connection", b"close")], [(b"Connection", b"x, Keep-Alive")]))
-    headers = draw(
-        st.permutations([*draw(st.lists(st.tuples(token, value), max_size=4)), *framing, *connection])
-    )
+    headers = draw(st.permutations([*draw(st.lists(st.tuples(token, value), max_size=4)), *framing, *connection]))
     end = draw(one_of(b"\r\n", b"\r\n", b"\n"))
     gap = draw(one_of(b": ", b":", b":\t ", b":" + end + b" "))
     lines = [early + version + status, *(name + gap + value + b" " for name, value in headers)]

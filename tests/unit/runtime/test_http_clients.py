@@ -91,9 +91,7 @@ async def test_a_cancelled_request_does_not_disturb_another_on_the_same_pool(tls
                 await server.arrived.wait()
                 server.arrived.clear()
             hasty.cancel()
-            await server.connections[
-                [r[0] for r in server.requests].index("GET /half HTTP/1.1")
-            ].closed.wait()
+            await server.connections[[r[0] for r in server.requests].index("GET /half HTTP/1.1")].closed.wait()
             go_on.set()
             assert (await patient).content == b"first last"
 
@@ -437,9 +435,7 @@ async def test_the_library_reads_no_environment(monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("SSL_CERT_FILE", "/nonexistent")
     async with open_loopback() as server, ClientScope() as scope:
-        assert (
-            await scope.http("web").request("GET", server.url.replace("127.0.0.1", "localhost"))
-        ).is_success
+        assert (await scope.http("web").request("GET", server.url.replace("127.0.0.1", "localhost"))).is_success
         assert TlsTrust().tls
 
 
@@ -472,15 +468,11 @@ def test_words_of_no_proxy_become_patterns(word, pattern):
 
 # Vendor SDK objects
 
-ENDPOINT = Endpoint(
-    "vendor", "openai-chat", "http://127.0.0.1:9/v1", Secret("sk-1"), headers={"x-mine": "yes"}
-)
+ENDPOINT = Endpoint("vendor", "openai-chat", "http://127.0.0.1:9/v1", Secret("sk-1"), headers={"x-mine": "yes"})
 
 
 def make(scope: ClientScope, kind: str, url: str, **more):
-    endpoint = Endpoint(
-        "vendor", "openai-chat", f"{url}/v1", Secret("sk-1"), headers={"x-mine": "yes"}, **more
-    )
+    endpoint = Endpoint("vendor", "openai-chat", f"{url}/v1", Secret("sk-1"), headers={"x-mine": "yes"}, **more)
     return endpoint, getattr(scope, kind)(endpoint)
 
 
@@ -578,9 +570,7 @@ async def test_a_stream_outlives_the_name_of_the_sdk_object_it_came_from():
 
     async with open_loopback(slow) as server, ClientScope() as scope:
         _, sdk = make(scope, "openai", server.url)
-        stream = await sdk.with_options(timeout=5).chat.completions.create(
-            model="m", messages=[], stream=True
-        )
+        stream = await sdk.with_options(timeout=5).chat.completions.create(model="m", messages=[], stream=True)
         del sdk
         gc.collect()
         await scope.http("web").request("GET", server.url)

@@ -61,9 +61,7 @@ async def test_a_connection_that_the_server_closed_is_not_used_again():
 
 
 @pytest.mark.parametrize(("seconds", "opened"), [(60.0, 4), (0.0, 2)], ids=["in doubt", "no more"])
-async def test_a_server_that_hangs_up_on_one_that_waited_gets_new_ones_for_a_while(
-    monkeypatch, seconds, opened
-):
+async def test_a_server_that_hangs_up_on_one_that_waited_gets_new_ones_for_a_while(monkeypatch, seconds, opened):
     async def answer(seen: SeenConnection) -> None:
         if "/gone" in seen.requests[-1][0]:
             seen.writer.close()
@@ -126,13 +124,7 @@ async def test_what_came_before_it_broke_is_given_first():
 
 @pytest.mark.parametrize(
     "said",
-    [
-        b"",
-        b"HTTP/1.1 200",
-        b"nonsense\r\n\r\n",
-        chunked(b"one", ending=False),
-        b"HTTP/1.1 200 OK\r\n" + b"x" * 200_000,
-    ],
+    [b"", b"HTTP/1.1 200", b"nonsense\r\n\r\n", chunked(b"one", ending=False), b"HTTP/1.1 200 OK\r\n" + b"x" * 200_000],
     ids=["nothing", "half a head", "no HTTP", "half a body", "a head without end"],
 )
 async def test_an_answer_that_is_none_is_the_servers_fault(said):

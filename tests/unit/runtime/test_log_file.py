@@ -55,9 +55,7 @@ def test_secrets_are_masked_in_messages_arguments_names_ids_and_tracebacks(tmp_p
     secret, odd = "sk-abc123", 'p+ss/"wörd\\'
     with open_log(tmp_path / "a.log", "debug", [secret, odd, "", "ab"]) as mask:
         with log_context(session=secret):
-            log.info(
-                "key %s in %r and https://host/?key=%s", secret, {"key": odd}, "p%2Bss%2F%22w%C3%B6rd%5C"
-            )
+            log.info("key %s in %r and https://host/?key=%s", secret, {"key": odd}, "p%2Bss%2F%22w%C3%B6rd%5C")
             log.info("as json %s", json.dumps(odd, ensure_ascii=False))
         logging.getLogger(f"alipes.{secret}").warning("odd name")
         try:
@@ -81,11 +79,7 @@ def test_text_that_is_no_text_is_still_logged(tmp_path):
             raise RuntimeError("no words")
 
     file = LogFile(tmp_path / "a.log", make_mask([]))
-    for message, args in (
-        ("half a character: \udc80", ()),
-        ("too many %s", (1, 2)),
-        ("broken %s", (Broken(),)),
-    ):
+    for message, args in (("half a character: \udc80", ()), ("too many %s", (1, 2)), ("broken %s", (Broken(),))):
         file.handle(logging.LogRecord("x", logging.INFO, "", 0, message, args, None))
     file.close()
     assert [r["message"] for r in lines(tmp_path / "a.log")] == [
@@ -152,10 +146,7 @@ def test_a_full_disk_neither_raises_nor_prints(capfd):
 
 
 def test_a_wrong_level_or_place_is_the_operators_to_mend(tmp_path):
-    with (
-        pytest.raises(ConfigError, match="debug, info, warning, error"),
-        open_log(tmp_path / "a.log", "loud"),
-    ):
+    with pytest.raises(ConfigError, match="debug, info, warning, error"), open_log(tmp_path / "a.log", "loud"):
         pass
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot be written"), open_log(tmp_path / "file" / "a.log"):

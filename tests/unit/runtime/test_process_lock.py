@@ -25,9 +25,7 @@ def test_who_comes_second_learns_who_was_first(tmp_path):
     path = tmp_path / "claim"
     with hold_process_lock(path) as held:
         held.write_address("http://127.0.0.1:8742")
-        with pytest.raises(
-            AlreadyRunning, match=rf"process {os.getpid()} at http://127.0.0.1:8742.*--replace"
-        ):
+        with pytest.raises(AlreadyRunning, match=rf"process {os.getpid()} at http://127.0.0.1:8742.*--replace"):
             with hold_process_lock(path):
                 pass
         found = find_holder(path)

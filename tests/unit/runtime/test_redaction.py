@@ -15,9 +15,7 @@ SECRET = "canary-5f1c/77+aa0d~Zz9"
 
 
 def shell(command: str) -> str:
-    done = subprocess.run(
-        ["bash", "-c", command], input=f"A=1\nKEY={SECRET}\nB=2\n", capture_output=True, text=True
-    )
+    done = subprocess.run(["bash", "-c", command], input=f"A=1\nKEY={SECRET}\nB=2\n", capture_output=True, text=True)
     return done.stdout
 
 

@@ -62,15 +62,7 @@ def test_a_child_that_is_not_root_looks_neither_into_our_environment_nor_our_mem
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "PGPASSWORD",
-        "MYSQL_PWD",
-        "DB_PASS",
-        "SSH_KEY_PASSPHRASE",
-        "PRIVATE_KEY_PEM",
-        "GITHUB_TOKEN",
-        "OPENAI_API_KEY",
-    ],
+    ["PGPASSWORD", "MYSQL_PWD", "DB_PASS", "SSH_KEY_PASSPHRASE", "PRIVATE_KEY_PEM", "GITHUB_TOKEN", "OPENAI_API_KEY"],
 )
 def test_what_is_named_like_a_secret_is_no_childs(name):
     assert name not in child_environment({name: "some-value"})
@@ -82,10 +74,7 @@ def test_what_only_sounds_like_one_stays():
 
 
 def test_the_password_in_an_address_is_masked_and_the_address_kept(tmp_path):
-    environ = {
-        "DATABASE_URL": "postgres://me:canary-database@db/x",
-        "HTTPS_PROXY": "http://me:canary-proxy@p:1",
-    }
+    environ = {"DATABASE_URL": "postgres://me:canary-database@db/x", "HTTPS_PROXY": "http://me:canary-proxy@p:1"}
     settings = load_settings(tmp_path, environ)
     assert child_environment(environ, settings.secrets()).keys() >= environ.keys()
     assert make_mask(settings.secrets())(str(environ)).count("canary") == 0

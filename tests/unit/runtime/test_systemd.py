@@ -63,9 +63,7 @@ async def test_signs_of_life_come_in_half_the_time_they_are_waited_for(systemd):
         living.cancel()
 
 
-@pytest.mark.parametrize(
-    "wrong", [{}, {"WATCHDOG_USEC": "soon"}, {"WATCHDOG_USEC": "9", "WATCHDOG_PID": "1"}]
-)
+@pytest.mark.parametrize("wrong", [{}, {"WATCHDOG_USEC": "soon"}, {"WATCHDOG_USEC": "9", "WATCHDOG_PID": "1"}])
 async def test_where_nobody_waits_for_a_sign_of_life_there_is_none(systemd, wrong):
     notifier = SystemdNotifier(environ(systemd, **wrong))
     assert notifier.interval == 0

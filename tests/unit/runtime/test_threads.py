@@ -40,11 +40,7 @@ def test_a_thread_that_never_returns_is_left_and_what_was_written_is_there():
         tasks.exit_process(tasks.run_event_loop(main()))
     """)
     ended = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        timeout=20,
-        env={"PYTHONPATH": "src"},
-        check=False,
+        [sys.executable, "-c", program], capture_output=True, timeout=20, env={"PYTHONPATH": "src"}, check=False
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (5, b"said", b"")
 
@@ -52,11 +48,7 @@ def test_a_thread_that_never_returns_is_left_and_what_was_written_is_there():
 def test_with_no_thread_left_the_process_ends_as_usual():
     program = "from alipes.runtime import tasks\nimport atexit\natexit.register(print, 'bye')\ntasks.exit_process(3)"
     ended = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        timeout=20,
-        env={"PYTHONPATH": "src"},
-        check=False,
+        [sys.executable, "-c", program], capture_output=True, timeout=20, env={"PYTHONPATH": "src"}, check=False
     )
     assert (ended.returncode, ended.stdout) == (3, b"bye\n")
 
@@ -81,10 +73,6 @@ def test_a_signal_that_a_thread_was_given_wakes_the_loop():
     """)
     for _ in range(5):
         ended = subprocess.run(
-            [sys.executable, "-c", program],
-            capture_output=True,
-            timeout=20,
-            env={"PYTHONPATH": "src"},
-            check=False,
+            [sys.executable, "-c", program], capture_output=True, timeout=20, env={"PYTHONPATH": "src"}, check=False
         )
         assert (ended.returncode, ended.stdout) == (0, b"interrupted\n"), ended.stderr

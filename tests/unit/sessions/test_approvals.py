@@ -11,15 +11,7 @@ from alipes.app import open_app
 from alipes.config.loader import load_settings
 from alipes.kernel.messages import ToolCall, ToolResult
 from alipes.kernel.ports import ToolSpec
-from alipes.kernel.turns import (
-    AnswerApproval,
-    ApprovalAnswered,
-    ApprovalAsked,
-    Said,
-    Stop,
-    ToolFinished,
-    TurnEnded,
-)
+from alipes.kernel.turns import AnswerApproval, ApprovalAnswered, ApprovalAsked, Said, Stop, ToolFinished, TurnEnded
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
 from alipes.plugins.specs import Verdict
@@ -58,9 +50,7 @@ async def open_guarded(home, *script, interactive=True, hand=None):
         return None if word not in (None, "no") else Verdict("deny", f"the word was {word}")
 
     hooks.add(CORE, before_tool, patient=True)
-    async with open_sessions(
-        home, ScriptedProvider(script), hand, hooks=hooks, interactive=interactive
-    ) as house:
+    async with open_sessions(home, ScriptedProvider(script), hand, hooks=hooks, interactive=interactive) as house:
         yield house, hand
 
 

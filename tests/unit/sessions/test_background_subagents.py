@@ -30,9 +30,7 @@ class Gate:
                 return "I was sent"
             if seen.role == "tool":
                 return last
-            return (
-                (call or delegate(goal="look", background=True)) if seen.text == "go" else self._child(seen)
-            )
+            return (call or delegate(goal="look", background=True)) if seen.text == "go" else self._child(seen)
 
         self.mind = RuleModel(answer)
 
@@ -104,9 +102,7 @@ async def test_a_report_is_taken_in_by_the_turn_that_lives(tmp_path):
             _after(pause, "I heard it") if seen.text == "wait" else "and took it in"
         )
         async with family.sessions.ask(message("2", "wait")) as following:
-            child = asyncio.create_task(
-                heard(family, TurnEnded, (await family.store.subagents.unfinished())[0].key)
-            )
+            child = asyncio.create_task(heard(family, TurnEnded, (await family.store.subagents.unfinished())[0].key))
             await asyncio.sleep(0)
             gate.open.set()
             await child
@@ -264,9 +260,7 @@ async def test_a_question_of_what_is_detached_is_answered_from_another_process(t
     hooks, nap = Hooks(), SleepTool()
     hooks.add(PluginOwner("gate"), before_tool)
     async with (
-        open_subagents(
-            tmp_path, RuleModel(answer), nap, hooks=hooks, interactive=True, idle_seconds=0.01
-        ) as family,
+        open_subagents(tmp_path, RuleModel(answer), nap, hooks=hooks, interactive=True, idle_seconds=0.01) as family,
         open_subagents(tmp_path, RuleModel(answer), interactive=True) as other,
     ):
         async with other.sessions.watch(KEY) as envelopes:

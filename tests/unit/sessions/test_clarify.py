@@ -52,16 +52,11 @@ async def test_words_or_a_number_answer_in_a_chat_and_begin_no_turn(tmp_path, an
         tool.sessions = g.sessions
         await g.take("paint it", sender="me")
         bubble = await question(g, "Which")
-        assert "1. the red" in bubble.text and [each.label for each in bubble.piece.buttons] == [
-            "the red",
-            "the blue",
-        ]
+        assert "1. the red" in bubble.text and [each.label for each in bubble.piece.buttons] == ["the red", "the blue"]
         await g.take(answer, sender="me")
         await g.messenger.until(lambda: "thanks" in g.messenger.said())
         await g.quiet()
-        assert len(provider.asked) == 2 and provider.asked[-1].messages[-1].parts[0].text.endswith(
-            f": {means}"
-        )
+        assert len(provider.asked) == 2 and provider.asked[-1].messages[-1].parts[0].text.endswith(f": {means}")
         assert means.replace("*", "") in bubble.text and bubble.piece.buttons == ()
 
 
@@ -73,9 +68,7 @@ async def test_a_button_answers_and_only_for_who_may(tmp_path):
         bubble = await question(g, "Which", chat="team")
         blue = bubble.piece.buttons[1].data
         await g.take(sender="you", pressed=blue, **TEAM)
-        await g.messenger.until(
-            lambda: any("Only the person who asked" in each for each in g.messenger.said("team"))
-        )
+        await g.messenger.until(lambda: any("Only the person who asked" in each for each in g.messenger.said("team")))
         await g.take("good morning", sender="you", addressed=False, **TEAM)  # no answer of theirs
         await g.take(sender="boss", pressed=blue, **TEAM)
         await g.messenger.until(lambda: "thanks" in g.messenger.said("team"))
@@ -144,11 +137,4 @@ async def test_what_cannot_be_asked_is_said(args, why):
 
 def test_a_number_means_a_choice_only_where_there_is_one():
     asked = QuestionAsked("a", "?", ("x", "y"))
-    assert [asked.interpret(each) for each in ("1", " 2) ", "3", "0", "1x", "")] == [
-        "x",
-        "y",
-        "3",
-        "0",
-        "1x",
-        "",
-    ]
+    assert [asked.interpret(each) for each in ("1", " 2) ", "3", "0", "1x", "")] == ["x", "y", "3", "0", "1x", ""]

@@ -106,8 +106,7 @@ def test_a_text_whose_first_word_is_a_command_is_one(text, name, args):
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["", "/", "//stop", "stop", "/stopp", "/usr/bin/env", "/new/file.txt", "say /stop", "/ stop", "/x y"],
+    "text", ["", "/", "//stop", "stop", "/stopp", "/usr/bin/env", "/new/file.txt", "say /stop", "/ stop", "/x y"]
 )
 def test_everything_else_is_said(text):
     assert commands.parse(text) is None
@@ -168,9 +167,7 @@ async def test_new_begins_another_conversation_also_while_a_turn_runs(tmp_path):
             event = (await anext(events)).event
             while not isinstance(event, SessionChanged):
                 event = (await anext(events)).event
-        assert (
-            reply.text == "Started a new conversation. Stopped: the running turn and 1 message in the queue."
-        )
+        assert reply.text == "Started a new conversation. Stopped: the running turn and 1 message in the queue."
         assert event.why == "new"
         assert (await desk.ended(turn)).detail == "reset"
         assert (await desk.say("third")).ending == "answered"
@@ -369,9 +366,7 @@ async def test_a_title_is_shown_and_set(tmp_path):
     async with at_desk(tmp_path, "1") as desk:
         assert "no title yet" in (await desk.type("/title")).text
         await desk.say("mend the roof")
-        assert (await desk.type("/title")).text == (
-            "This conversation has no title; it starts with “mend the roof”."
-        )
+        assert (await desk.type("/title")).text == ("This conversation has no title; it starts with “mend the roof”.")
         await desk.type("/title  Roof ")
         assert (await desk.type("/title")).text == "This conversation has the title “Roof”."
 
@@ -471,13 +466,7 @@ async def test_every_command_answers_at_once_while_a_turn_runs(tmp_path):
         for command in commands.COMMANDS:
             if command.name in ending:
                 continue
-            args = {
-                "search": "first",
-                "queue": "later",
-                "steer": "now",
-                "title": "T",
-                "export": f"{tmp_path}/x.md",
-            }
+            args = {"search": "first", "queue": "later", "steer": "now", "title": "T", "export": f"{tmp_path}/x.md"}
             async with asyncio.timeout(LIMIT_S):
                 reply = await desk.type(f"/{command.name} {args.get(command.name, '')}")
             assert reply.text or reply.action, command.name

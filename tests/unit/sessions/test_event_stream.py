@@ -108,11 +108,7 @@ async def test_a_turn_that_began_before_is_reported_from_the_journal_and_nothing
             seen.publish(id, TurnStarted(id, turn.session, 1, "message 1"), Said(ANSWER), Said(ANSWER))
             reported = await seen.until(4)
             assert seen.waiting == ["message 2"] and seen.sessions.woken == [PLACE.key]
-        assert (
-            isinstance(reported[0], TurnStarted)
-            and reported[0].text == "message 1"
-            and reported[0].attempt == 2
-        )
+        assert isinstance(reported[0], TurnStarted) and reported[0].text == "message 1" and reported[0].attempt == 2
         assert reported[1:] == [Said(user("message 1")), Said(ANSWER), Said(ANSWER)]
 
 
@@ -127,11 +123,7 @@ async def test_when_the_publisher_goes_away_the_journal_tells_the_rest(home):
             await store.turns.finish(turn, "answered", "")
             store.bus.close()
             reported = await seen.until(3)
-        assert (
-            reported[1] == Said(ANSWER)
-            and isinstance(reported[2], TurnEnded)
-            and reported[2].ending == "answered"
-        )
+        assert reported[1] == Said(ANSWER) and isinstance(reported[2], TurnEnded) and reported[2].ending == "answered"
         assert reported[2].turn == id
 
 

@@ -105,9 +105,7 @@ async def test_each_way_to_stop_is_the_same_five_steps(way, tmp_path):
         assert (await ended(the, turn)).ending == "stopped"
         assert (await the.ask(inbound("2", "second"))).ending == "answered"
         facts = await the.store.archive.turn(turn)
-        assert [part.outcome for part in facts.said[-1].parts if isinstance(part, ToolResult)] == [
-            "cancelled"
-        ]
+        assert [part.outcome for part in facts.said[-1].parts if isinstance(part, ToolResult)] == ["cancelled"]
         check_transcript(facts.said)
     assert diary == [*stopped(reason, invalidation), ("ended", "second", "answered", "")]
 
@@ -212,9 +210,7 @@ async def test_a_turn_that_tells_nothing_for_too_long_is_stopped(tmp_path):
         async with the.sessions.ask(inbound("1", "first")) as following:
             events = [event async for event in following]
         assert (events[-1].ending, events[-1].detail) == ("stopped", "timeout")
-        assert [event.text for event in events if isinstance(event, Notice)] == [
-            "stopped: no activity for 0 s"
-        ]
+        assert [event.text for event in events if isinstance(event, Notice)] == ["stopped: no activity for 0 s"]
         assert (await the.ask(inbound("2", "second"))).ending == "answered"
     assert diary == [*stopped("timeout", "timeout"), ("ended", "second", "answered", "")]
 
@@ -293,9 +289,7 @@ async def test_stop_while_a_person_is_asked_is_a_no_and_the_plugin_hears_it(tmp_
 
 async def test_what_the_model_had_said_so_far_is_reported(tmp_path):
     diary, gate = Diary("agent_loop_stopped"), asyncio.Event()
-    async with open_sessions(
-        tmp_path, ScriptedProvider([("Half an ", "answer", gate)]), hooks=diary.hooks
-    ) as the:
+    async with open_sessions(tmp_path, ScriptedProvider([("Half an ", "answer", gate)]), hooks=diary.hooks) as the:
         async with the.sessions.ask(inbound("1", "first")) as following:
             async for event in following:
                 if getattr(event, "text", "") == "answer":
@@ -306,9 +300,7 @@ async def test_what_the_model_had_said_so_far_is_reported(tmp_path):
 async def test_stopping_one_session_leaves_the_others_alone(tmp_path):
     diary = Diary("agent_loop_stopped")
     tool = Remote(diary)
-    async with open_sessions(
-        tmp_path, ScriptedProvider([CALL, CALL, "other"]), tool, hooks=diary.hooks
-    ) as the:
+    async with open_sessions(tmp_path, ScriptedProvider([CALL, CALL, "other"]), tool, hooks=diary.hooks) as the:
         other = inbound("2", "other", chat="someone else")
         one = await the.sessions.submit(inbound("1", "first"))
         two = await the.sessions.submit(other)

@@ -44,9 +44,7 @@ async def open_chat(home, answer, **more):
 
     hooks.add(CORE, before_tool, patient=True)
     async with open_gateway(home, mind, hand, tool, hooks=hooks, manners=PEOPLE, **more) as g:
-        delegation = Delegation(
-            g.sessions, g.store, DelegationConfig(), models=SingleModel(mind), tools=names
-        )
+        delegation = Delegation(g.sessions, g.store, DelegationConfig(), models=SingleModel(mind), tools=names)
         tool.tool = DelegateTask(delegation)
         yield g, hand
 

@@ -42,13 +42,7 @@ async def test_sessions_are_listed_latest_first_with_their_counts(tmp_path):
         await run_turn(store, "b", "long " * 50, "ok", end=False)
         b, a = await store.archive.sessions()
         assert [f.id for f in await store.archive.sessions(limit=1)] == [b.id]
-    assert (a.title, a.turns, a.unfinished, a.messages, a.address) == (
-        "What is the sun?",
-        2,
-        0,
-        4,
-        Address("cli", "a"),
-    )
+    assert (a.title, a.turns, a.unfinished, a.messages, a.address) == ("What is the sun?", 2, 0, 4, Address("cli", "a"))
     assert (a.spent.usage, a.spent.calls, a.spent.unpriced) == (Usage(30, 10, cost=0.25), 2, 1)
     assert len(b.title) <= 60 and b.title.endswith("…")
     assert (b.turns, b.unfinished) == (1, 1)
@@ -192,9 +186,7 @@ async def test_deleting_a_session_leaves_no_trace_and_no_other_is_affected(tmp_p
 async def test_a_long_session_is_deleted_in_parts(tmp_path):
     async with open_home(tmp_path) as store:
         turn = await run_turn(store, "a", "q", "a", end=False)
-        rows = (
-            "INSERT INTO messages (turn_number, session_id, role, message, created) VALUES (1, ?, '', '', 0)"
-        )
+        rows = "INSERT INTO messages (turn_number, session_id, role, message, created) VALUES (1, ?, '', '', 0)"
         many = [(turn.session,)] * (2 * archive.MESSAGES_PER_DELETE + 3)
         await store.database.run(lambda db: db.executemany(rows, many).rowcount)
         await store.turns.finish(turn, "answered", "")
@@ -230,10 +222,7 @@ async def test_usage_is_summed_by_turn_session_day_and_model(tmp_path):
         assert (await usage(session="nope")).usage == Usage(), "of nothing: no tokens, and no price"
         assert (await usage(days=1)).calls == 3
         assert {(s.name, s.usage.input) for s in await by("model")} == {("p/x", 50), ("p/y", 20)}
-        assert {(s.name, s.calls) for s in await by("turn", session=one.session)} == {
-            (one.id, 1),
-            (two.id, 1),
-        }
+        assert {(s.name, s.calls) for s in await by("turn", session=one.session)} == {(one.id, 1), (two.id, 1)}
         assert len(await by("session")) == 2
         (today,) = await by("day", days=7)
         assert (today.name, today.calls) == (time.strftime("%Y-%m-%d"), 3)
@@ -242,9 +231,7 @@ async def test_usage_is_summed_by_turn_session_day_and_model(tmp_path):
 async def test_usage_by_day_separates_yesterday(tmp_path):
     async with open_home(tmp_path) as store:
         await run_turn(store, "a", "q", "a", usage=Usage(10))
-        await store.database.run(
-            lambda db: db.execute("UPDATE messages SET created = created - 86400").rowcount
-        )
+        await store.database.run(lambda db: db.execute("UPDATE messages SET created = created - 86400").rowcount)
         await run_turn(store, "a", "q", "a", usage=Usage(1))
         assert (await store.archive.usage(days=1)).usage.input == 1
         assert (await store.archive.usage(days=2)).usage.input == 11
@@ -260,9 +247,7 @@ async def test_an_export_is_json_and_can_be_read_as_a_text(tmp_path):
         await store.turns.record(turn, Said(assistant(CALL)))
         result = ToolResult("c1", "```\nfenced\n```", images=(Image("image/png", b"\0\1"),))
         await store.turns.record(turn, Said(Message("tool", (result,))))
-        await store.turns.finish(
-            turn, "failed", "out of luck", Message("notice", (Image("image/png", b"\0"),))
-        )
+        await store.turns.finish(turn, "failed", "out of luck", Message("notice", (Image("image/png", b"\0"),)))
         exported = json.loads(json.dumps(await store.archive.export(turn.session)))
         with pytest.raises(SessionError):
             await store.archive.export("nope")

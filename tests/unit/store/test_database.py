@@ -84,9 +84,7 @@ async def test_queued_writes_share_one_commit(path):
         during.append((read_from_outside(path), session_ids(db)))
 
     async with open_database(path) as database, asyncio.TaskGroup() as group:
-        gate, _, tasks = await submit_behind_gate(
-            database, group, insert_session("a"), insert_session("b"), look
-        )
+        gate, _, tasks = await submit_behind_gate(database, group, insert_session("a"), insert_session("b"), look)
         gate.open.set()
         await wait_outcomes(tasks)
     assert during == [([], ["a", "b"])], "one transaction: seen within, not yet from outside"
@@ -115,9 +113,7 @@ async def test_a_write_that_rolls_back_the_transaction_does_not_affect_the_other
         db.execute("INSERT OR ROLLBACK INTO sessions SELECT * FROM sessions")
 
     async with open_database(path) as database, asyncio.TaskGroup() as group:
-        gate, _, tasks = await submit_behind_gate(
-            database, group, insert_session("a"), ruin, insert_session("b")
-        )
+        gate, _, tasks = await submit_behind_gate(database, group, insert_session("a"), ruin, insert_session("b"))
         gate.open.set()
         results = await wait_outcomes(tasks)
         await database.run(insert_session("c"))
@@ -159,9 +155,7 @@ async def test_several_batches_keep_the_order(path):
 
 async def test_a_cancelled_caller_returns_at_once_and_its_write_happens(path):
     async with open_database(path) as database, asyncio.TaskGroup() as group:
-        gate, _, (task, other) = await submit_behind_gate(
-            database, group, insert_session("a"), insert_session("b")
-        )
+        gate, _, (task, other) = await submit_behind_gate(database, group, insert_session("a"), insert_session("b"))
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -220,10 +214,7 @@ async def test_hundreds_of_writers_some_cancelled_lose_nothing_that_was_acknowle
 async def test_closing_waits_for_submitted_writes(path):
     async with open_database(path) as database:
         gate = Gate()
-        tasks = [
-            asyncio.create_task(database.run(work))
-            for work in (gate, insert_session("a"), insert_session("b"))
-        ]
+        tasks = [asyncio.create_task(database.run(work)) for work in (gate, insert_session("a"), insert_session("b"))]
         await asyncio.sleep(0)
         asyncio.get_running_loop().call_later(0.05, gate.open.set)
     assert await wait_outcomes(tasks) == [None, 1, 1]
@@ -277,9 +268,7 @@ async def test_a_store_locked_by_another_program_reports_it_and_recovers(path):
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             assert await database.read(session_ids) == [], "reads still work"
-            results = await wait_outcomes(
-                [asyncio.create_task(database.run(insert_session(n))) for n in "abc"]
-            )
+            results = await wait_outcomes([asyncio.create_task(database.run(insert_session(n))) for n in "abc"])
             assert all(isinstance(r, StoreError) and "keeps the store" in str(r) for r in results)
             other.execute("ROLLBACK")
         await database.run(insert_session("d"))
@@ -335,9 +324,7 @@ async def test_damage_to_the_search_index_is_reported_as_damage(path):
         db.execute("UPDATE search_index_config SET v = 0 WHERE k = 'version'")
     async with open_database(path) as database:
         with pytest.raises(StoreError, match="damaged; restore a backup with `alipes restore`"):
-            await database.run(
-                lambda db: db.execute("INSERT INTO search_index (rowid, text) VALUES (1, 'a')")
-            )
+            await database.run(lambda db: db.execute("INSERT INTO search_index (rowid, text) VALUES (1, 'a')"))
 
 
 def sqlite_page_of(path, table):
@@ -393,7 +380,4 @@ async def test_a_log_that_cannot_be_preallocated_does_no_harm(tmp_path):
             neighbour.execute("BEGIN IMMEDIATE")
             await database.preallocate_wal()
             neighbour.execute("ROLLBACK")
-        assert (
-            await database.run(lambda db: db.execute("INSERT INTO wrong_pairing_codes VALUES (1)").rowcount)
-            == 1
-        )
+        assert await database.run(lambda db: db.execute("INSERT INTO wrong_pairing_codes VALUES (1)").rowcount) == 1

@@ -65,9 +65,7 @@ NEW_NAMES = {
     "webhooks": "webhooks",
     "words": "search_index",
 }
-NEW_VALUES = {
-    "debts": {"owed": "queued", "trying": "sending", "dead": "failed"},
-}
+NEW_VALUES = {"debts": {"owed": "queued", "trying": "sending", "dead": "failed"}}
 PAYLOADS = {
     ("turns", "inbound"): Inbound,
     ("messages", "message"): Message,
@@ -156,15 +154,10 @@ def test_a_migrated_home_has_the_same_schema_as_a_new_one(home):
 def describe(db):
     """Every object of the schema, without the wording of its statement."""
     found = {}
-    for kind, name, table, sql in db.execute(
-        "SELECT type, name, tbl_name, sql FROM sqlite_master"
-    ).fetchall():
+    for kind, name, table, sql in db.execute("SELECT type, name, tbl_name, sql FROM sqlite_master").fetchall():
         text = " ".join((sql or "").replace('"', "").split())
         if kind == "table":
-            facts = [
-                db.execute(f"PRAGMA {what}({name})").fetchall()
-                for what in ("table_xinfo", "foreign_key_list")
-            ]
+            facts = [db.execute(f"PRAGMA {what}({name})").fetchall() for what in ("table_xinfo", "foreign_key_list")]
             found[kind, name] = (*facts, "WITHOUT ROWID" in text, "AUTOINCREMENT" in text)
         else:
             found[kind, name] = (table, text)
@@ -201,15 +194,12 @@ async def test_several_processes_may_open_it_at_once(home):
     )
     command = [sys.executable, "-c", program, str(home)]
     running = [
-        await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        for _ in range(4)
+        await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(4)
     ]
     results = [await process.communicate() for process in running]
     assert [out.split() for out, _ in results] == [[b"10", b"2"]] * 4, [err for _, err in results]
     with connect(home) as db:
-        assert schema_version(db) == SCHEMA and db.execute("SELECT count(*) FROM messages").fetchone() == (
-            50,
-        )
+        assert schema_version(db) == SCHEMA and db.execute("SELECT count(*) FROM messages").fetchone() == (50,)
 
 
 async def test_a_process_of_the_previous_release_must_be_stopped_first(home):
@@ -239,15 +229,10 @@ async def test_conversations_are_listed_read_and_found(home):
         texts = [message.text for message in await store.archive.messages(found["the branch"].id)]
         assert texts == ["first in the group", "hello group", "second in the group", "again"]
         first, answer, results, *_ = await store.archive.messages(dot.id)
-        assert first.parts[1].media_type == "image/png" and answer.calls[0].args["deep"] == {
-            "x": [1, None, True]
-        }
+        assert first.parts[1].media_type == "image/png" and answer.calls[0].args["deep"] == {"x": [1, None, True]}
         assert results.parts[0].images and results.parts[1].outcome == "failed"
         hits = [hit.snippet for hit in await store.archive.search("Tycho")]
-        assert hits == [
-            "And the moon above the crater [Tycho]?",
-            "The moon is a rock; [Tycho] is 85 km wide.",
-        ]
+        assert hits == ["And the moon above the crater [Tycho]?", "The moon is a rock; [Tycho] is 85 km wide."]
         assert await store.archive.check() == []
         standing = await store.sessions.active(ANN.key)
         assert (standing.title, standing.model, standing.busy) == ("The dot", "anthropic/sonnet", "steer")
@@ -267,8 +252,7 @@ async def test_new_messages_are_indexed_and_deleted_ones_are_not_found(home):
                         "assistant",
                         (
                             msgspec.convert(
-                                {"type": "text", "text": "zebra"},
-                                Message.__annotations__["parts"].__args__[0],
+                                {"type": "text", "text": "zebra"}, Message.__annotations__["parts"].__args__[0]
                             ),
                         ),
                     ),
@@ -285,9 +269,7 @@ async def test_usage_adds_up(home):
         total = await store.archive.usage()
         assert (total.calls, total.unpriced) == (22, 7)
         assert total.usage == Usage(6928, 353, 2210, 45, 33, pytest.approx(0.0163))
-        tasks = {
-            spent.name: (spent.calls, spent.usage.input) for spent in await store.archive.usage_by("task")
-        }
+        tasks = {spent.name: (spent.calls, spent.usage.input) for spent in await store.archive.usage_by("task")}
         assert tasks == {"answer": (20, 6328), "title": (1, 200), "vision": (1, 400)}
         tools = {spent.name: spent.calls for spent in await store.archive.usage_by("tool")}
         assert tools == {"": 19, "delegate_task": 2, "look_at": 1}
@@ -307,10 +289,7 @@ async def test_the_outbox_is_in_the_same_order_and_states(home):
         }
         late = found["o:4"]
         assert (late.due, late.attempts, late.uncertain, late.doubtful) == (4e9, 1, True, True)
-        assert [item.outbound.id for item in await store.outbox.list_interrupted("telegram")] == [
-            "o:5",
-            "o:6",
-        ]
+        assert [item.outbound.id for item in await store.outbox.list_interrupted("telegram")] == ["o:5", "o:6"]
         assert await store.outbox.expire_fleeting("telegram") == 1
         assert len(await store.outbox.lanes("telegram")) == 6
         assert await find_unanswered(store.database, "t5") == ""
@@ -353,7 +332,7 @@ async def test_the_inbox_still_holds_what_was_not_handled(home):
     async with open_store(home) as store:
         waiting = await store.inbox.list_waiting("telegram")
         assert [(item.message.id, item.batch) for item in waiting] == [
-            *(("up:1", "up:1+up:2"), ("up:2", "up:1+up:2"), ("up:3", "")),
+            *(("up:1", "up:1+up:2"), ("up:2", "up:1+up:2"), ("up:3", ""))
         ]
         assert await store.inbox.contains("telegram", "up:5")
         assert await store.turns.accept(Inbound("up:5", ANN, "4711", "again")) is None
@@ -367,13 +346,7 @@ async def test_an_interrupted_turn_resumes_and_unfinished_ones_wait(home):
         assert (turn.attempt, turn.epoch, turn.tool_results) == (2, 2, {"call-1-1": None})
         assert turn.said[-1].calls[0].args == {"command": "sleep 600"}
         ops = await store.turns.take_ops(GROUP.key)
-        assert [type(op).__name__ for op in ops] == [
-            "Stop",
-            "AnswerApproval",
-            "AnswerQuestion",
-            "Reset",
-            "Steer",
-        ]
+        assert [type(op).__name__ for op in ops] == ["Stop", "AnswerApproval", "AnswerQuestion", "Reset", "Steer"]
         (sub,) = await store.subagents.unfinished()
         assert sub.inbound.origin.goal == "read the docs"
 

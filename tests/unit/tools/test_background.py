@@ -108,11 +108,7 @@ async def test_session_left_hook_stops_the_processes_of_the_session(tmp_path):
         hooks.add(CORE, processes.session_left)
         process = await start(processes, "sleep 300", "mine")
         await hooks.dispatcher.notify(
-            specs.session_left,
-            session="mine",
-            session_key="agent:main:cli:dm:x",
-            reason="reset",
-            successor="",
+            specs.session_left, session="mine", session_key="agent:main:cli:dm:x", reason="reset", successor=""
         )
         assert process.is_finished and processes.processes_of("mine") == ()
 

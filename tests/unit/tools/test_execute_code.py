@@ -68,11 +68,7 @@ async def test_tools_take_positional_and_named_arguments(tmp_path):
     call = Call(tmp_path)
     code = "print(look('here'), look(at='there', long=True), look('x', None))"
     assert await run(tmp_path, code, call) == "seen seen seen\n[exit code 0]"
-    assert call.calls == [
-        ("look", {"at": "here"}),
-        ("look", {"at": "there", "long": True}),
-        ("look", {"at": "x"}),
-    ]
+    assert call.calls == [("look", {"at": "here"}), ("look", {"at": "there", "long": True}), ("look", {"at": "x"})]
 
 
 async def test_failed_or_unknown_tool_raises_in_the_code(tmp_path):
@@ -145,17 +141,12 @@ async def test_connection_at_the_very_end_is_closed(tmp_path, steps):
 async def test_secrets_are_masked_and_the_environment_is_only_the_given_one(tmp_path):
     code = "import os\nprint('s3cret', sorted(os.environ))\nraise ValueError('s3cret')"
     seen = await run(tmp_path, code, mask=lambda text: text.replace("s3cret", "***"))
-    assert (
-        "s3cret" not in seen and seen.count("***") >= 2 and "ALIPES" not in seen.replace("ALIPES_CHILD", "")
-    )
+    assert "s3cret" not in seen and seen.count("***") >= 2 and "ALIPES" not in seen.replace("ALIPES_CHILD", "")
 
 
 async def test_code_runs_in_the_working_directory_and_imports_from_it(tmp_path):
     (tmp_path / "mine.py").write_text("word = 'found'")
-    assert (
-        await run(tmp_path, "import mine, os; print(mine.word, os.getcwd())")
-        == f"found {tmp_path}\n[exit code 0]"
-    )
+    assert await run(tmp_path, "import mine, os; print(mine.word, os.getcwd())") == f"found {tmp_path}\n[exit code 0]"
 
 
 async def test_its_files_are_in_the_home_even_with_a_long_path(tmp_path):

@@ -56,16 +56,13 @@ async def image_server(*answers, path="/v1"):
 
     async def serve(reader, writer):
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        length = int(
-            next(line.split(":")[1] for line in head.lower().split("\r\n") if "content-length" in line)
-        )
+        length = int(next(line.split(":")[1] for line in head.lower().split("\r\n") if "content-length" in line))
         asked.append((head, await reader.readexactly(length)))
         status, body = left.pop(0)
         if status:
             data = body if isinstance(body, bytes) else msgspec.json.encode(body)
             writer.write(
-                f"HTTP/1.1 {status} X\r\ncontent-length: {len(data)}\r\nconnection: close\r\n\r\n".encode()
-                + data
+                f"HTTP/1.1 {status} X\r\ncontent-length: {len(data)}\r\nconnection: close\r\n\r\n".encode() + data
             )
             await writer.drain()
         else:
@@ -106,33 +103,23 @@ async def generate(generator, *args):
 async def test_prompt_becomes_an_image_with_recorded_cost():
     usage = FakeUsage()
     async with image_server(image_reply(png())) as (url, asked), ClientScope() as scope:
-        made = await generate(
-            make_generator(scope, image_model(scope, url), usage=usage), "a house", "portrait", ()
-        )
+        made = await generate(make_generator(scope, image_model(scope, url), usage=usage), "a house", "portrait", ())
     assert made == png()
     head, body = asked[0]
     assert head.startswith("POST /v1/images/generations ") and "authorization: bearer k3y" in head.lower()
     assert msgspec.json.decode(body) == {"model": "brush-1", "prompt": "a house", "size": "1024x1536", "n": 1}
     (entry,) = usage.entries
-    assert (entry.model, entry.tool, entry.usage.input, entry.usage.output) == (
-        "mine/brush-1",
-        "image_generate",
-        7,
-        9,
-    )
+    assert (entry.model, entry.tool, entry.usage.input, entry.usage.output) == ("mine/brush-1", "image_generate", 7, 9)
 
 
 async def test_reference_images_are_sent_as_files():
     async with image_server(image_reply(png("blue"))) as (url, asked), ClientScope() as scope:
         references = (Image("image/png", png()), Image("image/jpeg", b"second"))
-        assert await generate(
-            make_generator(scope, image_model(scope, url)), "bluer", "square", references
-        ) == png("blue")
+        assert await generate(make_generator(scope, image_model(scope, url)), "bluer", "square", references) == png(
+            "blue"
+        )
     head, body = asked[0]
-    assert (
-        head.startswith("POST /v1/images/edits ")
-        and "content-type: multipart/form-data; boundary=" in head.lower()
-    )
+    assert head.startswith("POST /v1/images/edits ") and "content-type: multipart/form-data; boundary=" in head.lower()
     assert png() in body and b"second" in body and body.count(b'name="image[]"') == 2 and b"bluer" in body
 
 
@@ -157,9 +144,7 @@ async def test_provider_failures_become_our_errors(answer, kind):
 
 async def test_cancelling_closes_the_connection():
     async with image_server((0, b"")) as (url, asked), ClientScope() as scope:
-        generating = asyncio.create_task(
-            generate(make_generator(scope, image_model(scope, url)), "x", "square", ())
-        )
+        generating = asyncio.create_task(generate(make_generator(scope, image_model(scope, url)), "x", "square", ()))
         async with asyncio.timeout(LIMIT_S):
             while not asked:
                 await asyncio.sleep(0.005)
@@ -210,9 +195,7 @@ async def test_plugin_failure_is_reported(tmp_path):
             (None, "returned no image"),
         ):
             with pytest.raises(ToolError, match=why):
-                await generate(
-                    make_generator(scope, contributions=contribute(HermesPlugin(gives))), "x", "square", ()
-                )
+                await generate(make_generator(scope, contributions=contribute(HermesPlugin(gives))), "x", "square", ())
         with pytest.raises(ToolError, match="private network"):
             await generate(
                 make_generator(scope, contributions=contribute(HermesPlugin("http://127.0.0.1/a.png"))),
@@ -240,21 +223,13 @@ async def test_tool_saves_the_image_and_returns_its_path(tmp_path):
         return png("blue")
 
     tool = ImageGenerate(tmp_path / "out", load, generating)
-    args = {
-        "prompt": "sea",
-        "aspect_ratio": "portrait",
-        "image_url": "a.png",
-        "reference_image_urls": ["b.png"],
-    }
+    args = {"prompt": "sea", "aspect_ratio": "portrait", "image_url": "a.png", "reference_image_urls": ["b.png"]}
     result = await tool.run(args, FakeContext())
     path = result.partition("MEDIA: ")[2]
-    assert (
-        path.startswith(str(tmp_path / "out")) and open_bytes(path) == png("blue") and path.endswith(".png")
-    )
+    assert path.startswith(str(tmp_path / "out")) and open_bytes(path) == png("blue") and path.endswith(".png")
     await tool.run({"prompt": "sea"}, FakeContext())
     assert (
-        requests == [("sea", "portrait", 2), ("sea", "landscape", 0)]
-        and len(list((tmp_path / "out").iterdir())) == 2
+        requests == [("sea", "portrait", 2), ("sea", "landscape", 0)] and len(list((tmp_path / "out").iterdir())) == 2
     )
 
 

@@ -37,9 +37,7 @@ async def test_old_string_is_replaced(edit, work, call):
 
 async def test_repeated_old_string_is_refused(edit, work):
     (work / "f").write_text("x\ny\nx\nz\nx\n")
-    with pytest.raises(
-        ToolError, match="f: old_string occurs 3 times, at lines 1, 3 and 5; add surrounding lines"
-    ):
+    with pytest.raises(ToolError, match="f: old_string occurs 3 times, at lines 1, 3 and 5; add surrounding lines"):
         await edit("f", "x", "w")
     assert (work / "f").read_text() == "x\ny\nx\nz\nx\n"
     assert await edit("f", "x", "w", replace_all=True) == "updated f (+3 -3, line 1); 3 replacements"
@@ -52,9 +50,7 @@ def test_overlapping_occurrences_count_as_two():
 
 
 def test_many_places_are_counted_not_listed():
-    with pytest.raises(
-        ToolError, match="50,000 times, at lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 49,990 more"
-    ):
+    with pytest.raises(ToolError, match="50,000 times, at lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 49,990 more"):
         replace_text("x\n" * 50_000, "x", "y")
 
 
@@ -63,13 +59,7 @@ def test_many_places_are_counted_not_listed():
     [
         ("a  \nb\t\nc\n", "a\nb\nc\n", "a\nB\nc\n", "a  \nB\nc\n", "trailing whitespace"),
         ("a\nb\n", "a \nb", "a \nc", "a\nc\n", "trailing whitespace"),
-        (
-            "\tif x:\n\t\tgo()\n",
-            "if x:\n\tgo()\n",
-            "if x:\n\tstop()\n",
-            "\tif x:\n\t\tstop()\n",
-            "indentation",
-        ),
+        ("\tif x:\n\t\tgo()\n", "if x:\n\tgo()\n", "if x:\n\tstop()\n", "\tif x:\n\t\tstop()\n", "indentation"),
         (
             "class A:\n    def f(self):\n        return 1\n",
             "def f(self):\n    return 1",
@@ -170,21 +160,13 @@ def test_missing_old_string_shows_the_nearest_place_and_differences():
 @pytest.mark.parametrize(
     ("text", "old", "why"),
     [
-        (
-            "alpha\nbeta gamma delta\n",
-            "beta gamme delta",
-            "2: beta gamma delta\nDifferences:\nline 2 is not",
-        ),
+        ("alpha\nbeta gamma delta\n", "beta gamme delta", "2: beta gamma delta\nDifferences:\nline 2 is not"),
         ("alpha\n", "something else entirely", "Nothing similar is in the file"),
         ("\n\n", "anything", "The file is empty"),
         ("a\n  b\nc\n", "a\n b\nd\n", "line 2: whitespace only: '  b', not ' b'"),
         ("a \u2013 b\nc\n", "a - b\nd", r"look-alike characters only \(U\+2013\)"),
         ("new line here\n", "gone", "new_string is already at line 1; was this edit already made?"),
-        (
-            "".join(f"l{n}\n" for n in range(99)),
-            "".join(f"l{n}\n" for n in range(20)) + "x",
-            "12: l11\n... to line 21",
-        ),
+        ("".join(f"l{n}\n" for n in range(99)), "".join(f"l{n}\n" for n in range(20)) + "x", "12: l11\n... to line 21"),
     ],
 )
 def test_nearest_place_is_described_briefly(text, old, why):
@@ -196,9 +178,7 @@ def test_nearest_place_is_described_briefly(text, old, why):
 def test_search_for_the_nearest_place_takes_bounded_time():
     with pytest.raises(ToolError):
         replace_text(
-            "some line of a large file, much like the others\n" * 100_000,
-            "some line that is not in it, not",
-            "x",
+            "some line of a large file, much like the others\n" * 100_000, "some line that is not in it, not", "x"
         )
     with pytest.raises(ToolError):
         replace_text("a\n" * 300_000, "a\n" * 1000 + "b", "y")
@@ -222,9 +202,7 @@ async def test_missing_arguments_are_named(tmp_path, call):
         await tool.run({"mode": "replace", "old_string": "x"}, call)
     with pytest.raises(ToolError, match="mode patch needs the parameter patch"):
         await tool.run({"mode": "patch", "path": "x"}, call)
-    assert validate_args(tool.spec.schema, {"path": "x"}) and validate_args(
-        tool.spec.schema, {"mode": "other"}
-    )
+    assert validate_args(tool.spec.schema, {"path": "x"}) and validate_args(tool.spec.schema, {"mode": "other"})
 
 
 @pytest.mark.parametrize(
@@ -234,12 +212,7 @@ async def test_missing_arguments_are_named(tmp_path, call):
         (b"a\nb\n", "a\r\nb\r\n", "a\r\nc\r\n", b"a\nc\n"),
         (b"a\r\nb\nc\r\n", "a\nb\n", "x\nb\n", b"x\r\nb\nc\r\n"),
         (b"\xef\xbb\xbfa\n", "a", "b", b"\xef\xbb\xbfb\n"),
-        (
-            "\ufeffa\r\nb\r\n".encode("utf-16-le"),
-            "a\nb",
-            "a\n\u00e9",
-            "\ufeffa\r\n\u00e9\r\n".encode("utf-16-le"),
-        ),
+        ("\ufeffa\r\nb\r\n".encode("utf-16-le"), "a\nb", "a\n\u00e9", "\ufeffa\r\n\u00e9\r\n".encode("utf-16-le")),
         (
             "d\u00e9j\u00e0 vu, vu\n".encode("latin-1"),
             "d\u00e9j\u00e0",
@@ -335,9 +308,7 @@ def test_replacement_equals_str_replace_or_is_refused(data):
 
 
 @settings(max_examples=150, deadline=None)
-@given(
-    some.lists(some.sampled_from(["a", " a", "b", "b ", "\u2013", "-", ""]), max_size=9), some.integers(1, 4)
-)
+@given(some.lists(some.sampled_from(["a", " a", "b", "b ", "\u2013", "-", ""]), max_size=9), some.integers(1, 4))
 def test_lines_are_found_at_any_position(lines, count):
     for start in range(len(lines) - count + 1):
         wanted = lines[start : start + count]

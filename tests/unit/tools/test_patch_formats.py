@@ -39,11 +39,7 @@ def tree(work):
         (work / name).write_text(text)
 
     def tree():
-        return {
-            str(path.relative_to(work)): path.read_text()
-            for path in sorted(work.rglob("*"))
-            if path.is_file()
-        }
+        return {str(path.relative_to(work)): path.read_text() for path in sorted(work.rglob("*")) if path.is_file()}
 
     return tree
 
@@ -103,10 +99,7 @@ async def test_a_patch_updates_adds_deletes_and_moves(apply, tree, call):
         ("*** Begin Patch\n*** End Patch", r"the patch has no \*\*\* Update File"),
         ("*** Begin Patch\n*** Update File: src/a.py\n*** End Patch", "its hunks are missing"),
         ("*** Begin Patch\n*** Delete File: old.txt\n-bye\n*** End Patch", "nothing after"),
-        (
-            "*** Begin Patch\n*** Update File: src/b.py\n x = 1\n-y = 2\n+y = 2\n*** End Patch",
-            "nothing to change",
-        ),
+        ("*** Begin Patch\n*** Update File: src/b.py\n x = 1\n-y = 2\n+y = 2\n*** End Patch", "nothing to change"),
         ("make it better", "not a valid patch"),
     ],
 )
@@ -145,9 +138,7 @@ async def test_context_lines_are_kept_from_the_file(apply, work):
 
 async def test_ambiguous_hunks_are_refused_with_the_places(apply, work):
     text = "def a():\n    go()\ndef b():\n    go()\n"
-    with pytest.raises(
-        ToolError, match="f: the hunk matches 2 places, at lines 2 and 4; add more context lines"
-    ):
+    with pytest.raises(ToolError, match="f: the hunk matches 2 places, at lines 2 and 4; add more context lines"):
         await hunk(apply, work, text, "@@\n-    go()\n+    stop()\n")
     assert await hunk(apply, work, text, "@@ def b():\n-    go()\n+    stop()\n") == text[:-5] + "stop()\n"
 
@@ -293,9 +284,7 @@ async def test_removed_line_that_looks_like_a_header_is_not_one(apply, work):
 
 
 async def test_a_rename_alone_is_a_move(apply, tree):
-    await apply(
-        "diff --git a/old.txt b/x/y.txt\nsimilarity index 100%\nrename from old.txt\nrename to x/y.txt\n"
-    )
+    await apply("diff --git a/old.txt b/x/y.txt\nsimilarity index 100%\nrename from old.txt\nrename to x/y.txt\n")
     assert tree()["x/y.txt"] == "bye\n" and "old.txt" not in tree()
 
 
@@ -322,13 +311,7 @@ def test_patched_paths_lists_all_paths_of_a_patch():
         "src/b.py",
         "lib/b.py",
     ]
-    assert patched_paths({"mode": "patch", "patch": UNIFIED}) == [
-        "src/a.py",
-        "new.txt",
-        "old.txt",
-        "src/b.py",
-        "b2.py",
-    ]
+    assert patched_paths({"mode": "patch", "patch": UNIFIED}) == ["src/a.py", "new.txt", "old.txt", "src/b.py", "b2.py"]
     assert patched_paths({"mode": "replace", "path": "x"}) == ["x"]
     assert patched_paths({"mode": "patch", "patch": "nonsense"}) == patched_paths({"mode": "replace"}) == []
 
@@ -340,14 +323,8 @@ def test_patched_paths_lists_all_paths_of_a_patch():
         (ToolCall("1", "write_file", {"path": "/etc/cron.d/x", "content": ""}), "system"),
         (ToolCall("1", "write_file", {"path": "up/../../home/.bashrc", "content": ""}), "startup"),
         (ToolCall("1", "patch", {"mode": "replace", "path": "~/.ssh/authorized_keys"}), "startup"),
-        (
-            ToolCall("1", "patch", {"mode": "patch", "patch": PATCH.replace("lib/b.py", "~/.profile")}),
-            "startup",
-        ),
-        (
-            ToolCall("1", "patch", {"mode": "patch", "patch": PATCH.replace("old.txt", "/usr/bin/env")}),
-            "system",
-        ),
+        (ToolCall("1", "patch", {"mode": "patch", "patch": PATCH.replace("lib/b.py", "~/.profile")}), "startup"),
+        (ToolCall("1", "patch", {"mode": "patch", "patch": PATCH.replace("old.txt", "/usr/bin/env")}), "system"),
         (ToolCall("1", "patch", {"mode": "patch", "patch": PATCH}), ""),
         (ToolCall("1", "write_file", {"path": "src/new.py", "content": ""}), ""),
         (ToolCall("1", "write_file", {"path": "half\ud800", "content": ""}), ""),
@@ -368,18 +345,13 @@ def test_output_of_diff_can_be_applied(tmp_path_factory, lines, data):
     new = [*lines]
     for _ in range(data.draw(some.integers(1, 4))):
         at = data.draw(some.integers(0, len(new)))
-        new[at : at + data.draw(some.integers(0, 2))] = data.draw(
-            some.lists(some.sampled_from("xyz"), max_size=2)
-        )
+        new[at : at + data.draw(some.integers(0, 2))] = data.draw(some.lists(some.sampled_from("xyz"), max_size=2))
     before = "\n".join(lines) + data.draw(some.sampled_from(["", "\n"]))
     after = "\n".join(new) + data.draw(some.sampled_from(["", "\n"]))
     (folder / "f").write_text(before)
     (folder / "g").write_text(after)
     seen = subprocess.run(
-        ["diff", "-u", "--label", "a/f", "--label", "b/f", "f", "g"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
+        ["diff", "-u", "--label", "a/f", "--label", "b/f", "f", "g"], cwd=folder, capture_output=True, text=True
     ).stdout
     if not seen:
         return

@@ -93,14 +93,10 @@ async def test_immediate_failure_is_reported(tmp_path):
 async def test_poll_returns_new_output_and_log_all(tmp_path):
     async with Tools(tmp_path) as tools:
         assert (await tools.start("echo one; read x; echo $x; read y")).startswith("one\n")
-        assert (
-            await tools("poll", "p1") == f"(no new output)\n[p1 {tools.background.find('s1', 'p1').status}]"
-        )
+        assert await tools("poll", "p1") == f"(no new output)\n[p1 {tools.background.find('s1', 'p1').status}]"
         assert (await tools("write", "p1", data="two\n")).startswith("two\n[p1 is running")
         assert (await tools("log", "p1")).startswith("one\ntwo\n[p1 is running")
-        assert (await tools("log", "p1", offset=1, limit=1)).startswith(
-            "[lines 1-1 of 2]\none\n[p1 is running"
-        )
+        assert (await tools("log", "p1", offset=1, limit=1)).startswith("[lines 1-1 of 2]\none\n[p1 is running")
         with pytest.raises(ToolError, match="line 9 does not exist"):
             await tools("log", "p1", offset=9)
 
@@ -208,9 +204,7 @@ async def test_process_survives_a_later_cancelled_call(tmp_path):
 
 async def test_secrets_are_masked_in_all_results(tmp_path):
     async with Tools(tmp_path, mask=lambda text: text.replace("canary", "***")) as tools:
-        seen = await tools.start(
-            "echo canary; read x; sleep 0.3; for i in {1..20000}; do echo canary $i; done"
-        )
+        seen = await tools.start("echo canary; read x; sleep 0.3; for i in {1..20000}; do echo canary $i; done")
         seen += await tools("write", "p1", data="\n") + await tools("wait", "p1") + await tools("log", "p1")
         spilled = "".join(path.read_text() for path in (tmp_path / "spill").iterdir())
         assert "*** 20000" in seen and "*** 10000" in spilled
@@ -240,9 +234,7 @@ async def test_terminal_queries_are_answered(tmp_path):
 
 async def test_foreground_pty_has_a_size_a_type_and_no_input(tmp_path):
     async with Tools(tmp_path) as tools:
-        seen = await tools.run(
-            "test -t 0 -a -t 1 && echo $TERM $COLUMNS $LINES; stty size; cat; echo over", pty=True
-        )
+        seen = await tools.run("test -t 0 -a -t 1 && echo $TERM $COLUMNS $LINES; stty size; cat; echo over", pty=True)
         assert seen == "xterm 80 24\n24 80\nover\n[exit code 0]"
 
 
@@ -268,8 +260,7 @@ async def test_missing_background_support_is_reported(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("data", "rule"),
-    [("rm -rf ~\n", "remove"), ("ls\n", ""), ("for i in range(3): print(i)\n", ""), ("\x03", "")],
+    ("data", "rule"), [("rm -rf ~\n", "remove"), ("ls\n", ""), ("for i in range(3): print(i)\n", ""), ("\x03", "")]
 )
 def test_input_to_a_process_is_judged_like_a_command(data, rule, tmp_path):
     places = Places(home=str(tmp_path), alipes_home=str(tmp_path / "own"))

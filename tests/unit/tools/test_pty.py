@@ -50,9 +50,7 @@ def open_descriptors() -> set[str]:
 
 
 async def test_child_on_a_pty_has_it_as_stdio_and_controlling_terminal():
-    async with open_on_pty(
-        "test -t 0 && test -t 1 && test -t 2 && stty size; echo hi >/dev/tty; exit 3"
-    ) as child:
+    async with open_on_pty("test -t 0 && test -t 1 && test -t 2 && stty size; echo hi >/dev/tty; exit 3") as child:
         assert await read_all(child) == b"24 80\r\nhi\r\n"
         assert await child.wait() == 3
 
@@ -248,12 +246,10 @@ HOSTILE = st.lists(
     st.one_of(
         st.binary(max_size=20),
         st.sampled_from(["漢", "é", "é", "\u200d", "👩\u200d👩\u200d👧", "a"]).map(str.encode),
-        st.tuples(
-            st.text("0123456789;?<:", max_size=8), st.sampled_from("@ABCDEFGHIJKLMPSTXZbcdefhlnrsu`m")
-        ).map(lambda pair: f"\x1b[{pair[0]}{pair[1]}".encode()),
-        st.sampled_from(
-            [b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[3;9r", b"\x1b[4h", b"\x1b(0", b"\x1b]", b"\n" * 30]
+        st.tuples(st.text("0123456789;?<:", max_size=8), st.sampled_from("@ABCDEFGHIJKLMPSTXZbcdefhlnrsu`m")).map(
+            lambda pair: f"\x1b[{pair[0]}{pair[1]}".encode()
         ),
+        st.sampled_from([b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[3;9r", b"\x1b[4h", b"\x1b(0", b"\x1b]", b"\n" * 30]),
     ),
     max_size=60,
 )
@@ -274,8 +270,7 @@ def test_no_output_breaks_the_screen(parts):
 
 
 @pytest.mark.parametrize(
-    "unit",
-    [b"y\r\n", b"\x1b", b"\x1b[", b"\x1b]", b"\x1bP", b"a\x1b[9999b", b"\x1b[99L", b"\xcc\x81", b"\x1b[1"],
+    "unit", [b"y\r\n", b"\x1b", b"\x1b[", b"\x1b]", b"\x1bP", b"a\x1b[9999b", b"\x1b[99L", b"\xcc\x81", b"\x1b[1"]
 )
 def test_hostile_flood_is_processed_in_linear_time(unit):
     raw = unit * (400_000 // len(unit))

@@ -77,8 +77,7 @@ async def test_long_file_is_cut_with_the_next_offset(read, tmp_path):
     assert first.endswith("line 2000\n")
     assert await read("long", offset=4999) == "[lines 4999-5000 of 5,000]\nline 4999\nline 5000\n"
     assert (
-        await read("long", offset=10, limit=2)
-        == "[lines 10-11 of 5,000; continue with offset=12]\nline 10\nline 11\n"
+        await read("long", offset=10, limit=2) == "[lines 10-11 of 5,000; continue with offset=12]\nline 10\nline 11\n"
     )
     assert await read("long", offset=-1) == "[lines 5000-5000 of 5,000]\nline 5000\n"
     assert (await read("long", offset=-9999, limit=1)).endswith("\nline 1\n")
@@ -141,11 +140,7 @@ def test_split_character_at_the_end_of_the_sample_is_still_utf8():
 
 @pytest.mark.parametrize(
     ("raw", "kind"),
-    [
-        (b"\x7fELF\2\1\1" + bytes(99), "ELF"),
-        (b"%PDF-1.7\n\xff\0", "PDF"),
-        (bytes(range(256)) * 4, "binary data"),
-    ],
+    [(b"\x7fELF\2\1\1" + bytes(99), "ELF"), (b"%PDF-1.7\n\xff\0", "PDF"), (bytes(range(256)) * 4, "binary data")],
 )
 async def test_binary_file_is_described(read, tmp_path, raw, kind):
     (tmp_path / "file").write_bytes(raw)
@@ -238,9 +233,7 @@ async def test_other_files_in_the_home_are_read(read, own):
 
 
 async def test_known_secrets_are_masked_in_any_file(tmp_path, own):
-    tool = ReadFile(
-        Places(home=str(tmp_path), alipes_home=str(own)), mask=lambda text: text.replace("canary", "***")
-    )
+    tool = ReadFile(Places(home=str(tmp_path), alipes_home=str(own)), mask=lambda text: text.replace("canary", "***"))
     (own / "config.toml").write_text("key = 'canary'")
     assert await tool.run({"path": str(own / "config.toml")}, Call(tmp_path)) == "key = '***'"
 
@@ -258,8 +251,7 @@ async def test_personal_secret_files_are_recognised(tmp_path, own):
 @settings(max_examples=150, deadline=None)
 @given(
     lines=some.lists(
-        some.text(some.characters(exclude_characters="\n", exclude_categories=["Cs"]), max_size=30),
-        max_size=40,
+        some.text(some.characters(exclude_characters="\n", exclude_categories=["Cs"]), max_size=30), max_size=40
     ),
     ended=some.booleans(),
     offset=some.integers(-45, 45).filter(bool),

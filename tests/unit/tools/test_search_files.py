@@ -51,9 +51,7 @@ def write_tree(folder, **files):
 
 
 async def test_lines_are_found_and_grouped_by_file(search, work, call):
-    write_tree(
-        work, a_dot_py="import os\nx = 1\nimport re\n", b__c_dot_py="import os\n", d_dot_txt="nothing\n"
-    )
+    write_tree(work, a_dot_py="import os\nx = 1\nimport re\n", b__c_dot_py="import os\n", d_dot_txt="nothing\n")
     assert await search("^import") == "a.py\n1: import os\n3: import re\n\nb/c.py\n1: import os"
     assert call.shown == ["3 matches in 2 files"]
 
@@ -66,9 +64,7 @@ async def test_output_modes_return_files_or_counts(search, work, call):
 
 
 async def test_files_are_found_by_name_or_path(search, work):
-    write_tree(
-        work, src__a_dot_py="", src__deep__b_dot_py="", src__c_dot_ts="", tests__a_dot_py="", readme=""
-    )
+    write_tree(work, src__a_dot_py="", src__deep__b_dot_py="", src__c_dot_ts="", tests__a_dot_py="", readme="")
     for pattern, found in (
         ("*.py", ["src/a.py", "src/deep/b.py", "tests/a.py"]),
         ("src/*.py", ["src/a.py"]),
@@ -89,10 +85,7 @@ async def test_files_are_found_by_name_or_path(search, work):
     ):
         assert (await search(pattern, target="files")).split("\n") == found, pattern
     assert await search("*.py", target="files", path="src") == "src/a.py\nsrc/deep/b.py"
-    assert (
-        await search("read", target="files")
-        == "no files found; try *read* (hidden and ignored files are skipped)"
-    )
+    assert await search("read", target="files") == "no files found; try *read* (hidden and ignored files are skipped)"
 
 
 async def test_a_glob_narrows_the_search(search, work):
@@ -113,16 +106,13 @@ async def test_a_glob_narrows_the_search(search, work):
 
 async def test_context_is_shown_around_matches(search, work):
     write_tree(work, f="1\n2\nx\n4\n5\n6\n7\nx\nx\n10\n11\n12\nx\n")
-    assert (
-        await search("x", context=1) == "f\n2- 2\n3: x\n4- 4\n--\n7- 7\n8: x\n9: x\n10- 10\n--\n12- 12\n13: x"
-    )
+    assert await search("x", context=1) == "f\n2- 2\n3: x\n4- 4\n--\n7- 7\n8: x\n9: x\n10- 10\n--\n12- 12\n13: x"
 
 
 async def test_page_gives_the_next_offset(search, work, call):
     write_tree(work, **{f"f{n}": "x 1\nx 2\n" for n in range(4)})
     assert (
-        await search("x", limit=3)
-        == "f0\n1: x 1\n2: x 2\n\nf1\n1: x 1\n\n[3 matches in 2 files; more with offset=3]"
+        await search("x", limit=3) == "f0\n1: x 1\n2: x 2\n\nf1\n1: x 1\n\n[3 matches in 2 files; more with offset=3]"
     )
     assert (
         await search("x", limit=3, offset=3)
@@ -141,10 +131,7 @@ async def test_pages_with_context_join_without_gap_or_overlap(search, work):
         offset = int(page.rpartition("offset=")[2].rstrip("]"))
     found = [line for page in [*pages, page] for line in page.split("\n") if ": x" in line]
     assert found == [f"{n}: x {n}" for n in range(3, 22, 3)]
-    assert (
-        pages[0]
-        == "f\n2- o 2\n3: x 3\n4- o 4\n5- o 5\n6: x 6\n7- o 7\n\n[2 matches in 1 file; more with offset=2]"
-    )
+    assert pages[0] == "f\n2- o 2\n3: x 3\n4- o 4\n5- o 5\n6: x 6\n7- o 7\n\n[2 matches in 1 file; more with offset=2]"
 
 
 async def test_output_is_bounded(search, work):
@@ -156,12 +143,7 @@ async def test_output_is_bounded(search, work):
     seen = await search("needle", limit=5000)
     assert len(seen) < 1.5 * MAX_PAGE_CHARS and "more with offset=" in seen
     wide = (await search("needle", path="wide")).split("\n")[1]
-    assert (
-        len(wide) < MAX_LINE_CHARS + 20
-        and " needle " in wide
-        and wide.startswith("1: …y")
-        and wide.endswith("z…")
-    )
+    assert len(wide) < MAX_LINE_CHARS + 20 and " needle " in wide and wide.startswith("1: …y") and wide.endswith("z…")
     assert len((await search("^y+", path="wide")).split("\n")[1]) < MAX_LINE_CHARS + 20
 
 
@@ -198,17 +180,7 @@ async def test_gitignore_applies_inside_a_repository_only(search, work, inside):
         kept
         if inside
         else sorted(
-            [
-                *kept,
-                "a.log",
-                "build/b",
-                "deep/build/b",
-                "docs/a/b/gen",
-                "excluded",
-                "nested/a.txt",
-                "sub/a.tmp",
-                "top",
-            ]
+            [*kept, "a.log", "build/b", "deep/build/b", "docs/a/b/gen", "excluded", "nested/a.txt", "sub/a.tmp", "top"]
         )
     )
 
@@ -217,9 +189,7 @@ async def test_ignore_rules_are_inherited_up_to_the_repository_root(search, work
     (work / "repo" / ".git").mkdir(parents=True)
     (work / ".git").mkdir()
     write_tree(work, _dot_gitignore="*.a\n", repo___dot_gitignore="*.b\n", repo___dot_ignore="*.c\n!d.b\n")
-    write_tree(
-        work, **{f"repo__sub__{name}": "x" for name in ("x_dot_a", "x_dot_b", "x_dot_c", "d_dot_b", "y")}
-    )
+    write_tree(work, **{f"repo__sub__{name}": "x" for name in ("x_dot_a", "x_dot_b", "x_dot_c", "d_dot_b", "y")})
     for start in (".", "repo", "repo/sub"):
         found = await search("x", path=start, output_mode="files_only")
         assert found == "repo/sub/d.b\nrepo/sub/x.a\nrepo/sub/y", start
@@ -243,9 +213,7 @@ async def test_hidden_files_are_skipped_for_any_glob(search, work):
 
 
 async def test_binary_and_large_files_are_skipped(search, work):
-    write_tree(
-        work, text="needle\n", binary=b"needle\n\0\n", late=b"needle\n" + b"x" * 100_000 + b"\n\0needle\n"
-    )
+    write_tree(work, text="needle\n", binary=b"needle\n\0\n", late=b"needle\n" + b"x" * 100_000 + b"\n\0needle\n")
     with (work / "large").open("wb") as file:
         file.write(b"needle\n")
         file.truncate(17 << 20)
@@ -271,13 +239,7 @@ async def test_encodings_and_line_endings_do_not_hide_a_match(search, work):
         utf16="\ufeffa\nneedle\n".encode("utf-16-le"),
         utf8="\u65e5\u672c needle\n",
     )
-    assert (await search("needle$", output_mode="files_only")).split("\n") == [
-        "bom",
-        "crlf",
-        "latin",
-        "utf16",
-        "utf8",
-    ]
+    assert (await search("needle$", output_mode="files_only")).split("\n") == ["bom", "crlf", "latin", "utf16", "utf8"]
     assert (await search("^needle", output_mode="files_only")).split("\n") == ["bom", "crlf", "utf16"]
     assert await search("needle$", path="crlf") == "crlf\n2: needle"
     assert await search("needle", path="latin") == "latin\n1: caf\ufffd needle"
@@ -325,14 +287,9 @@ async def test_pipes_and_devices_are_skipped(search, work):
 
 async def test_secrets_are_not_found(search, work, tmp_path, places):
     home = tmp_path / "home"
+    write_tree(home, _dot_ssh__id_rsa="canary", _dot_ssh__config="canary", _dot_alipes__alipes_dot_db="canary")
     write_tree(
-        home, _dot_ssh__id_rsa="canary", _dot_ssh__config="canary", _dot_alipes__alipes_dot_db="canary"
-    )
-    write_tree(
-        home,
-        _dot_alipes__run__x="canary",
-        _dot_alipes___dot_env="canary",
-        _dot_alipes__config_dot_toml="canary",
+        home, _dot_alipes__run__x="canary", _dot_alipes___dot_env="canary", _dot_alipes__config_dot_toml="canary"
     )
     os.link(home / ".alipes" / ".env", work / "hard")
     assert "no matches" in await search("canary")
@@ -428,9 +385,7 @@ async def test_timed_out_search_returns_partial_results(places, work, call):
     assert seen == "a\n1: aaa\n[stopped after 1 s; narrow path or file_glob]"
 
 
-@pytest.mark.parametrize(
-    "script", ["echo nonsense; exit 127", "echo 'unrecognized flag' >&2; exit 2", "kill -9 $$"]
-)
+@pytest.mark.parametrize("script", ["echo nonsense; exit 127", "echo 'unrecognized flag' >&2; exit 2", "kill -9 $$"])
 async def test_broken_ripgrep_falls_back_to_the_walker(places, work, call, tmp_path, script):
     fake = tmp_path / "rg"
     fake.write_text(f"#!/bin/sh\n{script}\n")
@@ -458,9 +413,7 @@ async def test_both_engines_see_the_same_files_under_random_rules(places, tmp_pa
         random_tree(root, rng, 0)
         for args in ({"pattern": "x", "output_mode": "files_only"}, {"pattern": "*a*", "target": "files"}):
             ours, theirs = [
-                await SearchFiles(ENV, places, program=program).run(
-                    {**args, "limit": 500}, RecordingContext(root)
-                )
+                await SearchFiles(ENV, places, program=program).run({**args, "limit": 500}, RecordingContext(root))
                 for program in ("", rg)
             ]
             assert ours == theirs
@@ -468,52 +421,9 @@ async def test_both_engines_see_the_same_files_under_random_rules(places, tmp_pa
 
 NAMES = ("a", "b", "build", "x.log", "keep.log", "a b", "docs", "gen", ".hid", "foo.txt", "[x]", "a{b}")
 RULES = (
-    *(
-        "a",
-        "/a",
-        "a/",
-        "*.log",
-        "!keep.log",
-        "build/",
-        "**/gen",
-        "docs/**",
-        "docs/**/gen",
-        "/docs/*",
-        "!docs/a",
-    ),
-    *(
-        "*",
-        "!*/",
-        "!a",
-        "?",
-        "[ab]",
-        "[!a]",
-        "\\a",
-        "a b ",
-        "foo.*",
-        "/b/*/a",
-        "b/**/a",
-        "**",
-        "**/",
-        "/**",
-        "!/b",
-    ),
-    *(
-        "a/**/",
-        "*.t*t",
-        "**a",
-        "b**",
-        "a//b",
-        "./a",
-        "\\[x\\]",
-        "[[]x]",
-        "#c",
-        "",
-        "/",
-        "*/a",
-        "*/*/a",
-        "!.hid",
-    ),
+    *("a", "/a", "a/", "*.log", "!keep.log", "build/", "**/gen", "docs/**", "docs/**/gen", "/docs/*", "!docs/a"),
+    *("*", "!*/", "!a", "?", "[ab]", "[!a]", "\\a", "a b ", "foo.*", "/b/*/a", "b/**/a", "**", "**/", "/**", "!/b"),
+    *("a/**/", "*.t*t", "**a", "b**", "a//b", "./a", "\\[x\\]", "[[]x]", "#c", "", "/", "*/a", "*/*/a", "!.hid"),
 )
 
 
@@ -532,10 +442,7 @@ def random_tree(folder, rng, depth):
 def test_the_schemas_of_the_file_tools_are_small():
     """They are part of every request."""
     specs = [tool.spec for tool in (WriteFile, Patch, SearchFiles)]
-    wired = [
-        {"type": "function", "name": s.name, "description": s.description, "parameters": s.schema}
-        for s in specs
-    ]
+    wired = [{"type": "function", "name": s.name, "description": s.description, "parameters": s.schema} for s in specs]
     assert sum(len(msgspec.json.encode(each)) for each in wired) <= 1_700
 
 

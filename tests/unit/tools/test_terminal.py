@@ -90,9 +90,7 @@ async def test_secrets_do_not_reach_the_child(tmp_path):
 async def test_secrets_are_masked_in_result_file_and_progress(tmp_path):
     tool = terminal(tmp_path, mask=lambda text: text.replace("canary", "***"))
     call = Call(tmp_path)
-    seen = await tool.run(
-        {"command": "echo canary; sleep 0.4; for i in {1..9000}; do echo canary $i; done"}, call
-    )
+    seen = await tool.run({"command": "echo canary; sleep 0.4; for i in {1..9000}; do echo canary $i; done"}, call)
     spilled = next((tmp_path / "spill").iterdir()).read_text()
     assert "*** 9000" in seen and "*** 4000" in spilled
     assert "canary" not in seen + spilled + "".join(call.shown)
@@ -176,9 +174,7 @@ async def test_output_that_just_fits_is_not_truncated(tmp_path):
 async def test_flood_uses_little_memory_and_disk(tmp_path):
     tool = terminal(tmp_path, max_file_bytes=3 << 20)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    seen = await tool.run(
-        {"command": "head -c 300000000 /dev/zero | tr '\\0' '\\n'; echo end"}, Call(tmp_path)
-    )
+    seen = await tool.run({"command": "head -c 300000000 /dev/zero | tr '\\0' '\\n'; echo end"}, Call(tmp_path))
     assert seen.endswith("end\n[exit code 0]")
     assert "the first 3,145,728 bytes in" in seen
     (spilled,) = (tmp_path / "spill").iterdir()

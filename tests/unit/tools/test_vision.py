@@ -67,10 +67,7 @@ def test_animated_image_becomes_its_first_frame():
     file = io.BytesIO()
     frames[0].save(file, "GIF", save_all=True, append_images=frames[1:])
     prepared = prepare_image(file.getvalue())
-    assert (
-        "first of 3 frames" in prepared.note
-        and open_image(prepared.image).convert("RGB").getpixel((0, 0))[0] > 200
-    )
+    assert "first of 3 frames" in prepared.note and open_image(prepared.image).convert("RGB").getpixel((0, 0))[0] > 200
 
 
 def test_other_formats_are_converted():
@@ -156,11 +153,7 @@ async def test_vision_models_get_the_image_and_others_a_description(tmp_path):
 
     args = {"path": "a.png", "question": "Which colour?"}
     given = await VisionAnalyze(load, seeing).run(args, FakeContext(tmp_path))
-    assert (
-        isinstance(given, ToolOutput)
-        and given.images[0].data == make_image()
-        and "Which colour?" in given.text
-    )
+    assert isinstance(given, ToolOutput) and given.images[0].data == make_image() and "Which colour?" in given.text
     assert await VisionAnalyze(load, blind).run(args, FakeContext(tmp_path)) == "[40x20 png]\nIt is red."
     assert asked[0][0].startswith("Which colour?") and "never instructions" in asked[0][0]
     with pytest.raises(ToolError, match="set image_url or path"):

@@ -48,9 +48,7 @@ async def test_update_reports_the_change(write, work, call):
     text = (work / "f").read_text().replace("line 9\n", "line nine\nand more\n")
     assert await write("f", text) == f"updated f ({len(text)} bytes, +2 -1 lines)"
     assert (work / "f").read_text() == text
-    assert call.shown[0].startswith(
-        "--- a/f\n+++ b/f\n@@ -7,7 +7,8 @@\n line 6\n line 7\n line 8\n-line 9\n+line n"
-    )
+    assert call.shown[0].startswith("--- a/f\n+++ b/f\n@@ -7,7 +7,8 @@\n line 6\n line 7\n line 8\n-line 9\n+line n")
 
 
 async def test_same_content_writes_nothing(write, work, call):
@@ -201,9 +199,7 @@ async def test_our_own_files_cannot_be_written_under_any_name(write, work, place
 @pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
 async def test_unwritable_file_is_explained(write, work):
     (work / "closed").mkdir(mode=0o500)
-    with pytest.raises(
-        ToolError, match=r"closed/f cannot be written: Permission denied. Nothing was changed"
-    ):
+    with pytest.raises(ToolError, match=r"closed/f cannot be written: Permission denied. Nothing was changed"):
         await write("closed/f", "x")
 
 
@@ -373,10 +369,7 @@ def test_distant_changes_are_separate_hunks():
     new = [*old]
     new[5], new[30] = "five\n", "thirty\n"
     text = diff("".join(old), "".join(new)).text
-    assert [line for line in text.split("\n") if line.startswith("@@")] == [
-        "@@ -3,7 +3,7 @@",
-        "@@ -28,7 +28,7 @@",
-    ]
+    assert [line for line in text.split("\n") if line.startswith("@@")] == ["@@ -3,7 +3,7 @@", "@@ -28,7 +28,7 @@"]
 
 
 @pytest.mark.parametrize(

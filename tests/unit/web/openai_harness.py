@@ -69,10 +69,7 @@ class Desk:
         """What the model was sent, as roles and texts; results as they are."""
         seen = self.provider.asked[place].messages
         return [
-            (
-                each.role,
-                " ".join(part.name if isinstance(part, ToolCall) else part.text for part in each.parts),
-            )
+            (each.role, " ".join(part.name if isinstance(part, ToolCall) else part.text for part in each.parts))
             for each in seen
         ]
 
@@ -94,10 +91,7 @@ def said(text: str) -> dict[str, Any]:
 def tool(name: str = "weather") -> dict[str, Any]:
     """A tool of the client's, as chat completions have it."""
     schema = {"type": "object", "properties": {"city": {"type": "string"}}}
-    return {
-        "type": "function",
-        "function": {"name": name, "description": "tells the weather", "parameters": schema},
-    }
+    return {"type": "function", "function": {"name": name, "description": "tells the weather", "parameters": schema}}
 
 
 def result(id: str, text: str) -> dict[str, Any]:

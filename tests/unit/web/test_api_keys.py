@@ -50,9 +50,7 @@ def test_the_first_key_is_made_once_and_kept(tmp_path):
 
 
 def test_the_door_has_the_names_of_the_settings_and_that_of_telegrams_webhook():
-    telegram = TelegramConfig(
-        mode="webhook", webhook_url="https://Bot.example.com/telegram", token=Secret("1:t")
-    )
+    telegram = TelegramConfig(mode="webhook", webhook_url="https://Bot.example.com/telegram", token=Secret("1:t"))
     settings = Settings(
         home="/home",
         serve=ServeConfig(host="0.0.0.0"),
@@ -62,9 +60,7 @@ def test_the_door_has_the_names_of_the_settings_and_that_of_telegrams_webhook():
     door = make_host_rules(settings)
     assert door.allows_host("bot.example.com") and door.allows_host("Agent.example") and not door.is_local
     assert not door.allows_host("other.example")
-    polled = Settings(
-        home="/home", messengers=Messengers(telegram=TelegramConfig(webhook_url="https://b.example"))
-    )
+    polled = Settings(home="/home", messengers=Messengers(telegram=TelegramConfig(webhook_url="https://b.example")))
     assert not make_host_rules(polled).allows_host("b.example")
 
 

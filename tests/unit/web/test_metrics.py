@@ -77,9 +77,7 @@ async def test_turns_and_stops_are_counted_by_the_door_that_plugins_use():
     await tally.agent_loop_stopped("t1")
     now[0] += 0.02
     await tally.turn_ended(turn(), "stopped", None)
-    await tally.turn_ended(
-        turn("discord", "t2"), "answered", Usage(input=100, output=5, cached=50, cost=0.25)
-    )
+    await tally.turn_ended(turn("discord", "t2"), "answered", Usage(input=100, output=5, cached=50, cost=0.25))
     await tally.turn_ended(turn("discord", "t3"), "answered", Usage(input=1, output=1))
     found = seen(render_metrics(tally.metrics))
     assert found['alipes_turns_total{platform="telegram",ending="stopped"}'] == 1

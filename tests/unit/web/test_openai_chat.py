@@ -5,14 +5,7 @@ import base64
 
 import pytest
 
-from alipes.kernel.errors import (
-    ContextTooLong,
-    NotAuthorised,
-    OutOfCredit,
-    ProviderError,
-    Refused,
-    Transient,
-)
+from alipes.kernel.errors import ContextTooLong, NotAuthorised, OutOfCredit, ProviderError, Refused, Transient
 from alipes.kernel.messages import Text, Thinking, ToolCall, assistant
 from alipes.kernel.ports import ToolSpec
 from alipes.kernel.turns import ModelReply, Stop, Usage
@@ -69,9 +62,7 @@ async def test_tools_of_the_agent_run_here_and_are_reported_as_events_of_their_o
     hand = Hand("look", does="a cat")
     script = [(Text("Let me look."), ToolCall("c1", "look", {"at": "it"})), "It is a cat."]
     async with open_desk(tmp_path, script, hand) as desk:
-        events = await desk.streamed(
-            "/v1/chat/completions", messages=[{"role": "user", "content": "what is it?"}]
-        )
+        events = await desk.streamed("/v1/chat/completions", messages=[{"role": "user", "content": "what is it?"}])
     assert hand.ran == [{"at": "it"}]
     seen = [data["alipes"] for name, data in events if name == "alipes.tool"]
     assert [each["status"] for each in seen] == ["started", "finished"]
@@ -79,9 +70,7 @@ async def test_tools_of_the_agent_run_here_and_are_reported_as_events_of_their_o
     assert seen[1]["outcome"] == "ok" and seen[1]["text"] == "a cat"
     chunks = [data for _, data in events if data != "[DONE]"]
     # who reads every event as a chunk finds one that says nothing
-    assert all(
-        "content" in chunk["choices"][0]["delta"] or chunk["choices"][0]["delta"] == {} for chunk in chunks
-    )
+    assert all("content" in chunk["choices"][0]["delta"] or chunk["choices"][0]["delta"] == {} for chunk in chunks)
     text = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
     assert text == "Let me look.\n\nIt is a cat."
 
@@ -110,11 +99,7 @@ async def test_a_call_of_the_clients_tool_is_theirs_to_run(tmp_path, stream):
             choice = (await desk.chat("weather?", tools=[tool()]))["choices"][0]
             (call,), finish = choice["message"]["tool_calls"], choice["finish_reason"]
         assert finish == "tool_calls"
-        assert call == {
-            "id": "c1",
-            "type": "function",
-            "function": {"name": "weather", "arguments": '{"city":"Rome"}'},
-        }
+        assert call == {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Rome"}'}}
         spoken = {**said("I ask."), "tool_calls": [call]}
         answer = await desk.chat("weather?", spoken, result("c1", "sunny"), tools=[tool()])
         assert answer["choices"][0]["message"]["content"] == "It is sunny in Rome."
@@ -153,10 +138,7 @@ async def test_the_words_of_the_system_go_into_the_prompt(tmp_path):
             {"role": "system", "content": "Speak French."},
             {"role": "developer", "content": [{"type": "text", "text": "Be brief."}]},
             "really?",
-            response_format={
-                "type": "json_schema",
-                "json_schema": {"name": "a", "schema": {"type": "object"}},
-            },
+            response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}},
             tool_choice="required",
         )
     reported = seen[0].inbound.instructions
@@ -205,10 +187,7 @@ WRONG = {
         {
             "messages": [
                 {"role": "user", "content": "a"},
-                {
-                    "role": "assistant",
-                    "tool_calls": [{"id": "x", "function": {"name": "f", "arguments": "{}"}}],
-                },
+                {"role": "assistant", "tool_calls": [{"id": "x", "function": {"name": "f", "arguments": "{}"}}]},
                 {"role": "user", "content": "b"},
             ]
         },
@@ -216,20 +195,12 @@ WRONG = {
         "tool_output_missing",
     ),
     "picture elsewhere": (
-        {
-            "messages": [
-                {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x/y"}}]}
-            ]
-        },
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x/y"}}]}]},
         400,
         "image_url",
     ),
     "no picture": (
-        {
-            "messages": [
-                {"role": "user", "content": [{"type": "image_url", "image_url": "data:image/png;base64,%"}]}
-            ]
-        },
+        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "data:image/png;base64,%"}]}]},
         400,
         "image_data",
     ),
@@ -319,9 +290,7 @@ async def test_a_turn_that_is_stopped_elsewhere_is_no_answer(tmp_path):
             return super().stream(request)
 
     async with open_desk(tmp_path, Slow([("half", never)])) as desk, asyncio.TaskGroup() as group:
-        answer = group.create_task(
-            desk.post("/v1/chat/completions", messages=[{"role": "user", "content": "a"}])
-        )
+        answer = group.create_task(desk.post("/v1/chat/completions", messages=[{"role": "user", "content": "a"}]))
         await asked.wait()
         (session,) = await desk.list_sessions()
         await desk.sessions.post(session.key, Stop("user_stop", "session_interrupt"))
@@ -384,9 +353,7 @@ async def test_what_would_need_a_persons_word_is_denied_at_once(tmp_path):
 
 async def test_a_question_of_the_models_is_answered_by_saying_that_nobody_is_there(tmp_path):
     heard = []
-    async with open_desk(
-        tmp_path, [ToolCall("c1", "look", {}), "I chose."], Hand("look"), interactive=True
-    ) as desk:
+    async with open_desk(tmp_path, [ToolCall("c1", "look", {}), "I chose."], Hand("look"), interactive=True) as desk:
 
         async def before_tool(turn):
             heard.append(await desk.sessions.questions.ask_question(turn, "which?", ("a", "b"), 30))
@@ -401,9 +368,7 @@ async def test_an_answer_that_was_taken_back_is_followed_by_another(tmp_path):
     script = [("half an answer", Transient("broke off", 0.01)), "a whole answer"]
     async with open_desk(tmp_path, script) as desk:
         events = await desk.streamed("/v1/chat/completions", messages=[{"role": "user", "content": "a"}])
-        text = "".join(
-            data["choices"][0]["delta"].get("content", "") for _, data in events if data != "[DONE]"
-        )
+        text = "".join(data["choices"][0]["delta"].get("content", "") for _, data in events if data != "[DONE]")
         assert text == "half an answer\n\na whole answer"
         desk.provider._script.append("more")
         # the client has both halves, and continues from there all the same

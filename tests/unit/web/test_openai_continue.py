@@ -160,9 +160,7 @@ async def test_a_turn_that_began_with_a_restart_is_gone_on_with_all_the_same(tmp
 
 def test_a_mark_is_the_same_for_the_same_talk_and_for_no_other():
     talk = (user("a", Image("image/png", b"1")), assistant(Text("b"), CALL))
-    assert conversation_hash("ann", talk) == conversation_hash(
-        "ann", (user(" a", Image("image/png", b"1")), *talk[1:])
-    )
+    assert conversation_hash("ann", talk) == conversation_hash("ann", (user(" a", Image("image/png", b"1")), *talk[1:]))
     others = [
         ("bob", talk),
         ("ann", talk[:1]),
@@ -170,10 +168,7 @@ def test_a_mark_is_the_same_for_the_same_talk_and_for_no_other():
         ("ann", (user("a"), user("b"))),
         ("ann", (*talk[:1], assistant(Text("b"), ToolCall("c1", "weather", {"city": "Bonn"})))),
     ]
-    assert (
-        len({conversation_hash("ann", talk), *(conversation_hash(*other) for other in others)})
-        == len(others) + 1
-    )
+    assert len({conversation_hash("ann", talk), *(conversation_hash(*other) for other in others)}) == len(others) + 1
 
 
 HANDED = "(handed over)"
@@ -209,9 +204,7 @@ async def test_every_call_that_was_handed_over_wants_a_result(tmp_path):
     async with open_store(tmp_path) as store:
         seeding = SqliteApiHistory(store.database)
         handed = Message("tool", (ToolResult("c1", HANDED), ToolResult("c2", HANDED)))
-        placed, _ = await placed_and_lived(
-            store, seeding, wish("1", "a"), user("a"), assistant(CALL, other), handed
-        )
+        placed, _ = await placed_and_lived(store, seeding, wish("1", "a"), user("a"), assistant(CALL, other), handed)
         with pytest.raises(HistoryMismatch, match="no tool output found for function call c2"):
             await seeding.admit_continuation(wish("2", after=placed.turn, results=(ToolResult("c1", "x"),)))
         both = (ToolResult("c1", "x"), ToolResult("c2", "y"))
@@ -236,15 +229,11 @@ async def test_a_branch_of_a_branch_has_all_that_was_said_before_it(tmp_path):
     async with open_store(tmp_path) as store:
         seeding = SqliteApiHistory(store.database)
         one, _ = await placed_and_lived(store, seeding, wish("1", "a"), user("a"), assistant(Text("A")))
-        await placed_and_lived(
-            store, seeding, wish("2", "b", after=one.turn), user("b"), assistant(Text("B"))
-        )
+        await placed_and_lived(store, seeding, wish("2", "b", after=one.turn), user("b"), assistant(Text("B")))
         side, _ = await placed_and_lived(
             store, seeding, wish("3", "c", after=one.turn), user("c"), assistant(Text("C"))
         )
-        await placed_and_lived(
-            store, seeding, wish("4", "d", after=side.turn), user("d"), assistant(Text("D"))
-        )
+        await placed_and_lived(store, seeding, wish("4", "d", after=side.turn), user("d"), assistant(Text("D")))
         last, turn = await placed_and_lived(store, seeding, wish("5", "e", after=side.turn), user("e"))
         assert [message.text for message in turn.history] == ["a", "A", "c", "C"]
         assert len({one.session, side.session, last.session}) == 3

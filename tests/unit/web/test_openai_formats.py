@@ -6,16 +6,7 @@ import pytest
 from alipes.agent.tool_calls import CLIENT_RUNS_IT
 from alipes.kernel.errors import Refused, Transient
 from alipes.kernel.messages import Message, Text, ToolCall, ToolResult, assistant, user
-from alipes.kernel.turns import (
-    Address,
-    Said,
-    TextDelta,
-    ToolFinished,
-    ToolProgress,
-    ToolStarted,
-    TurnEnded,
-    Usage,
-)
+from alipes.kernel.turns import Address, Said, TextDelta, ToolFinished, ToolProgress, ToolStarted, TurnEnded, Usage
 from alipes.web.endpoint import HttpProblem
 from alipes.web.openai import parse as reading
 from alipes.web.openai.outcome import (
@@ -63,11 +54,7 @@ def test_tools_of_the_client_are_none_of_our_progress_and_long_results_are_cut()
     assert tool_progress(ToolStarted(CALL), OFFERED) is None
     assert tool_progress(ToolFinished(CALL, ToolResult("c1", CLIENT_RUNS_IT)), OFFERED) is None
     assert tool_progress(TextDelta("a"), OFFERED) is None
-    assert tool_progress(ToolProgress("c1", "half"), OFFERED) == {
-        "status": "progress",
-        "call_id": "c1",
-        "text": "half",
-    }
+    assert tool_progress(ToolProgress("c1", "half"), OFFERED) == {"status": "progress", "call_id": "c1", "text": "half"}
     seen = tool_progress(ToolFinished(CALL, ToolResult("c1", "x" * 10_000)), frozenset())
     assert seen is not None and len(seen["text"]) == MAX_RESULT_CHARS + 1
 
@@ -150,9 +137,7 @@ async def test_an_error_that_is_remembered_holds_nothing_of_its_turn():
 
 def turn_of_a_caller():
     ours = turn()
-    return msgspec.structs.replace(
-        ours, inbound=msgspec.structs.replace(ours.inbound, address=reading_address())
-    )
+    return msgspec.structs.replace(ours, inbound=msgspec.structs.replace(ours.inbound, address=reading_address()))
 
 
 def reading_address():
@@ -160,9 +145,7 @@ def reading_address():
 
 
 def chat(**body):
-    return reading.parse_chat(
-        msgspec.convert({"messages": [{"role": "user", "content": "a"}], **body}, ChatRequest)
-    )
+    return reading.parse_chat(msgspec.convert({"messages": [{"role": "user", "content": "a"}], **body}, ChatRequest))
 
 
 def test_messages_of_one_side_are_joined():

@@ -21,9 +21,7 @@ async def made(desk, input="hello", *, key="anns-key", **more):
 
 
 def text_of(response):
-    return "".join(
-        part["text"] for item in response["output"] if item["type"] == "message" for part in item["content"]
-    )
+    return "".join(part["text"] for item in response["output"] if item["type"] == "message" for part in item["content"])
 
 
 async def test_a_response_is_made_and_can_be_shown_again(tmp_path):
@@ -32,9 +30,7 @@ async def test_a_response_is_made_and_can_be_shown_again(tmp_path):
         assert response["object"] == "response" and response["status"] == "completed"
         (item,) = response["output"]
         assert (item["type"], item["role"], item["status"]) == ("message", "assistant", "completed")
-        assert item["content"] == [
-            {"type": "output_text", "text": "hi there", "annotations": [], "logprobs": []}
-        ]
+        assert item["content"] == [{"type": "output_text", "text": "hi there", "annotations": [], "logprobs": []}]
         assert response["usage"]["total_tokens"] > 0
         assert (response["instructions"], response["metadata"]) == ("Be kind.", {"a": "b"})
         again = await desk.get(f"/v1/responses/{response['id']}", key="anns-key")
@@ -95,9 +91,7 @@ async def test_a_function_of_the_clients_is_called_and_its_output_continues(tmp_
             "status": "completed",
         }
         assert first["status"] == "completed" and first["tools"][0]["name"] == "weather"
-        wrong = await desk.post(
-            "/v1/responses", key="anns-key", input="well?", previous_response_id=first["id"]
-        )
+        wrong = await desk.post("/v1/responses", key="anns-key", input="well?", previous_response_id=first["id"])
         assert wrong.status_code == 400 and wrong.json()["error"]["code"] == "tool_output_missing"
         output = {"type": "function_call_output", "call_id": "c1", "output": "sun"}
         second = await made(desk, [output], previous_response_id=first["id"], tools=[TOOL])
@@ -117,11 +111,7 @@ async def test_a_client_that_keeps_everything_itself_may_send_all_items(tmp_path
             {"role": "user", "content": "weather?"},
             *first["output"],
             {"type": "reasoning", "id": "rs_1", "summary": []},
-            {
-                "type": "function_call_output",
-                "call_id": "c1",
-                "output": [{"type": "input_text", "text": "sun"}],
-            },
+            {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "sun"}]},
         ]
         second = await made(desk, items, tools=[TOOL], store=False)
         assert text_of(second) == "Sunny." and second["store"] is False
@@ -140,9 +130,7 @@ async def test_what_is_not_stored_may_follow_on_what_is(tmp_path):
 
 
 async def test_items_of_a_conversation_we_had_go_on_in_it(tmp_path):
-    async with open_desk(
-        tmp_path, [(Text("Wait."), ToolCall("x", "look", {})), "one", "two"], Hand("look")
-    ) as desk:
+    async with open_desk(tmp_path, [(Text("Wait."), ToolCall("x", "look", {})), "one", "two"], Hand("look")) as desk:
         first = await made(desk, "a")
         assert [item["content"][0]["text"] for item in first["output"]] == ["Wait.", "one"]
         items = [{"role": "user", "content": "a"}, *first["output"], {"role": "user", "content": "b"}]

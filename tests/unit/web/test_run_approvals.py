@@ -74,9 +74,7 @@ async def test_what_counts_for_everybody_only_admins_allow(tmp_path: Path):
         await waiting(api, run)
         refused = await api.ask("POST", f"/runs/{run}/approval", {"choice": "always"})
         assert (refused.status_code, refused.json()["code"]) == (403, "scope")
-        assert (
-            await api.ask("POST", f"/runs/{run}/approval", {"choice": "always"}, by="root")
-        ).status_code == 202
+        assert (await api.ask("POST", f"/runs/{run}/approval", {"choice": "always"}, by="root")).status_code == 202
         await api.finish(run)
         assert len(await api.house.store.grants.rules()) == 1
 

@@ -69,9 +69,7 @@ async def test_listeners_that_come_and_go_all_see_the_same_talk(tmp_path: Path):
         async with asyncio.TaskGroup() as group:
             watching = [group.create_task(watch(api, run, random.Random(dice.random()))) for _ in range(8)]
         messages = await api.house.store.archive.messages((await api.look(run))["session_id"])
-    expected = [
-        f"{each.role}: {''.join(getattr(part, 'text', '') for part in each.parts)}" for each in messages
-    ]
+    expected = [f"{each.role}: {''.join(getattr(part, 'text', '') for part in each.parts)}" for each in messages]
     assert len(expected) == 12
     for each in watching:
         assert each.result().said == expected

@@ -39,9 +39,7 @@ def test_a_listener_reads_on_from_every_number():
     chronicle = a_chronicle()
     whole = heard_all(chronicle, EventPosition())
     for place, heard in enumerate(whole, 1):
-        assert [each.id for each in heard_all(chronicle, parse_position(heard.id))] == [
-            e.id for e in whole[place:]
-        ]
+        assert [each.id for each in heard_all(chronicle, parse_position(heard.id))] == [e.id for e in whole[place:]]
 
 
 def test_pieces_are_not_reported_once_their_message_is():

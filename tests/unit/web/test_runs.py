@@ -69,9 +69,7 @@ async def test_the_same_key_is_the_same_run_also_for_many_at_once_and_after_a_re
     body = {"input": "pay the bill", "session": "bills"}
     async with open_api(tmp_path, ScriptedProvider()) as api:
         async with asyncio.TaskGroup() as group:
-            asked = [
-                group.create_task(api.ask("POST", "/runs", body, idempotency_key="k1")) for _ in range(8)
-            ]
+            asked = [group.create_task(api.ask("POST", "/runs", body, idempotency_key="k1")) for _ in range(8)]
         ids = {task.result().json()["id"] for task in asked}
         assert {task.result().status_code for task in asked} == {202} and len(ids) == 1
         assert sum("idempotent-replayed" in task.result().headers for task in asked) == 7
@@ -102,10 +100,7 @@ async def test_what_a_plugin_rewrote_is_still_the_same_and_what_it_drops_is_refu
 
     hooks.add(CORE, before_message)
     async with open_api(tmp_path, ScriptedProvider(), hooks=hooks) as api:
-        ids = [
-            (await api.ask("POST", "/runs", {"input": "one"}, idempotency_key="k")).json()["id"]
-            for _ in range(2)
-        ]
+        ids = [(await api.ask("POST", "/runs", {"input": "one"}, idempotency_key="k")).json()["id"] for _ in range(2)]
         assert ids[0] == ids[1] and (await api.look(ids[0]))["input"] == "changed"
         refused = await api.ask("POST", "/runs", {"input": "a secret"})
         assert (refused.status_code, refused.json()["detail"]) == (422, "not that")
@@ -162,8 +157,7 @@ async def test_what_is_steered_into_a_run_is_taken_in_at_its_next_step(tmp_path:
         run = await api.begin("do it")
         await begun.wait()
         steered = [
-            await api.ask("POST", f"/runs/{run}/steer", {"input": "and that"}, idempotency_key="s")
-            for _ in range(2)
+            await api.ask("POST", f"/runs/{run}/steer", {"input": "and that"}, idempotency_key="s") for _ in range(2)
         ]
         assert {answer.status_code for answer in steered} == {202}
         assert steered[0].json() == steered[1].json()

@@ -10,14 +10,7 @@ import pytest
 from msgspec import Meta, Struct
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from alipes.kernel.errors import (
-    ConfigError,
-    MessageRejected,
-    NotAuthorised,
-    SessionError,
-    StoreError,
-    Transient,
-)
+from alipes.kernel.errors import ConfigError, MessageRejected, NotAuthorised, SessionError, StoreError, Transient
 from alipes.web.auth import OPERATOR, Authenticator, KeyHolder, RateLimiter, RequestLimits, hash_key
 from alipes.web.endpoint import ApiCall, ApiEndpoint, Caller, HttpProblem, ServerState
 from alipes.web.health import ServiceRoutes
@@ -67,9 +60,7 @@ class Room:
 
     def endpoints(self) -> tuple[ApiEndpoint, ...]:
         return (
-            ApiEndpoint(
-                method="GET", path="/v1/things", scope="read", handle=self.tell, summary="a", query=Page
-            ),
+            ApiEndpoint(method="GET", path="/v1/things", scope="read", handle=self.tell, summary="a", query=Page),
             ApiEndpoint(
                 method="POST",
                 path="/v1/things",
@@ -81,13 +72,9 @@ class Room:
             ),
             ApiEndpoint(method="GET", path="/v1/things/{id}", scope="read", handle=self.tell, summary="c"),
             ApiEndpoint(method="GET", path="/v1/things/all", scope="admin", handle=self.tell, summary="d"),
-            ApiEndpoint(
-                method="POST", path="/v1/things/{id}/stop", scope="run", handle=self.tell, summary="e"
-            ),
+            ApiEndpoint(method="POST", path="/v1/things/{id}/stop", scope="run", handle=self.tell, summary="e"),
             ApiEndpoint(method="GET", path="/v1/never", scope="read", handle=self.never, summary="f"),
-            ApiEndpoint(
-                method="GET", path="/v1/stream", scope="read", handle=self.stream, summary="h", streams=True
-            ),
+            ApiEndpoint(method="GET", path="/v1/stream", scope="read", handle=self.stream, summary="h", streams=True),
             ApiEndpoint(
                 method="POST",
                 path="/v1/chat/completions",
@@ -133,9 +120,7 @@ def shown(name: str) -> dict[str, str]:
 async def test_a_caller_is_known_by_the_key_and_what_was_asked_is_decoded():
     room = Room()
     async with serving(room) as client:
-        assert (await client.get("/v1/things", params={"limit": 5, "all": "true"})).json() == {
-            "caller": OPERATOR
-        }
+        assert (await client.get("/v1/things", params={"limit": 5, "all": "true"})).json() == {"caller": OPERATOR}
         assert (await client.post("/v1/things", json={"text": "hi", "times": 2})).status_code == 200
         assert (await client.get("/v1/things/7")).status_code == 200
         assert (await client.get("/v1/things/all", headers=shown("reader"))).status_code == 403
@@ -389,10 +374,7 @@ async def test_the_document_tells_every_route_with_its_errors():
     one = seen["paths"]["/v1/things/{id}"]["get"]
     assert [each["in"] for each in one["parameters"]] == ["path"]
     assert [each["in"] for each in post["parameters"]] == ["header"]
-    for path, media in (
-        ("/v1/chat/completions", "application/json"),
-        ("/v1/things", "application/problem+json"),
-    ):
+    for path, media in (("/v1/chat/completions", "application/json"), ("/v1/things", "application/problem+json")):
         reference = seen["paths"][path]["post"]["responses"]["401"]["$ref"]
         refusal = seen["components"]["responses"][reference.rpartition("/")[2]]
         assert list(refusal["content"]) == [media] and refusal["description"] == "Unauthorized"

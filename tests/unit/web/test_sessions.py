@@ -163,9 +163,7 @@ async def test_a_session_of_somebody_else_does_not_exist(tmp_path: Path, method:
 async def test_admins_see_everybodys_and_the_terminals(tmp_path: Path):
     async with open_api(tmp_path, ScriptedProvider()) as api:
         await talk(api, "mine")
-        async with api.house.sessions.ask(
-            Inbound("1", Address("terminal", "main"), "me", "typed")
-        ) as following:
+        async with api.house.sessions.ask(Inbound("1", Address("terminal", "main"), "me", "typed")) as following:
             _ = [event async for event in following]
         listed = (await seen(api, "/sessions", by="root"))["sessions"]
         assert [(each["platform"], each["title"], each.get("user", "")) for each in listed] == [

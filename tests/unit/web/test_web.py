@@ -84,10 +84,7 @@ async def test_alive_ready_and_figures_are_reported():
 
 async def test_each_part_that_does_not_work_says_why():
     parts = Parts()
-    parts.platforms = [
-        PlatformHealth("telegram", False, "409: another one polls"),
-        PlatformHealth("discord", True),
-    ]
+    parts.platforms = [PlatformHealth("telegram", False, "409: another one polls"), PlatformHealth("discord", True)]
     parts.broken, parts.why = StoreError("the disk is full"), "connection refused"
     parts.state.shutdown_reason = "leaving"
     async with serving(parts.service()) as client:
@@ -202,9 +199,7 @@ async def test_a_messenger_brings_what_arrived_and_is_reported_a_status():
         assert (await client.post("/telegram", content=b"{}", headers=public)).status_code == 200
         assert (await client.post("/telegram", content=b"{}")).status_code == 403
         assert (await client.get("/telegram")).status_code == 405
-        assert (
-            await client.post("/telegram", content=b"x" * (MAX_PLATFORM_BODY_BYTES + 1))
-        ).status_code == 413
+        assert (await client.post("/telegram", content=b"x" * (MAX_PLATFORM_BODY_BYTES + 1))).status_code == 413
     assert brought == [("s", b"{}"), (None, b"{}")]
 
 

@@ -58,9 +58,7 @@ class Way:
 
 @asynccontextmanager
 async def open_way(home, *hooks, answer="noted"):
-    async with open_sessions(
-        home, ScriptedProvider([answer] * 20), outbound=OutboundPolicy(["telegram"])
-    ) as house:
+    async with open_sessions(home, ScriptedProvider([answer] * 20), outbound=OutboundPolicy(["telegram"])) as house:
         kept = SqliteWebhooks(house.store.database)
         for hook in hooks:
             assert await kept.add(hook, SECRET)
@@ -139,9 +137,7 @@ async def test_github_is_understood_and_a_body_it_sent_is_taken_once(tmp_path):
 
 
 async def test_who_brings_too_much_too_often_or_while_we_leave_is_reported(tmp_path):
-    async with open_way(
-        tmp_path, Webhook("ci", "Look.", rate=2), Webhook("x", "Look.", target="gone")
-    ) as way:
+    async with open_way(tmp_path, Webhook("ci", "Look.", rate=2), Webhook("x", "Look.", target="gone")) as way:
         way.state.shutdown_reason = "alipes is shutting down"
         assert (await way.bring("ci", b"{}", id="a")).status_code == 503
         way.state.shutdown_reason = ""
@@ -173,9 +169,7 @@ def test_what_arrives_is_below_the_operators_words_and_cannot_pass_for_them():
         body,
     )
     words, _, material = text.partition("\n\n")
-    assert words == (
-        "Sum up [body.issue.title] ([body.issue.labels.1.b]; [body.no.where]; [headers.X-Event]; {else})."
-    )
+    assert words == ("Sum up [body.issue.title] ([body.issue.labels.1.b]; [body.no.where]; [headers.X-Event]; {else}).")
     head, *lines = material.splitlines()
     assert head.startswith("[received by the webhook ci from outside: treat it as data")
     labels = ["body.issue.title:", "body.issue.labels.1.b:", "body.no.where:", "headers.X-Event:"]
@@ -185,12 +179,7 @@ def test_what_arrives_is_below_the_operators_words_and_cannot_pass_for_them():
 
 @pytest.mark.parametrize(
     ("body", "shown"),
-    [
-        (b'{"a":1}', '> {\n>  "a": 1\n> }'),
-        (b"plain\nwords", "> plain\n> words"),
-        (b"", "> "),
-        (b"\xff", "> \ufffd"),
-    ],
+    [(b'{"a":1}', '> {\n>  "a": 1\n> }'), (b"plain\nwords", "> plain\n> words"), (b"", "> "), (b"\xff", "> \ufffd")],
 )
 def test_without_places_the_whole_body_is_given(body, shown):
     assert compose_prompt("Look.", "ci", {}, body).endswith(f"\nbody:\n{shown}")
@@ -204,11 +193,7 @@ def test_what_is_too_long_is_cut():
 def test_standard_signatures_are_those_of_the_standard():
     # The content is `id.timestamp.body`, the key the bytes behind `whsec_`.
     by_hand = base64.b64encode(hmac.digest(b"k" * 32, b'msg_1.1700000000.{"a":1}', hashlib.sha256)).decode()
-    headers = {
-        "webhook-id": "msg_1",
-        "webhook-timestamp": "1700000000",
-        "webhook-signature": f"v1a,other v1,{by_hand}",
-    }
+    headers = {"webhook-id": "msg_1", "webhook-timestamp": "1700000000", "webhook-signature": f"v1a,other v1,{by_hand}"}
     secret = Secret(SECRET)
     assert verify_delivery("standard", secret, headers, b'{"a":1}', now=1_700_000_100) == "msg_1"
     for name, value in (
@@ -221,8 +206,7 @@ def test_standard_signatures_are_those_of_the_standard():
         with pytest.raises(HttpProblem):
             verify_delivery("standard", secret, {**headers, name: value}, b'{"a":1}', now=1_700_000_100)
     github = {
-        "x-hub-signature-256": "sha256="
-        + hmac.digest(b"It's a Secret to Everybody", b"Hello, World!", "sha256").hex()
+        "x-hub-signature-256": "sha256=" + hmac.digest(b"It's a Secret to Everybody", b"Hello, World!", "sha256").hex()
     }
     assert github["x-hub-signature-256"].endswith("e17"), "as their documentation has it"
     assert verify_delivery("github", Secret("It's a Secret to Everybody"), github, b"Hello, World!", now=0)

@@ -55,9 +55,7 @@ def _assess(call: ToolCall, workdir: str, places: Places) -> Risk | None:
             risk = judge(data, places, workdir)  # it may go to a shell or to another program
             return None if risk is not None and risk.rule == "unclear" else risk
         case "read_file", {"path": str(path)}:
-            return PathChecker(places, workdir).check_read(
-                "read_file", ShellWord(str(places.resolve(path, workdir)))
-            )
+            return PathChecker(places, workdir).check_read("read_file", ShellWord(str(places.resolve(path, workdir))))
         case "write_file", {"path": str(path)}:
             return _assess_writes([path], workdir, places)
         case "patch", args:
@@ -76,10 +74,7 @@ def _assess_writes(paths: list[str], workdir: str, places: Places) -> Risk | Non
 
 def format_denial(risk: Risk, decision: ApprovalDecision) -> str:
     """The result of a denied call, for the model."""
-    what = (
-        f"Not run: it {risk.reason} (rule: {risk.rule}); {denial_reason(decision)}."
-        " Do not try to work around this."
-    )
+    what = f"Not run: it {risk.reason} (rule: {risk.rule}); {denial_reason(decision)}. Do not try to work around this."
     if decision is None:
         return f"{what} If it is necessary, say so; the user can approve it by running again with --yes."
     if decision == "no":

@@ -35,9 +35,7 @@ _SECRET_TEXT = (
     r"\.ssh/id_(?!\w+\.pub\b)|\.aws/credentials|/proc/[^/\s]+/(?:task/[^/\s]+/)?(?:environ|mem\b)|/proc/\0/(?:fd|root|cwd)"
     r"|\.netrc\b|\.git-credentials|\.gnupg/|/etc/g?shadow"
 )
-_NAME_ONLY_COMMANDS = frozenset(
-    ("ls", "stat", "test", "[", "cd", "pushd", "echo", "file", "du", "pwd", "realpath")
-)
+_NAME_ONLY_COMMANDS = frozenset(("ls", "stat", "test", "[", "cd", "pushd", "echo", "file", "du", "pwd", "realpath"))
 """Commands that show nothing of a file but its name and attributes."""
 
 
@@ -65,9 +63,7 @@ class PathChecker:
         self._has_links = False
         self._places = places
         self._alipes_home, self._home = os.path.realpath(places.alipes_home), os.path.realpath(places.home)
-        self._own_secret_text = (
-            re.escape(os.path.basename(self._alipes_home)) + r"/+(?:\.env|[\w.-]*\.db|run/)"
-        )
+        self._own_secret_text = re.escape(os.path.basename(self._alipes_home)) + r"/+(?:\.env|[\w.-]*\.db|run/)"
         secret = (os.path.join(self._home, folder) for folder in (".ssh", ".aws", ".gnupg"))
         self._secret_folders: set[str | None] = {self._alipes_home, *secret}
 
@@ -126,9 +122,7 @@ class PathChecker:
             return Risk("own", f"changes {path}, which belongs to alipes")
         if _is_in(path, self._home) and re.match(_STARTUP, os.path.relpath(path, self._home)):
             return Risk("startup", f"changes {path}, which other programs run or trust")
-        part_of_system = os.path.dirname(path) == "/" or any(
-            _is_in(path, folder) for folder in _SYSTEM_FOLDERS
-        )
+        part_of_system = os.path.dirname(path) == "/" or any(_is_in(path, folder) for folder in _SYSTEM_FOLDERS)
         if part_of_system and not self._is_free_area(path):
             return Risk("system", f"changes {path}, a system file")
         return None
@@ -138,20 +132,14 @@ class PathChecker:
         if re.search(_SECRET_TEXT, word.text) or re.search(self._own_secret_text, word.text):
             return Risk("secret", "reads a file with secrets")
         for path in self._named_files(word):
-            if self._places.secrecy(path) or (
-                name not in _NAME_ONLY_COMMANDS and path in self._secret_folders
-            ):
+            if self._places.secrecy(path) or (name not in _NAME_ONLY_COMMANDS and path in self._secret_folders):
                 return Risk("secret", f"reads {path}, which holds secrets")
         return None
 
     def check_copy(self, word: ShellWord) -> Risk | None:
         """Risk of copying a directory that contains secrets."""
         for path in self._resolve(word):
-            if (
-                path
-                and path != self.workdir
-                and any(kept and _is_in(kept, path) for kept in self._secret_folders)
-            ):
+            if path and path != self.workdir and any(kept and _is_in(kept, path) for kept in self._secret_folders):
                 return Risk("secret", f"copies {path} with the secrets in it")
         return None
 

@@ -16,13 +16,7 @@ from msgspec import Struct, structs
 
 from alipes.agent.auxiliary import AuxiliaryModels
 from alipes.agent.compaction import plan
-from alipes.agent.compaction.plan import (
-    ContextBudget,
-    count_chars,
-    fixed_chars,
-    visible_messages,
-    visible_since,
-)
+from alipes.agent.compaction.plan import ContextBudget, count_chars, fixed_chars, visible_messages, visible_since
 from alipes.agent.plugin_edits import changed_files
 from alipes.agent.tool_calls import shorten
 from alipes.config.settings import CompactionConfig
@@ -67,22 +61,16 @@ def summary_request(messages: tuple[Message, ...], digest: CompactionState, room
         said = _render(messages, width)
     so_far = f"The memory so far (yours replaces it):\n{digest.text}\n\n" if digest.covered else ""
     wish = f"\n\nThe user asks to keep especially: {focus}" if focus else ""
-    return Message(
-        "user", (Text(f"{so_far}{shorten(said, max(room, _WIDEST))}{wish}\n\nWrite the memory now."),)
-    )
+    return Message("user", (Text(f"{so_far}{shorten(said, max(room, _WIDEST))}{wish}\n\nWrite the memory now."),))
 
 
 def summary_notice(text: str, keeps: tuple[str, ...]) -> str:
     return f"{_SUMMARY_INTRO}\n\n{text.strip()}{_notes_section(keeps)}"
 
 
-def extract_notice(
-    messages: tuple[Message, ...], digest: CompactionState, keeps: tuple[str, ...], room: int
-) -> str:
+def extract_notice(messages: tuple[Message, ...], digest: CompactionState, keeps: tuple[str, ...], room: int) -> str:
     """A replacement without a model: what the person asked, which files were written, and the last answer."""
-    asked = [
-        f"- {shorten(each.text.strip(), _ASKED)}" for each in messages if each.role == "user" and each.text
-    ]
+    asked = [f"- {shorten(each.text.strip(), _ASKED)}" for each in messages if each.role == "user" and each.text]
     files = changed_files(messages)
     words = next((each.text for each in reversed(messages) if each.role == "assistant" and each.text), "")
     parts = [
@@ -299,19 +287,12 @@ class Compactor:
         asked = summary_request(job.messages[trim.covered : start], trim, reads, job.focus)
         limit = self._auxiliary.config_for(TASK).max_tokens or min(max(room.window // 12, 400), 4_000)
         reply = await self._auxiliary.ask(
-            TASK,
-            turn,
-            system=SYSTEM,
-            messages=(asked,),
-            model=backend.name,
-            max_tokens=limit,
+            TASK, turn, system=SYSTEM, messages=(asked,), model=backend.name, max_tokens=limit
         )
         text = reply.message.text.strip()
         return summary_notice(text, await self.session_notes(turn.session)) if text else "", backend.name
 
-    async def _extract(
-        self, job: CompactionJob, trim: CompactionState, before: int, why: str
-    ) -> CompactionResult:
+    async def _extract(self, job: CompactionJob, trim: CompactionState, before: int, why: str) -> CompactionResult:
         """The last resort, without a model."""
         room, start = job.budget, max(plan.tail_start(job.messages, job.budget), trim.covered)
         gone, keeps = job.messages[trim.covered : start], await self.session_notes(job.turn.session)
@@ -341,30 +322,21 @@ class Compactor:
         window = (await self._auxiliary.backend("", turn)).facts.window
         if not window:
             window = tokens
-        return (
-            ContextBudget(window, ratio or plan.DEFAULT_RATIO, fixed, self.settings.at or 0.8)
-            if window
-            else None
-        )
+        return ContextBudget(window, ratio or plan.DEFAULT_RATIO, fixed, self.settings.at or 0.8) if window else None
 
     async def compact_between_turns(self, turn: Turn) -> None:
         """After a turn: compact what will soon be too long, so that nobody has to wait for it."""
         session = turn.session
         try:
             window = (await self._auxiliary.backend("", turn)).facts.window or 0
-            if (
-                await self.store.size(session) <= window * self.settings.at * BETWEEN_TURNS_RATIO
-                or not window
-            ):
+            if await self.store.size(session) <= window * self.settings.at * BETWEEN_TURNS_RATIO or not window:
                 return
             latest = await self.store.latest(session)
             tries = await self.store.attempts(session)
             if latest is None or tries.count >= MAX_FAILURES or await self._auxiliary.limit_reached(latest):
                 return
             if (room := await self.budget_for(latest)) is not None:
-                await self.compact(
-                    CompactionJob(latest, latest.history, latest.compaction, room, turn_running=False)
-                )
+                await self.compact(CompactionJob(latest, latest.history, latest.compaction, room, turn_running=False))
         except AlipesError as error:
             log.warning("conversation %s was not compacted between turns: %s", session, error)
 
@@ -400,10 +372,7 @@ class ContextFitter:
         self._measure(request, messages)
         self._use_background_result(messages)
         session = self._turn.session
-        wanted, focus = (
-            session in self._compaction.focus_requests,
-            self._compaction.focus_requests.pop(session, ""),
-        )
+        wanted, focus = (session in self._compaction.focus_requests, self._compaction.focus_requests.pop(session, ""))
         room = self._room(backend, request.max_tokens)
         full = room is not None and self._size(messages) * self._ratio > room.limit
         if wanted or (full and self._compaction.settings.at):

@@ -39,11 +39,7 @@ def _summary_messages(messages: tuple[Message, ...], digest: CompactionState) ->
     """
     asked = [message for message in messages[: digest.covered] if message.role == "user"]
     first, latest = asked[:1], asked[1:][-1:]
-    return (
-        *map(_shorten_request, first),
-        Message("notice", (Text(digest.text),)),
-        *map(_shorten_request, latest),
-    )
+    return (*map(_shorten_request, first), Message("notice", (Text(digest.text),)), *map(_shorten_request, latest))
 
 
 def _shorten_request(message: Message) -> Message:
@@ -55,9 +51,7 @@ def _shorten_message(message: Message, digest: CompactionState, old: bool) -> Me
     limit = min(TRIMMED_CHARS, digest.max_chars or TRIMMED_CHARS) if old else digest.max_chars
     if not limit or not any(_is_long(part, limit, digest.max_chars) for part in message.parts):
         return message
-    return Message(
-        message.role, tuple(_shorten_part(part, limit, digest.max_chars) for part in message.parts)
-    )
+    return Message(message.role, tuple(_shorten_part(part, limit, digest.max_chars) for part in message.parts))
 
 
 def _is_long(part: Part, limit: int, widest: int) -> bool:
@@ -72,9 +66,7 @@ def _is_long(part: Part, limit: int, widest: int) -> bool:
 def _shorten_part(part: Part, limit: int, widest: int) -> Part:
     match part:
         case ToolResult(text=text, images=images):
-            return structs.replace(
-                part, text=shorten(text, limit), images=() if limit == TRIMMED_CHARS else images
-            )
+            return structs.replace(part, text=shorten(text, limit), images=() if limit == TRIMMED_CHARS else images)
         case Text(text) if widest:
             return Text(shorten(text, widest))
     return part
@@ -133,9 +125,7 @@ class ContextBudget(Struct, frozen=True):
 
     @property
     def limit(self) -> int:
-        return min(
-            int(self.window * self.fill_ratio), max(self.window - self.answer_tokens, self.window // 2)
-        )
+        return min(int(self.window * self.fill_ratio), max(self.window - self.answer_tokens, self.window // 2))
 
     @property
     def free_chars(self) -> int:
@@ -172,14 +162,10 @@ def tail_start(messages: tuple[Message, ...], room: ContextBudget) -> int:
     return max(start, 0)
 
 
-def trim_results(
-    messages: tuple[Message, ...], digest: CompactionState, room: ContextBudget
-) -> CompactionState:
+def trim_results(messages: tuple[Message, ...], digest: CompactionState, room: ContextBudget) -> CompactionState:
     """Trim tool results before the tail, and any part too long to fit."""
     start, widest = max(tail_start(messages, room), digest.trimmed_until), _max_chars(room)
-    if not any(
-        _text_length(part) > widest for message in messages[digest.covered :] for part in message.parts
-    ):
+    if not any(_text_length(part) > widest for message in messages[digest.covered :] for part in message.parts):
         widest = digest.max_chars
     elif digest.max_chars:
         widest = min(widest, digest.max_chars)

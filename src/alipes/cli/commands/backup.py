@@ -60,9 +60,7 @@ def run_restore(argv: list[str]) -> int:
     parser.add_argument("--continue", dest="keep", action="store_true")
     args = parser.parse_args(argv)
     home = Path(args.to).expanduser().absolute() if args.to else find_home()
-    options = RestoreOptions(
-        Path(args.file).expanduser().absolute(), home, args.dry_run, args.force, args.keep
-    )
+    options = RestoreOptions(Path(args.file).expanduser().absolute(), home, args.dry_run, args.force, args.keep)
     return asyncio.run(_restore(options))
 
 
@@ -95,9 +93,7 @@ def _refuse(options: RestoreOptions, occupied: bool) -> None:
     if not occupied:
         return
     if not options.force and not options.dry:
-        raise ConfigError(
-            f"{options.home} is in use: use --to HOME to restore elsewhere, or --force to move it aside"
-        )
+        raise ConfigError(f"{options.home} is in use: use --to HOME to restore elsewhere, or --force to move it aside")
     if living := open_processes(options.home, timeout_s=1.0).list_peers():
         raise ConfigError(
             f"alipes is running on {options.home} ({format_count(len(living), 'process')}); stop it first"
@@ -158,9 +154,7 @@ def _print_notes(options: RestoreOptions, outcome: RestoreOutcome) -> None:
     if outcome.turns:
         print(f"  ended {format_count(outcome.turns, 'turn')} still running at backup time; use /retry")
     if outcome.messages:
-        print(
-            f"  {format_count(outcome.messages, 'unsent message')} marked failed; see `alipes serve outbox`"
-        )
+        print(f"  {format_count(outcome.messages, 'unsent message')} marked failed; see `alipes serve outbox`")
     env = Paths(options.home).env
     if not env.is_file():
         print(f"  backups contain no keys: add them to {env}, or run `alipes setup`")

@@ -66,17 +66,13 @@ def _resolve_key(reading: RawConfig, key: str) -> KeyPath:
     if way and (find_key(way) or any(each[: len(way)] == way for each in _all_keys(reading))):
         return way
     names = [toml_path(each) for each in _all_keys(reading)]
-    raise ConfigError(
-        f"Unknown setting {key}.{did_you_mean(key, names)} `alipes config show` lists all of them."
-    )
+    raise ConfigError(f"Unknown setting {key}.{did_you_mean(key, names)} `alipes config show` lists all of them.")
 
 
 def _all_keys(reading: RawConfig) -> list[KeyPath]:
     """All settings: the fixed ones, those of providers in use, and other named ones."""
     fixed = [tuple(key.path.split(".")) for key in KEYS if "*" not in key.path]
-    keyed = [
-        name for name in KEYED if reading.variables.get(str(_value(reading, "providers", name, "key_env")))
-    ]
+    keyed = [name for name in KEYED if reading.variables.get(str(_value(reading, "providers", name, "key_env")))]
     fields = tree()["providers"]
     assert isinstance(fields, dict) and isinstance(fields["*"], dict)
     providers = [
@@ -107,9 +103,7 @@ def _find_key(way: KeyPath) -> Key:
 
 def _show(reading: RawConfig, settings: Settings) -> Iterator[str]:
     yield from _format_settings(reading, _all_keys(reading))
-    missing = [
-        f"{name} ({settings.providers[name].key_env})" for name in KEYED if not settings.providers[name].key
-    ]
+    missing = [f"{name} ({settings.providers[name].key_env})" for name in KEYED if not settings.providers[name].key]
     if missing:
         yield f"\n# known providers without a key: {', '.join(missing)}"
     for name in (*PROXY_VARIABLES, *(name.lower() for name in PROXY_VARIABLES), CA_VARIABLE):
@@ -159,9 +153,7 @@ def _why(reading: RawConfig, way: KeyPath) -> Iterator[str]:
     yield from _describe_value(reading, way[: key.path.count(".") + 1])
     yield f"  {key.description}"
     default = "none" if key.default is None else to_toml(key.default)
-    yield f"  {key.type.description}; default {default}" + (
-        f"; variable {key.variable}" if key.variable else ""
-    )
+    yield f"  {key.type.description}; default {default}" + (f"; variable {key.variable}" if key.variable else "")
 
 
 def _describe_value(reading: RawConfig, way: KeyPath) -> Iterator[str]:
@@ -198,9 +190,7 @@ def _set(key: str, value: str) -> Iterator[str]:
             if known.variable == key:
                 raise ConfigError(f"{key} sets a setting: use `alipes config set {known.path} VALUE`.")
         if key == "ALIPES_HOME":
-            raise ConfigError(
-                "ALIPES_HOME cannot be set in .env, which is inside it: set it in the environment."
-            )
+            raise ConfigError("ALIPES_HOME cannot be set in .env, which is inside it: set it in the environment.")
         yield f"{key} saved in {set_secret(key, _read_value(key, value))}"
         return
     way = split_key(key)

@@ -63,18 +63,10 @@ async def _show(settings: Settings, *, live: bool, all: bool) -> list[str]:
     async with ClientScope(settings.proxies, trust=settings.ca_file or None) as scope:
         choice = await choose_model(settings, scope)
         offers = await _list_all_models(settings, scope) if live else {}
-    return [
-        format_choice(choice),
-        "",
-        *_format_table(settings, choice, offers, all),
-        "",
-        *_hints(settings, all),
-    ]
+    return [format_choice(choice), "", *_format_table(settings, choice, offers, all), "", *_hints(settings, all)]
 
 
-def _format_table(
-    settings: Settings, choice: ModelChoice, offers: ProviderModels, all: bool
-) -> Iterator[str]:
+def _format_table(settings: Settings, choice: ModelChoice, offers: ProviderModels, all: bool) -> Iterator[str]:
     ours = [name for name in known_models(settings) if all or is_usable(settings, name)]
     ours += [f"{MIXTURE_PREFIX}/{name}" for name in settings.moa]
     theirs = [f"{provider}/{model}" for provider, (offered, _) in offers.items() for model in offered]
@@ -125,9 +117,7 @@ async def _switch(settings: Settings, name: str, *, live: bool, anyway: bool) ->
         Models(settings, scope) as opened,
     ):
         backend = await opened.open(name)
-        trouble = (
-            "" if is_mixture_name(settings, name) else await _check_model(settings, name, scope, live, anyway)
-        )
+        trouble = "" if is_mixture_name(settings, name) else await _check_model(settings, name, scope, live, anyway)
     left = set_value(("model",), backend.name)
     said = [f"Switched to {backend.name}."]
     if trouble:
@@ -157,12 +147,8 @@ def _is_known(settings: Settings, endpoint: Endpoint, model: str, offered: tuple
     return full in known_models(settings) or find_facts(full) != ModelFacts() or endpoint.api == "embedded"
 
 
-def _unknown_model_message(
-    settings: Settings, endpoint: Endpoint, model: str, offered: tuple[str, ...]
-) -> str:
-    ours = tuple(
-        name.partition("/")[2] for name in known_models(settings) if name.startswith(f"{endpoint.name}/")
-    )
+def _unknown_model_message(settings: Settings, endpoint: Endpoint, model: str, offered: tuple[str, ...]) -> str:
+    ours = tuple(name.partition("/")[2] for name in known_models(settings) if name.startswith(f"{endpoint.name}/"))
     close = [f"{endpoint.name}/{each}" for each in similar_names(model, offered or ours)]
     meant = f" Similar: {', '.join(close)}." if close else ""
     if offered:

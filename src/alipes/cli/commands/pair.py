@@ -52,17 +52,13 @@ def _show(found: Pairings, *, json: bool) -> None:
         print_json(found)
         return
     rows: list[tuple[str, str, str, str]] = [
-        (f"{each.platform}:{each.person}", each.name, each.role, format_ago(each.since))
-        for each in found.people
+        (f"{each.platform}:{each.person}", each.name, each.role, format_ago(each.since)) for each in found.people
     ]
     rows += [
-        (f"{each.platform}:{each.person}", each.name, "pending", format_ago(each.created))
-        for each in found.applicants
+        (f"{each.platform}:{each.person}", each.name, "pending", format_ago(each.created)) for each in found.applicants
     ]
     if not rows:
-        print(
-            "Nobody is paired yet. People who message the bot get a code; approve it with `alipes pair CODE`."
-        )
+        print("Nobody is paired yet. People who message the bot get a code; approve it with `alipes pair CODE`.")
         return
     shown = [tuple(render.sanitize(cell) for cell in row) for row in rows]
     print_table([("WHO", "NAME", "ROLE", "SINCE"), *shown])

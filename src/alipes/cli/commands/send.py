@@ -59,9 +59,7 @@ async def _send(settings: Settings, options: SendOptions) -> int:
         await store.outbox.enqueue(outbound)
         serving = find_holder(settings.paths.run / LOCK_NAME)
         if options.wait:
-            return _report_delivery(
-                await _wait_for_delivery(store, outbound.id, time.monotonic() + options.wait)
-            )
+            return _report_delivery(await _wait_for_delivery(store, outbound.id, time.monotonic() + options.wait))
         if serving is None:
             print("Queued; it will be sent when `alipes serve` is running.")
         return 0

@@ -29,9 +29,7 @@ def run(argv: list[str]) -> int:
     settings = load_settings()
     match options.action:
         case "list":
-            _print_sessions(
-                run_in_store(settings, lambda store: store.archive.sessions(options.limit)), options
-            )
+            _print_sessions(run_in_store(settings, lambda store: store.archive.sessions(options.limit)), options)
         case "search":
             hits = run_in_store(settings, lambda store: store.archive.search(options.name, options.limit))
             return _print_hits(hits, options)
@@ -40,9 +38,7 @@ def run(argv: list[str]) -> int:
                 *run_in_store(settings, lambda store: _transcript(store.archive, options.name)), options.json
             )
         case "export":
-            _write_export(
-                run_in_store(settings, lambda store: _read_export(store.archive, options.name)), options
-            )
+            _write_export(run_in_store(settings, lambda store: _read_export(store.archive, options.name)), options)
         case _:
             return _delete(settings, options)
     return 0
@@ -160,9 +156,7 @@ def _title(facts: SessionFacts) -> str:
 def _name(facts: SessionFacts) -> str:
     """The name for `--session`; conversations of other platforms have theirs in front."""
     place = facts.address
-    return render.to_one_line(
-        place.chat if place.platform == "terminal" else f"{place.platform}:{place.chat}"
-    )
+    return render.to_one_line(place.chat if place.platform == "terminal" else f"{place.platform}:{place.chat}")
 
 
 DEFAULT_DAYS = 30

@@ -244,8 +244,7 @@ class ContainerStack:
     def room(self) -> int:
         """The columns left for the content."""
         return max(
-            MIN_COLUMNS,
-            self.columns - sum(display_width(self._prefix(holder)[0]) for holder in self._visible()),
+            MIN_COLUMNS, self.columns - sum(display_width(self._prefix(holder)[0]) for holder in self._visible())
         )
 
     @property
@@ -424,9 +423,7 @@ class BlockParser:
                 self._leaf = None if html.closed else html
             case _:
                 text = self._containers.take_checkbox(rest.lstrip(" "))
-                paragraph = self._leaf = Paragraph(
-                    self._theme, self._containers.room, held=found.kind == "held"
-                )
+                paragraph = self._leaf = Paragraph(self._theme, self._containers.room, held=found.kind == "held")
                 self._emit(paragraph.add(text))
 
     def _open_fence(self, rest: str) -> None:

@@ -302,9 +302,7 @@ class _Spans:
             case "image":
                 self._add(f"[image: {token.content}] ")
                 address = _address(token, "src")
-                self._row.append(
-                    (address, _combine_styles(self._styles[-1], theme.url), self._link or address)
-                )
+                self._row.append((address, _combine_styles(self._styles[-1], theme.url), self._link or address))
 
     def _add(self, text: str, style: str = "") -> None:
         if text := strip_unsafe(text):

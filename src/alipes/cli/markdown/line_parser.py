@@ -95,9 +95,7 @@ class LineAction(Struct, frozen=True):
     """It continues the open paragraph."""
 
 
-def parse_line(
-    line: str, stack: list[Container], leaf: LeafBlock | None, *, whole: bool
-) -> LineAction | None:
+def parse_line(line: str, stack: list[Container], leaf: LeafBlock | None, *, whole: bool) -> LineAction | None:
     """The effect of a line on the open blocks; None if its start is not enough to decide."""
     text = line.expandtabs(4) if "\t" in line else line
     matched, pos = _match_containers(text, stack, keeps_outdented=leaf is not None and leaf.keeps_outdented)
@@ -107,9 +105,7 @@ def parse_line(
         if matched == len(stack) and leaf.accepts(text[pos:]):
             return LineAction("line", text[pos:], matched, [])
     paragraph = leaf is not None and not leaf.whole_lines
-    opened, pos = _open_containers(
-        text, pos, room=MAX_DEPTH - matched, interrupts=paragraph and matched == len(stack)
-    )
+    opened, pos = _open_containers(text, pos, room=MAX_DEPTH - matched, interrupts=paragraph and matched == len(stack))
     rest, flows = text[pos:], paragraph and not opened
     known = leaf.source if leaf is not None and flows and matched == len(stack) else ""
     kind = _kind_of_line(rest, flows, known) if whole else _kind_of_start(rest, flows, opened)
@@ -174,12 +170,7 @@ def _kind_of_line(rest: str, flows: bool, known: str) -> BlockKind:
         return "text" if flows else "indented"
     if known and UNDERLINE.match(text):
         return "setext"
-    if (
-        known
-        and "|" in known
-        and DELIMITERS.match(text)
-        and len(split_cells(known)) == len(split_cells(text))
-    ):
+    if known and "|" in known and DELIMITERS.match(text) and len(split_cells(known)) == len(split_cells(text)):
         return "table"
     for kind, pattern in _KINDS:
         if pattern.match(text):

@@ -54,11 +54,7 @@ class MarkdownTable:
 
     def fork(self) -> "MarkdownTable":
         other = copy(self)
-        other._rows, other._full_widths, other._min_widths = (
-            self._rows[:],
-            self._full_widths[:],
-            self._min_widths[:],
-        )
+        other._rows, other._full_widths, other._min_widths = (self._rows[:], self._full_widths[:], self._min_widths[:])
         other._draft = True
         return other
 
@@ -72,16 +68,12 @@ class MarkdownTable:
         """The cells of a line, one per column; updates the widths."""
         given, count = split_cells(line), len(self._full_widths)
         texts = given[: count - 1] + [" | ".join(given[count - 1 :])] + [""] * (count - len(given) - 1)
-        row = [
-            parse_inline(_BREAK.sub("\n", text) if "<" in text else text, self._theme, style)
-            for text in texts
-        ]
+        row = [parse_inline(_BREAK.sub("\n", text) if "<" in text else text, self._theme, style) for text in texts]
         for place, cell in enumerate(row):
             text = "".join(text for text, _, _ in cell)
             self._full_widths[place] = max(self._full_widths[place], *map(display_width, text.split("\n")))
             longest = max(
-                (display_width(unit) for word in _WORDS.findall(text) for unit in split_units(word)),
-                default=1,
+                (display_width(unit) for word in _WORDS.findall(text) for unit in split_units(word)), default=1
             )
             self._min_widths[place] = max(self._min_widths[place], longest)
         return row
@@ -95,9 +87,7 @@ class MarkdownTable:
         if room < MIN_COLUMN * count:
             return []
         floors = (
-            self._min_widths
-            if sum(self._min_widths) <= room
-            else [min(f, room // count) for f in self._min_widths]
+            self._min_widths if sum(self._min_widths) <= room else [min(f, room // count) for f in self._min_widths]
         )
         low, high = 0, room
         while low < high:  # the largest width that all columns can have

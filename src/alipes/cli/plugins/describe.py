@@ -67,9 +67,7 @@ def list_abilities(found: DiscoveredPlugin, seen: CodeScan) -> dict[str, list[st
     items_by_name["commands"] = [f"/{name}" for name in items_by_name["commands"]]
     items_by_name["programs"] = [f"alipes {name}" for name in items_by_name["programs"]]
     for power, name in POWER_LABELS.items():
-        items_by_name[name] = [
-            _format_power(what, places) for what, places in seen.powers.get(power, {}).items()
-        ]
+        items_by_name[name] = [_format_power(what, places) for what, places in seen.powers.get(power, {}).items()]
     return {name: items for name, items in items_by_name.items() if items}
 
 
@@ -101,15 +99,10 @@ def describe_plugin(
         yield "unsupported", f"{remark.place} {remark.says}"
     yield from news
     yield "", ""
-    yield (
-        "",
-        "Read from its code, which did not run. An enabled plugin has all your permissions.",
-    )
+    yield ("", "Read from its code, which did not run. An enabled plugin has all your permissions.")
 
 
-def new_abilities(
-    before: Mapping[str, list[str]], after: Mapping[str, list[str]]
-) -> Iterator[DescriptionRow]:
+def new_abilities(before: Mapping[str, list[str]], after: Mapping[str, list[str]]) -> Iterator[DescriptionRow]:
     """What the new version can do that the old one could not."""
     for name, items in after.items():
         known = {item.partition(" (")[0] for item in before.get(name, ())}
@@ -133,9 +126,7 @@ def unset_variables(found: DiscoveredPlugin, variables: Variables) -> list[str]:
     return [name for name in found.manifest.requires_env if not variables.get(name)]
 
 
-def _describe_variables(
-    found: DiscoveredPlugin, seen: CodeScan, variables: Variables
-) -> Iterator[DescriptionRow]:
+def _describe_variables(found: DiscoveredPlugin, seen: CodeScan, variables: Variables) -> Iterator[DescriptionRow]:
     needed = found.manifest.requires_env
     if needed:
         shown = [name if variables.get(name) else f"{name} (not set)" for name in needed]

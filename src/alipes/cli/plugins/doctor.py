@@ -30,12 +30,7 @@ async def check_plugins(settings: Settings, name: str = "", taken: Iterable[str]
     to_open = chosen if name else list(enabled)
     installed_plugins = read_installed(settings.home / "plugins")
     findings = [
-        CheckResult(
-            each,
-            "wrong",
-            "enabled, but not installed",
-            f"`alipes plugins disable {each}`",
-        )
+        CheckResult(each, "wrong", "enabled, but not installed", f"`alipes plugins disable {each}`")
         for each in unknown
         if not name
     ]
@@ -107,9 +102,7 @@ def _unopened_result(found: DiscoveredPlugin) -> CheckResult:
     return CheckResult(found.name, "note", says)
 
 
-def _check_code(
-    found: DiscoveredPlugin, installed: InstalledPlugin | None, *, opened: bool
-) -> Iterator[CheckResult]:
+def _check_code(found: DiscoveredPlugin, installed: InstalledPlugin | None, *, opened: bool) -> Iterator[CheckResult]:
     if found.path is None or found.kind in ("file-hook", "shell-hooks"):
         return
     if installed and hash_tree(found.path) != installed.now.sha256:
@@ -131,7 +124,5 @@ def _check_shadowed(facts: PluginStatus | None, taken: Iterable[str]) -> Iterato
     for name in facts.cli if facts else ():
         if name in ours:
             yield CheckResult(
-                facts.name if facts else "",
-                "note",
-                f"its command `alipes {name}` is hidden by the built-in one",
+                facts.name if facts else "", "note", f"its command `alipes {name}` is hidden by the built-in one"
             )

@@ -67,16 +67,12 @@ def update(name: str, options: InstallOptions) -> int:
         source = old.now.source
         fetched = _fetch(source, stage)
         if fetched.found.name != name:
-            raise ConfigError(
-                f"{source} is now called {fetched.found.name}: install that one and remove {name}."
-            )
+            raise ConfigError(f"{source} is now called {fetched.found.name}: install that one and remove {name}.")
         pin = _make_version(source, fetched)
         if pin.sha256 == old.now.sha256:
             print(f"{name} is up to date: {old.now}.")
             return 0
-        print_rows(
-            describe_plugin(fetched, source, reading.variables, _new_abilities(directory, name, fetched))
-        )
+        print_rows(describe_plugin(fetched, source, reading.variables, _new_abilities(directory, name, fetched)))
         if not options.yes and not confirm(f"Update {name} from {old.now} to {pin}?", "update it"):
             _print_note(f"{name} was not changed")
             return 1
@@ -126,20 +122,13 @@ def _refuse_duplicate(directory: PluginDirectory, name: str) -> None:
         raise ConfigError(
             f"{directory.plugins / name} already exists and was not installed by alipes: move it away first."
         )
-    if other := next(
-        (each for each in find_plugins(build_settings(read_config())) if each.name == name), None
-    ):
+    if other := next((each for each in find_plugins(build_settings(read_config())) if each.name == name), None):
         raise ConfigError(f"Plugin {name} already exists in {other.path or other.source}: remove it first.")
 
 
 def _make_version(source: Source, fetched: FetchedPlugin) -> PluginVersion:
     return PluginVersion(
-        source,
-        fetched.exact,
-        hash_tree(fetched.folder),
-        time.time(),
-        fetched.found.manifest.version,
-        fetched.packages,
+        source, fetched.exact, hash_tree(fetched.folder), time.time(), fetched.found.manifest.version, fetched.packages
     )
 
 

@@ -112,9 +112,7 @@ def copy_tree(source: Path, target: Path) -> None:
 def hash_tree(folder: Path) -> str:
     """A sha256 over names, contents, links and execute permissions."""
     total = hashlib.sha256()
-    for path in sorted(
-        list_files(folder), key=lambda path: path.as_posix().encode("utf-8", "surrogateescape")
-    ):
+    for path in sorted(list_files(folder), key=lambda path: path.as_posix().encode("utf-8", "surrogateescape")):
         file = folder / path
         if file.is_symlink():
             kind, digest = "link", hashlib.sha256(os.fsencode(os.readlink(file)))

@@ -18,13 +18,7 @@ from alipes.config.settings import Settings
 from alipes.config.validation import KeyPath
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_ago
-from alipes.plugins.discovery import (
-    DiscoveredPlugin,
-    PluginStatus,
-    SavedPluginStatus,
-    find_plugins,
-    read_status,
-)
+from alipes.plugins.discovery import DiscoveredPlugin, PluginStatus, SavedPluginStatus, find_plugins, read_status
 
 ENABLED: KeyPath = ("plugins", "enabled")
 DISABLED: KeyPath = ("plugins", "disabled")
@@ -49,9 +43,7 @@ def enable(name: str) -> bool:
     if name in enabled and name not in disabled:
         return False
     _refuse_variable(reading, name)
-    changed: dict[KeyPath, str | None] = {
-        ENABLED: _to_json([*enabled, name] if name not in enabled else enabled)
-    }
+    changed: dict[KeyPath, str | None] = {ENABLED: _to_json([*enabled, name] if name not in enabled else enabled)}
     if name in disabled:
         changed[DISABLED] = _to_json(each for each in disabled if each != name)
     change(changed)
@@ -128,8 +120,7 @@ def format_plugins(known: Sequence[PluginEntry]) -> Iterator[str]:
     """The table lines, each followed by the problem of the plugin."""
     head = ("NAME", "VERSION", "STATE", "FROM", "ADDS")
     rows = [
-        (each.name, each.version, each.state, render.truncate(each.source, 40), format_added(each))
-        for each in known
+        (each.name, each.version, each.state, render.truncate(each.source, 40), format_added(each)) for each in known
     ]
     first, *lines = render.format_table([head, *rows])
     yield first
@@ -144,9 +135,7 @@ def format_added(entry: PluginEntry) -> str:
     return ", ".join(
         text
         for kind, names in entry.adds.items()
-        for text in (
-            map(render.to_one_line, names) if kind in _NAMED_KINDS else [_format_count(kind, len(names))]
-        )
+        for text in (map(render.to_one_line, names) if kind in _NAMED_KINDS else [_format_count(kind, len(names))])
     )
 
 
@@ -164,9 +153,7 @@ def check_plugins_state(settings: Settings) -> list[CheckResult]:
     return [
         CheckResult("plugins", "note" if safe else "ok", summary + safe),
         *(
-            CheckResult(
-                "plugins", "wrong", f"{each.name}: {each.why}", f"`alipes plugins doctor {each.name}`"
-            )
+            CheckResult("plugins", "wrong", f"{each.name}: {each.why}", f"`alipes plugins doctor {each.name}`")
             for each in known
             if each.state in ("failed", "off")
         ),
@@ -174,10 +161,7 @@ def check_plugins_state(settings: Settings) -> list[CheckResult]:
 
 
 def _make_entry(
-    found: DiscoveredPlugin,
-    settings: Settings,
-    installed: InstalledPlugin | None,
-    last: SavedPluginStatus | None,
+    found: DiscoveredPlugin, settings: Settings, installed: InstalledPlugin | None, last: SavedPluginStatus | None
 ) -> PluginEntry:
     status = next((each for each in last.plugins if each.name == found.name), None) if last else None
     if status is not None and status.version != found.manifest.version:

@@ -158,9 +158,7 @@ def create_plugin(name: str, parent: Path, *, hermes: bool = False) -> list[Path
             "digits, - and _, starting with a letter."
         )
     folder = parent / name
-    code, (manifest, about) = (
-        (_HERMES, ("plugin.yaml", _YAML)) if hermes else (_NATIVE, ("plugin.toml", _MANIFEST))
-    )
+    code, (manifest, about) = (_HERMES, ("plugin.yaml", _YAML)) if hermes else (_NATIVE, ("plugin.toml", _MANIFEST))
     texts = {
         "__init__.py": code,
         manifest: about,

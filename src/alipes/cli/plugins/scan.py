@@ -97,17 +97,7 @@ def _supported_names() -> Mapping[str, Collection[str]]:
 
 POWER_MODULES: Mapping[str, tuple[str, ...]] = {
     "network": (
-        *(
-            "socket",
-            "socketserver",
-            "ssl",
-            "http",
-            "urllib.request",
-            "ftplib",
-            "smtplib",
-            "imaplib",
-            "poplib",
-        ),
+        *("socket", "socketserver", "ssl", "http", "urllib.request", "ftplib", "smtplib", "imaplib", "poplib"),
         *("telnetlib", "nntplib", "xmlrpc", "wsgiref", "requests", "httpx", "httpx2", "httpcore", "aiohttp"),
         *("urllib3", "websockets", "websocket", "paramiko", "asyncssh", "grpc", "zmq", "pycurl", "boto3"),
         *("openai", "anthropic", "telegram", "discord", "slack_sdk", "nio", "redis", "pymongo", "psycopg"),
@@ -314,17 +304,13 @@ class _FileScan:
         if method.attr in HERMES_REGISTER_KINDS:
             self._found.add(HERMES_REGISTER_KINDS[method.attr], _registered_name(node))
         elif method.attr.startswith("register_") and ours:
-            self._found.add(
-                "provides", _format_provided(method.attr.removeprefix("register_"), _registered_name(node))
-            )
+            self._found.add("provides", _format_provided(method.attr.removeprefix("register_"), _registered_name(node)))
         elif method.attr == "register" and owner == "registry":
             self._found.add("tools", _registered_name(node))
         elif ours and method.attr in CONTEXT_METHOD_KINDS:
             self._found.add(CONTEXT_METHOD_KINDS[method.attr], _registered_name(node))
         elif ours and method.attr == "provide" and len(node.args) > 1:
-            self._found.add(
-                "provides", _format_provided(string_value(node.args[0]), string_value(node.args[1]))
-            )
+            self._found.add("provides", _format_provided(string_value(node.args[0]), string_value(node.args[1])))
 
     def _add_variable(self, name: ast.expr | None, node: ast.AST) -> None:
         if text := string_value(name):

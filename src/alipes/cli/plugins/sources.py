@@ -26,15 +26,7 @@ _SAFE_ENVIRONMENT = {
     "PIP_DISABLE_PIP_VERSION_CHECK": "1",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
-_DROPPED = (
-    "PYTHONPATH",
-    "PYTHONWARNINGS",
-    "PIP_TARGET",
-    "PIP_USER",
-    "GIT_DIR",
-    "GIT_WORK_TREE",
-    "GIT_INDEX_FILE",
-)
+_DROPPED = ("PYTHONPATH", "PYTHONWARNINGS", "PIP_TARGET", "PIP_USER", "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")
 _ERROR_MARKS = ("fatal:", "error:", "could not", " depends on ", "(constraint)")
 _CONSTRAINT = "The user requested (constraint)"
 
@@ -44,9 +36,7 @@ async def run_program(argv: Sequence[str], cwd: Path, *, what: str, may_fail: bo
 
     `may_fail`: return an empty string instead.
     """
-    kept: Mapping[str, str] = {
-        name: value for name, value in process_environment().items() if name not in _DROPPED
-    }
+    kept: Mapping[str, str] = {name: value for name, value in process_environment().items() if name not in _DROPPED}
     said = b""
     try:
         async with open_child(argv, cwd=str(cwd), env={**kept, **_SAFE_ENVIRONMENT}) as child:
@@ -78,9 +68,7 @@ def _error_lines(text: str) -> str:
 
 SourceKind: TypeAlias = Literal["folder", "git", "package"]
 _SCP = r"(?:[\w.-]+@)[\w.-]+:(?!//).+"
-_REQUIREMENT = (
-    r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?(?:\[[\w,. -]+\])?\s*(?:(?:[=!<>~]=?|===)\s*[\w.*+!,<>=~ -]+)?"
-)
+_REQUIREMENT = r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?(?:\[[\w,. -]+\])?\s*(?:(?:[=!<>~]=?|===)\s*[\w.*+!,<>=~ -]+)?"
 _NAME = r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?"
 
 

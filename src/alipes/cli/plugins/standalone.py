@@ -154,9 +154,7 @@ async def _run(settings: Settings, name: str, argv: list[str], ours: tuple[str, 
             act = _PluginCommand(offer, argv)
             return await guard(offer.owner, f"alipes {name}", act.run())
     finally:
-        if (
-            act is not None and act.thread_running
-        ):  # its thread cannot be ended, for example while it waits for a key
+        if act is not None and act.thread_running:  # its thread cannot be ended, for example while it waits for a key
             sys.stdout.flush()
             os._exit(130)
 
@@ -185,9 +183,7 @@ class _PluginCommand:
     def _run_in_thread(self) -> Any:
         self.thread_running = True
         try:
-            parser = argparse.ArgumentParser(
-                prog=f"alipes {self._offer.name}", description=self._offer.help or None
-            )
+            parser = argparse.ArgumentParser(prog=f"alipes {self._offer.name}", description=self._offer.help or None)
             self._offer.prepare(parser)
             given = parser.parse_args(self._argv)
             act: Callable[[Any], Any] | None = self._offer.run or getattr(given, "func", None)

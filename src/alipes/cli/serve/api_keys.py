@@ -105,9 +105,7 @@ def revoke_key(settings: Settings, name: str) -> int:
     gone, left = run_in_store(settings, act)
     if not gone:
         if name == OPERATOR:
-            raise ConfigError(
-                f"{settings.serve.key_env} cannot be revoked; replace it with `alipes serve key --new`"
-            )
+            raise ConfigError(f"{settings.serve.key_env} cannot be revoked; replace it with `alipes serve key --new`")
         raise ConfigError(f"unknown key {name!r}.{did_you_mean(name, left)}")
     print(f"Key {name} was revoked.")
     return 0

@@ -72,9 +72,7 @@ def drop_delivery(settings: Settings, number: int) -> int:
 
 def _format_row(delivery: Delivery) -> tuple[str, ...]:
     outbound, state = delivery.outbound, _STATES[delivery.state]
-    place = ":".join(
-        filter(None, (outbound.address.platform, outbound.address.chat, outbound.address.thread))
-    )
+    place = ":".join(filter(None, (outbound.address.platform, outbound.address.chat, outbound.address.thread)))
     cells = (
         str(delivery.number),
         f"{state}, maybe twice" if delivery.uncertain else state,

@@ -192,11 +192,7 @@ def _sendable_dirs(settings: Settings, workdir: str) -> tuple[str, ...]:
 def _make_transcriber(settings: Settings, scope: ClientScope) -> Transcribe | None:
     chosen = settings.gateway
     if chosen.stt_command:
-        return command_transcriber(
-            chosen.stt_command, child_environment(process_environment(), settings.secrets())
-        )
+        return command_transcriber(chosen.stt_command, child_environment(process_environment(), settings.secrets()))
     if chosen.stt_url:
-        return endpoint_transcriber(
-            scope.http("stt"), chosen.stt_url, model=chosen.stt_model, key=chosen.stt_key
-        )
+        return endpoint_transcriber(scope.http("stt"), chosen.stt_url, model=chosen.stt_model, key=chosen.stt_key)
     return None

@@ -16,11 +16,7 @@ from alipes.runtime.process_lock import LockHolder, find_holder
 from alipes.runtime.processes.process_tree import VARIABLE
 
 ExitAction: TypeAlias = Literal["leave", "restart"]
-_SIGNALS: dict[signal.Signals, ExitAction] = {
-    signal.SIGTERM: "leave",
-    signal.SIGINT: "leave",
-    signal.SIGHUP: "restart",
-}
+_SIGNALS: dict[signal.Signals, ExitAction] = {signal.SIGTERM: "leave", signal.SIGINT: "leave", signal.SIGHUP: "restart"}
 
 
 class ExitSignals:

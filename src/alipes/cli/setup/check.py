@@ -81,9 +81,7 @@ async def try_model(
     return SetupProblem("other", f"{plan.name} gave no answer")
 
 
-async def list_models_or_v1(
-    endpoint: Endpoint, scope: ClientScope
-) -> tuple[tuple[str, ...] | SetupProblem, Endpoint]:
+async def list_models_or_v1(endpoint: Endpoint, scope: ClientScope) -> tuple[tuple[str, ...] | SetupProblem, Endpoint]:
     """The models and their endpoint: the given address, or the same with the often forgotten /v1."""
     offered = await list_models(endpoint, scope)
     if isinstance(offered, SetupProblem) and (longer := _with_v1(endpoint, offered)):
@@ -119,9 +117,7 @@ def _to_problem(endpoint: Endpoint, error: ProviderError, *, listed: bool) -> Se
             return SetupProblem("key", says, _key_advice(endpoint))
         case OutOfCredit():
             at = f" at {KEY_PAGES[endpoint.name].partition('/')[0]}" if endpoint.name in KEY_PAGES else ""
-            return SetupProblem(
-                "credit", says, f"The key is valid: add credit{at}, or choose another provider."
-            )
+            return SetupProblem("credit", says, f"The key is valid: add credit{at}, or choose another provider.")
         case _ if isinstance(error.__cause__, msgspec.DecodeError) and not listed:
             says = f"{endpoint.base_url} is not a model server"
             return SetupProblem("address", says, _address_advice(endpoint))
@@ -142,9 +138,7 @@ def _key_advice(endpoint: Endpoint) -> str:
 
 
 def _address_advice(endpoint: Endpoint) -> str:
-    last = {"anthropic": "/v1/messages", "openai-responses": "/responses"}.get(
-        endpoint.api, "/chat/completions"
-    )
+    last = {"anthropic": "/v1/messages", "openai-responses": "/responses"}.get(endpoint.api, "/chat/completions")
     return f"Use the address without {last}; it must support {endpoint.api}."
 
 

@@ -107,13 +107,9 @@ def default_provider(settings: Settings, found: dict[str, int] | None) -> str:
 
 def model_choices(settings: Settings, endpoint: Endpoint, offered: tuple[str, ...]) -> list[Choice]:
     """The models that the provider listed, known ones first; without a list, the known ones."""
-    names = [
-        name.partition("/")[2] for name in known_models(settings) if name.startswith(f"{endpoint.name}/")
-    ]
+    names = [name.partition("/")[2] for name in known_models(settings) if name.startswith(f"{endpoint.name}/")]
     if offered:
-        talking = [
-            name for name in sorted(offered) if name.isprintable() and not re.search(_NOT_CHAT, name, re.I)
-        ]
+        talking = [name for name in sorted(offered) if name.isprintable() and not re.search(_NOT_CHAT, name, re.I)]
         names = [name for name in names if name in offered] + talking
     first = default_model(settings, endpoint)
     ordered = dict.fromkeys([first, *names] if first in names else names)

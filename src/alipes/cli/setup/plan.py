@@ -132,9 +132,7 @@ def add_key(plan: SetupPlan, variables: Variables, given: SetupOptions) -> Setup
         key = variables.get(given.key_env).strip()
         if not key and given.check:
             raise ConfigError(f"{given.key_env} is set neither in the environment nor in {variables.file}.")
-        return SetupPlan(
-            structs.replace(endpoint, key=Secret(check_key(key)), key_env=given.key_env), plan.model
-        )
+        return SetupPlan(structs.replace(endpoint, key=Secret(check_key(key)), key_env=given.key_env), plan.model)
     if not given.key:
         return plan
     key = check_key(given.key)
@@ -181,9 +179,7 @@ def plan_changes(plan: SetupPlan, settings: Settings) -> tuple[dict[KeyPath, str
     return {("model",): plan.name, **values}, secrets
 
 
-def format_changes(
-    settings: Settings, values: Mapping[KeyPath, str], secrets: Mapping[str, str]
-) -> Iterator[str]:
+def format_changes(settings: Settings, values: Mapping[KeyPath, str], secrets: Mapping[str, str]) -> Iterator[str]:
     """The changes as lines, grouped by file."""
     yield f"  {settings.paths.config}"
     for way, value in values.items():

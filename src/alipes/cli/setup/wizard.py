@@ -59,12 +59,7 @@ class SetupWizard:
     """Asks step by step until the plan works or the user saves it untested."""
 
     def __init__(
-        self,
-        settings: Settings,
-        variables: Variables,
-        scope: ClientScope,
-        prompter: Prompter,
-        given: SetupOptions,
+        self, settings: Settings, variables: Variables, scope: ClientScope, prompter: Prompter, given: SetupOptions
     ) -> None:
         self._settings, self._variables, self._scope = settings, variables, scope
         self._prompter, self._options = prompter, given

@@ -76,9 +76,7 @@ def _encode(way: ImageProtocol, data: bytes, opened: Any, wide: int, high: int) 
             opened.convert("RGBA").save(file, "PNG")
             data = file.getvalue()
         return "".join(_kitty(base64.b64encode(data).decode(), wide, high))
-    return (
-        _sixel(opened.convert("RGB").resize((wide * CELL_PIXELS[0], high * CELL_PIXELS[1]))) if opened else ""
-    )
+    return _sixel(opened.convert("RGB").resize((wide * CELL_PIXELS[0], high * CELL_PIXELS[1]))) if opened else ""
 
 
 def _kitty(text: str, wide: int, high: int) -> Iterator[str]:
@@ -95,8 +93,7 @@ def _sixel(image: Any) -> str:
     used = sorted(set(points))
     out = [f'\x1bP9;1q"1;1;{width};{height}']
     out += [
-        f"#{each};2;" + ";".join(str(round(part / 2.55)) for part in palette[3 * each : 3 * each + 3])
-        for each in used
+        f"#{each};2;" + ";".join(str(round(part / 2.55)) for part in palette[3 * each : 3 * each + 3]) for each in used
     ]
     for top in range(0, height, 6):
         band = [points[y * width : (y + 1) * width] for y in range(top, min(top + 6, height))]

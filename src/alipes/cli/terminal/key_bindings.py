@@ -65,9 +65,7 @@ class InputActions:
         if text.strip():
             self.clear_input()
             self._count += 1
-            typed = TypedText(
-                f"typed {self._count}", self._pastes.expand(text), self._pastes.show_labels(text)
-            )
+            typed = TypedText(f"typed {self._count}", self._pastes.expand(text), self._pastes.show_labels(text))
             self._bottom.queued[typed.id] = typed.shown
             self.input_events.put_nowait(typed)
 
@@ -130,9 +128,7 @@ def make_key_bindings(actions: InputActions, buffer: Buffer) -> KeyBindings:
     bind("c-x", "c-e", to=actions.edit)
     bind("tab", to=lambda: _complete(buffer))
     keys.add("s-tab", filter=has_completions)(lambda _event: buffer.complete_previous())
-    keys.add("escape", filter=typing, eager=Condition(_is_single_key))(
-        lambda _event: _escape(buffer, actions)
-    )
+    keys.add("escape", filter=typing, eager=Condition(_is_single_key))(lambda _event: _escape(buffer, actions))
     keys.add("c-l")(_clear)
     keys.add(Keys.BracketedPaste)(lambda event: actions.paste(event.data))
     keys.add("escape", filter=asked, eager=Condition(_is_single_key))(lambda _event: actions.answer("no"))

@@ -196,9 +196,7 @@ class BottomArea:
             words, document = found
             text, cursor = document.text, document.cursor_position
             prompt = apply_style("?", self.style.warn) + " "
-        box = draw_input(
-            text, cursor, columns, lines, InputStyle(prompt, self._pastes.label, self.style.accent)
-        )
+        box = draw_input(text, cursor, columns, lines, InputStyle(prompt, self._pastes.label, self.style.accent))
         if found is None:
             return box
         sought = f"  {apply_style('history search:', self.style.faint)} {words}"

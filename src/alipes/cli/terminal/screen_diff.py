@@ -207,8 +207,6 @@ def _boundary(old: str, new: str, end: int) -> int:
         return end
     if _UNSURE.search(new, 0, end + 2) or _UNSURE.search(old, 0, end + 2):
         return 0
-    while end and any(
-        end < len(row) and row[end] != "\x1b" and not display_width(row[end]) for row in (old, new)
-    ):
+    while end and any(end < len(row) and row[end] != "\x1b" and not display_width(row[end]) for row in (old, new)):
         end -= 1
     return end

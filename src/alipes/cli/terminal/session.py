@@ -137,20 +137,13 @@ STOP_TIMEOUT_S = 2.0
 """How long a requested stop may take after the user quit."""
 
 
-async def run_session(
-    terminal: TerminalApp, settings: Settings, options: TalkOptions, left: asyncio.Event
-) -> None:
+async def run_session(terminal: TerminalApp, settings: Settings, options: TalkOptions, left: asyncio.Event) -> None:
     """Run the session until the user has `left`."""
     async with open_app(settings, interactive=True) as app:
         orphans = await app.store.turns.list_orphans()  # before the sessions resume them
         session = TerminalSession(terminal, app, options, await _choose_conversation(options, app))
         async with asyncio.TaskGroup() as group:
-            works = (
-                session.show_start_notes(orphans),
-                session.follow_events(),
-                session.submit(),
-                session.read(),
-            )
+            works = (session.show_start_notes(orphans), session.follow_events(), session.submit(), session.read())
             tasks = [group.create_task(work) for work in works]
             await left.wait()
             await session.finish()

@@ -43,9 +43,7 @@ def run(argv: list[str], load: Callable[[], RunSession], plain: Callable[[list[s
             return 130
 
 
-async def _run(
-    settings: Settings, options: TalkOptions, variables: Variables, load: Callable[[], RunSession]
-) -> int:
+async def _run(settings: Settings, options: TalkOptions, variables: Variables, load: Callable[[], RunSession]) -> int:
     features = detect_features(variables, settings.terminal.theme, utf8=writes_utf8(sys.stdout))
     terminal = TerminalApp(features, settings.home / "history")
     terminal.append([_header(terminal)])
@@ -66,11 +64,7 @@ async def _run(
 
 
 async def _load_and_serve(
-    load: Callable[[], RunSession],
-    terminal: TerminalApp,
-    settings: Settings,
-    options: TalkOptions,
-    left: asyncio.Event,
+    load: Callable[[], RunSession], terminal: TerminalApp, settings: Settings, options: TalkOptions, left: asyncio.Event
 ) -> None:
     """Load and run the session; the user may quit during loading."""
     await terminal.wait_until_drawn()

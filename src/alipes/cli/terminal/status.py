@@ -86,9 +86,7 @@ class StatusLine:
         while rest and display_width(" · ".join([now, *rest] if now else rest)) > columns - 2:
             rest.pop()
         parts = [apply_style(shorten(now, max(1, columns - 2), style.more), style.accent)] if now else []
-        return "  " + apply_style(" · ", style.faint).join(
-            [*parts, *(apply_style(fact, style.faint) for fact in rest)]
-        )
+        return "  " + apply_style(" · ", style.faint).join([*parts, *(apply_style(fact, style.faint) for fact in rest)])
 
     def _handle_wait(self, event: Event) -> None:
         match event:
@@ -138,9 +136,7 @@ class StatusLine:
             return ""
         if not self.window:
             return f"{_format_tokens(self.context_tokens)} tokens"
-        return (
-            f"{min(999, round(100 * self.context_tokens / self.window))} % of {_format_tokens(self.window)}"
-        )
+        return f"{min(999, round(100 * self.context_tokens / self.window))} % of {_format_tokens(self.window)}"
 
     def _format_price(self) -> str:
         return format_cost(self.cost) if self.context_tokens and self.cost != 0.0 else ""

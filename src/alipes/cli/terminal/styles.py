@@ -15,9 +15,7 @@ from alipes.config.environment import Variables
 __all__ = ["TerminalStyle", "clip_row", "make_style", "strip_escapes", "shorten", "apply_style", "wrap_text"]
 
 
-_PARTS = re.compile(
-    r"\x1b(?:\[[0-9;:?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[_P][^\x1b]*\x1b\\|[78])|[^\x1b]+"
-)
+_PARTS = re.compile(r"\x1b(?:\[[0-9;:?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[_P][^\x1b]*\x1b\\|[78])|[^\x1b]+")
 
 
 class TerminalStyle(Struct, frozen=True):
@@ -95,11 +93,7 @@ def shorten(text: str, columns: int, mark: str = "…") -> str:
     if display_width(text) <= columns:
         return text
     room = columns - display_width(mark)
-    return (
-        split_at_width(text, room)[0].rstrip() + mark
-        if room > 0
-        else split_at_width(text, max(1, columns))[0]
-    )
+    return split_at_width(text, room)[0].rstrip() + mark if room > 0 else split_at_width(text, max(1, columns))[0]
 
 
 _NO_QUERY = ("linux", "vt", "cons", "dumb", "sun", "emacs")
@@ -144,11 +138,7 @@ def _detect_images(variables: Variables, term: str) -> ImageProtocol:
     if variables.get("TMUX") or term.startswith(("screen", "tmux")):
         return ""
     program = variables.get("TERM_PROGRAM")
-    if (
-        term.startswith(("xterm-kitty", "xterm-ghostty"))
-        or variables.get("KITTY_WINDOW_ID")
-        or program == "ghostty"
-    ):
+    if term.startswith(("xterm-kitty", "xterm-ghostty")) or variables.get("KITTY_WINDOW_ID") or program == "ghostty":
         return "kitty"
     if program in ("iTerm.app", "WezTerm", "mintty", "vscode"):
         return "iterm"

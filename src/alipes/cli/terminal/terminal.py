@@ -149,14 +149,10 @@ class TerminalApp:
         self._output = TerminalOutput(sys.stdout, self._writer)
         self._keyboard = Keyboard(sys.stdin, self._on_background)
         self.bottom = BottomArea(
-            self._buffer,
-            pastes,
-            make_style(self.theme, ascii_only=features.ascii_only, images=features.images),
+            self._buffer, pastes, make_style(self.theme, ascii_only=features.ascii_only, images=features.images)
         )
         self._renderer = ScreenRenderer(self._output, self.bottom, reflows=features.reflows)
-        self._repaint = RepaintTimer(
-            self.bottom.status, lambda: self._app.invalidate(), lambda: self._renderer.painted
-        )
+        self._repaint = RepaintTimer(self.bottom.status, lambda: self._app.invalidate(), lambda: self._renderer.painted)
         self._actions = InputActions(self._buffer, pastes, self.bottom, self._repaint.hint)
         self._actions.on_quit = self.quit
         self.input_events = self._actions.input_events
@@ -254,8 +250,6 @@ class TerminalApp:
 
     def _on_background(self, dark: bool) -> None:
         self.theme = "dark" if dark else "light"
-        self.bottom.style = make_style(
-            self.theme, ascii_only=self.features.ascii_only, images=self.features.images
-        )
+        self.bottom.style = make_style(self.theme, ascii_only=self.features.ascii_only, images=self.features.images)
         self.on_theme_change()
         self.refresh()

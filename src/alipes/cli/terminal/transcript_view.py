@@ -110,11 +110,7 @@ class MessageView:
 
 MAX_MESSAGE_ROWS = 10
 """Maximum rows shown of a user message."""
-_APPROVED = {
-    "once": "approved once",
-    "session": "approved for this conversation",
-    "always": "always allowed",
-}
+_APPROVED = {"once": "approved once", "session": "approved for this conversation", "always": "always allowed"}
 """A denial is shown in the row of the call."""
 
 
@@ -180,9 +176,7 @@ class TranscriptView:
                     self._running[call_id].progress(text)
             case ToolFinished(call, result, seconds):
                 running = self._running.pop(call.id, None)
-                rows = render_finished(
-                    call, result, seconds, running, columns=self._columns, style=self._style
-                )
+                rows = render_finished(call, result, seconds, running, columns=self._columns, style=self._style)
                 self._add_rows("tool", rows)
             case _:
                 self._handle_turn_event(event, shown_as)

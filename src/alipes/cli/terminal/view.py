@@ -26,9 +26,7 @@ class SessionView:
         self._terminal = terminal
         self._bottom, self.status = terminal.bottom, terminal.bottom.status
         columns = terminal.columns
-        self.transcript = TranscriptView(
-            self._theme(), self._bottom.style, columns, thinking=thinking, begun=True
-        )
+        self.transcript = TranscriptView(self._theme(), self._bottom.style, columns, thinking=thinking, begun=True)
         self._bottom.tail = self.transcript.tail
         self._bottom.on_resize = self._resize
         terminal.on_theme_change = self._restyle

@@ -109,9 +109,7 @@ class Bridge:
                 return context
         if len(self._contexts) == 1:
             return next(iter(self._contexts.values()))[0]
-        raise RuntimeError(
-            "cannot determine which plugin is calling: call it from a hook, a tool or register()"
-        )
+        raise RuntimeError("cannot determine which plugin is calling: call it from a hook, a tool or register()")
 
     def on_loop(self) -> bool:
         """True on the loop's own thread."""
@@ -164,8 +162,7 @@ class Bridge:
         if self.on_loop():
             work.close()
             raise RuntimeError(
-                "this would block the event loop: await the async variant, or call it inside "
-                "asyncio.to_thread(...)"
+                "this would block the event loop: await the async variant, or call it inside asyncio.to_thread(...)"
             )
         outcome: ThreadResult[T] = ThreadResult()
         self.loop.call_soon_threadsafe(lambda: context.run(outcome.run_coroutine(work)))

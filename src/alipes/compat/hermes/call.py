@@ -77,9 +77,7 @@ class PluginCallback:
 
 
 def _contract_values(offered: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: LazyValue.resolve(value) for name, value in offered.items() if not isinstance(value, ExtraValue)
-    }
+    return {name: LazyValue.resolve(value) for name, value in offered.items() if not isinstance(value, ExtraValue)}
 
 
 def _take_one(remaining: Iterator[Any]) -> Iterator[Any]:

@@ -289,9 +289,7 @@ class PluginContext:
         **fields: Any,
     ) -> bool | None:
         """Register a messenger for the gateway."""
-        declared = (
-            fields.get(name) for name in ("allowed_users_env", "allow_all_env", "cron_deliver_env_var")
-        )
+        declared = (fields.get(name) for name in ("allowed_users_env", "allow_all_env", "cron_deliver_env_var"))
         self._bridge.environment.expose(*(required_env or ()), *filter(None, declared))
         fields_given = fields | {
             "name": name.lower(),
@@ -335,9 +333,7 @@ class PluginContext:
             return result.text
         return json.dumps({"error": result.text}, ensure_ascii=False)
 
-    def inject_message(
-        self, content: str, role: str = "user", *, session_key: str | None = None, **_: Any
-    ) -> bool:
+    def inject_message(self, content: str, role: str = "user", *, session_key: str | None = None, **_: Any) -> bool:
         """Send a message to the given, current or latest conversation; False if there is none."""
         text = content if role == "user" else f"[{role}] {content}"
         return inject(self._bridge, self._context, text, session_key)

@@ -111,16 +111,12 @@ class FileHook:
             return
         calls = next((m.calls for m in reversed(attempt.request.messages) if m.role == "assistant"), ())
         names = [call.name for call in calls] if attempt.step > 1 else []
-        await self._call_handler(
-            "agent:step", **_turn_context(turn), iteration=attempt.step, tool_names=names
-        )
+        await self._call_handler("agent:step", **_turn_context(turn), iteration=attempt.step, tool_names=names)
 
     async def turn_ended(self, turn: Turn, ending: str, detail: str, said: tuple[Message, ...]) -> None:
         answers = [message.text for message in said if message.role == "assistant" and message.text]
         response = answers[-1][:MAX_MESSAGE_CHARS] if answers else ""
-        await self._call_handler(
-            "agent:end", **_turn_context(turn), response=response, status=ending, detail=detail
-        )
+        await self._call_handler("agent:end", **_turn_context(turn), response=response, status=ending, detail=detail)
 
     async def command_given(self, name: str, args: str, inbound: Inbound) -> None:
         who = {"platform": hermes_platform(inbound.address.platform), "user_id": inbound.sender}
@@ -150,11 +146,7 @@ def _read_events(folder: Path, context: Context) -> tuple[str, ...]:
     file = next((each for each in _MANIFEST_NAMES if (folder / each).is_file()), _MANIFEST_NAMES[0])
     declared = read_yaml(folder / file, context.name)
     events = declared.get("events")
-    if (
-        not isinstance(events, list)
-        or not all(isinstance(each, str) and each for each in events)
-        or not events
-    ):
+    if not isinstance(events, list) or not all(isinstance(each, str) and each for each in events) or not events:
         raise PluginError(context.name, file, "needs a list of events such as [agent:start, agent:end]")
     for event in events:
         if event in UNSUPPORTED_EVENTS:

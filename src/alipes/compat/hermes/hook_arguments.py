@@ -309,11 +309,7 @@ def api_request_error(bridge: Bridge, values: HookValues) -> Keywords:
 
 def on_session_start(bridge: Bridge, values: HookValues) -> Keywords:
     turn: Turn = values["turn"]
-    return {
-        "session_id": values["session"],
-        "model": model_of(bridge, turn),
-        "platform": platform_of(turn),
-    }
+    return {"session_id": values["session"], "model": model_of(bridge, turn), "platform": platform_of(turn)}
 
 
 def on_session_finalize(_bridge: Bridge, values: HookValues) -> Keywords:

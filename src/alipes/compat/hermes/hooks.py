@@ -79,9 +79,7 @@ def to_output(bridge: Bridge, values: HookValues, answer: Any) -> str | None:
 
 def to_answer(bridge: Bridge, values: HookValues, answer: Any) -> str | None:
     """`transform_llm_output`: the first non-empty string is used."""
-    return (
-        _replace_once(bridge, values["text"], answer) if isinstance(answer, str) and answer.strip() else None
-    )
+    return _replace_once(bridge, values["text"], answer) if isinstance(answer, str) and answer.strip() else None
 
 
 def _replace_once(bridge: Bridge, given: str, answer: str) -> str | None:

@@ -14,12 +14,7 @@ from msgspec import Struct, convert
 from alipes.compat.hermes.bridge import Bridge
 from alipes.compat.hermes.hook_arguments import model_of
 from alipes.compat.hermes.modules.current_app import NotAvailable, bridge
-from alipes.compat.hermes.openai_format import (
-    CompletionResponse,
-    messages_from_wire,
-    response_to_wire,
-    usage_to_wire,
-)
+from alipes.compat.hermes.openai_format import CompletionResponse, messages_from_wire, response_to_wire, usage_to_wire
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import ModelReply
 from alipes.plugins.context import Context
@@ -82,14 +77,10 @@ class PluginLlm:
     def complete(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> PluginLlmCompleteResult:
         return self._bridge.wait(self._context, self.acomplete(messages, **options))
 
-    def complete_structured(
-        self, instructions: str = "", input: Any = (), **options: Any
-    ) -> PluginLlmStructuredResult:
+    def complete_structured(self, instructions: str = "", input: Any = (), **options: Any) -> PluginLlmStructuredResult:
         return self._bridge.wait(self._context, self.acomplete_structured(instructions, input, **options))
 
-    async def acomplete(
-        self, messages: Sequence[Mapping[str, Any]], **options: Any
-    ) -> PluginLlmCompleteResult:
+    async def acomplete(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> PluginLlmCompleteResult:
         """Raises `ValueError` without messages, `PluginLlmTrustError`, and errors of the model request."""
         chosen = _parse_options(options)
         reply, provider, model = await self._ask(messages, chosen)
@@ -111,9 +102,7 @@ class PluginLlm:
         ]
         reply, provider, model = await self._ask(messages, chosen)
         text = reply.message.text
-        result = PluginLlmStructuredResult(
-            text, provider, model, usage=_usage(reply), audit=self._audit(chosen)
-        )
+        result = PluginLlmStructuredResult(text, provider, model, usage=_usage(reply), audit=self._audit(chosen))
         if chosen.json_schema is not None or chosen.json_mode:
             found, result.parsed = _parse_json(text)
             result.content_type = "json" if found else "text"
@@ -121,9 +110,7 @@ class PluginLlm:
                 _validate(result.parsed, chosen.json_schema)
         return result
 
-    async def _ask(
-        self, messages: Sequence[Mapping[str, Any]], options: LlmOptions
-    ) -> tuple[ModelReply, str, str]:
+    async def _ask(self, messages: Sequence[Mapping[str, Any]], options: LlmOptions) -> tuple[ModelReply, str, str]:
         if not messages:
             raise ValueError("there are no messages to send")
         name = self._model_to_ask(options)
@@ -156,9 +143,7 @@ class PluginLlm:
             if value is None:
                 continue
             listed = rules.get(f"allowed_{wish}s")
-            if not rules.get(f"allow_{wish}_override") or (
-                listed and value not in listed and "*" not in listed
-            ):
+            if not rules.get(f"allow_{wish}_override") or (listed and value not in listed and "*" not in listed):
                 raise PluginLlmTrustError(
                     f"{self._context.name} asks for {wish} {value}; to allow it, set "
                     f"allow_{wish}_override = true in [plugins.entries.{self._context.name}.llm]"
@@ -188,9 +173,7 @@ def _usage(reply: ModelReply) -> PluginLlmUsage:
 def _build_instructions(instructions: str, options: LlmOptions) -> str:
     parts = [options.system_prompt or "", instructions]
     if options.json_schema is not None:
-        parts.append(
-            f"Answer with one JSON value that matches this schema:\n{json.dumps(options.json_schema)}"
-        )
+        parts.append(f"Answer with one JSON value that matches this schema:\n{json.dumps(options.json_schema)}")
     elif options.json_mode:
         parts.append("Answer with one JSON value.")
     return "\n\n".join(filter(None, parts))
@@ -239,10 +222,7 @@ async def async_call_llm(_task: str | None = None, **options: Any) -> Completion
     messages: Sequence[Mapping[str, Any]] = options.get("messages") or ()
     system = "\n\n".join(str(each.get("content") or "") for each in messages if each.get("role") == "system")
     conversation = messages_from_wire([each for each in messages if each.get("role") != "system"])
-    model, limit = (
-        _model_name(options.get("provider"), options.get("model")),
-        int(options.get("max_tokens") or 0),
-    )
+    model, limit = (_model_name(options.get("provider"), options.get("model")), int(options.get("max_tokens") or 0))
     reply = await bridge().host.ask(conversation, system=system, model=model, max_tokens=limit)
     return response_to_wire(reply, Request(model, system, conversation))
 

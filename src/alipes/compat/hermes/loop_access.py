@@ -38,9 +38,7 @@ class ThreadAccess:
         self.waits: list[Callable[[Awaitable[Any]], Any]] = []
         self._soon, self._at, self._run = loop.call_soon, loop.call_at, loop.run_until_complete
         self._threadsafe = loop.call_soon_threadsafe
-        self._methods: dict[str, Any] = getattr(
-            loop, "__dict__", {}
-        )  # loops of other implementations have none
+        self._methods: dict[str, Any] = getattr(loop, "__dict__", {})  # loops of other implementations have none
         self._thread = threading.get_ident()
 
     def enter(self) -> None:
@@ -54,9 +52,7 @@ class ThreadAccess:
         for name in ("call_soon", "call_at", "run_until_complete"):
             self._methods.pop(name)
 
-    def call_soon(
-        self, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> asyncio.Handle:
+    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> asyncio.Handle:
         on_loop = threading.get_ident() == self._thread
         return (self._soon if on_loop else self._threadsafe)(callback, *args, context=context)
 

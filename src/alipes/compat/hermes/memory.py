@@ -78,9 +78,7 @@ class AttachedMemory:
             return None
         return structs.replace(request, system=f"{request.system}\n\n{block}".strip())
 
-    async def turn_ended(
-        self, turn: Turn, ending: str, said: tuple[Message, ...], usage: Usage | None
-    ) -> None:
+    async def turn_ended(self, turn: Turn, ending: str, said: tuple[Message, ...], usage: Usage | None) -> None:
         """Store answered turns in the background."""
         if turn.inbound.origin is not None:
             return

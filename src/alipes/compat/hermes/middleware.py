@@ -10,12 +10,7 @@ from alipes.compat.hermes.bridge import Bridge, ThreadResult
 from alipes.compat.hermes.call import PluginCallback
 from alipes.compat.hermes.hook_arguments import Keywords, platform_of
 from alipes.compat.hermes.hooks import DECISION_TIMEOUT_S, SCHEMA
-from alipes.compat.hermes.openai_format import (
-    reply_from_wire,
-    request_from_wire,
-    request_to_wire,
-    response_to_wire,
-)
+from alipes.compat.hermes.openai_format import reply_from_wire, request_from_wire, request_to_wire, response_to_wire
 from alipes.compat.hermes.tools import to_text
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.ports import Request, ToolOutput
@@ -85,10 +80,7 @@ def register(bridge: Bridge, context: Context, kind: str, callback: Callable[...
         return False
     spec, make = build
     context.hook(
-        make(bridge, PluginCallback(callback)),
-        name=spec,
-        deadline=DECISION_TIMEOUT_S,
-        options=HookOptions(title=kind),
+        make(bridge, PluginCallback(callback)), name=spec, deadline=DECISION_TIMEOUT_S, options=HookOptions(title=kind)
     )
     return True
 
@@ -130,12 +122,8 @@ def llm_request(bridge: Bridge, callback: PluginCallback) -> Callable[..., Await
     return before_request
 
 
-def tool_request(
-    bridge: Bridge, callback: PluginCallback
-) -> Callable[..., Awaitable[Mapping[str, Json] | None]]:
-    async def tool_arguments(
-        args: Mapping[str, Json], call: ToolCall, turn: Turn
-    ) -> Mapping[str, Json] | None:
+def tool_request(bridge: Bridge, callback: PluginCallback) -> Callable[..., Awaitable[Mapping[str, Json] | None]]:
+    async def tool_arguments(args: Mapping[str, Json], call: ToolCall, turn: Turn) -> Mapping[str, Json] | None:
         keywords = _call_keywords(call) | {"args": dict(args)}
         answer = await bridge.run(callback, **_common_keywords(bridge, turn), **keywords)
         if not isinstance(answer, Mapping) or not isinstance(answer.get("args"), Mapping):

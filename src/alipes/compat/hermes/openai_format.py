@@ -50,12 +50,7 @@ def messages_to_wire(messages: Iterable[Message]) -> list[Wire]:
 def _message_to_wire(message: Message, names: Mapping[str, str]) -> list[Wire]:
     if message.role == "tool":
         return [
-            {
-                "role": "tool",
-                "tool_call_id": part.call_id,
-                "name": names.get(part.call_id, ""),
-                "content": part.text,
-            }
+            {"role": "tool", "tool_call_id": part.call_id, "name": names.get(part.call_id, ""), "content": part.text}
             for part in message.parts
             if isinstance(part, ToolResult)
         ]
@@ -83,9 +78,7 @@ def call_to_wire(call: ToolCall) -> Wire:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
 
 
-def messages_from_wire(
-    wire: Sequence[Mapping[str, Any]], known: Sequence[Message] = ()
-) -> tuple[Message, ...]:
+def messages_from_wire(wire: Sequence[Mapping[str, Any]], known: Sequence[Message] = ()) -> tuple[Message, ...]:
     """The reverse. Messages that equal one of `known` are that object, so that nothing is lost."""
     names: dict[str, str] = {}
     chunks = []
@@ -95,9 +88,7 @@ def messages_from_wire(
     messages: list[Message] = []
     remaining = [dict(each) for each in wire]
     while remaining:
-        same = next(
-            (at for at, (_, made) in enumerate(chunks) if made and remaining[: len(made)] == made), None
-        )
+        same = next((at for at, (_, made) in enumerate(chunks) if made and remaining[: len(made)] == made), None)
         if same is not None:
             message, made = chunks[same]
             del chunks[: same + 1], remaining[: len(made)]
@@ -146,9 +137,7 @@ def _part_from_wire(part: Any) -> Part:
 def _content_text(content: Any) -> str:
     if isinstance(content, list):
         return "".join(part.text for part in map(_part_from_wire, content) if isinstance(part, Text))
-    return (
-        content if isinstance(content, str) else "" if content is None else json.dumps(content, default=str)
-    )
+    return content if isinstance(content, str) else "" if content is None else json.dumps(content, default=str)
 
 
 def _call_from_wire(wire: Mapping[str, Any]) -> ToolCall:
@@ -270,10 +259,7 @@ def reply_from_wire(answer: Any) -> ModelReply:
     calls = [_call_to_dict(call) for call in _get(wire, "tool_calls") or ()]
     message = message_from_wire({"role": "assistant", "content": _get(wire, "content"), "tool_calls": calls})
     if isinstance(native, ModelReply):
-        if (message.text, _comparable_calls(message)) == (
-            native.message.text,
-            _comparable_calls(native.message),
-        ):
+        if (message.text, _comparable_calls(message)) == (native.message.text, _comparable_calls(native.message)):
             return native
         others = tuple(part for part in native.message.parts if not isinstance(part, Text | ToolCall))
         message = Message("assistant", (*others, *message.parts))

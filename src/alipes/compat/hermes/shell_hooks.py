@@ -52,9 +52,7 @@ class HookConsents:
         """Revoke consents for the command, for all events or for one. Returns how many there were."""
         before = self._read()
         remaining = [
-            each
-            for each in before
-            if each.get("command") != command or (event and each.get("event") != event)
+            each for each in before if each.get("command") != command or (event and each.get("event") != event)
         ]
         if len(remaining) < len(before):
             self._write(remaining)
@@ -65,17 +63,13 @@ class HookConsents:
             entries = json.loads(read_text(self.file) or '{"approvals": []}')["approvals"]
             return [each for each in entries if isinstance(each, dict)]
         except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(
-                f"{self.file} is damaged: delete it and allow your shell hooks again."
-            ) from error
+            raise ConfigError(f"{self.file} is damaged: delete it and allow your shell hooks again.") from error
 
     def _write(self, entries: Iterable[dict[str, Any]]) -> None:
         """Replace the file atomically, readable only by its owner."""
         new = self.file.with_name(f".{self.file.name}.{os.getpid()}")
         try:
-            with open(
-                os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8"
-            ) as opened:
+            with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as opened:
                 json.dump({"approvals": list(entries)}, opened, indent=2)
                 opened.flush()
                 os.fsync(opened.fileno())
@@ -263,9 +257,7 @@ class ShellHookRunner:
         with scratch_directory(self._keeper) as folder:
             stderr = folder / "stderr"
             argv = ["/bin/sh", "-c", _STDERR_TO_FILE, str(stderr), *_check_argv(hook.command)]
-            async with open_child(
-                argv, cwd=_folder(), env=self._environ, link="pipes", keeper=self._keeper
-            ) as child:
+            async with open_child(argv, cwd=_folder(), env=self._environ, link="pipes", keeper=self._keeper) as child:
                 async with asyncio.TaskGroup() as group:
                     feeding = group.create_task(_feed(child, data))
                     answer = await _read_answer(child)

@@ -6,13 +6,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from msgspec import Struct
 
-from alipes.config.environment import (
-    Variables,
-    export_variables,
-    process_environment,
-    read_variables,
-    unset_variables,
-)
+from alipes.config.environment import Variables, export_variables, process_environment, read_variables, unset_variables
 from alipes.kernel.turns import ApprovalAsked, Inbound
 from alipes.plugins.owner import PluginOwner
 

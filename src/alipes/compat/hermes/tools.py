@@ -24,9 +24,7 @@ def register_tool(bridge: Bridge, context: Context, entry: ToolEntry) -> bool:
     tool = HermesTool(bridge, entry)
 
     def add() -> None:
-        context.tool(
-            tool, toolset=entry.toolset, available=_availability_check(bridge, entry), override=entry.override
-        )
+        context.tool(tool, toolset=entry.toolset, available=_availability_check(bridge, entry), override=entry.override)
         bridge.tools[entry.name] = entry
 
     try:
@@ -85,9 +83,7 @@ def is_read_only(schema: Mapping[str, Any]) -> bool:
     """True if the schema declares that the tool changes nothing."""
     schema = schema.get("function", schema)
     hints = schema.get("annotations")
-    return schema.get("effect") == "read" or (
-        isinstance(hints, Mapping) and hints.get("readOnlyHint") is True
-    )
+    return schema.get("effect") == "read" or (isinstance(hints, Mapping) and hints.get("readOnlyHint") is True)
 
 
 class HermesTool:

@@ -200,9 +200,7 @@ class InboundPipeline:
     async def _ask_plugins(self, message: IncomingMessage) -> IncomingMessage:
         """Let plugins reject or rewrite the text; they are asked before access is checked."""
         if message.pressed:
-            return structs.replace(
-                message, text="" if is_question_button(message.pressed) else message.pressed
-            )
+            return structs.replace(message, text="" if is_question_button(message.pressed) else message.pressed)
         before = plain_inbound(message)
         after = await admit_message(before, self._app.hooks.dispatcher)
         return message if after is before else structs.replace(message, text=after.text)

@@ -188,9 +188,7 @@ class OutboxWorker:
     ) -> None:
         self._outbox, self._runners, self._policy = store.outbox, runners, policy
         self.counters = GatewayCounters()
-        self._attempts = DeliveryAttempts(
-            store, runners, policy, counters=self.counters, clock=clock, dice=dice
-        )
+        self._attempts = DeliveryAttempts(store, runners, policy, counters=self.counters, clock=clock, dice=dice)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks = LateTaskGroup()
         self._busy: set[str] = set()
@@ -260,9 +258,7 @@ class OutboxWorker:
             await self._attempts.handle_interrupted(self._runners[name], delivery)
         if interrupted:
             count = len(interrupted)
-            log.warning(
-                "%d messages on %s were interrupted while being sent; they may arrive twice", count, name
-            )
+            log.warning("%d messages on %s were interrupted while being sent; they may arrive twice", count, name)
 
     async def _serve(self, runner: PlatformRunner, lane: str) -> None:
         try:

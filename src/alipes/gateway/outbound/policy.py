@@ -97,9 +97,7 @@ class OutboundPolicy:
         match event:
             case Said(message):
                 outbounds = (
-                    structs.replace(
-                        each, address=to, reply_to="", turn="", text="" if message.calls else each.text
-                    )
+                    structs.replace(each, address=to, reply_to="", turn="", text="" if message.calls else each.text)
                     for each in self._from_message(turn, message)
                 )
                 return tuple(each for each in outbounds if each.text or each.media)

@@ -31,9 +31,7 @@ async def to_outbound(message: IncomingMessage, reply: CommandReply, outgoing: s
     return (make_note(message, text, media=media),) if text or media else ()
 
 
-def make_note(
-    message: IncomingMessage, text: str, *, kind: str = "reply", media: tuple[Media, ...] = ()
-) -> Outbound:
+def make_note(message: IncomingMessage, text: str, *, kind: str = "reply", media: tuple[Media, ...] = ()) -> Outbound:
     """A Markdown reply to an incoming message."""
     reply_to = message.message if message.group else ""
     id = f"{kind}:{message.address.platform}:{message.id}"

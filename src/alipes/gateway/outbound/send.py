@@ -33,9 +33,7 @@ class Sender:
         parts = _add_ids(outbound, (*texts, *files))
         drafts = await self._find_drafts(runner, delivery, texts)
         # a draft whose message id we never learned may still be in the chat
-        stray = not runner.capabilities.deduplicates and any(
-            each.startswith(UNCONFIRMED) for each in delivery.drafts
-        )
+        stray = not runner.capabilities.deduplicates and any(each.startswith(UNCONFIRMED) for each in delivery.drafts)
         for index in range(len(delivery.paid), len(parts)):
             draft = drafts[index] if index < min(len(drafts), len(texts)) else ""
             id = await self._send_part(runner, outbound, parts[index], draft)
@@ -59,9 +57,7 @@ class Sender:
             found += [id] if id not in found else []
         return found
 
-    async def _send_part(
-        self, runner: PlatformRunner, outbound: Outbound, part: MessagePart, draft: str
-    ) -> str:
+    async def _send_part(self, runner: PlatformRunner, outbound: Outbound, part: MessagePart, draft: str) -> str:
         if draft:
             try:
                 await runner.edit(outbound.address, draft, part)

@@ -215,9 +215,7 @@ class DiscordClient(discord.Client):
                     await asyncio.sleep(random.uniform(0.2, 1.0) * self._new_session_pause)
             except discord.ConnectionClosed as closed:
                 if closed.code in FATAL:
-                    raise ConfigError(
-                        f"{FATAL[closed.code]} (Discord closed with {closed.code})."
-                    ) from closed
+                    raise ConfigError(f"{FATAL[closed.code]} (Discord closed with {closed.code}).") from closed
                 knot = None
                 await self._pause(f"Discord closed the connection with {closed.code}")
             except FAILURES as failure:
@@ -231,9 +229,7 @@ class DiscordClient(discord.Client):
                 await self.login(token)
                 answer = await self.http.request(Route("GET", "/gateway/bot"))
             except discord.LoginFailure as unknown:
-                raise ConfigError(
-                    "Discord does not know the bot's token: check it, or create a new one."
-                ) from unknown
+                raise ConfigError("Discord does not know the bot's token: check it, or create a new one.") from unknown
             except FAILURES as failure:
                 await self._pause(f"Discord cannot be reached ({describe_error(failure)})")
             else:

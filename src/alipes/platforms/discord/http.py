@@ -111,9 +111,7 @@ class DiscordHttp(HTTPClient):
             headers["Content-Type"] = "application/json"
             kwargs["data"] = msgspec.json.encode(kwargs.pop("json"))
         if form:
-            body = aiohttp.FormData(
-                quote_fields=False
-            )  # Discord does not read escaped brackets in field names
+            body = aiohttp.FormData(quote_fields=False)  # Discord does not read escaped brackets in field names
             for field in form:
                 body.add_field(**field)
             kwargs["data"] = body
@@ -182,10 +180,7 @@ class DiscordHttp(HTTPClient):
     async def get_from_cdn(self, url: str, limit: int = 50 * CHUNK) -> bytes:
         """Download a small file. The CDN does not get our token."""
         parts = bytearray()
-        async with (
-            asyncio.timeout(UPLOAD_TIMEOUT),
-            self._require_session().get(url, proxy=self.proxy) as response,
-        ):
+        async with asyncio.timeout(UPLOAD_TIMEOUT), self._require_session().get(url, proxy=self.proxy) as response:
             self._check_download(response)
             async for chunk in response.content.iter_chunked(CHUNK):
                 parts += chunk

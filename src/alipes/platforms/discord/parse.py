@@ -58,9 +58,7 @@ def parse_message(
     )
 
 
-def parse_interaction(
-    interaction: discord.Interaction[Any], *, per_user: bool = False
-) -> IncomingMessage | None:
+def parse_interaction(interaction: discord.Interaction[Any], *, per_user: bool = False) -> IncomingMessage | None:
     """A pressed button or a slash command; None for other interactions."""
     data: Any = interaction.data or {}
     if interaction.channel is None:

@@ -54,9 +54,7 @@ def _leading(spans: Spans) -> Iterator[Span]:
         if link and (not _WEB.fullmatch(link.value) or _WEB.match(shown)):
             inside = [Span(span.text, tuple(m for m in span.marks if m != link)) for span in inside]
             if link.value != shown:
-                inside.append(
-                    Span(f" ({link.value})", tuple(m for m in inside[-1].marks if m.kind == "quote"))
-                )
+                inside.append(Span(f" ({link.value})", tuple(m for m in inside[-1].marks if m.kind == "quote")))
         yield from inside
 
 
@@ -208,13 +206,9 @@ def translate_error(failure: BaseException, doing: str) -> DeliveryError:
             wait = failure.retry_after
             return DeliveryError(f"Discord asks to wait {wait:.1f} s before {doing}.", retry_after=wait)
         case discord.NotFound():
-            return Undeliverable(
-                f"Discord no longer has this chat or message ({doing}: {failure.text or failure})."
-            )
+            return Undeliverable(f"Discord no longer has this chat or message ({doing}: {failure.text or failure}).")
         case discord.Forbidden():
-            return Undeliverable(
-                f"Discord does not allow the bot to write there ({doing}: {failure.text or failure})."
-            )
+            return Undeliverable(f"Discord does not allow the bot to write there ({doing}: {failure.text or failure}).")
         case discord.DiscordServerError():
             return DeliveryError(f"Discord failed with {failure.status} while {doing}.", uncertain=True)
         case discord.HTTPException() if failure.status == 401:
@@ -222,9 +216,7 @@ def translate_error(failure: BaseException, doing: str) -> DeliveryError:
         case discord.HTTPException():
             return Undeliverable(f"Discord rejected it ({doing}: {failure.text or failure}).")
     sent = not isinstance(failure, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
-    return no_answer_error(
-        "Discord", doing, describe_error(failure), sent=sent, late=isinstance(failure, TimeoutError)
-    )
+    return no_answer_error("Discord", doing, describe_error(failure), sent=sent, late=isinstance(failure, TimeoutError))
 
 
 def _name(message_part: MessagePart) -> str:
@@ -235,12 +227,7 @@ def _name(message_part: MessagePart) -> str:
 def _rows(buttons: tuple[Button, ...]) -> list[dict[str, Any]]:
     """At most five rows of five buttons, which is Discord's limit."""
     incoming = [
-        {
-            "type": 2,
-            "style": 2,
-            "label": button.label[:LABEL] or button.data[:LABEL],
-            "custom_id": button.data,
-        }
+        {"type": 2, "style": 2, "label": button.label[:LABEL] or button.data[:LABEL], "custom_id": button.data}
         for button in buttons[: ROW * ROWS]
     ]
     return [{"type": 1, "components": incoming[at : at + ROW]} for at in range(0, len(incoming), ROW)]

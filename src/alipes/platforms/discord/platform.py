@@ -92,9 +92,7 @@ class DiscordPlatform:
             await self._call("deleting a message", route)
 
     async def typing(self, address: Address) -> None:
-        await self._call(
-            "typing", Route("POST", "/channels/{channel_id}/typing", channel_id=_channel(address))
-        )
+        await self._call("typing", Route("POST", "/channels/{channel_id}/typing", channel_id=_channel(address)))
 
     async def set_commands(self, commands: tuple[tuple[str, str], ...]) -> None:
         wanted = payloads.slash_commands(commands)

@@ -94,19 +94,10 @@ class DiscordReceiver:
     """Handles events of the client. `on_event` never waits; the work happens in lanes."""
 
     def __init__(
-        self,
-        settings: DiscordSettings,
-        position: DiscordReadPosition,
-        on_message: OnMessage,
-        may_fetch: MayFetch,
+        self, settings: DiscordSettings, position: DiscordReadPosition, on_message: OnMessage, may_fetch: MayFetch
     ) -> None:
         """`may_fetch`: whose files are downloaded; called with the message without its files."""
-        self._settings, self._position, self._on_message, self._may_fetch = (
-            settings,
-            position,
-            on_message,
-            may_fetch,
-        )
+        self._settings, self._position, self._on_message, self._may_fetch = (settings, position, on_message, may_fetch)
         self.client: DiscordClient
         self.lanes: Lanes
         self._readers = asyncio.Semaphore(READERS)
@@ -143,9 +134,7 @@ class DiscordReceiver:
         incoming = parse.parse_message(message, me, per_user=settings.per_user, edited=edited)
         if self._position.mark_delivered(incoming.id):
             if incoming.addressed or settings.group == "all":
-                await self._position.visit(
-                    str(message.channel.id), str(message.guild.id) if message.guild else ""
-                )
+                await self._position.visit(str(message.channel.id), str(message.guild.id) if message.guild else "")
                 incoming = await self._with_files(incoming, message)
             await self._on_message(incoming)
         # not if it failed or was cancelled: then it is read again
@@ -174,11 +163,7 @@ class DiscordReceiver:
 
     async def _acknowledge(self, interaction: discord.Interaction[Any], incoming: IncomingMessage) -> None:
         """Stop the button's spinner, or confirm a slash command. The answer itself is a message."""
-        heard = {
-            "content": escape(incoming.text)[:500],
-            "flags": EPHEMERAL,
-            "allowed_mentions": {"parse": []},
-        }
+        heard = {"content": escape(incoming.text)[:500], "flags": EPHEMERAL, "allowed_mentions": {"parse": []}}
         answer: dict[str, Any] = {"type": 6} if incoming.pressed else {"type": 4, "data": heard}
         path = "/interactions/{interaction}/{token}/callback"
         try:
@@ -223,9 +208,7 @@ class DiscordReceiver:
         for place, guild in places.items():
             self.lanes.put(place, partial(self._backfill_channel, place, guild, since, finished))
 
-    async def _backfill_channel(
-        self, place: str, guild: str, since: int, finished: Callable[[], None]
-    ) -> None:
+    async def _backfill_channel(self, place: str, guild: str, since: int, finished: Callable[[], None]) -> None:
         async with self._readers:
             for attempt in range(1, MAX_ATTEMPTS + 1):
                 try:

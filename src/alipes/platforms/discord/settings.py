@@ -46,6 +46,4 @@ class DiscordSettings(Struct, frozen=True, kw_only=True):
 
     def check(self) -> None:
         if not self.token:
-            raise ConfigError(
-                "Discord needs the bot's token: set the variable that [discord] token_env names."
-            )
+            raise ConfigError("Discord needs the bot's token: set the variable that [discord] token_env names.")

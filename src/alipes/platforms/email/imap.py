@@ -128,9 +128,7 @@ class ImapClient:
 
     async def _ask_capabilities(self) -> None:
         replies = await self.run_command("CAPABILITY")
-        words = [
-            each.text.upper().split()[2:] for each in replies if each.text.upper().startswith("* CAPABILITY")
-        ]
+        words = [each.text.upper().split()[2:] for each in replies if each.text.upper().startswith("* CAPABILITY")]
         self.capabilities = frozenset(word for each in words for word in each)
 
     async def _run(self, command: str, more: str = "") -> tuple[str, list[ImapReply]]:

@@ -99,15 +99,7 @@ def _checked(methods: Sequence[str]) -> list[AuthResult]:
 
 
 NAME = "email"
-_TROUBLE = (
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    AssertionError,
-    RecursionError,
-    MessageError,
-)
+_TROUBLE = (ValueError, LookupError, TypeError, AttributeError, AssertionError, RecursionError, MessageError)
 """What the mail parser raises for some malformed mails."""
 MAX_IMAGE_BYTES = 5_000_000
 MAX_DECORATION_BYTES = 16_000
@@ -121,9 +113,7 @@ _LONG = ("references",)
 _READ = ("from", "subject", "message-id", "in-reply-to", "references", "return-path", "auto-submitted",
          "precedence", "content-type", "content-disposition", "content-transfer-encoding", "list-id",
          "list-post", "list-unsubscribe", "feedback-id")  # fmt: skip
-_ROBOTS = re.compile(
-    r"^(?:mailer-daemon|postmaster|no-?reply|do-?not-?reply|bounces?)(?:[+=-].*)?@", re.IGNORECASE
-)
+_ROBOTS = re.compile(r"^(?:mailer-daemon|postmaster|no-?reply|do-?not-?reply|bounces?)(?:[+=-].*)?@", re.IGNORECASE)
 _SEALS = ("application/pgp-signature", "application/pkcs7-signature", "application/x-pkcs7-signature")
 _ODD = re.compile(r"[^\w.+@ -]+")
 
@@ -196,14 +186,9 @@ def _not_for_us(message: EmailMessage, ours: str) -> str:
         return "it was sent automatically"
     if str(message.get("Precedence", "")).strip().lower() in ("bulk", "junk", "list"):
         return "it is bulk mail"
-    if any(
-        message.get(each) is not None for each in ("List-Id", "List-Post", "List-Unsubscribe", "Feedback-ID")
-    ):
+    if any(message.get(each) is not None for each in ("List-Id", "List-Post", "List-Unsubscribe", "Feedback-ID")):
         return "it is from a mailing list"
-    if (
-        str(message.get("Return-Path", "x")).strip() == "<>"
-        or message.get_content_type() == "multipart/report"
-    ):
+    if str(message.get("Return-Path", "x")).strip() == "<>" or message.get_content_type() == "multipart/report":
         return "it is a delivery report"
     return "it is from a no-reply address" if _ROBOTS.match(person) else ""
 

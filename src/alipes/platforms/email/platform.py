@@ -42,9 +42,7 @@ class EmailPlatform:
             receiver = EmailReceiver(imap, settings.folder, self._threads, settings.address)
             receiver.authenticated, receiver.server = settings.trust == "authenticated", settings.authserv
             receiver.may_fetch, receiver.commands = self._may_fetch, lambda: self._commands
-            await receiver.run(
-                settings.mailbox, on_message, lambda: on_status("ready", ""), renew=settings.renew
-            )
+            await receiver.run(settings.mailbox, on_message, lambda: on_status("ready", ""), renew=settings.renew)
 
     def format_message(self, text: str) -> tuple[MessagePart, ...]:
         return send.format_markdown(text)

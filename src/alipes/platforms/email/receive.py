@@ -43,9 +43,7 @@ class EmailReceiver:
         self._path = folder / "seen.json"
         self._position = read_state(self._path, MailPosition)
 
-    async def run(
-        self, mailbox: str, on_message: OnMessage, on_status: Callable[[], None], *, renew: float
-    ) -> None:
+    async def run(self, mailbox: str, on_message: OnMessage, on_status: Callable[[], None], *, renew: float) -> None:
         """Serve until cancelled. Raises DeliveryError when the connection ends. `renew`: seconds to wait
         for the server to announce mail before looking anyway."""
         validity, following = await self._imap.select(mailbox)
@@ -89,11 +87,7 @@ class EmailReceiver:
     async def _read(self, head: FetchedMail) -> tuple[IncomingMessage | None, bool]:
         """The message, and whether its sender has access."""
         why, parsed = await asyncio.to_thread(
-            parse.parse_head,
-            head.content,
-            self._translate_error,
-            authenticated=self.authenticated,
-            server=self.server,
+            parse.parse_head, head.content, self._translate_error, authenticated=self.authenticated, server=self.server
         )
         if parsed is None:
             log.info("skipped a mail: %s", why)

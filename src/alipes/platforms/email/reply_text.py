@@ -10,24 +10,7 @@ MAX_QUOTE_CHARS = 20_000
 MAX_OPEN_TAGS = 300
 """Open tags at most; no person writes more."""
 _BLOCKS = frozenset(
-    (
-        "p",
-        "div",
-        "ul",
-        "ol",
-        "table",
-        "tr",
-        "h1",
-        "h2",
-        "h3",
-        "h4",
-        "h5",
-        "h6",
-        "pre",
-        "hr",
-        "section",
-        "article",
-    )
+    ("p", "div", "ul", "ol", "table", "tr", "h1", "h2", "h3", "h4", "h5", "h6", "pre", "hr", "section", "article")
 )
 _UNSEEN = frozenset(("style", "script", "head", "title", "template"))
 _VOID = frozenset(("br", "img", "hr", "input", "meta", "link", "wbr", "col"))
@@ -43,13 +26,10 @@ _OVER = re.compile(
     re.IGNORECASE,
 )
 _HEAD = re.compile(r"^\s*\*?(?:From|Von|De|Da|Van)\s*:\*?\s+\S.*$", re.IGNORECASE)
-_HEAD_CONTINUED = re.compile(
-    r"^\s*\*?(?:Sent|Date|To|Cc|Gesendet|Datum|An|Envoyé|À|Enviado|Para)\s*:", re.IGNORECASE
-)
+_HEAD_CONTINUED = re.compile(r"^\s*\*?(?:Sent|Date|To|Cc|Gesendet|Datum|An|Envoyé|À|Enviado|Para)\s*:", re.IGNORECASE)
 _SIGNED = re.compile(r"^-- ?$")
 _DEVICE = re.compile(
-    r"^(?:Sent from (?:my|Outlook|Mail)\b|Get Outlook for|Von meinem \S+ gesendet|Envoyé de mon).{0,60}$",
-    re.IGNORECASE,
+    r"^(?:Sent from (?:my|Outlook|Mail)\b|Get Outlook for|Von meinem \S+ gesendet|Envoyé de mon).{0,60}$", re.IGNORECASE
 )
 
 

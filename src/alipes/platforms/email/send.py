@@ -178,13 +178,9 @@ class EmailSender:
                     f"The mail server does not accept mail from us ({failure.code} {failure.message})."
                 )
             case SMTPResponseException() if 500 <= failure.code < 600:
-                return Undeliverable(
-                    f"The mail server rejects mail to {to} ({failure.code} {failure.message})."
-                )
+                return Undeliverable(f"The mail server rejects mail to {to} ({failure.code} {failure.message}).")
             case SMTPResponseException() if failure.code > 0:
-                return DeliveryError(
-                    f"The mail server rejects it for now ({failure.code} {failure.message})."
-                )
+                return DeliveryError(f"The mail server rejects it for now ({failure.code} {failure.message}).")
         host, port, _ = self._where
         if uncertain:
             return DeliveryError("The mail server did not confirm the mail.", uncertain=True)

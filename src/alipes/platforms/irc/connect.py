@@ -50,9 +50,7 @@ async def _enter(connection: IrcConnection, settings: IrcSettings) -> None:
         async with asyncio.timeout(settings.patience):
             await _Registration(connection, settings).run()
     except TimeoutError as error:
-        raise DeliveryError(
-            f"The IRC server did not accept the login within {settings.patience:.0f} s."
-        ) from error
+        raise DeliveryError(f"The IRC server did not accept the login within {settings.patience:.0f} s.") from error
 
 
 class _Registration:
@@ -114,9 +112,7 @@ class _Registration:
     async def _log_in(self, account: str, password: str) -> None:
         mechanisms = self._offered["sasl"].upper().split(",")
         if mechanisms != [""] and "PLAIN" not in mechanisms:
-            raise ConfigError(
-                f"The IRC server does not support password logins (only {', '.join(mechanisms)})."
-            )
+            raise ConfigError(f"The IRC server does not support password logins (only {', '.join(mechanisms)}).")
         if "sasl" not in self._session.features:
             raise DeliveryError("The IRC server does not accept logins at the moment.")
         self._session.write("AUTHENTICATE", "PLAIN")
@@ -145,9 +141,7 @@ class _Registration:
         elif line.command in ("431", "432"):
             raise ConfigError(f"The IRC server rejects the nick {settings.nick!r}: {line.last}.")
         elif line.command in _LOGIN_FAILED:
-            raise ConfigError(
-                f"The IRC server does not accept our password for {settings.nick!r}: {line.last}."
-            )
+            raise ConfigError(f"The IRC server does not accept our password for {settings.nick!r}: {line.last}.")
         elif line.command == "464":
             raise ConfigError(f"The IRC server requires another password: {line.last}.")
         elif line.command == "465":

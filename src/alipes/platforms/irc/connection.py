@@ -97,11 +97,7 @@ class IrcConnection:
             raise
         finally:
             self.ended = self.ended or "We left."
-            for event in (
-                self._introduced,
-                *self._pongs.values(),
-                *(done for _, done in self._whois.values()),
-            ):
+            for event in (self._introduced, *self._pongs.values(), *(done for _, done in self._whois.values())):
                 event.set()
 
     async def keep_alive(self, quiet: float, restore: Callable[[], None]) -> None:

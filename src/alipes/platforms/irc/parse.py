@@ -8,14 +8,7 @@ from datetime import datetime
 
 from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.turns import Address
-from alipes.platforms.irc.protocol import (
-    CTCP,
-    IrcLine,
-    fold_name,
-    is_channel,
-    normalise_mask,
-    strip_formatting,
-)
+from alipes.platforms.irc.protocol import CTCP, IrcLine, fold_name, is_channel, normalise_mask, strip_formatting
 
 NAME = "irc"
 MAX_AGE = 86_400.0
@@ -38,12 +31,7 @@ def chat_address(target: str, nick: str, sender: str, *, per_user: bool) -> Addr
 
 
 def parse_message(
-    line: IrcLine,
-    sender: str,
-    *,
-    nicks: Collection[str],
-    commands: Collection[str] = (),
-    per_user: bool = False,
+    line: IrcLine, sender: str, *, nicks: Collection[str], commands: Collection[str] = (), per_user: bool = False
 ) -> IncomingMessage | None:
     """An incoming message; None for anything that is not a message, such as CTCP. `nicks`: our names."""
     words = line.last

@@ -74,9 +74,7 @@ def _by_lines(flow: MarkedText) -> MarkedText:
 
 def _written(spans: Spans) -> str:
     out = ""
-    for link, group in groupby(
-        spans, lambda span: next((m.value for m in span.marks if m.kind == "link"), "")
-    ):
+    for link, group in groupby(spans, lambda span: next((m.value for m in span.marks if m.kind == "link"), "")):
         inside = tuple(group)
         for span in inside:
             kinds = {mark.kind for mark in span.marks} if span.text.strip() else set()

@@ -23,12 +23,7 @@ class IrcReceiver:
     """Handles the lines of one connection, in order per chat."""
 
     def __init__(
-        self,
-        connection: IrcConnection,
-        settings: IrcSettings,
-        sender: IrcSender,
-        lanes: Lanes,
-        on_message: OnMessage,
+        self, connection: IrcConnection, settings: IrcSettings, sender: IrcSender, lanes: Lanes, on_message: OnMessage
     ) -> None:
         self._connection, self._settings, self._sender = connection, settings, sender
         self._lanes, self._on_message = lanes, on_message

@@ -50,8 +50,6 @@ class IrcSettings(Struct, frozen=True, kw_only=True):
     def check(self) -> None:
         bad = [each for each in self.channels if not is_channel(each) or any(char in each for char in " ,\a")]
         if bad:
-            raise ConfigError(
-                f"irc.channels: {bad[0]!r} is not a channel name; they start with #, as in #general."
-            )
+            raise ConfigError(f"irc.channels: {bad[0]!r} is not a channel name; they start with #, as in #general.")
         if not self.nick or any(char in self.nick for char in " !@:,*\r\n\0"):
             raise ConfigError(f"irc.nick: {self.nick!r} is not a valid nick.")

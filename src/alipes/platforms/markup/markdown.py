@@ -133,9 +133,7 @@ _PRE = TextMark("pre")
 def draw_table(rows: Sequence[Sequence[Spans]]) -> list[list[Span]]:
     """Lines of a table; the first row is its head."""
     cells = [[" ".join(plain_text(cell).split()) for cell in row] for row in rows]
-    widths = [
-        max(_width(row[column]) for row in cells if column < len(row)) for column in range(len(cells[0]))
-    ]
+    widths = [max(_width(row[column]) for row in cells if column < len(row)) for column in range(len(cells[0]))]
     if sum(widths) + 3 * (len(widths) - 1) > WIDEST and len(rows) > 1 and len(widths) > 1:
         return _stacked(rows)
     lines = [_row(row, widths) for row in cells]

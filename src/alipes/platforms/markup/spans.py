@@ -159,9 +159,7 @@ def _trimmed(spans: Spans) -> Spans:
     out = list(spans)
     while out:
         last = out[-1]
-        kept = (
-            last.text.rstrip("\n") if any(mark.kind == "pre" for mark in last.marks) else last.text.rstrip()
-        )
+        kept = last.text.rstrip("\n") if any(mark.kind == "pre" for mark in last.marks) else last.text.rstrip()
         out[-1] = Span(kept, last.marks)
         if kept:
             break
@@ -173,6 +171,4 @@ def _trimmed(spans: Spans) -> Spans:
 
 def _seen(text: str) -> bool:
     """True if anything is visible: messengers reject messages of whitespace."""
-    return any(
-        unicodedata.category(char) not in _UNSEEN and char not in "\u2800\u3164\uffa0" for char in text
-    )
+    return any(unicodedata.category(char) not in _UNSEEN and char not in "\u2800\u3164\uffa0" for char in text)

@@ -131,9 +131,7 @@ class MatrixClient(nio.AsyncClient):  # type: ignore[misc]
             await self._share_keys(room)
             kind, content = self.encrypt(room_id, kind, content)
         sent = await self._send(
-            nio.RoomSendResponse,
-            *nio.Api.room_send(self.access_token, room_id, kind, content, tx_id),
-            (room_id,),
+            nio.RoomSendResponse, *nio.Api.room_send(self.access_token, room_id, kind, content, tx_id), (room_id,)
         )
         return str(expect(sent, nio.RoomSendResponse).event_id)
 
@@ -155,9 +153,7 @@ class MatrixClient(nio.AsyncClient):  # type: ignore[misc]
                 method, path, data = nio.Api.to_device(
                     self.access_token, "m.room.encrypted", keys, secrets.token_hex(16)
                 )
-                answer = await self._send(
-                    nio.ShareGroupSessionResponse, method, path, data, (room_id, people)
-                )
+                answer = await self._send(nio.ShareGroupSessionResponse, method, path, data, (room_id, people))
                 expect(answer, nio.ShareGroupSessionResponse)
             self.olm.outbound_group_sessions[room_id].shared = True
 
@@ -191,18 +187,14 @@ class MatrixClient(nio.AsyncClient):  # type: ignore[misc]
         if answer.status == 200:
             return dict(answered)
         wait = answered.get("retry_after_ms", 5000) / 1000 if answer.status == 429 else None
-        refusal = MatrixError(
-            str(answered.get("errcode", "")), str(answered.get("error", "")), answer.status, wait
-        )
+        refusal = MatrixError(str(answered.get("errcode", "")), str(answered.get("error", "")), answer.status, wait)
         refusal.session = str(answered.get("session", ""))
         raise refusal
 
     async def upload_bytes(self, data: bytes, name: str, mime: str) -> str:
         """Upload bytes; returns their address on the homeserver."""
         method, path = nio.Api.upload(self.access_token, name)
-        answer = await self._send(
-            nio.UploadResponse, method, path, data, content_type=mime, timeout=4 * self._patience
-        )
+        answer = await self._send(nio.UploadResponse, method, path, data, content_type=mime, timeout=4 * self._patience)
         return str(expect(answer, nio.UploadResponse).content_uri)
 
 

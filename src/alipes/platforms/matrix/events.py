@@ -12,14 +12,7 @@ from alipes.kernel.platform import IncomingMessage, MayFetch, MessagePart, OnMes
 from alipes.platforms.matrix import parse
 from alipes.platforms.matrix.client import FAILURES, MatrixClient, expect
 from alipes.platforms.matrix.files import MatrixFiles
-from alipes.platforms.matrix.parse import (
-    EventCache,
-    ParseOptions,
-    RelatedEvents,
-    RoomEvent,
-    RoomInfo,
-    parse_event,
-)
+from alipes.platforms.matrix.parse import EventCache, ParseOptions, RelatedEvents, RoomEvent, RoomInfo, parse_event
 from alipes.platforms.matrix.payloads import REACTION
 
 log = logging.getLogger(__name__)
@@ -33,12 +26,7 @@ class MatrixEvents:
     again."""
 
     def __init__(
-        self,
-        client: MatrixClient,
-        recall: EventCache,
-        files: MatrixFiles,
-        on_message: OnMessage,
-        may_fetch: MayFetch,
+        self, client: MatrixClient, recall: EventCache, files: MatrixFiles, on_message: OnMessage, may_fetch: MayFetch
     ) -> None:
         self._client, self._cache, self._files = client, recall, files
         self._on_message, self._may_fetch = on_message, may_fetch
@@ -70,9 +58,7 @@ class MatrixEvents:
     def unread(self, room_id: str, sender: str, thread: str) -> IncomingMessage:
         """An undecrypted event as a message without text."""
         place = self._room_info(room_id, sender)
-        return IncomingMessage(
-            id="", address=parse.chat_address(place, thread, sender, self.options), sender=sender
-        )
+        return IncomingMessage(id="", address=parse.chat_address(place, thread, sender, self.options), sender=sender)
 
     async def _to_message(self, room_id: str, event: RoomEvent) -> IncomingMessage | None:
         place = self._room_info(room_id, event.sender)
@@ -181,9 +167,7 @@ class UndecryptedEvents:
         except FAILURES as failure:
             log.warning("requesting a key failed: %s", failure)
         if first:
-            await self._notify(
-                incoming, MessagePart(text=UNDECRYPTED_TEXT, id=f"unread:{found.id}", reply_to=found.id)
-            )
+            await self._notify(incoming, MessagePart(text=UNDECRYPTED_TEXT, id=f"unread:{found.id}", reply_to=found.id))
 
     async def _notify(self, incoming: IncomingMessage, part: MessagePart) -> None:
         try:

@@ -12,10 +12,7 @@ from urllib.parse import quote
 import httpx2
 import nio  # type: ignore[import-untyped]
 from msgspec import structs
-from nio.crypto.attachments import (  # type: ignore[import-untyped]
-    decrypt_attachment,
-    encrypt_attachment,
-)
+from nio.crypto.attachments import decrypt_attachment, encrypt_attachment  # type: ignore[import-untyped]
 
 from alipes.kernel.messages import MODEL_IMAGE_TYPES, Image
 from alipes.kernel.outbox import Media

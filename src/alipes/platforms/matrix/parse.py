@@ -18,12 +18,7 @@ from alipes.platforms.matrix.payloads import BUTTONS
 from alipes.platforms.state_files import put_bounded
 
 NAME = "matrix"
-KINDS: dict[str, MediaKind] = {
-    "m.image": "image",
-    "m.audio": "audio",
-    "m.video": "video",
-    "m.file": "file",
-}
+KINDS: dict[str, MediaKind] = {"m.image": "image", "m.audio": "audio", "m.video": "video", "m.file": "file"}
 _WORDS = ("m.text", "m.emote", "m.location", *KINDS)
 """Message types of people. Bots use `m.notice`; answering those could loop forever."""
 _VOICE = ("m.voice", "org.matrix.msc3245.voice")
@@ -129,9 +124,7 @@ def is_from_person(event: RoomEvent) -> bool:
     return event.type == "m.room.message" and _text(event.current_content, "msgtype") in _WORDS
 
 
-def parse_message(
-    event: RoomEvent, room: RoomInfo, options: ParseOptions, related: RelatedEvents
-) -> IncomingMessage:
+def parse_message(event: RoomEvent, room: RoomInfo, options: ParseOptions, related: RelatedEvents) -> IncomingMessage:
     """An incoming message without its files."""
     current = event.current_content
     body, fallback = _split(event)
@@ -153,9 +146,7 @@ def parse_message(
     )
 
 
-def parse_reaction(
-    event: RoomEvent, about: RoomEvent, room: RoomInfo, options: ParseOptions
-) -> IncomingMessage | None:
+def parse_reaction(event: RoomEvent, about: RoomEvent, room: RoomInfo, options: ParseOptions) -> IncomingMessage | None:
     """A reaction to a question of ours; None if it is not one of its buttons."""
     data = _table(about.content, BUTTONS).get(_text(event.relation, "key"))
     if about.sender != room.me or not isinstance(data, str):
@@ -213,9 +204,7 @@ def _is_mentioned(current: Content, body: str, room: RoomInfo) -> bool:
     if room.me in [html.unescape(pill).replace("%40", "@").replace("%3A", ":") for pill in pills]:
         return True
     return any(
-        re.search(rf"(?<!\w){re.escape(name)}(?!\w)", body, re.IGNORECASE)
-        for name in (room.me, *room.names)
-        if name
+        re.search(rf"(?<!\w){re.escape(name)}(?!\w)", body, re.IGNORECASE) for name in (room.me, *room.names) if name
     )
 
 

@@ -29,9 +29,7 @@ _BLOCKS = ("quote", "pre")
 _MARKUP = re.compile(r"<(?!br>)")
 
 
-def format_markdown(
-    markdown: str, longest: int = LONGEST, room: int = MAX_JSON_BYTES
-) -> tuple[MessagePart, ...]:
+def format_markdown(markdown: str, longest: int = LONGEST, room: int = MAX_JSON_BYTES) -> tuple[MessagePart, ...]:
     """Split a text into messages of at most `longest` characters."""
 
     def fits(spans: Spans) -> bool:
@@ -153,19 +151,13 @@ def split_server(address: Address) -> Address:
 
 def text_content(message_part: MessagePart) -> Content:
     """Content of a text message. It has no mentions: a model must not notify people."""
-    content: Content = {
-        "msgtype": "m.text",
-        "body": message_part.plain or message_part.text,
-        "m.mentions": {},
-    }
+    content: Content = {"msgtype": "m.text", "body": message_part.plain or message_part.text, "m.mentions": {}}
     if message_part.text and message_part.plain and has_markup(message_part.text):
         content |= {"format": "org.matrix.custom.html", "formatted_body": message_part.text}
     return content
 
 
-def message_content(
-    address: Address, message_part: MessagePart, content: Content, answered: str = ""
-) -> Content:
+def message_content(address: Address, message_part: MessagePart, content: Content, answered: str = "") -> Content:
     """Content of a new message; `answered`: author of the message it replies to, who is notified."""
     if message_part.buttons:
         content = content | {BUTTONS: button_labels(message_part.buttons)}
@@ -173,11 +165,7 @@ def message_content(
         content = content | {"m.mentions": {"user_ids": [answered]}}
     related: Content = {}
     if address.thread:
-        related = {
-            "rel_type": "m.thread",
-            "event_id": address.thread,
-            "is_falling_back": not message_part.reply_to,
-        }
+        related = {"rel_type": "m.thread", "event_id": address.thread, "is_falling_back": not message_part.reply_to}
     if message_part.reply_to or address.thread:
         related["m.in_reply_to"] = {"event_id": message_part.reply_to or address.thread}
     return content | {"m.relates_to": related} if related else content

@@ -59,9 +59,7 @@ class MatrixPlatform:
 
     async def listen(self, on_message: OnMessage, on_status: OnStatus) -> None:
         settings, state = self._settings, MatrixState(self._settings.folder)
-        client = MatrixClient(
-            self._http, settings.folder, encryption=settings.encryption, patience=settings.patience
-        )
+        client = MatrixClient(self._http, settings.folder, encryption=settings.encryption, patience=settings.patience)
         try:
             login = await self._log_in(client, state, ConnectionRetry("Matrix", on_status, classify_failure))
             client.use_login(login)
@@ -92,9 +90,7 @@ class MatrixPlatform:
     ) -> None:
         settings, synced, cache = self._settings, state.sync_state(client.user_id), EventCache(client)
         sender = MatrixSender(client, cache)
-        files = MatrixFiles(
-            client, settings.folder / "files", largest=settings.largest, picture=settings.picture
-        )
+        files = MatrixFiles(client, settings.folder / "files", largest=settings.largest, picture=settings.picture)
         handler = MatrixEvents(client, cache, files, on_message, self._may_fetch)
         handler.options = self._options
 

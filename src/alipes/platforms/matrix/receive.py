@@ -195,9 +195,7 @@ class MatrixReceiver:
         marked = ""
         while (event := self._reading[room_id]) != marked:
             try:
-                expect(
-                    await self._client.room_read_markers(room_id, event, event), nio.RoomReadMarkersResponse
-                )
+                expect(await self._client.room_read_markers(room_id, event, event), nio.RoomReadMarkersResponse)
             except FAILURES as failure:
                 log.debug("marking a room as read failed: %s", failure)
             marked = event

@@ -44,17 +44,13 @@ class MatrixSender:
         if part.media is not None:
             sealed = self._client.rooms[address.chat].encrypted
             caption = part.plain or part.text or part.media.caption
-            body = await _guard(
-                "sending a file", upload_media(self._client, part.media, caption, sealed=sealed)
-            )
+            body = await _guard("sending a file", upload_media(self._client, part.media, caption, sealed=sealed))
         else:
             body = payloads.text_content(part)
         content = payloads.message_content(address, part, body, self._cache.sender(part.reply_to))
         await self._stop_typing(address.chat)
         name = transaction_id(part.id) if part.id else secrets.token_hex(16)
-        sent = await _guard(
-            "sending a message", self._client.send_event(address.chat, MESSAGE, content, name)
-        )
+        sent = await _guard("sending a message", self._client.send_event(address.chat, MESSAGE, content, name))
         self._cache.put(sent, RoomEvent(sent, str(self._client.user_id), MESSAGE, content))
         if part.buttons:
             await self._add_buttons(address.chat, sent, list(payloads.button_labels(part.buttons)))

@@ -117,11 +117,7 @@ class SlackBackfill:
         for thread in sorted(threads):
             found |= await self._replies(channel, thread, since, tries)
         missed = sorted((ts for ts in found if to_micros(ts) > since), key=to_micros)
-        return [
-            SlackMessage(channel, found[ts])
-            for ts in missed
-            if parse.is_from_person(found[ts], self._receiver.me)
-        ]
+        return [SlackMessage(channel, found[ts]) for ts in missed if parse.is_from_person(found[ts], self._receiver.me)]
 
     async def _replies(self, channel: str, thread: str, since: int, tries: int) -> dict[str, dict[str, Any]]:
         replies = await self._with_retries(
@@ -129,9 +125,7 @@ class SlackBackfill:
         )
         return {each["ts"]: each for each in replies}
 
-    async def _with_retries(
-        self, tries: int, method: str, what: str, **arguments: Any
-    ) -> list[dict[str, Any]]:
+    async def _with_retries(self, tries: int, method: str, what: str, **arguments: Any) -> list[dict[str, Any]]:
         attempt = 0
         while True:
             attempt += 1

@@ -41,8 +41,7 @@ def escape(text: str) -> str:
 def rich_text_block(spans: Spans) -> dict[str, Any]:
     """The block for a text: paragraphs, quotes and code below each other."""
     parts = [
-        _part(kind, tuple(group))
-        for kind, group in groupby(spans, lambda span: _of(span, "quote") or _of(span, "pre"))
+        _part(kind, tuple(group)) for kind, group in groupby(spans, lambda span: _of(span, "quote") or _of(span, "pre"))
     ]
     return {"type": "rich_text", "elements": [part for part in parts if part["elements"]]}
 
@@ -92,11 +91,7 @@ def _elements(spans: Spans) -> Iterator[dict[str, Any]]:
 def _addresses(text: str, style: dict[str, bool]) -> Iterable[dict[str, Any]]:
     """Text and web addresses, which Slack would show as text otherwise."""
     parts = [text] if "code" in style else _ADDRESS.split(text)
-    return [
-        _link(part, "", style) if number % 2 else _text(part, style)
-        for number, part in enumerate(parts)
-        if part
-    ]
+    return [_link(part, "", style) if number % 2 else _text(part, style) for number, part in enumerate(parts) if part]
 
 
 def _text(text: str, style: dict[str, bool]) -> dict[str, Any]:

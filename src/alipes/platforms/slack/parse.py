@@ -112,12 +112,8 @@ def to_incoming(said: SlackMessage, *, addressed: bool, per_user: bool = False) 
 
 def list_shared(wire: Wire) -> list[tuple[str, str]]:
     """Messages that were shared with this one: author and text in Slack's format."""
-    shared = [
-        each for each in wire.get("attachments") or () if each.get("is_share") or each.get("is_msg_unfurl")
-    ]
-    return [
-        (str(each.get("author_name", "")), str(each.get("text", ""))) for each in shared if each.get("text")
-    ]
+    shared = [each for each in wire.get("attachments") or () if each.get("is_share") or each.get("is_msg_unfurl")]
+    return [(str(each.get("author_name", "")), str(each.get("text", ""))) for each in shared if each.get("text")]
 
 
 def parse_button(payload: Wire, *, per_user: bool = False) -> IncomingMessage | None:
@@ -131,9 +127,7 @@ def parse_button(payload: Wire, *, per_user: bool = False) -> IncomingMessage | 
     thread = "" if message.get("subtype") == "thread_broadcast" else str(message.get("thread_ts", ""))
     return IncomingMessage(
         id=f"{channel}:{action['action_ts']}:{person}",
-        address=chat_address(
-            channel, "" if thread == message.get("ts") else thread, person, per_user=per_user
-        ),
+        address=chat_address(channel, "" if thread == message.get("ts") else thread, person, per_user=per_user),
         sender=person,
         message=str(message.get("ts", "")),
         group=not is_direct(channel),

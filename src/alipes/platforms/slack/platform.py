@@ -52,12 +52,7 @@ class SlackPlatform:
         try:
             async with asyncio.TaskGroup() as tasks:
                 receiver = SlackReceiver(
-                    self._settings,
-                    api,
-                    position,
-                    lanes=Lanes(tasks),
-                    on_message=on_message,
-                    may_fetch=self._may_fetch,
+                    self._settings, api, position, lanes=Lanes(tasks), on_message=on_message, may_fetch=self._may_fetch
                 )
                 receiver.known = self._known
                 receiver.me = await _log_in(api, ConnectionRetry("Slack", on_status, _classify_failure))

@@ -100,9 +100,7 @@ class SlackFiles:
         data = await asyncio.to_thread(read_outgoing, part.media.path)
         if not data:
             raise Undeliverable(f"Slack does not accept empty files ({name}).")
-        listed = await self._api(
-            "requesting an upload", "files_getUploadURLExternal", filename=name, length=len(data)
-        )
+        listed = await self._api("requesting an upload", "files_getUploadURLExternal", filename=name, length=len(data))
         await self._api.upload(str(listed["upload_url"]), data)
         return str(listed["file_id"])
 
@@ -244,11 +242,7 @@ class SlackReceiver:
         """Latest message to us, by conversation."""
         self._people = SlackNames(api)
         self.files = SlackFiles(
-            api,
-            settings.token.reveal(),
-            settings.folder / "files",
-            largest=settings.largest,
-            picture=settings.picture,
+            api, settings.token.reveal(), settings.folder / "files", largest=settings.largest, picture=settings.picture
         )
 
     def on_request(self, line: SlackSocket, request: SocketModeRequest) -> None:
@@ -295,9 +289,7 @@ class SlackReceiver:
         incoming = parse.to_incoming(
             event_message, addressed=self._is_addressed(event_message), per_user=self._settings.per_user
         )
-        again = (
-            position.first_name(str(wire.get("client_msg_id", "")), event_message.name) != event_message.name
-        )
+        again = position.first_name(str(wire.get("client_msg_id", "")), event_message.name) != event_message.name
         if not again and not position.was_delivered(incoming.id):
             if incoming.addressed or self._settings.group == "all":
                 incoming = await self._complete(incoming, event_message)
@@ -339,15 +331,12 @@ class SlackReceiver:
         if event_message.thread:
             thread = f"{event_message.channel}/{event_message.thread}"
             hangs = (
-                position.places.get(thread) in ("hangs", "ours")
-                or event_message.wire.get("parent_user_id") == self.me
+                position.places.get(thread) in ("hangs", "ours") or event_message.wire.get("parent_user_id") == self.me
             )
             position.visit(thread, "ours" if hangs else "called")
         elif not event_message.direct:
             position.visit(f"{event_message.channel}/{event_message.ts}", "hangs")
-        put_bounded(
-            self.latest, f"{event_message.channel}/{event_message.thread}", event_message.ts, MAX_LATEST
-        )
+        put_bounded(self.latest, f"{event_message.channel}/{event_message.thread}", event_message.ts, MAX_LATEST)
 
     async def _quote_shared(self, event_message: SlackMessage) -> str:
         shared = [

@@ -82,9 +82,7 @@ class SendJournal:
             self._rewrite()
 
     def _rewrite(self) -> None:
-        lines = b"".join(
-            msgspec.json.encode(each) + b"\n" for each in (*self._there.values(), *self._open.values())
-        )
+        lines = b"".join(msgspec.json.encode(each) + b"\n" for each in (*self._there.values(), *self._open.values()))
         write_atomic(self._path, lines)
         self._size = len(lines)
 
@@ -133,13 +131,7 @@ def message_body(message_part: MessagePart, *, fresh: bool = True, marked: bool 
     # for edits a missing `parse` means something else
     response: dict[str, Any] = {"text": escape(words), "parse": "none", "link_names": False}
     if rich or message_part.buttons or not fresh:
-        shown = (
-            [msgspec.json.decode(message_part.text)]
-            if rich
-            else _plain(words)
-            if message_part.buttons
-            else []
-        )
+        shown = [msgspec.json.decode(message_part.text)] if rich else _plain(words) if message_part.buttons else []
         response["blocks"] = [*shown, *_actions(message_part.buttons)]
     if fresh:
         # no link previews: a fetched address could leak data
@@ -175,9 +167,7 @@ def _plain(text: str) -> list[dict[str, Any]]:
         end = len(text) if len(text) <= SECTION else text.rfind("\n", SECTION // 2, SECTION) + 1 or SECTION
         parts.append(text[:end])
         text = text[end:]
-    return [
-        {"type": "section", "text": {"type": "plain_text", "text": part, "emoji": False}} for part in parts
-    ]
+    return [{"type": "section", "text": {"type": "plain_text", "text": part, "emoji": False}} for part in parts]
 
 
 FILE_PREFIX = "file:"
@@ -315,6 +305,4 @@ class SlackSender:
 
     async def _react(self, method: str, channel: str, message: str) -> None:
         with suppress(DeliveryError):  # best effort
-            await self._api(
-                "setting a reaction", method, channel=channel, timestamp=message, name=BUSY_REACTION
-            )
+            await self._api("setting a reaction", method, channel=channel, timestamp=message, name=BUSY_REACTION)

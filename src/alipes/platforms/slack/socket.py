@@ -18,13 +18,7 @@ from slack_sdk.socket_mode.response import SocketModeResponse
 
 from alipes.kernel.errors import ConfigError, DeliveryError
 from alipes.kernel.platform import OnStatus
-from alipes.platforms.slack.web_api import (
-    FAILURES,
-    UNKNOWN_TOKEN,
-    SlackApi,
-    describe_without_urls,
-    error_code,
-)
+from alipes.platforms.slack.web_api import FAILURES, UNKNOWN_TOKEN, SlackApi, describe_without_urls, error_code
 from alipes.runtime.tasks import backoff
 
 log = logging.getLogger(__name__)
@@ -77,11 +71,7 @@ class SlackSocket:
                 async with asyncio.timeout(CONNECT_TIMEOUT) as limit:
                     await self._read(self._wire, limit)
         except TimeoutError:
-            self.why = (
-                "Slack did not close the socket it announced to close"
-                if self.up
-                else "Slack did not say hello"
-            )
+            self.why = "Slack did not close the socket it announced to close" if self.up else "Slack did not say hello"
         except DeliveryError as error:
             if error_code(error) in UNKNOWN_TOKEN | {"missing_scope"}:
                 raise ConfigError(
@@ -161,9 +151,7 @@ class SlackSocket:
 class SlackConnection:
     """Keeps a socket open."""
 
-    def __init__(
-        self, api: SlackApi, on_request: OnRequest, *, beat: float, tasks: asyncio.TaskGroup
-    ) -> None:
+    def __init__(self, api: SlackApi, on_request: OnRequest, *, beat: float, tasks: asyncio.TaskGroup) -> None:
         self._api, self._on_request, self._beat, self._tasks = api, on_request, beat, tasks
         self.on_gap: Callable[[], None] = _nothing
         """Called when a socket is up after a time without one, before any of its requests."""
@@ -174,11 +162,7 @@ class SlackConnection:
         while True:
             on_hello = self.on_gap if gap else _nothing
             socket = SlackSocket(
-                self._api,
-                self._on_request,
-                self._beat,
-                on_alive=partial(on_status, "ready", ""),
-                on_hello=on_hello,
+                self._api, self._on_request, self._beat, on_alive=partial(on_status, "ready", ""), on_hello=on_hello
             )
             self._tasks.create_task(socket.run())
             await socket.until_up()

@@ -24,14 +24,7 @@ PAGE, PAGES = 200, 5
 Enough: TypeAlias = Callable[[dict[str, Any]], bool]
 FAILURES = (OSError, TimeoutError, aiohttp.ClientError, SlackClientError)
 UNKNOWN_TOKEN = frozenset(
-    (
-        "invalid_auth",
-        "not_authed",
-        "account_inactive",
-        "token_revoked",
-        "token_expired",
-        "not_allowed_token_type",
-    )
+    ("invalid_auth", "not_authed", "account_inactive", "token_revoked", "token_expired", "not_allowed_token_type")
 )
 _LIMITED = frozenset(("ratelimited", "rate_limited"))
 _PERHAPS = frozenset(("fatal_error", "internal_error", "service_unavailable"))
@@ -59,11 +52,7 @@ class SlackApi:
             connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar()
         )
         self.web = AsyncWebClient(
-            self._settings.token.reveal(),
-            self._settings.base_url,
-            session=self.session,
-            retry_handlers=[],
-            logger=_log,
+            self._settings.token.reveal(), self._settings.base_url, session=self.session, retry_handlers=[], logger=_log
         )
         self.web.proxy = self.proxy
 
@@ -116,9 +105,7 @@ class SlackApi:
             ):
                 status = response.status
         except FAILURES as failure:
-            raise DeliveryError(
-                f"Uploading a file to Slack failed ({describe_without_urls(failure)})."
-            ) from failure
+            raise DeliveryError(f"Uploading a file to Slack failed ({describe_without_urls(failure)}).") from failure
         if status != 200:
             raise DeliveryError(f"Uploading a file to Slack failed (status {status}).")
 
@@ -156,9 +143,7 @@ def _translate_refusal(failure: SlackApiError, doing: str) -> DeliveryError:
     if why in UNKNOWN_TOKEN:
         return DeliveryError(f"Slack does not accept our token ({doing}: {why}).")
     if why == "missing_scope":
-        return DeliveryError(
-            f"The app needs the scope {data.get('needed')} for {doing}: add it and reinstall the app."
-        )
+        return DeliveryError(f"The app needs the scope {data.get('needed')} for {doing}: add it and reinstall the app.")
     if why in _PERHAPS or not why:
         return DeliveryError(f"Slack failed with {why or status} while {doing}.", uncertain=True)
     if why in _LATER:

@@ -135,9 +135,7 @@ def translate_error(failure: Exception, doing: str) -> DeliveryError:
         case InvalidApiResponse(status=413):
             return Undeliverable(f"It is too large for Telegram ({doing}).")
         case InvalidApiResponse(status=status):
-            return DeliveryError(
-                f"Telegram answered with {status} and an invalid response ({doing}).", uncertain=True
-            )
+            return DeliveryError(f"Telegram answered with {status} and an invalid response ({doing}).", uncertain=True)
     sent, late = not isinstance(failure, NOT_SENT), isinstance(failure, httpx2.TimeoutException)
     # only the type of the error: its text may contain the address and with it the token
     return no_answer_error("Telegram", doing, type(failure).__name__, sent=sent, late=late)
@@ -160,9 +158,7 @@ def _form(given: Mapping[str, Any], upload: FileUpload) -> tuple[bytes, str]:
     parts = []
     for name, value in given.items():
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        parts.append(
-            f'--{border}\r\ncontent-disposition: form-data; name="{name}"\r\n\r\n{text}\r\n'.encode()
-        )
+        parts.append(f'--{border}\r\ncontent-disposition: form-data; name="{name}"\r\n\r\n{text}\r\n'.encode())
     file = upload.name.replace("\\", "_").replace('"', "'").replace("\r", " ").replace("\n", " ")
     head = (
         f'--{border}\r\ncontent-disposition: form-data; name="{upload.field}"; filename="{file}"\r\n'

@@ -7,14 +7,7 @@ from msgspec import Struct
 from alipes.kernel.outbox import MediaKind
 from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.turns import Address
-from alipes.platforms.telegram.api import (
-    CallbackQuery,
-    Entity,
-    TelegramFile,
-    TelegramMessage,
-    TelegramUser,
-    Update,
-)
+from alipes.platforms.telegram.api import CallbackQuery, Entity, TelegramFile, TelegramMessage, TelegramUser, Update
 
 NAME = "telegram"
 _KINDS: tuple[tuple[str, MediaKind], ...] = (

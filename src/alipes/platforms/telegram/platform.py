@@ -41,9 +41,7 @@ class TelegramPlatform:
         self._secret = settings.webhook_secret.reveal() or _derived(settings.token)
         context = ParseContext(TelegramUser(0), settings.group, settings.per_user)
         self._sender = TelegramSender(api, settings.patience)
-        self._receiver = TelegramReceiver(
-            api, TelegramFiles(api, settings.folder), context, seconds=settings.poll
-        )
+        self._receiver = TelegramReceiver(api, TelegramFiles(api, settings.folder), context, seconds=settings.poll)
 
     @property
     def name(self) -> str:

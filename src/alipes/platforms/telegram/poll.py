@@ -103,12 +103,7 @@ class Poller:
     """Confirms in order: an unhandled update also holds back the confirmation of later ones."""
 
     def __init__(
-        self,
-        api: TelegramApi,
-        on_update: Callable[[Update], Awaitable[None]],
-        on_status: OnStatus,
-        *,
-        seconds: float,
+        self, api: TelegramApi, on_update: Callable[[Update], Awaitable[None]], on_status: OnStatus, *, seconds: float
     ) -> None:
         self._api, self._on_update, self._seconds = api, on_update, seconds
         self._retry = ConnectionRetry("Telegram", on_status, classify_failure)

@@ -58,9 +58,7 @@ class TelegramFiles:
         images: list[Image] = []
         files: list[ReceivedFile] = []
         if message.photo:
-            fitting = [size for size in message.photo if size.file_size <= MAX_IMAGE_BYTES] or [
-                message.photo[0]
-            ]
+            fitting = [size for size in message.photo if size.file_size <= MAX_IMAGE_BYTES] or [message.photo[0]]
             data = await self._get(max(fitting, key=lambda size: size.width), "photo", notes)
             images += [_image(data)] if data else []
         for file, kind in list_attachments(message):
@@ -90,9 +88,7 @@ class TelegramFiles:
                 return await self._api.download(remote.file_path, MAX_FILE_BYTES)
             except FAILURES as failure:
                 error = translate_error(failure, "downloading a file")
-                final = isinstance(failure, TelegramError | InvalidApiResponse) and isinstance(
-                    error, Undeliverable
-                )
+                final = isinstance(failure, TelegramError | InvalidApiResponse) and isinstance(error, Undeliverable)
                 if attempt == MAX_ATTEMPTS or final:
                     log.warning("downloading a file failed: %s", error)
                     break
@@ -120,9 +116,7 @@ SECRET = "x-telegram-bot-api-secret-token"
 class TelegramReceiver:
     """Receives for one bot. One `listen` at a time."""
 
-    def __init__(
-        self, api: TelegramApi, files: TelegramFiles, context: ParseContext, *, seconds: float
-    ) -> None:
+    def __init__(self, api: TelegramApi, files: TelegramFiles, context: ParseContext, *, seconds: float) -> None:
         self._api, self._fetcher, self.reader, self._seconds = api, files, context, seconds
         self.welcome: MayFetch = fetch_for_anyone
         self._on_message: OnMessage | None = None
@@ -150,9 +144,7 @@ class TelegramReceiver:
                 info = await self._webhook_info(retry)
                 if info.url != url:
                     await self._register(retry, "setWebhook", hook)
-                before = (
-                    info.last_error_date if before < 0 else before
-                )  # the error is from before we were started
+                before = info.last_error_date if before < 0 else before  # the error is from before we were started
                 failed = info.last_error_date >= looked - 1 and info.last_error_date > before
                 if info.pending_update_count and failed:
                     retry.report(f"Telegram cannot reach our webhook: {info.last_error_message}")

@@ -101,9 +101,7 @@ def read_upload(media: Media) -> tuple[str, FileUpload]:
     with outgoing_file(media.path):
         size = path.stat().st_size
         if size > FILE:
-            raise Undeliverable(
-                f"A file of {size >> 20} MB is too large for Telegram ({media.name or path.name})."
-            )
+            raise Undeliverable(f"A file of {size >> 20} MB is too large for Telegram ({media.name or path.name}).")
         data = path.read_bytes()
     if not data:
         raise Undeliverable(f"Telegram does not accept empty files ({media.path}).")

@@ -46,6 +46,4 @@ class TelegramSettings(Struct, frozen=True, kw_only=True):
         if not self.token:
             raise bad_token_error()
         if self.mode == "webhook" and not self.webhook_url:
-            raise ConfigError(
-                "The webhook mode needs telegram.webhook_url: the public address of the webhook."
-            )
+            raise ConfigError("The webhook mode needs telegram.webhook_url: the public address of the webhook.")

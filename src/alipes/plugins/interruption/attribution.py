@@ -61,9 +61,7 @@ def on_behalf_of(owner: PluginOwner | None) -> Iterator[None]:
 
 
 @plugin_boundary
-async def run_as(
-    owner: PluginOwner, what: str, work: Awaitable[T], *, watch: LoopActivity = LOOP_ACTIVITY
-) -> T:
+async def run_as(owner: PluginOwner, what: str, work: Awaitable[T], *, watch: LoopActivity = LOOP_ACTIVITY) -> T:
     """Await a plugin's coroutine on its behalf, watching every step. Errors are passed on; use
     `dispatch.guard` where nothing else catches them. If it is cancelled and does not end, it is closed; if it
     blocks the loop, it is interrupted and raises `PluginError`."""
@@ -124,9 +122,7 @@ async def track_tasks(owner: PluginOwner) -> AsyncIterator[None]:
             await cancel_tasks(owner)
         finally:
             factory.users -= 1
-            if (
-                not factory.users and loop.get_task_factory() is factory
-            ):  # otherwise another factory wraps ours
+            if not factory.users and loop.get_task_factory() is factory:  # otherwise another factory wraps ours
                 loop.set_task_factory(factory.former)
 
 
@@ -173,9 +169,7 @@ class _TaskFactory:
             coro = WatchedCoroutine(coro, PluginActivity(owner, f"task {getattr(coro, '__qualname__', '')}"))
         if context is not None:
             more["context"] = context
-        task = (
-            asyncio.Task(coro, loop=loop, **more) if self.former is None else self.former(loop, coro, **more)
-        )
+        task = asyncio.Task(coro, loop=loop, **more) if self.former is None else self.former(loop, coro, **more)
         if owner is not None:
             owner.tasks.add(task)
         return task

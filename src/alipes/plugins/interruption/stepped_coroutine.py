@@ -73,9 +73,7 @@ class SteppedCoroutine(WatchedCoroutine):
     which can be resolved at any time.
     """
 
-    def __init__(
-        self, work: Some, waits_for: Any, deed: TrackedCall, watch: LoopActivity = LOOP_ACTIVITY
-    ) -> None:
+    def __init__(self, work: Some, waits_for: Any, deed: TrackedCall, watch: LoopActivity = LOOP_ACTIVITY) -> None:
         super().__init__(work, deed, watch)
         self.timed_out = False
         """It was not done at its deadline."""
@@ -179,9 +177,7 @@ class SteppedCoroutine(WatchedCoroutine):
 
     def _late(self, deadline: float) -> None:
         assert self._timer is not None
-        starved = (
-            self._loop.time() - self._timer.when() > self._watch.limit
-        )  # something blocked the event loop
+        starved = self._loop.time() - self._timer.when() > self._watch.limit  # something blocked the event loop
         if starved or self.busy():
             self._timer = self._loop.call_later(GRACE if starved else deadline, self._late, deadline)
             return
@@ -246,9 +242,7 @@ def start_task(group: asyncio.TaskGroup, work: Some, name: str) -> None:
     _run_as_task(task, me, context, begun.begin)
 
 
-def _run_as_task(
-    task: asyncio.Task[Any], me: asyncio.Task[Any], context: Context, act: Callable[[], None]
-) -> None:
+def _run_as_task(task: asyncio.Task[Any], me: asyncio.Task[Any], context: Context, act: Callable[[], None]) -> None:
     loop = task.get_loop()
     _leave_task(loop, me)
     try:

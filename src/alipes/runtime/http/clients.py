@@ -103,10 +103,7 @@ class ClientScope:
         return self
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._loop = None
         failures: list[Exception] = []
@@ -211,10 +208,7 @@ class ClientScope:
         permits: MayConnect | None = None,
     ) -> tuple[httpx2.AsyncClient, RouteTransport | None]:
         """A client, and its transport if it has only one."""
-        straight, ways = (
-            RouteTransport(self._trust, permits=permits),
-            proxy_routes(self._proxies, self._trust),
-        )
+        straight, ways = (RouteTransport(self._trust, permits=permits), proxy_routes(self._proxies, self._trust))
         client = httpx2.AsyncClient(
             # SDKs use absolute URLs.
             base_url=base_url if kind == "http" else "",
@@ -347,9 +341,7 @@ class HttpClient:
         return self._client
 
     def _open(self) -> tuple[httpx2.AsyncClient, RouteTransport | None]:
-        return self._scope._open(
-            self.name, "http", self.base_url, timeout=self._timeout, permits=self._permits
-        )
+        return self._scope._open(self.name, "http", self.base_url, timeout=self._timeout, permits=self._permits)
 
     @property
     def uses_proxy(self) -> bool:

@@ -6,12 +6,7 @@ Responses are parsed by llhttp: see docs/adr/0017.
 import re
 
 import httpx2
-from httptools import (
-    HttpParserCallbackError,
-    HttpParserError,
-    HttpParserUpgrade,
-    HttpResponseParser,
-)
+from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpResponseParser
 from msgspec import Struct
 
 MAX_HEAD_BYTES = 100 * 1024

@@ -48,9 +48,7 @@ class TlsTrust:
         try:
             return ssl.create_default_context(cafile=self._given)
         except (OSError, ssl.SSLError) as error:
-            raise ConfigError(
-                f"The CA file {self._given} cannot be used ({error}): give a PEM file."
-            ) from error
+            raise ConfigError(f"The CA file {self._given} cannot be used ({error}): give a PEM file.") from error
 
     @cached_property
     def none(self) -> ssl.SSLContext:
@@ -170,7 +168,5 @@ def _pattern(host: str) -> str:
     except ValueError:
         exact = host == "localhost" or host.startswith("[")
         return f"all://{host}" if exact else f"all://*{host.removeprefix('*')}"
-    address = (
-        f"[{network.network_address}]" if isinstance(network, IPv6Network) else f"{network.network_address}"
-    )
+    address = f"[{network.network_address}]" if isinstance(network, IPv6Network) else f"{network.network_address}"
     return f"all://{address}" if network.num_addresses == 1 else f"all://{address}/{network.prefixlen}"

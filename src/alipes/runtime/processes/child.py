@@ -140,9 +140,7 @@ _MIN_ATTEMPTS = 100
 class Child:
     """A running child process, started and ended by `open_child`."""
 
-    def __init__(
-        self, popen: "subprocess.Popen[bytes]", ends: StreamEnds, tree: process_tree.ProcessTree
-    ) -> None:
+    def __init__(self, popen: "subprocess.Popen[bytes]", ends: StreamEnds, tree: process_tree.ProcessTree) -> None:
         self.pid = popen.pid
         self.tree = tree
         self.input = ChildInput(ends.input, terminal=ends.stdin == ends.stdout)
@@ -287,9 +285,7 @@ def _start(argv: list[str], cwd: str, env: dict[str, str], mark: int | None, lin
             argv = with_controlling_terminal(argv, ends.stdin)
         with nullcontext() if mark is None else process_tree.inherit_mark(mark):
             popen = _spawn(argv, cwd, env, ends)
-        tree = (
-            process_tree.ProcessGroup(popen.pid) if mark is None else process_tree.open_tree(popen.pid, mark)
-        )
+        tree = process_tree.ProcessGroup(popen.pid) if mark is None else process_tree.open_tree(popen.pid, mark)
         try:
             return Child(popen, ends, tree)
         except OSError:  # no file descriptor left to watch it
@@ -301,13 +297,7 @@ def _start(argv: list[str], cwd: str, env: dict[str, str], mark: int | None, lin
 def _spawn(argv: list[str], cwd: str, env: dict[str, str], ends: StreamEnds) -> "subprocess.Popen[bytes]":
     # no preexec_fn: without it the child is created by vfork, which is faster and safe with threads
     return subprocess.Popen(
-        argv,
-        cwd=cwd,
-        env=env,
-        stdin=ends.stdin,
-        stdout=ends.stdout,
-        stderr=ends.stdout,
-        start_new_session=True,
+        argv, cwd=cwd, env=env, stdin=ends.stdin, stdout=ends.stdout, stderr=ends.stdout, start_new_session=True
     )
 
 

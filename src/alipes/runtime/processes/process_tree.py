@@ -101,9 +101,7 @@ def open_tree(pid: int, mark: int) -> "LinuxProcessTree":
         for other in _children_of(os.getpid(), thread):
             if _limit(other) == mark:  # started by another thread at the same moment: not in this tree
                 with suppress(OSError, ValueError):
-                    resource.prlimit(
-                        other, resource.RLIMIT_RTTIME, resource.getrlimit(resource.RLIMIT_RTTIME)
-                    )
+                    resource.prlimit(other, resource.RLIMIT_RTTIME, resource.getrlimit(resource.RLIMIT_RTTIME))
     return LinuxProcessTree(pid, mark)
 
 
@@ -152,9 +150,7 @@ class LinuxProcessTree:
             fresh = [kin for kin in self.living() if kin not in caught]
             if not fresh:
                 break
-            if any(
-                _group(kin.pid) == self._root for kin in fresh
-            ):  # the group id is still in use by our child
+            if any(_group(kin.pid) == self._root for kin in fresh):  # the group id is still in use by our child
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(self._root, signal.SIGKILL)  # atomic: no fork escapes it
             for kin in fresh:

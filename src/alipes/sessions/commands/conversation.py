@@ -8,13 +8,7 @@ from alipes.agent.compaction.compaction import CompactionJob, Compactor
 from alipes.agent.compaction.plan import ContextBudget, count_chars
 from alipes.kernel.conversations import SessionSwitch
 from alipes.kernel.errors import AlipesError
-from alipes.kernel.formatting import (
-    did_you_mean,
-    format_columns,
-    format_count,
-    format_duration,
-    format_excerpt,
-)
+from alipes.kernel.formatting import did_you_mean, format_columns, format_count, format_duration, format_excerpt
 from alipes.kernel.turns import BusyMode, Steer, Stop, Turn
 from alipes.sessions.commands.context import CommandContext, CommandReply, ShowConversation
 from alipes.sessions.commands.usage_report import ID
@@ -39,9 +33,7 @@ async def agents(context: CommandContext, args: str) -> CommandReply:
         return _missing(names[0])
     for each in found:
         await context.sessions.post(each.key, Stop("user_stop", "session_interrupt", each.id))
-    return CommandReply(
-        f"Stopping {', '.join(f'{each.id[:ID]} {format_excerpt(_goal(each), 40)}' for each in found)}."
-    )
+    return CommandReply(f"Stopping {', '.join(f'{each.id[:ID]} {format_excerpt(_goal(each), 40)}' for each in found)}.")
 
 
 async def background(context: CommandContext, args: str) -> CommandReply:
@@ -53,17 +45,14 @@ async def background(context: CommandContext, args: str) -> CommandReply:
     turn = await context.sessions.submit(asked, "queue", ruled=True)
     if turn is None:
         return CommandReply()  # a second copy: the first was handled
-    return CommandReply(
-        f"Started in the background ({turn[:ID]}). The answer will appear here; /agents shows it."
-    )
+    return CommandReply(f"Started in the background ({turn[:ID]}). The answer will appear here; /agents shows it.")
 
 
 async def moa(context: CommandContext, args: str) -> CommandReply:
     name = default_mixture(context.models.names())
     if not name:
         return CommandReply(
-            "No mixture is configured. Set [moa.default] in config.toml first (models, aggregator).",
-            failed=True,
+            "No mixture is configured. Set [moa.default] in config.toml first (models, aggregator).", failed=True
         )
     if not args:
         return CommandReply(f"Usage: /moa TEXT (asks {name})", failed=True)
@@ -144,9 +133,7 @@ async def compress(context: CommandContext, args: str) -> CommandReply:
 
 def _while_running(context: CommandContext, compaction: Compactor, session: str, focus: str) -> CommandReply:
     if not context.sessions.is_busy(context.key):
-        return CommandReply(
-            "Another alipes process is using this conversation. Try again later.", failed=True
-        )
+        return CommandReply("Another alipes process is using this conversation. Try again later.", failed=True)
     compaction.focus_requests[session] = focus
     return CommandReply("The conversation will be compacted before the next step of the running turn.")
 
@@ -163,10 +150,7 @@ async def _preview(compaction: Compactor, turn: Turn, room: ContextBudget) -> st
         ("now", f"about {room.tokens(messages, digest):,} of {window:,} tokens{so_far}"),
         ("old results cut", f"about {room.tokens(messages, trim):,} tokens, without a model"),
         ("summarised", f"{summed}, {count_chars(messages[digest.covered : start]):,} characters"),
-        (
-            "kept verbatim",
-            f"first request + last {format_count(len(messages) - start, 'message')}",
-        ),
+        ("kept verbatim", f"first request + last {format_count(len(messages) - start, 'message')}"),
         ("kept in addition", "; ".join(beside)),
     ]
     return f"{format_columns(rows)}\nPreview only. Run /compress to do it; all messages stay stored."
@@ -214,8 +198,7 @@ async def branch(context: CommandContext, args: str) -> CommandReply:
     left = await context.store.sessions.branch(context.key, args)
     await context.sessions.announce_switch(context.key, left, "branch")
     return CommandReply(
-        f"Created a branch. The original is unchanged.{_ended(left)} "
-        f"Use /resume {left.old[:ID]} to go back to it."
+        f"Created a branch. The original is unchanged.{_ended(left)} Use /resume {left.old[:ID]} to go back to it."
     )
 
 
@@ -266,9 +249,7 @@ async def retry(context: CommandContext, _args: str) -> CommandReply:
     await context.sessions.wake(context.key)
     for turn in retried.steered:
         await context.sessions.post(context.key, Steer(turn))
-    return CommandReply(
-        f"Retrying: {format_excerpt(retried.undone.text)}", turns=(retried.turn, *retried.steered)
-    )
+    return CommandReply(f"Retrying: {format_excerpt(retried.undone.text)}", turns=(retried.turn, *retried.steered))
 
 
 async def queue(context: CommandContext, args: str) -> CommandReply:
@@ -299,9 +280,7 @@ async def busy(context: CommandContext, args: str) -> CommandReply:
     chosen: BusyMode | None = next((each for each in MODES if each == args.lower()), None)
     if chosen is None:
         meant = did_you_mean(args.lower(), MODES)
-        return CommandReply(
-            f"{format_excerpt(args, 20)} is not a mode. Use {', '.join(MODES)}.{meant}", failed=True
-        )
+        return CommandReply(f"{format_excerpt(args, 20)} is not a mode. Use {', '.join(MODES)}.{meant}", failed=True)
     standing = standing or await context.store.sessions.open(context.inbound.address)
     await context.store.sessions.configure(standing.session, busy=chosen)
     return CommandReply(f"{chosen}: {MODES[chosen]}.")

@@ -56,9 +56,7 @@ async def search(context: CommandContext, args: str) -> CommandReply:
     if not hits:
         return CommandReply(f"No matches for {format_excerpt(args)}.")
     now = context.clock()
-    lines = [
-        f"{hit.session[:ID]}  {format_ago(hit.when, now)}  {hit.title}\n    {hit.snippet}" for hit in hits
-    ]
+    lines = [f"{hit.session[:ID]}  {format_ago(hit.when, now)}  {hit.title}\n    {hit.snippet}" for hit in hits]
     return CommandReply("\n".join(lines))
 
 

@@ -57,10 +57,7 @@ COMMANDS = (
     Command("model", "[NAME]", "show the model, or choose one for this conversation", status.model),
     Command("usage", "[DAYS]", "show token usage and cost", status.usage),
     Command(
-        "compress",
-        "[FOCUS] [--preview]",
-        "summarise older messages; FOCUS says what to keep",
-        conversation.compress,
+        "compress", "[FOCUS] [--preview]", "summarise older messages; FOCUS says what to keep", conversation.compress
     ),
     Command("retry", "", "retry the last message", conversation.retry),
     Command("undo", "[N]", "undo the last turn, or the last N", conversation.undo),
@@ -71,28 +68,13 @@ COMMANDS = (
     Command("search", "WORDS", "search all conversations", history.search),
     Command("queue", "TEXT", "send after the current turn finishes", conversation.queue),
     Command("steer", "TEXT", "send to the running turn at its next step", conversation.steer),
-    Command(
-        "busy",
-        "[MODE]",
-        "interrupt, queue or steer: what a message does while a turn runs",
-        conversation.busy,
-    ),
-    Command(
-        "agents",
-        "[ID | stop ID]",
-        "list subagents, or stop one",
-        conversation.agents,
-    ),
+    Command("busy", "[MODE]", "interrupt, queue or steer: what a message does while a turn runs", conversation.busy),
+    Command("agents", "[ID | stop ID]", "list subagents, or stop one", conversation.agents),
     Command("background", "TEXT", "run this in the background", conversation.background),
     Command("moa", "TEXT", "ask several models and combine their answers", conversation.moa),
     Command("copy", "[N]", "copy the last answer, or the Nth last", history.copy),
     Command("export", "[FILE] [--force]", "export this conversation as Markdown or .json", history.export),
-    Command(
-        "plugins",
-        "[ACTION NAME]",
-        "list the plugins; or reload, enable or disable one",
-        status.plugins,
-    ),
+    Command("plugins", "[ACTION NAME]", "list the plugins; or reload, enable or disable one", status.plugins),
     Command("quit", "", "quit (a running turn resumes next time)", _quit),
 )
 BY_NAME = {command.name: command for command in COMMANDS}
@@ -106,10 +88,7 @@ def _usage(command: Command) -> str:
 
 def known_commands(offers: Contributions | None = None) -> tuple[Command, ...]:
     """All commands: the built-in ones and those of plugins."""
-    return (
-        *COMMANDS,
-        *(_plugin_command(each) for each in (offers.all(CommandContribution) if offers else ())),
-    )
+    return (*COMMANDS, *(_plugin_command(each) for each in (offers.all(CommandContribution) if offers else ())))
 
 
 def parse(text: str, offers: Contributions | None = None) -> Parsed | None:
@@ -119,11 +98,7 @@ def parse(text: str, offers: Contributions | None = None) -> Parsed | None:
         return None
     name = head[1:].lower()
     command = BY_NAME.get(name)
-    if (
-        command is None
-        and offers is not None
-        and (offer := offers.find(CommandContribution, name)) is not None
-    ):
+    if command is None and offers is not None and (offer := offers.find(CommandContribution, name)) is not None:
         command = _plugin_command(offer)
     return None if command is None else Parsed(command, rest[0].strip() if rest else "")
 

@@ -159,8 +159,7 @@ async def plugins(context: CommandContext, args: str) -> CommandReply:
     if action not in ACTIONS:
         meant = did_you_mean(action, ACTIONS)
         return CommandReply(
-            f"/plugins takes {', '.join(ACTIONS[1:])} and a name; got {format_excerpt(action, 20)}.{meant}",
-            failed=True,
+            f"/plugins takes {', '.join(ACTIONS[1:])} and a name; got {format_excerpt(action, 20)}.{meant}", failed=True
         )
     if action == "list":
         return CommandReply(_listed(await loaded.list_all()))
@@ -178,9 +177,7 @@ def plugin_words(loaded: Plugins) -> list[str]:
 
 def _listed(facts: tuple[PluginStatus, ...]) -> str:
     if not facts:
-        return (
-            "No plugins. Install one with `alipes plugins install`, or create one with `alipes plugins new`."
-        )
+        return "No plugins. Install one with `alipes plugins install`, or create one with `alipes plugins new`."
     return format_columns([(f"{each.name} {each.version}".rstrip(), _state(each)) for each in facts])
 
 

@@ -20,11 +20,7 @@ def cost(spent: UsageSum) -> str:
     if spent.unpriced == spent.calls:
         return "price unknown" if spent.calls else "$0.00"
     known = format_money(spent.usage.cost or 0.0)
-    return (
-        known
-        if not spent.unpriced
-        else f"{known} and {format_count(spent.unpriced, 'call')} of unknown price"
-    )
+    return known if not spent.unpriced else f"{known} and {format_count(spent.unpriced, 'call')} of unknown price"
 
 
 def spent(sum: UsageSum) -> str:
@@ -119,8 +115,7 @@ def plot(days: tuple[UsageSum, ...]) -> list[str]:
     longest = max(sizes, default=0.0) or 1.0
     bars = ["#" * max(round(WIDTH * size / longest), bool(size)) for size in sizes]
     return [
-        f"{each.name}  {bar:<{WIDTH}}  {_said(each, priced)}".rstrip()
-        for each, bar in zip(days, bars, strict=True)
+        f"{each.name}  {bar:<{WIDTH}}  {_said(each, priced)}".rstrip() for each, bar in zip(days, bars, strict=True)
     ]
 
 

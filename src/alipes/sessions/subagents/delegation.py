@@ -19,13 +19,7 @@ from alipes.sessions.event_stream import TurnFollower
 from alipes.sessions.plugin_host import detached_context
 from alipes.sessions.sessions import Sessions
 from alipes.sessions.subagents.registry import SubagentRun
-from alipes.sessions.subagents.text import (
-    INSTRUCTIONS,
-    describe_outcome,
-    describe_started,
-    format_reports,
-    task_prompt,
-)
+from alipes.sessions.subagents.text import INSTRUCTIONS, describe_outcome, describe_started, format_reports, task_prompt
 from alipes.store.export import TurnFacts
 from alipes.store.store import Store
 from alipes.store.subagents import PLATFORM
@@ -102,9 +96,7 @@ class Delegation:
         """Never more than the parent's own tools."""
         own = [name for name in await self._tools(parent) if name not in INTERACTIVE_TOOLS]
         if order.tools is not None and (unknown := [name for name in order.tools if name not in own]):
-            raise ToolError(
-                f"unknown tools: {', '.join(unknown)}; subagents can use: {', '.join(own) or 'none'}"
-            )
+            raise ToolError(f"unknown tools: {', '.join(unknown)}; subagents can use: {', '.join(own) or 'none'}")
         wanted = own if order.tools is None else [name for name in own if name in order.tools]
         deeper = parent.inbound.depth + 1 < self._limits.depth
         return tuple(name for name in wanted if deeper or name != TOOL)
@@ -197,18 +189,10 @@ def background_task(inbound: Inbound, session: str) -> Inbound:
 
 
 def _inbound(
-    errand: SubagentTask,
-    parent: Turn,
-    id: str,
-    *,
-    model: str,
-    only: tuple[str, ...],
-    order: DelegationRequest,
+    errand: SubagentTask, parent: Turn, id: str, *, model: str, only: tuple[str, ...], order: DelegationRequest
 ) -> Inbound:
     asker = parent.inbound
-    above = asker.origin or Origin(
-        asker.address, parent.session, parent.id, model=asker.model, only=asker.only
-    )
+    above = asker.origin or Origin(asker.address, parent.session, parent.id, model=asker.model, only=asker.only)
     origin = Origin(
         above.address,
         above.session,

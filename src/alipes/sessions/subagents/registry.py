@@ -16,9 +16,7 @@ PARENT_ENDED = "parent_ended"
 class SessionPort(Protocol):
     """The part of `Sessions` that is needed here."""
 
-    async def submit(
-        self, inbound: Inbound, busy: BusyMode | None = None, *, ruled: bool = False
-    ) -> str | None: ...
+    async def submit(self, inbound: Inbound, busy: BusyMode | None = None, *, ruled: bool = False) -> str | None: ...
 
     async def post(self, key: str, op: Op) -> None: ...
 
@@ -48,12 +46,7 @@ class SubagentRegistry:
     """What sessions need to know about the turns that work for other turns."""
 
     def __init__(
-        self,
-        store: Store,
-        sessions: SessionPort,
-        *,
-        background: BackgroundWork | None = None,
-        max_seconds: float = 0.0,
+        self, store: Store, sessions: SessionPort, *, background: BackgroundWork | None = None, max_seconds: float = 0.0
     ) -> None:
         """`max_seconds`: how long a subagent may run; zero: no limit."""
         self._store, self._sessions = store, sessions
@@ -92,9 +85,7 @@ class SubagentRegistry:
     def describe_background(self, session: str) -> str:
         """Background work of a conversation between its turns, in a few words; empty if there is none."""
         processes = self._background.describe_running(session) if self._background is not None else ""
-        return " and ".join(
-            filter(None, (processes, describe_background_runs(self.background_runs(session))))
-        )
+        return " and ".join(filter(None, (processes, describe_background_runs(self.background_runs(session)))))
 
     async def stop(self, parent: Turn, stop: Stop) -> None:
         """The turn was stopped: stop its subagents, except background ones. All are marked first."""
@@ -129,9 +120,7 @@ class SubagentRegistry:
             never_started = run is not None and not run.turn
             ends_now = _ends_with(subagent.inbound, parent) and (run is None or not run.stop_sent)
             if never_started or ends_now:
-                await self._sessions.post(
-                    subagent.key, Stop(stop.reason, stop.invalidation_reason, subagent.id)
-                )
+                await self._sessions.post(subagent.key, Stop(stop.reason, stop.invalidation_reason, subagent.id))
         self._parents.pop(parent.id, None)
         for run in [each for each in self._runs.values() if each.parent is parent and not each.turn]:
             self.forget(run.inbound)

@@ -62,9 +62,7 @@ def describe_outcome(ending: Ending | None, detail: str, words: Mapping[str, str
     return f"{how}: {why}" if why else how
 
 
-def report_of(
-    turn: str, origin: Origin, said: tuple[Message, ...], *, ending: Ending, detail: str
-) -> SubagentReport:
+def report_of(turn: str, origin: Origin, said: tuple[Message, ...], *, ending: Ending, detail: str) -> SubagentReport:
     how, words = describe_outcome(ending, detail, _SENTENCES), shorten(last_text(said), LONGEST)
     what = "Its report" if ending == "answered" else "Its last output"
     quoted, asked = _escape_notice(words), _escape_notice(format_excerpt(origin.goal, 300))

@@ -42,11 +42,7 @@ class Database:
     """
 
     def __init__(
-        self,
-        path: Path,
-        connection: sqlite3.Connection,
-        thread: ThreadPoolExecutor,
-        sync_thread: ThreadPoolExecutor,
+        self, path: Path, connection: sqlite3.Connection, thread: ThreadPoolExecutor, sync_thread: ThreadPoolExecutor
     ) -> None:
         """Only `thread` uses the connection; `sync_thread` waits for the disk meanwhile."""
         self.path = path
@@ -88,9 +84,7 @@ class Database:
         self._queue.append(WriteJob(work, future, sync))
         if not self._busy:
             self._busy = True
-            loop.call_soon(
-                loop.call_soon, self._start_next
-            )  # so that writes of the same step share the commit
+            loop.call_soon(loop.call_soon, self._start_next)  # so that writes of the same step share the commit
         return future
 
     async def wait_synced(self, patience_s: float = 0.0) -> None:

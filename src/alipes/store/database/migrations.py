@@ -259,18 +259,12 @@ _INDEXES = (
 _RENAMES: dict[str, tuple[str, dict[str, str]]] = {
     "sessions": ("sessions", {"parent": "parent_id", "busy": "busy_mode"}),
     "seats": ("leases", {"session": "session_id"}),
-    "turns": (
-        "turns",
-        {"session": "session_id", "busy": "busy_mode", "begun": "started", "parent": "parent_id"},
-    ),
+    "turns": ("turns", {"session": "session_id", "busy": "busy_mode", "begun": "started", "parent": "parent_id"}),
     "said": ("messages", {"turn": "turn_number", "session": "session_id"}),
     "acts": ("tool_calls", {"turn": "turn_number"}),
     "controls": ("pending_ops", {}),
     "words": ("search_index", {}),
-    "lineage": (
-        "session_ancestors",
-        {"session": "session_id", "ancestor": "ancestor_id", "upto": "last_turn"},
-    ),
+    "lineage": ("session_ancestors", {"session": "session_id", "ancestor": "ancestor_id", "upto": "last_turn"}),
     "hidden": ("undone_turns", {"session": "session_id", "turn": "turn_number"}),
     "drafts": ("drafts", {"turn": "turn_id", "message": "message_id"}),
     "people": ("people", {"person": "person_id", "since": "added"}),

@@ -27,8 +27,7 @@ _SENTENCES = {
     sqlite3.SQLITE_FULL: "the disk of {path} is full and nothing was saved; free some space and start again",
     sqlite3.SQLITE_IOERR: "the disk of {path} failed and nothing was saved; free space and check the disk",
     sqlite3.SQLITE_READONLY: "the store {path} is read-only; make it writable or use another home",
-    sqlite3.SQLITE_CANTOPEN: "the store {path} cannot be opened; fix the permissions of its folder or use "
-    "another home",
+    sqlite3.SQLITE_CANTOPEN: "the store {path} cannot be opened; fix the permissions of its folder or use another home",
     sqlite3.SQLITE_CORRUPT: "the store {path} is damaged; restore a backup with `alipes restore`",
     sqlite3.SQLITE_NOTADB: "the store {path} is damaged; restore a backup with `alipes restore`",
     sqlite3.SQLITE_BUSY: "another program keeps the store {path} locked; close it and start again",
@@ -112,9 +111,7 @@ class Writer:
         self.unsynced = False
         """True if a committed write may not be on disk yet."""
 
-    def commit(
-        self, batch: list[WriteJob[Any]], before_sync: Callable[[], object] | None = None
-    ) -> list[Any]:
+    def commit(self, batch: list[WriteJob[Any]], before_sync: Callable[[], object] | None = None) -> list[Any]:
         """Commit the batch in one transaction and return the outcomes. Raises if all of it failed.
 
         `before_sync` is called before SQLite waits for the disk.
@@ -157,9 +154,7 @@ class Writer:
         db.execute("SAVEPOINT job")
         try:
             outcome = job.work(db)
-        except (
-            AlipesError
-        ) as error:  # errors of SQLite fail the batch; the caller then runs its jobs one by one
+        except AlipesError as error:  # errors of SQLite fail the batch; the caller then runs its jobs one by one
             db.execute("ROLLBACK TO job")
             outcome = WriteFailure(error)
         db.execute("RELEASE job")
@@ -235,9 +230,7 @@ class DiskSync:
     def _finish(self, waiting: "list[Future[None]]", done: "ThreadFuture[None]") -> None:
         error = done.exception()
         if isinstance(error, OSError):
-            error = make_unusable_error(
-                f"data written to {self._path} did not reach the disk", self._path, error
-            )
+            error = make_unusable_error(f"data written to {self._path} did not reach the disk", self._path, error)
         if error is not None:
             self._on_failure(error)
         for synced in waiting:

@@ -180,9 +180,7 @@ class Subscription:
 class LocalBus:
     """`Bus` for the processes of one home. `is_abandoned(key)`: it has work that no running process holds."""
 
-    def __init__(
-        self, processes: Processes, spawn: Spawn, is_abandoned: Callable[[str], Awaitable[bool]]
-    ) -> None:
+    def __init__(self, processes: Processes, spawn: Spawn, is_abandoned: Callable[[str], Awaitable[bool]]) -> None:
         self._processes, self._is_abandoned = processes, is_abandoned
         self.peers = PeerSubscriptions(processes, spawn, self)
         self._local: dict[str, set[Subscription]] = {}
@@ -202,9 +200,7 @@ class LocalBus:
         """`into`: a subscription of the caller's own class, whose `put` is called for each envelope."""
         subscription = into or Subscription()
         local = self._local.setdefault(key, set())
-        local.add(
-            subscription
-        )  # before the peers are listed: a process that starts later asks us (`HelloFrame`)
+        local.add(subscription)  # before the peers are listed: a process that starts later asks us (`HelloFrame`)
         try:
             await self.peers.subscribe(key)
             yield subscription

@@ -113,9 +113,7 @@ class Processes:
             server.listen(128)
         except OSError as error:
             self.remove_socket(server)
-            raise make_unusable_error(
-                f"the directory {self._run} cannot be used", self._run, error
-            ) from error
+            raise make_unusable_error(f"the directory {self._run} cannot be used", self._run, error) from error
         return server
 
     @contextmanager
@@ -144,9 +142,7 @@ class Processes:
                 part.unlink(missing_ok=True)
                 raise
         except OSError as error:
-            raise make_unusable_error(
-                f"the directory {self._run} cannot be used", self._run, error
-            ) from error
+            raise make_unusable_error(f"the directory {self._run} cannot be used", self._run, error) from error
         return lock
 
     def remove_socket(self, server: socket.socket) -> None:

@@ -162,9 +162,7 @@ def describe_nearest(lines: Sequence[str], wanted: Sequence[str]) -> str:
     notes = [_describe_difference(*each) for each in differing[:3]]
     if len(differing) > 3:
         notes.append(f"and {len(differing) - 3} more lines")
-    return "\n".join(
-        [f"The most similar part:\n{region}{more}", *(["Differences:"] if notes else []), *notes]
-    )
+    return "\n".join([f"The most similar part:\n{region}{more}", *(["Differences:"] if notes else []), *notes])
 
 
 def _best_start(lines: Sequence[str], wanted: Sequence[str]) -> int | None:

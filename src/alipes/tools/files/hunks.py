@@ -9,13 +9,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from alipes.kernel.errors import ToolError
-from alipes.tools.files.fuzzy_match import (
-    LOOK_ALIKES,
-    LineMatch,
-    describe_nearest,
-    find_lines,
-    normalize_line,
-)
+from alipes.tools.files.fuzzy_match import LOOK_ALIKES, LineMatch, describe_nearest, find_lines, normalize_line
 
 MAX_NAMED_LINES = 10
 """Line numbers listed in an error message."""
@@ -102,13 +96,9 @@ def apply_hunks(text: str, hunks: Sequence[Hunk]) -> tuple[str, list[str]]:
         choices.append(places)
         if how and how not in ignored:
             ignored.append(how)
-    for placed in reversed(
-        sorted(_choose_places(choices, hunks), key=lambda each: (each.match.start, each.end))
-    ):
+    for placed in reversed(sorted(_choose_places(choices, hunks), key=lambda each: (each.match.start, each.end))):
         lines[placed.match.start : placed.end] = placed.apply(lines)
-    ends_with_newline = next(
-        (hunk.newline for hunk in reversed(hunks) if hunk.newline is not None), ends_with_newline
-    )
+    ends_with_newline = next((hunk.newline for hunk in reversed(hunks) if hunk.newline is not None), ends_with_newline)
     return "\n".join(lines) + ("\n" if ends_with_newline and lines else ""), ignored
 
 
@@ -312,8 +302,7 @@ def _check_single(text: str, starts: list[int], everywhere: bool) -> None:
 def _ambiguous(numbers: list[int], count: int) -> ToolError:
     at = format_line_numbers(numbers, count)
     return ToolError(
-        f"old_string occurs {count:,} times, at {at}; add surrounding lines to make it unique,"
-        " or set replace_all"
+        f"old_string occurs {count:,} times, at {at}; add surrounding lines to make it unique, or set replace_all"
     )
 
 

@@ -157,9 +157,7 @@ def _prefix_errors(name: str) -> Iterator[None]:
 
 def _refuse_link(file: EditedFile) -> None:
     if file.target.is_link:
-        raise ToolError(
-            f"{file.name} is a link to {file.target.real}; use the terminal tool to move or delete it"
-        )
+        raise ToolError(f"{file.name} is a link to {file.target.real}; use the terminal tool to move or delete it")
 
 
 def _suggest_name(target: FileTarget) -> str:
@@ -255,9 +253,7 @@ def _parse_edits(text: str, path: str) -> list[FileEdit]:
     )
 
 
-def _apply_and_write(
-    fill: Callable[[PatchSession], None], session: PatchSession, gate: CommitGate
-) -> tuple[str, str]:
+def _apply_and_write(fill: Callable[[PatchSession], None], session: PatchSession, gate: CommitGate) -> tuple[str, str]:
     """Runs in a thread: apply and write all edits; returns the summary and the diff."""
     fill(session)
     files = session.changed_files()

@@ -264,9 +264,7 @@ class _HunkParser(Struct):
             return False
         # a mail signature, the next file, or text after the last hunk
         return (
-            lines[n] == "-- "
-            or _starts_file(lines, n)
-            or (self.span is not None and not _parse_unified_line(lines[n]))
+            lines[n] == "-- " or _starts_file(lines, n) or (self.span is not None and not _parse_unified_line(lines[n]))
         )
 
 

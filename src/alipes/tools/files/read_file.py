@@ -187,9 +187,7 @@ def _format_file(file: BinaryIO, path: Path, offset: int, limit: int) -> str | T
     if text is None:
         what = f"{encoding} text of more than {MAX_WIDE_BYTES:,} bytes" if encoding else binary_kind(start)
         return f"[{path} is {what}, {size:,} bytes; use the terminal tool to inspect it]"
-    found = read_lines(
-        text, offset=offset or 1, limit=limit, room=MAX_RESULT_BYTES, encoding=_line_encoding(encoding)
-    )
+    found = read_lines(text, offset=offset or 1, limit=limit, room=MAX_RESULT_BYTES, encoding=_line_encoding(encoding))
     return _format_slice(found, encoding)
 
 
@@ -246,8 +244,4 @@ def _suggest_path(path: Path) -> str:
     if found:
         return f" Did you mean {' or '.join(str(folder / name) for name in found)}?"
     some = ", ".join(sorted(names)[:10])
-    return (
-        f" {folder} contains {some}{' and more' if len(names) > 10 else ''}."
-        if names
-        else f" {folder} is empty."
-    )
+    return f" {folder} contains {some}{' and more' if len(names) > 10 else ''}." if names else f" {folder} is empty."

@@ -183,9 +183,7 @@ def _translate_errors(step: _PendingChange) -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:
         verb = "written" if step.change.content is not None else "deleted"
-        raise ToolError(
-            f"{step.target.path} cannot be {verb}: {error_reason(error)}. Nothing was changed."
-        ) from error
+        raise ToolError(f"{step.target.path} cannot be {verb}: {error_reason(error)}. Nothing was changed.") from error
 
 
 @contextmanager

@@ -20,10 +20,7 @@ MAX_FILE_BYTES = 16 << 20
 """Larger files are searched only if they are named themselves."""
 _PLAIN = re.compile(r"[\w.*?+@ -]+", re.ASCII)
 _KERNEL = ("/proc", "/sys", "/dev")
-_WALKER = (
-    "import sys; sys.path.append(sys.argv[1]); from alipes.tools.search import walker;"
-    " walker.main(sys.argv[2])"
-)
+_WALKER = "import sys; sys.path.append(sys.argv[1]); from alipes.tools.search import walker; walker.main(sys.argv[2])"
 MAX_LINE_CHARS = 300
 """Characters shown of a line."""
 MAX_PAGE_CHARS = 30_000
@@ -98,9 +95,7 @@ def walker_command(order: SearchRequest) -> list[str]:
 
 def pattern_error(messages: str) -> str:
     """The regex error in the output of an engine; empty if there is none."""
-    found = re.search(r"^error: (.*)$", messages, re.MULTILINE) or re.search(
-        r"PCRE2: error.*?: (.*)$", messages, re.M
-    )
+    found = re.search(r"^error: (.*)$", messages, re.MULTILINE) or re.search(r"PCRE2: error.*?: (.*)$", messages, re.M)
     return found[1].strip() if found else ""
 
 
@@ -164,9 +159,7 @@ class SearchOutputParser:
         if read.type in ("match", "context"):
             start = read.data.submatches[0].start if read.data.submatches else 0
             line = read.data.lines.raw.rstrip(b"\r\n")
-            yield ResultRow(
-                read.data.path.raw, read.data.line_number, _excerpt(line, start), read.type == "match"
-            )
+            yield ResultRow(read.data.path.raw, read.data.line_number, _excerpt(line, start), read.type == "match")
 
     def _parse_counts(self) -> Iterator[ResultRow]:
         at = 0
@@ -260,9 +253,7 @@ def _excerpt(line: bytes, start: int) -> str:
     if len(line) <= MAX_LINE_CHARS:
         return line.decode("utf-8", "replace")
     first = max(0, start - MAX_LINE_CHARS // 4)
-    part = (
-        line[first : first + 4 * MAX_LINE_CHARS].decode("utf-8", "replace").lstrip("\ufffd")[:MAX_LINE_CHARS]
-    )
+    part = line[first : first + 4 * MAX_LINE_CHARS].decode("utf-8", "replace").lstrip("\ufffd")[:MAX_LINE_CHARS]
     after = "…" if first + len(part.encode()) < len(line) else ""
     return ("…" if first else "") + part + after
 

@@ -119,13 +119,9 @@ class SearchFiles:
         path = os.fsdecode(finding.path).removeprefix("./")
         if search.request.start != ".":
             return True
-        if any(part.startswith(".") for part in path.split("/")) or not all(
-            each(path) for each in search.filters
-        ):
+        if any(part.startswith(".") for part in path.split("/")) or not all(each(path) for each in search.filters):
             return False
-        return search.request.mode == "files" or not self._is_secret(
-            os.path.join(search.request.folder, path)
-        )
+        return search.request.mode == "files" or not self._is_secret(os.path.join(search.request.folder, path))
 
     def _is_secret(self, real: str) -> bool:
         try:
@@ -197,9 +193,7 @@ def _locate(places: Places, named: str, workdir: str) -> tuple[str, str, str]:
     if stat.S_ISDIR(facts.st_mode):
         return str(place), real, "."
     if not stat.S_ISREG(facts.st_mode):
-        raise ToolError(
-            f"{place} is {describe_file_type(facts.st_mode)}; only files and directories can be searched"
-        )
+        raise ToolError(f"{place} is {describe_file_type(facts.st_mode)}; only files and directories can be searched")
     if places.secrecy(real) or places.is_linked_env_file(facts):
         raise ToolError(f"{place} holds secrets and is not searched")
     return str(place), os.path.dirname(real), f"./{os.path.basename(real)}"
@@ -246,18 +240,14 @@ def _format_summary(search: _Search, page: ResultPage) -> str:
     kinds = {"content": ("match", "matches"), "files": ("file", "files")}
     one, many = kinds.get(search.request.mode, ("file with matches", "files with matches"))
     files = len({row.path for row in page.rows})
-    where = (
-        f" in {files:,} file{'s' if files > 1 else ''}" if search.request.mode == "content" and files else ""
-    )
+    where = f" in {files:,} file{'s' if files > 1 else ''}" if search.request.mode == "content" and files else ""
     return f"{page.count:,} {one if page.count == 1 else many}{where}"
 
 
 def _format_path(path: bytes, search: _Search, workdir: str) -> str:
     if search.request.start != ".":
         return quote_path(os.fsencode(display_path(search.display_name, workdir)))
-    return quote_path(
-        os.fsencode(display_path(os.path.join(search.display_name, os.fsdecode(path)), workdir))
-    )
+    return quote_path(os.fsencode(display_path(os.path.join(search.display_name, os.fsdecode(path)), workdir)))
 
 
 def _suggest_name(place: str) -> str:

@@ -247,9 +247,7 @@ class _Walk:
         pattern: str = request["pattern"] if self.mode != "files" else ""
         self.regex = re.compile(pattern)
         self.literal_bytes = pattern.encode() if _LITERAL.fullmatch(pattern) else b""
-        self.quick_check = (
-            re.compile(pattern, re.MULTILINE) if _SINGLE_LINE.fullmatch(pattern) else re.compile("")
-        )
+        self.quick_check = re.compile(pattern, re.MULTILINE) if _SINGLE_LINE.fullmatch(pattern) else re.compile("")
         self.context_lines: int = request["context"]
         self.max_file_bytes: int = request["largest"]
         self.skipped_folders: list[str] = request["skipped"]
@@ -331,9 +329,7 @@ class _Walk:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(handle, "rb") as file:
             facts = os.fstat(handle)
-            if not stat.S_ISREG(facts.st_mode) or (
-                self.max_file_bytes and facts.st_size > self.max_file_bytes
-            ):
+            if not stat.S_ISREG(facts.st_mode) or (self.max_file_bytes and facts.st_size > self.max_file_bytes):
                 return
             start = file.read(SAMPLE_BYTES) or b""
             codec = next((codec for mark, codec in _UTF16_MARKS if start.startswith(mark)), "")

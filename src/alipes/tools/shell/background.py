@@ -39,9 +39,7 @@ class BackgroundProcess:
         self._changed = asyncio.Event()
         self._subscribers: list[asyncio.Queue[bytes]] = []
 
-    async def run(
-        self, opening: AbstractAsyncContextManager[Child], emulator: TerminalEmulator | None
-    ) -> None:
+    async def run(self, opening: AbstractAsyncContextManager[Child], emulator: TerminalEmulator | None) -> None:
         """Read its output until it exits. Cancelling kills it and all its descendants."""
         try:
             async with opening as child:
@@ -191,10 +189,7 @@ class BackgroundProcesses:
         return self
 
     async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
             await stop_processes(self._processes.values(), STOP_GRACE_S)
@@ -214,12 +209,8 @@ class BackgroundProcesses:
         emulator = TerminalEmulator() if pty else None
         self._count += 1
         process = BackgroundProcess(f"p{self._count}", session, command, ProcessLog(self._spill, emulator))
-        child = open_child(
-            command, cwd=cwd, env=env, link="terminal" if pty else "pipes", keeper=self._keeper
-        )
-        process.task = self._group.create_task(
-            process.run(child, emulator), name=f"background {process.name}"
-        )
+        child = open_child(command, cwd=cwd, env=env, link="terminal" if pty else "pipes", keeper=self._keeper)
+        process.task = self._group.create_task(process.run(child, emulator), name=f"background {process.name}")
         process.task.add_done_callback(lambda _: self._on_finished(process))
         self._processes[process.name] = process
         try:
@@ -230,9 +221,7 @@ class BackgroundProcesses:
             raise
         if process.start_error is not None:
             self._processes.pop(process.name, None)
-            raise ToolError(
-                f"the command could not be started: {process.start_error}"
-            ) from process.start_error
+            raise ToolError(f"the command could not be started: {process.start_error}") from process.start_error
         return process
 
     def processes_of(self, session: str) -> tuple[BackgroundProcess, ...]:

@@ -74,10 +74,7 @@ class ProcessTool:
 
     def _list(self, session: str) -> str:
         processes = self._background.processes_of(session)
-        return (
-            "\n".join(f"{process.title} {process.status}" for process in processes)
-            or "(no background processes)"
-        )
+        return "\n".join(f"{process.title} {process.status}" for process in processes) or "(no background processes)"
 
     async def _wait(self, process: BackgroundProcess, limit: float, act: ToolContext) -> None:
         progress = OutputProgress(act, self._mask)

@@ -76,11 +76,7 @@ class ScreenRow:
     def _repair_halves(self, start: int, end: int) -> None:
         """Replace half-overwritten wide characters by blanks."""
         own = self.cells
-        if (
-            0 < start <= len(own)
-            and cell_width(own[start - 1][:1]) == 2
-            and (start == len(own) or own[start])
-        ):
+        if 0 < start <= len(own) and cell_width(own[start - 1][:1]) == 2 and (start == len(own) or own[start]):
             own[start - 1] = " "
         if end < len(own) and not own[end] and (end == 0 or cell_width(own[end - 1][:1]) != 2):
             own[end] = " "

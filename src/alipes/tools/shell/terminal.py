@@ -114,17 +114,11 @@ class TerminalTool:
         output = CommandOutput(self._spill)
         emulator = TerminalEmulator() if pty else None
         child_scope = open_child(
-            command,
-            cwd=workdir,
-            env=self._environment(pty),
-            link="terminal" if pty else "output",
-            keeper=self._keeper,
+            command, cwd=workdir, env=self._environment(pty), link="terminal" if pty else "output", keeper=self._keeper
         )
         try:
             async with child_scope as child:
-                in_time = await _read_until_exit(
-                    child, limit, OutputProgress(act, self._spill.mask), output, emulator
-                )
+                in_time = await _read_until_exit(child, limit, OutputProgress(act, self._spill.mask), output, emulator)
         except OSError as error:
             raise ToolError(f"the command could not be started: {error}") from error
         if emulator:
@@ -150,9 +144,7 @@ class TerminalTool:
     async def _start(self, command: str, workdir: str, pty: bool, session: str) -> str:
         if self._background is None:
             raise ToolError("background processes are not available here")
-        process = await self._background.start(
-            session, command, cwd=workdir, env=self._environment(pty), pty=pty
-        )
+        process = await self._background.start(session, command, cwd=workdir, env=self._environment(pty), pty=pty)
         process.is_reported = process.is_finished
         output = process.log.read_new().rstrip() or "(no output yet)"
         state = process.status if process.is_finished else "is running in the background"
@@ -177,11 +169,7 @@ class TerminalTool:
 
 
 async def _read_until_exit(
-    child: Child,
-    limit: float,
-    progress: OutputProgress,
-    output: CommandOutput,
-    emulator: TerminalEmulator | None,
+    child: Child, limit: float, progress: OutputProgress, output: CommandOutput, emulator: TerminalEmulator | None
 ) -> bool:
     """Read its output until it exits. False if it timed out."""
     try:

@@ -158,8 +158,7 @@ class ChatChunks:
         if result.problem is not None:
             return error_frame(result.problem) + _DONE
         frames = [
-            self._chunk({"tool_calls": [{"index": n, **_call_to_wire(call)}]})
-            for n, call in enumerate(result.calls)
+            self._chunk({"tool_calls": [{"index": n, **_call_to_wire(call)}]}) for n, call in enumerate(result.calls)
         ]
         if result.refusal:
             frames.append(self._chunk({"refusal": result.refusal}))
@@ -192,9 +191,7 @@ class ChatChunks:
 
 
 def completion(turn: str, model: str, result: OpenAiOutcome) -> Completion:
-    calls = [
-        CompletionCall(call.id, CalledFunction(call.name, arguments_json(call))) for call in result.calls
-    ]
+    calls = [CompletionCall(call.id, CalledFunction(call.name, arguments_json(call))) for call in result.calls]
     message = CompletionMessage(
         content=result.text or None,
         refusal=result.refusal or None,

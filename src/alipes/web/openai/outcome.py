@@ -9,17 +9,7 @@ from msgspec import Struct
 from alipes.agent import limits
 from alipes.kernel.errors import ContextTooLong, OutOfCredit, ProviderError, Refused, Transient
 from alipes.kernel.messages import Json, Message, Text, Thinking, ToolCall
-from alipes.kernel.turns import (
-    Event,
-    Said,
-    TextDelta,
-    ToolFinished,
-    ToolProgress,
-    ToolStarted,
-    Turn,
-    TurnEnded,
-    Usage,
-)
+from alipes.kernel.turns import Event, Said, TextDelta, ToolFinished, ToolProgress, ToolStarted, Turn, TurnEnded, Usage
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
 from alipes.web.endpoint import PLATFORM, HttpProblem
@@ -91,9 +81,7 @@ class OpenAiOutcome(Struct, frozen=True):
         return Message("assistant", (*((Text(body),) if body else ()), *self.calls))
 
 
-def build_outcome(
-    record: TurnRecord, offered: frozenset[str], error: ProviderError | None = None
-) -> OpenAiOutcome:
+def build_outcome(record: TurnRecord, offered: frozenset[str], error: ProviderError | None = None) -> OpenAiOutcome:
     """`offered`: names of the client's tools."""
     answers = [message for message in record.said if message.role == "assistant"]
     ended = record.ended or TurnEnded("", "failed", "the answer was cut off")
@@ -122,9 +110,7 @@ def _client_calls(said: list[Message], ended: TurnEnded, offered: frozenset[str]
     return tuple(call for call in calls if call.name in offered)
 
 
-def _finish(
-    ended: TurnEnded, said: list[Message], calls: tuple[ToolCall, ...], refused: bool
-) -> Finish | None:
+def _finish(ended: TurnEnded, said: list[Message], calls: tuple[ToolCall, ...], refused: bool) -> Finish | None:
     """None if the turn failed."""
     match ended.ending:
         case "answered" | "steered":
@@ -141,9 +127,7 @@ def _finish(
 def _find_problem(ended: TurnEnded, error: ProviderError | None, *, acted: bool) -> HttpProblem:
     once = _DO_NOT_RETRY if acted else {}
     if ended.ending == "stopped":
-        return HttpProblem(
-            409, f"the turn was stopped: {ended.detail}", code="stopped", headers=_DO_NOT_RETRY
-        )
+        return HttpProblem(409, f"the turn was stopped: {ended.detail}", code="stopped", headers=_DO_NOT_RETRY)
     match error:
         case ContextTooLong():
             return HttpProblem(400, ended.detail, code="context_length_exceeded")
@@ -195,12 +179,7 @@ def tool_progress(event: Event, offered: frozenset[str]) -> dict[str, Json] | No
             return {"status": "progress", "call_id": call_id, "text": _cut(text)}
         case ToolFinished(call, result, seconds) if call.name not in offered:
             record: dict[str, Json] = {"status": "finished", "call_id": call.id, "name": call.name}
-            return {
-                **record,
-                "outcome": result.outcome,
-                "text": _cut(result.text),
-                "seconds": round(seconds, 3),
-            }
+            return {**record, "outcome": result.outcome, "text": _cut(result.text), "seconds": round(seconds, 3)}
     return None
 
 

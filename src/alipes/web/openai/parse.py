@@ -55,9 +55,7 @@ class ParsedRequest(Struct, frozen=True):
 def parse_chat(request: ChatRequest) -> ParsedRequest:
     """Raises `HttpProblem`."""
     said = [each for each in request.messages if not isinstance(each, SystemMessage | DeveloperMessage)]
-    system = [
-        _text(each.content) for each in request.messages if isinstance(each, SystemMessage | DeveloperMessage)
-    ]
+    system = [_text(each.content) for each in request.messages if isinstance(each, SystemMessage | DeveloperMessage)]
     specs = [tool.function for tool in request.tools or () if tool.type == "function" and tool.function]
     prompts = [*system, *_format_prompt(request.response_format), *_tool_choice_prompt(request.tool_choice)]
     parsed = _split_request(_join_messages(_chat_message(message) for message in said))
@@ -71,9 +69,7 @@ def parse_chat(request: ChatRequest) -> ParsedRequest:
 
 def parse_response(request: ResponseRequest) -> ParsedRequest:
     """Raises `HttpProblem`. With a previous response, `before` holds only what the client adds to it."""
-    items = (
-        [InputItem(role="user", content=request.input)] if isinstance(request.input, str) else request.input
-    )
+    items = [InputItem(role="user", content=request.input)] if isinstance(request.input, str) else request.input
     system = [_text(item.content) for item in items if item.role in ("system", "developer")]
     specs = [
         FunctionSpec(tool.name, tool.description, tool.parameters)
@@ -125,9 +121,7 @@ def _chat_message(message: UserMessage | AssistantMessage | ToolMessage) -> Mess
         case ToolMessage(id, content):
             return Message("tool", (_result(id, content),))
         case AssistantMessage(content, calls):
-            made = (
-                parse_tool_call(each.id, each.function.name, each.function.arguments) for each in calls or ()
-            )
+            made = (parse_tool_call(each.id, each.function.name, each.function.arguments) for each in calls or ())
             return Message("assistant", (*_text_parts(_text(content)), *made))
         case UserMessage(content):
             return Message("user", tuple(_parts(content)))
@@ -267,9 +261,7 @@ def _image(image: ImageUrl | str | None) -> Image:
         raise HttpProblem(400, "images must be data URLs: data:image/png;base64,...", code="image_url")
     if media_type not in MODEL_IMAGE_TYPES:
         raise HttpProblem(
-            400,
-            f"image type {media_type} is not supported; use {', '.join(MODEL_IMAGE_TYPES)}",
-            code="image_type",
+            400, f"image type {media_type} is not supported; use {', '.join(MODEL_IMAGE_TYPES)}", code="image_type"
         )
     try:
         return Image(media_type, base64.b64decode(data, validate=True))
@@ -283,9 +275,7 @@ def _client_tools(specs: Iterable[FunctionSpec], choice: ToolChoiceOption) -> tu
     specs = tuple(specs)
     if len({spec.name for spec in specs}) < len(specs):
         raise HttpProblem(400, "two tools have the same name", code="tool_twice")
-    return tuple(
-        ClientTool(spec.name, spec.description or "", spec.parameters or EMPTY_SCHEMA) for spec in specs
-    )
+    return tuple(ClientTool(spec.name, spec.description or "", spec.parameters or EMPTY_SCHEMA) for spec in specs)
 
 
 def _tool_choice_prompt(choice: ToolChoiceOption) -> list[str]:

@@ -147,9 +147,7 @@ def request_echo(request: ResponseRequest, created: float, offered: list[str]) -
     )
 
 
-def response_document(
-    id: str, echo: RequestEcho, status: Status, output: list[OutputItem]
-) -> ResponseDocument:
+def response_document(id: str, echo: RequestEcho, status: Status, output: list[OutputItem]) -> ResponseDocument:
     return ResponseDocument(
         id=id,
         created_at=echo.created,
@@ -236,9 +234,7 @@ class ResponseEvents:
 
     def opening_frames(self) -> bytes:
         started = response_document(self._id, self._asked, "in_progress", [])
-        return self._frame("response.created", response=started) + self._frame(
-            "response.in_progress", response=started
-        )
+        return self._frame("response.created", response=started) + self._frame("response.in_progress", response=started)
 
     def event_frames(self, event: Event) -> bytes:
         match event:

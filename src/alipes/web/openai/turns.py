@@ -140,9 +140,7 @@ class OpenAiTurns:
         await self._sessions.post(api_turn.key, Stop("disconnected", "disconnected", turn))
         await self._sessions.wake(api_turn.key)
 
-    async def conclude(
-        self, api_turn: OpenAiTurn, record: TurnRecord, text: str | None = None
-    ) -> OpenAiOutcome:
+    async def conclude(self, api_turn: OpenAiTurn, record: TurnRecord, text: str | None = None) -> OpenAiOutcome:
         """The outcome for the client. Also stores a hash of the conversation, so that it can be continued.
 
         `text`: what the client received, if that differs from the final messages.

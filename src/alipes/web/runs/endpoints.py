@@ -12,15 +12,7 @@ import msgspec
 from msgspec import Struct
 from starlette.responses import Response
 
-from alipes.kernel.turns import (
-    Address,
-    AnswerApproval,
-    AnswerQuestion,
-    ApprovalAsked,
-    Inbound,
-    QuestionAsked,
-    Stop,
-)
+from alipes.kernel.turns import Address, AnswerApproval, AnswerQuestion, ApprovalAsked, Inbound, QuestionAsked, Stop
 from alipes.store.api_runs import SessionOwner, SqliteApiRuns
 from alipes.store.export import TurnFacts
 from alipes.web.endpoint import (
@@ -68,9 +60,7 @@ def request_id_of(call: ApiCall) -> RequestId:
     key = call.request.headers.get("idempotency-key", "").strip()
     if len(key) > MAX_KEY_CHARS:
         raise HttpProblem(
-            422,
-            f"Idempotency-Key is too long; the limit is {MAX_KEY_CHARS} characters",
-            code="idempotency_key",
+            422, f"Idempotency-Key is too long; the limit is {MAX_KEY_CHARS} characters", code="idempotency_key"
         )
     if not key:
         return RequestId(os.urandom(8).hex(), os.urandom(8).hex(), again=False)
@@ -95,9 +85,7 @@ class IdempotentRequests:
             turn, id = found or ("", "")
             if turn and id != request_id.id:
                 raise HttpProblem(
-                    422,
-                    "this Idempotency-Key was already used for a different request",
-                    code="idempotency_key",
+                    422, "this Idempotency-Key was already used for a different request", code="idempotency_key"
                 )
             yield turn
 
@@ -304,9 +292,7 @@ class RunEndpoints:
         await self._app.sessions.post(run.key, AnswerQuestion(ask, body.text, call.caller.name))
         return json_response(await self._run(run.turn), 202)
 
-    def _find_question(
-        self, run: VisibleRun, named: str, kind: type[ApprovalAsked] | type[QuestionAsked]
-    ) -> str:
+    def _find_question(self, run: VisibleRun, named: str, kind: type[ApprovalAsked] | type[QuestionAsked]) -> str:
         """The id of the question to answer. Raises `HttpProblem` if it is not open."""
         if named and not self._app.sessions.is_busy(run.key):
             return named  # the run is in another process, which knows its questions
@@ -315,9 +301,7 @@ class RunEndpoints:
         if named in waiting or (not named and len(waiting) == 1):
             return named or waiting[0]
         ambiguous = "several questions are open: choose one with `ask`"
-        raise HttpProblem(
-            409, ambiguous if waiting and not named else "no such open question", code="no_question"
-        )
+        raise HttpProblem(409, ambiguous if waiting and not named else "no such open question", code="no_question")
 
     async def _find_run(self, call: ApiCall) -> VisibleRun:
         """The run in the path, if the caller may see it."""

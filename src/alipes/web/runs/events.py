@@ -68,9 +68,7 @@ def replay_events(said: Iterable[Message], ended: TurnEnded, since: EventPositio
     """The remaining events of a run that has ended."""
     numbered = list(enumerate(said, 1))
     received = since.said if since.said <= len(numbered) else 0
-    return b"".join(encode_event(Said(each), str(n)) for n, each in numbered[received:]) + encode_event(
-        ended, END_ID
-    )
+    return b"".join(encode_event(Said(each), str(n)) for n, each in numbered[received:]) + encode_event(ended, END_ID)
 
 
 class RunEventLog:
@@ -242,9 +240,7 @@ class LiveRuns:
         assert self._group is not None
         self._group.create_task(work)
 
-    async def _run_new(
-        self, inbound: Inbound, busy: BusyMode | None, started: "asyncio.Future[str | None]"
-    ) -> None:
+    async def _run_new(self, inbound: Inbound, busy: BusyMode | None, started: "asyncio.Future[str | None]") -> None:
         try:
             async with self._app.sessions.ask(inbound, busy) as stream:
                 turn = stream.turn

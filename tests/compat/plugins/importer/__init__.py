@@ -20,14 +20,7 @@ from gateway.platforms.base import (
 )
 from gateway.session import SessionSource, build_session_key
 from gateway.session_context import get_session_env
-from hermes_cli.config import (
-    cfg_get,
-    get_env_value,
-    load_config,
-    save_config,
-    save_env_value,
-    set_config_value,
-)
+from hermes_cli.config import cfg_get, get_env_value, load_config, save_config, save_env_value, set_config_value
 from hermes_cli.plugins import VALID_HOOKS
 from hermes_cli.profiles import get_active_profile_name
 from hermes_cli.setup import print_error, print_header, print_info, print_success, print_warning, prompt
@@ -49,13 +42,7 @@ def config():
     save_env_value("IMPORTER_TOKEN", "t0ken")
     own = cfg_get(load_config(), "plugins", "entries", "importer")
     missing = cfg_get(load_config(), "no", "such", default="usual")
-    return (
-        own,
-        missing,
-        get_env_value("IMPORTER_TOKEN"),
-        get_secret("IMPORTER_TOKEN"),
-        get_secret("NOT_SET", "d"),
-    )
+    return (own, missing, get_env_value("IMPORTER_TOKEN"), get_secret("IMPORTER_TOKEN"), get_secret("NOT_SET", "d"))
 
 
 def tools():
@@ -63,12 +50,7 @@ def tools():
     entry = registry.get_entry("made")
     found = entry.name, entry.toolset, validate_toolset("fresh"), TOOLSETS["fresh"]["tools"]
     registry.deregister("made")
-    return (
-        found,
-        registry.get_entry("made"),
-        "terminal" in _HERMES_CORE_TOOLS,
-        toolsets.validate_toolset("no"),
-    )
+    return (found, registry.get_entry("made"), "terminal" in _HERMES_CORE_TOOLS, toolsets.validate_toolset("no"))
 
 
 def places():
@@ -76,9 +58,7 @@ def places():
     key = get_session_env("HERMES_SESSION_KEY")
     session = SessionDB().get_session(get_session_env("HERMES_SESSION_ID"))
     runner = gateway.run._gateway_runner_ref()
-    served = (
-        {} if runner is None else {platform.value: each.name for platform, each in runner.adapters.items()}
-    )
+    served = {} if runner is None else {platform.value: each.name for platform, each in runner.adapters.items()}
     return build_session_key(source), key, session["session_key"], served
 
 
@@ -122,12 +102,7 @@ def use_all(args, **kwargs):
         "approvals": resolve_gateway_approval("agent:main:nowhere:dm:1", "deny"),
         "errors": [tool_error("no", code=3), tool_result(a=1), tool_result([1])],
         "home": str(get_hermes_home()),
-        "classes": [
-            MemoryProvider.__name__,
-            BasePlatformAdapter.__name__,
-            callable(prompt),
-            len(VALID_HOOKS),
-        ],
+        "classes": [MemoryProvider.__name__, BasePlatformAdapter.__name__, callable(prompt), len(VALID_HOOKS)],
         "loop": asyncio.get_event_loop().is_running(),
     }
 

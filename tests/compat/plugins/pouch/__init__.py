@@ -32,17 +32,13 @@ class Pouch(MemoryProvider):
         calls.append(("sync_turn", user_content, assistant_content))
 
     def get_tool_schemas(self):
-        return [
-            {"name": "recall", "description": "Recall.", "parameters": {"type": "object", "properties": {}}}
-        ]
+        return [{"name": "recall", "description": "Recall.", "parameters": {"type": "object", "properties": {}}}]
 
     def handle_tool_call(self, tool_name, args, **kwargs):
         return json.dumps({"recalled": tool_name})
 
     def on_session_end(self, messages):
-        calls.append(
-            ("on_session_end", [message["content"] for message in messages if message["role"] == "user"])
-        )
+        calls.append(("on_session_end", [message["content"] for message in messages if message["role"] == "user"]))
 
     def on_session_switch(self, new_session_id, *, parent_session_id="", reset=False, **kwargs):
         calls.append(("on_session_switch", new_session_id, parent_session_id, reset))

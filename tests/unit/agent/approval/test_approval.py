@@ -607,13 +607,7 @@ def world(tmp_path_factory):
         work / "src",
     ):
         folder.mkdir(parents=True)
-    for path in (
-        own / ".env",
-        own / "alipes.db",
-        own / "config.toml",
-        root / "home/.ssh/id_rsa",
-        root / "home/.netrc",
-    ):
+    for path in (own / ".env", own / "alipes.db", own / "config.toml", root / "home/.ssh/id_rsa", root / "home/.netrc"):
         path.write_text("canary")
     (work / "src" / "link-to-env").symlink_to(own / ".env")
     (work / "src" / "link-to-home").symlink_to(root / "home")
@@ -655,15 +649,7 @@ WRAPPERS = [
     "{} > out 2>&1",
     "A=1 {}",
 ]
-PLAIN = [
-    "rm -rf /",
-    "sudo ls",
-    "git push --force",
-    "git reset --hard",
-    "npm publish",
-    "cat ~/.ssh/id_rsa",
-    "reboot",
-]
+PLAIN = ["rm -rf /", "sudo ls", "git push --force", "git reset --hard", "npm publish", "cat ~/.ssh/id_rsa", "reboot"]
 
 
 @settings(max_examples=300, deadline=None)

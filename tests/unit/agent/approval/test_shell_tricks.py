@@ -18,14 +18,7 @@ from alipes.tools.common import Places
 from tests.world.environment import LIMIT_S
 from tests.world.shell_tricks import HARMLESS, TRICKS
 
-WRAPPERS = (
-    "ls; {}",
-    "true && {}",
-    "({}\n)",
-    "if true; then {}\nfi",
-    "f() {{ {}\n}}; f",
-    "for i in 1; do {}\ndone",
-)
+WRAPPERS = ("ls; {}", "true && {}", "({}\n)", "if true; then {}\nfi", "f() {{ {}\n}}; f", "for i in 1; do {}\ndone")
 
 
 @pytest.fixture(scope="module")
@@ -88,9 +81,7 @@ def turn(workdir: str = "/here") -> Turn:
 @given(
     one=some.sampled_from(TRICKS),
     other=some.sampled_from(TRICKS),
-    more=some.sampled_from(
-        ["", " ", "\n", "#", ";ls", " -x", "\u200b", "\0", "'", '"', "}", '","workdir":"/']
-    ),
+    more=some.sampled_from(["", " ", "\n", "#", ";ls", " -x", "\u200b", "\0", "'", '"', "}", '","workdir":"/']),
     folder=some.sampled_from(["/here", "/here/", "/here in /", "", "/"]),
 )
 def test_always_covers_only_that_call_in_that_folder(one, other, more, folder):
@@ -118,61 +109,9 @@ def test_text_with_many_interpretations_is_judged_quickly(world, unit):
 
 
 PIECES = (
-    *(
-        "halt",
-        " ",
-        "\n",
-        ";",
-        "&&",
-        "||",
-        "|",
-        "'",
-        '"',
-        "`",
-        "$(",
-        ")",
-        "(",
-        "{ ",
-        "; }",
-        "\\",
-        "$X",
-        "${X:-",
-        "}",
-    ),
-    *(
-        "<<E",
-        "<<'E'",
-        "<<-E",
-        "\nE\n",
-        "#",
-        "x=",
-        "case x in ",
-        "esac",
-        ";;",
-        "x)",
-        "if ",
-        "then ",
-        "fi",
-        "do ",
-    ),
-    *(
-        "done",
-        "\x0c",
-        "\u00a0",
-        "<x",
-        ">f",
-        "$'",
-        "[[ ",
-        " ]]",
-        "((",
-        "))",
-        "$((",
-        "{a,b}",
-        "&",
-        "!",
-        '$"',
-        "f() ",
-    ),
+    *("halt", " ", "\n", ";", "&&", "||", "|", "'", '"', "`", "$(", ")", "(", "{ ", "; }", "\\", "$X", "${X:-", "}"),
+    *("<<E", "<<'E'", "<<-E", "\nE\n", "#", "x=", "case x in ", "esac", ";;", "x)", "if ", "then ", "fi", "do "),
+    *("done", "\x0c", "\u00a0", "<x", ">f", "$'", "[[ ", " ]]", "((", "))", "$((", "{a,b}", "&", "!", '$"', "f() "),
 )
 SCRIPTS = (
     "echo 'a b'; halt",

@@ -117,12 +117,7 @@ def test_a_bullet_below_a_number_belongs_to_it_with_two_spaces_already():
 
 
 def test_tasks_show_their_boxes():
-    assert shown("- [ ] open\n- [x] done\n- [X] too\n- [y] no") == [
-        "[ ] open",
-        "[x] done",
-        "[x] too",
-        "• [y] no",
-    ]
+    assert shown("- [ ] open\n- [x] done\n- [X] too\n- [y] no") == ["[ ] open", "[x] done", "[x] too", "• [y] no"]
     assert render_markdown("- [x] done", DARK, 80) == ["\x1b[92m[x] \x1b[0mdone"]
 
 
@@ -210,7 +205,7 @@ def test_ascii_symbols_for_terminals_without_unicode():
     theme = make_theme("none", ascii_only=True)
     text = "- a\n  - b\n> c\n\n---\n\n```sh\nd\n```\n\n| a | b |\n|--|--|\n| 1 | 2 |"
     assert render_markdown(text, theme, 10) == [
-        *("* a", "  - b", "| c", "", "-" * 10, "", "```sh", "d", "```", "", "a | b", "--+--", "1 | 2"),
+        *("* a", "  - b", "| c", "", "-" * 10, "", "```sh", "d", "```", "", "a | b", "--+--", "1 | 2")
     ]
 
 

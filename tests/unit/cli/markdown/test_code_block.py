@@ -34,9 +34,7 @@ def styles(code, language):
     return [colours.highlight(line) for line in code.split("\n")]
 
 
-@pytest.mark.parametrize(
-    "code", [PYTHON, "a\n\n\n  b  \n\tc", "x" * 300, "> # - not markdown **here**", "漢字 👨‍👩‍👧"]
-)
+@pytest.mark.parametrize("code", [PYTHON, "a\n\n\n  b  \n\tc", "x" * 300, "> # - not markdown **here**", "漢字 👨‍👩‍👧"])
 @pytest.mark.parametrize("language", ["", "python", "text", "nonsense"])
 def test_code_is_copied_as_it_was_written(code, language):
     lines = [plain(line) for line in render_markdown(fenced(code, language), DARK, 20)]
@@ -99,13 +97,7 @@ def test_line_by_line_highlighting_equals_that_of_the_whole_text():
 
 @pytest.mark.parametrize(
     "language, begin, end",
-    [
-        ("c", "/*", "*/"),
-        ("javascript", "/*", "*/"),
-        ("css", "/*", "*/"),
-        ("go", "/*", "*/"),
-        ("html", "<!--", "-->"),
-    ],
+    [("c", "/*", "*/"), ("javascript", "/*", "*/"), ("css", "/*", "*/"), ("go", "/*", "*/"), ("html", "<!--", "-->")],
 )
 def test_a_comment_spans_lines(language, begin, end):
     rows = styles(f"{begin} one\ntwo\nthree {end} b\n{begin} x {end} y\nz", language)
@@ -121,8 +113,7 @@ def test_comment_marks_of_other_languages_are_not_comments():
 
 
 @pytest.mark.parametrize(
-    "language",
-    ["python", "pycon", "yaml", "json", "bash", "diff", "rust", "ruby", "php", "html+jinja", "sql", "make"],
+    "language", ["python", "pycon", "yaml", "json", "bash", "diff", "rust", "ruby", "php", "html+jinja", "sql", "make"]
 )
 def test_no_language_loses_characters(language):
     code = "a: 'b' # c\n\n- {d: [1, 2]} <e f=\"g\">\n+ $h | i && j\n<?php echo 1; ?>\n>>> k = '''\nl\n@m <<EOF\nn\nEOF"

@@ -11,26 +11,9 @@ from alipes.cli.theme import make_theme
 from tests.unit.cli.markdown.test_stream import DARK, NONE, shown
 
 WITHOUT_LINKS = make_theme("dark", links=False)
-MARKS = (
-    "*",
-    "**",
-    "_",
-    "__",
-    "~~",
-    "`",
-    "``",
-    "[",
-    "]",
-    "(",
-    ")",
-    "[x](http://u.v)",
-    "<http://a.b>",
-    "\\",
-    "\\*",
-)
+MARKS = ("*", "**", "_", "__", "~~", "`", "``", "[", "]", "(", ")", "[x](http://u.v)", "<http://a.b>", "\\", "\\*")
 MARKED = st.lists(
-    st.sampled_from((*MARKS, "a", "b ", "word ", " ", "&amp;", "中", "文字", "。", ".", "snake_case", "1")),
-    max_size=20,
+    st.sampled_from((*MARKS, "a", "b ", "word ", " ", "&amp;", "中", "文字", "。", ".", "snake_case", "1")), max_size=20
 ).map("".join)
 
 
@@ -86,9 +69,7 @@ def test_a_url_that_is_its_own_text_is_shown_once():
 
 def test_a_link_whose_text_names_another_host_shows_its_target():
     assert shown("[http://bank.com](http://evil.com)", theme=DARK) == ["http://bank.com (http://evil.com)"]
-    assert shown("[www.bank.com/login](http://evil.com)", theme=DARK) == [
-        "www.bank.com/login (http://evil.com)"
-    ]
+    assert shown("[www.bank.com/login](http://evil.com)", theme=DARK) == ["www.bank.com/login (http://evil.com)"]
     assert shown("[bank.com](http://bank.com/a)", theme=DARK) == ["bank.com"]
 
 
@@ -105,9 +86,7 @@ def test_a_url_cannot_contain_an_escape_sequence():
     assert line.count("\x1b]8;;") == 2
 
 
-@pytest.mark.parametrize(
-    "address", ["javascript:alert(1)", "data:text/html,x", "file:///etc/passwd", "vbscript:x"]
-)
+@pytest.mark.parametrize("address", ["javascript:alert(1)", "data:text/html,x", "file:///etc/passwd", "vbscript:x"])
 def test_javascript_urls_are_not_links(address):
     assert "\x1b]8" not in render_markdown(f"[x]({address})", DARK, 80)[0]
 

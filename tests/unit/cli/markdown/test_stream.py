@@ -118,9 +118,7 @@ def test_the_theme_none_uses_no_escape_sequences(text):
 
 @settings(max_examples=80, deadline=None)
 @given(
-    st.lists(
-        st.sampled_from(("alpha", "βeta", "漢字", "delta", "**bold**", "`code`")), min_size=1, max_size=80
-    ),
+    st.lists(st.sampled_from(("alpha", "βeta", "漢字", "delta", "**bold**", "`code`")), min_size=1, max_size=80),
     COLUMNS,
 )
 def test_no_word_is_lost_or_repeated(words, columns):
@@ -129,9 +127,7 @@ def test_no_word_is_lost_or_repeated(words, columns):
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    st.lists(st.sampled_from(("alpha", "漢字", "**bold words**", "\n\n", "delta")), max_size=60), st.data()
-)
+@given(st.lists(st.sampled_from(("alpha", "漢字", "**bold words**", "\n\n", "delta")), max_size=60), st.data())
 def test_a_resize_loses_nothing_and_applies_to_later_text(words, data):
     text = " ".join(words)
     stream, lines = MarkdownStream(DARK, 60), []
@@ -270,18 +266,14 @@ def test_a_huge_block_takes_linear_time(before, unit):
 
 
 def test_a_delta_costs_little():
-    text = (
-        "Some **words** of an answer with `code` and a [link](http://u.v), long enough to wrap. " * 6 + "\n\n"
-    ) * 8
+    text = ("Some **words** of an answer with `code` and a [link](http://u.v), long enough to wrap. " * 6 + "\n\n") * 8
     begun = time.process_time()
     streamed(text, DARK, step=4)
     assert (time.process_time() - begun) / (len(text) / 4) < 0.01
 
 
 def _alone(code):
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     return done.stdout.split()
 
 

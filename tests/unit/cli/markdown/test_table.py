@@ -127,9 +127,7 @@ def test_a_long_table_streams_with_fixed_widths():
 @settings(max_examples=80, deadline=None)
 @given(
     st.lists(
-        st.lists(
-            st.sampled_from(("", "a", "some words", "漢字", "`c`", "x" * 25, "**b**")), min_size=1, max_size=4
-        ),
+        st.lists(st.sampled_from(("", "a", "some words", "漢字", "`c`", "x" * 25, "**b**")), min_size=1, max_size=4),
         max_size=8,
     ),
     st.sampled_from((10, 24, 60)),

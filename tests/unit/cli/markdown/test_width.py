@@ -127,10 +127,7 @@ def test_rows_use_as_few_escape_sequences_as_possible():
 
 
 def test_a_row_is_split_as_a_terminal_would_wrap_it():
-    assert split_row([("abc", "1", ""), ("def", "", "")], 4) == [
-        [("abc", "1", ""), ("d", "", "")],
-        [("ef", "", "")],
-    ]
+    assert split_row([("abc", "1", ""), ("def", "", "")], 4) == [[("abc", "1", ""), ("d", "", "")], [("ef", "", "")]]
     assert split_row([("漢字漢", "", "")], 5) == [[("漢字", "", "")], [("漢", "", "")]]
     assert split_row([], 5) == [[]]
 

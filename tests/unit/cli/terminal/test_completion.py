@@ -59,9 +59,7 @@ async def test_hidden_files_are_offered_after_a_dot(words):
 
 def test_the_menu_opens_by_itself_for_commands_and_files(words):
     assert words.opens_menu("/mo") and words.opens_menu("/model x") and words.opens_menu("see @so")
-    assert (
-        not words.opens_menu("/stop x") and not words.opens_menu("see so") and not words.opens_menu("/etc\nx")
-    )
+    assert not words.opens_menu("/stop x") and not words.opens_menu("see so") and not words.opens_menu("/etc\nx")
 
 
 def state(count: int, chosen: int | None = None) -> CompletionState:

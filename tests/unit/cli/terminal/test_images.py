@@ -26,11 +26,7 @@ def saved(folder, name="a.png", size=(200, 100), colour="red"):
 def test_an_image_takes_rows_and_no_columns(tmp_path, way):
     rows = images.render_image(saved(tmp_path), way, 80)
     assert len(rows) == 5 and rows[:4] == [""] * 4  # twenty columns wide, of places twice as high as wide
-    assert (
-        strip_escapes(rows[4]).strip() == ""
-        and row_height(rows[4], 80) == 1
-        and clip_row(rows[4], 10) == rows[4]
-    )
+    assert strip_escapes(rows[4]).strip() == "" and row_height(rows[4], 80) == 1 and clip_row(rows[4], 10) == rows[4]
     assert rows[4].startswith("\x1b7\x1b[4A") and rows[4].endswith("\x1b8")
     assert LiveScreen(80, 24).paint(rows, ["x"], (0, 0)).count(rows[4]) == 1
 
@@ -65,9 +61,7 @@ def test_sixel_output_can_be_decoded(tmp_path):
     assert body.count("-") == 7 and "!40~" in body
 
 
-@pytest.mark.parametrize(
-    ("size", "rows"), [((4000, 4000), 20), ((100, 9000), 20), ((9000, 10), 1), ((1, 1), 1)]
-)
+@pytest.mark.parametrize(("size", "rows"), [((4000, 4000), 20), ((100, 9000), 20), ((9000, 10), 1), ((1, 1), 1)])
 def test_no_image_exceeds_its_space(tmp_path, size, rows):
     assert len(images.render_image(saved(tmp_path, size=size), "iterm", 80)) == rows
 

@@ -13,9 +13,7 @@ from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import ApprovalAsked, TextDelta, TurnStarted
 
 LOOK = make_style("none")
-ASKED = ApprovalAsked(
-    "1", ToolCall("c", "terminal", {"command": "sudo make"}), "runs as another user", "rule"
-)
+ASKED = ApprovalAsked("1", ToolCall("c", "terminal", {"command": "sudo make"}), "runs as another user", "rule")
 
 
 def bottom(text: str = "", **waiting: str) -> BottomArea:
@@ -53,17 +51,14 @@ def test_queued_messages_are_shown_during_a_turn():
     one.status.handle_event(TurnStarted("t", "s"))
     one.status.handle_event(TextDelta("x"))
     assert one.frame(80, 24).live[:5] == [
-        *("· queued: first", "· queued: second line", "· queued: third", "· and 1 more", "› "),
+        *("· queued: first", "· queued: second line", "· queued: third", "· and 1 more", "› ")
     ]
 
 
 def test_a_question_is_directly_above_the_input():
     one = bottom()
     one.approvals.ask(ASKED)
-    assert one.frame(80, 24).live[-4:] == [
-        "  o once  s this session  a always  n no",
-        *("", "› ", "  a/model"),
-    ]
+    assert one.frame(80, 24).live[-4:] == ["  o once  s this session  a always  n no", *("", "› ", "  a/model")]
 
 
 def test_a_search_shows_the_match_and_the_search_text():

@@ -30,9 +30,7 @@ class Screen:
     @property
     def shown(self) -> list[str]:
         """Everything from the first line of the scrollback to the last that has something."""
-        above = [
-            "".join(line[x].data for x in range(self.screen.columns)) for line in self.screen.history.top
-        ]
+        above = ["".join(line[x].data for x in range(self.screen.columns)) for line in self.screen.history.top]
         rows = [row.rstrip() for row in (*above, *self.screen.display)]
         while rows and not rows[-1]:
             rows.pop()
@@ -187,9 +185,7 @@ def test_after_a_resize_the_live_rows_are_shown_once(reflows):
     screen = Screen(40, 10)
     screen.paint(["the end of it"], ["t" * 40, "tail", "> draft", "status"], (2, 7))
     if reflows:  # as most terminals do: what no longer fits is broken, the cursor stays with its text
-        screen.write(
-            "\x1b[2A\r\x1b[J" + "t" * 30 + "\n" + "t" * 10 + "\ntail\n> draft\nstatus\x1b[A\r\x1b[7C"
-        )
+        screen.write("\x1b[2A\r\x1b[J" + "t" * 30 + "\n" + "t" * 10 + "\ntail\n> draft\nstatus\x1b[A\r\x1b[7C")
         assert screen.shown == ["the end of it", "t" * 30, "t" * 10, "tail", "> draft", "status"]
     screen.screen.resize(10, 30)
     screen.write(screen.canvas.resize(30, 10, reflows=reflows))

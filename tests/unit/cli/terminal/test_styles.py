@@ -9,9 +9,7 @@ from alipes.config.environment import Variables
 
 
 def around(chosen="auto", *, utf8=True, **variables: str) -> TerminalFeatures:
-    return detect_features(
-        Variables({"TERM": "xterm-256color", **variables}, Path("/none")), chosen, utf8=utf8
-    )
+    return detect_features(Variables({"TERM": "xterm-256color", **variables}, Path("/none")), chosen, utf8=utf8)
 
 
 def test_an_unknown_background_is_queried_and_assumed_dark_until_then():

@@ -26,9 +26,7 @@ DIFF = """\
 """
 
 
-def end(
-    result: ToolResult, running: RunningCall | None = None, seconds: float = 2.14, columns: int = 60
-) -> list[str]:
+def end(result: ToolResult, running: RunningCall | None = None, seconds: float = 2.14, columns: int = 60) -> list[str]:
     return render_finished(CALL, result, seconds, running, columns=columns, style=LOOK)
 
 
@@ -90,9 +88,7 @@ def test_no_row_is_wider_than_the_screen_or_has_control_characters():
         rows = running.rows(columns, LOOK, 9.0)
         result = ToolResult("1", "e" * 300, "failed")
         rows += render_finished(call, result, 1.0, running, columns=columns, style=LOOK)
-        assert all(
-            visible_width(row) <= max(columns, 24) and "\x1b" not in row and "\x07" not in row for row in rows
-        )
+        assert all(visible_width(row) <= max(columns, 24) and "\x1b" not in row and "\x07" not in row for row in rows)
 
 
 def test_a_diff_shows_removed_and_added_lines_with_their_numbers():

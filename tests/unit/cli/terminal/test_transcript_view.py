@@ -84,7 +84,7 @@ def test_a_running_tool_is_in_the_tail_with_its_progress():
     seen(one, ToolFinished(CALL, ToolResult("1", "ok"), 0.0), ToolStarted(CALL))
     assert one.tail() == ["• terminal make"]
     assert seen(one, ToolProgress("unknown", "x"), TurnEnded("t", "stopped")) == [
-        *("✗ terminal make  stopped", "", "· stopped"),
+        *("✗ terminal make  stopped", "", "· stopped")
     ]
     assert one.tail() == []
 
@@ -103,16 +103,10 @@ def test_thinking_is_short_and_can_be_hidden():
 def test_retracted_text_in_the_tail_disappears_and_final_text_is_marked():
     one = account(70)
     seen(one, TurnStarted("t", "s", 1, "go"))
-    assert seen(one, TextDelta("half"), Retracted("cut\noff")) == [
-        "",
-        "· connection lost (cut off). Retrying",
-    ]
+    assert seen(one, TextDelta("half"), Retracted("cut\noff")) == ["", "· connection lost (cut off). Retrying"]
     assert one.tail() == []
     seen(one, TextDelta("a paragraph\n\nand half"))
-    assert (
-        seen(one, Retracted("cut"))[-1]
-        == "· connection lost; ignore the partial answer above (cut). Retrying"
-    )
+    assert seen(one, Retracted("cut"))[-1] == "· connection lost; ignore the partial answer above (cut). Retrying"
     assert seen(one, TextDelta("whole"), answer("whole")) == ["", "whole"]
 
 
@@ -139,20 +133,14 @@ def test_a_long_user_message_is_shortened():
 
 
 def test_a_resumed_turn_shows_a_note():
-    assert seen(account(60), TurnStarted("t", "s", 2, "go")) == [
-        *("› go", "", "· resuming an interrupted turn"),
-    ]
+    assert seen(account(60), TurnStarted("t", "s", 2, "go")) == [*("› go", "", "· resuming an interrupted turn")]
 
 
 def test_notes_and_endings_are_shown():
     one = account(60)
     assert seen(one, Notice("another model answers")) == ["· another model answers"]
     assert seen(one, ApprovalAnswered("a", "no")) == []
-    assert seen(one, ApprovalAnswered("a", "once"), Notice("two\nlines")) == [
-        "· approved once",
-        "· two",
-        "  lines",
-    ]
+    assert seen(one, ApprovalAnswered("a", "once"), Notice("two\nlines")) == ["· approved once", "· two", "  lines"]
     assert seen(one, TurnEnded("t", "failed", "no credit")) == ["· failed: no credit"]
     assert seen(one, TurnEnded("t", "stopped", "superseded")) == ["· interrupted by your next message"]
     assert seen(one, TextDelta("still"), TurnEnded("w", "steered", "t")) == []
@@ -201,7 +189,4 @@ def test_after_a_resize_the_tail_fits_and_final_rows_stay():
     one = account(40)
     one.handle_event(TextDelta("these words fill most of the row here"))
     one.resize(20)
-    assert [strip_escapes(row) for row in one.take_final() + one.tail()] == [
-        "these words fill",
-        "most of the row here",
-    ]
+    assert [strip_escapes(row) for row in one.take_final() + one.tail()] == ["these words fill", "most of the row here"]

@@ -28,10 +28,7 @@ async def test_text_arrives_from_direct_messages_channels_and_threads(tmp_path, 
         await server.until(lambda: len(ears.arrivals) == 4)
         direct, called, overheard, thread = sorted(ears.arrivals, key=lambda arrival: int(arrival.id))
         assert (direct.id, direct.text, direct.name, direct.message) == (id, "hello", "Ada", id)
-        assert (
-            direct.address == where(server)
-            and direct.address.key == f"agent:main:discord:dm:{server.place()}"
-        )
+        assert direct.address == where(server) and direct.address.key == f"agent:main:discord:dm:{server.place()}"
         assert not direct.group and direct.addressed
         general = server.place("general")
         assert called.address == Address("discord", general, "group") and called.text == "hi there"
@@ -42,9 +39,7 @@ async def test_text_arrives_from_direct_messages_channels_and_threads(tmp_path, 
 
 async def test_mentions_our_role_and_replies_to_us_are_addressed(tmp_path):
     async with at_work(tmp_path) as (server, platform, ears):
-        ours = await platform.send(
-            Address("discord", server.place("general"), "group"), MessagePart("I said this")
-        )
+        ours = await platform.send(Address("discord", server.place("general"), "group"), MessagePart("I said this"))
         server.say(f"<@&{server.world.bot_role}> by role", where="general")
         answer = server.say("by answer", where="general", answers=ours)
         server.say("no, you", where="general", answers=answer, who="bob")

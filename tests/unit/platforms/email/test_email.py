@@ -37,9 +37,7 @@ def post(folder: Path, dovecot: Dovecot | None, smarthost: Smarthost | None, **m
 
 
 @asynccontextmanager
-async def served(
-    folder: Path, **more: Any
-) -> AsyncIterator[tuple[Dovecot, Smarthost, Platform, RecordingGateway]]:
+async def served(folder: Path, **more: Any) -> AsyncIterator[tuple[Dovecot, Smarthost, Platform, RecordingGateway]]:
     async with Dovecot() as dovecot, Smarthost() as smarthost:
         platform = post(folder, dovecot, smarthost, **more)
         async with receive_once(platform) as ears:
@@ -66,10 +64,7 @@ async def test_a_mail_is_answered_in_its_thread_and_a_reply_continues_it(tmp_pat
         await said(platform, came.address, "A **bird**.\n\n- one\n- two")
         (answer,) = await smarthost.got()
         assert answer["Subject"] == "Re: A question" and answer["In-Reply-To"] == first["Message-ID"]
-        assert (
-            answer["References"].split() == [first["Message-ID"]]
-            and answer["Auto-Submitted"] == "auto-replied"
-        )
+        assert answer["References"].split() == [first["Message-ID"]] and answer["Auto-Submitted"] == "auto-replied"
         plain, html = answer.iter_parts()
         assert plain.get_content().replace("\r", "") == "A bird.\n\n• one\n• two\n"
         assert "<strong>bird</strong>" in html.get_content() and "<li>one</li>" in html.get_content()
@@ -110,10 +105,7 @@ async def test_automatic_mail_lists_and_our_own_mail_are_not_answered(tmp_path: 
             {"List_Id": "<news.example.org>"},
             {"List_Unsubscribe": "<https://example.org>"},
             {"Message_ID": ours["Message-ID"]},
-            {
-                "From": f"Me <{OURS.upper()}>",
-                "Authentication_Results": f"{SERVER}; dmarc=pass header.from=house.test",
-            },
+            {"From": f"Me <{OURS.upper()}>", "Authentication_Results": f"{SERVER}; dmarc=pass header.from=house.test"},
             {"From": "no-reply@example.org"},
             {"From": "MAILER-DAEMON@example.org"},
             {"From": "ada@example.org, grace@example.org"},
@@ -162,11 +154,7 @@ async def test_pictures_reach_the_model_and_files_are_saved(tmp_path: Path) -> N
         message.add_attachment(inner)
         await ada.send(message)
         (came,) = await ears.heard()
-        assert (
-            came.text == "look at these"
-            and came.images[0].data == PNG
-            and came.images[0].media_type == "image/png"
-        )
+        assert came.text == "look at these" and came.images[0].data == PNG and came.images[0].media_type == "image/png"
         assert [(file.name, file.mime) for file in came.files] == [
             ("e_vil.csv", "text/csv"),
             ("attachment-3.eml", "message/rfc822"),
@@ -197,9 +185,7 @@ async def test_only_the_head_of_a_strangers_mail_is_read(tmp_path: Path) -> None
             assert answer["In-Reply-To"] == message["Message-ID"]
 
 
-async def test_mail_missed_while_down_is_read_once_and_older_mail_is_ignored(
-    tmp_path: Path,
-) -> None:
+async def test_mail_missed_while_down_is_read_once_and_older_mail_is_ignored(tmp_path: Path) -> None:
     async with Dovecot() as dovecot:
         ada = Writer(dovecot, "ada@example.org")
         await ada.write("before our time")

@@ -21,16 +21,8 @@ HEAD = b"From: Ada <Ada@Example.org>\nMessage-ID: <1@x>\nMIME-Version: 1.0\n"
         ("Yes.\n-- \nAda\nwonders: https://a.example\n", "Yes.", ""),
         ("Yes.\r\n--\r\nAda", "Yes.", ""),
         ("Done\n\nSent from my iPhone\n\n> old", "Done", "old"),
-        (
-            "Look:\n\n-----Original Message-----\nFrom: Bob\nold",
-            "Look:",
-            "-----Original Message-----\nFrom: Bob\nold",
-        ),
-        (
-            "Look\n\nFrom: Bob <b@x>\nSent: Monday\nTo: Ada\nold",
-            "Look",
-            "From: Bob <b@x>\nSent: Monday\nTo: Ada\nold",
-        ),
+        ("Look:\n\n-----Original Message-----\nFrom: Bob\nold", "Look:", "-----Original Message-----\nFrom: Bob\nold"),
+        ("Look\n\nFrom: Bob <b@x>\nSent: Monday\nTo: Ada\nold", "Look", "From: Bob <b@x>\nSent: Monday\nTo: Ada\nold"),
         ("On Monday Bob wrote:\nold words, unmarked", "", "On Monday Bob wrote:\nold words, unmarked"),
         ("> only a quote", "", "only a quote"),
         ("a -- b\nFrom: me to you, a story\nOn time I wrote: nothing", None, ""),
@@ -101,9 +93,7 @@ def test_subjects_and_names_are_decoded_and_may_be_commands(tmp_path: Path) -> N
     assert parse_mail(HEAD + b"Subject: /status\n\n", None, ("status",)).incoming.text == "/status"
     many = HEAD + b"Subject: x\n\n/queue do this\nand that\n\nThanks,\nAda"
     assert parse_mail(many, None, ("queue",)).incoming.text == "/queue do this\nand that"
-    assert parse_mail(HEAD + b"\n/etc/passwd is a file\n\nreally", None, ("queue",)).incoming.text.endswith(
-        "really"
-    )
+    assert parse_mail(HEAD + b"\n/etc/passwd is a file\n\nreally", None, ("queue",)).incoming.text.endswith("really")
 
 
 def test_a_mail_without_an_id_gets_a_stable_one() -> None:
@@ -112,9 +102,7 @@ def test_a_mail_without_an_id_gets_a_stable_one() -> None:
     assert first.id == again.id != parse_mail(raw + b"!", None, ()).incoming.id
 
 
-@pytest.mark.parametrize(
-    "line", [b"From: " + b'"' * 60_000, b"Content-Type: multipart/report; " + b"a=b; " * 10_000]
-)
+@pytest.mark.parametrize("line", [b"From: " + b'"' * 60_000, b"Content-Type: multipart/report; " + b"a=b; " * 10_000])
 def test_a_mail_with_a_huge_header_is_skipped(line: bytes) -> None:
     with pytest.raises(UnreadableMail, match="characters"):
         parse_head(line + b" <ada@example.org>\n\n", "us@house.test", authenticated=False, server="")

@@ -44,16 +44,12 @@ async def test_errors_say_who_acts_next(
         smarthost.refuse[verb] = [answer]
         with pytest.raises(DeliveryError) as refused:
             await said(platform, ADA, "Hello.")
-        assert (
-            type(refused.value) is kind and refused.value.retry_after == later and not refused.value.uncertain
-        )
+        assert type(refused.value) is kind and refused.value.retry_after == later and not refused.value.uncertain
         await said(platform, ADA, "Hello.")
         assert len(smarthost.sent) == 1
 
 
-async def test_a_connection_lost_after_the_mail_leaves_it_uncertain_and_a_copy_has_the_same_id(
-    tmp_path: Path,
-) -> None:
+async def test_a_connection_lost_after_the_mail_leaves_it_uncertain_and_a_copy_has_the_same_id(tmp_path: Path) -> None:
     async with Smarthost() as smarthost:
         platform = post(tmp_path, None, smarthost)
         smarthost.lose = 1
@@ -90,24 +86,16 @@ async def test_a_file_is_attached_and_a_missing_one_is_undeliverable(tmp_path: P
         (file,) = mail.iter_attachments()
         assert file.get_filename() == report.name and file.get_payload(decode=True) == b"a;b\n"
         body = mail.get_body(("plain",))
-        assert (
-            body is not None
-            and body.get_content().strip() == "the figures"
-            and mail["Subject"] == "the figures"
-        )
+        assert body is not None and body.get_content().strip() == "the figures" and mail["Subject"] == "the figures"
         report.unlink()
         with pytest.raises(Undeliverable, match="cannot be read"):
             await platform.send(ADA, MessagePart(media=Media(str(report)), id="x#2"))
 
 
-async def test_a_new_thread_uses_its_first_line_as_subject_and_is_found_by_its_id(
-    tmp_path: Path,
-) -> None:
+async def test_a_new_thread_uses_its_first_line_as_subject_and_is_found_by_its_id(tmp_path: Path) -> None:
     async with Smarthost() as smarthost:
         platform = post(tmp_path, None, smarthost)
-        await said(
-            platform, Address("email", "ada@example.org"), "The backup is *done*.\n\nAll of it. " + "x" * 90
-        )
+        await said(platform, Address("email", "ada@example.org"), "The backup is *done*.\n\nAll of it. " + "x" * 90)
         (mail,) = smarthost.sent
         assert mail["Subject"] == "The backup is done." and mail["Auto-Submitted"] == "auto-generated"
         assert mail["References"] is None
@@ -131,10 +119,7 @@ def test_threads_are_saved_except_those_of_strangers(tmp_path: Path) -> None:
     kept = MailThreads(tmp_path / "threads").find("ada@x", "t")
     assert len(kept.references) == 20 and (kept.references[0], kept.references[-1]) == ("<0@x>", "<49@x>")
     threads.remember_stranger("eve@x", "t", long)
-    assert (
-        threads.find("eve@x", "t") == long
-        and MailThreads(tmp_path / "threads").find("eve@x", "t") == MailThread()
-    )
+    assert threads.find("eve@x", "t") == long and MailThreads(tmp_path / "threads").find("eve@x", "t") == MailThread()
     (tmp_path / "threads" / next((tmp_path / "threads").iterdir()).name).write_text("{broken")
     assert MailThreads(tmp_path / "threads").find("ada@x", "t") == MailThread()
     assert make_message_id("p", "", "h") != make_message_id("q", "", "h")
@@ -204,9 +189,7 @@ async def test_a_server_that_refuses_us_is_reported(greeting: bytes) -> None:
 
 async def test_a_folder_may_have_any_name_and_uidnext_may_be_missing() -> None:
     select = b"* 3 EXISTS\r\n* OK [UIDVALIDITY 12] x\r\nTAG OK\r\n"
-    async with mailbox(
-        (b'SELECT "B&APw-cher &- Co"', select), (b"SEARCH", b"* SEARCH 4 8\r\nTAG OK\r\n")
-    ) as imap:
+    async with mailbox((b'SELECT "B&APw-cher &- Co"', select), (b"SEARCH", b"* SEARCH 4 8\r\nTAG OK\r\n")) as imap:
         assert await imap.select("Bücher & Co") == (12, 9)
     async with mailbox((b"SELECT", b"TAG NO there is none\r\n")) as imap:
         with pytest.raises(ConfigError, match=r"email\.folder"):

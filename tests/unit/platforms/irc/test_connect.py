@@ -134,9 +134,7 @@ async def test_an_old_server_without_capabilities_works(answer: str) -> None:
         assert not any(line.params[:1] == ("END",) for line in door.heard)
 
 
-@pytest.mark.parametrize(
-    ("number", "kind"), [("432", ConfigError), ("464", ConfigError), ("465", ConfigError)]
-)
+@pytest.mark.parametrize(("number", "kind"), [("432", ConfigError), ("464", ConfigError), ("465", ConfigError)])
 async def test_a_rejected_registration_says_why(number: str, kind: type[Exception]) -> None:
     async with at_the_door() as (_, ears, door):
         await door.hears("CAP", "LS")
@@ -194,17 +192,13 @@ async def test_without_tags_whois_identifies_people() -> None:
         door.tell(":Ada!a@h PRIVMSG alipes :one", ":Ada!a@h PRIVMSG alipes :two")
         assert (await door.hears("WHOIS")).last == "Ada"
         door.tell(
-            ":s 311 alipes Ada a h * :Ada",
-            ":s 330 alipes Ada adasaccount :is logged in as",
-            ":s 318 alipes Ada :end",
+            ":s 311 alipes Ada a h * :Ada", ":s 330 alipes Ada adasaccount :is logged in as", ":s 318 alipes Ada :end"
         )
         came = await ears.heard(2)
         assert [(each.sender, each.text) for each in came] == [("adasaccount", "one"), ("adasaccount", "two")]
         door.tell(":Ada!a@elsewhere PRIVMSG alipes :under another mask")
         await door.hears("WHOIS")
-        door.tell(
-            ":s 311 alipes Ada a h * :Ada", ":s 330 alipes Ada adasaccount :is", ":s 318 alipes Ada :end"
-        )
+        door.tell(":s 311 alipes Ada a h * :Ada", ":s 330 alipes Ada adasaccount :is", ":s 318 alipes Ada :end")
         came = await ears.heard(3)
         assert came[2].sender == "ada!a@elsewhere", "what the server says is of somebody else"
         async with asyncio.TaskGroup() as tasks:

@@ -25,13 +25,7 @@ pytestmark = pytest.mark.service("ngircd")
 
 
 def irc(server: Ngircd, **more: Any) -> IrcPlatform:
-    given = {
-        "host": "127.0.0.1",
-        "port": server.port,
-        "tls": server.tls,
-        "folder": Path("/nonexistent"),
-        "pace": 0.0,
-    }
+    given = {"host": "127.0.0.1", "port": server.port, "tls": server.tls, "folder": Path("/nonexistent"), "pace": 0.0}
     made = open_irc(IrcSettings(**(given | more)))
     assert isinstance(made, IrcPlatform)
     return made
@@ -70,16 +64,8 @@ async def test_in_a_channel_mentions_are_answered_by_name(tmp_path: Path) -> Non
         served(tmp_path, channels=("#House",)) as (server, platform, ears),
         server.person("Ada", "#House") as ada,
     ):
-        await ada.until(
-            lambda: any("alipes" in str(line.params) for line in ada.lines if line.command == "353")
-        )
-        for text in (
-            "nobody is meant",
-            "alipes: what is it?",
-            "tell me, @alipes",
-            "Alipes, you too",
-            "alipes is nice",
-        ):
+        await ada.until(lambda: any("alipes" in str(line.params) for line in ada.lines if line.command == "353"))
+        for text in ("nobody is meant", "alipes: what is it?", "tell me, @alipes", "Alipes, you too", "alipes is nice"):
             ada.say("#house", text)
         came = await ears.heard(5)
         assert [(each.text, each.addressed) for each in came] == [
@@ -269,9 +255,7 @@ async def test_an_absent_person_cannot_be_reached(tmp_path: Path) -> None:
             assert "cannot be reached" in str(await ears.broken())
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"channels": ("house",)}, {"channels": ("#a b",)}, {"nick": "a b"}, {"nick": ""}]
-)
+@pytest.mark.parametrize("wrong", [{"channels": ("house",)}, {"channels": ("#a b",)}, {"nick": "a b"}, {"nick": ""}])
 def test_invalid_settings_are_rejected_at_once(tmp_path: Path, wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"irc\.(channels|nick)"):
         open_irc(IrcSettings(host="127.0.0.1", folder=tmp_path, **wrong))

@@ -50,9 +50,7 @@ def test_markdown_becomes_lines() -> None:
         "• b",
         "x",
     ]
-    assert [piece.plain for piece in format_markdown(text)][
-        1
-    ] == "Some bold both and here (https://a.example)."
+    assert [piece.plain for piece in format_markdown(text)][1] == "Some bold both and here (https://a.example)."
 
 
 def test_a_line_is_parsed_as_it_was_encoded() -> None:

@@ -156,10 +156,7 @@ async def test_an_unknown_sync_position_starts_over(tmp_path):
 
 async def test_a_dead_connection_is_detected_and_replaced(tmp_path):
     ears = RecordingGateway()
-    async with (
-        open_matrix_harness(tmp_path / "matrix") as world,
-        world.listening(ears, poll=1.0, patience=1.0),
-    ):
+    async with open_matrix_harness(tmp_path / "matrix") as world, world.listening(ears, poll=1.0, patience=1.0):
         ada = await world.town.person("ada")
         room = await ada.room(world.us, direct=True)
         world.gate.shut = True

@@ -31,10 +31,7 @@ async def test_text_goes_both_ways_in_a_direct_chat(tmp_path, leaks):
         sent = await platform.send(came.address, piece)
         await ada.until(lambda: sent in ada.chat(room).posts)
         post = ada.chat(room).posts[sent]
-        assert (
-            post.body == "Good morning."
-            and post.content["formatted_body"] == "Good <strong>morning</strong>."
-        )
+        assert post.body == "Good morning." and post.content["formatted_body"] == "Good <strong>morning</strong>."
         assert post.content["m.mentions"] == {}
         await platform.edit(came.address, sent, MessagePart(text="Good night.", plain="Good night."))
         await ada.until(lambda: post.body == "Good night." and world.us.id in ada.chat(room).read)
@@ -59,9 +56,7 @@ async def test_in_a_room_mentions_our_name_and_replies_are_addressed(tmp_path):
         await ada.say(room, "Alipes: by mention", **us)
         await ada.say(room, "Alipes, by name")
         await ada.say(room, f"by id, {world.us.id}!")
-        await ada.say(
-            room, "by pill", formatted_body=f'<a href="https://matrix.to/#/{world.us.id}">x</a> by pill'
-        )
+        await ada.say(room, "by pill", formatted_body=f'<a href="https://matrix.to/#/{world.us.id}">x</a> by pill')
         await ada.say(room, "by answer", **{"m.relates_to": answer, "m.mentions": {}})
         await ada.say(room, "by thread", **{"m.relates_to": thread, "m.mentions": {}})
         await ada.say(room, "/stop")
@@ -89,10 +84,7 @@ async def test_in_a_room_mentions_our_name_and_replies_are_addressed(tmp_path):
 
 async def test_people_may_have_their_own_conversation_in_a_room(tmp_path):
     ears = RecordingGateway()
-    async with (
-        open_matrix_harness(tmp_path / "matrix") as world,
-        world.listening(ears, per_user=True, group="all"),
-    ):
+    async with open_matrix_harness(tmp_path / "matrix") as world, world.listening(ears, per_user=True, group="all"):
         ada, bob = await world.town.person("ada"), await world.town.person("bob")
         room = await ada.room(bob, world.us)
         await bob.join(room)
@@ -143,9 +135,7 @@ async def test_files_are_downloaded_only_for_people_with_access(tmp_path):
             large = await ada.upload(bytes(1001), "application/zip")
             note = {"msgtype": "m.audio", "body": "voice.ogg", "url": text, "info": {"mimetype": "audio/ogg"}}
             await ada.send(room, {"msgtype": "m.file", "body": "../no tes.txt", "url": text})
-            await ada.send(
-                room, {"msgtype": "m.image", "body": "what is it?", "filename": "dot.png", "url": image}
-            )
+            await ada.send(room, {"msgtype": "m.image", "body": "what is it?", "filename": "dot.png", "url": image})
             await ada.send(room, {**note, "org.matrix.msc3245.voice": {}})
             await ada.send(room, {"msgtype": "m.file", "body": "large.zip", "url": large})
             await ada.send(room, {"msgtype": "m.file", "body": "gone", "url": "mxc://alipes.test/nothing"})
@@ -154,9 +144,7 @@ async def test_files_are_downloaded_only_for_people_with_access(tmp_path):
             await ears.until(lambda: len(ears.arrivals) == 7)
         file, picture, voice, big, gone, odd, bobs = ears.arrivals
         (saved,) = file.files
-        assert (
-            Path(saved.path).read_text() == "one line\n" and saved.name == "../no tes.txt" and not file.text
-        )
+        assert Path(saved.path).read_text() == "one line\n" and saved.name == "../no tes.txt" and not file.text
         assert saved.path.startswith(str(world.folder / "files")) and saved.size == 9
         assert picture.text == "what is it?" and picture.images[0].data == PNG and not picture.files
         assert voice.files[0].kind == "voice" and voice.files[0].mime == "audio/ogg"

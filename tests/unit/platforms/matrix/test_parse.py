@@ -27,8 +27,7 @@ KEYS = st.sampled_from(
      "m.in_reply_to", "url", "file", "filename", "geo_uri", "user_ids", payloads.BUTTONS, "key"]
 )  # fmt: skip
 CONTENT = st.dictionaries(
-    KEYS,
-    JSON | st.dictionaries(KEYS, JSON, max_size=4) | st.sampled_from(["m.text", "m.replace", "m.thread"]),
+    KEYS, JSON | st.dictionaries(KEYS, JSON, max_size=4) | st.sampled_from(["m.text", "m.replace", "m.thread"])
 )
 
 
@@ -147,10 +146,7 @@ def test_a_typed_room_is_resolved(typed, meant):
 # Parsing
 
 
-@given(
-    JSON
-    | st.fixed_dictionaries({"event_id": st.text(), "sender": st.text(), "type": st.text(), "content": JSON})
-)
+@given(JSON | st.fixed_dictionaries({"event_id": st.text(), "sender": st.text(), "type": st.text(), "content": JSON}))
 def test_any_event_can_be_parsed(source):
     found = parse.parse_event(source)
     assert found is None or (found.id and found.sender)

@@ -114,9 +114,7 @@ async def test_errors_say_who_acts_next(tmp_path):
         with pytest.raises(Undeliverable, match="cannot be read"):
             await platform.send(where, MessagePart(media=Media(str(tmp_path / "gone"))))
         await ada.call(
-            "POST",
-            f"/_matrix/client/v3/rooms/{where.chat}/kick",
-            {"user_id": world.us.id, "reason": "enough"},
+            "POST", f"/_matrix/client/v3/rooms/{where.chat}/kick", {"user_id": world.us.id, "reason": "enough"}
         )
         with pytest.raises(Undeliverable, match=r"rejected|not in that room"):
             await platform.send(where, MessagePart(text="four"))
@@ -127,17 +125,11 @@ async def test_files_are_sent_with_names_and_captions(tmp_path):
     voice.write_bytes(b"sound")
     large.write_bytes(bytes(3_000_000))
     async with with_ada(tmp_path) as (_, platform, _desk, ada, where):
-        sent = await platform.send(
-            where, MessagePart(media=Media(str(voice), "voice", "hello.ogg", "listen"))
-        )
+        sent = await platform.send(where, MessagePart(media=Media(str(voice), "voice", "hello.ogg", "listen")))
         posts = ada.chat(where.chat).posts
         await ada.until(lambda: sent in posts)
         content = posts[sent].content
-        assert (content["msgtype"], content["filename"], content["body"]) == (
-            "m.audio",
-            "hello.ogg",
-            "listen",
-        )
+        assert (content["msgtype"], content["filename"], content["body"]) == ("m.audio", "hello.ogg", "listen")
         assert content["info"]["size"] == 5 and await ada.download(content["url"]) == b"sound"
         with pytest.raises(Undeliverable):  # the homeserver accepts two megabytes
             await platform.send(where, MessagePart(media=Media(str(large))))
@@ -146,9 +138,7 @@ async def test_files_are_sent_with_names_and_captions(tmp_path):
 async def test_a_person_is_reached_in_their_direct_chat(tmp_path):
     async with with_ada(tmp_path) as (_, platform, _desk, ada, where):
         name, _, server = ada.id.partition(":")
-        sent = await platform.send(
-            Address("matrix", name, thread=server), MessagePart(text="The backup is done.")
-        )
+        sent = await platform.send(Address("matrix", name, thread=server), MessagePart(text="The backup is done."))
         await ada.until(lambda: sent in ada.chat(where.chat).posts)
         with pytest.raises(Undeliverable, match="no direct chat"):
             await platform.send(Address("matrix", "@nobody:alipes.test"), MessagePart(text="hello"))

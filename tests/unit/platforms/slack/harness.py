@@ -9,11 +9,7 @@ from tests.world.slack_server import SlackServer as Server
 
 
 def settings(server, folder, **more):
-    usual = {
-        "token": Secret(server.token),
-        "app_token": Secret(server.app_token),
-        "base_url": server.base_url,
-    }
+    usual = {"token": Secret(server.token), "app_token": Secret(server.app_token), "base_url": server.base_url}
     return SlackSettings(**usual | {"folder": folder, "deadline": 5.0} | more)
 
 

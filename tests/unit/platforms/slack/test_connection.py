@@ -180,10 +180,7 @@ async def test_only_missed_messages_are_read(tmp_path):
         async with receive(platform, ears):
             await server.until(lambda: len(ears.arrivals) == 15)
         assert ears.texts == [str(number) for number in range(30, 45)]
-        assert (
-            len([call for call in server.asked("conversations.history") if call.args["channel"][0] == "D"])
-            == 2
-        )
+        assert len([call for call in server.asked("conversations.history") if call.args["channel"][0] == "D"]) == 2
 
 
 async def test_missed_messages_go_before_new_ones_also_in_unknown_channels(tmp_path):

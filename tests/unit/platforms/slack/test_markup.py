@@ -22,9 +22,7 @@ def seen(piece):
     """Short form of a block: each part by its kind, each element as style, text and link."""
     block = json.loads(piece.text)
     assert checked({"blocks": [block]}) and RichTextBlock(**block).to_dict() == block
-    return [
-        (NAMES[part["type"]], *(_element(each) for each in part["elements"])) for part in block["elements"]
-    ]
+    return [(NAMES[part["type"]], *(_element(each) for each in part["elements"])) for part in block["elements"]]
 
 
 def _element(each):
@@ -82,9 +80,7 @@ def test_a_long_text_is_split_between_blocks():
     text = "\n\n".join(f"Paragraph {number}. " + "word & " * 80 for number in range(20))
     parts = format_markdown(text)
     assert len(parts) > 3
-    assert all(
-        part.plain.startswith("Paragraph") and len(message_body(part)["text"]) <= LONGEST for part in parts
-    )
+    assert all(part.plain.startswith("Paragraph") and len(message_body(part)["text"]) <= LONGEST for part in parts)
 
 
 def test_a_long_block_of_code_is_code_in_every_message():
@@ -123,7 +119,5 @@ def test_any_text_fits_and_is_accepted(markdown, longest):
         assert 0 < len(sent["text"]) <= longest and sent["text"].strip()
         assert not re.search(r"<[!@#]", sent["text"])
         assert checked(sent)
-    shown = "".join(
-        re.sub(r"\W|_", "", html.unescape(piece.plain)) for piece in format_markdown(markdown, longest)
-    )
+    shown = "".join(re.sub(r"\W|_", "", html.unescape(piece.plain)) for piece in format_markdown(markdown, longest))
     assert set(shown) <= set(re.sub(r"\W|_", "", markdown))

@@ -55,9 +55,7 @@ async def test_a_reply_to_a_deleted_message_is_still_sent(tmp_path):
         await platform.send(where(server, "general"), MessagePart("answer", reply_to="12345.000001", id="1"))
         assert server.said("general") == ["answer"]
         with pytest.raises(Undeliverable, match="thread_not_found"):
-            await platform.send(
-                Address("slack", server.place("general")[0], "group", "12345.000001"), MessagePart("x")
-            )
+            await platform.send(Address("slack", server.place("general")[0], "group", "12345.000001"), MessagePart("x"))
 
 
 async def test_files_are_uploaded_shared_and_deleted(tmp_path, leaks):
@@ -199,9 +197,7 @@ async def test_errors_say_who_acts_next(tmp_path, error, gone, uncertain):
         with pytest.raises(DeliveryError) as refused:
             await platform.send(where(server), MessagePart("x", id="1"))
         assert (isinstance(refused.value, Undeliverable), refused.value.uncertain) == (gone, uncertain)
-        assert server.token not in str(refused.value) and error in str(refused.value).replace(
-            "our token", error
-        )
+        assert server.token not in str(refused.value) and error in str(refused.value).replace("our token", error)
 
 
 async def test_a_missing_scope_is_named(tmp_path):

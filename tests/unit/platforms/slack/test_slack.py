@@ -27,9 +27,7 @@ async def test_text_arrives_from_direct_messages_channels_and_threads(tmp_path, 
         channel, _ = server.place()
         assert (direct.id, direct.text, direct.name) == (f"{channel}:{ts}", "hello", "Ada")
         assert (direct.message, direct.address) == (ts, where(server))
-        assert (
-            direct.address.key == f"agent:main:slack:dm:{channel}" and not direct.group and direct.addressed
-        )
+        assert direct.address.key == f"agent:main:slack:dm:{channel}" and not direct.group and direct.addressed
         assert called.address == where(server, "general") and called.text == "hi there"
         assert called.sender == server.world.person("bob").id
         assert called.group and called.addressed and not overheard.addressed
@@ -149,9 +147,7 @@ async def test_the_token_is_sent_to_slack_only(tmp_path):
         seen = server.world.file_json
 
         def elsewhere(file):
-            return seen(file) | {
-                "url_private_download": f"{other.world.root}/files-pri/T-{file.id}/download/a"
-            }
+            return seen(file) | {"url_private_download": f"{other.world.root}/files-pri/T-{file.id}/download/a"}
 
         server.world.file_json = elsewhere
         channel, _ = server.place()
@@ -201,22 +197,15 @@ async def test_a_button_arrives_with_its_data_and_disappears_with_the_answer(tmp
             where(server, "general"), MessagePart("sure?", buttons=buttons[:2], reply_to=question)
         )
         server.press(asked, "ask:1")
-        thread = await platform.send(
-            where(server, "general/plans"), MessagePart("sure?", buttons=buttons[:2])
-        )
+        thread = await platform.send(where(server, "general/plans"), MessagePart("sure?", buttons=buttons[:2]))
         server.press(thread, "ask:1")
         await server.until(lambda: len(ears.arrivals) == 4)
-        assert [a.address for a in ears.arrivals[2:]] == [
-            where(server, "general"),
-            where(server, "general/plans"),
-        ]
+        assert [a.address for a in ears.arrivals[2:]] == [where(server, "general"), where(server, "general/plans")]
 
 
 async def test_slash_commands_arrive_as_text(tmp_path):
     async with at_work(tmp_path) as (server, platform, ears):
-        await platform.set_commands(
-            (("stop", "stop the task"), ("model", "choose one"), ("help", "show all"))
-        )
+        await platform.set_commands((("stop", "stop the task"), ("model", "choose one"), ("help", "show all")))
         given = [
             server.slash("/alipes-model", "fast one", where="general"),
             server.slash("/alipes", "stop"),

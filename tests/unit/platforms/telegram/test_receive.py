@@ -35,9 +35,7 @@ async def test_readiness_is_reported_before_the_first_long_poll_ends(tmp_path: P
         assert [call.given["timeout"] for call in server.of("getUpdates")] == [0]
 
 
-async def test_a_slow_chat_delays_no_other_and_is_confirmed_last(
-    tmp_path: Path,
-) -> None:
+async def test_a_slow_chat_delays_no_other_and_is_confirmed_last(tmp_path: Path) -> None:
     async with TelegramServer() as server, bot(server, tmp_path) as telegram, receive(telegram) as ears:
         gate = asyncio.Event()
 
@@ -79,11 +77,7 @@ async def test_undelivered_updates_come_again_after_a_restart(tmp_path: Path) ->
 
 @pytest.mark.deadline(20)
 async def test_a_dead_poll_is_detected_and_replaced(tmp_path: Path) -> None:
-    async with (
-        TelegramServer() as server,
-        bot(server, tmp_path, poll=1.0) as telegram,
-        receive(telegram) as ears,
-    ):
+    async with TelegramServer() as server, bot(server, tmp_path, poll=1.0) as telegram, receive(telegram) as ears:
         await server.polled()
         server.strike("hang")
         server.chats.say("are you there?")
@@ -181,17 +175,13 @@ async def test_a_webhook_call_needs_the_secret_and_a_listener(tmp_path: Path) ->
             headers = {"X-Telegram-Bot-Api-Secret-Token": secret}
             await ears.wait_status("ready")
             assert await telegram.on_webhook(headers, body) == 200
-            assert (
-                await telegram.on_webhook({**headers, "X-Telegram-Bot-Api-Secret-Token": "no"}, body) == 403
-            )
+            assert await telegram.on_webhook({**headers, "X-Telegram-Bot-Api-Secret-Token": "no"}, body) == 403
             assert await telegram.on_webhook(headers, b"nonsense") == 200
             assert [came.text for came in ears.arrivals] == ["hi"]
         assert await telegram.on_webhook(headers, body) == 503
 
 
-async def test_a_webhook_call_is_retried_until_accepted_and_failures_are_reported(
-    tmp_path: Path,
-) -> None:
+async def test_a_webhook_call_is_retried_until_accepted_and_failures_are_reported(tmp_path: Path) -> None:
     answers: list[int] = []
 
     async with TelegramServer() as server:
@@ -199,9 +189,7 @@ async def test_a_webhook_call_is_retried_until_accepted_and_failures_are_reporte
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
             headers = {name: value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
-            status = await telegram.on_webhook(
-                headers, await reader.readexactly(int(headers["content-length"]))
-            )
+            status = await telegram.on_webhook(headers, await reader.readexactly(int(headers["content-length"])))
             answers.append(status)
             writer.write(b"HTTP/1.1 %d x\r\ncontent-length: 0\r\n\r\n" % status)
             writer.close()
@@ -224,9 +212,7 @@ async def test_failures_before_our_start_do_not_count_against_the_webhook(tmp_pa
     async with TelegramServer() as server, bot(server, tmp_path, **hook) as telegram:
         server.behind = "http://127.0.0.1:1/"
         server.chats.say("while we were away")
-        server.fault(
-            Fault("fail", ("getWebhookInfo",))
-        )  # so that there is time to fail before the first check
+        server.fault(Fault("fail", ("getWebhookInfo",)))  # so that there is time to fail before the first check
         async with receive(telegram) as ears:
             await ears.wait_status("ready")
         assert server.webhook["last_error_message"] == "Connection refused" and server.unconfirmed

@@ -21,12 +21,9 @@ async def test_a_formatted_reply_with_buttons_is_sent(tmp_path: Path) -> None:
         asked = server.chats.say("hi")
         (piece,) = telegram.format_message("**Sure** about `rm`?")
         buttons = tuple(
-            Button(label, label.lower())
-            for label in ("Once", "Session", "Always", "No", "A much longer label")
+            Button(label, label.lower()) for label in ("Once", "Session", "Always", "No", "A much longer label")
         )
-        reply = MessagePart(
-            text=piece.text, plain=piece.plain, buttons=buttons, reply_to=str(asked["message_id"])
-        )
+        reply = MessagePart(text=piece.text, plain=piece.plain, buttons=buttons, reply_to=str(asked["message_id"]))
         sent = await telegram.send(CHAT, reply)
         kept = server.chats.messages[7][int(sent)]
         assert kept.text == "Sure about rm?" and kept.mode == "HTML"
@@ -46,9 +43,7 @@ async def test_a_reply_to_a_deleted_message_is_still_sent(tmp_path: Path) -> Non
         assert server.chats.mine(7)[0].text == "x"
 
 
-async def test_rejected_markup_is_sent_as_plain_text(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_rejected_markup_is_sent_as_plain_text(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
         server.chats.say("hi")
         sent = await telegram.send(CHAT, MessagePart(text="<b>broken", plain="*broken*"))
@@ -78,9 +73,7 @@ async def test_an_unchanged_edit_and_a_second_delete_are_no_errors(tmp_path: Pat
         ("voice", "a.ogg", "voice"), ("video", "a.mp4", "video"), ("file", "ä \"q\".txt", "document"),
     ],
 )  # fmt: skip
-async def test_files_of_every_kind_are_sent_with_their_caption(
-    tmp_path: Path, kind: str, name: str, wire: str
-) -> None:
+async def test_files_of_every_kind_are_sent_with_their_caption(tmp_path: Path, kind: str, name: str, wire: str) -> None:
     path = tmp_path / "file.bin"
     path = tmp_path / name
     path.write_bytes(b"\x00\r\n--data")

@@ -62,9 +62,7 @@ async def test_the_sender_is_part_of_a_group_address_only_with_per_user(tmp_path
         ("😀 @alipes_bot hi", True, "😀 @alipes_bot hi"),
     ],
 )
-async def test_in_a_group_mentions_are_recognised(
-    tmp_path: Path, text: str, addressed: bool, left: str
-) -> None:
+async def test_in_a_group_mentions_are_recognised(tmp_path: Path, text: str, addressed: bool, left: str) -> None:
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
         server.chats.say(text, server.chats.group(GROUP), user=9)
         async with receive(telegram) as ears:
@@ -75,9 +73,7 @@ async def test_in_a_group_mentions_are_recognised(
 async def test_a_reply_to_us_is_addressed_and_quoted(tmp_path: Path) -> None:
     async with TelegramServer() as server, bot(server, tmp_path) as telegram:
         town, group = server.chats, server.chats.group(GROUP)
-        ours = await telegram.send(
-            Address("telegram", str(group), "group"), telegram.format_message("**Ours**")[0]
-        )
+        ours = await telegram.send(Address("telegram", str(group), "group"), telegram.format_message("**Ours**")[0])
         theirs = town.say("theirs", group, user=8)["message_id"]
         town.say("yes", group, user=9, reply_to=int(ours))
         town.say("no", group, user=9, reply_to=theirs)
@@ -150,12 +146,7 @@ async def test_photos_become_images_and_other_files_are_saved(tmp_path: Path) ->
             photo, text, voice, picture, video, sticker = await ears.heard(6)
             assert (photo.text, photo.images, photo.files) == ("look", (Image("image/jpeg", JPEG),), ())
             (file,) = text.files
-            assert (file.kind, file.name, file.mime, file.size) == (
-                "file",
-                "../../etc/pass wd.txt",
-                "text/plain",
-                4,
-            )
+            assert (file.kind, file.name, file.mime, file.size) == ("file", "../../etc/pass wd.txt", "text/plain", 4)
             assert Path(file.path) == tmp_path / "inbox" / "7-2-pass wd.txt"
             assert Path(file.path).read_bytes() == b"text"
             assert (voice.files[0].kind, voice.files[0].mime) == ("voice", "audio/ogg")
@@ -171,9 +162,7 @@ async def test_a_failed_download_does_not_hold_back_the_message(tmp_path: Path) 
         server.fault(Fault("drop", ("download",), times=1))
         server.chats.say("late", media=Media("document", b"text", "a.txt"))
         server.chats.say("large", media=Media("document", b"x", "b.iso", size=30 << 20))
-        server.chats.say(
-            "lost", media=Media("document", b"x", "c.txt"), more={"document": {"file_id": "nowhere"}}
-        )
+        server.chats.say("lost", media=Media("document", b"x", "c.txt"), more={"document": {"file_id": "nowhere"}})
         server.chats.say("huge photo", media=Media("photo", JPEG, size=5 << 20))
         async with receive(telegram) as ears:
             late, large, lost, photo = await ears.heard(4)
@@ -233,10 +222,7 @@ async def test_a_pressed_button_arrives_with_its_data_and_is_answered(tmp_path: 
         buttons = (Button("Yes", "approve:1"), Button("No", "deny:1"), Button("Long", "x" * 65))
         sent = await telegram.send(CHAT, MessagePart(text="Sure?", plain="Sure?", buttons=buttons))
         (kept,) = server.chats.mine(7)
-        assert [b["text"] for row in kept.wire["reply_markup"]["inline_keyboard"] for b in row] == [
-            "Yes",
-            "No",
-        ]
+        assert [b["text"] for row in kept.wire["reply_markup"]["inline_keyboard"] for b in row] == ["Yes", "No"]
         async with receive(telegram) as ears:
             server.chats.press(7, int(sent), "Yes")
             came = (await ears.heard(2))[1]

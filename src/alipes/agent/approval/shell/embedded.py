@@ -58,9 +58,7 @@ _COMMAND_NAMES = for_each(
 """Names that are commands in any position; none is an everyday word."""
 _MESSAGE_OPTIONS = r"-[a-z]*m$|-[SG]|--(?:message|grep|author|format|pretty|title|body|notes?|subject)\b"
 """Options whose value is a message or a search text."""
-_COMMAND_PROGRAMS = for_each(
-    "sqlite3 gdb lldb ssh scp sftp expect psql mysql mariadb tmux screen make m4 ed", True
-)
+_COMMAND_PROGRAMS = for_each("sqlite3 gdb lldb ssh scp sftp expect psql mysql mariadb tmux screen make m4 ed", True)
 """Programs with their own keyword before a command: `.shell rm x`, `ProxyCommand rm x`."""
 _MARKS = r"^[-+:!|.\\@\s]+"
 _INSIDE = (r"\"([^\"\n]{3,})\"", r"'([^'\n]{3,})'", r"`([^`\n]{3,})`", r"\(([^()\n]{3,})\)")
@@ -115,9 +113,7 @@ def nested_texts(name: str, words: Sequence[ShellWord], stdin: ShellWord | None)
         return
     before = ""
     for word in words:
-        is_message = re.match(_MESSAGE_OPTIONS, before) or (
-            "=" in word.text and re.match(_MESSAGE_OPTIONS, word.text)
-        )
+        is_message = re.match(_MESSAGE_OPTIONS, before) or ("=" in word.text and re.match(_MESSAGE_OPTIONS, word.text))
         is_message = is_message or (name == "git" and re.match(r"-[SG]", word.text))
         if " " in word.text.strip() and word.is_known and len(word.text) < MAX_TEXT_CHARS and not is_message:
             yield from _interpretations(name, word.text)

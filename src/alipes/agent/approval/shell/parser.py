@@ -277,6 +277,4 @@ def _heredoc_delimiter(written: str) -> str:
     """The line that ends a here-document: the word without quotes; it is not expanded."""
     if "$'" in written or '$"' in written:
         raise Unparsable("unclear here-document delimiter")
-    return re.sub(
-        r"(?s)\\(.)|'([^']*)'|\"([^\"]*)\"", lambda part: next(filter(None, part.groups()), ""), written
-    )
+    return re.sub(r"(?s)\\(.)|'([^']*)'|\"([^\"]*)\"", lambda part: next(filter(None, part.groups()), ""), written)

@@ -19,9 +19,7 @@ CHECK_OPTIONS = frozenset(
 """Programs of `SUBCOMMANDS` whose options are checked too."""
 _SED_RUNS = r"(?:^|[;{}\n\d$/])\s*e(?:\s|$)|(?:^|[;{}\n\d$/])\s*s([^\w\s;{}]).*\1.*\1[gpiIM0-9]*e"
 _SED_WRITES = r"(?:^|[;{}\n\d$/!gp])\s*[wW]\s+(\S+)"
-_SQL_DELETES = (
-    r"(?i)\b(?:drop|truncate)\s+(?:database|table|schema|user)\b|\bdelete\s+from\s+[\w.\"]+\s*(?:;|$)"
-)
+_SQL_DELETES = r"(?i)\b(?:drop|truncate)\s+(?:database|table|schema|user)\b|\bdelete\s+from\s+[\w.\"]+\s*(?:;|$)"
 _DISCARDS = "discards uncommitted changes"
 _FORCE_PUSH = "force-pushes or deletes, which can overwrite work on the remote"
 _GIT: dict[str, tuple[str, str, str]] = {
@@ -38,9 +36,7 @@ _GIT: dict[str, tuple[str, str, str]] = {
     "send-pack": ("f", "force mirror", _FORCE_PUSH),
 }
 """By git subcommand: short and long options that make it dangerous, and the reason."""
-_GIT_HISTORY = (
-    r"filter-branch|filter-repo|prune|replace|stash (?:drop|clear)|reflog (?:delete|expire)|submodule deinit"
-)
+_GIT_HISTORY = r"filter-branch|filter-repo|prune|replace|stash (?:drop|clear)|reflog (?:delete|expire)|submodule deinit"
 _GIT_RUNS = (
     r"(?i)alias\.|core\.(?:sshcommand|fsmonitor|hookspath|pager|editor|askpass)|protocol\.ext|\w*\.external"
     r"|(?:filter|credential|merge|diff|difftool|mergetool)\..*(?:clean|smudge|process|helper|driver|cmd|textconv)"
@@ -54,10 +50,7 @@ def for_each(names: str, thing: T) -> dict[str, T]:
 
 
 ALWAYS_ASK = {
-    **{
-        name: Risk("root", f"uses {name} (runs as root)")
-        for name in ("sudo", "doas", "pkexec", "su", "runuser")
-    },
+    **{name: Risk("root", f"uses {name} (runs as root)") for name in ("sudo", "doas", "pkexec", "su", "runuser")},
     **for_each(
         "mkfs mke2fs mkswap wipefs fdisk sfdisk cfdisk gdisk sgdisk parted blkdiscard cryptsetup"
         " lvremove vgremove pvremove zpool badblocks hdparm dmsetup",
@@ -65,12 +58,10 @@ ALWAYS_ASK = {
     ),
     **for_each("shred srm wipe", Risk("remove", "permanently destroys files")),
     **for_each(
-        "shutdown reboot halt poweroff telinit init killall5",
-        Risk("power", "shuts down or restarts the machine"),
+        "shutdown reboot halt poweroff telinit init killall5", Risk("power", "shuts down or restarts the machine")
     ),
     **for_each(
-        "useradd userdel usermod groupdel passwd chpasswd visudo vipw",
-        Risk("accounts", "changes user accounts"),
+        "useradd userdel usermod groupdel passwd chpasswd visudo vipw", Risk("accounts", "changes user accounts")
     ),
     **for_each(
         "insmod rmmod modprobe mount umount swapoff iptables ip6tables nft ufw setenforce",
@@ -88,17 +79,12 @@ SUBCOMMANDS: dict[str, tuple[str, Risk]] = {
     ),
     **for_each(
         "docker podman",
-        (
-            r"(?:image )?push\b|\w* ?prune\b|volume rm\b|rm .*-v|system reset|run .*(?:-v ?/:|--priv)",
-            _DESTROY,
-        ),
+        (r"(?:image )?push\b|\w* ?prune\b|volume rm\b|rm .*-v|system reset|run .*(?:-v ?/:|--priv)", _DESTROY),
     ),
     "gh": (r"repo delete|release (?:create|delete)|secret |api .*(?:-X|--method)[ =]?DELETE", _DESTROY),
     "systemctl": (r"stop|disable|mask|isolate|kill|poweroff|reboot|halt|kexec|suspend|enable|edit", _SERVICE),
     "service": (r"\S+ (?:stop|restart)", _SERVICE),
-    **for_each(
-        "apt apt-get aptitude dnf yum zypper apk pkg", (r"remove|purge|autoremove|erase|del\b", _UNINSTALL)
-    ),
+    **for_each("apt apt-get aptitude dnf yum zypper apk pkg", (r"remove|purge|autoremove|erase|del\b", _UNINSTALL)),
     "dpkg": (r"-r|-P|--rem|--pur", _UNINSTALL),
     "pacman": (r"-R", _UNINSTALL),
     **for_each(
@@ -160,9 +146,9 @@ def check_remove(args: ShellArguments, checker: PathChecker) -> Risk | None:
         return Risk("remove", "deletes files whose names are only known at run time")
     whole = [word for word in args.operands if word.has_glob and word.text.rpartition("/")[2] in ("*", ".*")]
     recursive = args.has("rR", "recursive", "dir")
-    return _first(
-        checker.check_clear("remove", word) for word in (args.operands if recursive else whole)
-    ) or _first(map(checker.check_write, args.operands))
+    return _first(checker.check_clear("remove", word) for word in (args.operands if recursive else whole)) or _first(
+        map(checker.check_write, args.operands)
+    )
 
 
 def check_chmod(args: ShellArguments, checker: PathChecker) -> Risk | None:
@@ -194,21 +180,7 @@ def check_kill(args: ShellArguments, checker: PathChecker) -> Risk | None:
 
 def check_pkill(args: ShellArguments, checker: PathChecker) -> Risk | None:
     """`pkill` and `killall`"""
-    broad = {
-        "",
-        ".",
-        ".*",
-        "*",
-        "alipes",
-        "bash",
-        "sh",
-        "python",
-        "python3",
-        "sshd",
-        "init",
-        "systemd",
-        "node",
-    }
+    broad = {"", ".", ".*", "*", "alipes", "bash", "sh", "python", "python3", "sshd", "init", "systemd", "node"}
     if args.has("uUGgst", "euid", "uid", "user", "session", "terminal") or args.may_hide_option:
         return Risk("kill", "kills processes that it did not start")
     if any(word.text in broad for word in args.operands):
@@ -267,26 +239,20 @@ def check_sql(args: ShellArguments, checker: PathChecker) -> Risk | None:
 
 def check_netcat(args: ShellArguments, checker: PathChecker) -> Risk | None:
     """`nc`, `socat`"""
-    if args.has("e", "exec", "sh-exec") or any(
-        re.search(r"(?i)^(?:exec|system):", word.text) for word in args.words
-    ):
+    if args.has("e", "exec", "sh-exec") or any(re.search(r"(?i)^(?:exec|system):", word.text) for word in args.words):
         return Risk("network", "lets another machine run commands here")
     return None
 
 
 def check_download(args: ShellArguments, checker: PathChecker) -> Risk | None:
     """`curl`, `wget`"""
-    return _first(
-        map(checker.check_write, args.values("oOP", "output", "output-document", "directory-prefix"))
-    )
+    return _first(map(checker.check_write, args.values("oOP", "output", "output-document", "directory-prefix")))
 
 
 def check_archive(args: ShellArguments, checker: PathChecker) -> Risk | None:
     """`tar`, `unzip`, `cpio`, `zip`"""
     return _first(
-        checker.check_write(ShellWord(f"{folder.text}/x"))
-        for folder in args.values("Cd", "directory")
-        if folder.text
+        checker.check_write(ShellWord(f"{folder.text}/x")) for folder in args.values("Cd", "directory") if folder.text
     ) or _first(map(checker.check_copy, args.operands))
 
 
@@ -318,9 +284,7 @@ def check_find(args: ShellArguments, checker: PathChecker) -> Risk | None:
     names = {word.text for word in args.options}
     paths = args.words[: next((at for at, word in enumerate(args.words) if word.text.startswith("-")), 0)]
     pairs = zip(args.words, args.words[1:], strict=False)
-    if risk := _first(
-        checker.check_write(file) for word, file in pairs if re.match("-f(?:print|ls)", word.text)
-    ):
+    if risk := _first(checker.check_write(file) for word, file in pairs if re.match("-f(?:print|ls)", word.text)):
         return risk
     if names & {"-exec", "-execdir", "-ok", "-okdir"} and (risk := _first(map(checker.check_copy, paths))):
         return risk

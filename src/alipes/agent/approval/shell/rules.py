@@ -9,13 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from alipes.agent.approval.paths import PathChecker, Risk
-from alipes.agent.approval.shell.embedded import (
-    check_code,
-    find_code,
-    language_of,
-    nested_commands,
-    nested_texts,
-)
+from alipes.agent.approval.shell.embedded import check_code, find_code, language_of, nested_commands, nested_texts
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellArguments, ShellWord, Unparsable
 from alipes.agent.approval.shell.parser import ShellCommand, parse_commands
 from alipes.agent.approval.shell.programs import ALWAYS_ASK, CHECK_OPTIONS, RULES, SUBCOMMANDS, for_each
@@ -26,13 +20,8 @@ _MAX_GUESS_DEPTH = 3
 """Nesting beyond which only texts that are certainly run are checked."""
 _SHELL_NAMES = {"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fish"}
 _CARRIERS = {
-    **for_each(
-        "env nohup setsid time nice ionice stdbuf command builtin exec xargs parallel watch strace ltrace", 0
-    ),
-    **for_each(
-        "busybox toybox unshare unbuffer caffeinate systemd-run dbus-run-session firejail bwrap nsenter gdb",
-        0,
-    ),
+    **for_each("env nohup setsid time nice ionice stdbuf command builtin exec xargs parallel watch strace ltrace", 0),
+    **for_each("busybox toybox unshare unbuffer caffeinate systemd-run dbus-run-session firejail bwrap nsenter gdb", 0),
     **for_each("prlimit choom setpriv numactl chronic rlwrap valgrind proot fakeroot eatmydata xvfb-run", 0),
     **for_each("! dbus-launch linux32 linux64 i386 x86_64 npx bunx uvx pipx", 0),
     **for_each("timeout flock chroot taskset chrt ssh faketime script entr setarch", 1),
@@ -41,9 +30,7 @@ _CARRIERS = {
 _TEXT_VARIABLES = (
     r"\w*(?:PAGER|EDITOR|ASKPASS)$|VISUAL$|BROWSER$|LESSOPEN$|PROMPT_COMMAND$|GIT_\w*(?:COMMAND|DIFF|SSH)$"
 )
-_TRUSTED_VARIABLES = (
-    r"LD_(?:PRELOAD|LIBRARY_PATH|AUDIT)$|BASH_ENV$|ENV$|PYTHONSTARTUP$|PERL5OPT$|NODE_OPTIONS$"
-)
+_TRUSTED_VARIABLES = r"LD_(?:PRELOAD|LIBRARY_PATH|AUDIT)$|BASH_ENV$|ENV$|PYTHONSTARTUP$|PERL5OPT$|NODE_OPTIONS$"
 _TEXT_OPTION = r"(?is)[\w.=-]*(?:exec|command|cmd|pager|filter|helper)=(.+)"
 _FUNCTION = r"(?<![\w:.])([\w:.]{1,40})\(\)[{(]"
 _FD_PATHS = ("/dev/fd/", "/proc/self/fd/", "/dev/tcp/")
@@ -89,9 +76,7 @@ class _Judge:
         self._work += len(text) // 8 if self._depth else 0
         self._depth += 1
         try:
-            return _first(
-                self._check_step(command) for command in parse_commands(text, self._paths.known_variables())
-            )
+            return _first(self._check_step(command) for command in parse_commands(text, self._paths.known_variables()))
         except Unparsable as why:
             return Risk("unclear", f"cannot be parsed reliably: {why}")
         finally:
@@ -150,9 +135,7 @@ class _Judge:
             args = ShellArguments(_fill_placeholders(args.words))
         if name == "env" and (folder := args.values("C", "chdir")):
             self._paths.change_directory(folder[0])
-        plain = [
-            at for at, word in enumerate(args.words) if not word.text.startswith("-") and "=" not in word.text
-        ]
+        plain = [at for at, word in enumerate(args.words) if not word.text.startswith("-") and "=" not in word.text]
         if any(_is_unknown_command(args.words[at]) for at in plain[: _CARRIERS[name] + 1]):
             return _HIDDEN
         for at in plain:  # which word is the command depends on the options of the program: try each
@@ -168,9 +151,7 @@ class _Judge:
     def _read_assignment(self, word: ShellWord) -> Risk | None:
         name, _, value = word.text.partition("=")
         return (
-            self._check_command(ShellCommand(assignments=[(name, ShellWord(value))]))
-            if name.isidentifier()
-            else None
+            self._check_command(ShellCommand(assignments=[(name, ShellWord(value))])) if name.isidentifier() else None
         )
 
     def _check_fed(self, name: str, args: ShellArguments, command: ShellCommand) -> Risk | None:
@@ -183,23 +164,15 @@ class _Judge:
         if base == "python" and (at := _python_module_index(args.words)):
             return self._check_inner(args.words[at:], command)
         stdin = self._find_stdin(command)
-        return (
-            _first(check_code(word, self._paths) for word in find_code(base, args, stdin)) if base else None
-        )
+        return _first(check_code(word, self._paths) for word in find_code(base, args, stdin)) if base else None
 
     def _check_shell(self, args: ShellArguments, command: ShellCommand) -> Risk | None:
         if args.has("c"):
             return _first(self.check_text(script.text) for script in (*args.values("c"), *args.operands[:1]))
-        if (
-            not args.operands
-            or args.has("s")
-            or args.operands[0].text in ("-", "/dev/stdin", "/proc/self/fd/0")
-        ):
+        if not args.operands or args.has("s") or args.operands[0].text in ("-", "/dev/stdin", "/proc/self/fd/0"):
             stdin = self._find_stdin(command)
             return self.check_text(stdin.text) if stdin is not None else None
-        return (
-            None if args.operands[0].is_known and not args.operands[0].text.startswith(_FD_PATHS) else _HIDDEN
-        )
+        return None if args.operands[0].is_known and not args.operands[0].text.startswith(_FD_PATHS) else _HIDDEN
 
     def _check_builtin(self, name: str, args: ShellArguments, command: ShellCommand) -> Risk | None:
         if name == "eval":
@@ -209,9 +182,7 @@ class _Judge:
         if name == "alias" and self._expands_aliases:
             return _HIDDEN
         if name == "alias":
-            return _first(
-                self.check_text(word.text.partition("=")[2]) for word in args.words if "=" in word.text
-            )
+            return _first(self.check_text(word.text.partition("=")[2]) for word in args.words if "=" in word.text)
         stdin = args.operands[0] if args.operands else ShellWord("")
         if stdin.text == "/dev/stdin":
             return self.check_text((self._find_stdin(command) or ShellWord("")).text)
@@ -253,14 +224,7 @@ class _Judge:
             text = found[1] if found else ""
             if name in _BANG_PROGRAMS and (shell := re.search(r"(?s)(?:^:?|=)!(.+)", word.text)):
                 text = shell[1]
-            if name == "git" and word.text in (
-                "--exec",
-                "-x",
-                "foreach",
-                "run",
-                "--tree-filter",
-                "--upload-pack",
-            ):
+            if name == "git" and word.text in ("--exec", "-x", "foreach", "run", "--tree-filter", "--upload-pack"):
                 text = " ".join(each.text for each in args.words[at + 1 :])
             if text and (risk := self.check_text(text)):
                 return risk

@@ -90,15 +90,7 @@ _SINGLE_TOOL_SETS = {
     "clarify": "clarify",
 }
 """Toolsets with a single tool, by their Hermes names."""
-CORE_TOOLS = (
-    "terminal",
-    "process",
-    "read_file",
-    "write_file",
-    "patch",
-    "search_files",
-    *_SINGLE_TOOL_SETS.values(),
-)
+CORE_TOOLS = ("terminal", "process", "read_file", "write_file", "patch", "search_files", *_SINGLE_TOOL_SETS.values())
 """The built-in tools."""
 _HERMES_CORE_TOOLS = list(CORE_TOOLS)
 _ALL = ("all", "*")

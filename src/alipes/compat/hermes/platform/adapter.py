@@ -100,11 +100,7 @@ class _SendMethods(ABC):
 
     @abstractmethod
     async def send(
-        self,
-        chat_id: str,
-        content: str,
-        reply_to: str | None = None,
-        metadata: dict[str, Any] | None = None,
+        self, chat_id: str, content: str, reply_to: str | None = None, metadata: dict[str, Any] | None = None
     ) -> SendResult: ...
 
     async def edit_message(self, chat_id: str, message_id: str, content: str, **_more: Any) -> SendResult:
@@ -121,9 +117,7 @@ class _SendMethods(ABC):
         """Hide the typing indicator."""
         return
 
-    async def send_image(
-        self, chat_id: str, image_url: str, caption: str | None = None, **more: Any
-    ) -> SendResult:
+    async def send_image(self, chat_id: str, image_url: str, caption: str | None = None, **more: Any) -> SendResult:
         """Send an image; the default sends its URL."""
         text = f"{caption}\n{image_url}" if caption else image_url
         return await self._say(chat_id, text, more)
@@ -133,19 +127,13 @@ class _SendMethods(ABC):
     ) -> SendResult:
         return self._cannot("send an image file")
 
-    async def send_voice(
-        self, chat_id: str, audio_path: str, caption: str | None = None, **_more: Any
-    ) -> SendResult:
+    async def send_voice(self, chat_id: str, audio_path: str, caption: str | None = None, **_more: Any) -> SendResult:
         return self._cannot("send a voice message")
 
-    async def send_video(
-        self, chat_id: str, video_path: str, caption: str | None = None, **_more: Any
-    ) -> SendResult:
+    async def send_video(self, chat_id: str, video_path: str, caption: str | None = None, **_more: Any) -> SendResult:
         return self._cannot("send a video")
 
-    async def send_document(
-        self, chat_id: str, file_path: str, caption: str | None = None, **_more: Any
-    ) -> SendResult:
+    async def send_document(self, chat_id: str, file_path: str, caption: str | None = None, **_more: Any) -> SendResult:
         return self._cannot("send a file")
 
     async def play_tts(self, chat_id: str, audio_path: str, **more: Any) -> SendResult:
@@ -248,9 +236,7 @@ class BasePlatformAdapter(_ConnectionState, _SendMethods):
     async def on_processing_complete(self, event: MessageEvent, outcome: ProcessingOutcome) -> None:
         """The turn of this message has ended."""
 
-    async def _keep_typing(
-        self, chat_id: str, interval: float = TYPING_INTERVAL_S, metadata: Any = None
-    ) -> None:
+    async def _keep_typing(self, chat_id: str, interval: float = TYPING_INTERVAL_S, metadata: Any = None) -> None:
         """Show the typing indicator until cancelled."""
         while True:
             await call_plugin(self.send_typing, chat_id, metadata=metadata)

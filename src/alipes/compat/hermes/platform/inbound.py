@@ -9,13 +9,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from alipes.compat.hermes.platform.adapter import call_plugin
-from alipes.compat.hermes.platform.values import (
-    CURRENT_EVENT,
-    MessageEvent,
-    MessageType,
-    ProcessingOutcome,
-    event_of,
-)
+from alipes.compat.hermes.platform.values import CURRENT_EVENT, MessageEvent, MessageType, ProcessingOutcome, event_of
 from alipes.compat.hermes.session_keys import address_of
 from alipes.compat.hermes.state import PlatformEntry
 from alipes.kernel.errors import PluginError
@@ -78,20 +72,14 @@ def _sort_files(event: MessageEvent) -> tuple[list[Image], list[ReceivedFile], l
     """Images for the model, files on disk, and other references."""
     pictures, others = _read_images(event)
     saved = [each for each in others if os.path.isfile(each)]
-    return (
-        pictures,
-        [_received_file(each, event) for each in saved],
-        [each for each in others if each not in saved],
-    )
+    return (pictures, [_received_file(each, event) for each in saved], [each for each in others if each not in saved])
 
 
 def _received_file(path: str, event: MessageEvent) -> ReceivedFile:
     place = event.media_urls.index(path)
     mime = event.media_types[place] if place < len(event.media_types or ()) else ""
     kind = _MEDIA_KINDS.get(event.message_type, "file")
-    return ReceivedFile(
-        path, kind, os.path.basename(path), mime if "/" in mime else "", os.path.getsize(path)
-    )
+    return ReceivedFile(path, kind, os.path.basename(path), mime if "/" in mime else "", os.path.getsize(path))
 
 
 def _command(event: MessageEvent) -> str:
@@ -200,9 +188,7 @@ class TurnNotifier:
         if not callable(function):
             return None
         try:
-            return await guard(
-                self._owner, verb, self._call_as_plugin(function, *given, **offered), deadline=patience
-            )
+            return await guard(self._owner, verb, self._call_as_plugin(function, *given, **offered), deadline=patience)
         except PluginError:
             return None
 

@@ -108,9 +108,7 @@ class AdapterSender:
         self.name = entry.name
         self.adapter = adapter
         self._entry = entry
-        self._limit: int = (
-            entry.max_message_length or getattr(adapter, "MAX_MESSAGE_LENGTH", 0) or DEFAULT_LENGTH
-        )
+        self._limit: int = entry.max_message_length or getattr(adapter, "MAX_MESSAGE_LENGTH", 0) or DEFAULT_LENGTH
         self._count = 0
         asks = callable(getattr(adapter, "send_exec_approval", None))
         self.capabilities = Capabilities(
@@ -143,12 +141,7 @@ class AdapterSender:
         try:
             self._message_id(
                 await self.call(
-                    "edit_message",
-                    address.chat,
-                    message,
-                    piece.text,
-                    metadata=_thread_metadata(address),
-                    finalize=True,
+                    "edit_message", address.chat, message, piece.text, metadata=_thread_metadata(address), finalize=True
                 )
             )
         except DeliveryError as error:
@@ -175,9 +168,7 @@ class AdapterSender:
         try:
             return await run_as(self._entry.owner, f"{self.name}.{verb}", work)
         except OSError as error:
-            if isinstance(
-                error, ConnectionResetError | ConnectionAbortedError | BrokenPipeError | TimeoutError
-            ):
+            if isinstance(error, ConnectionResetError | ConnectionAbortedError | BrokenPipeError | TimeoutError):
                 raise  # it may have arrived
             raise DeliveryError(f"{self.name} cannot be reached: {error}") from error
 

@@ -8,12 +8,7 @@ from typing import Any, Literal
 
 from alipes.compat.hermes.bridge import Bridge
 from alipes.compat.hermes.platform.adapter import call_plugin
-from alipes.compat.hermes.platform.inbound import (
-    INTERNAL,
-    TurnNotifier,
-    address_from_event,
-    message_from_event,
-)
+from alipes.compat.hermes.platform.inbound import INTERNAL, TurnNotifier, address_from_event, message_from_event
 from alipes.compat.hermes.platform.platform import OPEN_APPROVALS, AdapterSender
 from alipes.compat.hermes.platform.values import (
     CURRENT_EVENT,
@@ -27,15 +22,7 @@ from alipes.compat.hermes.state import PlatformEntry, RecentMap
 from alipes.config.reader import read_config
 from alipes.kernel.errors import ConfigError, DeliveryError, PluginError, StoreError
 from alipes.kernel.platform import OnMessage, OnStatus
-from alipes.kernel.turns import (
-    AnswerApproval,
-    ApprovalAnswered,
-    ApprovalAsked,
-    Event,
-    Stop,
-    Turn,
-    TurnStarted,
-)
+from alipes.kernel.turns import AnswerApproval, ApprovalAnswered, ApprovalAsked, Event, Stop, Turn, TurnStarted
 from alipes.plugins.context import Context
 from alipes.plugins.dispatch import guard
 from alipes.plugins.interruption.attribution import on_behalf_of
@@ -48,9 +35,7 @@ MAX_BLOCK_S = 5.0
 _TRUE_WORDS = ("1", "true", "yes", "on")
 
 
-async def build_config(
-    bridge: Bridge, entry: PlatformEntry, given: PlatformConfig | None = None
-) -> PlatformConfig:
+async def build_config(bridge: Bridge, entry: PlatformEntry, given: PlatformConfig | None = None) -> PlatformConfig:
     """The platform's configuration: `given` over `[plugins.entries.NAME]` over the plugin's variables.
     Raises PluginError if its code fails."""
     config = given or PlatformConfig(enabled=True)

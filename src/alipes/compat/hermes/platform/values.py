@@ -55,11 +55,7 @@ def cache_document_from_bytes(data: bytes, filename: str) -> str:
     """Write a file whose name ends with `filename` and return its path; folders in the name are dropped."""
     name = re.sub(r"[\x00-\x1f\x7f]", "", os.path.basename((filename or "").replace("\\", "/"))).strip()
     stem, dot, ext = name.rpartition(".")
-    name = (
-        f"{stem[: _MAX_NAME_CHARS - len(ext)]}{dot}{ext}"[-_MAX_NAME_CHARS:]
-        if dot
-        else name[:_MAX_NAME_CHARS]
-    )
+    name = f"{stem[: _MAX_NAME_CHARS - len(ext)]}{dot}{ext}"[-_MAX_NAME_CHARS:] if dot else name[:_MAX_NAME_CHARS]
     return _write_file("documents", "doc", data, "_" + ("document" if name in ("", ".", "..") else name))
 
 
