@@ -25,7 +25,8 @@ from alipes.kernel.turns import (
 )
 from alipes.sessions.services import SessionServices
 from alipes.sessions.subagents.registry import is_subagent_key
-from alipes.sessions.turn_outcome import (
+from alipes.sessions.turn_runner import (
+    TurnRunner,
     notify_end,
     notify_left,
     notify_stop,
@@ -34,7 +35,6 @@ from alipes.sessions.turn_outcome import (
     watch_time_limits,
     write_ending,
 )
-from alipes.sessions.turn_runner import TurnRunner
 from alipes.sessions.turn_state import RunningTurn, StepBoundary, TurnOutcome
 
 log = logging.getLogger(__name__)

@@ -1,19 +1,34 @@
-"""Runs one turn as a task: the agent's events are recorded, then published."""
+"""Runs one turn as a task: the agent's events are recorded, then published; and writes and announces its end."""
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable
+
+from msgspec import structs
 
 from alipes.agent.loop import run_turn
 from alipes.kernel.errors import AlipesError, Fenced, StoreError
-from alipes.kernel.formatting import format_excerpt
+from alipes.kernel.formatting import format_duration, format_excerpt
 from alipes.kernel.messages import Message
-from alipes.kernel.turns import Event, Notice, Said, ToolFinished, ToolStarted, TurnStarted
+from alipes.kernel.turns import (
+    Envelope,
+    Event,
+    Inbound,
+    Notice,
+    Reset,
+    Said,
+    Stop,
+    ToolFinished,
+    ToolStarted,
+    TurnEnded,
+    TurnStarted,
+)
 from alipes.plugins import specs
 from alipes.plugins.interruption.attribution import TURN
 from alipes.runtime.log_file import log_context
 from alipes.sessions.services import SessionServices
-from alipes.sessions.turn_outcome import notify_subagent_started
+from alipes.sessions.subagents.text import summary_of
 from alipes.sessions.turn_state import RunningTurn, StepBoundary, TurnOutcome
 
 log = logging.getLogger(__name__)
@@ -125,3 +140,137 @@ class TurnRunner:
         for message in steered:
             await running.hooks.notify(specs.on_event, event=Said(message), turn=running.turn)
         return steered
+
+
+async def write_ending(
+    running: RunningTurn, services: SessionServices, ended: TurnEnded, closing: tuple[Message, ...]
+) -> None:
+    """Stop its subagents, report a background turn, and write the ending. Raises `Fenced`.
+
+    The report comes first: if the process dies between the two writes, the second report is a duplicate
+    and is ignored.
+    """
+    turn, origin = running.turn, running.turn.inbound.origin
+    outbound_for = services.defaults.outbound
+    await services.subagents.stop_unfinished(turn)
+    shown = await services.subagents.report(running, ended.ending, ended.detail)
+    outbound = outbound_for(turn, ended)
+    if shown and origin is not None:
+        there = structs.replace(turn, inbound=structs.replace(turn.inbound, address=origin.address))
+        outbound = (*outbound, *outbound_for(there, Notice(shown)))
+    await services.store.turns.finish(turn, ended.ending, ended.detail, *closing, owed=outbound)
+    if shown and origin is not None:
+        services.store.bus.publish(Envelope(origin.address.key, "", Notice(shown)))
+
+
+async def take_steered(boundary: StepBoundary, services: SessionServices) -> None:
+    """Move the messages queued for steering into the turn that waits at the boundary."""
+    running, publish = boundary.running, services.store.bus.publish
+    if boundary.steered.done():  # the turn was stopped meanwhile
+        return
+    running.may_have_steered = False
+    try:
+        taken = await services.store.sessions.take_steered(running.turn)
+    except Fenced:
+        taken = ()  # the turn finds out with its next write
+    for steered in taken:
+        said = Said(steered.message)
+        running.fold(said)
+        publish(running.envelope(said))
+        ended = TurnEnded(steered.turn, "steered", running.turn.id)
+        publish(Envelope(running.turn.key, steered.turn, ended))
+    if not boundary.steered.done():
+        boundary.steered.set_result(tuple(each.message for each in taken))
+
+
+def watch_time_limits(running: RunningTurn, services: SessionServices, post: Callable[[Stop], None]) -> None:
+    """Stop a turn that emits nothing for too long, or a subagent that runs for too long. Waiting for a
+    person does not count."""
+    if running.stop is not None or running.task is None or running.task.done():
+        return
+    waiting = services.questions.is_waiting(running.turn.id)
+    idle, age = (0.0, 0.0) if waiting else (running.idle_seconds, running.age)
+    max_silence, max_seconds = services.defaults.max_silence, services.subagents.max_seconds(running.turn)
+    silence_left = max_silence - idle if max_silence else math.inf
+    left = min(silence_left, max_seconds - age if max_seconds else math.inf)
+    if left > 0:
+        if left < math.inf:
+            loop = asyncio.get_running_loop()
+            running.timer = loop.call_later(left, watch_time_limits, running, services, post)
+        return
+    silent = f"no activity for {format_duration(idle)}"
+    why = silent if silence_left <= 0 else f"it took longer than {format_duration(max_seconds)}"
+    services.store.bus.publish(running.envelope(Notice(f"stopped: {why}")))
+    post(Stop("timeout", "timeout", running.turn.id))
+
+
+async def notify_stop(running: RunningTurn, stop: Stop) -> None:
+    """The turn is marked as stopped and about to be cancelled."""
+    turn = running.turn
+    await running.hooks.notify(
+        specs.agent_loop_stopped,
+        turn=turn,
+        session_key=turn.key,
+        session_id=turn.session,
+        turn_id=turn.id,
+        platform=turn.inbound.address.platform,
+        reason=stop.reason,
+        invalidation_reason=stop.invalidation_reason,
+        tool_call_ids=running.running_calls,
+        partial_text=running.partial,
+    )
+
+
+async def notify_end(
+    running: RunningTurn, services: SessionServices, ending: str, detail: str, *, closing: tuple[Message, ...]
+) -> None:
+    """Notify plugins of the calls that the end cut off and of the end. Afterwards they may close."""
+    turn, hooks = running.turn, running.hooks
+    for answered in services.questions.take_interrupted(turn.id):
+        await hooks.notify(specs.on_event, event=answered, turn=turn)
+    for call, result, seconds in running.unanswered_calls(closing):
+        await hooks.notify(specs.after_tool, call=call, result=result, turn=turn, seconds=seconds, error=None)
+    said = (*running.said, *closing)
+    await hooks.notify(specs.turn_ended, turn=turn, ending=ending, detail=detail, said=said, usage=running.usage)
+    running.release()
+
+
+async def notify_left(key: str, services: SessionServices, reset: Reset) -> None:
+    """A conversation was left; `reset.successor` may have replaced it."""
+    hooks, reason, old, new = services.hooks.dispatcher, reset.reason, reset.session, reset.successor
+    await hooks.notify(specs.session_left, session=old, session_key=key, reason=reason, successor=new)
+    if new:
+        await hooks.notify(specs.session_reset, session=new, session_key=key, reason=reason, predecessor=old)
+
+
+async def notify_subagent_started(running: RunningTurn, services: SessionServices) -> None:
+    """Only for a subagent, and only when it starts for the first time."""
+    turn, hooks, inbound = running.turn, running.hooks, running.turn.inbound
+    if not inbound.parent or turn.attempt > 1 or not hooks.has_hooks(specs.subagent_started):
+        return
+    if (parent := await services.subagents.parent_of(turn)) is not None:
+        goal, role = inbound.origin.goal if inbound.origin else "", _role(inbound)
+        await hooks.notify(specs.subagent_started, parent=parent, session=turn.session, role=role, goal=goal)
+
+
+async def notify_subagent_ended(running: RunningTurn, services: SessionServices, ending: str, detail: str) -> None:
+    """Once for each subagent that had started, also if another process started it."""
+    turn, hooks, inbound = running.turn, running.hooks, running.turn.inbound
+    had_started = running.started or turn.attempt > 1
+    if not inbound.parent or not had_started or not hooks.has_hooks(specs.subagent_ended):
+        return
+    if (parent := await services.subagents.parent_of(turn)) is not None:
+        await hooks.notify(
+            specs.subagent_ended,
+            parent=parent,
+            session=turn.session,
+            role=_role(inbound),
+            goal=inbound.origin.goal if inbound.origin else "",
+            ending=ending,
+            summary=summary_of(running.said, detail),
+            seconds=running.age,
+        )
+
+
+def _role(inbound: Inbound) -> str:
+    return "orchestrator" if "delegate_task" in (inbound.only or ()) else "leaf"
