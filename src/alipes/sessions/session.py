@@ -23,6 +23,7 @@ from alipes.kernel.turns import (
     TurnEnded,
     Wake,
 )
+from alipes.plugins.interruption.stepped_coroutine import start_task
 from alipes.sessions.services import SessionServices
 from alipes.sessions.subagents.registry import is_subagent_key
 from alipes.sessions.turn_runner import (
@@ -130,7 +131,7 @@ class Session:
                     await self._handle(item, turns)
                     del item  # free the last turn (and its history) while idle
             except asyncio.CancelledError:
-                await self._suspend()
+                await self._suspend(turns)
                 raise
             self._left = {session: Reset("idle", "idle", session) for session in self._used_sessions}
             self._notify_left(turns)
@@ -219,7 +220,7 @@ class Session:
             self._mailbox.put_nowait(TurnOutcome(running, "failed", "a tool or plugin cancelled the turn"))
 
     async def _interrupt(self, stop: Stop, group: asyncio.TaskGroup) -> None:
-        """The stop contract: mark, notify, yield once, cancel. The ending is written when the task ends."""
+        """The stop contract: mark, start the observers, yield once, cancel. The ending follows when the task ends."""
         running, store = self._running, self._services.store
         if running is None or (stop.turn and stop.turn != running.turn.id):
             if stop.turn and await store.sessions.unfinished(self.key):
@@ -233,15 +234,17 @@ class Session:
         if stop.invalidation_reason == "stop_command" and not running.started:
             stop = structs.replace(stop, invalidation_reason="stop_command_pending")
         group.create_task(self._services.subagents.stop(running.turn, stop), name="stop of its subagents")
-        await self._cancel_turn(running, stop)
+        await self._cancel_turn(running, stop, group)
         group.create_task(self._abandon_if_stuck(running, task), name=f"end of turn {running.turn.id}")
 
-    async def _cancel_turn(self, running: RunningTurn, stop: Stop) -> None:
+    async def _cancel_turn(self, running: RunningTurn, stop: Stop, group: asyncio.TaskGroup) -> asyncio.Task[None]:
+        """Never waits for a plugin: every observer makes its first step, the rest runs beside, in the returned task."""
         assert running.task is not None
         running.mark_stopped(stop)
-        await notify_stop(running, stop)
+        observers = start_task(group, notify_stop(running, stop), name=f"stop of turn {running.turn.id}")
         await asyncio.sleep(0)
         running.task.cancel()
+        return observers
 
     async def _abandon_if_stuck(self, running: RunningTurn, task: asyncio.Task[TurnOutcome]) -> None:
         """Continue without a turn that does not end when it is cancelled: it can emit nothing."""
@@ -253,12 +256,13 @@ class Session:
             task.cancel()
             self._mailbox.put_nowait(TurnOutcome(running, "stopped", running.stop.reason))
 
-    async def _suspend(self) -> None:
+    async def _suspend(self, group: asyncio.TaskGroup) -> None:
         """The process exits: notify plugins. Nothing is written, so the turn resumes at the next start."""
         running = self._running
         if running is not None and running.task is not None and running.stop is None and not running.task.done():
-            await self._cancel_turn(running, Stop("shutdown", "shutdown", running.turn.id))
+            observers = await self._cancel_turn(running, Stop("shutdown", "shutdown", running.turn.id), group)
             await asyncio.wait({running.task}, timeout=GRACE)
+            await asyncio.wait({observers})
             closing = close_transcript(running.said, running.tool_results)
             await notify_end(running, self._services, "suspended", "shutdown", closing=closing)
         for session in self._used_sessions:

@@ -205,20 +205,24 @@ def watch_time_limits(running: RunningTurn, services: SessionServices, post: Cal
 
 
 async def notify_stop(running: RunningTurn, stop: Stop) -> None:
-    """The turn is marked as stopped and about to be cancelled."""
-    turn = running.turn
-    await running.hooks.notify(
-        specs.agent_loop_stopped,
-        turn=turn,
-        session_key=turn.key,
-        session_id=turn.session,
-        turn_id=turn.id,
-        platform=turn.inbound.address.platform,
-        reason=stop.reason,
-        invalidation_reason=stop.invalidation_reason,
-        tool_call_ids=running.running_calls,
-        partial_text=running.partial,
-    )
+    """The turn is marked as stopped and about to be cancelled. The plugins stay open until they have heard it."""
+    turn, hooks = running.turn, running.hooks
+    hooks.hold()
+    try:
+        await hooks.notify(
+            specs.agent_loop_stopped,
+            turn=turn,
+            session_key=turn.key,
+            session_id=turn.session,
+            turn_id=turn.id,
+            platform=turn.inbound.address.platform,
+            reason=stop.reason,
+            invalidation_reason=stop.invalidation_reason,
+            tool_call_ids=running.running_calls,
+            partial_text=running.partial,
+        )
+    finally:
+        hooks.release()
 
 
 async def notify_end(

@@ -231,7 +231,7 @@ class _StartedCoroutine(WatchedCoroutine):
         self._work.close()
 
 
-def start_task(group: asyncio.TaskGroup, work: Some, name: str) -> None:
+def start_task(group: asyncio.TaskGroup, work: Some, name: str) -> asyncio.Task[Any]:
     """Run it as a task of the group, with its first step now, before this returns.
 
     The task is the current one in that step too, so a timeout or a group entered there belongs to it.
@@ -240,6 +240,7 @@ def start_task(group: asyncio.TaskGroup, work: Some, name: str) -> None:
     assert me is not None
     task: asyncio.Task[Any] = group.create_task(begun, name=name, context=context)
     _run_as_task(task, me, context, begun.begin)
+    return task
 
 
 def _run_as_task(task: asyncio.Task[Any], me: asyncio.Task[Any], context: Context, act: Callable[[], None]) -> None:
