@@ -108,6 +108,25 @@ class App:
         self._cooldowns, self._retry = ModelCooldowns(), retry
         self._choosing = asyncio.Lock()
         self._choice: ModelChoice | None = None
+        self._serving: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def serve_sessions(self) -> AsyncIterator[None]:
+        """Run the sessions beside the body; an error ends both and is raised as one error, not a group."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._serving = group.create_task(self.sessions.run(), name="sessions")
+                yield
+                self._serving.cancel()
+        except* AlipesError as errors:
+            raise first_error(errors) from errors
+
+    async def suspend_sessions(self) -> None:
+        """Suspend the running turns while people and remote clients are still connected; they resume at the next
+        start. Messages that arrive from now on are stored for it."""
+        assert self._serving is not None
+        self._serving.cancel()
+        await asyncio.wait({self._serving})
 
     async def choice(self) -> ModelChoice:
         """The default model, if neither the message nor the session names one; determined once."""
@@ -251,7 +270,7 @@ async def open_app(
                 settings, hooks=app.hooks, contributions=app.contributions, host=app.host, loaders=_plugin_loaders(app)
             )
         )
-        async with _serving(app.sessions):
+        async with app.serve_sessions():
             yield app
 
 
@@ -355,15 +374,3 @@ def _media_tools(app: App, places: Places) -> tuple[Tool, ...]:
 
 async def _ask_approval(app: App, call: ToolCall, risk: Risk, turn: Turn) -> ApprovalDecision:
     return await app.sessions.questions.ask_approval(call, risk.reason, turn)
-
-
-@asynccontextmanager
-async def _serving(sessions: Sessions) -> AsyncIterator[None]:
-    """Run the sessions beside the body; an error ends both and is raised as one error, not a group."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            serving = group.create_task(sessions.run(), name="sessions")
-            yield
-            serving.cancel()
-    except* AlipesError as errors:
-        raise first_error(errors) from errors

@@ -62,7 +62,7 @@ async def open_chat(
         sessions, outbound_policy = agent.app.sessions, OutboundPolicy(["oldchat"])
         defaults = structs.replace(sessions._services.defaults, outbound=outbound_policy)
         sessions._services = structs.replace(sessions._services, defaults=defaults)
-        guest = PluginPlatform("oldchat", agent.app.contributions)
+        guest = PluginPlatform("oldchat", agent.app.contributions, agent.app.sessions)
         known = structs.replace(manners or PlatformPolicy(allow=("7",), progress="off"), known_role=guest.role)
         rules = GatewayPolicy(
             platforms={"oldchat": known}, pairing=False, batch_window=0.4, poll_interval=0.05, draft_delay=0.05

@@ -1,6 +1,7 @@
 """Platforms that plugins provide: opened while they listen, closed when that ends."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 from alipes.kernel.errors import DeliveryError
@@ -8,15 +9,18 @@ from alipes.kernel.platform import Capabilities, IncomingMessage, MayFetch, Mess
 from alipes.kernel.turns import Address
 from alipes.plugins.interruption.attribution import TURN, as_coroutine, call_as, on_behalf_of, run_as
 from alipes.plugins.interruption.stepped_coroutine import WatchedCoroutine
-from alipes.plugins.owner import CORE
+from alipes.plugins.owner import CORE, PluginOwner
 from alipes.plugins.registry import Contributions, ProviderContribution
 from alipes.runtime.tasks import unwrap_error_group
+from alipes.sessions.sessions import Sessions
 from alipes.store.people import PersonRole
 
 KIND = "platform"
 """`ctx.provide("platform", name, open)`; `open()` is an async context manager of a `Platform`."""
 CHECK_INTERVAL = 1.0
 """Seconds between two checks whether the plugin was reloaded or closed."""
+STOP_TIMEOUT = 10.0
+"""Seconds that the turns of a removed platform have to end."""
 _CLOSED = Capabilities()
 
 
@@ -28,9 +32,11 @@ def plugin_platform_names(contributions: Contributions) -> tuple[str, ...]:
 class PluginPlatform:
     """A platform of a plugin. Each `listen` opens what the plugin offers at that time, so reloads work."""
 
-    def __init__(self, name: str, contributions: Contributions, *, check_interval: float = CHECK_INTERVAL) -> None:
+    def __init__(
+        self, name: str, contributions: Contributions, sessions: Sessions, *, check_interval: float = CHECK_INTERVAL
+    ) -> None:
         self.name = name
-        self._contributions, self._check_interval = contributions, check_interval
+        self._contributions, self._sessions, self._check_interval = contributions, sessions, check_interval
         self._platform: Platform | None = None
         self._owner = CORE
         """The plugin that provides the open platform."""
@@ -68,7 +74,17 @@ class PluginPlatform:
                 group.create_task(self._serve(offer, receive, on_status), name=f"plugin platform {self.name}")
                 while self._offer() is offer:  # noqa: ASYNC110
                     await asyncio.sleep(self._check_interval)
+                await self._end_turns(offer.owner)
                 raise DeliveryError("its plugin was closed or reloaded")
+
+    async def _end_turns(self, owner: PluginOwner) -> None:
+        """Before it is disconnected: turns of a reloaded plugin end as usual, those of a removed one are stopped."""
+        if self._offer() is not None:
+            await owner.wait_unused()
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_TIMEOUT):
+                await self._sessions.stop_platform(self.name)
 
     async def _serve(self, offer: ProviderContribution, on_message: OnMessage, on_status: OnStatus) -> None:
         with on_behalf_of(offer.owner):

@@ -189,6 +189,13 @@ class Sessions:
         await self._open.wait()
         await self.activity.wait_idle()
 
+    async def stop_platform(self, platform: str) -> None:
+        """Stop the running turns of a platform that is about to be disconnected; returns when they have ended."""
+        for key in [each for each in self._sessions if each.startswith(f"agent:main:{platform}:")]:
+            for turn in await self.unfinished(key):
+                await self.post(key, Stop("shutdown", "shutdown", turn))
+            await self.activity.wait_idle(key)
+
     def _on_op(self, key: str, op: Op) -> None:
         session = self._sessions.get(key)
         if session is None or session.closed:

@@ -179,7 +179,7 @@ async def chatting(home, script, *, plugin=OLDEST, manners=None, settings=None, 
     ) as agent:
         offers = agent.app.contributions
         assert plugin_platform_names(offers) == ("oldchat",)
-        guest = PluginPlatform("oldchat", offers, check_interval=0.02)
+        guest = PluginPlatform("oldchat", offers, agent.app.sessions, check_interval=0.02)
         usual = PlatformPolicy(allow=("7",), busy="interrupt", progress="off")
         how = structs.replace(manners or usual, known_role=guest.role)
         known = {

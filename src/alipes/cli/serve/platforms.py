@@ -121,7 +121,7 @@ class ServedPlatforms:
         ours = (*MESSENGERS, *RESERVED_NAMES)
         found = plugin_platform_names(app.contributions)
         self.notes += [f"{name} is not served: the name is reserved" for name in found if name in ours]
-        return {name: PluginPlatform(name, app.contributions) for name in found if name not in ours}
+        return {name: PluginPlatform(name, app.contributions, app.sessions) for name in found if name not in ours}
 
     def _rules(self, guests: Mapping[str, PluginPlatform]) -> GatewayPolicy:
         settings = self._settings

@@ -152,6 +152,8 @@ def may_stop_this_process(call: ToolCall) -> bool:
 
 
 log = logging.getLogger(__name__)
+SUSPEND_TIMEOUT_S = 30.0
+"""Time for plugins to handle that their turns are suspended."""
 DELIVERY_TIMEOUT_S = 5.0
 """Time after the drain to deliver queued messages; the rest stays queued."""
 
@@ -266,7 +268,10 @@ class _Server:
         print("  Status: /health, /ready, /metrics. Press Ctrl-C to exit", flush=True)
 
     async def shut_down(self, notifier: SystemdNotifier) -> None:
-        """Let turns reach a safe point and deliver queued messages, within the time limits."""
+        """Let turns reach a safe point, suspend those that do not, and deliver queued messages, within the time limits.
+
+        Only then are platforms and clients disconnected: a plugin can still notify them that its turn is suspended.
+        """
         exit_signals, patience = self._exit_signals, self._app.settings.serve.drain
         restarting = exit_signals.action == "restart"
         self._state.shutdown_reason = "alipes is restarting" if restarting else "alipes is shutting down"
@@ -283,6 +288,7 @@ class _Server:
         if not await _finish_within(patience, self._drain.wait_until_safe(), exit_signals.hurry):
             left = format_count(self._drain.unsafe_turns, "turn")
             log.warning("%s interrupted; will resume at the next start", left)
+        await _finish_within(SUSPEND_TIMEOUT_S, self._app.suspend_sessions(), exit_signals.hurry)
         if not await _finish_within(
             DELIVERY_TIMEOUT_S, self._platforms.gateway.delivery.wait_idle(), exit_signals.hurry
         ):

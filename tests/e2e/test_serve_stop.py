@@ -1,0 +1,223 @@
+"""The stop contract in the real program: shutdown order, and `/stop` in a chat wherever the turn runs."""
+
+import asyncio
+import json
+import signal
+
+import pytest
+
+from tests.e2e.program import Home
+from tests.e2e.service import OWNER, open_serve, write_settings
+from tests.e2e.test_serve_plugins import a_port, add, connected, heard, plant
+from tests.world.model_server import Call, Calls, ModelServer, Say
+from tests.world.telegram_server import TelegramServer
+
+pytestmark = pytest.mark.deadline(120)
+RECORDER = """
+import asyncio, json, os
+from pathlib import Path
+HERE = Path(__file__).parent
+
+def record(*words):
+    with open(HERE / "seen.jsonl", "a") as file:
+        file.write(json.dumps([os.getpid(), *words]) + "\\n")
+
+def checked():
+    record("set up")
+    while (HERE / "hold").exists():
+        import time; time.sleep(0.01)
+    return True
+
+async def ponder(args, **kwargs):
+    record("tool runs")
+    try:
+        await asyncio.Event().wait()
+    finally:
+        record("tool over")
+
+def register(ctx):
+    nothing = {"type": "object", "properties": {}}
+    schema = {"name": "ponder", "description": "Think.", "parameters": nothing}
+    ctx.register_tool("ponder", "ponder", schema, ponder, is_async=True, check_fn=checked)
+    ctx.register_hook("agent_loop_stopped", lambda **k: record("stopped", k["reason"], k["invalidation_reason"]))
+    ctx.register_hook("post_tool_call", lambda **k: record("post_tool_call", k["status"]))
+    ctx.register_hook("on_session_end", lambda **k: record("on_session_end", k.get("reason") or ""))
+"""
+TUBE = (
+    RECORDER.replace("def register(ctx):", "def register(ctx):\n    register_tube(ctx)").replace(
+        "await asyncio.Event().wait()", "OPEN.write('CALL'); await asyncio.Event().wait()"
+    )
+    + """
+from gateway.config import Platform
+from gateway.platforms.base import BasePlatformAdapter, MessageEvent, SendResult
+
+class Tube(BasePlatformAdapter):
+    def __init__(self, config):
+        super().__init__(config, Platform("tube"))
+        self.writer = None
+
+    async def connect(self):
+        global OPEN
+        OPEN = self
+        self.server = await asyncio.start_server(self.serve, "127.0.0.1", int(self.config.extra["port"]))
+        self._mark_connected()
+        return True
+
+    async def disconnect(self):
+        record("disconnected")
+        self.server.close()
+        if self.writer is not None:
+            self.writer.close()
+        self._mark_disconnected()
+
+    async def serve(self, reader, writer):
+        self.writer = writer
+        number = 0
+        while line := (await reader.readline()).decode().strip():
+            number += 1
+            source = self.build_source(chat_id="42", user_id="7")
+            event = MessageEvent(text=line, source=source, message_id=f"{os.getpid()}-{number}")
+            asyncio.create_task(self.handle_message(event))
+
+    def write(self, line):
+        if self.writer is None or self.writer.is_closing():
+            record("nobody is connected")
+        else:
+            self.writer.write(f"{line}\\n".encode())
+
+    async def send(self, chat_id, content, reply_to=None, metadata=None):
+        self.write(content)
+        return SendResult(success=True, message_id="1")
+
+    async def get_chat_info(self, chat_id):
+        return {"name": chat_id, "type": "dm"}
+
+def register_tube(ctx):
+    ctx.register_platform("tube", "Tube", Tube, lambda: True, allowed_users_env="TUBE_USERS")
+    ctx.register_hook("agent_loop_stopped", lambda **k: OPEN.write("CANCEL " + k["reason"]))
+"""
+)
+PONDER = Calls((Call("ponder", {}),))
+
+
+@pytest.fixture
+def home(tmp_path):
+    return Home(tmp_path / "home")
+
+
+def seen(home, name):
+    """What the plugin recorded, without process ids."""
+    return [words for _, *words in records(home, name)]
+
+
+def records(home, name):
+    path = home.path / "plugins" / name / "seen.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+async def until(home, name, *words):
+    while list(words) not in seen(home, name):
+        await asyncio.sleep(0.01)
+
+
+def tube(home, model, port):
+    write_settings(home, model)
+    plant(home, "tubes", TUBE, manifest="name: tubes\nversion: 1.0.0\n")
+    add(home, "[serve]", "drain = 0.1", "[plugins]", 'enabled = ["tubes"]')
+    add(home, "[plugins.entries.tubes]", f"port = {port}")
+    (home.path / ".env").write_text("TUBE_USERS=7\n")
+
+
+STOPPED = [
+    ["stopped", "shutdown", "shutdown"],
+    ["tool over"],
+    ["post_tool_call", "cancelled"],
+    ["on_session_end", "shutdown"],
+    ["disconnected"],
+]
+
+
+@pytest.mark.parametrize("way", ["SIGTERM", "SIGINT", "/restart"])
+async def test_a_remote_client_is_notified_before_its_platform_is_disconnected(home, way):
+    port = a_port()
+    async with ModelServer([PONDER, Say("after the restart")]) as model:
+        tube(home, model, port)
+        async with open_serve(home) as served:
+            await served.ready()
+            reader, writer = await connected(port)
+            writer.write(b"go\n")
+            await heard(reader, "CALL")
+            if way == "/restart":
+                writer.write(b"/restart\n")
+            else:
+                served.process.send_signal(getattr(signal, way))
+            assert await heard(reader, "CANCEL") == "CANCEL shutdown"
+            if way != "/restart":
+                assert await served.left(by=None) == 0
+            await until(home, "tubes", "disconnected")
+            writer.close()
+        events = [each for each in seen(home, "tubes") if each not in (["set up"], ["tool runs"])]
+        assert events[: len(STOPPED)] == STOPPED
+
+
+async def test_the_turns_of_a_removed_platform_are_stopped_before_it_is_disconnected(home):
+    port = a_port()
+    async with ModelServer([PONDER]) as model:
+        tube(home, model, port)
+        async with open_serve(home) as served:
+            await served.ready()
+            reader, writer = await connected(port)
+            writer.write(b"go\n")
+            await heard(reader, "CALL")
+            writer.write(b"/plugins disable tubes\n")
+            assert await heard(reader, "CANCEL") == "CANCEL shutdown"
+            await until(home, "tubes", "disconnected")
+            writer.close()
+        events = [each for each in seen(home, "tubes") if each not in (["set up"], ["tool runs"])]
+        assert events == STOPPED
+
+
+async def test_a_stop_in_a_chat_while_the_turn_is_being_set_up(home):
+    async with ModelServer([Say("the next answer")]) as model, TelegramServer() as telegram:
+        write_settings(home, model, telegram)
+        plant(home, "recorder", RECORDER, manifest="name: recorder\nversion: 1.0.0\n")
+        add(home, "[plugins]", 'enabled = ["recorder"]')
+        (hold := home.path / "plugins" / "recorder" / "hold").touch()
+        async with open_serve(home):
+            telegram.chats.say("go", chat=OWNER)
+            await until(home, "recorder", "set up")
+            telegram.chats.say("/stop", chat=OWNER)
+            await until(home, "recorder", "on_session_end", "user_stop")
+            hold.unlink()
+            telegram.chats.say("and now?", chat=OWNER)
+            await telegram.shows(OWNER, "the next answer")
+    stops = [words for words in seen(home, "recorder") if words[0] == "stopped"]
+    assert stops == [["stopped", "user_stop", "stop_command_pending"]]
+
+
+async def test_a_stop_in_a_chat_whose_turn_another_process_runs(home):
+    async with (
+        ModelServer([PONDER, PONDER, Say("the next answer")]) as model,
+        ModelServer([Say("asked")]) as other,
+        TelegramServer() as telegram,
+    ):
+        write_settings(home, model, telegram)
+        plant(home, "recorder", RECORDER, manifest="name: recorder\nversion: 1.0.0\n")
+        add(home, "[plugins]", 'enabled = ["recorder"]')
+        add(home, "[providers.other]", 'api = "openai-chat"', f'base_url = "{other.url("openai-chat")}"')
+        async with open_serve(home) as served:
+            telegram.chats.say("go", chat=OWNER)
+            await until(home, "recorder", "tool runs")
+            await served.left(by=signal.SIGKILL)
+        async with home.started("ask", "-m", "other/scripted", "hello") as asking:  # it resumes the turn of the chat
+            while [pid for pid, *words in records(home, "recorder") if words == ["tool runs"]][-1] != asking.pid:
+                await asyncio.sleep(0.01)
+            async with open_serve(home):
+                telegram.chats.say("/stop", chat=OWNER)
+                await telegram.shows(OWNER, "Stopping.")
+                await until(home, "recorder", "on_session_end", "user_stop")
+                assert await asking.wait() == 0
+                telegram.chats.say("and now?", chat=OWNER)
+                await telegram.shows(OWNER, "the next answer")
+    stops = [(pid, words) for pid, *words in records(home, "recorder") if words[0] == "stopped"]
+    assert stops == [(asking.pid, ["stopped", "user_stop", "stop_command_handler"])]
