@@ -252,7 +252,7 @@ def _to_names(given: object) -> tuple[str, ...]:
 
 
 State: TypeAlias = Literal["on", "off", "failed", "disabled"]
-"""`off`: disabled after failures; `failed`: could not be opened; `disabled`: not enabled."""
+"""`off`: disabled because it blocked the event loop; `failed`: could not be opened; `disabled`: not enabled."""
 
 
 class PluginStatus(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -273,6 +273,9 @@ class PluginStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     provides: tuple[str, ...] = ()
     """`kind:name` of everything else."""
     strikes: int = 0
+    """Failures that still count."""
+    silenced: dict[str, str] = {}
+    """Callbacks that are off after failures, and why."""
 
 
 class SavedPluginStatus(msgspec.Struct, frozen=True):

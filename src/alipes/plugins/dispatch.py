@@ -102,7 +102,10 @@ class Hooks:
         usual = self._deadlines.get(name, self._deadline)
         entry.deadline = None if patient else usual if deadline is None else deadline
         entry.options = options
-        self._entries.setdefault(name, []).append(entry)
+        entries = self._entries.setdefault(name, [])
+        before = sum(each.owner is owner and each.title == entry.title for each in entries)
+        entry.label = f"{entry.title} #{before + 1}" if before else entry.title
+        entries.append(entry)
         self._relay = None
 
     def remove(self, owner: PluginOwner) -> None:
@@ -124,7 +127,7 @@ class HookDispatcher:
     """Calls the hooks in the order of their registration.
 
     Gates fail closed, observers and filters fail open. Failures are logged with the plugin's name, and a
-    plugin is disabled after three strikes.
+    callback is silenced after three strikes.
     """
 
     def __init__(
@@ -220,7 +223,7 @@ class HookDispatcher:
     async def _inside(
         self, entry: HookEntry, go: Callable[[Any], Awaitable[Any]], offered: Mapping[str, object], value: object
     ) -> Any:
-        if entry.owner.disabled:
+        if entry.owner.disabled or entry.label in entry.owner.silenced:
             return await go(value)
         act = WrappedCall(go, entry)
         known = {**offered, "go": act}
@@ -240,7 +243,7 @@ class HookDispatcher:
     ) -> Any:
         """The hook's answer, or None if its plugin is disabled. Raises `_Failed`, and errors that are not the
         plugin's own."""
-        if entry.owner.disabled and not entry.runs_when_disabled:
+        if _is_off(entry):
             return None
         given = {name: offered[name] for name in entry.parameters}
         rest: SteppedCoroutine | None = None
@@ -279,9 +282,10 @@ class HookDispatcher:
 
     def _strike(self, entry: HookEntry, what: str, why: str, offered: Mapping[str, object]) -> None:
         self._report(what, offered)
-        if entry.owner.strike(why):
-            log.error("plugin %s is %s", entry.owner.name, entry.owner.disabled_reason)
-            self._report(f"plugin {entry.owner.name} is {entry.owner.disabled_reason}", offered)
+        if entry.owner.strike(entry.label) and not entry.runs_when_disabled and entry.label not in entry.owner.silenced:
+            silenced = entry.owner.silence(entry.label, why)
+            log.error("%s", silenced)
+            self._report(silenced, offered)
 
 
 async def guard(
@@ -290,11 +294,11 @@ async def guard(
     """Await plugin code that is not a hook, such as its setup, a command or a background task.
 
     It runs on the plugin's behalf and is watched. If it fails, takes longer than `deadline`, or blocks the
-    loop longer than `holding`, that is a strike and `PluginError` is raised. A disabled plugin may still
-    close what it opened.
+    loop longer than `max_block`, that is a strike and `PluginError` is raised. It is never silenced, and a
+    disabled plugin may still close what it opened.
     """
     entry = _PluginWork(owner, lambda: work, (), name=what, watch=LOOP_ACTIVITY)
-    entry.deadline, entry.holding = deadline, max_block
+    entry.deadline, entry.holding, entry.label = deadline, max_block, what
     try:
         return cast(T, await HookDispatcher()._call(entry, {}))
     except _Failed as failed:
@@ -316,6 +320,16 @@ class _PluginWork(HookEntry):
 
     def blocked(self, seconds: float) -> None:
         return None
+
+
+def _is_off(entry: HookEntry) -> bool:
+    """True if it is not called any more. Raises `_Failed` for a callback of a required plugin."""
+    owner = entry.owner
+    if entry.label not in owner.silenced:
+        return owner.disabled and not entry.runs_when_disabled
+    if owner.required:
+        raise _Failed(f"{entry.label} of plugin {owner.name}, which is required, is off", "it is off")
+    return True
 
 
 async def _await_rest(rest: SteppedCoroutine, entry: HookEntry, act: WrappedCall | None) -> Any:

@@ -207,6 +207,7 @@ class PluginInstance:
             skills=names(SkillContribution),
             provides=tuple(f"{each.kind}:{each.name}" for each in offers if isinstance(each, ProviderContribution)),
             strikes=self.owner.strikes,
+            silenced=dict(self.owner.silenced),
         )
 
     def _prepare(self) -> tuple[dict[str, object], bool]:

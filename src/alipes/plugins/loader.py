@@ -164,6 +164,16 @@ class Plugins:
             _save_status(self, self._environment.settings)
             return f"{name} is disabled. Running turns keep it until they end."
 
+    async def forgive(self, name: str) -> str:
+        """Forget the failures of a loaded plugin and call all its callbacks again. Raises PluginError."""
+        instance = self._instances.get(name)
+        if instance is None or instance.state != "on":
+            on = [each.name for each in self.statuses() if each.state == "on"]
+            raise PluginError(name, "forgive", f"it is not loaded.{did_you_mean(name, on)}")
+        instance.owner.forgive()
+        _save_status(self, self._environment.settings)
+        return f"The failures of {name} are forgotten, and all its callbacks are called again."
+
     async def open_all(self) -> None:
         """Open them in parallel; their registrations are ordered as configured."""
         wanted, unknown = await asyncio.to_thread(discovery.enabled_plugins, self._environment.settings)

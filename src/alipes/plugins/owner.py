@@ -1,39 +1,64 @@
 """The owner of a registration: one version of one plugin. Counts its strikes and the turns that use it."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any
 from weakref import WeakSet
 
 STRIKES = 3
+WINDOW_S = 600.0
+"""Failures count for this long."""
 
 
 class PluginOwner:
     """A plugin as seen by the rest of alipes. A reloaded plugin is another owner of the same name."""
 
-    def __init__(self, name: str, *, permanent: bool = False) -> None:
+    def __init__(self, name: str, *, permanent: bool = False, clock: Callable[[], float] = time.monotonic) -> None:
         """`permanent`: part of alipes itself, never disabled."""
         self.name = name
-        self.strikes = 0
         self.disabled = False
         self.disabled_reason = ""
         """Why it is disabled."""
         self.on_disabled: Callable[[PluginOwner], None] | None = None
         """Called once, when it is disabled."""
         self.permanent = permanent
+        self.required = False
+        """Without it nothing may run: its gates refuse rather than being silenced."""
+        self.silenced: dict[str, str] = {}
+        """Callbacks that are not called any more, and why."""
         self.tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
         """Tracked tasks that its code started."""
+        self._clock = clock
+        self._failures: dict[str, list[float]] = {}
+        """When each callback failed, within the window."""
         self._users = 0
         self._unused = asyncio.Event()
         self._unused.set()
 
-    def strike(self, what: str) -> bool:
-        """Count a failure; the third disables the plugin. Returns True if this was the third."""
-        self.strikes += 1
-        if self.strikes < STRIKES or self.permanent or self.disabled:
-            return False
-        self.disable(f"disabled after {self.strikes} failures, the last: {what}")
-        return True
+    @property
+    def strikes(self) -> int:
+        """The number of failures within the window."""
+        return sum(len(self._recent(callback)) for callback in tuple(self._failures))
+
+    def strike(self, callback: str) -> bool:
+        """Count a failure of `callback`. Returns True if it failed too often within the window."""
+        recent = self._failures[callback] = [*self._recent(callback), self._clock()]
+        return len(recent) >= STRIKES and not self.permanent
+
+    def silence(self, callback: str, why: str) -> str:
+        """Do not call `callback` any more; returns the sentence that says so."""
+        self.silenced[callback] = f"off after {STRIKES} failures within {WINDOW_S / 60:g} minutes, the last: {why}"
+        return f"{callback} of plugin {self.name} is {self.silenced[callback]}; /plugins forgive {self.name} resets it"
+
+    def forgive(self) -> None:
+        """Forget its failures and call all its callbacks again."""
+        self._failures.clear()
+        self.silenced.clear()
+
+    def _recent(self, callback: str) -> list[float]:
+        since = self._clock() - WINDOW_S
+        return [when for when in self._failures.get(callback, ()) if when > since]
 
     def disable(self, why: str) -> None:
         if self.disabled:

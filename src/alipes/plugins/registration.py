@@ -43,6 +43,7 @@ class HookEntry:
         "first",
         "hook",
         "interruptions",
+        "label",
         "name",
         "off_loop",
         "options",
@@ -62,6 +63,8 @@ class HookEntry:
         self.first, self.second = ((*(hook_parameters(name) or ()), "", ""))[:2]
         self.deadline: float | None = None
         self.options = DEFAULT_OPTIONS
+        self.label = name
+        """Names it among the callbacks of its plugin."""
         self.sync = not inspect.iscoroutinefunction(hook)
         self.off_loop = False
         """It blocked the event loop once or was interrupted: from then on it runs in a worker thread."""

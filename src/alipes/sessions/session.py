@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from functools import partial
 from typing import TypeAlias
 
 from msgspec import structs
@@ -24,6 +25,7 @@ from alipes.kernel.turns import (
     Wake,
 )
 from alipes.plugins.interruption.stepped_coroutine import start_task
+from alipes.runtime.tasks import run_to_completion
 from alipes.sessions.services import SessionServices
 from alipes.sessions.subagents.registry import is_subagent_key
 from alipes.sessions.turn_runner import (
@@ -278,6 +280,10 @@ class Session:
             group.create_task(notify, name=f"session left {session}")
 
     async def _finish_turn(self, outcome: TurnOutcome) -> None:
+        """To its end even if the process exits meanwhile; time-limited by the deadlines of the hooks."""
+        await run_to_completion(partial(self._write_and_announce, outcome))
+
+    async def _write_and_announce(self, outcome: TurnOutcome) -> None:
         """Write the ending, then publish it."""
         running, ending = outcome.running, outcome.ending
         turn, session, subagents = running.turn, running.turn.session, self._services.subagents

@@ -362,25 +362,69 @@ async def test_the_first_to_decide_settles_it():
     assert await may(hooks) == Verdict("deny", "second")
 
 
-async def test_a_gate_that_breaks_denies_and_is_switched_off_after_three_strikes():
-    called, reports = [], Reports()
+async def test_a_gate_that_breaks_denies_and_is_silenced_after_three_strikes():
+    called, neighbours, reports = [], [], Reports()
 
     async def before_tool(call):
         called.append(call)
         raise ZeroDivisionError
 
-    hooks, owners = registered(("broken", before_tool), report=reports)
-    seen = []
-    owners["broken"].on_disabled = seen.append
+    async def on_event(event):
+        neighbours.append(event)
+
+    owner = PluginOwner("broken")
+    hooks = Hooks(report=reports)
+    hooks.add(owner, before_tool)
+    hooks.add(owner, on_event)
     for _ in range(3):
         verdict = await may(hooks)
         assert verdict.ruling == "deny" and "broken" in verdict.reason
     assert await may(hooks) is None
     assert len(called) == 3
-    assert owners["broken"].disabled and "ZeroDivisionError" in owners["broken"].disabled_reason
-    assert seen == [owners["broken"]]
-    assert [what for what, _ in reports][-1].startswith("plugin broken is disabled after 3 failures")
+    assert "ZeroDivisionError" in owner.silenced["before_tool"] and not owner.disabled
+    assert [what for what, _ in reports][-1].startswith("before_tool of plugin broken is off after 3 failures")
     assert len(reports) == 4
+    await tell(hooks)
+    assert neighbours == [EVENT], "other callbacks of the plugin are still called"
+    owner.forgive()
+    assert (await may(hooks)).ruling == "deny" and len(called) == 4 and owner.strikes == 1
+
+
+async def test_a_silenced_gate_of_a_required_plugin_denies():
+    async def before_tool(call):
+        raise ZeroDivisionError
+
+    hooks, owners = registered(("broken", before_tool))
+    owners["broken"].required = True
+    for _ in range(5):
+        assert (await may(hooks)).ruling == "deny"
+
+
+async def test_strikes_fade_and_count_for_each_callback():
+    now = [1000.0]
+    owner, hooks, called = PluginOwner("p", clock=lambda: now[0]), Hooks(), []
+
+    @named("on_event")
+    async def first(event):
+        called.append("first")
+        raise ValueError
+
+    @named("on_event")
+    async def second(event):
+        called.append("second")
+        if len(called) > 8:
+            raise ValueError
+
+    hooks.add(owner, first)
+    hooks.add(owner, second)
+    for _ in range(4):
+        await tell(hooks)
+        now[0] += 301.0  # at most two within ten minutes
+    assert called == ["first", "second"] * 4 and not owner.silenced and owner.strikes == 1
+    for _ in range(3):
+        await tell(hooks)
+    assert list(owner.silenced) == ["on_event", "on_event #2"]
+    assert called == ["first", "second"] * 4 + ["first", "second", "first", "second", "second"]
 
 
 @pytest.mark.parametrize("answer", [True, "allow", {"ruling": "allow"}, Admission("take")])
@@ -412,11 +456,10 @@ async def test_what_is_ours_is_never_switched_off():
 
     hooks = Hooks()
     hooks.add(CORE, before_tool)
-    strikes = CORE.strikes
     for _ in range(5):
         assert (await may(hooks)).ruling == "deny"
-    assert not CORE.disabled
-    CORE.strikes = strikes
+    assert not CORE.disabled and not CORE.silenced
+    CORE.forgive()
 
 
 # --- wrap
@@ -1075,7 +1118,7 @@ async def test_strikes_belong_to_one_generation():
     for _ in range(4):
         await relay.notify(specs.on_event, event=EVENT, turn=TURN)
     await tell(hooks)
-    assert old.disabled and old.strikes == 3 and not new.disabled and new.strikes == 1
+    assert old.silenced and old.strikes == 3 and not new.silenced and new.strikes == 1
 
 
 async def test_hooks_that_come_and_go_while_they_are_called_count_for_the_next_turn():
@@ -1161,7 +1204,7 @@ async def test_guarded_work_that_breaks_is_a_strike_and_a_plugin_error(caplog):
     ]:
         with pytest.raises(PluginError, match=why):
             await guard(owner, "setup", work())
-    assert owner.strikes == 3 and owner.disabled
+    assert owner.strikes == 3 and not owner.silenced
     assert "plugin p failed in setup: ValueError: no key" in caplog.text
 
 

@@ -306,7 +306,7 @@ async def test_a_message_that_nobody_could_rule_on_is_not_taken_and_its_sender_i
             with pytest.raises(MessageRejected, match="plugin lists failed in before_message") as refused:
                 await house.sessions.submit(inbound(str(number), "hello"))
             assert not refused.value.by_choice
-        assert owner.disabled
+        assert owner.silenced
         assert (await house.ask(inbound("9", "hello"))).ending == "answered", "it is switched off by now"
 
 

@@ -190,8 +190,8 @@ async def test_a_plain_hook_leaves_the_loop_afterwards_and_an_async_one_is_off_t
         for _ in range(4):
             await house.tell()
     assert [each is threading.main_thread() for each in threads] == [True, False, False, False]
-    assert [(owner.strikes, owner.disabled) for owner in house.owners] == [(1, False), (3, True)]
-    assert "disabled after 3 failures" in house.words[-1]
+    assert [(owner.strikes, list(owner.silenced)) for owner in house.owners] == [(1, []), (3, ["on_event"])]
+    assert "is off after 3 failures" in house.words[-1]
 
 
 @pytest.mark.parametrize("spec", [specs.on_event, specs.turn_ended])
@@ -291,7 +291,8 @@ async def test_who_was_meant_is_hit_and_nobody_who_comes_after():
     entry = house.hooks.dispatcher._entries["on_event"][0]
     async with Watchdog(house.watch):
         for _ in range(rounds):
-            entry.off_loop, house.owners[0].strikes = False, 0
+            entry.off_loop = False
+            house.owners[0].forgive()
             await house.tell()
             assert house.watch.deed is None
     failed = sum("interrupted at" in words for words in house.words)

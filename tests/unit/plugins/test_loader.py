@@ -7,9 +7,11 @@ import pytest
 
 from alipes.config.loader import load_settings
 from alipes.config.paths import Paths
+from alipes.kernel.errors import PluginError
 from alipes.kernel.messages import ToolCall
 from alipes.plugins import specs
 from alipes.plugins.discovery import find_plugins, read_status
+from alipes.plugins.interruption.attribution import PluginActivity
 from alipes.plugins.registry import (
     CliContribution,
     CommandContribution,
@@ -317,13 +319,13 @@ async def test_deadlines_of_the_operator_go_over_those_of_the_plugin(tmp_path):
         assert "took longer than 0.1 s" in (await rule(place)).reason
 
 
-async def test_a_plugin_that_fails_three_times_is_closed_and_what_it_offered_is_gone(tmp_path):
+async def test_a_plugin_that_blocks_the_loop_three_times_is_closed_and_what_it_offered_is_gone(tmp_path):
     write_plugin(
         tmp_path,
         "one",
         """
         from alipes.plugin import tool
-        async def on_event(event): raise ValueError("again")
+        async def on_event(event): ...
         @tool()
         async def look() -> str: return "x"
         async def setup(ctx):
@@ -333,10 +335,11 @@ async def test_a_plugin_that_fails_three_times_is_closed_and_what_it_offered_is_
     async with open_plugin_harness(settings_for(tmp_path, "one")) as place:
         relay = place.hooks.dispatcher
         relay.hold()
+        activity = PluginActivity(place.plugins._instances["one"].owner, "a task")
         for _ in range(3):
-            await relay.notify(specs.on_event, event=None, turn=None)
+            activity.interrupted(1.5)
         await until(lambda: place.fact("one").state == "off")
-        assert "disabled after 3 failures" in place.fact("one").why and "again" in place.fact("one").why
+        assert place.fact("one").why == "disabled: a task blocked the event loop three times, last for 1.50 s"
         assert not place.contributions.tools() and not place.hooks.dispatcher.has_hooks(specs.on_event)
         assert not (tmp_path / "plugin-data" / "one" / "closed").exists()  # a turn still uses it
         relay.release()
@@ -344,6 +347,18 @@ async def test_a_plugin_that_fails_three_times_is_closed_and_what_it_offered_is_
         assert read_status(Paths(tmp_path)).plugins[0].state == "off"
         assert "was reloaded" in await place.plugins.reload("one")
         assert place.fact("one").state == "on" and list(place.contributions.tools()) == ["look"]
+
+
+async def test_a_callback_that_fails_three_times_is_shown_and_forgiven(tmp_path):
+    write_plugin(tmp_path, "one", "async def on_event(event): raise ValueError('again')")
+    async with open_plugin_harness(settings_for(tmp_path, "one")) as place:
+        for _ in range(3):
+            await place.hooks.dispatcher.notify(specs.on_event, event=None, turn=None)
+        assert place.fact("one").state == "on" and "again" in place.fact("one").silenced["on_event"]
+        assert "are forgotten" in await place.plugins.forgive("one")
+        assert place.fact("one").strikes == 0 and not place.fact("one").silenced
+        with pytest.raises(PluginError, match=r"not loaded\. Did you mean one\?"):
+            await place.plugins.forgive("onn")
 
 
 async def test_a_background_task_that_fails_is_a_strike_and_the_others_go_on(tmp_path):

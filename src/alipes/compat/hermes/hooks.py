@@ -107,7 +107,7 @@ class HookMapping(Struct, frozen=True):
     deadline: float | None = None
     """None means the default."""
     on_loop: bool = False
-    """Call sync callbacks on the loop's thread, as Hermes does; others may block and run in a thread."""
+    """Call sync callbacks on the loop's thread, as the stop contract demands; others may block and run in a thread."""
     lenient: bool = False
     """Ignore a failing callback; otherwise its failure refuses what it was asked about."""
 
@@ -131,12 +131,12 @@ HOOKS = {
         HookMapping("api_request_error", "request_failed", arguments.api_request_error),
         HookMapping("on_session_start", "session_began", arguments.on_session_start),
         HookMapping("on_session_end", "turn_ended", arguments.on_session_end),
-        HookMapping("on_session_finalize", "session_left", arguments.on_session_finalize, on_loop=True),
-        HookMapping("on_session_reset", "session_reset", arguments.on_session_reset, on_loop=True),
+        HookMapping("on_session_finalize", "session_left", arguments.on_session_finalize),
+        HookMapping("on_session_reset", "session_reset", arguments.on_session_reset),
         HookMapping("subagent_start", "subagent_started", arguments.subagent_start),
         HookMapping("subagent_stop", "subagent_ended", arguments.subagent_stop),
         HookMapping("pre_gateway_dispatch", "before_message", arguments.pre_gateway_dispatch, to_admission,
-            on_loop=True, lenient=True),
+            DECISION_TIMEOUT_S, lenient=True),
         HookMapping("pre_approval_request", "on_event", arguments.pre_approval_request),
         HookMapping("post_approval_response", "on_event", arguments.post_approval_response),
         HookMapping("agent_loop_stopped", "agent_loop_stopped", arguments.agent_loop_stopped, on_loop=True),

@@ -32,7 +32,7 @@ _ROUNDS = 3
 
 class PluginActivity:
     """One named activity of a plugin on the loop. Blocking the loop is logged; it is a strike only if it had
-    to be interrupted."""
+    to be interrupted. The third disables the plugin: there is no callback to silence."""
 
     patience = MAX_BLOCK
 
@@ -46,7 +46,8 @@ class PluginActivity:
         return None
 
     def interrupted(self, seconds: float) -> None:
-        if self._owner.strike(f"{self._what} blocked the event loop for {seconds:.2f} s and was interrupted"):
+        if self._owner.strike(self._what):
+            self._owner.disable(f"disabled: {self._what} blocked the event loop three times, last for {seconds:.2f} s")
             log.error("plugin %s is %s", self._owner.name, self._owner.disabled_reason)
 
 

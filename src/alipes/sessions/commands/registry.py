@@ -74,7 +74,7 @@ COMMANDS = (
     Command("moa", "TEXT", "ask several models and combine their answers", conversation.moa),
     Command("copy", "[N]", "copy the last answer, or the Nth last", history.copy),
     Command("export", "[FILE] [--force]", "export this conversation as Markdown or .json", history.export),
-    Command("plugins", "[ACTION NAME]", "list the plugins; or reload, enable or disable one", status.plugins),
+    Command("plugins", "[ACTION NAME]", "list the plugins; or reload, enable, disable or forgive one", status.plugins),
     Command("quit", "", "quit (a running turn resumes next time)", _quit),
 )
 BY_NAME = {command.name: command for command in COMMANDS}

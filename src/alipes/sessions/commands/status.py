@@ -149,7 +149,7 @@ def _cost(sum: UsageSum) -> str:
     return cost(sum) if sum.calls else ""
 
 
-ACTIONS = ("list", "reload", "enable", "disable")
+ACTIONS = ("list", "reload", "enable", "disable", "forgive")
 
 
 async def plugins(context: CommandContext, args: str) -> CommandReply:
@@ -165,14 +165,16 @@ async def plugins(context: CommandContext, args: str) -> CommandReply:
         return CommandReply(_listed(await loaded.list_all()))
     if len(names) != 1:
         return CommandReply(f"Usage: /plugins {action} NAME", failed=True)
-    act = {"reload": loaded.reload, "enable": loaded.enable, "disable": loaded.disable}[action]
+    act = {"reload": loaded.reload, "enable": loaded.enable, "disable": loaded.disable, "forgive": loaded.forgive}[
+        action
+    ]
     return CommandReply(await act(names[0]))
 
 
 def plugin_words(loaded: Plugins) -> list[str]:
     """Completions for `/plugins`."""
     known = loaded.statuses()
-    return [f"{action} {each.name}" for action in ("reload", "disable") for each in known] + ["enable "]
+    return [f"{action} {each.name}" for action in ("reload", "disable", "forgive") for each in known] + ["enable "]
 
 
 def _listed(facts: tuple[PluginStatus, ...]) -> str:
@@ -187,4 +189,5 @@ def _state(each: PluginStatus) -> str:
     has = {"hook": each.hooks, "tool": each.tools, "command": each.commands, "skill": each.skills}
     what = [format_count(len(names), noun) for noun, names in has.items() if names] + list(each.provides)
     strikes = f"; failed {format_count(each.strikes, 'time')}" if each.strikes else ""
-    return f"on: {', '.join(what) or 'background work only'}{strikes}"
+    silenced = "".join(f"; {callback} is {why}" for callback, why in each.silenced.items())
+    return f"on: {', '.join(what) or 'background work only'}{strikes}{silenced}"

@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.program import Home
 from tests.e2e.service import OWNER, open_serve, write_settings
 from tests.e2e.test_serve_plugins import a_port, add, connected, heard, plant
-from tests.world.model_server import Call, Calls, ModelServer, Say
+from tests.world.model_server import Call, Calls, ModelServer, Say, Stall
 from tests.world.telegram_server import TelegramServer
 
 pytestmark = pytest.mark.deadline(120)
@@ -221,3 +221,46 @@ async def test_a_stop_in_a_chat_whose_turn_another_process_runs(home):
                 await telegram.shows(OWNER, "the next answer")
     stops = [(pid, words) for pid, *words in records(home, "recorder") if words[0] == "stopped"]
     assert stops == [(asking.pid, ["stopped", "user_stop", "stop_command_handler"])]
+
+
+SLOW = """
+import time
+from pathlib import Path
+
+def slowly(name):
+    def callback(**kwargs):
+        time.sleep(0.5)
+        with open(Path(__file__).parent / "seen.jsonl", "a") as file:
+            file.write(f'[0, "{name}", "{kwargs.get("reason") or ""}"]\\n')
+    return callback
+
+def register(ctx):
+    for name in ("on_session_end", "on_session_finalize"):
+        ctx.register_hook(name, slowly(name))
+"""
+HANDLER = """
+import pathlib, time
+def handle(event_type, context):
+    time.sleep(0.3)
+    path = pathlib.Path(__file__).parent / "seen.txt"
+    path.write_text(f"{event_type} {context['status']}")
+"""
+
+
+@pytest.mark.parametrize("ended_by", ["SIGINT", "SIGTERM", "answer"])
+async def test_ask_leaves_only_after_plugins_and_file_hooks_know_of_the_end(home, ended_by):
+    async with ModelServer([Say("hello") if ended_by == "answer" else Stall("Once upon")]) as model:
+        write_settings(home, model)
+        plant(home, "slow", SLOW, manifest="name: slow\nversion: 1.0.0\n")
+        add(home, "[plugins]", 'enabled = ["slow"]')
+        (folder := home.path / "hooks" / "end").mkdir(parents=True)
+        (folder / "HOOK.yaml").write_text('name: end\nevents: ["agent:end"]\n')
+        (folder / "handler.py").write_text(HANDLER)
+        async with home.started("ask", "hello") as asking:
+            if ended_by != "answer":
+                assert await asking.stdout.read(4) == b"Once"
+                asking.send_signal(getattr(signal, ended_by))
+            await asking.wait()
+    reason = {"SIGINT": "user_stop", "SIGTERM": "shutdown", "answer": "answered"}[ended_by]
+    assert seen(home, "slow") == [["on_session_end", reason], ["on_session_finalize", "shutdown"]]
+    assert (folder / "seen.txt").read_text() == f"agent:end {'answered' if ended_by == 'answer' else 'stopped'}"
