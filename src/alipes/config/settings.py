@@ -299,6 +299,9 @@ class PluginsConfig(Struct, frozen=True):
     disabled: Annotated[
         tuple[str, ...], Setting(NAMES, "Plugins and file hooks that are never loaded, even if enabled elsewhere.")
     ] = ()
+    required: Annotated[
+        tuple[str, ...], Setting(NAMES, "Plugins without which alipes does not start; their gates deny when they fail.")
+    ] = ()
     safe: Annotated[
         bool,
         Setting(

@@ -119,6 +119,7 @@ class PluginInstance:
     def __init__(self, found: DiscoveredPlugin, house: LoadEnvironment) -> None:
         self.found = found
         self.owner = PluginOwner(found.name)
+        self.owner.required = found.name in house.settings.plugins.required
         self.state: State = "failed"
         self.reason = ""
         self.ready = asyncio.Event()

@@ -17,7 +17,7 @@ from alipes.config.loader import load_settings
 from alipes.config.reader import read_config
 from alipes.config.settings import Settings
 from alipes.config.validation import KeyPath
-from alipes.kernel.errors import PluginError
+from alipes.kernel.errors import ConfigError, PluginError
 from alipes.kernel.formatting import did_you_mean
 from alipes.plugins import discovery
 from alipes.plugins.context import Host, hook_names
@@ -156,6 +156,8 @@ class Plugins:
             known = (*self._instances, *self._unknown, *self._environment.settings.plugins.enabled)
             if name not in known:
                 raise PluginError(name, "disable", f"it is not loaded.{did_you_mean(name, known)}")
+            if name in self._environment.settings.plugins.required:
+                raise PluginError(name, "disable", "it is listed in `plugins.required`: remove it there first")
             instance = self._instances.pop(name, None)
             self._unknown.pop(name, None)
             if instance is not None:
@@ -192,6 +194,20 @@ class Plugins:
             if hook not in hook_names() and (meant := did_you_mean(hook, hook_names())):
                 log.warning("[plugins.deadlines] %s is no hook of ours.%s", hook, meant)
         _save_status(self, self._environment.settings)
+
+    def check_required(self) -> None:
+        """Raises ConfigError if a plugin of `plugins.required` is not loaded."""
+        settings = self._environment.settings.plugins
+        known = {each.name: each for each in self.statuses()}
+        for name in settings.required:
+            status = known.get(name)
+            if status is None or status.state != "on":
+                off = "plugins are off (safe mode)" if settings.safe else "it is not listed in `plugins.enabled`"
+                why = off if status is None else status.why
+                raise ConfigError(
+                    f"The plugin {name} is required, but it is not loaded: {why.rstrip('.')}. Fix this, or remove it "
+                    "from `plugins.required` in config.toml."
+                )
 
     async def close(self) -> None:
         """Close all of them in parallel."""
@@ -291,6 +307,7 @@ async def open_plugins(
     try:
         if discovery.has_plugins(settings):
             await plugins.open_all()
+        plugins.check_required()
         yield plugins
     finally:  # not `async with`: errors of the body must not be wrapped in a group
         try:

@@ -61,7 +61,7 @@ class PluginOwner:
         return [when for when in self._failures.get(callback, ()) if when > since]
 
     def disable(self, why: str) -> None:
-        if self.disabled:
+        if self.disabled or self.required:
             return
         self.disabled, self.disabled_reason = True, why
         if self.on_disabled is not None:

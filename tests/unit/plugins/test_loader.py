@@ -3,11 +3,12 @@
 import asyncio
 import sys
 
+import msgspec
 import pytest
 
 from alipes.config.loader import load_settings
 from alipes.config.paths import Paths
-from alipes.kernel.errors import PluginError
+from alipes.kernel.errors import ConfigError, PluginError
 from alipes.kernel.messages import ToolCall
 from alipes.plugins import specs
 from alipes.plugins.discovery import find_plugins, read_status
@@ -602,3 +603,34 @@ async def test_exchanging_often_and_at_once_leaves_one_of_it(tmp_path):
         await until(lambda: len([n for n in sys.modules if n.startswith("alipes_plugins.one")]) == 2)
         await until(lambda: len(asyncio.all_tasks()) == tasks)
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@pytest.mark.parametrize(
+    ("listed", "why"),
+    [
+        ({"enabled": ["one"]}, "one/__init__.py:1: RuntimeError: no policy"),
+        ({}, "it is not listed in `plugins.enabled`"),
+        ({"enabled": ["one"], "safe": True}, "plugins are off (safe mode)"),
+    ],
+)
+async def test_nothing_opens_without_a_required_plugin(tmp_path, listed, why):
+    write_plugin(tmp_path, "one", "raise RuntimeError('no policy')")
+    settings = settings_for(tmp_path, *listed.get("enabled", ()))
+    plugins = msgspec.structs.replace(settings.plugins, required=("one",), safe=listed.get("safe", False))
+    with pytest.raises(ConfigError, match=r"The plugin one is required, but it is not loaded: ") as refused:
+        async with open_plugin_harness(msgspec.structs.replace(settings, plugins=plugins)):
+            pass
+    assert why in str(refused.value)
+
+
+async def test_a_required_plugin_cannot_be_disabled(tmp_path):
+    write_plugin(tmp_path, "one", "async def on_event(event): ...")
+    settings = settings_for(tmp_path, "one")
+    plugins = msgspec.structs.replace(settings.plugins, required=("one",))
+    async with open_plugin_harness(msgspec.structs.replace(settings, plugins=plugins)) as place:
+        with pytest.raises(PluginError, match=r"`plugins\.required`: remove it there first"):
+            await place.plugins.disable("one")
+        activity = PluginActivity(place.plugins._instances["one"].owner, "a task")
+        for _ in range(3):
+            activity.interrupted(1.5)
+        assert place.fact("one").state == "on"
