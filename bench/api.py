@@ -20,6 +20,7 @@ from alipes.runtime.process_lock import find_holder
 from alipes.runtime.process_setup import raise_file_limit
 from bench.chat_stops import PLUGIN
 from bench.measure import Row, bounded, p
+from bench.plugins import SLOW_HOOKS
 
 CLIENTS, TURNS = 64, 30
 TOKENS = 200
@@ -243,8 +244,12 @@ async def listeners() -> list[Row]:
 
 async def stops() -> list[Row]:
     """A stop over HTTP at a random moment: time until the tool is cancelled, or a stuck stream closed."""
+    return [*await _stops(PLUGIN, ""), *await _stops(PLUGIN + SLOW_HOOKS, ", ten slow hooks")]
+
+
+async def _stops(plugin: str, hooks: str) -> list[Row]:
     rng, tools, streams = random.Random(7), [], []
-    async with open_service(plugin=PLUGIN) as api:
+    async with open_service(plugin=plugin) as api:
         notes = api.service.work / "notes"
         caller, listener = await api.caller(), await api.caller()
         for number in range(STOPS):
@@ -264,7 +269,7 @@ async def stops() -> list[Row]:
                 await asyncio.sleep(0.002)
             streams.append((float(left[-1]["time"]) - stopped) * 1000)
     return [
-        bounded(f"stop over HTTP to {what}, p99 of {STOPS} (p50 {p(late, 50):.1f})", p(late, 99), 50, "ms")
+        bounded(f"stop over HTTP to {what}{hooks}, p99 of {STOPS} (p50 {p(late, 50):.1f})", p(late, 99), 50, "ms")
         for what, late in (("tool cancelled", tools), ("the model's connection closed", streams))
     ]
 

@@ -13,6 +13,7 @@ from tests.world.telegram_load import FIRST, token
 
 from bench.gateway import open_service
 from bench.measure import Row, bounded, p, wait_gone
+from bench.plugins import SLOW_HOOKS
 
 STOPS = 100
 TEN = 10
@@ -58,8 +59,12 @@ async def quick() -> str:
 
 
 async def stops() -> list[Row]:
+    return [*await _stops(PLUGIN, ""), *await _stops(PLUGIN + SLOW_HOOKS, ", ten slow hooks")]
+
+
+async def _stops(plugin: str, hooks: str) -> list[Row]:
     rng, rows, after = random.Random(11), [], list[float]()
-    async with open_service(plugin=PLUGIN) as world:
+    async with open_service(plugin=plugin) as world:
         trial = _Trial(world, rng, after)
         for what, seconds in (
             ("tool cancelled", await trial.each(trial.tool)),
@@ -70,7 +75,10 @@ async def stops() -> list[Row]:
             middle = f"p50 {p(seconds, 50) * 1000:.1f} ms"
             rows.append(
                 bounded(
-                    f"/stop in a chat to {what}, p99 of {len(seconds)} ({middle})", p(seconds, 99) * 1000, 100, "ms"
+                    f"/stop in a chat to {what}{hooks}, p99 of {len(seconds)} ({middle})",
+                    p(seconds, 99) * 1000,
+                    100,
+                    "ms",
                 )
             )
     return rows

@@ -49,12 +49,25 @@ def register(ctx):
     ctx.register_tool("remote", "remote", schema, remote, is_async=True)
     ctx.register_hook("agent_loop_stopped", stopped)
 """
+SLOW_HOOKS = """
+async def take_long(reason):
+    await asyncio.sleep(4)
+
+async def setup(ctx):
+    for _ in range(10):
+        ctx.hook(take_long, name="agent_loop_stopped")
+"""
+"""Appended to a native plugin: ten hooks that are still running long after the stop."""
 MODULES = "import sys, alipes.app; print(*(m for m in sys.modules if m.startswith(('alipes.compat', 'yaml'))))"
 
 
 async def plugins() -> list[Row]:
     rows: list[Row] = []
-    for kind, source, manifest in (("native", NATIVE, "plugin.toml"), ("Hermes", HERMES, "plugin.yaml")):
+    for kind, source, manifest in (
+        ("native plugin", NATIVE, "plugin.toml"),
+        ("native plugin with ten slow hooks", NATIVE + SLOW_HOOKS, "plugin.toml"),
+        ("Hermes plugin", HERMES, "plugin.yaml"),
+    ):
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name) / "far"
             folder.mkdir()
@@ -92,9 +105,9 @@ async def _stops(kind: str, folder: Path) -> list[Row]:
             answered.append((time.perf_counter() - began) * 1e3)
     assert len(hook) > STOPS * 0.8 and len(tool) > STOPS * 0.7
     return [
-        bounded(f"{kind} plugin: /stop to hook called, p99 of {len(hook)}", p(hook, 99), 10, "ms"),
-        bounded(f"{kind} plugin: /stop to tool cancelled, p99 of {len(tool)}", p(tool, 99), 20, "ms"),
-        bounded(f"{kind} plugin: /stop to next message answered, p99", p(answered, 99), 100, "ms"),
+        bounded(f"{kind}: /stop to hook called, p99 of {len(hook)}", p(hook, 99), 10, "ms"),
+        bounded(f"{kind}: /stop to tool cancelled, p99 of {len(tool)}", p(tool, 99), 20, "ms"),
+        bounded(f"{kind}: /stop to next message answered, p99", p(answered, 99), 100, "ms"),
     ]
 
 
