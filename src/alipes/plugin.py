@@ -16,6 +16,7 @@ from alipes.kernel.errors import (
     Undeliverable,
 )
 from alipes.kernel.messages import Image, Json, Message, Part, Text, Thinking, ToolCall, ToolResult, assistant, user
+from alipes.kernel.models import Endpoint, Secret
 from alipes.kernel.outbox import Button, Media
 from alipes.kernel.platform import (
     Capabilities,
@@ -57,6 +58,8 @@ from alipes.plugins.specs import Admission, ModelAttempt, Verdict
 from alipes.plugins.tool_decorator import tool
 
 __all__ = [
+    "Endpoint",
+    "Secret",
     "ToolContext",
     "Address",
     "Admission",

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
-from inspect import iscoroutinefunction, isroutine
+from inspect import iscoroutinefunction, isroutine, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -189,6 +189,9 @@ class Context:
         operator allows it; otherwise the name is refused.
         """
         made = make_tool(tool) if isroutine(tool) else cast(Tool, tool)
+        if isroutine(tool) and not made.spec.description.strip():
+            why = "it has no description: add a docstring that tells the model when to use it"
+            raise PluginError(self.name, f"the tool {made.spec.name}", why)
         override = override and self._standing.may_override
         self._offer(ToolContribution(self.owner, made, toolset or self.name, available, override))
 
@@ -201,7 +204,14 @@ class Context:
 
     def command(self, name: str, act: CommandHandler, *, help: str = "", hint: str = "") -> None:
         """Add the command `/name` in every front end, also while a turn runs."""
-        self._offer(CommandContribution(self.owner, name.removeprefix("/").lower(), act, help, hint))
+        offer = CommandContribution(self.owner, name.removeprefix("/").lower(), act, help, hint)
+        self._contributions.check(offer)
+        try:
+            signature(act).bind("", None)
+        except TypeError as error:
+            why = f"it is called with two arguments, the text after it and the message: {error}"
+            raise PluginError(self.name, f"/{offer.name}", why) from error
+        self._offer(offer)
 
     def cli(
         self, name: str, help: str, prepare: Callable[[Any], None], run: Callable[[Any], int | None] | None = None

@@ -96,6 +96,22 @@ def enabled_plugins(settings: Settings) -> tuple[tuple[DiscoveredPlugin, ...], t
     return (*known, *own), tuple(name for name in names if name not in found)
 
 
+HERMES_MODULES = frozenset(
+    (
+        *("agent", "batch_runner", "cli", "cron", "gateway", "mcp_serve", "model_tools", "plugins", "providers"),
+        *("run_agent", "tools", "toolsets", "toolset_distributions", "trajectory_compressor", "tui_gateway", "utils"),
+        *("hermes_bootstrap", "hermes_cli", "hermes_constants", "hermes_logging", "hermes_plugins", "hermes_state"),
+        *("hermes_time", "acp_adapter"),
+    )
+)
+"""Top-level modules of Hermes Agent; packages of the same names on PyPI are strangers'."""
+
+
+def is_hermes_name(name: str) -> bool:
+    """True if a dotted name belongs to a module of Hermes Agent."""
+    return name.partition(".")[0] in HERMES_MODULES
+
+
 def has_plugins(settings: Settings) -> bool:
     """False if there is nothing to open; looks at one folder at most."""
     plugins = settings.plugins

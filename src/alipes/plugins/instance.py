@@ -13,7 +13,7 @@ from alipes.config.environment import current_variables
 from alipes.config.settings import Settings
 from alipes.kernel.errors import AlipesError, ConfigError, PluginError
 from alipes.plugins.context import Context, Host, PluginSetup
-from alipes.plugins.discovery import DiscoveredPlugin, PluginStatus, State
+from alipes.plugins.discovery import DiscoveredPlugin, PluginStatus, State, is_hermes_name
 from alipes.plugins.dispatch import Hooks, guard
 from alipes.plugins.interruption.attribution import cancel_tasks, on_behalf_of, track_tasks
 from alipes.plugins.native_loader import PluginLoader, plugin_settings
@@ -262,6 +262,8 @@ def describe_failure(error: PluginError, folder: Path | None) -> str:
             return str(error)
         case AlipesError() as ours:
             return str(ours)
+        case ModuleNotFoundError(name=str(name)) if is_hermes_name(name):
+            return f"it needs {name} of Hermes Agent, which alipes does not provide"
         case ModuleNotFoundError(name=str(name)):
             return f"it needs the module {name}, which is not installed: pip install {name.partition('.')[0]}"
         case SyntaxError(filename=str(file), lineno=line, msg=what):

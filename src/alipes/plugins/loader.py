@@ -6,6 +6,7 @@ turn that started with it has ended.
 
 import asyncio
 import logging
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib import import_module
@@ -32,6 +33,8 @@ from alipes.plugins.registry import Contributions
 __all__ = ["PluginLoader", "Plugins", "open_plugins"]
 
 
+SLOW_OPEN = 5.0
+"""Seconds after which a plugin that is still opening is named."""
 ENABLED: KeyPath = ("plugins", "enabled")
 DISABLED: KeyPath = ("plugins", "disabled")
 
@@ -166,6 +169,15 @@ class Plugins:
             _save_status(self, self._environment.settings)
             return f"{name} is disabled. Running turns keep it until they end."
 
+    async def _wait_ready(self) -> None:
+        """Wait until each is open or has failed; name those that take long."""
+        async with asyncio.TaskGroup() as group:
+            waits = {group.create_task(each.ready.wait()): name for name, each in self._instances.items()}
+            if slow := (await asyncio.wait(waits, timeout=SLOW_OPEN))[1] if waits else ():
+                names = ", ".join(sorted(waits[wait] for wait in slow))
+                log.warning("plugins not open after %.0f s: %s", SLOW_OPEN, names)
+                sys.stderr.write(f"alipes: still waiting for the setup of these plugins: {names}\n")
+
     async def forgive(self, name: str) -> str:
         """Forget the failures of a loaded plugin and call all its callbacks again. Raises PluginError."""
         instance = self._instances.get(name)
@@ -185,8 +197,7 @@ class Plugins:
                 meant = did_you_mean(name, known) or " `alipes plugins list` shows which there are."
                 self._unknown[name] = f"there is no plugin {name}.{meant}"
         self._instances = {found.name: self._open(found) for found in wanted}
-        for instance in self._instances.values():
-            await instance.ready.wait()
+        await self._wait_ready()
         for instance in self._instances.values():
             if not instance.activate(self._soon_off):
                 log.error("plugin %s is not loaded: %s", instance.found.name, instance.reason)
@@ -194,6 +205,20 @@ class Plugins:
             if hook not in hook_names() and (meant := did_you_mean(hook, hook_names())):
                 log.warning("[plugins.deadlines] %s is no hook of ours.%s", hook, meant)
         _save_status(self, self._environment.settings)
+
+    def remember_commands(self) -> None:
+        """The commands of plugins that were enabled at an earlier start."""
+        saved = discovery.read_status(self._environment.settings.paths)
+        earlier = {command: each.name for each in (saved.plugins if saved else ()) for command in each.commands}
+        self._environment.contributions.commands_off |= earlier
+
+    def commands_off(self) -> tuple[PluginStatus, ...]:
+        """The plugins that are off and whose commands are known."""
+        off: dict[str, list[str]] = {}
+        for command, name in self._environment.contributions.commands_off.items():
+            off.setdefault(name, []).append(command)
+        off = {name: commands for name, commands in off.items() if name not in {each.name for each in self.statuses()}}
+        return tuple(PluginStatus(name, "disabled", commands=tuple(commands)) for name, commands in off.items())
 
     def check_required(self) -> None:
         """Raises ConfigError if a plugin of `plugins.required` is not loaded."""
@@ -279,8 +304,10 @@ class Plugins:
 
 
 def _save_status(plugins: Plugins, settings: Settings) -> None:
+    """Save the states, and the commands of plugins that are off."""
+    off = plugins.commands_off()
     try:
-        save_status(settings.paths, plugins.statuses())
+        save_status(settings.paths, (*plugins.statuses(), *off))
     except OSError as error:
         log.warning("the plugin states could not be saved: %s", error)
 
@@ -305,6 +332,7 @@ async def open_plugins(
     await group.__aenter__()
     plugins = Plugins(house, group)
     try:
+        plugins.remember_commands()
         if discovery.has_plugins(settings):
             await plugins.open_all()
         plugins.check_required()

@@ -2,11 +2,11 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from inspect import iscoroutinefunction, isfunction
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
@@ -45,32 +45,49 @@ def plugin_settings(settings: Settings, name: str) -> tuple[dict[str, Json], boo
 
 
 def validate_config(table: Mapping[str, Json], shape: type[Any], name: str, paths: Paths) -> Any:
-    """The settings as the plugin's `Config`. Raises ConfigError with file, line and setting."""
+    """The settings as the plugin's `Config`. Raises ConfigError with file, line and setting of everything wrong."""
     if not (isinstance(shape, type) and issubclass(shape, msgspec.Struct)):
         raise TypeError("Config must be a class(msgspec.Struct)")
+    errors = list(_config_errors(table, shape))
+    if not errors:
+        try:
+            return msgspec.convert(dict(table), shape)
+        except msgspec.ValidationError as error:  # a rule about several settings
+            errors = [_wrong_value((), error)]
+    raise ConfigError("\n".join(_locate_error(name, paths, way, why) for way, why in errors))
+
+
+ConfigProblem: TypeAlias = tuple[tuple[str | int, ...], str]
+"""Where it is, and a sentence without its subject."""
+
+
+def _config_errors(table: Mapping[str, Json], shape: type[msgspec.Struct]) -> Iterator[ConfigProblem]:
     fields = {field.encode_name: field for field in msgspec.structs.fields(shape)}
-    for key in table:
+    for key, value in table.items():
         if key not in fields:
             others = did_you_mean(key, fields) or f" It has {', '.join(fields) or 'none'}."
-            raise _config_error(name, paths, (key,), f"is not a setting of this plugin.{others}")
-    missing = [key for key, field in fields.items() if field.required and key not in table]
-    if missing:
-        raise _config_error(name, paths, (missing[0],), "is missing: the plugin requires it.")
-    try:
-        return msgspec.convert(dict(table), shape)
-    except msgspec.ValidationError as error:
-        why, _, at = str(error).partition(" - at `$")
-        way = re.findall(r"[^.\[\]`]+", at)
-        raise _config_error(
-            name, paths, tuple(int(n) if n.isdecimal() else n for n in way), f"is wrong: {why}."
-        ) from error
+            yield (key,), f"is not a setting of this plugin.{others}"
+            continue
+        try:
+            msgspec.convert(value, fields[key].type)
+        except msgspec.ValidationError as error:
+            yield _wrong_value((key,), error)
+    for key, field in fields.items():
+        if field.required and key not in table:
+            yield (key,), "is missing: the plugin requires it."
 
 
-def _config_error(name: str, paths: Paths, way: tuple[str | int, ...], why: str) -> ConfigError:
+def _wrong_value(way: tuple[str | int, ...], error: msgspec.ValidationError) -> ConfigProblem:
+    why, _, at = str(error).partition(" - at `$")
+    inside = (int(part) if part.isdecimal() else part for part in re.findall(r"[^.\[\]`]+", at))
+    return (*way, *inside), f"is wrong: {why}."
+
+
+def _locate_error(name: str, paths: Paths, way: tuple[str | int, ...], why: str) -> str:
     place = locate(paths, ("plugins", "entries", name, *way))
     what = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in way).lstrip(".")
     what = f"{what} of [plugins.entries.{name}]" if what else f"[plugins.entries.{name}]"
-    return ConfigError(f"{place}: {what} {why.replace('..', '.')}")
+    return f"{place}: {what} {why.replace('..', '.')}"
 
 
 class PluginLoader(Protocol):

@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakSet
 
 STRIKES = 3
 WINDOW_S = 600.0
@@ -27,8 +26,8 @@ class PluginOwner:
         """Without it nothing may run: its gates refuse rather than being silenced."""
         self.silenced: dict[str, str] = {}
         """Callbacks that are not called any more, and why."""
-        self.tasks: WeakSet[asyncio.Task[Any]] = WeakSet()
-        """Tracked tasks that its code started."""
+        self.tasks: set[asyncio.Task[Any]] = set()
+        """Unfinished tasks that its code started. Held here, or the garbage collector could end one that waits."""
         self._clock = clock
         self._failures: dict[str, list[float]] = {}
         """When each callback failed, within the window."""

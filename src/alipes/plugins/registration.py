@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from alipes.kernel.errors import PluginError
+from alipes.kernel.formatting import did_you_mean
 from alipes.plugins import specs
 from alipes.plugins.interruption.attribution import PLUGIN, as_coroutine, on_behalf_of
 from alipes.plugins.interruption.stepped_coroutine import SteppedCoroutine, WatchedCoroutine
@@ -137,8 +138,9 @@ def check_hook(owner: PluginOwner, hook: Hook, name: str) -> tuple[str, ...]:
     if any(each.kind in (each.POSITIONAL_ONLY, each.VAR_POSITIONAL) for each in taken):
         raise PluginError(owner.name, name, "a hook must take its parameters by name")
     names = tuple(each.name for each in taken if each.kind is not each.VAR_KEYWORD)
-    if unknown := set(names) - set(known):
-        raise PluginError(owner.name, name, f"unknown parameters {sorted(unknown)}")
+    if unknown := sorted(set(names) - set(known)):
+        what = " ".join(f"unknown parameter {each}.{did_you_mean(each, known)}" for each in unknown)
+        raise PluginError(owner.name, name, f"{what} It may take {', '.join(known)}")
     return names if len(names) == len(taken) else known
 
 

@@ -87,6 +87,8 @@ class Contributions:
         self._reserved = reserved
         self._contributions: dict[tuple[type, str], Contribution] = {}
         self._built_in: dict[str, Tool] = {}
+        self.commands_off: dict[str, str] = {}
+        """Commands of plugins that are off, and the plugin: they are not for the model."""
 
     def add_builtin(self, *tools: Tool) -> None:
         """Add built-in tools; a plugin's tool of the same name needs `override`."""
@@ -115,6 +117,8 @@ class Contributions:
         """Add it after `check`. An owner may add the same name again: the latest wins."""
         self.check(offer)
         self._contributions[_key(offer)] = offer
+        if isinstance(offer, CommandContribution):
+            self.commands_off.pop(offer.name, None)
 
     def remove_one(self, owner: PluginOwner, kind: type[Contribution], name: str) -> bool:
         """Remove one contribution; False if the owner has none of that name."""
@@ -126,6 +130,8 @@ class Contributions:
 
     def remove(self, owner: PluginOwner) -> None:
         """Remove everything the owner contributed."""
+        commands = (each for each in self.by_owner(owner) if isinstance(each, CommandContribution))
+        self.commands_off |= {each.name: owner.name for each in commands}
         self._contributions = {key: offer for key, offer in self._contributions.items() if offer.owner is not owner}
 
     def all(self, kind: type[Kind]) -> tuple[Kind, ...]:

@@ -106,7 +106,7 @@ def test_misspelt_hooks_are_refused_at_the_door():
 
     for hook, why in [
         (before_tol, "no such hook"),
-        (before_tool, "unknown parameters"),
+        (before_tool, "unknown parameter cal. Did you mean call"),
         (positional, "by name"),
         (starred, "by name"),
         (yields, "not yield"),

@@ -1,6 +1,7 @@
 """Opening plugins: which are opened, in which order, and how failures are reported."""
 
 import asyncio
+import gc
 import sys
 
 import msgspec
@@ -21,6 +22,7 @@ from alipes.plugins.registry import (
     ToolContribution,
 )
 from alipes.plugins.specs import Verdict
+from alipes.sessions.commands import parse
 from tests.world.plugin_harness import open_plugin_harness, settings_for, write_plugin
 from tests.world.wait import until
 
@@ -113,7 +115,7 @@ BROKEN = {
     "missing": ("import not_there_at_all.deep", ["needs the module not_there_at_all", "pip install"]),
     "empty": ("x = 1", ["no hook, @tool or `async def setup(ctx)` found"]),
     "misspelt": ("async def befor_tool(call): ...", ["befor_tool", "Did you mean before_tool?"]),
-    "parameter": ("async def before_tool(cal): ...", ["before_tool: unknown parameters ['cal']"]),
+    "parameter": ("async def before_tool(cal): ...", ["before_tool: unknown parameter cal. Did you mean call?"]),
     "sync": ("def before_tool(call): ...", ["before_tool: a hook must be `async def`"]),
     "setup": ("def setup(ctx): ...", ["`async def setup(ctx)`"]),
     "late": ("async def setup(ctx):\n    1 / 0", ["late/__init__.py:2: ZeroDivisionError"]),
@@ -185,7 +187,7 @@ async def test_plugins_open_side_by_side_and_count_in_the_order_named(tmp_path):
 
 async def test_of_two_with_the_same_tool_the_first_named_has_it(tmp_path):
     for name in ("one", "two"):
-        write_plugin(tmp_path, name, "from alipes.plugin import tool\n@tool()\nasync def look() -> str: ...")
+        write_plugin(tmp_path, name, "from alipes.plugin import tool\n@tool()\nasync def look() -> str: 'Look.'")
     async with open_plugin_harness(settings_for(tmp_path, "two", "one")) as place:
         assert place.fact("two").state == "on"
         assert place.fact("one").state == "failed" and "plugin two has this tool" in place.fact("one").why
@@ -254,7 +256,9 @@ async def test_right_settings_reach_the_plugin_with_variables_filled_in(tmp_path
 
 async def test_a_built_in_tool_is_replaced_only_where_the_operator_allows_it(tmp_path):
     code = """
-    async def read_file() -> str: return "mine"
+    async def read_file() -> str:
+        "Read."
+        return "mine"
     async def setup(ctx):
         ctx.tool(read_file, override=True)
     """
@@ -278,7 +282,9 @@ async def test_what_is_registered_later_is_seen_by_the_next_turn(tmp_path):
         "one",
         """
         from alipes.plugin import tool
-        async def late() -> str: return "late"
+        async def late() -> str:
+            "Come late."
+            return "late"
         async def setup(ctx):
             async def more(args, inbound):
                 ctx.tool(late)
@@ -328,7 +334,9 @@ async def test_a_plugin_that_blocks_the_loop_three_times_is_closed_and_what_it_o
         from alipes.plugin import tool
         async def on_event(event): ...
         @tool()
-        async def look() -> str: return "x"
+        async def look() -> str:
+            "Look."
+            return "x"
         async def setup(ctx):
             ctx.stack.callback((ctx.folder / "closed").touch)
         """,
@@ -384,6 +392,7 @@ async def test_a_background_task_that_fails_is_a_strike_and_the_others_go_on(tmp
     data = tmp_path / "plugin-data" / "one"
     async with open_plugin_harness(settings_for(tmp_path, "one")) as place:
         await until(lambda: place.fact("one").strikes == 1 and (data / "began").exists())
+        gc.collect()
         assert place.fact("one").state == "on" and not (data / "ended").exists()
         tasks = len(asyncio.all_tasks())
         assert tasks >= 3
@@ -634,3 +643,55 @@ async def test_a_required_plugin_cannot_be_disabled(tmp_path):
         for _ in range(3):
             activity.interrupted(1.5)
         assert place.fact("one").state == "on"
+
+
+async def test_a_command_of_a_plugin_that_is_off_is_answered_here_also_after_a_restart(tmp_path):
+    write_plugin(
+        tmp_path,
+        "one",
+        """
+        async def wave(args, inbound): return "hello"
+        async def setup(ctx): ctx.command("wave", wave)
+        """,
+    )
+    async with open_plugin_harness(settings_for(tmp_path, "one")) as place:
+        assert parse("/wave", place.contributions).command.help == "from plugin one"
+        await place.plugins.disable("one")
+        assert parse("/wave", place.contributions).command.help == "from plugin one, which is off"
+    async with open_plugin_harness(settings_for(tmp_path)) as place:
+        reply = await parse("/wave", place.contributions).command.act(None, "")
+        assert reply.failed and "/wave belongs to the plugin one, which is off. Use /plugins enable one" in reply.text
+    async with open_plugin_harness(settings_for(tmp_path, "one")) as place:
+        assert parse("/wave", place.contributions).command.help == "from plugin one"
+
+
+async def test_a_plugin_that_is_long_in_opening_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("alipes.plugins.loader.SLOW_OPEN", 0.01)
+    write_plugin(tmp_path, "slow", "import asyncio\nasync def setup(ctx):\n    await asyncio.sleep(0.5)")
+    async with open_plugin_harness(settings_for(tmp_path, "slow")) as place:
+        assert place.fact("slow").state == "on"
+    assert capsys.readouterr().err == "alipes: still waiting for the setup of these plugins: slow\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        ("async def on_event(evnt, turn): ...", "unknown parameter evnt. Did you mean event? It may take event, turn"),
+        (
+            "from alipes.plugin import tool\n@tool()\nasync def look() -> str: return ''",
+            "the tool look: it has no description: add a docstring",
+        ),
+        (
+            "async def wave(args): ...\nasync def setup(ctx): ctx.command('wave', wave)",
+            "it is called with two arguments, the text after it and the message: too many positional arguments",
+        ),
+        (
+            "import toolset_distributions",
+            "it needs toolset_distributions of Hermes Agent, which alipes does not provide",
+        ),
+    ],
+)
+async def test_an_authors_mistake_is_found_at_load_and_named(tmp_path, source, why):
+    write_plugin(tmp_path, "one", source)
+    async with open_plugin_harness(settings_for(tmp_path, "one")) as place:
+        assert place.fact("one").state == "failed" and why in place.fact("one").why

@@ -173,4 +173,5 @@ class _TaskFactory:
         task = asyncio.Task(coro, loop=loop, **more) if self.former is None else self.former(loop, coro, **more)
         if owner is not None:
             owner.tasks.add(task)
+            task.add_done_callback(owner.tasks.discard)
         return task

@@ -98,8 +98,11 @@ def parse(text: str, offers: Contributions | None = None) -> Parsed | None:
         return None
     name = head[1:].lower()
     command = BY_NAME.get(name)
-    if command is None and offers is not None and (offer := offers.find(CommandContribution, name)) is not None:
-        command = _plugin_command(offer)
+    if command is None and offers is not None:
+        if (offer := offers.find(CommandContribution, name)) is not None:
+            command = _plugin_command(offer)
+        elif (plugin := offers.commands_off.get(name)) is not None:
+            command = _command_of_disabled_plugin(name, plugin)
     return None if command is None else Parsed(command, rest[0].strip() if rest else "")
 
 
@@ -143,3 +146,11 @@ def _plugin_command(offer: CommandContribution) -> Command:
 
     help = offer.help or f"from plugin {offer.owner.name}"
     return Command(offer.name, offer.hint, help, act, free=True)
+
+
+def _command_of_disabled_plugin(name: str, plugin: str) -> Command:
+    async def act(_context: CommandContext, _args: str) -> CommandReply:
+        how = f"Use /plugins enable {plugin} to load it."
+        return CommandReply(f"/{name} belongs to the plugin {plugin}, which is off. {how}", failed=True)
+
+    return Command(name, "", f"from plugin {plugin}, which is off", act, free=True)
