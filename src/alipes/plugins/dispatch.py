@@ -323,7 +323,7 @@ class _PluginWork(HookEntry):
 
 
 def _is_off(entry: HookEntry) -> bool:
-    """True if it is not called any more. Raises `_Failed` for a callback of a required plugin."""
+    """True if it is switched off. Raises `_Failed` for a callback of a required plugin."""
     owner = entry.owner
     if entry.label not in owner.silenced:
         return owner.disabled and not entry.runs_when_disabled

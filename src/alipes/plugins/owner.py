@@ -25,7 +25,7 @@ class PluginOwner:
         self.required = False
         """Without it nothing may run: its gates refuse rather than being silenced."""
         self.silenced: dict[str, str] = {}
-        """Callbacks that are not called any more, and why."""
+        """Callbacks that are switched off, and why."""
         self.tasks: set[asyncio.Task[Any]] = set()
         """Unfinished tasks that its code started. Held here, or the garbage collector could end one that waits."""
         self._clock = clock
@@ -46,7 +46,7 @@ class PluginOwner:
         return len(recent) >= STRIKES and not self.permanent
 
     def silence(self, callback: str, why: str) -> str:
-        """Do not call `callback` any more; returns the sentence that says so."""
+        """Switch `callback` off; returns the sentence that says so."""
         self.silenced[callback] = f"off after {STRIKES} failures within {WINDOW_S / 60:g} minutes, the last: {why}"
         return f"{callback} of plugin {self.name} is {self.silenced[callback]}; /plugins forgive {self.name} resets it"
 
