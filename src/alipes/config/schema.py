@@ -5,7 +5,7 @@ The reader, `alipes config why` and docs/configuration.md use this table.
 
 from collections.abc import Iterator
 from functools import cache
-from typing import Annotated, Any, TypeAlias, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
 from msgspec import NODEFAULT, Struct, structs
 
@@ -135,7 +135,17 @@ def _derive_keys(struct: type[Struct], prefix: str = "") -> Iterator[Key]:
 def _setting_of(kind: object) -> Setting | None:
     if get_origin(kind) is not Annotated:
         return None
-    return next((meta for meta in get_args(kind) if isinstance(meta, Setting)), None)
+    field_type, *declared = get_args(kind)
+    match declared:
+        case [Setting() as setting]:
+            return setting
+        case [ValueType() as value_type, str(description)]:
+            return Setting(value_type, description)
+        case [str(description)] if get_origin(field_type) is Literal:
+            return Setting(choice(*get_args(field_type)), description)
+        case [str(description)]:
+            return Setting(FLAG if field_type is bool else TEXT, description)
+    return None
 
 
 def _is_struct(kind: object) -> bool:

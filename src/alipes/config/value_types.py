@@ -58,6 +58,10 @@ def number(low: float, high: float, unit: str) -> ValueType:
     return ValueType(description, check, lambda text: float(text) if re.fullmatch(r"-?\d+(\.\d+)?", text) else text)
 
 
+def seconds(low: float, high: float) -> ValueType:
+    return number(low, high, "seconds")
+
+
 def choice(*options: str) -> ValueType:
     description = "one of " + ", ".join(f'"{option}"' for option in options)
 
@@ -318,14 +322,13 @@ HOSTS = ValueType("list of hosts", _list_of(_host_name, '["agent.example.com"]')
 HOSTS_AND_PORTS = ValueType("list of hosts", _list_of(_host_and_port, '["nas.lan", "127.0.0.1:8000"]'), _words)
 ORIGINS = ValueType("list of addresses", _list_of(_origin, '["https://page.example.com"]'), _words)
 AMOUNT = ValueType(_AMOUNT, _amount)
-BUSY = choice("interrupt", "queue", "steer")
-TLS = choice("tls", "starttls", "none")
-SECONDS = number(0.1, 86_400, "seconds")
+SECONDS = seconds(0.1, 86_400)
 PORT = whole(1, 65535)
 
 
 class Setting(Struct, frozen=True):
-    """Declares a struct field as a setting, in `Annotated[...]`: its value type and description."""
+    """The value type and description of a setting. A struct field declares them as `Annotated[int, PORT, "..."]`,
+    without a value type if that follows from the field's own: text, flags and choices."""
 
     type: ValueType
     description: str
