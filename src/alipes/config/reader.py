@@ -69,8 +69,11 @@ class RawConfig:
             assert known is not None
             self.report_variable(known.variable, value, wrong)
         else:
-            place: Place = path if item is None else (*path, item)
-            self.problems.append(ConfigProblem(place, with_full_stop(f"{key} = {format_value(value)} {wrong}")))
+            self.add_problem(path if item is None else (*path, item), f"{key} = {format_value(value)} {wrong}")
+
+    def add_problem(self, place: Place, text: str) -> None:
+        """Record a problem at `place` of the file."""
+        self.problems.append(ConfigProblem(place, with_full_stop(text)))
 
     def report_variable(self, variable: str, value: str, wrong: str) -> None:
         """Record what is wrong with a variable."""

@@ -16,7 +16,6 @@ from alipes.kernel.messages import Json
 
 KeyPath: TypeAlias = tuple[str, ...]
 Layer: TypeAlias = Literal["default", "known", "file", "variable"]
-_MESSENGERS = ("slack", "matrix", "email", "irc")
 
 
 class ConfigProblem(Struct, frozen=True):
@@ -44,7 +43,8 @@ def check_tables(
         if isinstance(node, Key):
             yield here, _checked(node, here, value)
         elif not path and name in RESERVED:
-            yield from _reserved(here, value)
+            if not isinstance(value, dict):
+                yield here, _no_table(here, value)
         elif node is None:
             if problem := _unknown(here, value, nodes):
                 yield here, problem
@@ -72,15 +72,6 @@ def _item(key: Key, value: object) -> tuple[int, ...]:
         except InvalidValue:
             return (number,)
     return ()
-
-
-def _reserved(path: KeyPath, value: object) -> Iterator[tuple[KeyPath, ConfigProblem]]:
-    if not isinstance(value, dict):
-        yield path, _no_table(path, value)
-    elif path[0] in _MESSENGERS:
-        for name, inner in value.items():
-            if is_secret_name(name) and isinstance(inner, str):
-                yield (*path, name), _literal((*path, name))
 
 
 def _no_table(path: KeyPath, value: object) -> ConfigProblem:

@@ -33,29 +33,22 @@ class ValueType(Struct, frozen=True):
 
 
 def whole(low: int, high: int) -> ValueType:
-    description = f"whole number from {low} to {high}"
-
-    def check(value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise InvalidValue(f"must be a {description}{_not(value)}")
-        if not low <= value <= high:
-            raise InvalidValue(f"is out of range: give a {description}")
-        return value
-
-    return ValueType(description, check, lambda text: int(text) if re.fullmatch(r"-?\d{1,18}", text) else text)
+    return _range(f"whole number from {low} to {high}", low, high, int, r"-?\d{1,18}")
 
 
 def number(low: float, high: float, unit: str) -> ValueType:
-    description = f"number of {unit} from {low:g} to {high:g}"
+    return _range(f"number of {unit} from {low:g} to {high:g}", low, high, float, r"-?\d+(\.\d+)?")
 
+
+def _range(description: str, low: float, high: float, kind: type[int | float], form: str) -> ValueType:
     def check(value: object) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, int | kind):
             raise InvalidValue(f"must be a {description}{_not(value)}")
         if not low <= value <= high:  # false for nan too
             raise InvalidValue(f"is out of range: give a {description}")
-        return float(value)
+        return kind(value)
 
-    return ValueType(description, check, lambda text: float(text) if re.fullmatch(r"-?\d+(\.\d+)?", text) else text)
+    return ValueType(description, check, lambda text: kind(text) if re.fullmatch(form, text) else text)
 
 
 def seconds(low: float, high: float) -> ValueType:
