@@ -149,13 +149,14 @@ def build_settings(config: RawConfig) -> Settings:
     known = build_endpoints(config)
     model = _models(config, known, "model")
     messengers = _messengers(config)
+    values: dict[str, Any] = {name: config.effective(name).value for name in _VALUES}
     settings = Settings(
         home=config.paths.home,
         model=model[0] if model else "",
         fallback=_models(config, known, "fallback"),
         providers=known,
         models=_facts(config, known),
-        **{name: config.effective(name).value for name in _VALUES},
+        **values,
         workdir=_path(config, "workdir", Path.is_dir),
         ca_file=_ca_file(config),
         **{name: _table(config, name) for name in _TABLES},

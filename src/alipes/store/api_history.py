@@ -5,17 +5,31 @@ The message continues that conversation, or a branch of it, or starts a new one.
 
 import os
 import sqlite3
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from msgspec import Struct, structs
 
 from alipes.kernel.errors import AlipesError
 from alipes.kernel.messages import Message, Part, ToolResult
 from alipes.kernel.turns import Address, Inbound, Said
-from alipes.store import conversations, turn_rows
-from alipes.store.database import codec
-from alipes.store.database.database import Database
+from alipes.store import conversations, history
+from alipes.store.database.database import (
+    SqliteRows,
+    address_decoder,
+    clean_text,
+    inbound_decoder,
+    message_decoder,
+    to_json,
+)
+from alipes.store.turns import (
+    discard_stops,
+    insert_session,
+    insert_turn,
+    list_unfinished,
+    make_turn_row,
+    new_session_id,
+    set_current_session,
+)
 
 IMPORTED = "imported"
 """The detail of turns that were sent by a client and never ran here."""
@@ -79,13 +93,10 @@ class _PreviousTurn(Struct, frozen=True):
     """There is no later message, and its conversation is the active one of its key."""
 
 
-class SqliteApiHistory:
-    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
-        self._database, self._clock = database, clock
-
+class SqliteApiHistory(SqliteRows):
     async def admit_continuation(self, request: Continuation) -> AdmittedContinuation:
         """Queue the message; wake its session afterwards. Raises `HistoryMismatch`."""
-        session, turn, now = turn_rows.new_session_id(), os.urandom(8).hex(), self._clock()
+        session, turn, now = new_session_id(), os.urandom(8).hex(), self._clock()
         return await self._database.run(lambda db: _admit(db, request, session, turn, now))
 
 
@@ -95,7 +106,7 @@ def _admit(
     session, address = new_session, request.inbound.address
     previous = _find_previous(db, request)
     if previous is None:
-        turn_rows.insert_session(db, session, address, now)
+        insert_session(db, session, address, now)
         _insert_imported(db, session, request, _split_turns(request.history, request.results), now)
     elif previous.is_last and not request.temporary and _same_user(previous.address, address):
         session, address = previous.session, previous.address
@@ -106,10 +117,10 @@ def _admit(
         if messages := _complete_messages(db, previous, request):
             db.execute("INSERT INTO undone_turns VALUES (?, ?)", (session, previous.number))
             _insert_imported(db, session, request, [messages], now)
-    row = turn_rows.make_turn_row(structs.replace(request.inbound, address=address), now, turn)
-    if not turn_rows.list_unfinished(db, row.key):
-        turn_rows.discard_stops(db, row.key)
-    turn_rows.insert_turn(db, row, session, "queue")
+    row = make_turn_row(structs.replace(request.inbound, address=address), now, turn)
+    if not list_unfinished(db, row.key):
+        discard_stops(db, row.key)
+    insert_turn(db, row, session, "queue")
     _insert_response(db, request, turn, session)
     return AdmittedContinuation(turn, session, address)
 
@@ -131,13 +142,13 @@ def _find_previous(db: sqlite3.Connection, request: Continuation) -> _PreviousTu
 
 def _previous_from_row(row: tuple[int, str, str, str | None, str, str, int]) -> _PreviousTurn:
     number, turn, session, ending, address, inbound, is_last = row
-    tools = codec.inbound_decoder.decode(inbound).offered if ending == "answered" else ()
+    tools = inbound_decoder.decode(inbound).offered if ending == "answered" else ()
     return _PreviousTurn(
         number=number,
         turn=turn,
         session=session,
         unfinished=ending is None,
-        address=codec.address_decoder.decode(address),
+        address=address_decoder.decode(address),
         client_tools=frozenset(tool.name for tool in tools),
         is_last=bool(is_last),
     )
@@ -152,7 +163,7 @@ def _store_results(db: sqlite3.Connection, previous: _PreviousTurn, request: Con
     if messages := _complete_messages(db, previous, request):
         db.execute(
             "UPDATE messages SET message = ? WHERE number = (SELECT max(number) FROM messages WHERE turn_number = ?)",
-            (codec.to_json(messages[-1]), previous.number),
+            (to_json(messages[-1]), previous.number),
         )
 
 
@@ -162,7 +173,7 @@ def _complete_messages(db: sqlite3.Connection, previous: _PreviousTurn, request:
     Raises `HistoryMismatch`.
     """
     sql = "SELECT message FROM messages WHERE turn_number = ? ORDER BY number"
-    said = tuple(codec.message_decoder.decode(text) for (text,) in db.execute(sql, (previous.number,)))
+    said = tuple(message_decoder.decode(text) for (text,) in db.execute(sql, (previous.number,)))
     calls = _client_calls(said, previous.client_tools)
     results = {result.call_id: result for result in request.results}
     if missing := [id for id in calls if id not in results]:
@@ -193,7 +204,7 @@ def _branch_after(db: sqlite3.Connection, previous: _PreviousTurn, session: str,
     title = f"{conversations.session_title(db, previous.session)} (branch)"
     source = (previous.session, previous.number)
     conversations.insert_branch(db, source, session, title, address=address, now=now)
-    turn_rows.set_current_session(db, address.key, session)
+    set_current_session(db, address.key, session)
 
 
 def _split_turns(history: tuple[Message, ...], results: tuple[ToolResult, ...]) -> list[tuple[Message, ...]]:
@@ -218,10 +229,10 @@ def _insert_imported(
     for place, messages in enumerate(turns):
         first = messages[0].text if messages[0].role == "user" else ""
         inbound = Inbound(f"{request.inbound.id}:given:{place}", address, request.inbound.sender, first)
-        ids = (os.urandom(8).hex(), address.key, session, address.platform, codec.clean_text(inbound.id))
-        number = db.execute(sql, (*ids, codec.to_json(inbound), IMPORTED, now, now, now)).lastrowid or 0
+        ids = (os.urandom(8).hex(), address.key, session, address.platform, clean_text(inbound.id))
+        number = db.execute(sql, (*ids, to_json(inbound), IMPORTED, now, now, now)).lastrowid or 0
         for message in messages:
-            turn_rows.insert_message(db, number, session, turn_rows.make_message_row(Said(message)), now)
+            history.insert_message(db, number, session, history.make_message_row(Said(message)), now)
 
 
 def _insert_response(db: sqlite3.Connection, request: Continuation, turn: str, session: str) -> None:

@@ -8,8 +8,14 @@ from pathlib import Path
 from alipes.kernel.errors import SessionError
 from alipes.kernel.messages import Json, Message
 from alipes.store import backup, export, history, search
-from alipes.store.database import codec
-from alipes.store.database.database import Database
+from alipes.store.database.database import (
+    Database,
+    address_decoder,
+    clean_text,
+    inbound_decoder,
+    message_decoder,
+    usage_from_row,
+)
 from alipes.store.export import SearchHit, SessionFacts, StoreFacts, TurnFacts, UsageGrouping, UsageSum
 
 _SESSION = """
@@ -54,7 +60,7 @@ class Archive:
 
     async def sessions(self, limit: int = 50, words: str = "") -> list[SessionFacts]:
         """Sessions that are not empty, latest first; all `words` are in the title or the first message."""
-        wanted = [f"%{search.escape_like(word)}%" for word in codec.clean_text(words).split()]
+        wanted = [f"%{search.escape_like(word)}%" for word in clean_text(words).split()]
         conditions = " AND ".join([_NOT_EMPTY, *(MATCHES_WORD for _ in wanted)])
         where = f"WHERE {conditions} ORDER BY updated DESC LIMIT ?"
         values = [pattern for pattern in wanted for _ in range(2)]
@@ -76,7 +82,7 @@ class Archive:
         def work(db: sqlite3.Connection) -> tuple[Message, ...]:
             _load_session(db, session)
             rows = history.visible_messages(db, session)
-            return tuple(codec.message_decoder.decode(text) for _, _, text, _ in rows)
+            return tuple(message_decoder.decode(text) for _, _, text, _ in rows)
 
         return await self._database.read(work)
 
@@ -145,7 +151,7 @@ def _list_sessions(db: sqlite3.Connection, where: str, *values: str | int) -> li
         SessionFacts(
             id=id,
             key=key,
-            address=codec.address_decoder.decode(address),
+            address=address_decoder.decode(address),
             title=title or export.title_from_text(text),
             created=created,
             updated=updated,
@@ -216,7 +222,7 @@ def _resolve(db: sqlite3.Connection, name: str) -> SessionFacts:
     )
     for condition in conditions if name.strip() else ():
         sql = f"SELECT id, key FROM sessions WHERE {condition} ORDER BY updated DESC"
-        found = db.execute(sql, {"name": codec.clean_text(name)}).fetchall()
+        found = db.execute(sql, {"name": clean_text(name)}).fetchall()
         if len({key for _, key in found}) > 1:
             ids = ", ".join(id for id, _ in found[:5])
             raise SessionError(f'"{name}" matches several conversations ({ids}); give more of the id.')
@@ -236,13 +242,13 @@ def _load_turn(db: sqlite3.Connection, id: str) -> TurnFacts | None:
     return TurnFacts(
         id=id,
         session=session,
-        inbound=codec.inbound_decoder.decode(inbound),
+        inbound=inbound_decoder.decode(inbound),
         ending=ending,
         detail=detail,
         attempts=attempts,
         created=created,
         ended=ended,
-        said=tuple(codec.message_decoder.decode(text) for (text,) in said),
+        said=tuple(message_decoder.decode(text) for (text,) in said),
         spent=_sum_usage(db, "''", turn=id)[0],
     )
 
@@ -264,6 +270,6 @@ def _sum_usage(db: sqlite3.Connection, group: str, session: str = "", turn: str 
     grouped = "" if group == "''" else "GROUP BY 1 ORDER BY 1"
     sql = f"SELECT {group}, {_SUMS} WHERE {' AND '.join(conditions)} {grouped}"
     return [
-        UsageSum(name=name, calls=calls, usage=codec.usage_from_row(tuple(sums)), unpriced=unpriced)
+        UsageSum(name=name, calls=calls, usage=usage_from_row(tuple(sums)), unpriced=unpriced)
         for name, calls, *sums, unpriced in db.execute(sql, values)
     ]

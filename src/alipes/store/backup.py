@@ -12,8 +12,8 @@ import msgspec
 
 from alipes.kernel.errors import StoreError
 from alipes.store import search
+from alipes.store.database.database import translate_error
 from alipes.store.database.migrations import schema_version
-from alipes.store.database.writer import translate_error
 from alipes.store.export import StoreFacts
 
 T = TypeVar("T")

@@ -19,10 +19,18 @@ from alipes.kernel.conversations import (
 )
 from alipes.kernel.errors import SessionError
 from alipes.kernel.turns import Address, BusyMode, Inbound, Said, Stop, Turn
-from alipes.store import export, history, turn_rows
-from alipes.store.database import codec
-from alipes.store.database.database import Database
+from alipes.store import export, history
+from alipes.store.database.database import Database, SqliteRows, address_decoder, clean_text, inbound_decoder, to_json
 from alipes.store.peers.peers import Processes
+from alipes.store.turns import (
+    TurnRow,
+    insert_session,
+    insert_turn,
+    list_unfinished,
+    make_turn_row,
+    new_session_id,
+    set_current_session,
+)
 
 IsAlive = Callable[[str | None], bool]
 _STEERED = """
@@ -45,12 +53,12 @@ class SqliteSessions:
         return await self._database.read(lambda db: _find_active(db, key))
 
     async def open(self, address: Address) -> ActiveSession:
-        new, now = turn_rows.new_session_id(), self._clock()
+        new, now = new_session_id(), self._clock()
 
         def work(db: sqlite3.Connection) -> ActiveSession:
             if (found := _find_active(db, address.key)) is not None:
                 return found
-            turn_rows.insert_session(db, new, address, now)
+            insert_session(db, new, address, now)
             return ActiveSession(new, address, "", "", "", now, "")
 
         return await self._database.run(work)
@@ -67,7 +75,7 @@ class SqliteSessions:
             "UPDATE sessions SET title = coalesce(?, title), model = coalesce(?, model), "
             "busy_mode = coalesce(?, busy_mode) WHERE id = ?"
         )
-        values = [None if text is None else codec.clean_text(text.strip()) for text in (title, model)]
+        values = [None if text is None else clean_text(text.strip()) for text in (title, model)]
 
         def work(db: sqlite3.Connection) -> None:
             if not db.execute(sql, (*values, busy, session)).rowcount:
@@ -76,7 +84,7 @@ class SqliteSessions:
         await self._database.run(work)
 
     async def unfinished(self, key: str) -> tuple[PendingTurn, ...]:
-        return await self._database.read(lambda db: turn_rows.list_unfinished(db, key))
+        return await self._database.read(lambda db: list_unfinished(db, key))
 
     async def take_steered(self, turn: Turn) -> tuple[SteeredMessage, ...]:
         names = {"key": turn.key, "session": turn.session}
@@ -86,7 +94,7 @@ class SqliteSessions:
         return await self._database.run(lambda db: _take_steered(db, turn, now))
 
     async def reset(self, key: str) -> SessionSwitch | None:
-        new, now = turn_rows.new_session_id(), self._clock()
+        new, now = new_session_id(), self._clock()
         return await self._database.run(lambda db: reset_session(db, key, new, now, self._is_alive))
 
     async def switch(self, address: Address, session: str) -> SessionSwitch:
@@ -94,7 +102,7 @@ class SqliteSessions:
         return await self._database.run(lambda db: switch_session(db, address, session, now, self._is_alive))
 
     async def branch(self, key: str, title: str = "") -> SessionSwitch:
-        new, now, title = turn_rows.new_session_id(), self._clock(), title.strip()
+        new, now, title = new_session_id(), self._clock(), title.strip()
         return await self._database.run(
             lambda db: branch_session(db, key, new, title, now=now, is_alive=self._is_alive)
         )
@@ -107,32 +115,23 @@ class SqliteSessions:
         return await self._database.run(lambda db: retry_turn(db, key, prefix, now))
 
 
-class SqliteGrants:
+class SqliteGrants(SqliteRows):
     """`Grants` in SQLite."""
 
-    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
-        self._database, self._clock = database, clock
-
     async def allow(self, rule: str) -> None:
-        row = _rule_bytes(rule), self._clock()
-        await self._database.run(
-            lambda db: db.execute("INSERT INTO grants VALUES (?, ?) ON CONFLICT DO NOTHING", row).rowcount
-        )
+        sql = "INSERT INTO grants VALUES (?, ?) ON CONFLICT DO NOTHING"
+        await self._database.execute(sql, _rule_bytes(rule), self._clock())
 
     async def is_allowed(self, rule: str) -> bool:
         sql = "SELECT 1 FROM grants WHERE rule = ?"
-        found = await self._database.read(lambda db: db.execute(sql, (_rule_bytes(rule),)).fetchone())
-        return found is not None
+        return await self._database.fetch_one(sql, _rule_bytes(rule)) is not None
 
     async def rules(self) -> tuple[str, ...]:
         sql = "SELECT rule FROM grants ORDER BY created, rule"
-        found = await self._database.read(lambda db: db.execute(sql).fetchall())
-        return tuple(rule.decode("utf-8", "surrogatepass") for (rule,) in found)
+        return tuple(rule.decode("utf-8", "surrogatepass") for (rule,) in await self._database.fetch_all(sql))
 
     async def revoke(self, rule: str) -> bool:
-        sql = "DELETE FROM grants WHERE rule = ?"
-        row = (_rule_bytes(rule),)
-        return bool(await self._database.run(lambda db: db.execute(sql, row).rowcount))
+        return bool(await self._database.execute("DELETE FROM grants WHERE rule = ?", _rule_bytes(rule)))
 
 
 def _rule_bytes(rule: str) -> bytes:
@@ -143,8 +142,7 @@ def _rule_bytes(rule: str) -> bytes:
 async def set_title_if_empty(database: Database, session: str, title: str) -> bool:
     """False if the session has a title already, or does not exist."""
     sql = "UPDATE sessions SET title = ? WHERE id = ? AND title = ''"
-    row = (codec.clean_text(title), session)
-    return bool(await database.run(lambda db: db.execute(sql, row).rowcount))
+    return bool(await database.execute(sql, clean_text(title), session))
 
 
 def session_title(db: sqlite3.Connection, session: str) -> str:
@@ -163,16 +161,16 @@ def _find_active(db: sqlite3.Connection, key: str) -> ActiveSession | None:
         "FROM sessions WHERE id = (SELECT session_id FROM leases WHERE key = ?)"
     )
     row = db.execute(sql, (key,)).fetchone()
-    return None if row is None else ActiveSession(row[0], codec.address_decoder.decode(row[1]), *row[2:])
+    return None if row is None else ActiveSession(row[0], address_decoder.decode(row[1]), *row[2:])
 
 
 def _take_steered(db: sqlite3.Connection, turn: Turn, now: float) -> tuple[SteeredMessage, ...]:
-    number, session = turn_rows.find_claimed_turn(db, turn)
+    number, session = history.find_claimed_turn(db, turn)
     found = db.execute(_STEERED, {"key": turn.key, "session": session}).fetchall()
     taken = []
     for steered, id, inbound in found:
-        message = codec.inbound_decoder.decode(inbound).message
-        turn_rows.insert_message(db, number, session, turn_rows.make_message_row(Said(message)), now)
+        message = inbound_decoder.decode(inbound).message
+        history.insert_message(db, number, session, history.make_message_row(Said(message)), now)
         db.execute(
             "UPDATE turns SET ending = 'steered', detail = ?, started = ?, ended = ? WHERE number = ?",
             (turn.id, now, now, steered),
@@ -186,7 +184,7 @@ def reset_session(db: sqlite3.Connection, key: str, new: str, now: float, is_ali
     if active is None:
         return None
     switch = _leave_session(db, key, new, now, is_alive)
-    turn_rows.insert_session(db, new, active.address, now)
+    insert_session(db, new, active.address, now)
     _delete_if_empty(db, switch.old)
     return switch
 
@@ -210,9 +208,9 @@ def switch_session(
     )
     db.execute(
         "UPDATE sessions SET key = ?, platform = ?, address = ?, updated = ? WHERE id = ?",
-        (key, address.platform, codec.to_json(address), now, session),
+        (key, address.platform, to_json(address), now, session),
     )
-    turn_rows.set_current_session(db, key, session)
+    set_current_session(db, key, session)
     _delete_if_empty(db, switch.old)
     return switch
 
@@ -225,7 +223,7 @@ def branch_session(
         raise SessionError("no turn has finished here yet, so there is nothing to branch from")
     branch_from_end(db, active.session, new, title, address=active.address, now=now)
     switch = _leave_session(db, key, new, now, is_alive)
-    turn_rows.set_current_session(db, key, new)
+    set_current_session(db, key, new)
     return switch
 
 
@@ -249,12 +247,12 @@ def insert_branch(
     No message is copied. Unfinished turns are not shared.
     """
     old, last_turn = source
-    title = codec.clean_text(title) or _branch_title(db, old)
+    title = clean_text(title) or _branch_title(db, old)
     db.execute(
         "INSERT INTO sessions "
         "(id, key, platform, address, title, created, updated, parent_id, model, busy_mode) "
         "SELECT ?, ?, ?, ?, ?, ?, ?, id, model, busy_mode FROM sessions WHERE id = ?",
-        (new, address.key, address.platform, codec.to_json(address), title, now, now, old),
+        (new, address.key, address.platform, to_json(address), title, now, now, old),
     )
     db.execute(
         "INSERT INTO session_ancestors SELECT ?, ancestor_id, last_turn FROM session_ancestors WHERE session_id = ?",
@@ -327,7 +325,7 @@ def retry_turn(db: sqlite3.Connection, key: str, id_prefix: str, now: float) -> 
     _put_stops(db, key, [id] if unfinished else [])
     rows = [_copy_inbound(text, active.address, f"{id_prefix}:{n}", now) for n, text in enumerate(texts)]
     for row in rows:
-        turn_rows.insert_turn(db, row, active.session, "queue" if row is rows[0] else "steer")
+        insert_turn(db, row, active.session, "queue" if row is rows[0] else "steer")
     first, *more = (row.turn for row in rows)
     return RetriedTurn(_make_undone(id, inbound, unfinished), first, tuple(more))
 
@@ -338,41 +336,29 @@ def _hide_turns(db: sqlite3.Connection, session: str, numbers: list[int]) -> Non
 
 def _put_stops(db: sqlite3.Connection, key: str, turns: list[str]) -> None:
     """The caller also sends `Stop` to running turns; this is for a process that resumes one after a crash."""
-    stops = [(key, codec.to_json(Stop("user_stop", "session_interrupt", id))) for id in turns]
+    stops = [(key, to_json(Stop("user_stop", "session_interrupt", id))) for id in turns]
     db.executemany("INSERT INTO pending_ops (key, kind, op) VALUES (?, 'stop', ?)", stops)
 
 
 def _make_undone(id: str, inbound: str, unfinished: bool) -> UndoneTurn:
-    return UndoneTurn(id, codec.inbound_decoder.decode(inbound).text, unfinished)
+    return UndoneTurn(id, inbound_decoder.decode(inbound).text, unfinished)
 
 
-def _copy_inbound(text: str, address: Address, id: str, now: float) -> turn_rows.TurnRow:
-    inbound: Inbound = codec.inbound_decoder.decode(text)
-    return turn_rows.make_turn_row(structs.replace(inbound, id=id, address=address), now)
+def _copy_inbound(text: str, address: Address, id: str, now: float) -> TurnRow:
+    inbound: Inbound = inbound_decoder.decode(text)
+    return make_turn_row(structs.replace(inbound, id=id, address=address), now)
 
 
-_FIND = """
-    SELECT items FROM todos WHERE session_id = :session
-    UNION ALL
-    SELECT items FROM todos WHERE session_id = (SELECT parent_id FROM sessions WHERE id = :session)
-    LIMIT 1"""
-"""Its own list; a branch without one uses that of its parent."""
-
-
-class SqliteTodos:
-    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
-        self._database, self._clock = database, clock
-
+class SqliteTodos(SqliteRows):
     async def read(self, session: str) -> str:
-        """The list as it was written; empty if there is none."""
-
-        def work(db: sqlite3.Connection) -> str:
-            row = db.execute(_FIND, {"session": session}).fetchone()
-            return "" if row is None else str(row[0])
-
-        return await self._database.read(work)
+        """The list as it was written, for a branch without one that of its parent; empty if there is none."""
+        sql = (
+            "SELECT items FROM todos WHERE session_id = ?1 UNION ALL SELECT items FROM todos "
+            "WHERE session_id = (SELECT parent_id FROM sessions WHERE id = ?1) LIMIT 1"
+        )
+        row = await self._database.fetch_one(sql, session)
+        return "" if row is None else str(row[0])
 
     async def write(self, session: str, items: str) -> None:
         """Replace the list."""
-        row, sql = (session, items, self._clock()), "INSERT OR REPLACE INTO todos VALUES (?, ?, ?)"
-        await self._database.run(lambda db: db.execute(sql, row).rowcount)
+        await self._database.execute("INSERT OR REPLACE INTO todos VALUES (?, ?, ?)", session, items, self._clock())

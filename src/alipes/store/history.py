@@ -1,11 +1,29 @@
-"""The messages of a session that the model sees: its own and those a branch shares, without undone turns."""
+"""The messages of conversations: written by claimed turns, and read as the model sees them.
+
+The model sees the messages of a session and those a branch shares, without undone turns. Summaries replace
+their start; they are only ever added, and which one is valid depends on the messages that are visible now.
+"""
 
 import sqlite3
 from bisect import bisect_right
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from alipes.kernel.turns import CompactionState
+from msgspec import Struct
+
+from alipes.kernel.errors import Fenced
+from alipes.kernel.messages import Message
+from alipes.kernel.turns import CompactionState, Said, Turn
+from alipes.kernel.usage import CompactionAttempts
+from alipes.store.database.database import (
+    SqliteRows,
+    clean_text,
+    inbound_decoder,
+    message_decoder,
+    searchable_text,
+    to_json,
+    usage_columns,
+)
 
 HistoryRow: TypeAlias = tuple[int, int, str, int | None]
 """Number, turn number and JSON of a message, and the tokens of the model call that returned it."""
@@ -14,6 +32,43 @@ _NOT_UNDONE = "NOT IN (SELECT turn_number FROM undone_turns WHERE session_id = ?
 _SUMMARIES = """
     SELECT last_message, message_count, last_trimmed, max_chars, newest_message, text FROM summaries
     WHERE session_id = ? ORDER BY number DESC LIMIT 20"""
+_INSERT_MESSAGE = """
+    INSERT INTO messages (turn_number, session_id, role, message, model,
+                          input, output, cached, cache_write, reasoning, cost, created)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_INSERT_SUMMARY = """
+    INSERT INTO summaries (
+        session_id, last_message, message_count, last_trimmed, max_chars, newest_message, text, created)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
+
+
+class MessageRow(Struct, frozen=True):
+    """The columns of a message, and its text for the search index."""
+
+    columns: tuple[object, ...]
+    text: str
+
+
+def make_message_row(said: Said) -> MessageRow:
+    message = said.message
+    usage = usage_columns(said.usage)
+    columns = (message.role, to_json(message), clean_text(said.model), *usage)
+    return MessageRow(columns, searchable_text(message))
+
+
+def find_claimed_turn(db: sqlite3.Connection, turn: Turn) -> tuple[int, str]:
+    """Number and session of a turn that we may write to. Raises `Fenced`."""
+    sql = "SELECT number, session_id FROM turns WHERE id = ? AND epoch = ? AND ending IS NULL"
+    row = db.execute(sql, (turn.id, turn.epoch)).fetchone()
+    if row is None:
+        raise Fenced(f"turn {turn.id} of session {turn.key} has ended or was claimed by another process")
+    return row[0], row[1]
+
+
+def insert_message(db: sqlite3.Connection, turn: int, session: str, row: MessageRow, now: float) -> None:
+    number = db.execute(_INSERT_MESSAGE, (turn, session, *row.columns, now)).lastrowid
+    if row.text:
+        db.execute("INSERT INTO search_index (rowid, text) VALUES (?, ?)", (number, row.text))
 
 
 def list_ancestors(db: sqlite3.Connection, session: str) -> list[tuple[str, int]]:
@@ -86,3 +141,85 @@ def context_tokens(db: sqlite3.Connection, session: str) -> int | None:
         if row := db.execute(last_call, (ancestor, last_turn, session)).fetchone():
             return None if db.execute(compacted, (session, row[0])).fetchone() else int(row[1])
     return None
+
+
+def load_transcript(db: sqlite3.Connection, session: str, turn: int) -> tuple[list[HistoryRow], list[HistoryRow]]:
+    """The messages before a turn, and its own, even if it was undone meanwhile."""
+    before = [row for row in visible_messages(db, session) if row[1] != turn]
+    own = "SELECT number, turn_number, message, input + output FROM messages WHERE turn_number = ? ORDER BY number"
+    return before, db.execute(own, (turn,)).fetchall()
+
+
+class SqliteCompactionStore(SqliteRows):
+    """`CompactionStore` in SQLite."""
+
+    async def save(self, turn: Turn, digest: CompactionState, *, living: int = 0, helped: bool = True) -> bool:
+        now, text = self._clock(), clean_text(digest.text)
+        used = max(digest.covered, digest.trimmed_until)
+
+        def work(db: sqlite3.Connection) -> bool:
+            if living:
+                number, session = find_claimed_turn(db, turn)
+                before, own = load_transcript(db, session, number)
+                rows = [*before, *own]
+                if len(rows) != living:
+                    return False
+            else:
+                session, rows = turn.session, list(visible_messages(db, turn.session))
+                if _decode_messages(rows[:used]) != turn.history[:used]:
+                    return False
+            numbers = [row[0] for row in rows]
+            last = numbers[digest.covered - 1] if digest.covered else 0
+            last_trimmed = numbers[digest.trimmed_until - 1] if digest.trimmed_until else 0
+            count, newest = bisect_right(numbers, last), max(numbers, default=0)
+            db.execute(_INSERT_SUMMARY, (session, last, count, last_trimmed, digest.max_chars, newest, text, now))
+            if helped:
+                db.execute("DELETE FROM failed_compactions WHERE session_id = ?", (session,))
+            return True
+
+        return await self._database.run(work)
+
+    async def latest(self, session: str) -> Turn | None:
+        return await self._database.read(lambda db: _load_latest(db, session))
+
+    async def size(self, session: str) -> int:
+        return await self._database.read(lambda db: context_tokens(db, session)) or 0
+
+    async def attempts(self, session: str) -> CompactionAttempts:
+        sql = "SELECT attempts, error FROM failed_compactions WHERE session_id = ?"
+        row = await self._database.fetch_one(sql, session)
+        return CompactionAttempts() if row is None else CompactionAttempts(*row)
+
+    async def record_failure(self, session: str, why: str) -> None:
+        sql = (
+            "INSERT INTO failed_compactions VALUES (?, 1, ?) "
+            "ON CONFLICT DO UPDATE SET attempts = attempts + 1, error = excluded.error"
+        )
+        await self._database.execute(sql, session, clean_text(why))
+
+    async def reset_attempts(self, session: str) -> None:
+        await self._database.execute("DELETE FROM failed_compactions WHERE session_id = ?", session)
+
+
+def _decode_messages(rows: list[HistoryRow]) -> tuple[Message, ...]:
+    return tuple(message_decoder.decode(text) for _, _, text, _ in rows)
+
+
+def _load_latest(db: sqlite3.Connection, session: str) -> Turn | None:
+    last = next(started_turns(db, session), None)
+    row = db.execute("SELECT created, model FROM sessions WHERE id = ?", (session,)).fetchone()
+    if last is None or row is None:
+        return None
+    _, id, inbound, _ = last
+    rows = list(visible_messages(db, session))
+    compaction, newest = find_summary(db, session, [row[0] for row in rows])
+    return Turn(
+        id,
+        session,
+        inbound_decoder.decode(inbound),
+        session_started=row[0],
+        model=row[1],
+        history=_decode_messages(rows),
+        compaction=compaction,
+        measured_tokens=last_counted_tokens(rows, newest),
+    )

@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Iterator
 
 from alipes.store import export
-from alipes.store.database import codec
+from alipes.store.database.database import clean_text, message_decoder, searchable_text
 from alipes.store.export import SearchHit
 
 _FROM = """
@@ -23,7 +23,7 @@ MAX_CHECKED_MESSAGES = 50_000
 
 def search_messages(db: sqlite3.Connection, text: str, limit: int, marks: tuple[str, str]) -> list[SearchHit]:
     """Search by words (the last may be incomplete); if that finds nothing, by substring."""
-    text = codec.clean_text(text).replace("\0", " ").strip()
+    text = clean_text(text).replace("\0", " ").strip()
     return _find_words(db, text, limit, marks) or _find_substring(db, text, limit, marks)
 
 
@@ -78,7 +78,7 @@ def _hit_from_row(row: tuple[str, str, str, str, float, str, str]) -> SearchHit:
 def _expected_entries(db: sqlite3.Connection) -> Iterator[tuple[int, str]]:
     sql = "SELECT number, message FROM messages WHERE role IN ('user', 'assistant')"
     for number, message in db.execute(sql):
-        if text := codec.searchable_text(codec.message_decoder.decode(message)):
+        if text := searchable_text(message_decoder.decode(message)):
             yield number, text
 
 

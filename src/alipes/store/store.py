@@ -15,8 +15,7 @@ from alipes.store.database.migrations import SCHEMA, schema_version
 from alipes.store.inbox import SqliteInbox
 from alipes.store.outbox import SqliteDrafts, SqliteOutbox
 from alipes.store.peers import peers
-from alipes.store.peers.bus import LocalBus
-from alipes.store.peers.peers import Processes, open_processes
+from alipes.store.peers.peers import LocalBus, Processes, open_processes
 from alipes.store.peers.server import LocalDispatcher, PeerServer, StoreTasks
 from alipes.store.people import SqlitePeople
 from alipes.store.subagents import SqliteSubagents

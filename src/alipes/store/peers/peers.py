@@ -1,4 +1,5 @@
-"""The processes of a home: which are alive (each holds a lock on a file), and the messages between them.
+"""The processes of a home: which are alive (each holds a lock on a file), the messages between them, and the
+event bus, with subscriptions in this process and in the others. The bus is fast and lossy.
 
 The messages are lines of JSON over a Unix socket. Every request is answered by one `DoneFrame`, in order, on
 the same connection; other frames may come in between.
@@ -10,7 +11,8 @@ import logging
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import TypeAlias
@@ -18,11 +20,11 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
+from alipes.kernel.errors import StoreError
 from alipes.kernel.turns import Envelope
 from alipes.runtime.process_lock import short_socket_path
-from alipes.store.database import codec
+from alipes.store.database.database import make_unusable_error, to_json_bytes
 from alipes.store.database.migrations import SCHEMA
-from alipes.store.database.writer import make_unusable_error
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +33,9 @@ MAX_LINE_BYTES = 64 * 1024 * 1024
 """A longer line is not sent and counts as missed."""
 SUSPENDED_TIMEOUT_S = 0.02
 """Time to write a line to the socket of a suspended process."""
+MAX_BACKLOG = 4096
+"""Envelopes kept for one subscriber; after that the oldest are dropped, so that the ending always arrives."""
+Spawn = Callable[[Coroutine[None, None, None]], "asyncio.Task[None]"]
 
 
 class Peer(Struct, frozen=True):
@@ -233,7 +238,7 @@ answer_decoder: msgspec.json.Decoder[AnswerFrame] = msgspec.json.Decoder(AnswerF
 
 
 def encode_line(frame: RequestFrame | AnswerFrame) -> bytes:
-    return codec.to_json_bytes(frame) + b"\n"
+    return to_json_bytes(frame) + b"\n"
 
 
 @asynccontextmanager
@@ -271,3 +276,229 @@ async def send_request(processes: Processes, host: str, request: RequestFrame) -
         return True
     except OSError:
         return False
+
+
+class _PeerConnection:
+    """A connection to one process, the keys subscribed there, and the requests not answered yet."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+        self.keys: set[str] = set()
+        self.task: asyncio.Task[None] | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._unsent: list[RequestFrame] = []
+        self._unanswered: deque[asyncio.Future[None]] = deque()
+
+    def send(self, request: RequestFrame) -> "asyncio.Future[None]":
+        """Send now, or once connected. The future is done when it is answered or the connection ends."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._unanswered.append(done)
+        if self._writer is None:
+            self._unsent.append(request)
+        else:
+            self._writer.write(encode_line(request))
+        return done
+
+    async def run(self, listener: "LocalBus") -> None:
+        """Read until the connection ends, then resolve the requests that are still open."""
+        try:
+            async with open_connection(self.peer.socket) as (reader, self._writer):
+                self._writer.write(b"".join(map(encode_line, self._unsent)))
+                while line := await reader.readline():
+                    self._handle_line(line, listener)
+        except (OSError, ValueError) as error:
+            log.debug("the connection to process %s closed: %s", self.peer.pid, error)
+        finally:
+            while self._unanswered:
+                self._resolve_request()
+
+    def _handle_line(self, line: bytes, listener: "LocalBus") -> None:
+        try:
+            answer = answer_decoder.decode(line)
+        except msgspec.DecodeError:  # an event that only a newer alipes knows
+            listener.on_missed(1)
+            return
+        match answer:
+            case DoneFrame():
+                self._resolve_request()
+            case PublishedFrame(envelope):
+                listener.on_event(envelope, self.peer.host)
+            case MissedFrame(count):
+                listener.on_missed(count)
+
+    def _resolve_request(self) -> None:
+        if self._unanswered and not (done := self._unanswered.popleft()).done():
+            done.set_result(None)
+
+
+class PeerSubscriptions:
+    """Our subscriptions at the other processes: at each of them, since any may claim the session of a key."""
+
+    def __init__(self, processes: Processes, spawn: Spawn, listener: "LocalBus") -> None:
+        self._processes, self._spawn, self._listener = processes, spawn, listener
+        self._connections: dict[str, _PeerConnection] = {}
+
+    async def subscribe(self, key: str) -> None:
+        """Return when every running process has confirmed the subscription."""
+        sent = [(peer, self._send_subscribe(peer, key)) for peer in self._processes.list_peers()]
+        await self._wait_confirmed([done for peer, done in sent if not self._processes.is_suspended(peer)])
+
+    async def subscribe_all_at(self, host: str) -> None:
+        """A new process: subscribe there to everything that we are subscribed to."""
+        if (peer := self._processes.find_peer(host)) is not None:
+            keys = self._listener.subscribed_keys()
+            await self._wait_confirmed([self._send_subscribe(peer, key) for key in keys])
+
+    def unsubscribe(self, key: str) -> None:
+        for host, connection in list(self._connections.items()):
+            connection.keys.discard(key)
+            if connection.keys:
+                connection.send(UnsubscribeFrame(key))
+            elif connection.task is not None:
+                del self._connections[host]
+                connection.task.cancel()
+
+    def _send_subscribe(self, peer: Peer, key: str) -> "asyncio.Future[None]":
+        connection = self._connections.get(peer.host)
+        if connection is None:
+            connection = self._connections[peer.host] = _PeerConnection(peer)
+            connection.task = self._spawn(self._run(connection))
+        connection.keys.add(key)
+        return connection.send(SubscribeFrame(key))
+
+    async def _run(self, connection: _PeerConnection) -> None:
+        await connection.run(self._listener)
+        host = connection.peer.host
+        if self._connections.get(host) is connection:
+            del self._connections[host]
+        await self._listener.on_disconnect(host)
+
+    async def _wait_confirmed(self, requests: "list[asyncio.Future[None]]") -> None:
+        if requests:
+            _, unanswered = await asyncio.wait(requests, timeout=self._processes.timeout_s)
+            if unanswered:
+                log.warning("a process of this home does not answer; its events may be missed")
+
+
+class Subscription:
+    """The unread envelopes of one subscriber: an async iterator that ends when the publisher is gone."""
+
+    def __init__(self, backlog: int = MAX_BACKLOG) -> None:
+        self._unread: deque[Envelope] = deque(maxlen=backlog)
+        self._ready = asyncio.Event()
+        self._closed = False
+        self.missed = 0
+        """How many were dropped because they were not read in time; read the journal again then."""
+        self.source = ""
+        """The process that published last."""
+
+    def put(self, envelope: Envelope, source: str) -> None:
+        if len(self._unread) == self._unread.maxlen:
+            self.missed += 1
+        self._unread.append(envelope)
+        self.source = source
+        self._ready.set()
+
+    def close(self) -> None:
+        """No more will come; the rest can still be read."""
+        self._closed = True
+        self._ready.set()
+
+    async def take_all(self) -> list[Envelope]:
+        """Wait for at least one envelope and take all there are; empty once closed."""
+        while not self._unread and not self._closed:
+            self._ready.clear()
+            await self._ready.wait()
+        taken = list(self._unread)
+        self._unread.clear()
+        return taken
+
+    def __aiter__(self) -> AsyncIterator[Envelope]:
+        return self
+
+    async def __anext__(self) -> Envelope:
+        while not self._unread:
+            if self._closed:
+                raise StopAsyncIteration
+            self._ready.clear()
+            await self._ready.wait()
+        return self._unread.popleft()
+
+
+class LocalBus:
+    """`Bus` for the processes of one home. `is_abandoned(key)`: it has work that no running process holds."""
+
+    def __init__(self, processes: Processes, spawn: Spawn, is_abandoned: Callable[[str], Awaitable[bool]]) -> None:
+        self._processes, self._is_abandoned = processes, is_abandoned
+        self.peers = PeerSubscriptions(processes, spawn, self)
+        self._local: dict[str, set[Subscription]] = {}
+        self._remote: dict[str, set[Subscription]] = {}
+
+    def publish(self, envelope: Envelope) -> None:
+        for subscription in self._local.get(envelope.key, ()):
+            subscription.put(envelope, self._processes.own_name)
+        for subscription in self._remote.get(envelope.key, ()):
+            subscription.put(envelope, self._processes.own_name)
+
+    def has_subscribers(self, key: str) -> bool:
+        return bool(self._local.get(key) or self._remote.get(key))
+
+    @asynccontextmanager
+    async def subscribe(self, key: str, into: Subscription | None = None) -> AsyncIterator[Subscription]:
+        """`into`: a subscription of the caller's own class, whose `put` is called for each envelope."""
+        subscription = into or Subscription()
+        local = self._local.setdefault(key, set())
+        local.add(subscription)  # before the peers are listed: a process that starts later asks us (`HelloFrame`)
+        try:
+            await self.peers.subscribe(key)
+            yield subscription
+        finally:
+            local.discard(subscription)
+            if not local:
+                del self._local[key]
+                self.peers.unsubscribe(key)
+
+    def on_event(self, envelope: Envelope, host: str) -> None:
+        """Another process published this."""
+        for subscription in self._local.get(envelope.key, ()):
+            subscription.put(envelope, host)
+
+    def on_missed(self, count: int) -> None:
+        """Another process dropped `count` envelopes. Their keys are not known, so it counts for everyone."""
+        for local in self._local.values():
+            for subscription in local:
+                subscription.missed += count
+
+    async def on_disconnect(self, host: str) -> None:
+        """The connection to `host` ended: close the subscriptions whose events it would have published."""
+        gone = await self._processes.wait_until_gone(host)
+        for key, local in list(self._local.items()):
+            ended = not gone or await self._has_ended(key)
+            for subscription in list(local):
+                if ended or subscription.source == host:
+                    subscription.close()
+
+    async def _has_ended(self, key: str) -> bool:
+        try:
+            return await self._is_abandoned(key)
+        except StoreError:  # the subscriber asks the store next and gets this error itself
+            return True
+
+    def subscribed_keys(self) -> list[str]:
+        return list(self._local)
+
+    def add_remote(self, key: str, subscription: Subscription) -> None:
+        """Also put what is published here under `key` into `subscription`, for another process."""
+        self._remote.setdefault(key, set()).add(subscription)
+
+    def remove_remote(self, key: str, subscription: Subscription) -> None:
+        remote = self._remote.get(key, set())
+        remote.discard(subscription)
+        if not remote:
+            self._remote.pop(key, None)
+
+    def close(self) -> None:
+        """Nothing more is published here: close all subscriptions."""
+        for local in self._local.values():
+            for subscription in local:
+                subscription.close()

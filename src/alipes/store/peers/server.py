@@ -10,8 +10,7 @@ import msgspec
 from alipes.kernel.errors import SessionHeld, StoreError
 from alipes.kernel.turns import Op, Wake
 from alipes.store.peers import peers
-from alipes.store.peers.bus import LocalBus, Subscription
-from alipes.store.peers.peers import Processes
+from alipes.store.peers.peers import LocalBus, Processes, Subscription
 from alipes.store.turns import SqliteTurns
 
 log = logging.getLogger(__name__)
