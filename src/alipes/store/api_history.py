@@ -221,10 +221,8 @@ def _insert_imported(
     db: sqlite3.Connection, session: str, request: Continuation, turns: list[tuple[Message, ...]], now: float
 ) -> None:
     """Store turns that did not run here."""
-    sql = (
-        "INSERT INTO turns (id, key, session_id, platform, inbound_id, inbound, ending, detail, "
-        "created, started, ended) VALUES (?, ?, ?, ?, ?, ?, 'answered', ?, ?, ?, ?)"
-    )
+    sql = """INSERT INTO turns (id, key, session_id, platform, inbound_id, inbound, ending, detail,
+        created, started, ended) VALUES (?, ?, ?, ?, ?, ?, 'answered', ?, ?, ?, ?)"""
     address = request.inbound.address
     for place, messages in enumerate(turns):
         first = messages[0].text if messages[0].role == "user" else ""

@@ -35,10 +35,8 @@ class SqliteResponses:
         self._database, self._archive = database, archive
 
     async def find(self, id: str) -> StoredResponse | None:
-        sql = (
-            "SELECT responses.id, turns.id, session_id, caller, request FROM responses "
-            "JOIN turns ON turns.number = turn_number WHERE responses.id = ? AND NOT deleted"
-        )
+        sql = """SELECT responses.id, turns.id, session_id, caller, request FROM responses
+            JOIN turns ON turns.number = turn_number WHERE responses.id = ? AND NOT deleted"""
         row = await self._database.fetch_one(sql, clean_text(id))
         return None if row is None else StoredResponse(*row)
 
@@ -60,10 +58,8 @@ class SqliteResponses:
 
     async def delete_temporary(self) -> None:
         """Delete the temporary conversations that are finished."""
-        sql = (
-            "SELECT session_id FROM temporary_sessions WHERE NOT EXISTS "
-            "(SELECT 1 FROM turns WHERE turns.session_id = temporary_sessions.session_id AND ending IS NULL)"
-        )
+        sql = """SELECT session_id FROM temporary_sessions WHERE NOT EXISTS
+            (SELECT 1 FROM turns WHERE turns.session_id = temporary_sessions.session_id AND ending IS NULL)"""
         for (session,) in await self._database.fetch_all(sql):
             await self._delete_session(session)
 
@@ -122,10 +118,8 @@ class SqliteApiRuns(SqliteRows):
     async def find_by_prefix(self, platform: str, prefix: str) -> tuple[str, str] | None:
         """The turn whose message id starts with `prefix`, and that id."""
         # a range instead of GLOB, because a prefix may contain its wildcards
-        sql = (
-            "SELECT id, inbound_id FROM turns WHERE platform = ? AND inbound_id >= ? AND inbound_id < ? "
-            "ORDER BY inbound_id LIMIT 1"
-        )
+        sql = """SELECT id, inbound_id FROM turns WHERE platform = ? AND inbound_id >= ? AND inbound_id < ?
+            ORDER BY inbound_id LIMIT 1"""
         prefix = clean_text(prefix)
         return await self._database.fetch_one(sql, platform, prefix, prefix + "\U0010ffff")
 

@@ -29,14 +29,10 @@ _SESSION = """
 _SUMS = """
     count(input), sum(input), sum(output), sum(cached), sum(cache_write), sum(reasoning), sum(cost),
     count(input) - count(cost) FROM model_calls"""
-_NOT_EMPTY = (
-    "platform <> 'subagent' AND "
-    "(title <> '' OR parent_id IS NOT NULL OR EXISTS (SELECT 1 FROM turns WHERE session_id = sessions.id))"
-)
-MATCHES_WORD = (
-    "(title LIKE ? ESCAPE '\\' OR (SELECT json_extract(inbound, '$.text') FROM turns "
-    "WHERE session_id = sessions.id ORDER BY number LIMIT 1) LIKE ? ESCAPE '\\')"
-)
+_NOT_EMPTY = """platform <> 'subagent' AND
+    (title <> '' OR parent_id IS NOT NULL OR EXISTS (SELECT 1 FROM turns WHERE session_id = sessions.id))"""
+MATCHES_WORD = """(title LIKE ? ESCAPE '\\' OR (SELECT json_extract(inbound, '$.text') FROM turns
+    WHERE session_id = sessions.id ORDER BY number LIMIT 1) LIKE ? ESCAPE '\\')"""
 MESSAGES_PER_DELETE = 1000
 """Messages deleted per transaction, so that other writers do not wait long."""
 _GROUPS: dict[UsageGrouping, str] = {
@@ -193,10 +189,8 @@ def _delete_part(db: sqlite3.Connection, id: str) -> bool:
 
 def _with_subagents(db: sqlite3.Connection, id: str) -> list[str]:
     """The sessions of its subagents, then itself. Raises if one of them cannot be deleted."""
-    sql = (
-        "SELECT DISTINCT session_id FROM turns "
-        "WHERE platform = 'subagent' AND json_extract(inbound, '$.origin.session') = ?"
-    )
+    sql = """SELECT DISTINCT session_id FROM turns
+        WHERE platform = 'subagent' AND json_extract(inbound, '$.origin.session') = ?"""
     sessions = [*(name for (name,) in db.execute(sql, (id,))), id]
     for session in reversed(sessions):
         _require_deletable(db, session)

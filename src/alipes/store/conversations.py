@@ -71,10 +71,8 @@ class SqliteSessions:
         model: str | None = None,
         busy: BusyMode | Literal[""] | None = None,
     ) -> None:
-        sql = (
-            "UPDATE sessions SET title = coalesce(?, title), model = coalesce(?, model), "
-            "busy_mode = coalesce(?, busy_mode) WHERE id = ?"
-        )
+        sql = """UPDATE sessions SET title = coalesce(?, title), model = coalesce(?, model),
+            busy_mode = coalesce(?, busy_mode) WHERE id = ?"""
         values = [None if text is None else clean_text(text.strip()) for text in (title, model)]
 
         def work(db: sqlite3.Connection) -> None:
@@ -147,19 +145,15 @@ async def set_title_if_empty(database: Database, session: str, title: str) -> bo
 
 def session_title(db: sqlite3.Connection, session: str) -> str:
     """The title that was set; else the first words of the first message."""
-    sql = (
-        "SELECT title, (SELECT substr(json_extract(inbound, '$.text'), 1, 200) FROM turns "
-        "WHERE session_id = sessions.id ORDER BY number LIMIT 1) FROM sessions WHERE id = ?"
-    )
+    sql = """SELECT title, (SELECT substr(json_extract(inbound, '$.text'), 1, 200) FROM turns
+        WHERE session_id = sessions.id ORDER BY number LIMIT 1) FROM sessions WHERE id = ?"""
     title, text = db.execute(sql, (session,)).fetchone()
     return title or export.title_from_text(text)
 
 
 def _find_active(db: sqlite3.Connection, key: str) -> ActiveSession | None:
-    sql = (
-        "SELECT id, address, title, model, busy_mode, created, coalesce(parent_id, '') "
-        "FROM sessions WHERE id = (SELECT session_id FROM leases WHERE key = ?)"
-    )
+    sql = """SELECT id, address, title, model, busy_mode, created, coalesce(parent_id, '')
+        FROM sessions WHERE id = (SELECT session_id FROM leases WHERE key = ?)"""
     row = db.execute(sql, (key,)).fetchone()
     return None if row is None else ActiveSession(row[0], address_decoder.decode(row[1]), *row[2:])
 
@@ -229,10 +223,8 @@ def branch_session(
 
 def branch_from_end(db: sqlite3.Connection, old: str, new: str, title: str, *, address: Address, now: float) -> None:
     """Create the session `new` at `address` with all finished turns of `old`; it is not active yet."""
-    sql = (
-        "SELECT (SELECT max(number) FROM turns WHERE session_id = sessions.id AND ending IS NOT NULL), "
-        "EXISTS (SELECT 1 FROM session_ancestors WHERE session_id = sessions.id) FROM sessions WHERE id = ?"
-    )
+    sql = """SELECT (SELECT max(number) FROM turns WHERE session_id = sessions.id AND ending IS NOT NULL),
+        EXISTS (SELECT 1 FROM session_ancestors WHERE session_id = sessions.id) FROM sessions WHERE id = ?"""
     last_turn, inherits = db.execute(sql, (old,)).fetchone() or (None, 0)
     if last_turn is None and not inherits:
         raise SessionError("no turn has finished here yet, so there is nothing to branch from")
@@ -316,10 +308,8 @@ def retry_turn(db: sqlite3.Connection, key: str, id_prefix: str, now: float) -> 
     if last is None or active is None:
         return None
     number, id, inbound, unfinished = last
-    steered = (
-        "SELECT inbound FROM turns WHERE session_id = (SELECT session_id FROM turns WHERE number = ?) "
-        "AND ending = 'steered' AND detail = ? ORDER BY number"
-    )
+    steered = """SELECT inbound FROM turns WHERE session_id = (SELECT session_id FROM turns WHERE number = ?)
+        AND ending = 'steered' AND detail = ? ORDER BY number"""
     texts = [inbound, *(text for (text,) in db.execute(steered, (number, id)))]
     _hide_turns(db, active.session, [number])
     _put_stops(db, key, [id] if unfinished else [])
@@ -352,10 +342,8 @@ def _copy_inbound(text: str, address: Address, id: str, now: float) -> TurnRow:
 class SqliteTodos(SqliteRows):
     async def read(self, session: str) -> str:
         """The list as it was written, for a branch without one that of its parent; empty if there is none."""
-        sql = (
-            "SELECT items FROM todos WHERE session_id = ?1 UNION ALL SELECT items FROM todos "
-            "WHERE session_id = (SELECT parent_id FROM sessions WHERE id = ?1) LIMIT 1"
-        )
+        sql = """SELECT items FROM todos WHERE session_id = ?1 UNION ALL SELECT items FROM todos
+            WHERE session_id = (SELECT parent_id FROM sessions WHERE id = ?1) LIMIT 1"""
         row = await self._database.fetch_one(sql, session)
         return "" if row is None else str(row[0])
 

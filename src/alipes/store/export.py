@@ -99,11 +99,9 @@ def export_session(db: sqlite3.Connection, session: SessionFacts) -> dict[str, J
 
 
 def _export_turns(db: sqlite3.Connection, ancestor: str, last_turn: int, session: str) -> list[Json]:
-    sql = (
-        "SELECT number, id, ending, detail, created, ended, inbound, "
-        "number IN (SELECT turn_number FROM undone_turns WHERE session_id = ?) "
-        "FROM turns WHERE session_id = ? AND number <= ? ORDER BY number"
-    )
+    sql = """SELECT number, id, ending, detail, created, ended, inbound,
+        number IN (SELECT turn_number FROM undone_turns WHERE session_id = ?)
+        FROM turns WHERE session_id = ? AND number <= ? ORDER BY number"""
     return [
         {
             "id": id,

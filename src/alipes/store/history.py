@@ -79,10 +79,8 @@ def list_ancestors(db: sqlite3.Connection, session: str) -> list[tuple[str, int]
 
 
 def visible_messages(db: sqlite3.Connection, session: str) -> Iterator[HistoryRow]:
-    sql = (
-        "SELECT number, turn_number, message, input + output FROM messages "
-        f"WHERE session_id = ? AND turn_number <= ? AND turn_number {_NOT_UNDONE} ORDER BY number"
-    )
+    sql = f"""SELECT number, turn_number, message, input + output FROM messages
+        WHERE session_id = ? AND turn_number <= ? AND turn_number {_NOT_UNDONE} ORDER BY number"""
     for ancestor, last_turn in list_ancestors(db, session):
         yield from db.execute(sql, (ancestor, last_turn, session))
 
@@ -108,12 +106,10 @@ def started_turns(
     A steered message is part of the turn that it was steered into. `silent`: include turns without messages.
     """
     has_messages = "1" if silent else "EXISTS (SELECT 1 FROM messages WHERE turn_number = turns.number)"
-    sql = (
-        "SELECT number, id, inbound, ending IS NULL FROM turns WHERE session_id = ? AND number <= ? "
-        f"AND number {_NOT_UNDONE} "
-        "AND CASE WHEN ending IS NULL THEN attempts > 0 WHEN ending = 'steered' THEN 0 "
-        f"ELSE {has_messages} END ORDER BY number DESC"
-    )
+    sql = f"""SELECT number, id, inbound, ending IS NULL FROM turns WHERE session_id = ? AND number <= ?
+        AND number {_NOT_UNDONE}
+        AND CASE WHEN ending IS NULL THEN attempts > 0 WHEN ending = 'steered' THEN 0
+        ELSE {has_messages} END ORDER BY number DESC"""
     for ancestor, last_turn in reversed(list_ancestors(db, session)):
         for number, id, inbound, unfinished in db.execute(sql, (ancestor, last_turn, session)):
             yield number, id, inbound, bool(unfinished)
@@ -132,10 +128,8 @@ def last_counted_tokens(rows: list[HistoryRow], since: int) -> tuple[int, int]:
 
 def context_tokens(db: sqlite3.Connection, session: str) -> int | None:
     """Tokens (in and out) of the last visible model call; None if there is none since the last compaction."""
-    last_call = (
-        "SELECT number, input + output FROM messages WHERE session_id = ? AND turn_number <= ? "
-        f"AND turn_number {_NOT_UNDONE} AND input IS NOT NULL ORDER BY number DESC LIMIT 1"
-    )
+    last_call = f"""SELECT number, input + output FROM messages WHERE session_id = ? AND turn_number <= ?
+        AND turn_number {_NOT_UNDONE} AND input IS NOT NULL ORDER BY number DESC LIMIT 1"""
     compacted = "SELECT 1 FROM summaries WHERE session_id = ? AND newest_message >= ? LIMIT 1"
     for ancestor, last_turn in reversed(list_ancestors(db, session)):
         if row := db.execute(last_call, (ancestor, last_turn, session)).fetchone():
@@ -191,10 +185,8 @@ class SqliteCompactionStore(SqliteRows):
         return CompactionAttempts() if row is None else CompactionAttempts(*row)
 
     async def record_failure(self, session: str, why: str) -> None:
-        sql = (
-            "INSERT INTO failed_compactions VALUES (?, 1, ?) "
-            "ON CONFLICT DO UPDATE SET attempts = attempts + 1, error = excluded.error"
-        )
+        sql = """INSERT INTO failed_compactions VALUES (?, 1, ?)
+            ON CONFLICT DO UPDATE SET attempts = attempts + 1, error = excluded.error"""
         await self._database.execute(sql, session, clean_text(why))
 
     async def reset_attempts(self, session: str) -> None:

@@ -51,10 +51,8 @@ class SqliteInbox(SqliteRows):
     async def add_answer(self, platform: str, id: str) -> bool:
         """The message was the answer to a question: neither it nor a second copy becomes a turn. False if it
         was known before, as a message or as a turn."""
-        sql = (
-            "INSERT OR IGNORE INTO inbox (platform, id, batch, created, handled) SELECT ?1, ?2, ?3, ?4, ?4 "
-            "WHERE NOT EXISTS (SELECT 1 FROM turns WHERE platform = ?1 AND inbound_id = ?2)"
-        )
+        sql = """INSERT OR IGNORE INTO inbox (platform, id, batch, created, handled) SELECT ?1, ?2, ?3, ?4, ?4
+            WHERE NOT EXISTS (SELECT 1 FROM turns WHERE platform = ?1 AND inbound_id = ?2)"""
         return bool(await self._database.execute(sql, platform, clean_text(id), ANSWER_BATCH, self._clock()))
 
     async def mark_handled(self, platform: str, *ids: str, owed: tuple[Outbound, ...] = ()) -> None:

@@ -34,10 +34,8 @@ class SqliteOutbox(SqliteRows):
 
     async def lanes(self, platform: str) -> dict[str, float]:
         # the first message of a lane decides: those behind it wait, even if they are due
-        sql = (
-            f"SELECT lane, due FROM outbox WHERE number IN "
-            f"(SELECT min(number) FROM outbox WHERE platform = ? AND {_OPEN} GROUP BY lane)"
-        )
+        sql = f"""SELECT lane, due FROM outbox WHERE number IN
+            (SELECT min(number) FROM outbox WHERE platform = ? AND {_OPEN} GROUP BY lane)"""
         return dict(await self._database.fetch_all(sql, platform))
 
     async def head(self, lane: str) -> Delivery | None:
@@ -60,10 +58,8 @@ class SqliteOutbox(SqliteRows):
         change = "sent_ids = ?, uncertain_part = max(uncertain_part, ?)"
         if rest:
             return await self._update(debt, change, sent_ids, part)
-        sql = (
-            f"UPDATE outbox SET {change}, state = 'sent', reason = '', finished = ? "
-            f"WHERE number = ? RETURNING {_COLUMNS}"
-        )
+        sql = f"""UPDATE outbox SET {change}, state = 'sent', reason = '', finished = ?
+            WHERE number = ? RETURNING {_COLUMNS}"""
         outbound, values = debt.outbound, (sent_ids, part, self._clock(), debt.number)
 
         def work(db: sqlite3.Connection) -> Delivery:
@@ -95,11 +91,9 @@ class SqliteOutbox(SqliteRows):
         return await self._database.read(work)
 
     async def expire_fleeting(self, platform: str) -> int:
-        sql = (
-            "UPDATE outbox SET uncertain_part = max(uncertain_part, state = 'sending'), state = 'expired', "
-            f"finished = ?, reason = 'the process that sent it is gone' WHERE platform = ? AND {_OPEN} "
-            "AND json_extract(outbound, '$.fleeting')"
-        )
+        sql = f"""UPDATE outbox SET uncertain_part = max(uncertain_part, state = 'sending'), state = 'expired',
+            finished = ?, reason = 'the process that sent it is gone' WHERE platform = ? AND {_OPEN}
+            AND json_extract(outbound, '$.fleeting')"""
         return await self._database.execute(sql, self._clock(), platform)
 
     async def find(self, id: str) -> Delivery | None:
@@ -114,19 +108,15 @@ class SqliteOutbox(SqliteRows):
         return tuple(map(_delivery_from_row, found))
 
     async def requeue(self, number: int) -> bool:
-        sql = (
-            "UPDATE outbox SET state = 'queued', attempts = 0, due = 0, finished = NULL, "
-            "outbound = json_remove(outbound, '$.expires'), created = ? "
-            "WHERE number = ? AND state IN ('failed', 'expired')"
-        )
+        sql = """UPDATE outbox SET state = 'queued', attempts = 0, due = 0, finished = NULL,
+            outbound = json_remove(outbound, '$.expires'), created = ?
+            WHERE number = ? AND state IN ('failed', 'expired')"""
         return bool(await self._database.execute(sql, self._clock(), number))
 
     async def discard(self, number: int) -> bool:
         """Give up a queued message, or delete one that was given up. False for any other."""
-        give_up = (
-            "UPDATE outbox SET state = 'failed', reason = 'discarded by the operator', finished = ? "
-            "WHERE number = ? AND state = 'queued'"
-        )
+        give_up = """UPDATE outbox SET state = 'failed', reason = 'discarded by the operator', finished = ?
+            WHERE number = ? AND state = 'queued'"""
         delete, now = "DELETE FROM outbox WHERE number = ? AND state IN ('failed', 'expired')", self._clock()
         return await self._database.run(
             lambda db: bool(db.execute(give_up, (now, number)).rowcount or db.execute(delete, (number,)).rowcount)

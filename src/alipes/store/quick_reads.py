@@ -27,10 +27,8 @@ class SessionPeek(Struct, frozen=True):
 
 def peek_session(database: Path, session: str) -> SessionPeek | None:
     """None if there is no such session or no store. Blocks the calling thread. Raises `StoreError`."""
-    sql = (
-        "SELECT id, coalesce((SELECT key FROM leases WHERE session_id = sessions.id), key), platform, title, "
-        "created, updated FROM sessions WHERE id = ?"
-    )
+    sql = """SELECT id, coalesce((SELECT key FROM leases WHERE session_id = sessions.id), key), platform, title,
+        created, updated FROM sessions WHERE id = ?"""
     if not database.is_file():
         return None
     try:

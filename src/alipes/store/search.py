@@ -42,10 +42,8 @@ def _find_substring(db: sqlite3.Connection, text: str, limit: int, marks: tuple[
     if not text:
         return []
     pattern = f"%{escape_like(text)}%"
-    sql = (
-        f"SELECT {_COLUMNS}, search_index.text {_FROM} "
-        "WHERE search_index.text LIKE ? ESCAPE '\\' ORDER BY search_index.rowid DESC LIMIT ?"
-    )
+    sql = f"""SELECT {_COLUMNS}, search_index.text {_FROM}
+        WHERE search_index.text LIKE ? ESCAPE '\\' ORDER BY search_index.rowid DESC LIMIT ?"""
     found = db.execute(sql, (pattern, limit)).fetchall()
     return [_hit_from_row((*row[:-1], _make_snippet(row[-1], text, marks))) for row in found]
 

@@ -11,10 +11,8 @@ PLATFORM = "subagent"
 """The platform of their addresses; it has no chat and no screen."""
 KEY_PREFIX = f"agent:main:{PLATFORM}:"
 """The start of their session keys."""
-_UNFINISHED = (
-    "SELECT id, key, session_id, inbound, created, started FROM turns "
-    "WHERE ending IS NULL AND key >= ? AND key < ? ORDER BY number"
-)
+_UNFINISHED = """SELECT id, key, session_id, inbound, created, started FROM turns
+    WHERE ending IS NULL AND key >= ? AND key < ? ORDER BY number"""
 
 
 class Subagent(Struct, frozen=True):

@@ -190,10 +190,8 @@ class SqliteTurns:
         return tuple(op_decoder.decode(op) for op in await self._database.run(work))
 
     async def list_orphans(self, begun: int = 0) -> tuple[str, ...]:
-        sql = (
-            "SELECT key, holder FROM turns LEFT JOIN leases USING (key) "
-            "WHERE ending IS NULL GROUP BY key HAVING max(attempts) >= ? ORDER BY min(number)"
-        )
+        sql = """SELECT key, holder FROM turns LEFT JOIN leases USING (key)
+            WHERE ending IS NULL GROUP BY key HAVING max(attempts) >= ? ORDER BY min(number)"""
         unfinished = await self._database.fetch_all(sql, begun)
         alive = {host: self._processes.is_alive(host) for host in {holder for _, holder in unfinished}}
         return tuple(key for key, holder in unfinished if not alive[holder])
@@ -221,10 +219,8 @@ def _require_free(db: sqlite3.Connection, key: str, processes: Processes) -> Non
 
 def load_turn(db: sqlite3.Connection, number: int) -> Turn:
     """A turn with the messages that the model sees in it."""
-    sql = (
-        "SELECT turns.id, turns.key, session_id, inbound, sessions.created, sessions.model, epoch, attempts "
-        "FROM turns JOIN sessions ON sessions.id = session_id WHERE number = ?"
-    )
+    sql = """SELECT turns.id, turns.key, session_id, inbound, sessions.created, sessions.model, epoch, attempts
+        FROM turns JOIN sessions ON sessions.id = session_id WHERE number = ?"""
     id, key, session, inbound, created, model, epoch, attempts = db.execute(sql, (number,)).fetchone()
     before, own = history.load_transcript(db, session, number)
     rows = [*before, *own]
@@ -288,10 +284,8 @@ def new_session_id() -> str:
 def admit_turn(db: sqlite3.Connection, row: TurnRow, busy: BusyMode | None, usual: BusyMode) -> AdmittedTurn | None:
     """Queue the turn; None if its message is a second copy."""
     platform, key = row.inbound.address.platform, row.key
-    copy = (
-        "SELECT 1 FROM turns WHERE platform = ?1 AND inbound_id = ?2 "
-        "UNION ALL SELECT 1 FROM inbox WHERE platform = ?1 AND id = ?2 AND batch = ?3"
-    )
+    copy = """SELECT 1 FROM turns WHERE platform = ?1 AND inbound_id = ?2
+        UNION ALL SELECT 1 FROM inbox WHERE platform = ?1 AND id = ?2 AND batch = ?3"""
     if db.execute(copy, (platform, row.inbound_id, ANSWER_BATCH)).fetchone():
         return None
     session, mode = _touch_current_session(db, row)
@@ -310,10 +304,8 @@ def discard_stops(db: sqlite3.Connection, key: str) -> None:
 
 def _touch_current_session(db: sqlite3.Connection, row: TurnRow) -> tuple[str, BusyMode | None]:
     """The active session of the key, created if necessary, and its busy mode."""
-    sql = (
-        "UPDATE sessions SET updated = ? WHERE id = (SELECT session_id FROM leases WHERE key = ?) "
-        "RETURNING id, busy_mode"
-    )
+    sql = """UPDATE sessions SET updated = ? WHERE id = (SELECT session_id FROM leases WHERE key = ?)
+        RETURNING id, busy_mode"""
     found = db.execute(sql, (row.now, row.key)).fetchone()
     if found is None:
         return insert_session(db, row.new_session, row.inbound.address, row.now), None
@@ -347,8 +339,6 @@ def insert_turn(db: sqlite3.Connection, row: TurnRow, session: str, busy: BusyMo
 
 
 def list_unfinished(db: sqlite3.Connection, key: str) -> tuple[PendingTurn, ...]:
-    sql = (
-        "SELECT id, session_id, json_extract(inbound, '$.text'), busy_mode, created, started FROM turns "
-        "WHERE key = ? AND ending IS NULL ORDER BY number"
-    )
+    sql = """SELECT id, session_id, json_extract(inbound, '$.text'), busy_mode, created, started FROM turns
+        WHERE key = ? AND ending IS NULL ORDER BY number"""
     return tuple(PendingTurn(*row) for row in db.execute(sql, (key,)))
