@@ -143,15 +143,8 @@ def _find_previous(db: sqlite3.Connection, request: Continuation) -> _PreviousTu
 def _previous_from_row(row: tuple[int, str, str, str | None, str, str, int]) -> _PreviousTurn:
     number, turn, session, ending, address, inbound, is_last = row
     tools = inbound_decoder.decode(inbound).offered if ending == "answered" else ()
-    return _PreviousTurn(
-        number=number,
-        turn=turn,
-        session=session,
-        unfinished=ending is None,
-        address=address_decoder.decode(address),
-        client_tools=frozenset(tool.name for tool in tools),
-        is_last=bool(is_last),
-    )
+    names = frozenset(tool.name for tool in tools)
+    return _PreviousTurn(number, turn, session, ending is None, address_decoder.decode(address), names, bool(is_last))
 
 
 def _same_user(one: Address, other: Address) -> bool:
@@ -161,10 +154,8 @@ def _same_user(one: Address, other: Address) -> bool:
 def _store_results(db: sqlite3.Connection, previous: _PreviousTurn, request: Continuation) -> None:
     """Put the client's results into the last message of the turn that made the calls."""
     if messages := _complete_messages(db, previous, request):
-        db.execute(
-            "UPDATE messages SET message = ? WHERE number = (SELECT max(number) FROM messages WHERE turn_number = ?)",
-            (to_json(messages[-1]), previous.number),
-        )
+        sql = "UPDATE messages SET message = ? WHERE number = (SELECT max(number) FROM messages WHERE turn_number = ?)"
+        db.execute(sql, (to_json(messages[-1]), previous.number))
 
 
 def _complete_messages(db: sqlite3.Connection, previous: _PreviousTurn, request: Continuation) -> tuple[Message, ...]:
@@ -238,8 +229,6 @@ def _insert_response(db: sqlite3.Connection, request: Continuation, turn: str, s
         db.execute("INSERT OR IGNORE INTO temporary_sessions VALUES (?)", (session,))
     if request.response is not None:
         id, text = request.response
-        db.execute(
-            "INSERT INTO responses (id, turn_number, caller, request) "
-            "VALUES (?, (SELECT number FROM turns WHERE id = ?), ?, ?)",
-            (id, turn, request.inbound.sender, text),
-        )
+        sql = """INSERT INTO responses (id, turn_number, caller, request)
+            VALUES (?, (SELECT number FROM turns WHERE id = ?), ?, ?)"""
+        db.execute(sql, (id, turn, request.inbound.sender, text))

@@ -19,7 +19,7 @@ from alipes.store.database.database import (
 from alipes.store.export import SearchHit, SessionFacts, StoreFacts, TurnFacts, UsageGrouping, UsageSum
 
 _SESSION = """
-    SELECT id, key, address, title, created, updated, coalesce(parent_id, ''),
+    SELECT id, key, address, title, coalesce(parent_id, ''), created, updated,
         (SELECT count(*) FROM turns WHERE session_id = sessions.id),
         (SELECT count(*) FROM turns WHERE session_id = sessions.id AND ending IS NULL),
         (SELECT count(*) FROM messages WHERE session_id = sessions.id),
@@ -95,11 +95,7 @@ class Archive:
 
     async def export(self, session: str) -> dict[str, Json]:
         """The whole session as JSON values; `export.to_markdown` makes a readable text of it."""
-
-        def work(db: sqlite3.Connection) -> dict[str, Json]:
-            return export.export_session(db, _load_session(db, session))
-
-        return await self._database.read(work)
+        return await self._database.read(lambda db: export.export_session(db, _load_session(db, session)))
 
     async def delete(self, session: str) -> None:
         """Delete it with its turns, its subagents' sessions and its search entries. Refused while a turn is
@@ -118,12 +114,8 @@ class Archive:
 
     async def usage_by(self, group: UsageGrouping, *, session: str = "", days: int = 0) -> list[UsageSum]:
         """The totals per group, sorted by name; days are local ones."""
-
-        def work(db: sqlite3.Connection) -> list[UsageSum]:
-            sums = _sum_usage(db, _GROUPS[group], session, "", days)
-            return [each for each in sums if each.calls]
-
-        return await self._database.read(work)
+        sums = await self._database.read(lambda db: _sum_usage(db, _GROUPS[group], session, "", days))
+        return [each for each in sums if each.calls]
 
     async def facts(self) -> StoreFacts:
         return await self._database.read(lambda db: backup.read_facts(db, self._database.path))
@@ -143,22 +135,11 @@ class Archive:
 
 def _list_sessions(db: sqlite3.Connection, where: str, *values: str | int) -> list[SessionFacts]:
     found = db.execute(f"{_SESSION} {where}", values).fetchall()
-    return [
-        SessionFacts(
-            id=id,
-            key=key,
-            address=address_decoder.decode(address),
-            title=title or export.title_from_text(text),
-            created=created,
-            updated=updated,
-            parent=parent,
-            turns=turns,
-            unfinished=unfinished,
-            messages=messages,
-            spent=_sum_usage(db, "''", id)[0],
-        )
-        for id, key, address, title, created, updated, parent, turns, unfinished, messages, text in found
-    ]
+    sessions = []
+    for id, key, address, title, parent, *times_and_counts, text in found:
+        title, (spent,) = title or export.title_from_text(text), _sum_usage(db, "''", id)
+        sessions.append(SessionFacts(id, key, address_decoder.decode(address), title, *times_and_counts, spent, parent))
+    return sessions
 
 
 def _load_session(db: sqlite3.Connection, id: str) -> SessionFacts:
@@ -230,20 +211,11 @@ def _load_turn(db: sqlite3.Connection, id: str) -> TurnFacts | None:
     row = db.execute(sql, (id,)).fetchone()
     if row is None:
         return None
-    number, session, inbound, ending, detail, attempts, created, ended = row
-    messages = "SELECT message FROM messages WHERE turn_number = ? ORDER BY number"
-    said = db.execute(messages, (number,)).fetchall()
+    number, session, inbound, *state = row
+    sql = "SELECT message FROM messages WHERE turn_number = ? ORDER BY number"
+    messages = tuple(message_decoder.decode(text) for (text,) in db.execute(sql, (number,)))
     return TurnFacts(
-        id=id,
-        session=session,
-        inbound=inbound_decoder.decode(inbound),
-        ending=ending,
-        detail=detail,
-        attempts=attempts,
-        created=created,
-        ended=ended,
-        said=tuple(message_decoder.decode(text) for (text,) in said),
-        spent=_sum_usage(db, "''", turn=id)[0],
+        id, session, inbound_decoder.decode(inbound), *state, said=messages, spent=_sum_usage(db, "''", turn=id)[0]
     )
 
 

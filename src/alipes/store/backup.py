@@ -77,9 +77,7 @@ def copy_database(source: Path, target: Path, flag: CancelFlag) -> None:
         os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         with closing(_connect(source)) as store, closing(_connect(target)) as copy:
             store.execute("BEGIN")
-            store.execute(
-                "SELECT 1 FROM sqlite_master"
-            ).fetchone()  # starts the read transaction: one view from here on
+            store.execute("SELECT 1 FROM sqlite_master").fetchone()  # starts the read transaction: one view from now on
             store.backup(copy, pages=PAGES_PER_STEP, progress=flag.raise_if_set)
             store.execute("ROLLBACK")
             copy.execute("PRAGMA journal_mode = DELETE")  # a single file, without a log
@@ -117,15 +115,8 @@ def _integrity(db: sqlite3.Connection) -> list[str]:
 def read_facts(db: sqlite3.Connection, path: Path) -> StoreFacts:
     counts = (f"(SELECT count(*) FROM {table})" for table in ("sessions", "turns", "messages"))
     sessions, turns, messages = db.execute(f"SELECT {', '.join(counts)}").fetchone()
-    return StoreFacts(
-        path=str(path),
-        size=_file_size(path),
-        wal=_file_size(path.with_name(path.name + "-wal")),
-        schema=schema_version(db),
-        sessions=sessions,
-        turns=turns,
-        messages=messages,
-    )
+    wal = _file_size(path.with_name(path.name + "-wal"))
+    return StoreFacts(str(path), _file_size(path), wal, schema_version(db), sessions, turns, messages)
 
 
 def _file_size(path: Path) -> int:

@@ -165,10 +165,8 @@ def _take_steered(db: sqlite3.Connection, turn: Turn, now: float) -> tuple[Steer
     for steered, id, inbound in found:
         message = inbound_decoder.decode(inbound).message
         history.insert_message(db, number, session, history.make_message_row(Said(message)), now)
-        db.execute(
-            "UPDATE turns SET ending = 'steered', detail = ?, started = ?, ended = ? WHERE number = ?",
-            (turn.id, now, now, steered),
-        )
+        sql = "UPDATE turns SET ending = 'steered', detail = ?, started = ?, ended = ? WHERE number = ?"
+        db.execute(sql, (turn.id, now, now, steered))
         taken.append(SteeredMessage(id, message))
     return tuple(taken)
 
@@ -200,10 +198,8 @@ def switch_session(
     db.execute(  # a `Reset` not delivered yet, from when it was left, must not end it now
         "DELETE FROM pending_ops WHERE kind = 'reset' AND json_extract(op, '$.session') = ?", (session,)
     )
-    db.execute(
-        "UPDATE sessions SET key = ?, platform = ?, address = ?, updated = ? WHERE id = ?",
-        (key, address.platform, to_json(address), now, session),
-    )
+    sql = "UPDATE sessions SET key = ?, platform = ?, address = ?, updated = ? WHERE id = ?"
+    db.execute(sql, (key, address.platform, to_json(address), now, session))
     set_current_session(db, key, session)
     _delete_if_empty(db, switch.old)
     return switch
@@ -240,23 +236,17 @@ def insert_branch(
     """
     old, last_turn = source
     title = clean_text(title) or _branch_title(db, old)
-    db.execute(
-        "INSERT INTO sessions "
-        "(id, key, platform, address, title, created, updated, parent_id, model, busy_mode) "
-        "SELECT ?, ?, ?, ?, ?, ?, ?, id, model, busy_mode FROM sessions WHERE id = ?",
-        (new, address.key, address.platform, to_json(address), title, now, now, old),
-    )
-    db.execute(
-        "INSERT INTO session_ancestors SELECT ?, ancestor_id, last_turn FROM session_ancestors WHERE session_id = ?",
-        (new, old),
-    )
+    sql = """INSERT INTO sessions
+        (id, key, platform, address, title, created, updated, parent_id, model, busy_mode)
+        SELECT ?, ?, ?, ?, ?, ?, ?, id, model, busy_mode FROM sessions WHERE id = ?"""
+    db.execute(sql, (new, address.key, address.platform, to_json(address), title, now, now, old))
+    sql = "INSERT INTO session_ancestors SELECT ?, ancestor_id, last_turn FROM session_ancestors WHERE session_id = ?"
+    db.execute(sql, (new, old))
     if last_turn is not None:
         db.execute("INSERT INTO session_ancestors VALUES (?, ?, ?)", (new, old, last_turn))
-    db.execute(
-        "INSERT INTO undone_turns SELECT ?, turn_number FROM undone_turns WHERE session_id = ? "
-        "UNION SELECT ?, number FROM turns WHERE session_id = ? AND ending IS NULL AND number <= ?",
-        (new, old, new, old, last_turn or 0),
-    )
+    sql = """INSERT INTO undone_turns SELECT ?, turn_number FROM undone_turns WHERE session_id = ?
+        UNION SELECT ?, number FROM turns WHERE session_id = ? AND ending IS NULL AND number <= ?"""
+    db.execute(sql, (new, old, new, old, last_turn or 0))
 
 
 def _branch_title(db: sqlite3.Connection, parent: str) -> str:
@@ -283,12 +273,10 @@ def _leave_session(
 
 def _delete_if_empty(db: sqlite3.Connection, session: str) -> None:
     """Delete a conversation without a title, a turn or a branch."""
-    db.execute(
-        "DELETE FROM sessions WHERE id = :id AND title = '' "
-        "AND NOT EXISTS (SELECT 1 FROM turns WHERE session_id = :id) "
-        "AND NOT EXISTS (SELECT 1 FROM session_ancestors WHERE :id IN (session_id, ancestor_id))",
-        {"id": session},
-    )
+    sql = """DELETE FROM sessions WHERE id = :id AND title = ''
+        AND NOT EXISTS (SELECT 1 FROM turns WHERE session_id = :id)
+        AND NOT EXISTS (SELECT 1 FROM session_ancestors WHERE :id IN (session_id, ancestor_id))"""
+    db.execute(sql, {"id": session})
 
 
 def undo_turns(db: sqlite3.Connection, key: str, count: int) -> tuple[UndoneTurn, ...]:

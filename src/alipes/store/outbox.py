@@ -194,17 +194,10 @@ def _with_drafts(db: sqlite3.Connection, delivery: Delivery) -> Delivery:
 def _delivery_from_row(row: tuple[int, str, float, DeliveryState, int, float, str, int, str]) -> Delivery:
     number, outbound, created, state, attempts, due, sent_ids, uncertain_part, reason = row
     parts = _ids_decoder.decode(sent_ids)
+    doubtful = uncertain_part == len(parts) + 1
+    message = _outbound_decoder.decode(outbound)
     return Delivery(
-        number=number,
-        outbound=_outbound_decoder.decode(outbound),
-        created=created,
-        state=state,
-        attempts=attempts,
-        due=due,
-        paid=parts,
-        uncertain=bool(uncertain_part),
-        doubtful=uncertain_part == len(parts) + 1,
-        why=reason,
+        number, message, created, state, attempts, due, parts, bool(uncertain_part), doubtful=doubtful, why=reason
     )
 
 
@@ -217,8 +210,12 @@ async def find_unanswered(database: Database, turn: str) -> str:
     """The text of the turn's last question that was delivered, if nobody has answered it; else empty."""
     sql = "SELECT outbound, reason FROM outbox WHERE id > ? AND id < ? AND state = 'sent' ORDER BY number DESC LIMIT 1"
     bounds = question_id(turn, ""), question_id(turn, "")[:-1] + ";"  # the character after the colon
-    row = await database.fetch_one(sql, *bounds)
-    return "" if row is None or row[1] == ANSWERED else _outbound_decoder.decode(row[0]).text
+
+    def work(db: sqlite3.Connection) -> str:
+        row = db.execute(sql, bounds).fetchone()
+        return "" if row is None or row[1] == ANSWERED else _outbound_decoder.decode(row[0]).text
+
+    return await database.read(work)
 
 
 async def mark_answered(database: Database, id: str) -> None:

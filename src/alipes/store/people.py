@@ -117,11 +117,9 @@ class SqlitePeople(SqliteRows):
                 return "unknown or expired code; ask them to request a new one"
             delete = "DELETE FROM pairing_requests WHERE platform = ? AND person_id = ?"
             db.execute(delete, (found.platform, found.person))
-            db.execute(
-                "INSERT INTO people VALUES (?, ?, ?, ?, ?) "
-                "ON CONFLICT DO UPDATE SET name = excluded.name, role = excluded.role",
-                (found.platform, found.person, found.name, role, now),
-            )
+            sql = """INSERT INTO people VALUES (?, ?, ?, ?, ?)
+                ON CONFLICT DO UPDATE SET name = excluded.name, role = excluded.role"""
+            db.execute(sql, (found.platform, found.person, found.name, role, now))
             outbox.insert_outbound(db, [outbox.make_outbox_row(welcome(found))], now)
             return Person(found.platform, found.person, found.name, role, now)
 

@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Iterator
 
+from alipes.kernel.messages import Role
 from alipes.store import export
 from alipes.store.database.database import clean_text, message_decoder, searchable_text
 from alipes.store.export import SearchHit
@@ -61,16 +62,9 @@ def _make_snippet(text: str, part: str, marks: tuple[str, str]) -> str:
     return f"{head}{before}{marks[0]}{text[start:end]}{marks[1]}{after}{tail}"
 
 
-def _hit_from_row(row: tuple[str, str, str, str, float, str, str]) -> SearchHit:
+def _hit_from_row(row: tuple[str, str, str, Role, float, str, str]) -> SearchHit:
     session, title, turn, role, when, text, snippet = row
-    return SearchHit(
-        session=session,
-        title=title or export.title_from_text(text),
-        turn=turn,
-        role=role,  # type: ignore[arg-type]
-        when=when,
-        snippet=" ".join(snippet.split()),
-    )
+    return SearchHit(session, title or export.title_from_text(text), turn, role, when, " ".join(snippet.split()))
 
 
 def _expected_entries(db: sqlite3.Connection) -> Iterator[tuple[int, str]]:

@@ -89,14 +89,10 @@ class SqliteTurns:
         if number is None:
             return None
         _require_free(db, key, self._processes)
-        (epoch,) = db.execute(
-            "UPDATE leases SET holder = ?, epoch = epoch + 1 WHERE key = ? RETURNING epoch",
-            (self._processes.own_name, key),
-        ).fetchone()
-        db.execute(
-            "UPDATE turns SET epoch = ?, attempts = attempts + 1, started = coalesce(started, ?) WHERE number = ?",
-            (epoch, now, number),
-        )
+        sql = "UPDATE leases SET holder = ?, epoch = epoch + 1 WHERE key = ? RETURNING epoch"
+        (epoch,) = db.execute(sql, (self._processes.own_name, key)).fetchone()
+        sql = "UPDATE turns SET epoch = ?, attempts = attempts + 1, started = coalesce(started, ?) WHERE number = ?"
+        db.execute(sql, (epoch, now, number))
         turn = load_turn(db, int(number))
         if not (messages := opening(turn)):
             return turn
@@ -137,11 +133,9 @@ class SqliteTurns:
 
         def work(db: sqlite3.Connection) -> None:
             number, _ = history.find_claimed_turn(db, turn)
-            db.execute(
-                "INSERT INTO tool_calls (turn_number, call_id, result) VALUES (?, ?, ?) "
-                "ON CONFLICT DO UPDATE SET result = excluded.result",
-                (number, call_id, result),
-            )
+            sql = """INSERT INTO tool_calls (turn_number, call_id, result) VALUES (?, ?, ?)
+                ON CONFLICT DO UPDATE SET result = excluded.result"""
+            db.execute(sql, (number, call_id, result))
 
         await self._database.run(work)
 
@@ -157,9 +151,8 @@ class SqliteTurns:
             for row in rows:
                 history.insert_message(db, number, session, row, now)
             outbox.insert_outbound(db, outbox_rows, now)
-            db.execute(
-                "UPDATE turns SET ending = ?, detail = ?, ended = ? WHERE number = ?", (ending, detail, now, number)
-            )
+            sql = "UPDATE turns SET ending = ?, detail = ?, ended = ? WHERE number = ?"
+            db.execute(sql, (ending, detail, now, number))
             db.execute("DELETE FROM tool_calls WHERE turn_number = ?", (number,))
             db.execute("UPDATE sessions SET updated = ? WHERE id = ?", (now, session))
 
@@ -314,28 +307,23 @@ def _touch_current_session(db: sqlite3.Connection, row: TurnRow) -> tuple[str, B
 
 def insert_session(db: sqlite3.Connection, id: str, address: Address, now: float) -> str:
     """Create a session and make it the active one of its key."""
-    db.execute(
-        "INSERT INTO sessions (id, key, platform, address, created, updated) VALUES (?, ?, ?, ?, ?, ?)",
-        (id, address.key, address.platform, to_json(address), now, now),
-    )
+    sql = "INSERT INTO sessions (id, key, platform, address, created, updated) VALUES (?, ?, ?, ?, ?, ?)"
+    db.execute(sql, (id, address.key, address.platform, to_json(address), now, now))
     set_current_session(db, address.key, id)
     return id
 
 
 def set_current_session(db: sqlite3.Connection, key: str, session: str) -> None:
-    db.execute(
-        "INSERT INTO leases (key, session_id) VALUES (?, ?) ON CONFLICT DO UPDATE SET session_id = excluded.session_id",
-        (key, session),
-    )
+    sql = """INSERT INTO leases (key, session_id) VALUES (?, ?)
+        ON CONFLICT DO UPDATE SET session_id = excluded.session_id"""
+    db.execute(sql, (key, session))
 
 
 def insert_turn(db: sqlite3.Connection, row: TurnRow, session: str, busy: BusyMode) -> None:
     platform = row.inbound.address.platform
-    db.execute(
-        "INSERT INTO turns (id, key, session_id, platform, inbound_id, inbound, busy_mode, created) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (row.turn, row.key, session, platform, row.inbound_id, row.text, busy, row.now),
-    )
+    sql = """INSERT INTO turns (id, key, session_id, platform, inbound_id, inbound, busy_mode, created)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
+    db.execute(sql, (row.turn, row.key, session, platform, row.inbound_id, row.text, busy, row.now))
 
 
 def list_unfinished(db: sqlite3.Connection, key: str) -> tuple[PendingTurn, ...]:
