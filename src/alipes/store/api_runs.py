@@ -1,7 +1,6 @@
 """What API clients look up: runs by their request id, their own sessions, stored responses."""
 
 import sqlite3
-from typing import Any
 
 from msgspec import Struct
 
@@ -162,12 +161,9 @@ class SqliteApiRuns(SqliteRows):
                 return search.search_messages(db, text, limit, ("", ""))
             owned = f"SELECT 1 FROM sessions WHERE id = ? AND {_OWN}"
             hits = search.search_messages(db, text, _MAX_HITS, ("", ""))
-            sessions = {
-                session
-                for session in {hit.session for hit in hits}
-                if db.execute(owned, (session, owner.platform, owner.user)).fetchone()
-            }
-            return [hit for hit in hits if hit.session in sessions][:limit]
+            sessions = {hit.session for hit in hits}
+            own = {id for id in sessions if db.execute(owned, (id, owner.platform, owner.user)).fetchone()}
+            return [hit for hit in hits if hit.session in own][:limit]
 
         return await self._database.read(work)
 
@@ -187,11 +183,7 @@ class SqliteApiRuns(SqliteRows):
 
 
 def _list_sessions(db: sqlite3.Connection, where: str, *values: str | float) -> list[ApiSession]:
-    found = db.execute(f"{_SESSION} {where}", values).fetchall()
-    return [_session_from_row(facts, title, text) for *facts, title, text in found]
-
-
-def _session_from_row(facts: list[Any], title: str, text: str | None) -> ApiSession:
-    id, address, is_current, *rest = facts
-    title = title or export.title_from_text(text)
-    return ApiSession(id, address_decoder.decode(address), bool(is_current), title, *rest)
+    return [
+        ApiSession(id, address_decoder.decode(address), bool(current), title or export.title_from_text(text), *rest)
+        for id, address, current, *rest, title, text in db.execute(f"{_SESSION} {where}", values).fetchall()
+    ]
