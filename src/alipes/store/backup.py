@@ -3,8 +3,8 @@
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -48,27 +48,37 @@ async def run_in_thread(work: Callable[[CancelFlag], T]) -> T:
         raise
 
 
+@contextmanager
+def write_atomically(target: Path, *problems: type[Exception]) -> Iterator[Path]:
+    """A path beside `target` for a new file, which gets its name at the end, synced to disk.
+
+    Nothing is left behind on an error; `OSError` and `problems` are raised as `StoreError`.
+    """
+    part = target.with_name(f".{target.name}.{os.urandom(4).hex()}.part")
+    try:
+        yield part
+        sync_to_disk(part)
+        part.rename(target)
+        sync_to_disk(target.parent)
+    except (OSError, *problems) as error:
+        raise StoreError(f"could not write the backup {target}: {error}") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
 async def backup_database(source: Path, target: Path) -> None:
     """Copy `source` as it is now to `target`, checked and synced to disk.
 
     `target` is replaced atomically or not at all: then `StoreError` is raised and nothing is left behind.
     """
-    await run_in_thread(lambda flag: _copy(source, target, flag))
 
+    def work(flag: CancelFlag) -> None:
+        with write_atomically(target) as part:
+            if target.exists() and target.samefile(source):
+                raise StoreError(f"{target} is the store itself; choose another file for the backup")
+            copy_database(source, part, flag)
 
-def _copy(source: Path, target: Path, flag: CancelFlag) -> None:
-    part = target.with_name(f".{target.name}.{os.urandom(4).hex()}.part")
-    try:
-        if target.exists() and target.samefile(source):
-            raise StoreError(f"{target} is the store itself; choose another file for the backup")
-        copy_database(source, part, flag)
-        sync_to_disk(part)
-        part.rename(target)
-        sync_to_disk(target.parent)
-    except OSError as error:
-        raise StoreError(f"could not write the backup {target}: {error}") from error
-    finally:
-        part.unlink(missing_ok=True)
+    await run_in_thread(work)
 
 
 def copy_database(source: Path, target: Path, flag: CancelFlag) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from alipes.kernel.errors import AlipesError, StoreError
 from alipes.kernel.messages import Message, ToolResult
@@ -52,21 +53,20 @@ def translate_error(error: BaseException, path: Path) -> BaseException:
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
             if code == sqlite3.SQLITE_ERROR and "fts5" in str(error):
                 code = sqlite3.SQLITE_CORRUPT  # FTS5 reports a damaged index like this
-            sentence = _SENTENCES.get(code, "the store {path} failed").format(path=path)
-            return _store_error(f"{sentence} ({error})", error)
+            sentence = _SENTENCES.get(code, "the store {path} failed").format(path=path) + f" ({error})"
         case msgspec.DecodeError():
             sentence = f"the store {path} contains a row that cannot be read ({error}); run `alipes doctor`"
-            return _store_error(sentence, error)
         case OSError():
             return make_unusable_error(f"the store {path} cannot be opened", path, error)
-    return error
+        case _:
+            return error
+    return _store_error(sentence, error)
 
 
 def make_unusable_error(problem: str, path: Path, error: OSError) -> StoreError:
     """A `StoreError` that says `problem`, its cause and the fix."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        sentence = _SENTENCES[sqlite3.SQLITE_FULL].format(path=path)
-        return _store_error(f"{sentence} ({error.strerror})", error)
+        return _store_error(f"{_SENTENCES[sqlite3.SQLITE_FULL].format(path=path)} ({error.strerror})", error)
     return _store_error(f"{problem} ({error.strerror or error}); make it writable or use another home", error)
 
 
@@ -76,22 +76,18 @@ def _store_error(sentence: str, cause: BaseException) -> StoreError:
     return error
 
 
-class WriteFailure:
+class WriteFailure(Struct):
     """The outcome of a job that failed."""
 
-    __slots__ = ("error",)
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
+    error: BaseException
 
 
-class WriteJob(Generic[T]):
+class WriteJob(Struct, Generic[T]):
     """One write and the future of its caller. `sync`: it must be on disk before the caller continues."""
 
-    __slots__ = ("future", "sync", "work")
-
-    def __init__(self, work: Callable[[sqlite3.Connection], T], future: "Future[T]", sync: bool) -> None:
-        self.work, self.future, self.sync = work, future, sync
+    work: Callable[[sqlite3.Connection], T]
+    future: "Future[T]"
+    sync: bool
 
     def resolve(self, outcome: T | WriteFailure) -> StoreError | None:
         """Pass the outcome to the caller. Returns an error of the store if the caller was cancelled, because
@@ -159,6 +155,29 @@ class Writer:
             self.connection.execute(f"PRAGMA synchronous = {'FULL' if wanted else 'NORMAL'}")
             self._full_sync = wanted
 
+    def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work` in one read transaction."""
+        try:
+            self.connection.execute("BEGIN")
+            with _commit_or_rollback(self.connection):
+                return work(self.connection)
+        except (sqlite3.Error, msgspec.DecodeError) as error:
+            raise translate_error(error, self._path) from error
+
+    def preallocate_wal(self) -> None:
+        """Write more than the page cache holds, then roll back."""
+        db = self.connection
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                db.execute("CREATE TABLE filler (data BLOB)")
+                for _ in range(WAL_BYTES // FILLER_BYTES):
+                    db.execute("INSERT INTO filler VALUES (zeroblob(?))", (FILLER_BYTES,))
+            finally:
+                db.execute("ROLLBACK")
+        except sqlite3.Error as error:  # disk full or locked: the log grows with the writes instead
+            log.info("the write-ahead log was not preallocated: %s", error)
+
     def _run_in_savepoint(self, job: WriteJob[Any]) -> Any:
         db = self.connection
         db.execute("SAVEPOINT job")
@@ -169,30 +188,6 @@ class Writer:
             outcome = WriteFailure(error)
         db.execute("RELEASE job")
         return outcome
-
-
-def preallocate_wal(connection: sqlite3.Connection) -> None:
-    """Grow the write-ahead log on the SQLite thread: write more than the page cache holds, then roll back."""
-    try:
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            connection.execute("CREATE TABLE filler (data BLOB)")
-            for _ in range(WAL_BYTES // FILLER_BYTES):
-                connection.execute("INSERT INTO filler VALUES (zeroblob(?))", (FILLER_BYTES,))
-        finally:
-            connection.execute("ROLLBACK")
-    except sqlite3.Error as error:  # disk full or locked: the log grows with the writes instead
-        log.info("the write-ahead log was not preallocated: %s", error)
-
-
-def run_read(connection: sqlite3.Connection, path: Path, work: Callable[[sqlite3.Connection], T]) -> T:
-    """Run `work` on the SQLite thread, in one read transaction."""
-    try:
-        connection.execute("BEGIN")
-        with _commit_or_rollback(connection):
-            return work(connection)
-    except (sqlite3.Error, msgspec.DecodeError) as error:
-        raise translate_error(error, path) from error
 
 
 @contextmanager
@@ -244,12 +239,8 @@ class DiskSync:
         if error is not None:
             self._on_failure(error)
         for synced in waiting:
-            if synced.done():
-                continue  # its caller was cancelled
-            if error is None:
-                synced.set_result(None)
-            else:
-                synced.set_exception(error)
+            if not synced.done():  # else its caller was cancelled
+                set_outcome(synced, None if error is None else WriteFailure(error))
         self._start_next()
 
 
@@ -341,7 +332,7 @@ class Database:
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work`, which must only read, on one consistent view of the file."""
-        return await self._run_on_thread(partial(run_read, self._connection, self.path, work))
+        return await self._run_on_thread(partial(self._writer.read, work))
 
     async def execute(self, sql: str, *values: object, sync: bool = True) -> int:
         """`run` one statement; returns how many rows it changed."""
@@ -360,7 +351,7 @@ class Database:
 
         For processes that run long; it occupies the thread for some milliseconds.
         """
-        await self._run_on_thread(partial(preallocate_wal, self._connection))
+        await self._run_on_thread(self._writer.preallocate_wal)
 
     async def close(self) -> None:
         """Finish all submitted writes, then close the file; a cancellation is raised after that."""
@@ -587,4 +578,5 @@ def usage_columns(usage: Usage | None) -> UsageRow:
 
 def usage_from_row(row: UsageRow) -> Usage:
     """Sums as one `Usage`; the sum of no rows is 0 tokens at an unknown price."""
-    return Usage(row[0] or 0, row[1] or 0, row[2] or 0, row[3] or 0, row[4] or 0, row[5])
+    *tokens, cost = row
+    return Usage(*(count or 0 for count in tokens), cost=cost)
