@@ -11,7 +11,7 @@ from alipes.config.display import HIDDEN, is_secret_name, toml_key, toml_path, t
 from alipes.config.environment import REFERENCE, readable_by_others
 from alipes.config.known_providers import BUILT_IN, KNOWN
 from alipes.config.platforms import CommonPlatformConfig, Messengers
-from alipes.config.reader import RawConfig, read_config
+from alipes.config.reader import KeyPath, RawConfig, read_config
 from alipes.config.schema import KEYS
 from alipes.config.settings import (
     MIXTURE_PREFIX,
@@ -27,7 +27,6 @@ from alipes.config.settings import (
     SpendConfig,
 )
 from alipes.config.urls import InvalidValue, check_no_proxy, check_proxy, check_usable
-from alipes.config.validation import KeyPath
 from alipes.config.value_types import AMOUNT_FORM
 from alipes.kernel.formatting import closest_matches, did_you_mean
 from alipes.kernel.messages import Json

@@ -57,4 +57,13 @@ def make_private(folder: Path) -> Path:
     return folder
 
 
+def sync_to_disk(path: Path) -> None:
+    """Sync a file or a directory."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 _ELSEWHERE = "Set ALIPES_HOME to use another directory."

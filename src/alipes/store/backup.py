@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
+from alipes.config.paths import sync_to_disk
 from alipes.kernel.errors import StoreError
 from alipes.store import search
 from alipes.store.database.database import translate_error
@@ -138,11 +139,3 @@ def _file_size(path: Path) -> int:
 
 def _connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, isolation_level=None, timeout=10)
-
-
-def sync_to_disk(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -12,11 +12,10 @@ from alipes.config.environment import read_variables
 from alipes.config.known_providers import KEYED
 from alipes.config.loader import CA_VARIABLE, PROXY_VARIABLES, build_settings
 from alipes.config.paths import Paths, find_home
-from alipes.config.reader import RawConfig, read_config
+from alipes.config.reader import EffectiveValue, KeyPath, RawConfig, read_config
 from alipes.config.schema import KEYS, Key, find_key, tree
 from alipes.config.settings import Settings
 from alipes.config.toml_lines import split_key
-from alipes.config.validation import EffectiveValue, KeyPath
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean
 
