@@ -10,7 +10,7 @@ import pytest
 from alipes.kernel.errors import SessionHeld
 from alipes.kernel.messages import Image, Message, Text, assistant
 from alipes.kernel.turns import Address, Envelope, Inbound, Said, Stop, TextDelta, TurnEnded, Wake
-from alipes.store.peers import peers
+from alipes.store import peers
 from alipes.store.store import open_store
 from tests.world.environment import LIMIT_S
 

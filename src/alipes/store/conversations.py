@@ -21,7 +21,7 @@ from alipes.kernel.errors import SessionError
 from alipes.kernel.turns import Address, BusyMode, Said, Stop, Turn
 from alipes.store import export, history, turns
 from alipes.store.database.database import Database, SqliteRows, address_decoder, clean_text, inbound_decoder, to_json
-from alipes.store.peers.peers import Processes
+from alipes.store.peers import Processes
 
 _NO_FINISHED_TURN = "no turn has finished here yet, so there is nothing to branch from"
 _STEERED = """

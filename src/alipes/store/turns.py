@@ -34,7 +34,7 @@ from alipes.store.database.database import (
     result_decoder,
     to_json,
 )
-from alipes.store.peers.peers import Processes
+from alipes.store.peers import Processes
 
 ANSWER_BATCH = "answer"
 """In the inbox, instead of a batch: the message was the answer to a question and never becomes a turn."""

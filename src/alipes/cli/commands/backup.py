@@ -21,7 +21,7 @@ from alipes.store import backup_archive
 from alipes.store.database.migrations import SCHEMA
 from alipes.store.export import StoreFacts
 from alipes.store.outbox import RESTORED_REASON, fail_unsent
-from alipes.store.peers.peers import open_processes
+from alipes.store.peers import open_processes
 from alipes.store.store import open_store
 
 
