@@ -120,7 +120,8 @@ class SqliteApiRuns(SqliteRows):
         sql = """SELECT id, inbound_id FROM turns WHERE platform = ? AND inbound_id >= ? AND inbound_id < ?
             ORDER BY inbound_id LIMIT 1"""
         prefix = clean_text(prefix)
-        return await self._database.fetch_one(sql, platform, prefix, prefix + "\U0010ffff")
+        found: tuple[str, str] | None = await self._database.fetch_one(sql, platform, prefix, prefix + "\U0010ffff")
+        return found
 
     async def unfinished(self, platform: str) -> list[tuple[str, Inbound]]:
         sql = "SELECT id, inbound FROM turns WHERE ending IS NULL AND platform = ? ORDER BY number"

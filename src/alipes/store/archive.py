@@ -19,7 +19,7 @@ from alipes.store.database.database import (
 from alipes.store.export import SearchHit, SessionFacts, StoreFacts, TurnFacts, UsageGrouping, UsageSum
 
 _SESSION = """
-    SELECT id, key, address, title, coalesce(parent_id, ''), created, updated,
+    SELECT id, key, address, title, created, updated, coalesce(parent_id, ''),
         (SELECT count(*) FROM turns WHERE session_id = sessions.id),
         (SELECT count(*) FROM turns WHERE session_id = sessions.id AND ending IS NULL),
         (SELECT count(*) FROM messages WHERE session_id = sessions.id),
@@ -136,9 +136,9 @@ class Archive:
 def _list_sessions(db: sqlite3.Connection, where: str, *values: str | int) -> list[SessionFacts]:
     found = db.execute(f"{_SESSION} {where}", values).fetchall()
     sessions = []
-    for id, key, address, title, parent, *times_and_counts, text in found:
-        title, (spent,) = title or export.title_from_text(text), _sum_usage(db, "''", id)
-        sessions.append(SessionFacts(id, key, address_decoder.decode(address), title, *times_and_counts, spent, parent))
+    for id, key, address, title, created, updated, parent, turns, unfinished, messages, text in found:
+        facts = (id, key, address_decoder.decode(address), title or export.title_from_text(text), created, updated)
+        sessions.append(SessionFacts(*facts, turns, unfinished, messages, _sum_usage(db, "''", id)[0], parent))
     return sessions
 
 
@@ -211,12 +211,11 @@ def _load_turn(db: sqlite3.Connection, id: str) -> TurnFacts | None:
     row = db.execute(sql, (id,)).fetchone()
     if row is None:
         return None
-    number, session, inbound, *state = row
+    number, session, text, ending, detail, attempts, created, ended = row
     sql = "SELECT message FROM messages WHERE turn_number = ? ORDER BY number"
-    messages = tuple(message_decoder.decode(text) for (text,) in db.execute(sql, (number,)))
-    return TurnFacts(
-        id, session, inbound_decoder.decode(inbound), *state, said=messages, spent=_sum_usage(db, "''", turn=id)[0]
-    )
+    said = tuple(message_decoder.decode(message) for (message,) in db.execute(sql, (number,)))
+    inbound, (spent,) = inbound_decoder.decode(text), _sum_usage(db, "''", turn=id)
+    return TurnFacts(id, session, inbound, ending, detail, attempts, created, ended, said, spent)
 
 
 def _sum_usage(db: sqlite3.Connection, group: str, session: str = "", turn: str = "", days: int = 0) -> list[UsageSum]:

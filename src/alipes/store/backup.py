@@ -50,10 +50,10 @@ async def run_in_thread(work: Callable[[CancelFlag], T]) -> T:
 
 
 @contextmanager
-def write_atomically(target: Path, *problems: type[Exception]) -> Iterator[Path]:
+def write_atomically(target: Path, errors: tuple[type[Exception], ...] = (OSError,)) -> Iterator[Path]:
     """A path beside `target` for a new file, which gets its name at the end, synced to disk.
 
-    Nothing is left behind on an error; `OSError` and `problems` are raised as `StoreError`.
+    Nothing is left behind on an error; `errors` are raised as `StoreError`.
     """
     part = target.with_name(f".{target.name}.{os.urandom(4).hex()}.part")
     try:
@@ -61,7 +61,7 @@ def write_atomically(target: Path, *problems: type[Exception]) -> Iterator[Path]
         sync_to_disk(part)
         part.rename(target)
         sync_to_disk(target.parent)
-    except (OSError, *problems) as error:
+    except errors as error:
         raise StoreError(f"could not write the backup {target}: {error}") from error
     finally:
         part.unlink(missing_ok=True)

@@ -64,7 +64,7 @@ async def pack_home(home: Path, target: Path, *, version: str, schema: int) -> A
     """
 
     def work(flag: CancelFlag) -> ArchiveManifest:
-        with write_atomically(target, tarfile.TarError) as part:
+        with write_atomically(target, (OSError, tarfile.TarError)) as part:
             copy = part.with_suffix(".db.part")
             try:
                 copy_database(home / DATABASE, copy, flag)

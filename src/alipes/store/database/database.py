@@ -578,5 +578,4 @@ def usage_columns(usage: Usage | None) -> UsageRow:
 
 def usage_from_row(row: UsageRow) -> Usage:
     """Sums as one `Usage`; the sum of no rows is 0 tokens at an unknown price."""
-    *tokens, cost = row
-    return Usage(*(count or 0 for count in tokens), cost=cost)
+    return Usage(row[0] or 0, row[1] or 0, row[2] or 0, row[3] or 0, row[4] or 0, row[5])
