@@ -24,16 +24,6 @@ from alipes.config.value_types import HEADERS
 from alipes.kernel.errors import ConfigError
 
 
-def set_value(
-    path: KeyPath, text: str, *, home: Path | None = None, environ: Mapping[str, str] | None = None
-) -> list[str]:
-    """Write one setting into config.toml. Returns older problems of the file.
-
-    Raises ConfigError, leaving the file unchanged, if the value or its place is invalid.
-    """
-    return change({path: text}, home=home, environ=environ)
-
-
 def set_secret(name: str, value: str, *, home: Path | None = None, environ: Mapping[str, str] | None = None) -> Path:
     """Write one variable into `.env` (mode 0600). Raises ConfigError, leaving the file unchanged."""
     change({}, {name: value}, home=home, environ=environ)
@@ -104,10 +94,9 @@ def _check_variable(name: str, value: str | None) -> None:
         return
     if not value or any(not c.isprintable() for c in value):
         raise ConfigError(f"{name} must not be empty or contain control characters: paste it again.")
-    check = {"HTTP_PROXY": check_proxy, "HTTPS_PROXY": check_proxy, "ALL_PROXY": check_proxy}.get(name.upper())
     try:
-        if check:
-            check(value)
+        if name.upper() in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+            check_proxy(value)
         elif name.upper() == "NO_PROXY":
             check_no_proxy(value)
     except InvalidValue as wrong:

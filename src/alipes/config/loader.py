@@ -18,10 +18,7 @@ from alipes.config.settings import (
     TASKS,
     Amount,
     AuxiliaryConfig,
-    GatewayConfig,
     MixtureConfig,
-    PluginsConfig,
-    ServeConfig,
     Settings,
     ShellHook,
     SpendConfig,
@@ -29,7 +26,6 @@ from alipes.config.settings import (
 from alipes.config.urls import InvalidValue, check_no_proxy, check_proxy, check_usable
 from alipes.config.value_types import AMOUNT_FORM
 from alipes.kernel.formatting import closest_matches, did_you_mean
-from alipes.kernel.messages import Json
 from alipes.kernel.models import Endpoint, ModelFacts, Proxies, Secret
 
 _FIELDS = ("api", "base_url", "key_env", "model", "headers", "body", "stall", "connect")
@@ -109,15 +105,6 @@ def complete_model_name(name: str, known: dict[str, Endpoint]) -> str:
     return f"{provider}/{endpoint.model}"
 
 
-def read_model_facts(config: RawConfig) -> dict[str, dict[str, Json]]:
-    """The operator's corrections to the model catalog, by provider/model."""
-    facts: dict[str, dict[str, Json]] = {}
-    for path, value in config.values.items():
-        if path[0] == "models":
-            facts.setdefault(path[1], {})[path[2]] = value
-    return facts
-
-
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 CA_VARIABLE = "SSL_CERT_FILE"
 MIN_SECRET_CHARS = 6
@@ -148,6 +135,8 @@ def build_settings(config: RawConfig) -> Settings:
     known = build_endpoints(config)
     model = _models(config, known, "model")
     messengers = _messengers(config)
+    spend = _values(config, ("spend",), SpendConfig)
+    named = {name: _named(config, "plugins", name) for name in ("deadlines", "entries")}
     values: dict[str, Any] = {name: config.effective(name).value for name in _VALUES}
     settings = Settings(
         home=config.paths.home,
@@ -160,16 +149,16 @@ def build_settings(config: RawConfig) -> Settings:
         ca_file=_ca_file(config),
         **{name: _table(config, name) for name in _TABLES},
         embedded=_table(config, "embedded", gguf=_path(config, "embedded.gguf", Path.is_file)),
-        serve=cast("ServeConfig", _table(config, "serve", key=_secret(config, "serve.key_env"))),
+        serve=_table(config, "serve", key=_secret(config, "serve.key_env")),
         auxiliary={task: _auxiliary(config, task, known) for task in config.names("auxiliary")},
-        spend=_spend(config),
+        spend=SpendConfig(**{name: parse_amount(text) for name, text in spend.items()}),
         moa=_mixtures(config, known),
         messengers=messengers,
         platforms={name: _platform(config, name) for name in config.names("platforms")},
-        gateway=cast("GatewayConfig", _table(config, "gateway", stt_key=_secret(config, "gateway.stt_key_env"))),
-        plugins=_plugins(config),
-        toolsets={name: tuple(cast("list[str]", names)) for name, names in _named(config, "toolsets").items()},
-        hooks=_shell_hooks(config),
+        gateway=_table(config, "gateway", stt_key=_secret(config, "gateway.stt_key_env")),
+        plugins=_table(config, "plugins", **named),
+        toolsets={name: tuple(names) for name, names in _named(config, "toolsets").items()},
+        hooks={hook: tuple(ShellHook(**each) for each in tables) for hook, tables in _named(config, "hooks").items()},
         proxies=_proxies(config),
         notes=(*_notes(config), *messengers.notes),
         hidden=tuple(Secret(value) for value in _hidden(config) if len(value) >= MIN_SECRET_CHARS),
@@ -210,10 +199,14 @@ def _is_mixture(config: RawConfig, name: str) -> bool:
 
 
 def _facts(config: RawConfig, known: dict[str, Endpoint]) -> dict[str, ModelFacts]:
-    facts = read_model_facts(config)
+    """The operator's corrections to the model catalog, by provider/model."""
+    facts: dict[str, dict[str, Any]] = {}
+    for path, value in config.values.items():
+        if path[0] == "models":
+            facts.setdefault(path[1], {})[path[2]] = value
     for name in facts:
         _complete(config, ("models", name), name, known, f"[{toml_path(('models', name))}]")
-    return {name: ModelFacts(**cast("dict[str, Any]", values)) for name, values in facts.items()}
+    return {name: ModelFacts(**values) for name, values in facts.items()}
 
 
 def _complete(config: RawConfig, place: KeyPath, name: str, known: dict[str, Endpoint], subject: str) -> str:
@@ -236,11 +229,6 @@ def _auxiliary(config: RawConfig, task: str, known: dict[str, Endpoint]) -> Auxi
     if name and not name.startswith(f"{MIXTURE_PREFIX}/"):
         fields["model"] = _complete(config, place, name, known, f'{toml_path(place)} = "{name}"')
     return AuxiliaryConfig(**fields)
-
-
-def _spend(config: RawConfig) -> SpendConfig:
-    names = SpendConfig.__struct_fields__
-    return SpendConfig(**{name: parse_amount(str(config.effective("spend", name).value)) for name in names})
 
 
 def parse_amount(text: str) -> Amount | None:
@@ -304,20 +292,7 @@ def _secret(config: RawConfig, key: str) -> Secret:
     return read_secret(config, variable, needed=table in config.tables, typed="password" in name)
 
 
-def _plugins(config: RawConfig) -> PluginsConfig:
-    return PluginsConfig(
-        **_values(config, ("plugins",), PluginsConfig),
-        deadlines=cast("dict[str, float]", _named(config, "plugins", "deadlines")),
-        entries=cast("dict[str, dict[str, Json]]", _named(config, "plugins", "entries")),
-    )
-
-
-def _shell_hooks(config: RawConfig) -> dict[str, tuple[ShellHook, ...]]:
-    found = cast("dict[str, list[dict[str, Any]]]", _named(config, "hooks"))
-    return {hook: tuple(ShellHook(**table) for table in tables) for hook, tables in found.items()}
-
-
-def _named(config: RawConfig, *tables: str) -> dict[str, Json]:
+def _named(config: RawConfig, *tables: str) -> dict[str, Any]:
     """The values directly under a table whose keys the operator chose."""
     depth = len(tables)
     return {

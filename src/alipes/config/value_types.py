@@ -95,9 +95,8 @@ def _model(value: object) -> str:
 def _models(value: object) -> list[Json]:
     if not isinstance(value, list):
         raise InvalidValue(f'must be a list like ["provider/model", "other/model"]{_not(value)}')
-    for item in value:
-        if not _model(item):
-            raise InvalidValue("has an empty entry: give each model as provider/model")
+    if not all(map(_model, value)):
+        raise InvalidValue("has an empty entry: give each model as provider/model")
     if len(set(value)) < len(value):
         raise InvalidValue("lists a model twice: remove one")
     return list(value)
@@ -122,10 +121,6 @@ def _host(value: object) -> str:
     if not (is_ipv6(host) or all(map(is_label, host.split(".")))):
         raise InvalidValue('must be a host without a port, as in "127.0.0.1"; the port is a separate setting')
     return host
-
-
-def _url(value: object) -> str:
-    return check_base_url(_text(value))
 
 
 def _endpoint(value: object) -> str:
@@ -302,7 +297,7 @@ MODELS = ValueType("list of provider/model", _models, _words)
 ALLOW = ValueType("list of user ids", _allow, _words)
 VARIABLE = ValueType("name of a variable", _variable)
 HOST = ValueType("host", _host)
-URL = ValueType("address", _url)
+URL = ValueType("address", lambda value: check_base_url(_text(value)))
 ENDPOINT = ValueType("address", _endpoint)
 WEBHOOK = ValueType("https address", _webhook)
 HEADERS = ValueType("table of header = text", _headers, None)

@@ -104,7 +104,10 @@ def _admit(
         and ((previous.address.platform, previous.address.user) == (address.platform, address.user))
     ):
         session, address = previous.session, previous.address
-        _store_results(db, previous, request)
+        if messages := _complete_messages(db, previous, request):  # the last one has the results of the calls
+            sql = """UPDATE messages SET message = ?
+                WHERE number = (SELECT max(number) FROM messages WHERE turn_number = ?)"""
+            db.execute(sql, (to_json(messages[-1]), previous.number))
         db.execute("UPDATE sessions SET updated = ? WHERE id = ?", (now, session))
     else:
         _branch_after(db, previous, session, address, now)
@@ -128,8 +131,7 @@ def _find_previous(db: sqlite3.Connection, request: Continuation) -> _PreviousTu
         raise HistoryMismatch("the previous response no longer exists", "previous_response_not_found")
     previous = _previous_from_row(row)
     if previous.unfinished:
-        why = "the previous response is not finished yet; wait for it"
-        raise HistoryMismatch(why, "previous_response_unfinished")
+        raise HistoryMismatch("the previous response is not finished yet; wait for it", "previous_response_unfinished")
     return previous
 
 
@@ -138,13 +140,6 @@ def _previous_from_row(row: tuple[int, str, str, str | None, str, str, int]) -> 
     tools = inbound_decoder.decode(inbound).offered if ending == "answered" else ()
     names = frozenset(tool.name for tool in tools)
     return _PreviousTurn(number, turn, session, ending is None, address_decoder.decode(address), names, bool(is_last))
-
-
-def _store_results(db: sqlite3.Connection, previous: _PreviousTurn, request: Continuation) -> None:
-    """Put the client's results into the last message of the turn that made the calls."""
-    if messages := _complete_messages(db, previous, request):
-        sql = "UPDATE messages SET message = ? WHERE number = (SELECT max(number) FROM messages WHERE turn_number = ?)"
-        db.execute(sql, (to_json(messages[-1]), previous.number))
 
 
 def _complete_messages(db: sqlite3.Connection, previous: _PreviousTurn, request: Continuation) -> tuple[Message, ...]:

@@ -8,7 +8,7 @@ from alipes.kernel.errors import SessionError
 from alipes.kernel.turns import Address, Inbound
 from alipes.store import conversations, export, search
 from alipes.store.api_history import IMPORTED
-from alipes.store.archive import MATCHES_WORD, Archive
+from alipes.store.archive import MATCHES_WORD, SESSION_DETAILS, Archive
 from alipes.store.database.database import Database, SqliteRows, address_decoder, clean_text, inbound_decoder
 from alipes.store.export import SearchHit
 from alipes.store.turns import new_session_id, set_current_session
@@ -69,17 +69,9 @@ class SqliteResponses:
             return  # a branch uses it, or a turn is running in it
 
 
-_SESSION = """
-    SELECT id, address,
-        EXISTS (SELECT 1 FROM leases WHERE leases.key = sessions.key AND leases.session_id = sessions.id),
-        model, created, updated, coalesce(parent_id, ''),
-        (SELECT count(*) FROM turns WHERE session_id = sessions.id),
-        (SELECT count(*) FROM turns WHERE session_id = sessions.id AND ending IS NULL),
-        (SELECT count(*) FROM messages WHERE session_id = sessions.id),
-        title,
-        (SELECT substr(json_extract(inbound, '$.text'), 1, 200) FROM turns
-         WHERE session_id = sessions.id ORDER BY number LIMIT 1)
-    FROM sessions"""
+_SESSION = f"""SELECT id, address,
+    EXISTS (SELECT 1 FROM leases WHERE leases.key = sessions.key AND leases.session_id = sessions.id),
+    title, model, {SESSION_DETAILS}"""
 _OWN = "platform = ? AND coalesce(json_extract(address, '$.user'), '') = ?"
 _MAX_HITS = 4096
 """Hits that are searched for those of one owner."""
@@ -186,5 +178,5 @@ class SqliteApiRuns(SqliteRows):
 def _list_sessions(db: sqlite3.Connection, where: str, *values: str | float) -> list[ApiSession]:
     return [
         ApiSession(id, address_decoder.decode(address), bool(current), title or export.title_from_text(text), *rest)
-        for id, address, current, *rest, title, text in db.execute(f"{_SESSION} {where}", values).fetchall()
+        for id, address, current, title, *rest, text in db.execute(f"{_SESSION} {where}", values).fetchall()
     ]

@@ -18,8 +18,8 @@ from alipes.store.database.database import (
 )
 from alipes.store.export import SearchHit, SessionFacts, StoreFacts, TurnFacts, UsageGrouping, UsageSum
 
-_SESSION = """
-    SELECT id, key, address, title, created, updated, coalesce(parent_id, ''),
+SESSION_DETAILS = """
+    created, updated, coalesce(parent_id, ''),
         (SELECT count(*) FROM turns WHERE session_id = sessions.id),
         (SELECT count(*) FROM turns WHERE session_id = sessions.id AND ending IS NULL),
         (SELECT count(*) FROM messages WHERE session_id = sessions.id),
@@ -134,7 +134,7 @@ class Archive:
 
 
 def _list_sessions(db: sqlite3.Connection, where: str, *values: str | int) -> list[SessionFacts]:
-    found = db.execute(f"{_SESSION} {where}", values).fetchall()
+    found = db.execute(f"SELECT id, key, address, title, {SESSION_DETAILS} {where}", values).fetchall()
     sessions = []
     for id, key, address, title, created, updated, parent, turns, unfinished, messages, text in found:
         facts = (id, key, address_decoder.decode(address), title or export.title_from_text(text), created, updated)
@@ -219,22 +219,13 @@ def _load_turn(db: sqlite3.Connection, id: str) -> TurnFacts | None:
 
 
 def _sum_usage(db: sqlite3.Connection, group: str, session: str = "", turn: str = "", days: int = 0) -> list[UsageSum]:
-    conditions: list[str] = ["1"]
-    values: list[str | float] = []
-    if session:
-        conditions.append("session_id = ?")
-        values.append(session)
-    if turn:
-        conditions.append("turn_id = ?")
-        values.append(turn)
-    if days:
-        year, month, day, *_ = time.localtime()
-        midnight = time.mktime((year, month, day - days + 1, 0, 0, 0, 0, 0, -1))
-        conditions.append("created >= ?")
-        values.append(midnight)
+    year, month, day, *_ = time.localtime()
+    midnight = time.mktime((year, month, day - days + 1, 0, 0, 0, 0, 0, -1)) if days else 0.0
+    given = {"session_id = ?": session, "turn_id = ?": turn, "created >= ?": midnight}
+    conditions = {condition: value for condition, value in given.items() if value}
     grouped = "" if group == "''" else "GROUP BY 1 ORDER BY 1"
-    sql = f"SELECT {group}, {_SUMS} WHERE {' AND '.join(conditions)} {grouped}"
+    sql = f"SELECT {group}, {_SUMS} WHERE {' AND '.join(conditions) or '1'} {grouped}"
     return [
         UsageSum(name=name, calls=calls, usage=usage_from_row(tuple(sums)), unpriced=unpriced)
-        for name, calls, *sums, unpriced in db.execute(sql, values)
+        for name, calls, *sums, unpriced in db.execute(sql, tuple(conditions.values()))
     ]

@@ -261,11 +261,13 @@ def insert_branch(
     No message is copied. Unfinished turns are not shared.
     """
     old, last_turn = source
-    title = clean_text(title) or _branch_title(db, old)
+    if not title:
+        (count,) = db.execute("SELECT count(*) FROM sessions WHERE parent_id = ?", (old,)).fetchone()
+        title = f"{session_title(db, old)} (branch {count + 1})".strip()
     sql = """INSERT INTO sessions
         (id, key, platform, address, title, created, updated, parent_id, model, busy_mode)
         SELECT ?, ?, ?, ?, ?, ?, ?, id, model, busy_mode FROM sessions WHERE id = ?"""
-    db.execute(sql, (new, address.key, address.platform, to_json(address), title, now, now, old))
+    db.execute(sql, (new, address.key, address.platform, to_json(address), clean_text(title), now, now, old))
     sql = "INSERT INTO session_ancestors SELECT ?, ancestor_id, last_turn FROM session_ancestors WHERE session_id = ?"
     db.execute(sql, (new, old))
     if last_turn is not None:
@@ -273,11 +275,6 @@ def insert_branch(
     sql = """INSERT INTO undone_turns SELECT ?, turn_number FROM undone_turns WHERE session_id = ?
         UNION SELECT ?, number FROM turns WHERE session_id = ? AND ending IS NULL AND number <= ?"""
     db.execute(sql, (new, old, new, old, last_turn or 0))
-
-
-def _branch_title(db: sqlite3.Connection, parent: str) -> str:
-    (count,) = db.execute("SELECT count(*) FROM sessions WHERE parent_id = ?", (parent,)).fetchone()
-    return f"{session_title(db, parent)} (branch {count + 1})".strip()
 
 
 def _delete_if_empty(db: sqlite3.Connection, session: str) -> None:

@@ -130,12 +130,13 @@ def _export_messages(db: sqlite3.Connection, turn: int) -> list[Json]:
 def to_markdown(exported: dict[str, Json]) -> str:
     """The result of `export_session` as a text to read, without undone turns."""
     document = msgspec.convert(exported, _Document)
-    lines = [f"# {document.session.title or document.session.id}", ""]
+    lines = [f"# {document.session['title'] or document.session['id']}", ""]
     for turn in document.turns:
         if turn.undone or turn.ending == "steered":  # its message is in the turn it was steered into
             continue
         for message in turn.messages:
-            lines += [f"## {message.role} · {_format_time(message.created)}", ""]
+            when = time.strftime("%Y-%m-%d %H:%M", time.localtime(message.created))
+            lines += [f"## {message.role} · {when}", ""]
             for part in message.parts:
                 lines += [*_format_part(part), ""]
         if turn.ending not in (None, "answered"):
@@ -156,13 +157,8 @@ class _Turn(msgspec.Struct):
     undone: bool = False
 
 
-class _Session(msgspec.Struct):
-    id: str
-    title: str
-
-
 class _Document(msgspec.Struct):
-    session: _Session
+    session: dict[str, Json]
     turns: list[_Turn]
 
 
@@ -186,7 +182,3 @@ def _fenced(text: str, language: str = "") -> list[str]:
     while fence in text:
         fence += "`"
     return [f"{fence}{language}", text, fence]
-
-
-def _format_time(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

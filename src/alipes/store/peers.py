@@ -299,85 +299,36 @@ class _PeerConnection:
             self._writer.write(encode_line(request))
         return done
 
-    async def run(self, listener: "LocalBus") -> None:
+    async def run(self, bus: "LocalBus") -> None:
         """Read until the connection ends, then resolve the requests that are still open."""
         try:
             async with open_connection(self.peer.socket) as (reader, self._writer):
                 self._writer.write(b"".join(map(encode_line, self._unsent)))
                 while line := await reader.readline():
-                    self._handle_line(line, listener)
+                    self._handle_line(line, bus)
         except (OSError, ValueError) as error:
             log.debug("the connection to process %s closed: %s", self.peer.pid, error)
         finally:
             while self._unanswered:
                 self._resolve_request()
 
-    def _handle_line(self, line: bytes, listener: "LocalBus") -> None:
+    def _handle_line(self, line: bytes, bus: "LocalBus") -> None:
         try:
             answer = answer_decoder.decode(line)
         except msgspec.DecodeError:  # an event that only a newer alipes knows
-            listener.on_missed(1)
+            bus.on_missed(1)
             return
         match answer:
             case DoneFrame():
                 self._resolve_request()
             case PublishedFrame(envelope):
-                listener.on_event(envelope, self.peer.host)
+                bus.on_event(envelope, self.peer.host)
             case MissedFrame(count):
-                listener.on_missed(count)
+                bus.on_missed(count)
 
     def _resolve_request(self) -> None:
         if self._unanswered and not (done := self._unanswered.popleft()).done():
             done.set_result(None)
-
-
-class PeerSubscriptions:
-    """Our subscriptions at the other processes: at each of them, since any may claim the session of a key."""
-
-    def __init__(self, processes: Processes, spawn: Spawn, listener: "LocalBus") -> None:
-        self._processes, self._spawn, self._listener = processes, spawn, listener
-        self._connections: dict[str, _PeerConnection] = {}
-
-    async def subscribe(self, key: str) -> None:
-        """Return when every running process has confirmed the subscription."""
-        sent = [(peer, self._send_subscribe(peer, key)) for peer in self._processes.list_peers()]
-        await self._wait_confirmed([done for peer, done in sent if not self._processes.is_suspended(peer)])
-
-    async def subscribe_all_at(self, host: str) -> None:
-        """A new process: subscribe there to everything that we are subscribed to."""
-        if (peer := self._processes.find_peer(host)) is not None:
-            keys = self._listener.subscribed_keys()
-            await self._wait_confirmed([self._send_subscribe(peer, key) for key in keys])
-
-    def unsubscribe(self, key: str) -> None:
-        for host, connection in list(self._connections.items()):
-            connection.keys.discard(key)
-            if connection.keys:
-                connection.send(UnsubscribeFrame(key))
-            elif connection.task is not None:
-                del self._connections[host]
-                connection.task.cancel()
-
-    def _send_subscribe(self, peer: Peer, key: str) -> "asyncio.Future[None]":
-        connection = self._connections.get(peer.host)
-        if connection is None:
-            connection = self._connections[peer.host] = _PeerConnection(peer)
-            connection.task = self._spawn(self._run(connection))
-        connection.keys.add(key)
-        return connection.send(SubscribeFrame(key))
-
-    async def _run(self, connection: _PeerConnection) -> None:
-        await connection.run(self._listener)
-        host = connection.peer.host
-        if self._connections.get(host) is connection:
-            del self._connections[host]
-        await self._listener.on_disconnect(host)
-
-    async def _wait_confirmed(self, requests: "list[asyncio.Future[None]]") -> None:
-        if requests:
-            _, unanswered = await asyncio.wait(requests, timeout=self._processes.timeout_s)
-            if unanswered:
-                log.warning("a process of this home does not answer; its events may be missed")
 
 
 class Subscription:
@@ -426,11 +377,14 @@ class Subscription:
 
 
 class LocalBus:
-    """`Bus` for the processes of one home. `is_abandoned(key)`: it has work that no running process holds."""
+    """`Bus` for the processes of one home. `is_abandoned(key)`: it has work that no running process holds.
+
+    We subscribe at each of the other processes, since any may claim the session of a key.
+    """
 
     def __init__(self, processes: Processes, spawn: Spawn, is_abandoned: Callable[[str], Awaitable[bool]]) -> None:
-        self._processes, self._is_abandoned = processes, is_abandoned
-        self.peers = PeerSubscriptions(processes, spawn, self)
+        self._processes, self._spawn, self._is_abandoned = processes, spawn, is_abandoned
+        self._connections: dict[str, _PeerConnection] = {}
         self._local: dict[str, set[Subscription]] = {}
         self._remote: dict[str, set[Subscription]] = {}
 
@@ -450,13 +404,49 @@ class LocalBus:
         local = self._local.setdefault(key, set())
         local.add(subscription)  # before the peers are listed: a process that starts later asks us (`HelloFrame`)
         try:
-            await self.peers.subscribe(key)
+            sent = [(peer, self._send_subscribe(peer, key)) for peer in self._processes.list_peers()]
+            await self._wait_confirmed([done for peer, done in sent if not self._processes.is_suspended(peer)])
             yield subscription
         finally:
             local.discard(subscription)
             if not local:
                 del self._local[key]
-                self.peers.unsubscribe(key)
+                self._unsubscribe_peers(key)
+
+    async def subscribe_all_at(self, host: str) -> None:
+        """A new process: subscribe there to everything that we are subscribed to."""
+        if (peer := self._processes.find_peer(host)) is not None:
+            await self._wait_confirmed([self._send_subscribe(peer, key) for key in list(self._local)])
+
+    def _unsubscribe_peers(self, key: str) -> None:
+        for host, connection in list(self._connections.items()):
+            connection.keys.discard(key)
+            if connection.keys:
+                connection.send(UnsubscribeFrame(key))
+            elif connection.task is not None:
+                del self._connections[host]
+                connection.task.cancel()
+
+    def _send_subscribe(self, peer: Peer, key: str) -> "asyncio.Future[None]":
+        connection = self._connections.get(peer.host)
+        if connection is None:
+            connection = self._connections[peer.host] = _PeerConnection(peer)
+            connection.task = self._spawn(self._run(connection))
+        connection.keys.add(key)
+        return connection.send(SubscribeFrame(key))
+
+    async def _run(self, connection: _PeerConnection) -> None:
+        await connection.run(self)
+        host = connection.peer.host
+        if self._connections.get(host) is connection:
+            del self._connections[host]
+        await self._close_subscriptions(host)
+
+    async def _wait_confirmed(self, requests: "list[asyncio.Future[None]]") -> None:
+        if requests:
+            _, unanswered = await asyncio.wait(requests, timeout=self._processes.timeout_s)
+            if unanswered:
+                log.warning("a process of this home does not answer; its events may be missed")
 
     def on_event(self, envelope: Envelope, host: str) -> None:
         """Another process published this."""
@@ -469,7 +459,7 @@ class LocalBus:
             for subscription in local:
                 subscription.missed += count
 
-    async def on_disconnect(self, host: str) -> None:
+    async def _close_subscriptions(self, host: str) -> None:
         """The connection to `host` ended: close the subscriptions whose events it would have published."""
         gone = await self._processes.wait_until_gone(host)
         for key, local in list(self._local.items()):
@@ -483,9 +473,6 @@ class LocalBus:
             return await self._is_abandoned(key)
         except StoreError:  # the subscriber asks the store next and gets this error itself
             return True
-
-    def subscribed_keys(self) -> list[str]:
-        return list(self._local)
 
     def add_remote(self, key: str, subscription: Subscription) -> None:
         """Also put what is published here under `key` into `subscription`, for another process."""

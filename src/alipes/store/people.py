@@ -74,7 +74,8 @@ class SqlitePeople(SqliteRows):
 
         False, and nothing is queued, if they have a recent code or too many others are waiting.
         """
-        code, salt, now = _new_code(), os.urandom(16), self._clock()
+        code = "".join(CODE_ALPHABET[byte % len(CODE_ALPHABET)] for byte in os.urandom(CODE_LENGTH))
+        salt, now = os.urandom(16), self._clock()
         outbox_row = outbox.make_outbox_row(message(f"{code[:4]}-{code[4:]}"))
         platform, person, name = request.platform, request.person, clean_text(request.name)
         row = (platform, person, name, to_json(request.address), salt, _hash(salt, code), now)
@@ -146,10 +147,6 @@ class SqlitePeople(SqliteRows):
 
     async def set_progress(self, lane: str, progress: Progress) -> None:
         await self._database.execute("INSERT OR REPLACE INTO chat_settings VALUES (?, ?)", lane, progress)
-
-
-def _new_code() -> str:
-    return "".join(CODE_ALPHABET[byte % len(CODE_ALPHABET)] for byte in os.urandom(CODE_LENGTH))
 
 
 def _hash(salt: bytes, code: str) -> bytes:

@@ -198,7 +198,7 @@ class PeerServer:
                 keys.discard(key)
                 self._bus.remove_remote(key, subscription)
             case peers.HelloFrame(host):
-                await self._bus.peers.subscribe_all_at(host)
+                await self._bus.subscribe_all_at(host)
             case peers.WakeFrame(key):
                 await self._dispatcher.on_wake(key)
             case peers.OpsFrame(key):

@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 
 from alipes.kernel.conversations import AdmittedTurn, PendingTurn
 from alipes.kernel.errors import SessionHeld
-from alipes.kernel.messages import Message, ToolResult
+from alipes.kernel.messages import Message
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.ports import OpeningMessages
 from alipes.kernel.turns import (
@@ -229,17 +229,13 @@ def load_turn(db: sqlite3.Connection, number: int) -> Turn:
         model=model,
         history=tuple(read(message) for _, _, message, _ in before),
         said=tuple(read(message) for _, _, message, _ in own),
-        tool_results={call_id: _decode_result(text) for call_id, text in results},
+        tool_results={id: None if text is None else result_decoder.decode(text) for id, text in results},
         epoch=epoch,
         attempt=attempts,
         queue_empty=db.execute(_OTHER_WORK, {"key": key, "number": number}).fetchone() is None,
         compaction=compaction,
         measured_tokens=history.last_counted_tokens(rows, newest),
     )
-
-
-def _decode_result(text: str | None) -> ToolResult | None:
-    return None if text is None else result_decoder.decode(text)
 
 
 def _first_value(db: sqlite3.Connection, sql: str, key: str) -> str | None:
