@@ -270,19 +270,10 @@ def _not(value: object) -> str:
 
 
 def _what(value: object) -> str:
-    match value:
-        case bool():
-            return "true or false"
-        case int() | float():
-            return "a number" if math.isfinite(value) else "an infinite or undefined number"
-        case str():
-            return "text"
-        case list():
-            return "a list"
-        case dict():
-            return "a table"
-        case _:
-            return "a date or time"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return "a number" if math.isfinite(value) else "an infinite or undefined number"
+    names = {bool: "true or false", str: "text", list: "a list", dict: "a table"}
+    return names.get(type(value), "a date or time")
 
 
 def _words(text: str) -> list[str]:

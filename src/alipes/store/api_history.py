@@ -12,14 +12,7 @@ from alipes.kernel.errors import AlipesError
 from alipes.kernel.messages import Message, ToolResult
 from alipes.kernel.turns import Address, Inbound, Said
 from alipes.store import conversations, history, turns
-from alipes.store.database.database import (
-    SqliteRows,
-    address_decoder,
-    clean_text,
-    inbound_decoder,
-    message_decoder,
-    to_json,
-)
+from alipes.store.database.database import Decoders, SqliteRows, clean_text, to_json
 
 IMPORTED = "imported"
 """The detail of turns that were sent by a client and never ran here."""
@@ -137,9 +130,9 @@ def _find_previous(db: sqlite3.Connection, request: Continuation) -> _PreviousTu
 
 def _previous_from_row(row: tuple[int, str, str, str | None, str, str, int]) -> _PreviousTurn:
     number, turn, session, ending, address, inbound, is_last = row
-    tools = inbound_decoder.decode(inbound).offered if ending == "answered" else ()
+    tools = Decoders.inbound.decode(inbound).offered if ending == "answered" else ()
     names = frozenset(tool.name for tool in tools)
-    return _PreviousTurn(number, turn, session, ending is None, address_decoder.decode(address), names, bool(is_last))
+    return _PreviousTurn(number, turn, session, ending is None, Decoders.address.decode(address), names, bool(is_last))
 
 
 def _complete_messages(db: sqlite3.Connection, previous: _PreviousTurn, request: Continuation) -> tuple[Message, ...]:
@@ -148,7 +141,7 @@ def _complete_messages(db: sqlite3.Connection, previous: _PreviousTurn, request:
     Raises `HistoryMismatch`.
     """
     sql = "SELECT message FROM messages WHERE turn_number = ? ORDER BY number"
-    said = tuple(message_decoder.decode(text) for (text,) in db.execute(sql, (previous.number,)))
+    said = tuple(Decoders.message.decode(text) for (text,) in db.execute(sql, (previous.number,)))
     calls = _client_calls(said, previous.client_tools)
     results = {result.call_id: result for result in request.results}
     if missing := [id for id in calls if id not in results]:

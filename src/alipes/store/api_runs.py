@@ -9,7 +9,7 @@ from alipes.kernel.turns import Address, Inbound
 from alipes.store import conversations, export, search
 from alipes.store.api_history import IMPORTED
 from alipes.store.archive import MATCHES_WORD, SESSION_DETAILS, Archive
-from alipes.store.database.database import Database, SqliteRows, address_decoder, clean_text, inbound_decoder
+from alipes.store.database.database import Database, Decoders, SqliteRows, clean_text
 from alipes.store.export import SearchHit
 from alipes.store.turns import new_session_id, set_current_session
 
@@ -118,7 +118,7 @@ class SqliteApiRuns(SqliteRows):
     async def unfinished(self, platform: str) -> list[tuple[str, Inbound]]:
         sql = "SELECT id, inbound FROM turns WHERE ending IS NULL AND platform = ? ORDER BY number"
         found = await self._database.fetch_all(sql, platform)
-        return [(id, inbound_decoder.decode(inbound)) for id, inbound in found]
+        return [(id, Decoders.inbound.decode(inbound)) for id, inbound in found]
 
     async def sessions(
         self, owner: SessionOwner | None, *, limit: int, words: str = "", before: float = 0.0
@@ -177,6 +177,6 @@ class SqliteApiRuns(SqliteRows):
 
 def _list_sessions(db: sqlite3.Connection, where: str, *values: str | float) -> list[ApiSession]:
     return [
-        ApiSession(id, address_decoder.decode(address), bool(current), title or export.title_from_text(text), *rest)
+        ApiSession(id, Decoders.address.decode(address), bool(current), title or export.title_from_text(text), *rest)
         for id, address, current, title, *rest, text in db.execute(f"{_SESSION} {where}", values).fetchall()
     ]

@@ -8,14 +8,7 @@ from pathlib import Path
 from alipes.kernel.errors import SessionError
 from alipes.kernel.messages import Json, Message
 from alipes.store import backup, export, history, search
-from alipes.store.database.database import (
-    Database,
-    address_decoder,
-    clean_text,
-    inbound_decoder,
-    message_decoder,
-    usage_from_row,
-)
+from alipes.store.database.database import Database, Decoders, clean_text, usage_from_row
 from alipes.store.export import SearchHit, SessionFacts, StoreFacts, TurnFacts, UsageGrouping, UsageSum
 
 SESSION_DETAILS = """
@@ -78,7 +71,7 @@ class Archive:
         def work(db: sqlite3.Connection) -> tuple[Message, ...]:
             _load_session(db, session)
             rows = history.visible_messages(db, session)
-            return tuple(message_decoder.decode(text) for _, _, text, _ in rows)
+            return tuple(Decoders.message.decode(text) for _, _, text, _ in rows)
 
         return await self._database.read(work)
 
@@ -137,7 +130,7 @@ def _list_sessions(db: sqlite3.Connection, where: str, *values: str | int) -> li
     found = db.execute(f"SELECT id, key, address, title, {SESSION_DETAILS} {where}", values).fetchall()
     sessions = []
     for id, key, address, title, created, updated, parent, turns, unfinished, messages, text in found:
-        facts = (id, key, address_decoder.decode(address), title or export.title_from_text(text), created, updated)
+        facts = (id, key, Decoders.address.decode(address), title or export.title_from_text(text), created, updated)
         sessions.append(SessionFacts(*facts, turns, unfinished, messages, _sum_usage(db, "''", id)[0], parent))
     return sessions
 
@@ -213,8 +206,8 @@ def _load_turn(db: sqlite3.Connection, id: str) -> TurnFacts | None:
         return None
     number, session, text, ending, detail, attempts, created, ended = row
     sql = "SELECT message FROM messages WHERE turn_number = ? ORDER BY number"
-    said = tuple(message_decoder.decode(message) for (message,) in db.execute(sql, (number,)))
-    inbound, (spent,) = inbound_decoder.decode(text), _sum_usage(db, "''", turn=id)
+    said = tuple(Decoders.message.decode(message) for (message,) in db.execute(sql, (number,)))
+    inbound, (spent,) = Decoders.inbound.decode(text), _sum_usage(db, "''", turn=id)
     return TurnFacts(id, session, inbound, ending, detail, attempts, created, ended, said, spent)
 
 

@@ -20,7 +20,7 @@ from alipes.kernel.conversations import (
 from alipes.kernel.errors import SessionError
 from alipes.kernel.turns import Address, BusyMode, Said, Stop, Turn
 from alipes.store import export, history, turns
-from alipes.store.database.database import Database, SqliteRows, address_decoder, clean_text, inbound_decoder, to_json
+from alipes.store.database.database import Database, Decoders, SqliteRows, clean_text, to_json
 from alipes.store.peers import Processes
 
 _NO_FINISHED_TURN = "no turn has finished here yet, so there is nothing to branch from"
@@ -88,7 +88,7 @@ class SqliteSessions:
             number, session = history.find_claimed_turn(db, turn)
             taken = []
             for steered, id, inbound in db.execute(_STEERED, {"key": turn.key, "session": session}).fetchall():
-                message = inbound_decoder.decode(inbound).message
+                message = Decoders.inbound.decode(inbound).message
                 history.insert_message(db, number, session, history.make_message_row(Said(message)), now)
                 db.execute(sql, (turn.id, now, now, steered))
                 taken.append(SteeredMessage(id, message))
@@ -189,7 +189,7 @@ class SqliteSessions:
             undone = _undo_turn(db, key, active.session, last)
             ids = []
             for n, text in enumerate(texts):
-                copy = structs.replace(inbound_decoder.decode(text), id=f"{prefix}:{n}", address=active.address)
+                copy = structs.replace(Decoders.inbound.decode(text), id=f"{prefix}:{n}", address=active.address)
                 row = turns.make_turn_row(copy, now)
                 turns.insert_turn(db, row, active.session, "steer" if n else "queue")
                 ids.append(row.turn)
@@ -240,7 +240,7 @@ def _find_active(db: sqlite3.Connection, key: str) -> ActiveSession | None:
     sql = """SELECT id, address, title, model, busy_mode, created, coalesce(parent_id, '')
         FROM sessions WHERE id = (SELECT session_id FROM leases WHERE key = ?)"""
     row = db.execute(sql, (key,)).fetchone()
-    return None if row is None else ActiveSession(row[0], address_decoder.decode(row[1]), *row[2:])
+    return None if row is None else ActiveSession(row[0], Decoders.address.decode(row[1]), *row[2:])
 
 
 def branch_from_end(db: sqlite3.Connection, old: str, new: str, title: str, *, address: Address, now: float) -> None:
@@ -292,7 +292,7 @@ def _undo_turn(db: sqlite3.Connection, key: str, session: str, turn: tuple[int, 
     if unfinished:  # for a process that resumes it after a crash
         stop = to_json(Stop("user_stop", "session_interrupt", id))
         db.execute("INSERT INTO pending_ops (key, kind, op) VALUES (?, 'stop', ?)", (key, stop))
-    return UndoneTurn(id, inbound_decoder.decode(inbound).text, unfinished)
+    return UndoneTurn(id, Decoders.inbound.decode(inbound).text, unfinished)
 
 
 class SqliteTodos(SqliteRows):

@@ -15,15 +15,7 @@ from alipes.kernel.errors import Fenced
 from alipes.kernel.messages import Message
 from alipes.kernel.turns import CompactionState, Said, Turn
 from alipes.kernel.usage import CompactionAttempts
-from alipes.store.database.database import (
-    SqliteRows,
-    clean_text,
-    inbound_decoder,
-    message_decoder,
-    searchable_text,
-    to_json,
-    usage_columns,
-)
+from alipes.store.database.database import Decoders, SqliteRows, clean_text, searchable_text, to_json, usage_columns
 
 HistoryRow: TypeAlias = tuple[int, int, str, int | None]
 """Number, turn number and JSON of a message, and the tokens of the model call that returned it."""
@@ -194,7 +186,7 @@ class SqliteCompactionStore(SqliteRows):
 
 
 def _decode_messages(rows: list[HistoryRow]) -> tuple[Message, ...]:
-    return tuple(message_decoder.decode(text) for _, _, text, _ in rows)
+    return tuple(Decoders.message.decode(text) for _, _, text, _ in rows)
 
 
 def _load_latest(db: sqlite3.Connection, session: str) -> Turn | None:
@@ -208,7 +200,7 @@ def _load_latest(db: sqlite3.Connection, session: str) -> Turn | None:
     return Turn(
         id,
         session,
-        inbound_decoder.decode(inbound),
+        Decoders.inbound.decode(inbound),
         session_started=row[0],
         model=row[1],
         history=_decode_messages(rows),

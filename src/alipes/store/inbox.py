@@ -10,7 +10,7 @@ from alipes.kernel.outbox import Outbound
 from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.turns import Inbound
 from alipes.store import outbox
-from alipes.store.database.database import SqliteRows, clean_text, inbound_decoder, to_json
+from alipes.store.database.database import Decoders, SqliteRows, clean_text, to_json
 from alipes.store.turns import ANSWER_BATCH
 
 EditResult: TypeAlias = Literal["replaced", "same", "late", "unknown"]
@@ -94,7 +94,7 @@ class SqliteInbox(SqliteRows):
             row = db.execute(sql, (platform, clean_text(original))).fetchone()
             if row is None:
                 return "unknown"
-            before = inbound_decoder.decode(row[0])
+            before = Decoders.inbound.decode(row[0])
             same = before.text == inbound.text
             if not same and (row[1] is not None or row[2] is not None):
                 return "late"

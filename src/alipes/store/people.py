@@ -12,7 +12,7 @@ from alipes.kernel.errors import MessageRejected
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.turns import Address
 from alipes.store import outbox
-from alipes.store.database.database import SqliteRows, address_decoder, clean_text, to_json
+from alipes.store.database.database import Decoders, SqliteRows, clean_text, to_json
 
 PersonRole: TypeAlias = Literal["owner", "user"]
 Progress: TypeAlias = Literal["off", "short", "full"]
@@ -133,7 +133,7 @@ class SqlitePeople(SqliteRows):
         """By platform: where messages go when no chat is named."""
         sql = "SELECT platform, address FROM default_chats ORDER BY platform"
         found = await self._database.fetch_all(sql)
-        return {platform: address_decoder.decode(address) for platform, address in found}
+        return {platform: Decoders.address.decode(address) for platform, address in found}
 
     async def set_default_chat(self, address: Address) -> None:
         sql = "INSERT OR REPLACE INTO default_chats VALUES (?, ?)"
@@ -163,4 +163,4 @@ def _find_by_code(db: sqlite3.Connection, code: str, since: float) -> PairingReq
 
 def _request_from_row(row: Sequence[Any]) -> PairingRequest:
     platform, person, name, address, created = row
-    return PairingRequest(platform, person, name, address_decoder.decode(address), created)
+    return PairingRequest(platform, person, name, Decoders.address.decode(address), created)

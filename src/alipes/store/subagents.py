@@ -5,7 +5,7 @@ import sqlite3
 from msgspec import Struct
 
 from alipes.kernel.turns import Inbound
-from alipes.store.database.database import SqliteRows, clean_text, inbound_decoder
+from alipes.store.database.database import Decoders, SqliteRows, clean_text
 
 PLATFORM = "subagent"
 """The platform of their addresses; it has no chat and no screen."""
@@ -46,7 +46,7 @@ class SqliteSubagents(SqliteRows):
         # of a turn: in the queue of writes, so that writes submitted before are done
         rows = await (self._database.run(work, sync=False) if parent else self._database.read(work))
         found = [
-            Subagent(id, key, session, inbound_decoder.decode(inbound), created, started)
+            Subagent(id, key, session, Decoders.inbound.decode(inbound), created, started)
             for id, key, session, inbound, created, started in rows
         ]
         return tuple(each for each in found if _belongs_to(each.inbound, parent, place))

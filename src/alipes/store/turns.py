@@ -25,15 +25,7 @@ from alipes.kernel.turns import (
     Turn,
 )
 from alipes.store import history, outbox
-from alipes.store.database.database import (
-    Database,
-    clean_text,
-    inbound_decoder,
-    message_decoder,
-    op_decoder,
-    result_decoder,
-    to_json,
-)
+from alipes.store.database.database import Database, Decoders, clean_text, to_json
 from alipes.store.peers import Processes
 
 ANSWER_BATCH = "answer"
@@ -180,7 +172,7 @@ class SqliteTurns:
             db.executemany("DELETE FROM pending_ops WHERE number = ?", [(number,) for number, _ in found])
             return [op for _, op in found]
 
-        return tuple(op_decoder.decode(op) for op in await self._database.run(work))
+        return tuple(Decoders.op.decode(op) for op in await self._database.run(work))
 
     async def list_orphans(self, begun: int = 0) -> tuple[str, ...]:
         sql = """SELECT key, holder FROM turns LEFT JOIN leases USING (key)
@@ -220,16 +212,16 @@ def load_turn(db: sqlite3.Connection, number: int) -> Turn:
     compaction, newest = history.find_summary(db, session, [row[0] for row in rows])
     calls = "SELECT call_id, result FROM tool_calls WHERE turn_number = ?"
     results = db.execute(calls, (number,)) if attempts > 1 else ()
-    read = message_decoder.decode
+    read = Decoders.message.decode
     return Turn(
         id=id,
         session=session,
-        inbound=inbound_decoder.decode(inbound),
+        inbound=Decoders.inbound.decode(inbound),
         session_started=created,
         model=model,
         history=tuple(read(message) for _, _, message, _ in before),
         said=tuple(read(message) for _, _, message, _ in own),
-        tool_results={id: None if text is None else result_decoder.decode(text) for id, text in results},
+        tool_results={id: None if text is None else Decoders.result.decode(text) for id, text in results},
         epoch=epoch,
         attempt=attempts,
         queue_empty=db.execute(_OTHER_WORK, {"key": key, "number": number}).fetchone() is None,

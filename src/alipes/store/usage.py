@@ -4,7 +4,7 @@ import sqlite3
 
 from alipes.kernel.turns import Turn
 from alipes.kernel.usage import UsageRecord, UsageTotal
-from alipes.store.database.database import SqliteRows, clean_text, inbound_decoder, usage_columns
+from alipes.store.database.database import Decoders, SqliteRows, clean_text, usage_columns
 
 _SUM = "SELECT coalesce(sum(cost), 0), coalesce(sum(input + output), 0), count(input) - count(cost) FROM "
 _TREE = """
@@ -52,5 +52,5 @@ def _find_root(db: sqlite3.Connection, turn: Turn) -> Turn:
         row = db.execute("SELECT id, session_id, inbound FROM turns WHERE id = ?", (turn.inbound.parent,)).fetchone()
         if row is None:
             break
-        turn = Turn(row[0], row[1], inbound_decoder.decode(row[2]))
+        turn = Turn(row[0], row[1], Decoders.inbound.decode(row[2]))
     return turn

@@ -525,11 +525,15 @@ def _prepare(connection: sqlite3.Connection, deadline: float) -> None:
     migrate(connection)
 
 
-message_decoder = msgspec.json.Decoder(Message)
-inbound_decoder = msgspec.json.Decoder(Inbound)
-address_decoder = msgspec.json.Decoder(Address)
-result_decoder = msgspec.json.Decoder(ToolResult)
-op_decoder: msgspec.json.Decoder[Op] = msgspec.json.Decoder(Op)
+class Decoders:
+    """Read values from their JSON text."""
+
+    message = msgspec.json.Decoder(Message)
+    inbound = msgspec.json.Decoder(Inbound)
+    address = msgspec.json.Decoder(Address)
+    result = msgspec.json.Decoder(ToolResult)
+    op: msgspec.json.Decoder[Op] = msgspec.json.Decoder(Op)
+
 
 _encoder = msgspec.json.Encoder()
 
