@@ -186,16 +186,12 @@ def _models(config: RawConfig, known: dict[str, Endpoint], key: str) -> tuple[st
     names = []
     for item, name in enumerate(value if isinstance(value, list) else [value]):
         try:
-            as_is = not name or _is_mixture(config, str(name))
-            names.append(str(name) if as_is else complete_model_name(str(name), known))
+            first, _, preset = str(name).partition("/")
+            is_mixture = first == MIXTURE_PREFIX and preset in config.names(MIXTURE_PREFIX)
+            names.append(str(name) if not name or is_mixture else complete_model_name(str(name), known))
         except ValueError as error:
             config.report(key, str(name), str(error), item if isinstance(value, list) else None)
     return tuple(names)
-
-
-def _is_mixture(config: RawConfig, name: str) -> bool:
-    first, _, preset = name.partition("/")
-    return first == MIXTURE_PREFIX and preset in config.names(MIXTURE_PREFIX)
 
 
 def _facts(config: RawConfig, known: dict[str, Endpoint]) -> dict[str, ModelFacts]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from alipes.kernel.errors import SessionError
 from alipes.kernel.messages import Json, Message
 from alipes.store import backup, export, history, search
-from alipes.store.database.database import Database, Decoders, clean_text, usage_from_row
+from alipes.store.database.database import Decoders, SqliteRows, clean_text, usage_from_row
 from alipes.store.export import SearchHit, SessionFacts, StoreFacts, TurnFacts, UsageGrouping, UsageSum
 
 SESSION_DETAILS = """
@@ -38,14 +38,11 @@ _GROUPS: dict[UsageGrouping, str] = {
 }
 
 
-class Archive:
+class Archive(SqliteRows):
     """Sessions are named by their ids; `resolve` finds one for what a person typed.
 
     Raises `SessionError` for a session that does not exist.
     """
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     async def sessions(self, limit: int = 50, words: str = "") -> list[SessionFacts]:
         """Sessions that are not empty, latest first; all `words` are in the title or the first message."""

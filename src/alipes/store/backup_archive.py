@@ -132,13 +132,11 @@ def _tar_info(name: str, size: int, mode: int) -> tarfile.TarInfo:
     return info
 
 
-async def read_manifest(bundle: Path) -> ArchiveManifest:
-    """The manifest, after checking every byte of the archive. Raises `StoreError` if it is not complete."""
-    return await run_in_thread(lambda flag: _read(bundle, None, flag))
+async def read_archive(bundle: Path, into: Path | None = None) -> ArchiveManifest:
+    """The manifest, after checking every byte of the archive. Raises `StoreError` if it is not complete.
 
-
-async def unpack_home(bundle: Path, into: Path) -> ArchiveManifest:
-    """The same, and write the files to `into`, an empty directory."""
+    `into`: an empty directory to which the files are written.
+    """
     return await run_in_thread(lambda flag: _read(bundle, into, flag))
 
 

@@ -102,6 +102,7 @@ def _export_turns(db: sqlite3.Connection, ancestor: str, last_turn: int, session
     sql = """SELECT number, id, ending, detail, created, ended, inbound,
         number IN (SELECT turn_number FROM undone_turns WHERE session_id = ?)
         FROM turns WHERE session_id = ? AND number <= ? ORDER BY number"""
+    found = db.execute(sql, (session, ancestor, last_turn)).fetchall()
     return [
         {
             "id": id,
@@ -113,9 +114,7 @@ def _export_turns(db: sqlite3.Connection, ancestor: str, last_turn: int, session
             "inbound": msgspec.json.decode(inbound),
             "messages": _export_messages(db, number),
         }
-        for number, id, ending, detail, created, ended, inbound, undone in db.execute(
-            sql, (session, ancestor, last_turn)
-        ).fetchall()
+        for number, id, ending, detail, created, ended, inbound, undone in found
     ]
 
 

@@ -9,8 +9,6 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from msgspec import Struct
-
 from alipes.kernel.errors import Fenced
 from alipes.kernel.messages import Message
 from alipes.kernel.turns import CompactionState, Said, Turn
@@ -19,6 +17,8 @@ from alipes.store.database.database import Decoders, SqliteRows, clean_text, sea
 
 HistoryRow: TypeAlias = tuple[int, int, str, int | None]
 """Number, turn number and JSON of a message, and the tokens of the model call that returned it."""
+MessageRow: TypeAlias = tuple[tuple[object, ...], str]
+"""The columns of a message, and its text for the search index."""
 NO_LIMIT = 2**63 - 1
 _NOT_UNDONE = "NOT IN (SELECT turn_number FROM undone_turns WHERE session_id = ?)"
 _SUMMARIES = """
@@ -34,18 +34,10 @@ _INSERT_SUMMARY = """
     VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
 
 
-class MessageRow(Struct, frozen=True):
-    """The columns of a message, and its text for the search index."""
-
-    columns: tuple[object, ...]
-    text: str
-
-
 def make_message_row(said: Said) -> MessageRow:
     message = said.message
-    usage = usage_columns(said.usage)
-    columns = (message.role, to_json(message), clean_text(said.model), *usage)
-    return MessageRow(columns, searchable_text(message))
+    columns = (message.role, to_json(message), clean_text(said.model), *usage_columns(said.usage))
+    return columns, searchable_text(message)
 
 
 def find_claimed_turn(db: sqlite3.Connection, turn: Turn) -> tuple[int, str]:
@@ -58,9 +50,10 @@ def find_claimed_turn(db: sqlite3.Connection, turn: Turn) -> tuple[int, str]:
 
 
 def insert_message(db: sqlite3.Connection, turn: int, session: str, row: MessageRow, now: float) -> None:
-    number = db.execute(_INSERT_MESSAGE, (turn, session, *row.columns, now)).lastrowid
-    if row.text:
-        db.execute("INSERT INTO search_index (rowid, text) VALUES (?, ?)", (number, row.text))
+    columns, text = row
+    number = db.execute(_INSERT_MESSAGE, (turn, session, *columns, now)).lastrowid
+    if text:
+        db.execute("INSERT INTO search_index (rowid, text) VALUES (?, ?)", (number, text))
 
 
 def list_ancestors(db: sqlite3.Connection, session: str) -> list[tuple[str, int]]:

@@ -124,9 +124,8 @@ class Processes:
     @contextmanager
     def register(self) -> Iterator[None]:
         """Count as alive while the context lasts."""
-        lock = self._create_lock(
-            Peer(self.own_name, os.getpid(), str(self._socket_path(self.own_name)), time.time(), SCHEMA)
-        )
+        own = Peer(self.own_name, os.getpid(), str(self._socket_path(self.own_name)), time.time(), SCHEMA)
+        lock = self._create_lock(own)
         try:
             yield
         finally:
@@ -389,8 +388,7 @@ class LocalBus:
         self._remote: dict[str, set[Subscription]] = {}
 
     def publish(self, envelope: Envelope) -> None:
-        for subscription in self._local.get(envelope.key, ()):
-            subscription.put(envelope, self._processes.own_name)
+        self.on_event(envelope, self._processes.own_name)
         for subscription in self._remote.get(envelope.key, ()):
             subscription.put(envelope, self._processes.own_name)
 
@@ -449,7 +447,7 @@ class LocalBus:
                 log.warning("a process of this home does not answer; its events may be missed")
 
     def on_event(self, envelope: Envelope, host: str) -> None:
-        """Another process published this."""
+        """The process `host` published this."""
         for subscription in self._local.get(envelope.key, ()):
             subscription.put(envelope, host)
 

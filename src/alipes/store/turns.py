@@ -77,7 +77,8 @@ class SqliteTurns:
         return await self._database.run(lambda db: self._claim(db, key, opening, now), sync=False)
 
     def _claim(self, db: sqlite3.Connection, key: str, opening: OpeningMessages, now: float) -> Turn | None:
-        number = _first_value(db, "SELECT min(number) FROM turns WHERE key = ? AND ending IS NULL", key)
+        sql = "SELECT min(number) FROM turns WHERE key = ? AND ending IS NULL"
+        (number,) = db.execute(sql, (key,)).fetchone()
         if number is None:
             return None
         _require_free(db, key, self._processes)
@@ -85,12 +86,11 @@ class SqliteTurns:
         (epoch,) = db.execute(sql, (self._processes.own_name, key)).fetchone()
         sql = "UPDATE turns SET epoch = ?, attempts = attempts + 1, started = coalesce(started, ?) WHERE number = ?"
         db.execute(sql, (epoch, now, number))
-        turn = load_turn(db, int(number))
+        turn = load_turn(db, number)
         if not (messages := opening(turn)):
             return turn
         for message in messages:
-            row = history.make_message_row(Said(message))
-            history.insert_message(db, int(number), turn.session, row, now)
+            history.insert_message(db, number, turn.session, history.make_message_row(Said(message)), now)
         return structs.replace(turn, said=(*turn.said, *messages), unpublished=messages)
 
     async def record(self, turn: Turn, event: JournalEvent, *owed: Outbound) -> None:
@@ -197,7 +197,7 @@ class SqliteTurns:
 
 
 def _require_free(db: sqlite3.Connection, key: str, processes: Processes) -> None:
-    holder = _first_value(db, "SELECT holder FROM leases WHERE key = ?", key)
+    (holder,) = db.execute("SELECT holder FROM leases WHERE key = ?", (key,)).fetchone() or (None,)
     if holder is not None and holder != processes.own_name and processes.is_alive(holder):
         raise SessionHeld(key, holder)
 
@@ -230,12 +230,6 @@ def load_turn(db: sqlite3.Connection, number: int) -> Turn:
     )
 
 
-def _first_value(db: sqlite3.Connection, sql: str, key: str) -> str | None:
-    """The only column of the first row, or None."""
-    row = db.execute(sql, (key,)).fetchone()
-    return None if row is None else row[0]
-
-
 class TurnRow(Struct, frozen=True):
     """The columns of a new turn, made before the transaction because that may run more than once."""
 
@@ -254,8 +248,7 @@ class TurnRow(Struct, frozen=True):
 
 def make_turn_row(inbound: Inbound, now: float, turn: str = "") -> TurnRow:
     turn = turn or os.urandom(8).hex()
-    inbound_id = clean_text(inbound.id)
-    return TurnRow(turn, new_session_id(), inbound, inbound_id, to_json(inbound), now)
+    return TurnRow(turn, new_session_id(), inbound, clean_text(inbound.id), to_json(inbound), now)
 
 
 def new_session_id() -> str:
