@@ -42,10 +42,9 @@ def _find_substring(db: sqlite3.Connection, text: str, limit: int, marks: tuple[
     """For text without word boundaries (Chinese, Japanese, `c++`, part of a name): slower, latest first."""
     if not text:
         return []
-    pattern = f"%{escape_like(text)}%"
     sql = f"""SELECT {_COLUMNS}, search_index.text {_FROM}
         WHERE search_index.text LIKE ? ESCAPE '\\' ORDER BY search_index.rowid DESC LIMIT ?"""
-    found = db.execute(sql, (pattern, limit)).fetchall()
+    found = db.execute(sql, (f"%{escape_like(text)}%", limit)).fetchall()
     return [_hit_from_row((*row[:-1], _make_snippet(row[-1], text, marks))) for row in found]
 
 

@@ -301,10 +301,10 @@ def set_current_session(db: sqlite3.Connection, key: str, session: str) -> None:
 
 
 def insert_turn(db: sqlite3.Connection, row: TurnRow, session: str, busy: BusyMode) -> None:
-    platform = row.inbound.address.platform
     sql = """INSERT INTO turns (id, key, session_id, platform, inbound_id, inbound, busy_mode, created)
         VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
-    db.execute(sql, (row.turn, row.key, session, platform, row.inbound_id, row.text, busy, row.now))
+    ids = (row.turn, row.key, session, row.inbound.address.platform, row.inbound_id)
+    db.execute(sql, (*ids, row.text, busy, row.now))
 
 
 def list_unfinished(db: sqlite3.Connection, key: str) -> tuple[PendingTurn, ...]:

@@ -24,8 +24,7 @@ class SqliteUsageLedger(SqliteRows):
         ids = (turn.id, turn.session, entry.task, entry.tool, clean_text(entry.model))
         row = (*ids, *usage_columns(entry.usage), now)
         sql = f"""INSERT INTO auxiliary_calls (turn_id, session_id, task, tool, model,
-            input, output, cached, cache_write, reasoning, cost, created)
-            VALUES ({", ".join("?" * len(row))})"""
+            input, output, cached, cache_write, reasoning, cost, created) VALUES ({", ".join("?" * len(row))})"""
         # the result of the call is written next, and syncs this along
         await self._database.execute(sql, *row, sync=False)
 
