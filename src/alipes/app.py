@@ -49,8 +49,8 @@ from alipes.sessions.services import OutboundFor, SessionDefaults
 from alipes.sessions.sessions import Sessions
 from alipes.sessions.subagents.delegation import INTERACTIVE_TOOLS, Delegation
 from alipes.store.conversations import set_title_if_empty
+from alipes.store.history import SqliteCompactionStore
 from alipes.store.store import Store, open_store
-from alipes.store.summaries import SqliteCompactionStore
 from alipes.store.usage import SqliteUsageLedger
 from alipes.tools.clarify import Clarify
 from alipes.tools.common import Places, child_environment, is_secret_variable

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from alipes.kernel.errors import Fenced, SessionHeld
 from alipes.kernel.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, user
 from alipes.kernel.turns import Address, Inbound, Said, Stop, ToolFinished, ToolStarted, Usage, Wake
-from alipes.store.database import codec
+from alipes.store.database.database import Decoders, to_json
 from alipes.store.store import open_store
 
 STORES = {"sqlite": open_store}
@@ -359,4 +359,4 @@ parts = st.one_of(
 )
 @settings(max_examples=200, deadline=None)
 def test_any_message_is_read_as_it_was_written(message):
-    assert codec.message_decoder.decode(codec.to_json(message)) == message
+    assert Decoders.message.decode(to_json(message)) == message

@@ -7,7 +7,7 @@ import msgspec
 
 from alipes.kernel.messages import ToolResult
 from alipes.sessions.subagents.registry import PARENT_ENDED
-from alipes.store.database import codec
+from alipes.store.database.database import Decoders
 from tests.simulation.fake_network import ME, FakeNetwork
 from tests.simulation.machine import Machine
 from tests.simulation.observer import Observer, unanswered
@@ -61,7 +61,7 @@ def _check_endings(machine: Machine, plan: Plan, turns: list[Any]) -> None:
 def _check_transcripts(machine: Machine) -> None:
     for (session,) in machine.disk.rows("SELECT DISTINCT session_id FROM messages"):
         sql = "SELECT message FROM messages WHERE session_id = ? ORDER BY number"
-        messages = [codec.message_decoder.decode(row) for (row,) in machine.disk.rows(sql, session)]
+        messages = [Decoders.message.decode(row) for (row,) in machine.disk.rows(sql, session)]
         left = not machine.disk.rows("SELECT 1 FROM leases WHERE session_id = ?", session)
         if left and messages and messages[-1].calls:
             messages.pop()  # left while no turn was running: the next turn there answers the calls first

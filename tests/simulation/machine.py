@@ -20,8 +20,8 @@ from typing import Any
 
 from alipes.platforms.telegram import markup
 from alipes.store import store
-from alipes.store.database import database, writer
-from alipes.store.peers.peers import Processes
+from alipes.store.database import database
+from alipes.store.peers import Processes
 from tests.simulation.loop import DROPPED_TASKS, SeededLoop, Thread
 
 EPOCH = 1_800_000_000.0
@@ -224,8 +224,8 @@ def install(machine: Machine) -> Iterator[None]:
         (sqlite3, "connect", machine.connect),
         (database, "ThreadPoolExecutor", machine.thread),
         (database, "_create_file", lambda _path: None),
-        (writer.WalFile, "sync", machine.sync),
-        (writer, "WAL_BYTES", 0),
+        (database.WalFile, "sync", machine.sync),
+        (database, "WAL_BYTES", 0),
         (store, "open_processes", machine.processes),
         (markup, "format_markdown", _pieces),
     ]

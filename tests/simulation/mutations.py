@@ -22,7 +22,7 @@ from alipes.sessions import session
 from alipes.sessions.session import Session
 from alipes.sessions.subagents.registry import SubagentRegistry
 from alipes.sessions.turn_runner import TurnRunner
-from alipes.store import turn_rows
+from alipes.store import turns
 from alipes.store.database.database import Database
 from alipes.store.inbox import SqliteInbox
 from alipes.store.outbox import SqliteOutbox
@@ -266,13 +266,13 @@ def _(patch: Patch) -> None:
 
 @_rule("the second copy of a message is refused")
 def _(patch: Patch) -> None:
-    admit = turn_rows.admit_turn
+    admit = turns.admit_turn
 
     def admit_copies(db: Any, row: Any, busy: Any, usual: Any) -> Any:
         copy = structs.replace(row, inbound_id=f"{row.inbound_id}:copy")
         return admit(db, row, busy, usual) or admit(db, copy, busy, usual)
 
-    patch.setattr(turn_rows, "admit_turn", admit_copies)
+    patch.setattr(turns, "admit_turn", admit_copies)
 
 
 @_rule("an update is confirmed only after it was stored", KILLED)
@@ -352,7 +352,7 @@ def _(patch: Patch) -> None:
 
 @_rule("an answer never becomes a turn, even if it is received twice", ASKED)
 def _(patch: Patch) -> None:
-    patch.setattr(turn_rows, "ANSWER_BATCH", "nothing")
+    patch.setattr(turns, "ANSWER_BATCH", "nothing")
 
 
 @_rule("the second copy of a message answers no question", ASKED)

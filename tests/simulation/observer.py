@@ -8,7 +8,7 @@ from alipes.kernel.messages import Message, ToolResult
 from alipes.kernel.turns import Envelope, Said, ToolStarted, Turn, TurnEnded
 from alipes.plugins.specs import Verdict
 from alipes.sessions.turn_runner import TurnRunner
-from alipes.store.database import codec
+from alipes.store.database.database import Decoders
 from alipes.store.store import Store
 from tests.simulation.fake_network import FakeNetwork
 from tests.simulation.loop import SeededTask
@@ -73,7 +73,7 @@ class Observer:
             "SELECT message FROM messages JOIN turns ON turns.number = turn_number "
             "WHERE turns.id = ? ORDER BY messages.number"
         )
-        return [codec.message_decoder.decode(row) for (row,) in self.machine.disk.rows(sql, turn)]
+        return [Decoders.message.decode(row) for (row,) in self.machine.disk.rows(sql, turn)]
 
     def check(self, *, rest: bool) -> None:
         """Endings never change; memory equals the journal. `rest`: nothing is ready to run."""

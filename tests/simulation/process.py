@@ -34,8 +34,8 @@ from alipes.sessions.commands import BY_NAME
 from alipes.sessions.commands.context import CommandContext
 from alipes.sessions.sessions import SessionDefaults, Sessions
 from alipes.sessions.subagents.delegation import Delegation
+from alipes.store.history import SqliteCompactionStore
 from alipes.store.store import Store, open_store
-from alipes.store.summaries import SqliteCompactionStore
 from alipes.store.usage import SqliteUsageLedger
 from alipes.tools.clarify import Clarify
 from alipes.tools.delegate import DelegateTask

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from alipes.agent.compaction.plan import visible_messages
+from alipes.store.history import SqliteCompactionStore
 from alipes.store.store import open_store
-from alipes.store.summaries import SqliteCompactionStore
 from tests.e2e.program import Home
 from tests.torture.homes import open_service, write_home
 from tests.world.kill_trial import environment

@@ -21,8 +21,8 @@ from alipes.kernel.models import ModelFacts
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import Delta, ModelReply, TextDelta, Usage
 from alipes.providers.registry import Backend
+from alipes.store.history import SqliteCompactionStore
 from alipes.store.store import Store
-from alipes.store.summaries import SqliteCompactionStore
 from alipes.store.usage import SqliteUsageLedger
 
 PER_TOKEN = 4

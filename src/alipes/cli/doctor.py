@@ -26,7 +26,7 @@ from alipes.kernel.turns import ModelReply
 from alipes.providers.embedded import find_weights
 from alipes.providers.registry import Backend, Models, choose_model
 from alipes.runtime.http.clients import ClientScope, OpenClient
-from alipes.store.peers.peers import open_processes
+from alipes.store.peers import open_processes
 from alipes.store.store import Store, open_store
 
 MIN_PYTHON = (3, 11)

@@ -16,23 +16,12 @@ from tomlkit.items import Array
 from alipes.config.display import toml_path
 from alipes.config.environment import Variables, parse_env, read_text
 from alipes.config.loader import build_settings
-from alipes.config.paths import Paths, find_home, make_private
-from alipes.config.reader import RawConfig, read_config
+from alipes.config.paths import Paths, find_home, make_private, sync_to_disk
+from alipes.config.reader import ConfigProblem, KeyPath, RawConfig, check_tables, read_config
 from alipes.config.schema import find_key
 from alipes.config.urls import InvalidValue, check_no_proxy, check_proxy
-from alipes.config.validation import ConfigProblem, KeyPath, check_tables
 from alipes.config.value_types import HEADERS
 from alipes.kernel.errors import ConfigError
-
-
-def set_value(
-    path: KeyPath, text: str, *, home: Path | None = None, environ: Mapping[str, str] | None = None
-) -> list[str]:
-    """Write one setting into config.toml. Returns older problems of the file.
-
-    Raises ConfigError, leaving the file unchanged, if the value or its place is invalid.
-    """
-    return change({path: text}, home=home, environ=environ)
 
 
 def set_secret(name: str, value: str, *, home: Path | None = None, environ: Mapping[str, str] | None = None) -> Path:
@@ -105,10 +94,9 @@ def _check_variable(name: str, value: str | None) -> None:
         return
     if not value or any(not c.isprintable() for c in value):
         raise ConfigError(f"{name} must not be empty or contain control characters: paste it again.")
-    check = {"HTTP_PROXY": check_proxy, "HTTPS_PROXY": check_proxy, "ALL_PROXY": check_proxy}.get(name.upper())
     try:
-        if check:
-            check(value)
+        if name.upper() in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+            check_proxy(value)
         elif name.upper() == "NO_PROXY":
             check_no_proxy(value)
     except InvalidValue as wrong:
@@ -156,17 +144,15 @@ def _edited(before: RawConfig, path: KeyPath, value: object) -> str:
 
 def _set_items(array: object, wanted: object) -> bool:
     """Change a list item by item, so that comments beside items are kept."""
-    if not isinstance(array, Array) or not isinstance(wanted, list) or not _all_text([*array, *wanted]):
+    if not isinstance(array, Array) or not isinstance(wanted, list):
+        return False
+    if not all(isinstance(item, str) for item in (*array, *wanted)):
         return False
     for item in [item for item in array if item not in wanted]:
         array.remove(item)
     for item in wanted[len(array) :]:
         array.append(item)
     return list(array) == wanted
-
-
-def _all_text(items: list[object]) -> bool:
-    return all(isinstance(item, str) for item in items)
 
 
 def _as_meant(before: dict[str, Any], after: dict[str, Any], path: KeyPath, value: object) -> bool:
@@ -254,7 +240,7 @@ def _replace(file: Path, text: str, *, private: bool = False) -> None:
         with suppress(OSError):
             new.unlink(missing_ok=True)
         raise ConfigError(f"{file} cannot be written: {error.strerror}. It is unchanged.") from error
-    _sync(target.parent)
+    sync_to_disk(target.parent)  # makes the rename durable
 
 
 def _restore(file: Path, text: str | None) -> None:
@@ -262,12 +248,3 @@ def _restore(file: Path, text: str | None) -> None:
         file.unlink(missing_ok=True)
     else:
         _replace(file, text, private=True)
-
-
-def _sync(folder: Path) -> None:
-    """Make the rename durable."""
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

@@ -7,30 +7,25 @@ from typing import Any, TypeVar, cast
 
 from msgspec import Struct, structs
 
-from alipes.config.display import HIDDEN, is_secret_name, toml_key, toml_path, toml_string, with_full_stop
+from alipes.config.display import HIDDEN, is_secret_name, toml_key, toml_path, toml_string
 from alipes.config.environment import REFERENCE, readable_by_others
 from alipes.config.known_providers import BUILT_IN, KNOWN
 from alipes.config.platforms import CommonPlatformConfig, Messengers
-from alipes.config.reader import RawConfig, read_config
+from alipes.config.reader import KeyPath, RawConfig, read_config
 from alipes.config.schema import KEYS
 from alipes.config.settings import (
     MIXTURE_PREFIX,
     TASKS,
     Amount,
     AuxiliaryConfig,
-    GatewayConfig,
     MixtureConfig,
-    PluginsConfig,
-    ServeConfig,
     Settings,
     ShellHook,
     SpendConfig,
 )
 from alipes.config.urls import InvalidValue, check_no_proxy, check_proxy, check_usable
-from alipes.config.validation import ConfigProblem
 from alipes.config.value_types import AMOUNT_FORM
 from alipes.kernel.formatting import closest_matches, did_you_mean
-from alipes.kernel.messages import Json
 from alipes.kernel.models import Endpoint, ModelFacts, Proxies, Secret
 
 _FIELDS = ("api", "base_url", "key_env", "model", "headers", "body", "stall", "connect")
@@ -49,10 +44,8 @@ def _endpoint(config: RawConfig, name: str) -> Endpoint:
     ours = name in config.names("providers")
     table = config.tables["providers"][name] if ours else None
     if isinstance(table, dict) and not fields["base_url"] and "base_url" not in table:
-        fix = "add its URL, as in http://HOST:PORT/v1"
-        config.problems.append(
-            ConfigProblem(("providers", name), f"[providers.{toml_key(name)}] has no base_url: {fix}.")
-        )
+        text = f"[providers.{toml_key(name)}] has no base_url: add its URL, as in http://HOST:PORT/v1."
+        config.add_problem(("providers", name), text)
     variable = cast("str", fields["key_env"])
     headers = cast("dict[str, str]", fields["headers"])
     fields["headers"] = {header: _filled(config, name, header, text) for header, text in headers.items()}
@@ -65,7 +58,7 @@ def _filled(config: RawConfig, provider: str, header: str, text: str) -> str:
         if not secret:
             missing = f"{found[1]}, which is not set: add it to {config.paths.env} or to the environment."
             place = ("providers", provider, "headers", header)
-            config.problems.append(ConfigProblem(place, f"{header} = {toml_string(text)} needs the variable {missing}"))
+            config.add_problem(place, f"{header} = {toml_string(text)} needs the variable {missing}")
         return secret
 
     return re.sub(REFERENCE, value, text)
@@ -112,15 +105,6 @@ def complete_model_name(name: str, known: dict[str, Endpoint]) -> str:
     return f"{provider}/{endpoint.model}"
 
 
-def read_model_facts(config: RawConfig) -> dict[str, dict[str, Json]]:
-    """The operator's corrections to the model catalog, by provider/model."""
-    facts: dict[str, dict[str, Json]] = {}
-    for path, value in config.values.items():
-        if path[0] == "models":
-            facts.setdefault(path[1], {})[path[2]] = value
-    return facts
-
-
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 CA_VARIABLE = "SSL_CERT_FILE"
 MIN_SECRET_CHARS = 6
@@ -129,7 +113,9 @@ _PASSWORD = re.compile(r"\w[\w+.-]*://[^/\s:@]*:([^/\s@]+)@")
 """As in the URL of a database."""
 _MULTIPLIERS = {"": 1, "k": 1_000, "M": 1_000_000}
 T = TypeVar("T")
-S = TypeVar("S", bound=Struct)
+_VALUES = ("effort", "max_steps", "max_tokens", "silence", "local_servers", "log_level", "debuggable")
+_TABLES = ("terminal", "api", "compaction", "delegation", "fetch", "images", "clarify", "code")
+"""Values and tables that settings have as they are in the file."""
 
 
 def load_settings(home: Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
@@ -149,28 +135,30 @@ def build_settings(config: RawConfig) -> Settings:
     known = build_endpoints(config)
     model = _models(config, known, "model")
     messengers = _messengers(config)
+    spend = _values(config, ("spend",), SpendConfig)
+    named = {name: _named(config, "plugins", name) for name in ("deadlines", "entries")}
+    values: dict[str, Any] = {name: config.effective(name).value for name in _VALUES}
     settings = Settings(
         home=config.paths.home,
         model=model[0] if model else "",
         fallback=_models(config, known, "fallback"),
         providers=known,
         models=_facts(config, known),
-        **_simple_values(config, "effort", "max_steps", "max_tokens", "silence", "local_servers"),
-        **_simple_values(config, "log_level", "debuggable"),
+        **values,
         workdir=_path(config, "workdir", Path.is_dir),
         ca_file=_ca_file(config),
-        **_tables(config, "terminal", "api", "compaction", "delegation", "fetch", "images", "clarify", "code"),
+        **{name: _table(config, name) for name in _TABLES},
         embedded=_table(config, "embedded", gguf=_path(config, "embedded.gguf", Path.is_file)),
-        serve=cast("ServeConfig", _table(config, "serve", key=_secret(config, "serve.key_env"))),
+        serve=_table(config, "serve", key=_secret(config, "serve.key_env")),
         auxiliary={task: _auxiliary(config, task, known) for task in config.names("auxiliary")},
-        spend=_spend(config),
+        spend=SpendConfig(**{name: parse_amount(text) for name, text in spend.items()}),
         moa=_mixtures(config, known),
         messengers=messengers,
         platforms={name: _platform(config, name) for name in config.names("platforms")},
-        gateway=cast("GatewayConfig", _table(config, "gateway", stt_key=_secret(config, "gateway.stt_key_env"))),
-        plugins=_plugins(config),
-        toolsets={name: tuple(cast("list[str]", names)) for name, names in _named(config, "toolsets").items()},
-        hooks=_shell_hooks(config),
+        gateway=_table(config, "gateway", stt_key=_secret(config, "gateway.stt_key_env")),
+        plugins=_table(config, "plugins", **named),
+        toolsets={name: tuple(names) for name, names in _named(config, "toolsets").items()},
+        hooks={hook: tuple(ShellHook(**each) for each in tables) for hook, tables in _named(config, "hooks").items()},
         proxies=_proxies(config),
         notes=(*_notes(config), *messengers.notes),
         hidden=tuple(Secret(value) for value in _hidden(config) if len(value) >= MIN_SECRET_CHARS),
@@ -179,22 +167,10 @@ def build_settings(config: RawConfig) -> Settings:
     return settings
 
 
-def _simple_values(config: RawConfig, *names: str) -> dict[str, Any]:
-    return {name: config.effective(name).value for name in names}
-
-
 def _table(config: RawConfig, name: str, **more: Any) -> Any:
     """The struct of the table `name`, with `more` fields given by the caller."""
-    struct = structs_by_table()[name]
+    (struct,) = (field.type for field in structs.fields(Settings) if field.name == name)
     return struct(**_values(config, (name,), struct) | more)
-
-
-def _tables(config: RawConfig, *names: str) -> dict[str, Any]:
-    return {name: _table(config, name) for name in names}
-
-
-def structs_by_table() -> dict[str, type[Struct]]:
-    return {field.name: field.type for field in structs.fields(Settings) if isinstance(field.type, type)}
 
 
 def _values(config: RawConfig, table: tuple[str, ...], struct: type[Struct]) -> dict[str, Any]:
@@ -210,50 +186,45 @@ def _models(config: RawConfig, known: dict[str, Endpoint], key: str) -> tuple[st
     names = []
     for item, name in enumerate(value if isinstance(value, list) else [value]):
         try:
-            as_is = not name or _is_mixture(config, str(name))
-            names.append(str(name) if as_is else complete_model_name(str(name), known))
+            first, _, preset = str(name).partition("/")
+            is_mixture = first == MIXTURE_PREFIX and preset in config.names(MIXTURE_PREFIX)
+            names.append(str(name) if not name or is_mixture else complete_model_name(str(name), known))
         except ValueError as error:
             config.report(key, str(name), str(error), item if isinstance(value, list) else None)
     return tuple(names)
 
 
-def _is_mixture(config: RawConfig, name: str) -> bool:
-    first, _, preset = name.partition("/")
-    return first == MIXTURE_PREFIX and preset in config.names(MIXTURE_PREFIX)
-
-
 def _facts(config: RawConfig, known: dict[str, Endpoint]) -> dict[str, ModelFacts]:
-    facts = read_model_facts(config)
+    """The operator's corrections to the model catalog, by provider/model."""
+    facts: dict[str, dict[str, Any]] = {}
+    for path, value in config.values.items():
+        if path[0] == "models":
+            facts.setdefault(path[1], {})[path[2]] = value
     for name in facts:
-        try:
-            complete_model_name(name, known)
-        except ValueError as error:
-            config.problems.append(
-                ConfigProblem(("models", name), with_full_stop(f"[{toml_path(('models', name))}] {error}"))
-            )
-    return {name: ModelFacts(**cast("dict[str, Any]", values)) for name, values in facts.items()}
+        _complete(config, ("models", name), name, known, f"[{toml_path(('models', name))}]")
+    return {name: ModelFacts(**values) for name, values in facts.items()}
+
+
+def _complete(config: RawConfig, place: KeyPath, name: str, known: dict[str, Endpoint], subject: str) -> str:
+    """`name` as provider/model; if it cannot be one, a problem at `place` that starts with `subject`."""
+    try:
+        return complete_model_name(name, known)
+    except ValueError as error:
+        config.add_problem(place, f"{subject} {error}")
+        return name
 
 
 def _auxiliary(config: RawConfig, task: str, known: dict[str, Endpoint]) -> AuxiliaryConfig:
-    place = ("auxiliary", task)
+    place: KeyPath = ("auxiliary", task)
     if task not in TASKS:
         meant = did_you_mean(task, TASKS) or f" Valid tasks: {', '.join(TASKS)}."
-        config.problems.append(ConfigProblem(place, f"unknown task [{toml_path(place)}].{meant}"))
+        config.add_problem(place, f"unknown task [{toml_path(place)}].{meant}")
         return AuxiliaryConfig()
     fields = _values(config, place, AuxiliaryConfig)
-    name = str(fields["model"])
-    try:
-        is_mixture = name.startswith(f"{MIXTURE_PREFIX}/")
-        fields["model"] = name if not name or is_mixture else complete_model_name(name, known)
-    except ValueError as error:
-        text = with_full_stop(f'{toml_path((*place, "model"))} = "{name}" {error}')
-        config.problems.append(ConfigProblem((*place, "model"), text))
+    name, place = str(fields["model"]), (*place, "model")
+    if name and not name.startswith(f"{MIXTURE_PREFIX}/"):
+        fields["model"] = _complete(config, place, name, known, f'{toml_path(place)} = "{name}"')
     return AuxiliaryConfig(**fields)
-
-
-def _spend(config: RawConfig) -> SpendConfig:
-    names = SpendConfig.__struct_fields__
-    return SpendConfig(**{name: parse_amount(str(config.effective("spend", name).value)) for name in names})
 
 
 def parse_amount(text: str) -> Amount | None:
@@ -277,7 +248,7 @@ def _mixtures(config: RawConfig, known: dict[str, Endpoint]) -> dict[str, Mixtur
         if not models or not aggregator:
             missing = "models" if not models else "aggregator"
             text = f"[{MIXTURE_PREFIX}.{toml_key(name)}] has no {missing}: give it as provider/model."
-            config.problems.append(ConfigProblem((MIXTURE_PREFIX, name), text))
+            config.add_problem((MIXTURE_PREFIX, name), text)
         found[name] = MixtureConfig(tuple(models), aggregator, fields["timeout"])
     return found
 
@@ -285,14 +256,8 @@ def _mixtures(config: RawConfig, known: dict[str, Endpoint]) -> dict[str, Mixtur
 def _mixture_model(config: RawConfig, preset: str, field: str, name: str, known: dict[str, Endpoint]) -> str:
     if not name:
         return ""
-    try:
-        return complete_model_name(name, known)
-    except ValueError as error:
-        text = with_full_stop(
-            f"{field} of [{MIXTURE_PREFIX}.{toml_key(preset)}] contains {toml_string(name)}, which {error}"
-        )
-        config.problems.append(ConfigProblem((MIXTURE_PREFIX, preset, field), text))
-        return name
+    subject = f"{field} of [{MIXTURE_PREFIX}.{toml_key(preset)}] contains {toml_string(name)}, which"
+    return _complete(config, (MIXTURE_PREFIX, preset, field), name, known, subject)
 
 
 def _messengers(config: RawConfig) -> Messengers:
@@ -323,20 +288,7 @@ def _secret(config: RawConfig, key: str) -> Secret:
     return read_secret(config, variable, needed=table in config.tables, typed="password" in name)
 
 
-def _plugins(config: RawConfig) -> PluginsConfig:
-    return PluginsConfig(
-        **_values(config, ("plugins",), PluginsConfig),
-        deadlines=cast("dict[str, float]", _named(config, "plugins", "deadlines")),
-        entries=cast("dict[str, dict[str, Json]]", _named(config, "plugins", "entries")),
-    )
-
-
-def _shell_hooks(config: RawConfig) -> dict[str, tuple[ShellHook, ...]]:
-    found = cast("dict[str, list[dict[str, Any]]]", _named(config, "hooks"))
-    return {hook: tuple(ShellHook(**table) for table in tables) for hook, tables in found.items()}
-
-
-def _named(config: RawConfig, *tables: str) -> dict[str, Json]:
+def _named(config: RawConfig, *tables: str) -> dict[str, Any]:
     """The values directly under a table whose keys the operator chose."""
     depth = len(tables)
     return {

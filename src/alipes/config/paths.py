@@ -4,55 +4,27 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from msgspec import Struct
-
 from alipes.kernel.errors import ConfigError
 
 
-class Paths(Struct, frozen=True):
+class Paths:
     """Paths under `home`. Only `make` creates anything."""
 
-    home: Path
-
-    @property
-    def config(self) -> Path:
-        return self.home / "config.toml"
-
-    @property
-    def env(self) -> Path:
-        return self.home / ".env"
-
-    @property
-    def database(self) -> Path:
-        return self.home / "alipes.db"
-
-    @property
-    def run(self) -> Path:
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.config = home / "config.toml"
+        self.env = home / ".env"
+        self.database = home / "alipes.db"
+        self.run = home / "run"
         """Sockets and locks of running processes."""
-        return self.home / "run"
-
-    @property
-    def logs(self) -> Path:
-        return self.home / "logs"
-
-    @property
-    def log(self) -> Path:
-        return self.logs / "alipes.log"
-
-    @property
-    def spill(self) -> Path:
+        self.logs = home / "logs"
+        self.log = self.logs / "alipes.log"
+        self.spill = home / "spill"
         """Tool output that was too long to show in full."""
-        return self.home / "spill"
-
-    @property
-    def files(self) -> Path:
+        self.files = home / "files"
         """Files that people sent in chats, by platform."""
-        return self.home / "files"
-
-    @property
-    def outgoing(self) -> Path:
+        self.outgoing = home / "outgoing"
         """Files that were generated for chats."""
-        return self.home / "outgoing"
 
     def make(self) -> "Paths":
         """Create the home and its directories with mode 0700. Raises ConfigError."""
@@ -83,6 +55,15 @@ def make_private(folder: Path) -> Path:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ConfigError(f"{folder} is not writable: check its owner and its file system. {_ELSEWHERE}")
     return folder
+
+
+def sync_to_disk(path: Path) -> None:
+    """Sync a file or a directory."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 _ELSEWHERE = "Set ALIPES_HOME to use another directory."

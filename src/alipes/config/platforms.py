@@ -4,60 +4,35 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Struct
 
-from alipes.config.value_types import (
-    ALLOW,
-    BUSY,
-    FLAG,
-    HOST,
-    PORT,
-    TEXT,
-    TLS,
-    URL,
-    VARIABLE,
-    WEBHOOK,
-    Setting,
-    choice,
-    number,
-)
+from alipes.config.value_types import ALLOW, HOST, PORT, URL, VARIABLE, WEBHOOK, seconds
 from alipes.kernel.models import Secret
 from alipes.kernel.turns import BusyMode
 
 Security: TypeAlias = Literal["tls", "starttls", "none"]
-_TOKEN = Setting(VARIABLE, "Variable with the bot's token.")
-_SECURITY = Setting(TLS, "How the connection is protected; `none` only on this machine.")
+_Token: TypeAlias = Annotated[str, VARIABLE, "Variable with the bot's token."]
+_Security: TypeAlias = Annotated[Security, "How the connection is protected; `none` only on this machine."]
 
 
 class CommonPlatformConfig(Struct, frozen=True, kw_only=True):
     """Who may talk to the agent on a platform, and how chats behave there."""
 
     allow: Annotated[
-        tuple[str, ...],
-        Setting(ALLOW, "Ids of the people who may talk to the bot; `*` is everyone. Empty: only paired people."),
+        tuple[str, ...], ALLOW, "Ids of the people who may talk to the bot; `*` is everyone. Empty: only paired people."
     ] = ()
     owners: Annotated[
-        tuple[str, ...],
-        Setting(ALLOW, "Ids of the people who may also approve others and restart. Empty: everyone in `allow`."),
+        tuple[str, ...], ALLOW, "Ids of the people who may also approve others and restart. Empty: everyone in `allow`."
     ] = ()
     busy: Annotated[
         BusyMode,
-        Setting(
-            BUSY,
-            "What happens to a message that arrives while a turn is running. `/busy` changes it for one conversation.",
-        ),
+        "What happens to a message that arrives while a turn is running. `/busy` changes it for one conversation.",
     ] = "interrupt"
     progress: Annotated[
         Literal["off", "short", "full"],
-        Setting(
-            choice("off", "short", "full"),
-            "What a chat shows of running tools: nothing, one line each, or their output as well.",
-        ),
+        "What a chat shows of running tools: nothing, one line each, or their output as well.",
     ] = "short"
     group: Annotated[
         Literal["mention", "all"],
-        Setting(
-            choice("mention", "all"),
-            "Which messages are answered in a group: those that mention or reply to the bot, or all.",
-        ),
+        "Which messages are answered in a group: those that mention or reply to the bot, or all.",
     ] = "mention"
 
 
@@ -78,32 +53,25 @@ class MessengerConfig(CommonPlatformConfig, frozen=True, kw_only=True):
 class ChatConfig(MessengerConfig, frozen=True, kw_only=True):
     """A messenger with groups."""
 
-    per_user: Annotated[bool, Setting(FLAG, "Whether each person in a group has a separate conversation.")] = False
+    per_user: Annotated[bool, "Whether each person in a group has a separate conversation."] = False
 
 
 class TelegramConfig(ChatConfig, frozen=True, kw_only=True):
-    token_env: Annotated[str, _TOKEN] = "TELEGRAM_BOT_TOKEN"
+    token_env: _Token = "TELEGRAM_BOT_TOKEN"
     token: Secret = Secret()
-    base_url: Annotated[str, Setting(URL, "URL of the Bot API.")] = "https://api.telegram.org"
+    base_url: Annotated[str, URL, "URL of the Bot API."] = "https://api.telegram.org"
     mode: Annotated[
-        Literal["poll", "webhook"],
-        Setting(
-            choice("poll", "webhook"), "How messages arrive: by polling the Bot API, or sent by it to `webhook_url`."
-        ),
+        Literal["poll", "webhook"], "How messages arrive: by polling the Bot API, or sent by it to `webhook_url`."
     ] = "poll"
     webhook_url: Annotated[
         str,
-        Setting(
-            WEBHOOK,
-            "For `webhook`: the public URL, as in https://HOST/telegram; forward it to `/telegram` of `alipes serve`.",
-        ),
+        WEBHOOK,
+        "For `webhook`: the public URL, as in https://HOST/telegram; forward it to `/telegram` of `alipes serve`.",
     ] = ""
     poll: Annotated[
         float,
-        Setting(
-            number(1, 600, "seconds"),
-            "Seconds that one poll may wait for messages. A dead connection is noticed within twice this time.",
-        ),
+        seconds(1, 600),
+        "Seconds that one poll may wait for messages. A dead connection is noticed within twice this time.",
     ] = 50.0
 
     @property
@@ -112,9 +80,9 @@ class TelegramConfig(ChatConfig, frozen=True, kw_only=True):
 
 
 class DiscordConfig(ChatConfig, frozen=True, kw_only=True):
-    token_env: Annotated[str, _TOKEN] = "DISCORD_BOT_TOKEN"
+    token_env: _Token = "DISCORD_BOT_TOKEN"
     token: Secret = Secret()
-    base_url: Annotated[str, Setting(URL, "URL of Discord's API.")] = "https://discord.com/api/v10"
+    base_url: Annotated[str, URL, "URL of Discord's API."] = "https://discord.com/api/v10"
 
     @property
     def needs(self) -> dict[str, bool]:
@@ -122,12 +90,12 @@ class DiscordConfig(ChatConfig, frozen=True, kw_only=True):
 
 
 class SlackConfig(ChatConfig, frozen=True, kw_only=True):
-    token_env: Annotated[str, _TOKEN] = "SLACK_BOT_TOKEN"
+    token_env: _Token = "SLACK_BOT_TOKEN"
     token: Secret = Secret()
-    base_url: Annotated[str, Setting(URL, "URL of Slack's Web API.")] = "https://slack.com/api"
-    app_token_env: Annotated[
-        str, Setting(VARIABLE, "Variable with the app-level token (`xapp-`), which receives messages.")
-    ] = "SLACK_APP_TOKEN"
+    base_url: Annotated[str, URL, "URL of Slack's Web API."] = "https://slack.com/api"
+    app_token_env: Annotated[str, VARIABLE, "Variable with the app-level token (`xapp-`), which receives messages."] = (
+        "SLACK_APP_TOKEN"
+    )
     app_token: Secret = Secret()
 
     @property
@@ -136,20 +104,18 @@ class SlackConfig(ChatConfig, frozen=True, kw_only=True):
 
 
 class MatrixConfig(ChatConfig, frozen=True, kw_only=True):
-    base_url: Annotated[
-        str, Setting(URL, "URL of your homeserver, as in https://HOST. Empty: Matrix is not served.")
-    ] = ""
-    user: Annotated[str, Setting(TEXT, "User id of the bot, as in @alipes:HOST.")] = ""
-    token_env: Annotated[str, Setting(VARIABLE, "Variable with an access token of that user.")] = "MATRIX_TOKEN"
+    base_url: Annotated[str, URL, "URL of your homeserver, as in https://HOST. Empty: Matrix is not served."] = ""
+    user: Annotated[str, "User id of the bot, as in @alipes:HOST."] = ""
+    token_env: Annotated[str, VARIABLE, "Variable with an access token of that user."] = "MATRIX_TOKEN"
     token: Secret = Secret()
     password_env: Annotated[
-        str, Setting(VARIABLE, "Variable with the user's password, if there is no token: it is used once to get one.")
+        str, VARIABLE, "Variable with the user's password, if there is no token: it is used once to get one."
     ] = "MATRIX_PASSWORD"
     password: Secret = Secret()
-    device: Annotated[str, Setting(TEXT, "Name of the device that a password login creates.")] = "alipes"
-    encryption: Annotated[
-        bool, Setting(FLAG, "Whether to read and write encrypted rooms. Keys are stored in the home directory.")
-    ] = True
+    device: Annotated[str, "Name of the device that a password login creates."] = "alipes"
+    encryption: Annotated[bool, "Whether to read and write encrypted rooms. Keys are stored in the home directory."] = (
+        True
+    )
 
     @property
     def needs(self) -> dict[str, bool]:
@@ -159,33 +125,26 @@ class MatrixConfig(ChatConfig, frozen=True, kw_only=True):
 
 
 class EmailConfig(MessengerConfig, frozen=True, kw_only=True):
-    address: Annotated[str, Setting(TEXT, "The agent's mail address. Empty: mail is not served.")] = ""
-    user: Annotated[str, Setting(TEXT, "User name for login. Empty: the address.")] = ""
-    password_env: Annotated[str, Setting(VARIABLE, "Variable with the password of the mailbox.")] = "EMAIL_PASSWORD"
+    address: Annotated[str, "The agent's mail address. Empty: mail is not served."] = ""
+    user: Annotated[str, "User name for login. Empty: the address."] = ""
+    password_env: Annotated[str, VARIABLE, "Variable with the password of the mailbox."] = "EMAIL_PASSWORD"
     password: Secret = Secret()
-    imap_host: Annotated[str, Setting(HOST, "The IMAP server.")] = ""
-    imap_port: Annotated[int, Setting(PORT, "Its port.")] = 993
-    imap_security: Annotated[Security, _SECURITY] = "tls"
-    smtp_host: Annotated[str, Setting(HOST, "The SMTP server. Empty: the IMAP server's host.")] = ""
-    smtp_port: Annotated[int, Setting(PORT, "Its port; use 587 with `starttls`.")] = 465
-    smtp_security: Annotated[Security, _SECURITY] = "tls"
-    folder: Annotated[str, Setting(TEXT, "The folder whose mail is answered.")] = "INBOX"
+    imap_host: Annotated[str, HOST, "The IMAP server."] = ""
+    imap_port: Annotated[int, PORT, "Its port."] = 993
+    imap_security: _Security = "tls"
+    smtp_host: Annotated[str, HOST, "The SMTP server. Empty: the IMAP server's host."] = ""
+    smtp_port: Annotated[int, PORT, "Its port; use 587 with `starttls`."] = 465
+    smtp_security: _Security = "tls"
+    folder: Annotated[str, "The folder whose mail is answered."] = "INBOX"
     trust: Annotated[
         Literal["authenticated", "anyone"],
-        Setting(
-            choice("authenticated", "anyone"),
-            "Which senders are believed: only mail that the receiving server authenticated (SPF, "
-            "DKIM, DMARC in "
-            "its Authentication-Results), or any From address, which anybody can forge.",
-        ),
+        "Which senders are believed: only mail that the receiving server authenticated (SPF, DKIM, DMARC in its "
+        "Authentication-Results), or any From address, which anybody can forge.",
     ] = "authenticated"
     authserv: Annotated[
         str,
-        Setting(
-            TEXT,
-            "Name of the receiving server in Authentication-Results. Empty: the topmost header counts, if it "
-            "names a server that received the mail.",
-        ),
+        "Name of the receiving server in Authentication-Results. Empty: the topmost header counts, if it names a "
+        "server that received the mail.",
     ] = ""
 
     @property
@@ -195,21 +154,19 @@ class EmailConfig(MessengerConfig, frozen=True, kw_only=True):
 
 
 class IrcConfig(ChatConfig, frozen=True, kw_only=True):
-    host: Annotated[str, Setting(HOST, "The IRC server. Empty: IRC is not served.")] = ""
-    port: Annotated[int, Setting(PORT, "Its port; use 6667 without TLS.")] = 6697
-    tls: Annotated[bool, Setting(FLAG, "Whether to use TLS. Without it, others on the network can read along.")] = True
-    nick: Annotated[str, Setting(TEXT, "The agent's nickname.")] = "alipes"
-    channels: Annotated[tuple[str, ...], Setting(ALLOW, "Channels to join, as in #general.")] = ()
+    host: Annotated[str, HOST, "The IRC server. Empty: IRC is not served."] = ""
+    port: Annotated[int, PORT, "Its port; use 6667 without TLS."] = 6697
+    tls: Annotated[bool, "Whether to use TLS. Without it, others on the network can read along."] = True
+    nick: Annotated[str, "The agent's nickname."] = "alipes"
+    channels: Annotated[tuple[str, ...], ALLOW, "Channels to join, as in #general."] = ()
     password_env: Annotated[
-        str, Setting(VARIABLE, "Variable with the account's password for SASL login. Not set: no login.")
+        str, VARIABLE, "Variable with the account's password for SASL login. Not set: no login."
     ] = "IRC_PASSWORD"
     password: Secret = Secret()
     pace: Annotated[
         float,
-        Setting(
-            number(0, 60, "seconds"),
-            "Seconds between lines after the first five; servers disconnect clients that send too fast.",
-        ),
+        seconds(0, 60),
+        "Seconds between lines after the first five; servers disconnect clients that send too fast.",
     ] = 0.5
 
     @property

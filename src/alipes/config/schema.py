@@ -5,7 +5,7 @@ The reader, `alipes config why` and docs/configuration.md use this table.
 
 from collections.abc import Iterator
 from functools import cache
-from typing import Annotated, Any, TypeAlias, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeAlias, get_args, get_origin
 
 from msgspec import NODEFAULT, Struct, structs
 
@@ -39,65 +39,54 @@ _FACTOR = number(0, 1000, "times the price")
 _TOKENS = whole(1, 100_000_000)
 
 # Fields of kernel values, which cannot declare settings themselves: `providers.*` and `models.*`.
-_KERNEL_FIELDS: dict[type[Struct], dict[str, Setting]] = {
+_KERNEL_FIELDS: dict[type[Struct], dict[str, tuple[ValueType, str]]] = {
     Endpoint: {
-        "api": Setting(
-            choice(*WIRE_APIS), "The provider's wire API. `embedded` and `scripted` are built in and need none."
+        "api": (choice(*WIRE_APIS), "The provider's wire API. `embedded` and `scripted` are built in and need none."),
+        "base_url": (URL, "Base URL of the API, as in https://HOST/v1; with `anthropic` the /v1 may be left out."),
+        "key_env": (VARIABLE, "Variable with the API key. Empty: no key is sent."),
+        "model": (TEXT, "The model used when only the provider is given."),
+        "headers": (
+            HEADERS,
+            "Sent with every request. `${NAME}` is replaced by a variable, so that secrets stay in .env.",
         ),
-        "base_url": Setting(
-            URL, "Base URL of the API, as in https://HOST/v1; with `anthropic` the /v1 may be left out."
-        ),
-        "key_env": Setting(VARIABLE, "Variable with the API key. Empty: no key is sent."),
-        "model": Setting(TEXT, "The model used when only the provider is given."),
-        "headers": Setting(
-            HEADERS, "Sent with every request. `${NAME}` is replaced by a variable, so that secrets stay in .env."
-        ),
-        "body": Setting(BODY, "Merged into the JSON body of every request."),
-        "stall": Setting(SECONDS, "Seconds without a byte after which a stream counts as dead."),
-        "connect": Setting(SECONDS, "Seconds within which a connection must be made."),
+        "body": (BODY, "Merged into the JSON body of every request."),
+        "stall": (SECONDS, "Seconds without a byte after which a stream counts as dead."),
+        "connect": (SECONDS, "Seconds within which a connection must be made."),
     },
     ModelFacts: {
-        "window": Setting(_TOKENS, "Context window in tokens, input and output together."),
-        "output": Setting(_TOKENS, "Longest answer, in tokens."),
-        "vision": Setting(FLAG, "Whether the model accepts images."),
-        "tools": Setting(FLAG, "Whether the model calls tools."),
-        "reasoning": Setting(FLAG, "Whether the model reasons before it answers."),
-        "price_input": Setting(_PRICE, "US dollars per million input tokens."),
-        "price_output": Setting(_PRICE, "US dollars per million output tokens."),
-        "price_cached": Setting(_PRICE, "US dollars per million input tokens read from the cache."),
-        "price_cache_write": Setting(_PRICE, "US dollars per million tokens written to the cache."),
-        "long_from": Setting(_TOKENS, "A call with more input tokens than this costs more, all of it."),
-        "long_input": Setting(_FACTOR, "Input price of such a call, as a multiple of the normal price."),
-        "long_output": Setting(_FACTOR, "Output price of such a call, as a multiple of the normal price."),
+        "window": (_TOKENS, "Context window in tokens, input and output together."),
+        "output": (_TOKENS, "Longest answer, in tokens."),
+        "vision": (FLAG, "Whether the model accepts images."),
+        "tools": (FLAG, "Whether the model calls tools."),
+        "reasoning": (FLAG, "Whether the model reasons before it answers."),
+        "price_input": (_PRICE, "US dollars per million input tokens."),
+        "price_output": (_PRICE, "US dollars per million output tokens."),
+        "price_cached": (_PRICE, "US dollars per million input tokens read from the cache."),
+        "price_cache_write": (_PRICE, "US dollars per million tokens written to the cache."),
+        "long_from": (_TOKENS, "A call with more input tokens than this costs more, all of it."),
+        "long_input": (_FACTOR, "Input price of such a call, as a multiple of the normal price."),
+        "long_output": (_FACTOR, "Output price of such a call, as a multiple of the normal price."),
     },
 }
 # Values under names that the operator chooses.
-_NAMED_VALUES: dict[str, tuple[Setting, Json]] = {
-    "plugins.deadlines": (Setting(SECONDS, "The same for one hook, by name: `before_tool = 30`."), None),
+_NAMED_VALUES: dict[str, tuple[ValueType, str, Json]] = {
+    "plugins.deadlines": (SECONDS, "The same for one hook, by name: `before_tool = 30`.", None),
     "plugins.entries": (
-        Setting(
-            ENTRY,
-            "Settings of a plugin, by its name; see the plugin's own documentation. `${NAME}` in a text is "
-            "replaced by a variable. `allow_tool_override = true` lets it replace built-in tools.",
-        ),
+        ENTRY,
+        "Settings of a plugin, by its name; see the plugin's own documentation. `${NAME}` in a text is "
+        "replaced by a variable. `allow_tool_override = true` lets it replace built-in tools.",
         {},
     ),
     "toolsets": (
-        Setting(
-            NAMES,
-            "What the model may use on a platform (`terminal`, `telegram`): toolsets and tool names; "
-            "`core` is "
-            "the built-in set. Not set: everything.",
-        ),
+        NAMES,
+        "What the model may use on a platform (`terminal`, `telegram`): toolsets and tool names; `core` is "
+        "the built-in set. Not set: everything.",
         None,
     ),
     "hooks": (
-        Setting(
-            SHELL_HOOKS,
-            "Shell hooks: a list of tables with `command`, `matcher` (a regular expression for tool "
-            "names) and "
-            "`timeout` (seconds), under the name of the hook, as in `[[hooks.pre_tool_call]]`.",
-        ),
+        SHELL_HOOKS,
+        "Shell hooks: a list of tables with `command`, `matcher` (a regular expression for tool names) and "
+        "`timeout` (seconds), under the name of the hook, as in `[[hooks.pre_tool_call]]`.",
         None,
     ),
 }
@@ -120,10 +109,13 @@ def _derive_keys(struct: type[Struct], prefix: str = "") -> Iterator[Key]:
     declared = _KERNEL_FIELDS.get(struct, {})
     for field in structs.fields(struct):
         path, kind = f"{prefix}{field.name}", field.type
-        if setting := declared.get(field.name) or _setting_of(kind):
+        if field.name in declared:
+            yield _key(path, Setting(*declared[field.name]), _default(field, struct))
+        elif setting := _setting_of(kind):
             yield _key(path, setting, _default(field, struct))
         elif path in _NAMED_VALUES:
-            yield _key(f"{path}.*", *_NAMED_VALUES[path])
+            value_type, description, default = _NAMED_VALUES[path]
+            yield _key(f"{path}.*", Setting(value_type, description), default)
         elif kind is Messengers:
             yield from _derive_keys(kind, prefix)
         elif _is_struct(kind):
@@ -135,7 +127,17 @@ def _derive_keys(struct: type[Struct], prefix: str = "") -> Iterator[Key]:
 def _setting_of(kind: object) -> Setting | None:
     if get_origin(kind) is not Annotated:
         return None
-    return next((meta for meta in get_args(kind) if isinstance(meta, Setting)), None)
+    field_type, *declared = get_args(kind)
+    match declared:
+        case [Setting() as setting]:
+            return setting
+        case [ValueType() as value_type, str(description)]:
+            return Setting(value_type, description)
+        case [str(description)] if get_origin(field_type) is Literal:
+            return Setting(choice(*get_args(field_type)), description)
+        case [str(description)]:
+            return Setting(FLAG if field_type is bool else TEXT, description)
+    return None
 
 
 def _is_struct(kind: object) -> bool:

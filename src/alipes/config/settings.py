@@ -5,7 +5,7 @@ these structs (schema.py). Nothing outside `config` reads a file or a variable f
 """
 
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
@@ -13,7 +13,6 @@ from alipes.config.paths import Paths
 from alipes.config.platforms import CommonPlatformConfig, Messengers
 from alipes.config.value_types import (
     AMOUNT,
-    BUSY,
     ENDPOINT,
     FLAG,
     HOST,
@@ -25,11 +24,10 @@ from alipes.config.value_types import (
     ORIGINS,
     PORT,
     SECONDS,
-    TEXT,
     VARIABLE,
     Setting,
-    choice,
     number,
+    seconds,
     whole,
 )
 from alipes.kernel.messages import Json
@@ -39,57 +37,42 @@ from alipes.kernel.turns import BusyMode
 
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 Task: TypeAlias = Literal["compaction", "titles", "vision", "approval", "web", "judge", "moa"]
-TASKS: tuple[Task, ...] = ("compaction", "titles", "vision", "approval", "web", "judge", "moa")
+TASKS: tuple[Task, ...] = get_args(Task)
 MIXTURE_PREFIX = "moa"
 """The provider part in the names of model mixtures: `moa/NAME`."""
-_EFFORT = choice("", "low", "medium", "high")
 
 
 class EmbeddedConfig(Struct, frozen=True):
     """The model that runs on this computer, without key or network."""
 
-    gguf: Annotated[
-        str, Setting(TEXT, "A GGUF file for the embedded model. Empty: the small one that is installed with it.")
-    ] = ""
-    threads: Annotated[int, Setting(whole(0, 1024), "Threads the embedded model may use. 0: chosen automatically.")] = 0
-    context: Annotated[int, Setting(whole(512, 10_000_000), "Context window of the embedded model, in tokens.")] = 8192
+    gguf: Annotated[str, "A GGUF file for the embedded model. Empty: the small one that is installed with it."] = ""
+    threads: Annotated[int, whole(0, 1024), "Threads the embedded model may use. 0: chosen automatically."] = 0
+    context: Annotated[int, whole(512, 10_000_000), "Context window of the embedded model, in tokens."] = 8192
 
 
 class TerminalConfig(Struct, frozen=True):
     theme: Annotated[
         Literal["auto", "dark", "light"],
-        Setting(
-            choice("auto", "dark", "light"),
-            "Colours for a dark or a light background. auto: ask the terminal. `NO_COLOR` turns colours off.",
-        ),
+        "Colours for a dark or a light background. auto: ask the terminal. `NO_COLOR` turns colours off.",
     ] = "auto"
-    thinking: Annotated[
-        bool, Setting(FLAG, "Whether the terminal shows, shortened and dimmed, what the model is thinking.")
-    ] = True
+    thinking: Annotated[bool, "Whether the terminal shows, shortened and dimmed, what the model is thinking."] = True
     busy: Annotated[
         BusyMode,
-        Setting(
-            BUSY,
-            "What happens to a message you send while a turn is running: `interrupt` stops the turn "
-            "and answers "
-            "it, `queue` answers it afterwards, `steer` passes it to the running turn. `/busy` "
-            "changes it for "
-            "one conversation.",
-        ),
+        "What happens to a message you send while a turn is running: `interrupt` stops the turn and answers it, "
+        "`queue` answers it afterwards, `steer` passes it to the running turn. `/busy` changes it for one "
+        "conversation.",
     ] = "interrupt"
 
 
 class ServeConfig(Struct, frozen=True):
-    host: Annotated[str, Setting(HOST, "Address on which `alipes serve` listens.")] = "127.0.0.1"
-    port: Annotated[int, Setting(PORT, "Port on which `alipes serve` listens.")] = 8742
-    key_env: Annotated[str, Setting(VARIABLE, "Variable with the API key that callers must send.")] = "ALIPES_API_KEY"
+    host: Annotated[str, HOST, "Address on which `alipes serve` listens."] = "127.0.0.1"
+    port: Annotated[int, PORT, "Port on which `alipes serve` listens."] = 8742
+    key_env: Annotated[str, VARIABLE, "Variable with the API key that callers must send."] = "ALIPES_API_KEY"
     drain: Annotated[
         float,
-        Setting(
-            number(0, 3600, "seconds"),
-            "Seconds that running turns get to reach a safe point when `alipes serve` stops or restarts. "
-            "Unfinished turns resume at the next start.",
-        ),
+        seconds(0, 3600),
+        "Seconds that running turns get to reach a safe point when `alipes serve` stops or restarts. "
+        "Unfinished turns resume at the next start.",
     ] = 20.0
     key: Secret = Secret()
 
@@ -97,26 +80,19 @@ class ServeConfig(Struct, frozen=True):
 class ApiConfig(Struct, frozen=True):
     hosts: Annotated[
         tuple[str, ...],
-        Setting(
-            HOSTS,
-            "Host names under which `alipes serve` may be called, besides those of this machine, such as the "
-            "name of a reverse proxy. Other names are refused, which prevents DNS rebinding.",
-        ),
+        HOSTS,
+        "Host names under which `alipes serve` may be called, besides those of this machine, such as the name of a "
+        "reverse proxy. Other names are refused, which prevents DNS rebinding.",
     ] = ()
     origins: Annotated[
-        tuple[str, ...],
-        Setting(ORIGINS, "Web origins that may call the API from a browser, as in https://HOST. Empty: none."),
+        tuple[str, ...], ORIGINS, "Web origins that may call the API from a browser, as in https://HOST. Empty: none."
     ] = ()
     rate: Annotated[
-        int, Setting(whole(0, 1_000_000), "Requests per minute for each key that has no limit of its own. 0: no limit.")
+        int, whole(0, 1_000_000), "Requests per minute for each key that has no limit of its own. 0: no limit."
     ] = 1200
-    body: Annotated[int, Setting(whole(1000, 1_000_000_000), "Largest request body, in bytes.")] = 20_000_000
-    body_seconds: Annotated[
-        float, Setting(number(0.1, 3600, "seconds"), "Seconds within which a request body must arrive.")
-    ] = 30.0
-    wait: Annotated[float, Setting(SECONDS, "Seconds that a request waits for its answer. Streams have no limit.")] = (
-        600.0
-    )
+    body: Annotated[int, whole(1000, 1_000_000_000), "Largest request body, in bytes."] = 20_000_000
+    body_seconds: Annotated[float, seconds(0.1, 3600), "Seconds within which a request body must arrive."] = 30.0
+    wait: Annotated[float, SECONDS, "Seconds that a request waits for its answer. Streams have no limit."] = 600.0
 
 
 class AuxiliaryConfig(Struct, frozen=True):
@@ -124,17 +100,13 @@ class AuxiliaryConfig(Struct, frozen=True):
 
     model: Annotated[
         str,
-        Setting(
-            MODEL,
-            "Model for an auxiliary task; `*` is compaction, titles, vision, approval, web, judge or moa. "
-            "Empty: the model of the conversation. `titles` are only generated if a model is set here.",
-        ),
+        MODEL,
+        "Model for an auxiliary task; `*` is compaction, titles, vision, approval, web, judge or moa. Empty: the "
+        "model of the conversation. `titles` are only generated if a model is set here.",
     ] = ""
-    max_tokens: Annotated[
-        int, Setting(whole(0, 10_000_000), "Longest answer, in tokens. 0: a default for the task.")
-    ] = 0
-    timeout: Annotated[float, Setting(SECONDS, "Seconds for the answer, retries included.")] = 120.0
-    effort: Annotated[Effort, Setting(_EFFORT, "Reasoning effort. Empty: the model's default.")] = ""
+    max_tokens: Annotated[int, whole(0, 10_000_000), "Longest answer, in tokens. 0: a default for the task."] = 0
+    timeout: Annotated[float, SECONDS, "Seconds for the answer, retries included."] = 120.0
+    effort: Annotated[Effort, "Reasoning effort. Empty: the model's default."] = ""
 
 
 class Amount(Struct, frozen=True):
@@ -148,44 +120,34 @@ class Amount(Struct, frozen=True):
 class SpendConfig(Struct, frozen=True):
     per_turn: Annotated[
         Amount | None,
-        Setting(
-            AMOUNT,
-            "What one turn may spend, subagents and auxiliary models included, before you are asked. "
-            "Input and "
-            "output tokens both count. Empty: no limit.",
-        ),
+        AMOUNT,
+        "What one turn may spend, subagents and auxiliary models included, before you are asked. Input and output "
+        "tokens both count. Empty: no limit.",
     ] = None
-    per_session: Annotated[Amount | None, Setting(AMOUNT, "The same for all turns of a conversation.")] = None
-    per_day: Annotated[Amount | None, Setting(AMOUNT, "The same for all conversations since midnight.")] = None
+    per_session: Annotated[Amount | None, AMOUNT, "The same for all turns of a conversation."] = None
+    per_day: Annotated[Amount | None, AMOUNT, "The same for all conversations since midnight."] = None
 
 
 class CompactionConfig(Struct, frozen=True):
     at: Annotated[
         float,
-        Setting(
-            number(0, 0.95, "parts of the window"),
-            "How full the context window may get before older messages are summarised. 0: only when "
-            "the model "
-            "reports that a conversation is too long.",
-        ),
+        number(0, 0.95, "parts of the window"),
+        "How full the context window may get before older messages are summarised. 0: only when the model reports "
+        "that a conversation is too long.",
     ] = 0.8
-    background: Annotated[
-        bool, Setting(FLAG, "Whether a conversation that will soon be too long is summarised between turns.")
-    ] = True
+    background: Annotated[bool, "Whether a conversation that will soon be too long is summarised between turns."] = True
 
 
 class DelegationConfig(Struct, frozen=True):
-    parallel: Annotated[int, Setting(whole(1, 64), "Subagents of one turn that run at the same time.")] = 4
+    parallel: Annotated[int, whole(1, 64), "Subagents of one turn that run at the same time."] = 4
     depth: Annotated[
-        int, Setting(whole(0, 8), "How deep subagents may be nested. 1: they have none of their own. 0: no subagents.")
+        int, whole(0, 8), "How deep subagents may be nested. 1: they have none of their own. 0: no subagents."
     ] = 2
-    steps: Annotated[int, Setting(whole(1, 10_000), "Model calls of one subagent; then it summarises and ends.")] = 40
+    steps: Annotated[int, whole(1, 10_000), "Model calls of one subagent; then it summarises and ends."] = 40
     minutes: Annotated[
         float,
-        Setting(
-            number(0, 10_080, "minutes"),
-            "Minutes after which a subagent is stopped; its output so far is kept. 0: never.",
-        ),
+        number(0, 10_080, "minutes"),
+        "Minutes after which a subagent is stopped; its output so far is kept. 0: never.",
     ] = 20.0
 
 
@@ -194,110 +156,81 @@ class MixtureConfig(Struct, frozen=True):
 
     models: Annotated[
         tuple[str, ...],
-        Setting(
-            MODELS,
-            "Models that answer the same question in parallel. The table's name becomes a model: "
-            "`[moa.best]` is "
-            "`moa/best`.",
-        ),
+        MODELS,
+        "Models that answer the same question in parallel. The table's name becomes a model: `[moa.best]` is "
+        "`moa/best`.",
     ]
-    aggregator: Annotated[str, Setting(MODEL, "The model that reads their answers and writes its own, with tools.")]
-    timeout: Annotated[
-        float, Setting(number(0.1, 3600, "seconds"), "Seconds that the models get; later answers are ignored.")
-    ] = 90.0
+    aggregator: Annotated[str, MODEL, "The model that reads their answers and writes its own, with tools."]
+    timeout: Annotated[float, seconds(0.1, 3600), "Seconds that the models get; later answers are ignored."] = 90.0
 
 
 class FetchConfig(Struct, frozen=True):
     allow: Annotated[
         tuple[str, ...],
-        Setting(
-            HOSTS_AND_PORTS,
-            "Hosts, as HOST or HOST:PORT, that tools may fetch from although they are on this "
-            "machine or on a "
-            "private network. All others there are refused, also behind a name or a redirect.",
-        ),
+        HOSTS_AND_PORTS,
+        "Hosts, as HOST or HOST:PORT, that tools may fetch from although they are on this machine or on a private "
+        "network. All others there are refused, also behind a name or a redirect.",
     ] = ()
 
 
 class ImagesConfig(Struct, frozen=True):
     model: Annotated[
         str,
-        Setting(
-            MODEL,
-            "The model that generates images, as provider/model; its provider must support OpenAI's image "
-            "endpoints. Empty: a plugin's model, or the tool is not offered.",
-        ),
+        MODEL,
+        "The model that generates images, as provider/model; its provider must support OpenAI's image endpoints. "
+        "Empty: a plugin's model, or the tool is not offered.",
     ] = ""
-    timeout: Annotated[float, Setting(number(1, 3600, "seconds"), "Seconds that one image may take.")] = 180.0
+    timeout: Annotated[float, seconds(1, 3600), "Seconds that one image may take."] = 180.0
 
 
 class ClarifyConfig(Struct, frozen=True):
     timeout: Annotated[
         float,
-        Setting(
-            number(5, 86_400, "seconds"),
-            "Seconds that a question from the model waits for your answer; then it continues without one.",
-        ),
+        seconds(5, 86_400),
+        "Seconds that a question from the model waits for your answer; then it continues without one.",
     ] = 600.0
 
 
 class CodeConfig(Struct, frozen=True):
-    timeout: Annotated[float, Setting(number(1, 3600, "seconds"), "Seconds that one `execute_code` call may take.")] = (
-        300.0
-    )
-    calls: Annotated[int, Setting(whole(0, 1000), "Tool calls that one `execute_code` call may make.")] = 50
+    timeout: Annotated[float, seconds(1, 3600), "Seconds that one `execute_code` call may take."] = 300.0
+    calls: Annotated[int, whole(0, 1000), "Tool calls that one `execute_code` call may make."] = 50
 
 
 class GatewayConfig(Struct, frozen=True):
     pairing: Annotated[
         bool,
-        Setting(
-            FLAG,
-            "Whether people without access get a pairing code, which you approve with `alipes pair CODE`. "
-            "Otherwise their messages are ignored.",
-        ),
+        "Whether people without access get a pairing code, which you approve with `alipes pair CODE`. Otherwise their"
+        " messages are ignored.",
     ] = True
     expiry: Annotated[
-        float,
-        Setting(
-            number(60, 2_592_000, "seconds"),
-            "Seconds after which an undelivered message is dropped; the chat is notified.",
-        ),
+        float, seconds(60, 2_592_000), "Seconds after which an undelivered message is dropped; the chat is notified."
     ] = 43_200.0
     tries: Annotated[
         int,
-        Setting(
-            whole(1, 1000),
-            "Delivery attempts for a message that the platform rejects; `alipes serve outbox` lists the failed ones.",
-        ),
+        whole(1, 1000),
+        "Delivery attempts for a message that the platform rejects; `alipes serve outbox` lists the failed ones.",
     ] = 8
     stt_command: Annotated[
         str,
-        Setting(
-            TEXT,
-            "A command that prints the transcript of a voice note; `{file}` is replaced by the "
-            "file, which is "
-            "otherwise the last argument. Without it and without `stt_url`, voice notes are declined.",
-        ),
+        "A command that prints the transcript of a voice note; `{file}` is replaced by the file, which is otherwise "
+        "the last argument. Without it and without `stt_url`, voice notes are declined.",
     ] = ""
     stt_url: Annotated[
         str,
-        Setting(
-            ENDPOINT,
-            "URL of a transcription service compatible with OpenAI's, as in https://HOST/v1/audio/transcriptions.",
-        ),
+        ENDPOINT,
+        "URL of a transcription service compatible with OpenAI's, as in https://HOST/v1/audio/transcriptions.",
     ] = ""
-    stt_model: Annotated[str, Setting(TEXT, "Model of the transcription service.")] = "whisper-1"
-    stt_key_env: Annotated[str, Setting(VARIABLE, "Variable with its key. Empty: no key is sent.")] = ""
+    stt_model: Annotated[str, "Model of the transcription service."] = "whisper-1"
+    stt_key_env: Annotated[str, VARIABLE, "Variable with its key. Empty: no key is sent."] = ""
     stt_key: Secret = Secret()
 
 
 class PluginsConfig(Struct, frozen=True):
     enabled: Annotated[
-        tuple[str, ...], Setting(NAMES, "Plugins to load; no others are loaded. `alipes plugins list` shows all.")
+        tuple[str, ...], NAMES, "Plugins to load; no others are loaded. `alipes plugins list` shows all."
     ] = ()
     disabled: Annotated[
-        tuple[str, ...], Setting(NAMES, "Plugins and file hooks that are never loaded, even if enabled elsewhere.")
+        tuple[str, ...], NAMES, "Plugins and file hooks that are never loaded, even if enabled elsewhere."
     ] = ()
     required: Annotated[
         tuple[str, ...], Setting(NAMES, "Plugins without which alipes does not start; their gates deny when they fail.")
@@ -312,15 +245,11 @@ class PluginsConfig(Struct, frozen=True):
     ] = False
     project: Annotated[
         bool,
-        Setting(
-            FLAG,
-            "Whether to also look for plugins in `.alipes/plugins` of the working directory. Plugins "
-            "are code: "
-            "enable this only where you trust the author.",
-        ),
+        "Whether to also look for plugins in `.alipes/plugins` of the working directory. Plugins are code: enable "
+        "this only where you trust the author.",
     ] = False
-    import_hermes: Annotated[bool, Setting(FLAG, "Whether to also look for plugins in `~/.hermes/plugins`.")] = False
-    deadline: Annotated[float, Setting(SECONDS, "Seconds within which a plugin's hook must return.")] = 5.0
+    import_hermes: Annotated[bool, "Whether to also look for plugins in `~/.hermes/plugins`."] = False
+    deadline: Annotated[float, SECONDS, "Seconds within which a plugin's hook must return."] = 5.0
     deadlines: dict[str, float] = {}
     """By hook name; overrides `deadline`."""
     entries: dict[str, dict[str, Json]] = {}
@@ -340,54 +269,33 @@ class Settings(Struct, frozen=True, kw_only=True):
     home: Path
     model: Annotated[
         str,
-        Setting(
-            MODEL,
-            "The model that answers, as provider/model; a provider alone means its default model. "
-            "Empty: chosen "
-            "at start from the first API key found, else a local server, else the embedded model.",
-        ),
+        MODEL,
+        "The model that answers, as provider/model; a provider alone means its default model. Empty: chosen at start "
+        "from the first API key found, else a local server, else the embedded model.",
     ] = ""
     fallback: Annotated[
-        tuple[str, ...],
-        Setting(MODELS, "Models to try in order when `model` is unreachable, out of credit or refuses."),
+        tuple[str, ...], MODELS, "Models to try in order when `model` is unreachable, out of credit or refuses."
     ] = ()
-    effort: Annotated[Effort, Setting(_EFFORT, "Reasoning effort of the model. Empty: its default.")] = ""
-    max_steps: Annotated[int, Setting(whole(1, 10_000), "Model calls per turn; then the turn ends with a summary.")] = (
-        50
-    )
-    max_tokens: Annotated[int, Setting(whole(1, 10_000_000), "Longest single answer, in tokens.")] = 8192
+    effort: Annotated[Effort, "Reasoning effort of the model. Empty: its default."] = ""
+    max_steps: Annotated[int, whole(1, 10_000), "Model calls per turn; then the turn ends with a summary."] = 50
+    max_tokens: Annotated[int, whole(1, 10_000_000), "Longest single answer, in tokens."] = 8192
     silence: Annotated[
-        float,
-        Setting(number(0, 604_800, "seconds"), "Seconds without activity after which a turn is stopped. 0: never."),
+        float, seconds(0, 604_800), "Seconds without activity after which a turn is stopped. 0: never."
     ] = 1800.0
-    workdir: Annotated[
-        str, Setting(TEXT, "Working directory of tools. Empty: the directory alipes was started in.")
-    ] = ""
+    workdir: Annotated[str, "Working directory of tools. Empty: the directory alipes was started in."] = ""
     ca_file: Annotated[
         str,
-        Setting(
-            TEXT,
-            "A PEM file with trusted TLS certificates, instead of the system's. Empty: the file named by "
-            "`SSL_CERT_FILE`, else the system's.",
-        ),
+        "A PEM file with trusted TLS certificates, instead of the system's. Empty: the file named by `SSL_CERT_FILE`,"
+        " else the system's.",
     ] = ""
     local_servers: Annotated[
-        bool,
-        Setting(
-            FLAG, "Whether to look for Ollama, LM Studio, llama.cpp and vLLM on this computer when no model is set."
-        ),
+        bool, "Whether to look for Ollama, LM Studio, llama.cpp and vLLM on this computer when no model is set."
     ] = True
-    log_level: Annotated[
-        LogLevel,
-        Setting(choice("debug", "info", "warning", "error"), "Lowest severity that is written to the log file."),
-    ] = "info"
+    log_level: Annotated[LogLevel, "Lowest severity that is written to the log file."] = "info"
     debuggable: Annotated[
         bool,
-        Setting(
-            FLAG,
-            "Whether other programs of the same user (debuggers, lsof, profilers) may inspect this process. "
-            "Commands run by a model could then read secrets from its memory.",
-        ),
+        "Whether other programs of the same user (debuggers, lsof, profilers) may inspect this process. Commands run "
+        "by a model could then read secrets from its memory.",
     ] = False
     embedded: EmbeddedConfig = EmbeddedConfig()
     terminal: TerminalConfig = TerminalConfig()

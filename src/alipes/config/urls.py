@@ -5,6 +5,7 @@ Nothing is resolved or connected.
 
 import re
 from importlib.util import find_spec
+from ipaddress import IPv4Address, IPv6Address
 
 from msgspec import Struct
 
@@ -14,7 +15,6 @@ from alipes.kernel.formatting import did_you_mean
 PROXY_SCHEMES = ("http", "https", "socks5", "socks5h")
 _ENDPOINTS = ("/chat/completions", "/completions", "/responses", "/messages", "/embeddings", "/models")
 _DOMAIN = r"(localhost|[\w-]+(\.[\w-]+)*\.[a-zA-Z]{2,}|\d+(\.\d+){3})(:\d+)?(/|$)"
-_GROUPS = r"([0-9a-fA-F]{1,4}(:[0-9a-fA-F]{1,4})*)?"
 
 
 class InvalidValue(ValueError):
@@ -89,15 +89,12 @@ def check_no_proxy(text: str) -> tuple[str, ...]:
             host, _, net = entry.removeprefix("*").rpartition("/") if "/" in entry else (entry, "", "0")
             if not net.isdecimal():
                 raise InvalidValue("has an entry with a path: give host names only, as in localhost,.example.com")
-            _check_excluded(host.removeprefix("*").removeprefix("."))
+            name = host.removeprefix("*").removeprefix(".")
+            if not is_ipv6(name):
+                _host_and_port(name, "HOST")
         if entry:
             entries.append(entry.removeprefix("*") if entry.startswith("*.") else entry)
     return tuple(entries)
-
-
-def _check_excluded(entry: str) -> None:
-    if not is_ipv6(entry):
-        _host_and_port(entry, "HOST")
 
 
 def split_url(text: str, schemes: tuple[str, ...], example: str) -> UrlParts:
@@ -107,8 +104,8 @@ def split_url(text: str, schemes: tuple[str, ...], example: str) -> UrlParts:
     if not mark:
         raise _without_scheme(text, example)
     if scheme.lower() not in schemes:
-        meant = did_you_mean(scheme, schemes)
-        raise InvalidValue(f"starts with {scheme[:20]!r}: start it with {_either(schemes)}.{meant}".rstrip("."))
+        meant, either = did_you_mean(scheme, schemes), " or ".join(f"{each}://" for each in schemes)
+        raise InvalidValue(f"starts with {scheme[:20]!r}: start it with {either}.{meant}".rstrip("."))
     if "://" in rest:
         raise InvalidValue(f"has two schemes: write one, as in {example}")
     cut = min((at for at in map(rest.find, "/?#") if at >= 0), default=len(rest))
@@ -182,7 +179,7 @@ def _check_host(host: str, example: str) -> None:
     labels = host.removesuffix(".").split(".")
     if len(host) > 253 or not all(map(is_label, labels)):
         raise InvalidValue("has an invalid host name: use letters, digits, dots and hyphens")
-    if labels[-1].isdecimal() and not _is_ipv4(host):
+    if labels[-1].isdecimal() and not _is_address(host, IPv4Address):
         raise InvalidValue("has an invalid host: give a name or four numbers from 0 to 255")
 
 
@@ -196,21 +193,13 @@ def is_label(text: str) -> bool:
     )
 
 
-def _is_ipv4(text: str) -> bool:
-    numbers = text.split(".")
-    return len(numbers) == 4 and all(n.isdecimal() and n == str(int(n)) and int(n) < 256 for n in numbers)
-
-
 def is_ipv6(text: str) -> bool:
-    head, colon, tail = text.rpartition(":")
-    if "." in tail and colon:
-        text = f"{head}:0:0" if _is_ipv4(tail) else "?"
-    before, gap, after = text.partition("::")
-    if not (re.fullmatch(_GROUPS, before) and re.fullmatch(_GROUPS, after)):
+    return "%" not in text and _is_address(text, IPv6Address)
+
+
+def _is_address(text: str, kind: type[IPv4Address | IPv6Address]) -> bool:
+    try:
+        kind(text)
+    except ValueError:
         return False
-    groups = sum(len(side.split(":")) for side in (before, after) if side)
-    return groups < 8 if gap else groups == 8
-
-
-def _either(words: tuple[str, ...]) -> str:
-    return " or ".join(f"{word}://" for word in words)
+    return True

@@ -33,29 +33,26 @@ class ValueType(Struct, frozen=True):
 
 
 def whole(low: int, high: int) -> ValueType:
-    description = f"whole number from {low} to {high}"
-
-    def check(value: object) -> int:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise InvalidValue(f"must be a {description}{_not(value)}")
-        if not low <= value <= high:
-            raise InvalidValue(f"is out of range: give a {description}")
-        return value
-
-    return ValueType(description, check, lambda text: int(text) if re.fullmatch(r"-?\d{1,18}", text) else text)
+    return _range(f"whole number from {low} to {high}", low, high, int, r"-?\d{1,18}")
 
 
 def number(low: float, high: float, unit: str) -> ValueType:
-    description = f"number of {unit} from {low:g} to {high:g}"
+    return _range(f"number of {unit} from {low:g} to {high:g}", low, high, float, r"-?\d+(\.\d+)?")
 
+
+def _range(description: str, low: float, high: float, kind: type[int | float], form: str) -> ValueType:
     def check(value: object) -> float:
-        if isinstance(value, bool) or not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, int | kind):
             raise InvalidValue(f"must be a {description}{_not(value)}")
         if not low <= value <= high:  # false for nan too
             raise InvalidValue(f"is out of range: give a {description}")
-        return float(value)
+        return kind(value)
 
-    return ValueType(description, check, lambda text: float(text) if re.fullmatch(r"-?\d+(\.\d+)?", text) else text)
+    return ValueType(description, check, lambda text: kind(text) if re.fullmatch(form, text) else text)
+
+
+def seconds(low: float, high: float) -> ValueType:
+    return number(low, high, "seconds")
 
 
 def choice(*options: str) -> ValueType:
@@ -98,9 +95,8 @@ def _model(value: object) -> str:
 def _models(value: object) -> list[Json]:
     if not isinstance(value, list):
         raise InvalidValue(f'must be a list like ["provider/model", "other/model"]{_not(value)}')
-    for item in value:
-        if not _model(item):
-            raise InvalidValue("has an empty entry: give each model as provider/model")
+    if not all(map(_model, value)):
+        raise InvalidValue("has an empty entry: give each model as provider/model")
     if len(set(value)) < len(value):
         raise InvalidValue("lists a model twice: remove one")
     return list(value)
@@ -125,10 +121,6 @@ def _host(value: object) -> str:
     if not (is_ipv6(host) or all(map(is_label, host.split(".")))):
         raise InvalidValue('must be a host without a port, as in "127.0.0.1"; the port is a separate setting')
     return host
-
-
-def _url(value: object) -> str:
-    return check_base_url(_text(value))
 
 
 def _endpoint(value: object) -> str:
@@ -278,19 +270,10 @@ def _not(value: object) -> str:
 
 
 def _what(value: object) -> str:
-    match value:
-        case bool():
-            return "true or false"
-        case int() | float():
-            return "a number" if math.isfinite(value) else "an infinite or undefined number"
-        case str():
-            return "text"
-        case list():
-            return "a list"
-        case dict():
-            return "a table"
-        case _:
-            return "a date or time"
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return "a number" if math.isfinite(value) else "an infinite or undefined number"
+    names = {bool: "true or false", str: "text", list: "a list", dict: "a table"}
+    return names.get(type(value), "a date or time")
 
 
 def _words(text: str) -> list[str]:
@@ -305,7 +288,7 @@ MODELS = ValueType("list of provider/model", _models, _words)
 ALLOW = ValueType("list of user ids", _allow, _words)
 VARIABLE = ValueType("name of a variable", _variable)
 HOST = ValueType("host", _host)
-URL = ValueType("address", _url)
+URL = ValueType("address", lambda value: check_base_url(_text(value)))
 ENDPOINT = ValueType("address", _endpoint)
 WEBHOOK = ValueType("https address", _webhook)
 HEADERS = ValueType("table of header = text", _headers, None)
@@ -318,14 +301,13 @@ HOSTS = ValueType("list of hosts", _list_of(_host_name, '["agent.example.com"]')
 HOSTS_AND_PORTS = ValueType("list of hosts", _list_of(_host_and_port, '["nas.lan", "127.0.0.1:8000"]'), _words)
 ORIGINS = ValueType("list of addresses", _list_of(_origin, '["https://page.example.com"]'), _words)
 AMOUNT = ValueType(_AMOUNT, _amount)
-BUSY = choice("interrupt", "queue", "steer")
-TLS = choice("tls", "starttls", "none")
-SECONDS = number(0.1, 86_400, "seconds")
+SECONDS = seconds(0.1, 86_400)
 PORT = whole(1, 65535)
 
 
 class Setting(Struct, frozen=True):
-    """Declares a struct field as a setting, in `Annotated[...]`: its value type and description."""
+    """The value type and description of a setting. A struct field declares them as `Annotated[int, PORT, "..."]`,
+    without a value type if that follows from the field's own: text, flags and choices."""
 
     type: ValueType
     description: str

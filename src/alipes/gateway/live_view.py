@@ -41,7 +41,7 @@ from alipes.kernel.turns import (
     TurnEnded,
     TurnStarted,
 )
-from alipes.store.peers.bus import Subscription
+from alipes.store.peers import Subscription
 from alipes.store.people import Progress
 from alipes.store.store import Store
 

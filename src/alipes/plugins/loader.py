@@ -15,9 +15,8 @@ from typing import Any
 from msgspec import json, structs
 
 from alipes.config.loader import load_settings
-from alipes.config.reader import read_config
+from alipes.config.reader import KeyPath, read_config
 from alipes.config.settings import Settings
-from alipes.config.validation import KeyPath
 from alipes.kernel.errors import ConfigError, PluginError
 from alipes.kernel.formatting import did_you_mean
 from alipes.plugins import discovery

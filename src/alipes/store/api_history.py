@@ -5,17 +5,14 @@ The message continues that conversation, or a branch of it, or starts a new one.
 
 import os
 import sqlite3
-import time
-from collections.abc import Callable, Iterator, Mapping
 
 from msgspec import Struct, structs
 
 from alipes.kernel.errors import AlipesError
-from alipes.kernel.messages import Message, Part, ToolResult
+from alipes.kernel.messages import Message, ToolResult
 from alipes.kernel.turns import Address, Inbound, Said
-from alipes.store import conversations, turn_rows
-from alipes.store.database import codec
-from alipes.store.database.database import Database
+from alipes.store import conversations, history, turns
+from alipes.store.database.database import Decoders, SqliteRows, clean_text, to_json
 
 IMPORTED = "imported"
 """The detail of turns that were sent by a client and never ran here."""
@@ -79,13 +76,10 @@ class _PreviousTurn(Struct, frozen=True):
     """There is no later message, and its conversation is the active one of its key."""
 
 
-class SqliteApiHistory:
-    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
-        self._database, self._clock = database, clock
-
+class SqliteApiHistory(SqliteRows):
     async def admit_continuation(self, request: Continuation) -> AdmittedContinuation:
         """Queue the message; wake its session afterwards. Raises `HistoryMismatch`."""
-        session, turn, now = turn_rows.new_session_id(), os.urandom(8).hex(), self._clock()
+        session, turn, now = turns.new_session_id(), os.urandom(8).hex(), self._clock()
         return await self._database.run(lambda db: _admit(db, request, session, turn, now))
 
 
@@ -95,65 +89,50 @@ def _admit(
     session, address = new_session, request.inbound.address
     previous = _find_previous(db, request)
     if previous is None:
-        turn_rows.insert_session(db, session, address, now)
+        turns.insert_session(db, session, address, now)
         _insert_imported(db, session, request, _split_turns(request.history, request.results), now)
-    elif previous.is_last and not request.temporary and _same_user(previous.address, address):
+    elif (
+        previous.is_last
+        and not request.temporary
+        and ((previous.address.platform, previous.address.user) == (address.platform, address.user))
+    ):
         session, address = previous.session, previous.address
-        _store_results(db, previous, request)
+        if messages := _complete_messages(db, previous, request):  # the last one has the results of the calls
+            sql = """UPDATE messages SET message = ?
+                WHERE number = (SELECT max(number) FROM messages WHERE turn_number = ?)"""
+            db.execute(sql, (to_json(messages[-1]), previous.number))
         db.execute("UPDATE sessions SET updated = ? WHERE id = ?", (now, session))
     else:
         _branch_after(db, previous, session, address, now)
         if messages := _complete_messages(db, previous, request):
             db.execute("INSERT INTO undone_turns VALUES (?, ?)", (session, previous.number))
             _insert_imported(db, session, request, [messages], now)
-    row = turn_rows.make_turn_row(structs.replace(request.inbound, address=address), now, turn)
-    if not turn_rows.list_unfinished(db, row.key):
-        turn_rows.discard_stops(db, row.key)
-    turn_rows.insert_turn(db, row, session, "queue")
+    row = turns.make_turn_row(structs.replace(request.inbound, address=address), now, turn)
+    if not turns.list_unfinished(db, row.key):
+        turns.discard_stops(db, row.key)
+    turns.insert_turn(db, row, session, "queue")
     _insert_response(db, request, turn, session)
     return AdmittedContinuation(turn, session, address)
 
 
 def _find_previous(db: sqlite3.Connection, request: Continuation) -> _PreviousTurn | None:
     if not request.after:
-        hash = request.history_hash
-        row = db.execute(_HASHED_TURN, (hash,)).fetchone() if hash else None
+        row = db.execute(_HASHED_TURN, (request.history_hash,)).fetchone() if request.history_hash else None
         return None if row is None else _previous_from_row(row)
     row = db.execute(f"{_TURN} AND turns.id = ?", (request.after,)).fetchone()
     if row is None:
         raise HistoryMismatch("the previous response no longer exists", "previous_response_not_found")
     previous = _previous_from_row(row)
     if previous.unfinished:
-        why = "the previous response is not finished yet; wait for it"
-        raise HistoryMismatch(why, "previous_response_unfinished")
+        raise HistoryMismatch("the previous response is not finished yet; wait for it", "previous_response_unfinished")
     return previous
 
 
 def _previous_from_row(row: tuple[int, str, str, str | None, str, str, int]) -> _PreviousTurn:
     number, turn, session, ending, address, inbound, is_last = row
-    tools = codec.inbound_decoder.decode(inbound).offered if ending == "answered" else ()
-    return _PreviousTurn(
-        number=number,
-        turn=turn,
-        session=session,
-        unfinished=ending is None,
-        address=codec.address_decoder.decode(address),
-        client_tools=frozenset(tool.name for tool in tools),
-        is_last=bool(is_last),
-    )
-
-
-def _same_user(one: Address, other: Address) -> bool:
-    return (one.platform, one.user) == (other.platform, other.user)
-
-
-def _store_results(db: sqlite3.Connection, previous: _PreviousTurn, request: Continuation) -> None:
-    """Put the client's results into the last message of the turn that made the calls."""
-    if messages := _complete_messages(db, previous, request):
-        db.execute(
-            "UPDATE messages SET message = ? WHERE number = (SELECT max(number) FROM messages WHERE turn_number = ?)",
-            (codec.to_json(messages[-1]), previous.number),
-        )
+    tools = Decoders.inbound.decode(inbound).offered if ending == "answered" else ()
+    names = frozenset(tool.name for tool in tools)
+    return _PreviousTurn(number, turn, session, ending is None, Decoders.address.decode(address), names, bool(is_last))
 
 
 def _complete_messages(db: sqlite3.Connection, previous: _PreviousTurn, request: Continuation) -> tuple[Message, ...]:
@@ -162,18 +141,17 @@ def _complete_messages(db: sqlite3.Connection, previous: _PreviousTurn, request:
     Raises `HistoryMismatch`.
     """
     sql = "SELECT message FROM messages WHERE turn_number = ? ORDER BY number"
-    said = tuple(codec.message_decoder.decode(text) for (text,) in db.execute(sql, (previous.number,)))
+    said = tuple(Decoders.message.decode(text) for (text,) in db.execute(sql, (previous.number,)))
     calls = _client_calls(said, previous.client_tools)
     results = {result.call_id: result for result in request.results}
     if missing := [id for id in calls if id not in results]:
-        why = f"no tool output found for function call {', '.join(missing)}"
-        raise HistoryMismatch(why, "tool_output_missing")
+        raise HistoryMismatch(f"no tool output found for function call {', '.join(missing)}", "tool_output_missing")
     if stray := [id for id in results if id not in calls]:
-        why = f"no tool call found for function call output {', '.join(stray)}"
-        raise HistoryMismatch(why, "tool_call_missing")
+        raise HistoryMismatch(f"no tool call found for function call output {', '.join(stray)}", "tool_call_missing")
     if not calls:
         return ()
-    return (*said[:-1], Message("tool", tuple(_replace_results(said[-1].parts, results))))
+    parts = (results.get(part.call_id, part) if isinstance(part, ToolResult) else part for part in said[-1].parts)
+    return (*said[:-1], Message("tool", tuple(parts)))
 
 
 def _client_calls(said: tuple[Message, ...], client_tools: frozenset[str]) -> list[str]:
@@ -184,44 +162,37 @@ def _client_calls(said: tuple[Message, ...], client_tools: frozenset[str]) -> li
     return [call.id for call in calls if call.name in client_tools]
 
 
-def _replace_results(parts: tuple[Part, ...], results: Mapping[str, ToolResult]) -> Iterator[Part]:
-    for part in parts:
-        yield results.get(part.call_id, part) if isinstance(part, ToolResult) else part
-
-
 def _branch_after(db: sqlite3.Connection, previous: _PreviousTurn, session: str, address: Address, now: float) -> None:
     title = f"{conversations.session_title(db, previous.session)} (branch)"
     source = (previous.session, previous.number)
     conversations.insert_branch(db, source, session, title, address=address, now=now)
-    turn_rows.set_current_session(db, address.key, session)
+    turns.set_current_session(db, address.key, session)
 
 
 def _split_turns(history: tuple[Message, ...], results: tuple[ToolResult, ...]) -> list[tuple[Message, ...]]:
     """The messages by turn: each user message starts one."""
-    turns: list[list[Message]] = []
+    parts: list[list[Message]] = []
     for message in (*history, Message("tool", results)) if results else history:
-        if message.role == "user" or not turns:
-            turns.append([])
-        turns[-1].append(message)
-    return [tuple(turn) for turn in turns]
+        if message.role == "user" or not parts:
+            parts.append([])
+        parts[-1].append(message)
+    return [tuple(part) for part in parts]
 
 
 def _insert_imported(
-    db: sqlite3.Connection, session: str, request: Continuation, turns: list[tuple[Message, ...]], now: float
+    db: sqlite3.Connection, session: str, request: Continuation, imported: list[tuple[Message, ...]], now: float
 ) -> None:
     """Store turns that did not run here."""
-    sql = (
-        "INSERT INTO turns (id, key, session_id, platform, inbound_id, inbound, ending, detail, "
-        "created, started, ended) VALUES (?, ?, ?, ?, ?, ?, 'answered', ?, ?, ?, ?)"
-    )
+    sql = """INSERT INTO turns (id, key, session_id, platform, inbound_id, inbound, ending, detail,
+        created, started, ended) VALUES (?, ?, ?, ?, ?, ?, 'answered', ?, ?, ?, ?)"""
     address = request.inbound.address
-    for place, messages in enumerate(turns):
+    for place, messages in enumerate(imported):
         first = messages[0].text if messages[0].role == "user" else ""
         inbound = Inbound(f"{request.inbound.id}:given:{place}", address, request.inbound.sender, first)
-        ids = (os.urandom(8).hex(), address.key, session, address.platform, codec.clean_text(inbound.id))
-        number = db.execute(sql, (*ids, codec.to_json(inbound), IMPORTED, now, now, now)).lastrowid or 0
+        ids = (os.urandom(8).hex(), address.key, session, address.platform, clean_text(inbound.id))
+        number = db.execute(sql, (*ids, to_json(inbound), IMPORTED, now, now, now)).lastrowid or 0
         for message in messages:
-            turn_rows.insert_message(db, number, session, turn_rows.make_message_row(Said(message)), now)
+            history.insert_message(db, number, session, history.make_message_row(Said(message)), now)
 
 
 def _insert_response(db: sqlite3.Connection, request: Continuation, turn: str, session: str) -> None:
@@ -229,8 +200,6 @@ def _insert_response(db: sqlite3.Connection, request: Continuation, turn: str, s
         db.execute("INSERT OR IGNORE INTO temporary_sessions VALUES (?)", (session,))
     if request.response is not None:
         id, text = request.response
-        db.execute(
-            "INSERT INTO responses (id, turn_number, caller, request) "
-            "VALUES (?, (SELECT number FROM turns WHERE id = ?), ?, ?)",
-            (id, turn, request.inbound.sender, text),
-        )
+        sql = """INSERT INTO responses (id, turn_number, caller, request)
+            VALUES (?, (SELECT number FROM turns WHERE id = ?), ?, ?)"""
+        db.execute(sql, (id, turn, request.inbound.sender, text))

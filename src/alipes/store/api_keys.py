@@ -1,15 +1,12 @@
 """Named API keys (as hashes) and webhooks in SQLite."""
 
-import sqlite3
-import time
-from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
 from alipes.kernel.models import Secret
-from alipes.store.database.database import Database
+from alipes.store.database.database import SqliteRows
 
 KeyScope: TypeAlias = Literal["read", "run", "admin"]
 _COLUMNS = "name, scope, created, expires, requests_per_minute"
@@ -27,38 +24,31 @@ class ApiKey(Struct, frozen=True):
     """Requests per minute; None: the default."""
 
 
-class SqliteApiKeys:
-    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
-        self._database, self._clock = database, clock
-
+class SqliteApiKeys(SqliteRows):
     async def add(
         self, name: str, hash: bytes, scope: KeyScope, *, lifetime_s: float = 0.0, rate: int | None = None
     ) -> bool:
         """`lifetime_s` 0: it does not expire. False if the name is already in use."""
         now = self._clock()
-        row = (name, hash, scope, now, now + lifetime_s if lifetime_s else None, rate)
-
-        def work(db: sqlite3.Connection) -> bool:
-            sql = "INSERT OR IGNORE INTO api_keys VALUES (?, ?, ?, ?, ?, ?)"
-            return bool(db.execute(sql, row).rowcount)
-
-        return await self._database.run(work)
+        expires = now + lifetime_s if lifetime_s else None
+        sql = "INSERT OR IGNORE INTO api_keys VALUES (?, ?, ?, ?, ?, ?)"
+        return bool(await self._database.execute(sql, name, hash, scope, now, expires, rate))
 
     async def find(self, hash: bytes) -> ApiKey | None:
         """The key with this hash, unless it has expired."""
         sql = f"SELECT {_COLUMNS} FROM api_keys WHERE key_hash = ? AND (expires IS NULL OR expires > ?)"
-        row = await self._database.read(lambda db: db.execute(sql, (hash, self._clock())).fetchone())
+        row = await self._database.fetch_one(sql, hash, self._clock())
         return None if row is None else ApiKey(*row)
 
     async def all(self) -> tuple[ApiKey, ...]:
         """All keys, including expired ones."""
         sql = f"SELECT {_COLUMNS} FROM api_keys ORDER BY name"
-        return tuple(ApiKey(*row) for row in await self._database.read(lambda db: db.execute(sql).fetchall()))
+        return tuple(ApiKey(*row) for row in await self._database.fetch_all(sql))
 
     async def revoke(self, name: str) -> bool:
         """False if there is no key with this name."""
         sql = "DELETE FROM api_keys WHERE name = ?"
-        return bool(await self._database.run(lambda db: db.execute(sql, (name,)).rowcount))
+        return bool(await self._database.execute(sql, name))
 
 
 SignatureStyle: TypeAlias = Literal["standard", "github"]
@@ -95,36 +85,28 @@ class WebhookStatus(Struct, frozen=True, rename={"deliveries": "taken", "last_de
 _decoder = msgspec.json.Decoder(Webhook)
 
 
-class SqliteWebhooks:
-    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
-        self._database, self._clock = database, clock
-
+class SqliteWebhooks(SqliteRows):
     async def add(self, webhook: Webhook, secret: str) -> bool:
         """False if the name is already in use."""
-        row = (webhook.name, msgspec.json.encode(webhook).decode(), secret, self._clock())
-
-        def work(db: sqlite3.Connection) -> bool:
-            sql = "INSERT OR IGNORE INTO webhooks (name, settings, secret, created) VALUES (?, ?, ?, ?)"
-            return bool(db.execute(sql, row).rowcount)
-
-        return await self._database.run(work)
+        sql = "INSERT OR IGNORE INTO webhooks (name, settings, secret, created) VALUES (?, ?, ?, ?)"
+        settings = msgspec.json.encode(webhook).decode()
+        return bool(await self._database.execute(sql, webhook.name, settings, secret, self._clock()))
 
     async def find(self, name: str) -> tuple[Webhook, Secret] | None:
         sql = "SELECT settings, secret FROM webhooks WHERE name = ?"
-        row = await self._database.read(lambda db: db.execute(sql, (name,)).fetchone())
+        row = await self._database.fetch_one(sql, name)
         return None if row is None else (_decoder.decode(row[0]), Secret(row[1]))
 
     async def all(self) -> tuple[WebhookStatus, ...]:
         sql = "SELECT settings, created, deliveries, last_delivery FROM webhooks ORDER BY name"
-        found = await self._database.read(lambda db: db.execute(sql).fetchall())
+        found = await self._database.fetch_all(sql)
         return tuple(WebhookStatus(_decoder.decode(settings), *rest) for settings, *rest in found)
 
     async def count_delivery(self, name: str) -> None:
         sql = "UPDATE webhooks SET deliveries = deliveries + 1, last_delivery = ? WHERE name = ?"
-        values = (self._clock(), name)
-        await self._database.run(lambda db: db.execute(sql, values).rowcount)
+        await self._database.execute(sql, self._clock(), name)
 
     async def remove(self, name: str) -> bool:
         """False if there is no webhook with this name."""
         sql = "DELETE FROM webhooks WHERE name = ?"
-        return bool(await self._database.run(lambda db: db.execute(sql, (name,)).rowcount))
+        return bool(await self._database.execute(sql, name))

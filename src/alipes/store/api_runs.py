@@ -1,20 +1,17 @@
 """What API clients look up: runs by their request id, their own sessions, stored responses."""
 
 import sqlite3
-import time
-from collections.abc import Callable
-from typing import Any
 
 from msgspec import Struct
 
 from alipes.kernel.errors import SessionError
 from alipes.kernel.turns import Address, Inbound
-from alipes.store import conversations, export, search, turn_rows
+from alipes.store import conversations, export, search
 from alipes.store.api_history import IMPORTED
-from alipes.store.archive import MATCHES_WORD, Archive
-from alipes.store.database import codec
-from alipes.store.database.database import Database
+from alipes.store.archive import MATCHES_WORD, SESSION_DETAILS, Archive
+from alipes.store.database.database import Database, Decoders, SqliteRows, clean_text
 from alipes.store.export import SearchHit
+from alipes.store.turns import new_session_id, set_current_session
 
 _REMAINING = """
     SELECT 1 FROM turns LEFT JOIN responses ON responses.turn_number = turns.number
@@ -37,18 +34,16 @@ class SqliteResponses:
         self._database, self._archive = database, archive
 
     async def find(self, id: str) -> StoredResponse | None:
-        sql = (
-            "SELECT responses.id, turns.id, session_id, caller, request FROM responses "
-            "JOIN turns ON turns.number = turn_number WHERE responses.id = ? AND NOT deleted"
-        )
-        row = await self._database.read(lambda db: db.execute(sql, (codec.clean_text(id),)).fetchone())
+        sql = """SELECT responses.id, turns.id, session_id, caller, request FROM responses
+            JOIN turns ON turns.number = turn_number WHERE responses.id = ? AND NOT deleted"""
+        row = await self._database.fetch_one(sql, clean_text(id))
         return None if row is None else StoredResponse(*row)
 
     async def add_history_hash(self, turn: str, hash: bytes) -> None:
         """The history with this hash ends with this turn."""
         sql = "INSERT OR IGNORE INTO history_hashes SELECT ?, number FROM turns WHERE id = ?"
         # if it is lost, the client's history is imported again
-        await self._database.run(lambda db: db.execute(sql, (hash, turn)).rowcount, sync=False)
+        await self._database.execute(sql, hash, turn, sync=False)
 
     async def delete(self, response: StoredResponse) -> None:
         """Delete it, and its conversation once all responses in it are deleted and no branch uses it."""
@@ -62,11 +57,9 @@ class SqliteResponses:
 
     async def delete_temporary(self) -> None:
         """Delete the temporary conversations that are finished."""
-        sql = (
-            "SELECT session_id FROM temporary_sessions WHERE NOT EXISTS "
-            "(SELECT 1 FROM turns WHERE turns.session_id = temporary_sessions.session_id AND ending IS NULL)"
-        )
-        for (session,) in await self._database.read(lambda db: db.execute(sql).fetchall()):
+        sql = """SELECT session_id FROM temporary_sessions WHERE NOT EXISTS
+            (SELECT 1 FROM turns WHERE turns.session_id = temporary_sessions.session_id AND ending IS NULL)"""
+        for (session,) in await self._database.fetch_all(sql):
             await self._delete_session(session)
 
     async def _delete_session(self, session: str) -> None:
@@ -76,17 +69,9 @@ class SqliteResponses:
             return  # a branch uses it, or a turn is running in it
 
 
-_SESSION = """
-    SELECT id, address,
-        EXISTS (SELECT 1 FROM leases WHERE leases.key = sessions.key AND leases.session_id = sessions.id),
-        model, created, updated, coalesce(parent_id, ''),
-        (SELECT count(*) FROM turns WHERE session_id = sessions.id),
-        (SELECT count(*) FROM turns WHERE session_id = sessions.id AND ending IS NULL),
-        (SELECT count(*) FROM messages WHERE session_id = sessions.id),
-        title,
-        (SELECT substr(json_extract(inbound, '$.text'), 1, 200) FROM turns
-         WHERE session_id = sessions.id ORDER BY number LIMIT 1)
-    FROM sessions"""
+_SESSION = f"""SELECT id, address,
+    EXISTS (SELECT 1 FROM leases WHERE leases.key = sessions.key AND leases.session_id = sessions.id),
+    title, model, {SESSION_DETAILS}"""
 _OWN = "platform = ? AND coalesce(json_extract(address, '$.user'), '') = ?"
 _MAX_HITS = 4096
 """Hits that are searched for those of one owner."""
@@ -118,33 +103,28 @@ class ApiSession(Struct, frozen=True):
     messages: int
 
 
-class SqliteApiRuns:
+class SqliteApiRuns(SqliteRows):
     """Runs and sessions of the API; `owner=None` means all owners."""
-
-    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
-        self._database, self._clock = database, clock
 
     async def find_by_prefix(self, platform: str, prefix: str) -> tuple[str, str] | None:
         """The turn whose message id starts with `prefix`, and that id."""
         # a range instead of GLOB, because a prefix may contain its wildcards
-        sql = (
-            "SELECT id, inbound_id FROM turns WHERE platform = ? AND inbound_id >= ? AND inbound_id < ? "
-            "ORDER BY inbound_id LIMIT 1"
-        )
-        prefix = codec.clean_text(prefix)
-        values = (platform, prefix, prefix + "\U0010ffff")
-        return await self._database.read(lambda db: db.execute(sql, values).fetchone())
+        sql = """SELECT id, inbound_id FROM turns WHERE platform = ? AND inbound_id >= ? AND inbound_id < ?
+            ORDER BY inbound_id LIMIT 1"""
+        prefix = clean_text(prefix)
+        found: tuple[str, str] | None = await self._database.fetch_one(sql, platform, prefix, prefix + "\U0010ffff")
+        return found
 
     async def unfinished(self, platform: str) -> list[tuple[str, Inbound]]:
         sql = "SELECT id, inbound FROM turns WHERE ending IS NULL AND platform = ? ORDER BY number"
-        found = await self._database.read(lambda db: db.execute(sql, (platform,)).fetchall())
-        return [(id, codec.inbound_decoder.decode(inbound)) for id, inbound in found]
+        found = await self._database.fetch_all(sql, platform)
+        return [(id, Decoders.inbound.decode(inbound)) for id, inbound in found]
 
     async def sessions(
         self, owner: SessionOwner | None, *, limit: int, words: str = "", before: float = 0.0
     ) -> list[ApiSession]:
         """Latest first; `words`: all of them in the title or the first message."""
-        wanted = [f"%{search.escape_like(word)}%" for word in codec.clean_text(words).split()]
+        wanted = [f"%{search.escape_like(word)}%" for word in clean_text(words).split()]
         conditions = ["platform <> 'subagent'", *(MATCHES_WORD for _ in wanted)]
         values: list[str | float] = [pattern for pattern in wanted for _ in range(2)]
         if owner is not None:
@@ -157,13 +137,13 @@ class SqliteApiRuns:
         return await self._database.read(lambda db: _list_sessions(db, where, *values, limit))
 
     async def session(self, id: str) -> ApiSession | None:
-        found = await self._database.read(lambda db: _list_sessions(db, "WHERE id = ?", codec.clean_text(id)))
+        found = await self._database.read(lambda db: _list_sessions(db, "WHERE id = ?", clean_text(id)))
         return found[0] if found else None
 
     async def find_current(self, address: Address) -> ApiSession | None:
         """The active session at `address`."""
         where = "WHERE id = (SELECT session_id FROM leases WHERE key = ?)"
-        found = await self._database.read(lambda db: _list_sessions(db, where, codec.clean_text(address.key)))
+        found = await self._database.read(lambda db: _list_sessions(db, where, clean_text(address.key)))
         return found[0] if found else None
 
     async def search(self, owner: SessionOwner | None, text: str, limit: int) -> list[SearchHit]:
@@ -174,12 +154,9 @@ class SqliteApiRuns:
                 return search.search_messages(db, text, limit, ("", ""))
             owned = f"SELECT 1 FROM sessions WHERE id = ? AND {_OWN}"
             hits = search.search_messages(db, text, _MAX_HITS, ("", ""))
-            sessions = {
-                session
-                for session in {hit.session for hit in hits}
-                if db.execute(owned, (session, owner.platform, owner.user)).fetchone()
-            }
-            return [hit for hit in hits if hit.session in sessions][:limit]
+            sessions = {hit.session for hit in hits}
+            own = {id for id in sessions if db.execute(owned, (id, owner.platform, owner.user)).fetchone()}
+            return [hit for hit in hits if hit.session in own][:limit]
 
         return await self._database.read(work)
 
@@ -188,22 +165,18 @@ class SqliteApiRuns:
 
         Raises `SessionError` if no turn has finished yet.
         """
-        new, now = turn_rows.new_session_id(), self._clock()
+        new, now = new_session_id(), self._clock()
 
         def work(db: sqlite3.Connection) -> str:
             conversations.branch_from_end(db, session, new, title.strip(), address=address, now=now)
-            turn_rows.set_current_session(db, address.key, new)
+            set_current_session(db, address.key, new)
             return new
 
         return await self._database.run(work)
 
 
 def _list_sessions(db: sqlite3.Connection, where: str, *values: str | float) -> list[ApiSession]:
-    found = db.execute(f"{_SESSION} {where}", values).fetchall()
-    return [_session_from_row(facts, title, text) for *facts, title, text in found]
-
-
-def _session_from_row(facts: list[Any], title: str, text: str | None) -> ApiSession:
-    id, address, is_current, *rest = facts
-    title = title or export.title_from_text(text)
-    return ApiSession(id, codec.address_decoder.decode(address), bool(is_current), title, *rest)
+    return [
+        ApiSession(id, Decoders.address.decode(address), bool(current), title or export.title_from_text(text), *rest)
+        for id, address, current, title, *rest, text in db.execute(f"{_SESSION} {where}", values).fetchall()
+    ]

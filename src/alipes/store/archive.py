@@ -8,12 +8,11 @@ from pathlib import Path
 from alipes.kernel.errors import SessionError
 from alipes.kernel.messages import Json, Message
 from alipes.store import backup, export, history, search
-from alipes.store.database import codec
-from alipes.store.database.database import Database
+from alipes.store.database.database import Decoders, SqliteRows, clean_text, usage_from_row
 from alipes.store.export import SearchHit, SessionFacts, StoreFacts, TurnFacts, UsageGrouping, UsageSum
 
-_SESSION = """
-    SELECT id, key, address, title, created, updated, coalesce(parent_id, ''),
+SESSION_DETAILS = """
+    created, updated, coalesce(parent_id, ''),
         (SELECT count(*) FROM turns WHERE session_id = sessions.id),
         (SELECT count(*) FROM turns WHERE session_id = sessions.id AND ending IS NULL),
         (SELECT count(*) FROM messages WHERE session_id = sessions.id),
@@ -23,14 +22,10 @@ _SESSION = """
 _SUMS = """
     count(input), sum(input), sum(output), sum(cached), sum(cache_write), sum(reasoning), sum(cost),
     count(input) - count(cost) FROM model_calls"""
-_NOT_EMPTY = (
-    "platform <> 'subagent' AND "
-    "(title <> '' OR parent_id IS NOT NULL OR EXISTS (SELECT 1 FROM turns WHERE session_id = sessions.id))"
-)
-MATCHES_WORD = (
-    "(title LIKE ? ESCAPE '\\' OR (SELECT json_extract(inbound, '$.text') FROM turns "
-    "WHERE session_id = sessions.id ORDER BY number LIMIT 1) LIKE ? ESCAPE '\\')"
-)
+_NOT_EMPTY = """platform <> 'subagent' AND
+    (title <> '' OR parent_id IS NOT NULL OR EXISTS (SELECT 1 FROM turns WHERE session_id = sessions.id))"""
+MATCHES_WORD = """(title LIKE ? ESCAPE '\\' OR (SELECT json_extract(inbound, '$.text') FROM turns
+    WHERE session_id = sessions.id ORDER BY number LIMIT 1) LIKE ? ESCAPE '\\')"""
 MESSAGES_PER_DELETE = 1000
 """Messages deleted per transaction, so that other writers do not wait long."""
 _GROUPS: dict[UsageGrouping, str] = {
@@ -43,18 +38,15 @@ _GROUPS: dict[UsageGrouping, str] = {
 }
 
 
-class Archive:
+class Archive(SqliteRows):
     """Sessions are named by their ids; `resolve` finds one for what a person typed.
 
     Raises `SessionError` for a session that does not exist.
     """
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
     async def sessions(self, limit: int = 50, words: str = "") -> list[SessionFacts]:
         """Sessions that are not empty, latest first; all `words` are in the title or the first message."""
-        wanted = [f"%{search.escape_like(word)}%" for word in codec.clean_text(words).split()]
+        wanted = [f"%{search.escape_like(word)}%" for word in clean_text(words).split()]
         conditions = " AND ".join([_NOT_EMPTY, *(MATCHES_WORD for _ in wanted)])
         where = f"WHERE {conditions} ORDER BY updated DESC LIMIT ?"
         values = [pattern for pattern in wanted for _ in range(2)]
@@ -76,7 +68,7 @@ class Archive:
         def work(db: sqlite3.Connection) -> tuple[Message, ...]:
             _load_session(db, session)
             rows = history.visible_messages(db, session)
-            return tuple(codec.message_decoder.decode(text) for _, _, text, _ in rows)
+            return tuple(Decoders.message.decode(text) for _, _, text, _ in rows)
 
         return await self._database.read(work)
 
@@ -93,11 +85,7 @@ class Archive:
 
     async def export(self, session: str) -> dict[str, Json]:
         """The whole session as JSON values; `export.to_markdown` makes a readable text of it."""
-
-        def work(db: sqlite3.Connection) -> dict[str, Json]:
-            return export.export_session(db, _load_session(db, session))
-
-        return await self._database.read(work)
+        return await self._database.read(lambda db: export.export_session(db, _load_session(db, session)))
 
     async def delete(self, session: str) -> None:
         """Delete it with its turns, its subagents' sessions and its search entries. Refused while a turn is
@@ -116,12 +104,8 @@ class Archive:
 
     async def usage_by(self, group: UsageGrouping, *, session: str = "", days: int = 0) -> list[UsageSum]:
         """The totals per group, sorted by name; days are local ones."""
-
-        def work(db: sqlite3.Connection) -> list[UsageSum]:
-            sums = _sum_usage(db, _GROUPS[group], session, "", days)
-            return [each for each in sums if each.calls]
-
-        return await self._database.read(work)
+        sums = await self._database.read(lambda db: _sum_usage(db, _GROUPS[group], session, "", days))
+        return [each for each in sums if each.calls]
 
     async def facts(self) -> StoreFacts:
         return await self._database.read(lambda db: backup.read_facts(db, self._database.path))
@@ -140,23 +124,12 @@ class Archive:
 
 
 def _list_sessions(db: sqlite3.Connection, where: str, *values: str | int) -> list[SessionFacts]:
-    found = db.execute(f"{_SESSION} {where}", values).fetchall()
-    return [
-        SessionFacts(
-            id=id,
-            key=key,
-            address=codec.address_decoder.decode(address),
-            title=title or export.title_from_text(text),
-            created=created,
-            updated=updated,
-            parent=parent,
-            turns=turns,
-            unfinished=unfinished,
-            messages=messages,
-            spent=_sum_usage(db, "''", id)[0],
-        )
-        for id, key, address, title, created, updated, parent, turns, unfinished, messages, text in found
-    ]
+    found = db.execute(f"SELECT id, key, address, title, {SESSION_DETAILS} {where}", values).fetchall()
+    sessions = []
+    for id, key, address, title, created, updated, parent, turns, unfinished, messages, text in found:
+        facts = (id, key, Decoders.address.decode(address), title or export.title_from_text(text), created, updated)
+        sessions.append(SessionFacts(*facts, turns, unfinished, messages, _sum_usage(db, "''", id)[0], parent))
+    return sessions
 
 
 def _load_session(db: sqlite3.Connection, id: str) -> SessionFacts:
@@ -187,10 +160,8 @@ def _delete_part(db: sqlite3.Connection, id: str) -> bool:
 
 def _with_subagents(db: sqlite3.Connection, id: str) -> list[str]:
     """The sessions of its subagents, then itself. Raises if one of them cannot be deleted."""
-    sql = (
-        "SELECT DISTINCT session_id FROM turns "
-        "WHERE platform = 'subagent' AND json_extract(inbound, '$.origin.session') = ?"
-    )
+    sql = """SELECT DISTINCT session_id FROM turns
+        WHERE platform = 'subagent' AND json_extract(inbound, '$.origin.session') = ?"""
     sessions = [*(name for (name,) in db.execute(sql, (id,))), id]
     for session in reversed(sessions):
         _require_deletable(db, session)
@@ -216,7 +187,7 @@ def _resolve(db: sqlite3.Connection, name: str) -> SessionFacts:
     )
     for condition in conditions if name.strip() else ():
         sql = f"SELECT id, key FROM sessions WHERE {condition} ORDER BY updated DESC"
-        found = db.execute(sql, {"name": codec.clean_text(name)}).fetchall()
+        found = db.execute(sql, {"name": clean_text(name)}).fetchall()
         if len({key for _, key in found}) > 1:
             ids = ", ".join(id for id, _ in found[:5])
             raise SessionError(f'"{name}" matches several conversations ({ids}); give more of the id.')
@@ -230,40 +201,21 @@ def _load_turn(db: sqlite3.Connection, id: str) -> TurnFacts | None:
     row = db.execute(sql, (id,)).fetchone()
     if row is None:
         return None
-    number, session, inbound, ending, detail, attempts, created, ended = row
-    messages = "SELECT message FROM messages WHERE turn_number = ? ORDER BY number"
-    said = db.execute(messages, (number,)).fetchall()
-    return TurnFacts(
-        id=id,
-        session=session,
-        inbound=codec.inbound_decoder.decode(inbound),
-        ending=ending,
-        detail=detail,
-        attempts=attempts,
-        created=created,
-        ended=ended,
-        said=tuple(codec.message_decoder.decode(text) for (text,) in said),
-        spent=_sum_usage(db, "''", turn=id)[0],
-    )
+    number, session, text, ending, detail, attempts, created, ended = row
+    sql = "SELECT message FROM messages WHERE turn_number = ? ORDER BY number"
+    said = tuple(Decoders.message.decode(message) for (message,) in db.execute(sql, (number,)))
+    inbound, (spent,) = Decoders.inbound.decode(text), _sum_usage(db, "''", turn=id)
+    return TurnFacts(id, session, inbound, ending, detail, attempts, created, ended, said, spent)
 
 
 def _sum_usage(db: sqlite3.Connection, group: str, session: str = "", turn: str = "", days: int = 0) -> list[UsageSum]:
-    conditions: list[str] = ["1"]
-    values: list[str | float] = []
-    if session:
-        conditions.append("session_id = ?")
-        values.append(session)
-    if turn:
-        conditions.append("turn_id = ?")
-        values.append(turn)
-    if days:
-        year, month, day, *_ = time.localtime()
-        midnight = time.mktime((year, month, day - days + 1, 0, 0, 0, 0, 0, -1))
-        conditions.append("created >= ?")
-        values.append(midnight)
+    year, month, day, *_ = time.localtime()
+    midnight = time.mktime((year, month, day - days + 1, 0, 0, 0, 0, 0, -1)) if days else 0.0
+    given = {"session_id = ?": session, "turn_id = ?": turn, "created >= ?": midnight}
+    conditions = {condition: value for condition, value in given.items() if value}
     grouped = "" if group == "''" else "GROUP BY 1 ORDER BY 1"
-    sql = f"SELECT {group}, {_SUMS} WHERE {' AND '.join(conditions)} {grouped}"
+    sql = f"SELECT {group}, {_SUMS} WHERE {' AND '.join(conditions) or '1'} {grouped}"
     return [
-        UsageSum(name=name, calls=calls, usage=codec.usage_from_row(tuple(sums)), unpriced=unpriced)
-        for name, calls, *sums, unpriced in db.execute(sql, values)
+        UsageSum(name=name, calls=calls, usage=usage_from_row(tuple(sums)), unpriced=unpriced)
+        for name, calls, *sums, unpriced in db.execute(sql, tuple(conditions.values()))
     ]

@@ -3,17 +3,18 @@
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
+from alipes.config.paths import sync_to_disk
 from alipes.kernel.errors import StoreError
 from alipes.store import search
+from alipes.store.database.database import translate_error
 from alipes.store.database.migrations import schema_version
-from alipes.store.database.writer import translate_error
 from alipes.store.export import StoreFacts
 
 T = TypeVar("T")
@@ -48,27 +49,37 @@ async def run_in_thread(work: Callable[[CancelFlag], T]) -> T:
         raise
 
 
+@contextmanager
+def write_atomically(target: Path, errors: tuple[type[Exception], ...] = (OSError,)) -> Iterator[Path]:
+    """A path beside `target` for a new file, which gets its name at the end, synced to disk.
+
+    Nothing is left behind on an error; `errors` are raised as `StoreError`.
+    """
+    part = target.with_name(f".{target.name}.{os.urandom(4).hex()}.part")
+    try:
+        yield part
+        sync_to_disk(part)
+        part.rename(target)
+        sync_to_disk(target.parent)
+    except errors as error:
+        raise StoreError(f"could not write the backup {target}: {error}") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
 async def backup_database(source: Path, target: Path) -> None:
     """Copy `source` as it is now to `target`, checked and synced to disk.
 
     `target` is replaced atomically or not at all: then `StoreError` is raised and nothing is left behind.
     """
-    await run_in_thread(lambda flag: _copy(source, target, flag))
 
+    def work(flag: CancelFlag) -> None:
+        with write_atomically(target) as part:
+            if target.exists() and target.samefile(source):
+                raise StoreError(f"{target} is the store itself; choose another file for the backup")
+            copy_database(source, part, flag)
 
-def _copy(source: Path, target: Path, flag: CancelFlag) -> None:
-    part = target.with_name(f".{target.name}.{os.urandom(4).hex()}.part")
-    try:
-        if target.exists() and target.samefile(source):
-            raise StoreError(f"{target} is the store itself; choose another file for the backup")
-        copy_database(source, part, flag)
-        sync_to_disk(part)
-        part.rename(target)
-        sync_to_disk(target.parent)
-    except OSError as error:
-        raise StoreError(f"could not write the backup {target}: {error}") from error
-    finally:
-        part.unlink(missing_ok=True)
+    await run_in_thread(work)
 
 
 def copy_database(source: Path, target: Path, flag: CancelFlag) -> None:
@@ -77,9 +88,7 @@ def copy_database(source: Path, target: Path, flag: CancelFlag) -> None:
         os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         with closing(_connect(source)) as store, closing(_connect(target)) as copy:
             store.execute("BEGIN")
-            store.execute(
-                "SELECT 1 FROM sqlite_master"
-            ).fetchone()  # starts the read transaction: one view from here on
+            store.execute("SELECT 1 FROM sqlite_master").fetchone()  # starts the read transaction: one view from now on
             store.backup(copy, pages=PAGES_PER_STEP, progress=flag.raise_if_set)
             store.execute("ROLLBACK")
             copy.execute("PRAGMA journal_mode = DELETE")  # a single file, without a log
@@ -117,15 +126,8 @@ def _integrity(db: sqlite3.Connection) -> list[str]:
 def read_facts(db: sqlite3.Connection, path: Path) -> StoreFacts:
     counts = (f"(SELECT count(*) FROM {table})" for table in ("sessions", "turns", "messages"))
     sessions, turns, messages = db.execute(f"SELECT {', '.join(counts)}").fetchone()
-    return StoreFacts(
-        path=str(path),
-        size=_file_size(path),
-        wal=_file_size(path.with_name(path.name + "-wal")),
-        schema=schema_version(db),
-        sessions=sessions,
-        turns=turns,
-        messages=messages,
-    )
+    wal = _file_size(path.with_name(path.name + "-wal"))
+    return StoreFacts(str(path), _file_size(path), wal, schema_version(db), sessions, turns, messages)
 
 
 def _file_size(path: Path) -> int:
@@ -137,11 +139,3 @@ def _file_size(path: Path) -> int:
 
 def _connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, isolation_level=None, timeout=10)
-
-
-def sync_to_disk(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

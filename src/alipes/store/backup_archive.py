@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from alipes.kernel.errors import StoreError
-from alipes.store.backup import CancelFlag, copy_database, run_in_thread, sync_to_disk
+from alipes.store.backup import CancelFlag, copy_database, run_in_thread, write_atomically
 
 FORMAT = 1
 MANIFEST, DATABASE = "alipes-backup.json", "alipes.db"
@@ -62,29 +62,22 @@ async def pack_home(home: Path, target: Path, *, version: str, schema: int) -> A
 
     Raises `StoreError` and then leaves nothing behind.
     """
-    return await run_in_thread(lambda flag: _pack(home, target, flag, version, schema))
 
-
-def _pack(home: Path, target: Path, flag: CancelFlag, version: str, schema: int) -> ArchiveManifest:
-    stem = target.with_name(f".{target.name}.{os.urandom(4).hex()}")
-    copy, part = stem.with_name(stem.name + ".db.part"), stem.with_name(stem.name + ".part")
-    try:
-        copy_database(home / DATABASE, copy, flag)
-        found = {DATABASE: copy, **{name: home / name for name in _list_files(home)}}
-        about = ArchiveManifest(FORMAT, time.time(), version, schema, str(home))
-        with open(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
-            table = _write(file, found, flag, about)
-        _read(part, None, flag)
-        sync_to_disk(part)
-        part.rename(target)
-        sync_to_disk(target.parent)
-    except (OSError, tarfile.TarError) as error:
-        raise StoreError(f"could not write the backup {target}: {error}") from error
-    else:
+    def work(flag: CancelFlag) -> ArchiveManifest:
+        with write_atomically(target, (OSError, tarfile.TarError)) as part:
+            copy = part.with_suffix(".db.part")
+            try:
+                copy_database(home / DATABASE, copy, flag)
+                found = {DATABASE: copy, **{name: home / name for name in _list_files(home)}}
+                about = ArchiveManifest(FORMAT, time.time(), version, schema, str(home))
+                with open(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+                    table = _write(file, found, flag, about)
+            finally:
+                copy.unlink(missing_ok=True)
+            _read(part, None, flag)
         return table
-    finally:
-        for leftover in (copy, part):
-            leftover.unlink(missing_ok=True)
+
+    return await run_in_thread(work)
 
 
 def _list_files(home: Path) -> Iterator[str]:
@@ -139,13 +132,11 @@ def _tar_info(name: str, size: int, mode: int) -> tarfile.TarInfo:
     return info
 
 
-async def read_manifest(bundle: Path) -> ArchiveManifest:
-    """The manifest, after checking every byte of the archive. Raises `StoreError` if it is not complete."""
-    return await run_in_thread(lambda flag: _read(bundle, None, flag))
+async def read_archive(bundle: Path, into: Path | None = None) -> ArchiveManifest:
+    """The manifest, after checking every byte of the archive. Raises `StoreError` if it is not complete.
 
-
-async def unpack_home(bundle: Path, into: Path) -> ArchiveManifest:
-    """The same, and write the files to `into`, an empty directory."""
+    `into`: an empty directory to which the files are written.
+    """
     return await run_in_thread(lambda flag: _read(bundle, into, flag))
 
 

@@ -99,11 +99,10 @@ def export_session(db: sqlite3.Connection, session: SessionFacts) -> dict[str, J
 
 
 def _export_turns(db: sqlite3.Connection, ancestor: str, last_turn: int, session: str) -> list[Json]:
-    sql = (
-        "SELECT number, id, ending, detail, created, ended, inbound, "
-        "number IN (SELECT turn_number FROM undone_turns WHERE session_id = ?) "
-        "FROM turns WHERE session_id = ? AND number <= ? ORDER BY number"
-    )
+    sql = """SELECT number, id, ending, detail, created, ended, inbound,
+        number IN (SELECT turn_number FROM undone_turns WHERE session_id = ?)
+        FROM turns WHERE session_id = ? AND number <= ? ORDER BY number"""
+    found = db.execute(sql, (session, ancestor, last_turn)).fetchall()
     return [
         {
             "id": id,
@@ -115,9 +114,7 @@ def _export_turns(db: sqlite3.Connection, ancestor: str, last_turn: int, session
             "inbound": msgspec.json.decode(inbound),
             "messages": _export_messages(db, number),
         }
-        for number, id, ending, detail, created, ended, inbound, undone in db.execute(
-            sql, (session, ancestor, last_turn)
-        ).fetchall()
+        for number, id, ending, detail, created, ended, inbound, undone in found
     ]
 
 
@@ -132,12 +129,13 @@ def _export_messages(db: sqlite3.Connection, turn: int) -> list[Json]:
 def to_markdown(exported: dict[str, Json]) -> str:
     """The result of `export_session` as a text to read, without undone turns."""
     document = msgspec.convert(exported, _Document)
-    lines = [f"# {document.session.title or document.session.id}", ""]
+    lines = [f"# {document.session['title'] or document.session['id']}", ""]
     for turn in document.turns:
         if turn.undone or turn.ending == "steered":  # its message is in the turn it was steered into
             continue
         for message in turn.messages:
-            lines += [f"## {message.role} · {_format_time(message.created)}", ""]
+            when = time.strftime("%Y-%m-%d %H:%M", time.localtime(message.created))
+            lines += [f"## {message.role} · {when}", ""]
             for part in message.parts:
                 lines += [*_format_part(part), ""]
         if turn.ending not in (None, "answered"):
@@ -158,13 +156,8 @@ class _Turn(msgspec.Struct):
     undone: bool = False
 
 
-class _Session(msgspec.Struct):
-    id: str
-    title: str
-
-
 class _Document(msgspec.Struct):
-    session: _Session
+    session: dict[str, Json]
     turns: list[_Turn]
 
 
@@ -188,7 +181,3 @@ def _fenced(text: str, language: str = "") -> list[str]:
     while fence in text:
         fence += "`"
     return [f"{fence}{language}", text, fence]
-
-
-def _format_time(seconds: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

@@ -1,8 +1,6 @@
 """The inbox in SQLite: incoming messages that are not a turn yet, and the ids of messages already handled."""
 
 import sqlite3
-import time
-from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -12,9 +10,8 @@ from alipes.kernel.outbox import Outbound
 from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.turns import Inbound
 from alipes.store import outbox
-from alipes.store.database import codec
-from alipes.store.database.database import Database
-from alipes.store.turn_rows import ANSWER_BATCH
+from alipes.store.database.database import Decoders, SqliteRows, clean_text, to_json
+from alipes.store.turns import ANSWER_BATCH
 
 EditResult: TypeAlias = Literal["replaced", "same", "late", "unknown"]
 """`replaced`: the queued message has the new text; `same`: it had it already; `late`: its turn has started;
@@ -30,46 +27,38 @@ class WaitingMessage(Struct, frozen=True):
     """The id of the batch it belongs to, or empty."""
 
 
-class SqliteInbox:
-    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
-        self._database, self._clock = database, clock
-
+class SqliteInbox(SqliteRows):
     async def add(self, message: IncomingMessage) -> bool:
         """Keep the message until `mark_handled`; False for a second copy."""
-        row = (message.address.platform, codec.clean_text(message.id), codec.to_json(message), self._clock())
+        row = (message.address.platform, clean_text(message.id), to_json(message), self._clock())
         sql = "INSERT OR IGNORE INTO inbox (platform, id, message, created) VALUES (?, ?, ?, ?)"
-        return bool(await self._database.run(lambda db: db.execute(sql, row).rowcount))
+        return bool(await self._database.execute(sql, *row))
 
     async def replace(self, message: IncomingMessage) -> None:
         """Replace the waiting message with the same id."""
         sql = "UPDATE inbox SET message = ? WHERE platform = ? AND id = ? AND handled IS NULL"
-        row = (codec.to_json(message), message.address.platform, codec.clean_text(message.id))
-        await self._database.run(lambda db: db.execute(sql, row).rowcount)
+        await self._database.execute(sql, to_json(message), message.address.platform, clean_text(message.id))
 
     async def contains(self, platform: str, id: str) -> bool:
         """True if the message is waiting or was handled."""
-        sql, row = "SELECT 1 FROM inbox WHERE platform = ? AND id = ?", (platform, codec.clean_text(id))
-        return await self._database.read(lambda db: db.execute(sql, row).fetchone()) is not None
+        sql = "SELECT 1 FROM inbox WHERE platform = ? AND id = ?"
+        return await self._database.fetch_one(sql, platform, clean_text(id)) is not None
 
     async def is_waiting(self, platform: str, id: str) -> bool:
         sql = "SELECT 1 FROM inbox WHERE platform = ? AND id = ? AND handled IS NULL"
-        row = (platform, codec.clean_text(id))
-        return await self._database.read(lambda db: db.execute(sql, row).fetchone()) is not None
+        return await self._database.fetch_one(sql, platform, clean_text(id)) is not None
 
     async def add_answer(self, platform: str, id: str) -> bool:
         """The message was the answer to a question: neither it nor a second copy becomes a turn. False if it
         was known before, as a message or as a turn."""
-        sql = (
-            "INSERT OR IGNORE INTO inbox (platform, id, batch, created, handled) SELECT ?1, ?2, ?3, ?4, ?4 "
-            "WHERE NOT EXISTS (SELECT 1 FROM turns WHERE platform = ?1 AND inbound_id = ?2)"
-        )
-        row = (platform, codec.clean_text(id), ANSWER_BATCH, self._clock())
-        return bool(await self._database.run(lambda db: db.execute(sql, row).rowcount))
+        sql = """INSERT OR IGNORE INTO inbox (platform, id, batch, created, handled) SELECT ?1, ?2, ?3, ?4, ?4
+            WHERE NOT EXISTS (SELECT 1 FROM turns WHERE platform = ?1 AND inbound_id = ?2)"""
+        return bool(await self._database.execute(sql, platform, clean_text(id), ANSWER_BATCH, self._clock()))
 
     async def mark_handled(self, platform: str, *ids: str, owed: tuple[Outbound, ...] = ()) -> None:
         """The messages are handled; `owed`: replies that are queued in the same transaction."""
         now, outbox_rows = self._clock(), [outbox.make_outbox_row(outbound) for outbound in owed]
-        rows = [(platform, codec.clean_text(id), now, now) for id in ids]
+        rows = [(platform, clean_text(id), now, now) for id in ids]
 
         def work(db: sqlite3.Connection) -> None:
             db.executemany(
@@ -84,13 +73,13 @@ class SqliteInbox:
     async def set_batch(self, platform: str, name: str, ids: tuple[str, ...]) -> None:
         """Make these messages one batch, which no later message joins."""
         sql = "UPDATE inbox SET batch = ? WHERE platform = ? AND id = ?"
-        rows = [(codec.clean_text(name), platform, codec.clean_text(id)) for id in ids]
+        rows = [(clean_text(name), platform, clean_text(id)) for id in ids]
         await self._database.run(lambda db: db.executemany(sql, rows).rowcount)
 
     async def list_waiting(self, platform: str) -> tuple[WaitingMessage, ...]:
         """The messages that are not handled yet, oldest first."""
         sql = "SELECT message, batch FROM inbox WHERE platform = ? AND handled IS NULL ORDER BY number"
-        found = await self._database.read(lambda db: db.execute(sql, (platform,)).fetchall())
+        found = await self._database.fetch_all(sql, platform)
         return tuple(WaitingMessage(_message_decoder.decode(message), batch) for message, batch in found)
 
     async def apply_edit(self, edit: str, original: str, inbound: Inbound) -> EditResult:
@@ -102,24 +91,23 @@ class SqliteInbox:
 
         def work(db: sqlite3.Connection) -> EditResult:
             sql = "SELECT inbound, started, ending FROM turns WHERE platform = ? AND inbound_id = ?"
-            row = db.execute(sql, (platform, codec.clean_text(original))).fetchone()
+            row = db.execute(sql, (platform, clean_text(original))).fetchone()
             if row is None:
                 return "unknown"
-            before = codec.inbound_decoder.decode(row[0])
+            before = Decoders.inbound.decode(row[0])
             same = before.text == inbound.text
             if not same and (row[1] is not None or row[2] is not None):
                 return "late"
             if not same:
                 changed = structs.replace(before, text=inbound.text, attachments=inbound.attachments)
                 update = "UPDATE turns SET inbound = ? WHERE platform = ? AND inbound_id = ?"
-                db.execute(update, (codec.to_json(changed), platform, codec.clean_text(original)))
+                db.execute(update, (to_json(changed), platform, clean_text(original)))
             handled = "INSERT OR IGNORE INTO inbox (platform, id, created, handled) VALUES (?, ?, ?, ?)"
-            db.execute(handled, (platform, codec.clean_text(edit), now, now))
+            db.execute(handled, (platform, clean_text(edit), now, now))
             return "same" if same else "replaced"
 
         return await self._database.run(work)
 
     async def delete_old(self) -> int:
         """Delete messages that were handled long ago; returns how many."""
-        sql, before = "DELETE FROM inbox WHERE handled < ?", self._clock() - KEEP_S
-        return await self._database.run(lambda db: db.execute(sql, (before,)).rowcount)
+        return await self._database.execute("DELETE FROM inbox WHERE handled < ?", self._clock() - KEEP_S)

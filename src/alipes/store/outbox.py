@@ -9,8 +9,7 @@ import msgspec
 from msgspec import structs
 
 from alipes.kernel.outbox import Delivery, DeliveryState, Outbound
-from alipes.store.database import codec
-from alipes.store.database.database import Database
+from alipes.store.database.database import Database, SqliteRows, clean_text, to_json
 
 OutboxRow: TypeAlias = tuple[str, str, str, str]
 KEEP_S = 7 * 86400.0
@@ -26,11 +25,8 @@ _outbound_decoder = msgspec.json.Decoder(Outbound)
 _ids_decoder = msgspec.json.Decoder(tuple[str, ...])
 
 
-class SqliteOutbox:
+class SqliteOutbox(SqliteRows):
     """`Outbox` in SQLite."""
-
-    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
-        self._database, self._clock = database, clock
 
     async def enqueue(self, *outbounds: Outbound) -> None:
         rows, now = [make_outbox_row(outbound) for outbound in outbounds], self._clock()
@@ -38,11 +34,9 @@ class SqliteOutbox:
 
     async def lanes(self, platform: str) -> dict[str, float]:
         # the first message of a lane decides: those behind it wait, even if they are due
-        sql = (
-            f"SELECT lane, due FROM outbox WHERE number IN "
-            f"(SELECT min(number) FROM outbox WHERE platform = ? AND {_OPEN} GROUP BY lane)"
-        )
-        return dict(await self._database.read(lambda db: db.execute(sql, (platform,)).fetchall()))
+        sql = f"""SELECT lane, due FROM outbox WHERE number IN
+            (SELECT min(number) FROM outbox WHERE platform = ? AND {_OPEN} GROUP BY lane)"""
+        return dict(await self._database.fetch_all(sql, platform))
 
     async def head(self, lane: str) -> Delivery | None:
         return await self._database.read(lambda db: _find_head(db, lane))
@@ -60,14 +54,12 @@ class SqliteOutbox:
         return await self._database.run(lambda db: _start_attempt(db, debt))
 
     async def mark_sent(self, debt: Delivery, *ids: str, rest: bool = False, uncertain: bool = False) -> Delivery:
-        sent_ids, part = codec.to_json((*debt.paid, *ids)), int(uncertain)
+        sent_ids, part = to_json((*debt.paid, *ids)), int(uncertain)
         change = "sent_ids = ?, uncertain_part = max(uncertain_part, ?)"
         if rest:
             return await self._update(debt, change, sent_ids, part)
-        sql = (
-            f"UPDATE outbox SET {change}, state = 'sent', reason = '', finished = ? "
-            f"WHERE number = ? RETURNING {_COLUMNS}"
-        )
+        sql = f"""UPDATE outbox SET {change}, state = 'sent', reason = '', finished = ?
+            WHERE number = ? RETURNING {_COLUMNS}"""
         outbound, values = debt.outbound, (sent_ids, part, self._clock(), debt.number)
 
         def work(db: sqlite3.Connection) -> Delivery:
@@ -83,11 +75,11 @@ class SqliteOutbox:
         self, debt: Delivery, due: float, why: str, *, uncertain: bool = False, counts: bool = True
     ) -> None:
         change = f"state = 'queued', due = ?, reason = ?, uncertain_part = {_UNCERTAIN_PART}, attempts = attempts - ?"
-        await self._update(debt, change, due, codec.clean_text(why), int(uncertain), int(not counts))
+        await self._update(debt, change, due, clean_text(why), int(uncertain), int(not counts))
 
     async def give_up(self, debt: Delivery, state: Literal["failed", "expired"], why: str) -> None:
         change = "state = ?, reason = ?, finished = ?"
-        await self._update(debt, change, state, codec.clean_text(why), self._clock())
+        await self._update(debt, change, state, clean_text(why), self._clock())
 
     async def list_interrupted(self, platform: str) -> tuple[Delivery, ...]:
         sql = f"SELECT {_COLUMNS} FROM outbox WHERE platform = ? AND state = 'sending' ORDER BY number"
@@ -99,51 +91,41 @@ class SqliteOutbox:
         return await self._database.read(work)
 
     async def expire_fleeting(self, platform: str) -> int:
-        sql = (
-            "UPDATE outbox SET uncertain_part = max(uncertain_part, state = 'sending'), state = 'expired', "
-            f"finished = ?, reason = 'the process that sent it is gone' WHERE platform = ? AND {_OPEN} "
-            "AND json_extract(outbound, '$.fleeting')"
-        )
-        row = (self._clock(), platform)
-        return await self._database.run(lambda db: db.execute(sql, row).rowcount)
+        sql = f"""UPDATE outbox SET uncertain_part = max(uncertain_part, state = 'sending'), state = 'expired',
+            finished = ?, reason = 'the process that sent it is gone' WHERE platform = ? AND {_OPEN}
+            AND json_extract(outbound, '$.fleeting')"""
+        return await self._database.execute(sql, self._clock(), platform)
 
     async def find(self, id: str) -> Delivery | None:
         sql = f"SELECT {_COLUMNS} FROM outbox WHERE id = ?"
-        row = await self._database.read(lambda db: db.execute(sql, (id,)).fetchone())
+        row = await self._database.fetch_one(sql, id)
         return None if row is None else _delivery_from_row(row)
 
     async def list_deliveries(self, *states: DeliveryState, limit: int = 100) -> tuple[Delivery, ...]:
         where = f"WHERE state IN ({', '.join('?' * len(states))})" if states else ""
         sql = f"SELECT {_COLUMNS} FROM outbox {where} ORDER BY number DESC LIMIT ?"
-        found = await self._database.read(lambda db: db.execute(sql, (*states, limit)).fetchall())
+        found = await self._database.fetch_all(sql, *states, limit)
         return tuple(map(_delivery_from_row, found))
 
     async def requeue(self, number: int) -> bool:
-        sql = (
-            "UPDATE outbox SET state = 'queued', attempts = 0, due = 0, finished = NULL, "
-            "outbound = json_remove(outbound, '$.expires'), created = ? "
-            "WHERE number = ? AND state IN ('failed', 'expired')"
-        )
-        row = (self._clock(), number)
-        return bool(await self._database.run(lambda db: db.execute(sql, row).rowcount))
+        sql = """UPDATE outbox SET state = 'queued', attempts = 0, due = 0, finished = NULL,
+            outbound = json_remove(outbound, '$.expires'), created = ?
+            WHERE number = ? AND state IN ('failed', 'expired')"""
+        return bool(await self._database.execute(sql, self._clock(), number))
 
     async def discard(self, number: int) -> bool:
         """Give up a queued message, or delete one that was given up. False for any other."""
-        give_up = (
-            "UPDATE outbox SET state = 'failed', reason = 'discarded by the operator', finished = ? "
-            "WHERE number = ? AND state = 'queued'"
-        )
+        give_up = """UPDATE outbox SET state = 'failed', reason = 'discarded by the operator', finished = ?
+            WHERE number = ? AND state = 'queued'"""
         delete, now = "DELETE FROM outbox WHERE number = ? AND state IN ('failed', 'expired')", self._clock()
-
-        def work(db: sqlite3.Connection) -> bool:
-            return bool(db.execute(give_up, (now, number)).rowcount or db.execute(delete, (number,)).rowcount)
-
-        return await self._database.run(work)
+        return await self._database.run(
+            lambda db: bool(db.execute(give_up, (now, number)).rowcount or db.execute(delete, (number,)).rowcount)
+        )
 
     async def delete_old(self) -> int:
         """Delete messages that were sent long ago; returns how many."""
-        sql, before = "DELETE FROM outbox WHERE finished < ? AND state = 'sent'", self._clock() - KEEP_S
-        return await self._database.run(lambda db: db.execute(sql, (before,)).rowcount)
+        sql = "DELETE FROM outbox WHERE finished < ? AND state = 'sent'"
+        return await self._database.execute(sql, self._clock() - KEEP_S)
 
     async def _update(self, delivery: Delivery, change: str, *values: object) -> Delivery:
         sql = f"UPDATE outbox SET {change} WHERE number = ? RETURNING {_COLUMNS}"
@@ -151,15 +133,12 @@ class SqliteOutbox:
         return delivery if row is None else _delivery_from_row(row)
 
 
-class SqliteDrafts:
+class SqliteDrafts(SqliteRows):
     """Messages in chats that show the answer of a running turn; they are completed when it ends."""
 
-    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
-        self._database, self._clock = database, clock
-
     async def add(self, lane: str, turn: str, message: str) -> None:
-        sql, now = "INSERT OR IGNORE INTO drafts VALUES (?, ?, ?, ?)", self._clock()
-        await self._database.run(lambda db: db.execute(sql, (lane, turn, message, now)).rowcount)
+        sql = "INSERT OR IGNORE INTO drafts VALUES (?, ?, ?, ?)"
+        await self._database.execute(sql, lane, turn, message, self._clock())
 
     async def list_ids(self, lane: str, turn: str) -> tuple[str, ...]:
         """The drafts of `turn`, oldest first."""
@@ -173,8 +152,7 @@ class SqliteDrafts:
 
     async def delete_old(self) -> int:
         """Delete drafts that were never completed because their turn was stopped; returns how many."""
-        sql, before = "DELETE FROM drafts WHERE created < ?", self._clock() - KEEP_S
-        return await self._database.run(lambda db: db.execute(sql, (before,)).rowcount)
+        return await self._database.execute("DELETE FROM drafts WHERE created < ?", self._clock() - KEEP_S)
 
 
 def list_drafts(db: sqlite3.Connection, lane: str, turn: str) -> tuple[str, ...]:
@@ -184,7 +162,7 @@ def list_drafts(db: sqlite3.Connection, lane: str, turn: str) -> tuple[str, ...]
 
 
 def make_outbox_row(outbound: Outbound) -> OutboxRow:
-    return outbound.id, outbound.address.platform, outbound.lane, codec.to_json(outbound)
+    return outbound.id, outbound.address.platform, outbound.lane, to_json(outbound)
 
 
 def insert_outbound(db: sqlite3.Connection, rows: Iterable[OutboxRow], now: float) -> None:
@@ -216,17 +194,10 @@ def _with_drafts(db: sqlite3.Connection, delivery: Delivery) -> Delivery:
 def _delivery_from_row(row: tuple[int, str, float, DeliveryState, int, float, str, int, str]) -> Delivery:
     number, outbound, created, state, attempts, due, sent_ids, uncertain_part, reason = row
     parts = _ids_decoder.decode(sent_ids)
+    doubtful = uncertain_part == len(parts) + 1
+    message = _outbound_decoder.decode(outbound)
     return Delivery(
-        number=number,
-        outbound=_outbound_decoder.decode(outbound),
-        created=created,
-        state=state,
-        attempts=attempts,
-        due=due,
-        paid=parts,
-        uncertain=bool(uncertain_part),
-        doubtful=uncertain_part == len(parts) + 1,
-        why=reason,
+        number, message, created, state, attempts, due, parts, bool(uncertain_part), doubtful=doubtful, why=reason
     )
 
 
@@ -249,8 +220,8 @@ async def find_unanswered(database: Database, turn: str) -> str:
 
 async def mark_answered(database: Database, id: str) -> None:
     """The question with this id no longer waits for an answer."""
-    sql, row = "UPDATE outbox SET reason = ? WHERE id = ? AND state IN ('sending', 'sent')", (ANSWERED, id)
-    await database.run(lambda db: db.execute(sql, row).rowcount)
+    sql = "UPDATE outbox SET reason = ? WHERE id = ? AND state IN ('sending', 'sent')"
+    await database.execute(sql, ANSWERED, id)
 
 
 async def fail_unsent(database: Database) -> int:

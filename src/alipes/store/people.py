@@ -3,7 +3,6 @@
 import hashlib
 import os
 import sqlite3
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -13,8 +12,7 @@ from alipes.kernel.errors import MessageRejected
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.turns import Address
 from alipes.store import outbox
-from alipes.store.database import codec
-from alipes.store.database.database import Database
+from alipes.store.database.database import Decoders, SqliteRows, clean_text, to_json
 
 PersonRole: TypeAlias = Literal["owner", "user"]
 Progress: TypeAlias = Literal["off", "short", "full"]
@@ -53,36 +51,34 @@ class PairingRequest(Struct, frozen=True):
     created: float = 0.0
 
 
-class SqlitePeople:
+class SqlitePeople(SqliteRows):
     """The people of a home, pairing, default chats and chat settings."""
-
-    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
-        self._database, self._clock = database, clock
 
     async def role(self, platform: str, person: str) -> PersonRole | None:
         """Their role; None for an unknown person."""
         sql = "SELECT role FROM people WHERE platform = ? AND person_id = ?"
-        row = await self._database.read(lambda db: db.execute(sql, (platform, person)).fetchone())
+        row = await self._database.fetch_one(sql, platform, person)
         return None if row is None else row[0]
 
     async def all(self) -> tuple[Person, ...]:
         sql = "SELECT platform, person_id, name, role, added FROM people ORDER BY platform, added"
-        return tuple(Person(*row) for row in await self._database.read(lambda db: db.execute(sql).fetchall()))
+        return tuple(Person(*row) for row in await self._database.fetch_all(sql))
 
     async def revoke_access(self, platform: str, person: str) -> bool:
         """False if they had no access."""
         sql = "DELETE FROM people WHERE platform = ? AND person_id = ?"
-        return bool(await self._database.run(lambda db: db.execute(sql, (platform, person)).rowcount))
+        return bool(await self._database.execute(sql, platform, person))
 
     async def request_pairing(self, request: PairingRequest, message: Callable[[str], Outbound]) -> bool:
         """Create a code, stored only as a hash, and queue `message` with it for their chat.
 
         False, and nothing is queued, if they have a recent code or too many others are waiting.
         """
-        code, salt, now = _new_code(), os.urandom(16), self._clock()
+        code = "".join(CODE_ALPHABET[byte % len(CODE_ALPHABET)] for byte in os.urandom(CODE_LENGTH))
+        salt, now = os.urandom(16), self._clock()
         outbox_row = outbox.make_outbox_row(message(f"{code[:4]}-{code[4:]}"))
-        platform, person, name = request.platform, request.person, codec.clean_text(request.name)
-        row = (platform, person, name, codec.to_json(request.address), salt, _hash(salt, code), now)
+        platform, person, name = request.platform, request.person, clean_text(request.name)
+        row = (platform, person, name, to_json(request.address), salt, _hash(salt, code), now)
 
         def work(db: sqlite3.Connection) -> bool:
             db.execute("DELETE FROM pairing_requests WHERE created < ?", (now - CODE_VALID_S,))
@@ -101,9 +97,7 @@ class SqlitePeople:
     async def list_requests(self) -> tuple[PairingRequest, ...]:
         """The requests with a valid code, oldest first."""
         sql = f"SELECT {_REQUEST_COLUMNS} FROM pairing_requests WHERE created >= ? ORDER BY created"
-        since = self._clock() - CODE_VALID_S
-        found = await self._database.read(lambda db: db.execute(sql, (since,)).fetchall())
-        return tuple(map(_request_from_row, found))
+        return tuple(map(_request_from_row, await self._database.fetch_all(sql, self._clock() - CODE_VALID_S)))
 
     async def approve(self, code: str, role: PersonRole, welcome: Callable[[PairingRequest], Outbound]) -> Person:
         """Give access to the person with this code, and queue a welcome message.
@@ -124,11 +118,9 @@ class SqlitePeople:
                 return "unknown or expired code; ask them to request a new one"
             delete = "DELETE FROM pairing_requests WHERE platform = ? AND person_id = ?"
             db.execute(delete, (found.platform, found.person))
-            db.execute(
-                "INSERT INTO people VALUES (?, ?, ?, ?, ?) "
-                "ON CONFLICT DO UPDATE SET name = excluded.name, role = excluded.role",
-                (found.platform, found.person, found.name, role, now),
-            )
+            sql = """INSERT INTO people VALUES (?, ?, ?, ?, ?)
+                ON CONFLICT DO UPDATE SET name = excluded.name, role = excluded.role"""
+            db.execute(sql, (found.platform, found.person, found.name, role, now))
             outbox.insert_outbound(db, [outbox.make_outbox_row(welcome(found))], now)
             return Person(found.platform, found.person, found.name, role, now)
 
@@ -140,27 +132,21 @@ class SqlitePeople:
     async def default_chats(self) -> dict[str, Address]:
         """By platform: where messages go when no chat is named."""
         sql = "SELECT platform, address FROM default_chats ORDER BY platform"
-        found = await self._database.read(lambda db: db.execute(sql).fetchall())
-        return {platform: codec.address_decoder.decode(address) for platform, address in found}
+        found = await self._database.fetch_all(sql)
+        return {platform: Decoders.address.decode(address) for platform, address in found}
 
     async def set_default_chat(self, address: Address) -> None:
-        row = (address.platform, codec.to_json(address))
         sql = "INSERT OR REPLACE INTO default_chats VALUES (?, ?)"
-        await self._database.run(lambda db: db.execute(sql, row).rowcount)
+        await self._database.execute(sql, address.platform, to_json(address))
 
     async def progress(self, lane: str) -> Progress | None:
         """How much tool progress a chat shows; None if it was not set."""
         sql = "SELECT progress FROM chat_settings WHERE lane = ?"
-        row = await self._database.read(lambda db: db.execute(sql, (lane,)).fetchone())
+        row = await self._database.fetch_one(sql, lane)
         return None if row is None else row[0]
 
     async def set_progress(self, lane: str, progress: Progress) -> None:
-        sql = "INSERT OR REPLACE INTO chat_settings VALUES (?, ?)"
-        await self._database.run(lambda db: db.execute(sql, (lane, progress)).rowcount)
-
-
-def _new_code() -> str:
-    return "".join(CODE_ALPHABET[byte % len(CODE_ALPHABET)] for byte in os.urandom(CODE_LENGTH))
+        await self._database.execute("INSERT OR REPLACE INTO chat_settings VALUES (?, ?)", lane, progress)
 
 
 def _hash(salt: bytes, code: str) -> bytes:
@@ -177,4 +163,4 @@ def _find_by_code(db: sqlite3.Connection, code: str, since: float) -> PairingReq
 
 def _request_from_row(row: Sequence[Any]) -> PairingRequest:
     platform, person, name, address, created = row
-    return PairingRequest(platform, person, name, codec.address_decoder.decode(address), created)
+    return PairingRequest(platform, person, name, Decoders.address.decode(address), created)

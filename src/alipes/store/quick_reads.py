@@ -27,10 +27,8 @@ class SessionPeek(Struct, frozen=True):
 
 def peek_session(database: Path, session: str) -> SessionPeek | None:
     """None if there is no such session or no store. Blocks the calling thread. Raises `StoreError`."""
-    sql = (
-        "SELECT id, coalesce((SELECT key FROM leases WHERE session_id = sessions.id), key), platform, title, "
-        "created, updated FROM sessions WHERE id = ?"
-    )
+    sql = """SELECT id, coalesce((SELECT key FROM leases WHERE session_id = sessions.id), key), platform, title,
+        created, updated FROM sessions WHERE id = ?"""
     if not database.is_file():
         return None
     try:
@@ -66,9 +64,8 @@ async def check_writable(database: Database) -> None:
 async def read_status(database: Database) -> StoreStatus:
     def work(db: sqlite3.Connection) -> StoreStatus:
         (turns,) = db.execute("SELECT count(*) FROM turns WHERE ending IS NULL").fetchone()
-        queued, since = db.execute(
-            "SELECT count(*), min(created) FROM outbox WHERE state IN ('queued', 'sending')"
-        ).fetchone()
+        sql = "SELECT count(*), min(created) FROM outbox WHERE state IN ('queued', 'sending')"
+        queued, since = db.execute(sql).fetchone()
         (failed,) = db.execute("SELECT count(*) FROM outbox WHERE state IN ('failed', 'expired')").fetchone()
         return StoreStatus(turns, queued, failed, max(time.time() - since, 0.0) if since else 0.0)
 

@@ -3,8 +3,9 @@
 import sqlite3
 from collections.abc import Iterator
 
+from alipes.kernel.messages import Role
 from alipes.store import export
-from alipes.store.database import codec
+from alipes.store.database.database import Decoders, clean_text, searchable_text
 from alipes.store.export import SearchHit
 
 _FROM = """
@@ -23,7 +24,7 @@ MAX_CHECKED_MESSAGES = 50_000
 
 def search_messages(db: sqlite3.Connection, text: str, limit: int, marks: tuple[str, str]) -> list[SearchHit]:
     """Search by words (the last may be incomplete); if that finds nothing, by substring."""
-    text = codec.clean_text(text).replace("\0", " ").strip()
+    text = clean_text(text).replace("\0", " ").strip()
     return _find_words(db, text, limit, marks) or _find_substring(db, text, limit, marks)
 
 
@@ -41,12 +42,9 @@ def _find_substring(db: sqlite3.Connection, text: str, limit: int, marks: tuple[
     """For text without word boundaries (Chinese, Japanese, `c++`, part of a name): slower, latest first."""
     if not text:
         return []
-    pattern = f"%{escape_like(text)}%"
-    sql = (
-        f"SELECT {_COLUMNS}, search_index.text {_FROM} "
-        "WHERE search_index.text LIKE ? ESCAPE '\\' ORDER BY search_index.rowid DESC LIMIT ?"
-    )
-    found = db.execute(sql, (pattern, limit)).fetchall()
+    sql = f"""SELECT {_COLUMNS}, search_index.text {_FROM}
+        WHERE search_index.text LIKE ? ESCAPE '\\' ORDER BY search_index.rowid DESC LIMIT ?"""
+    found = db.execute(sql, (f"%{escape_like(text)}%", limit)).fetchall()
     return [_hit_from_row((*row[:-1], _make_snippet(row[-1], text, marks))) for row in found]
 
 
@@ -63,22 +61,15 @@ def _make_snippet(text: str, part: str, marks: tuple[str, str]) -> str:
     return f"{head}{before}{marks[0]}{text[start:end]}{marks[1]}{after}{tail}"
 
 
-def _hit_from_row(row: tuple[str, str, str, str, float, str, str]) -> SearchHit:
+def _hit_from_row(row: tuple[str, str, str, Role, float, str, str]) -> SearchHit:
     session, title, turn, role, when, text, snippet = row
-    return SearchHit(
-        session=session,
-        title=title or export.title_from_text(text),
-        turn=turn,
-        role=role,  # type: ignore[arg-type]
-        when=when,
-        snippet=" ".join(snippet.split()),
-    )
+    return SearchHit(session, title or export.title_from_text(text), turn, role, when, " ".join(snippet.split()))
 
 
 def _expected_entries(db: sqlite3.Connection) -> Iterator[tuple[int, str]]:
     sql = "SELECT number, message FROM messages WHERE role IN ('user', 'assistant')"
     for number, message in db.execute(sql):
-        if text := codec.searchable_text(codec.message_decoder.decode(message)):
+        if text := searchable_text(Decoders.message.decode(message)):
             yield number, text
 
 

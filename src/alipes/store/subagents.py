@@ -5,17 +5,14 @@ import sqlite3
 from msgspec import Struct
 
 from alipes.kernel.turns import Inbound
-from alipes.store.database import codec
-from alipes.store.database.database import Database
+from alipes.store.database.database import Decoders, SqliteRows, clean_text
 
 PLATFORM = "subagent"
 """The platform of their addresses; it has no chat and no screen."""
 KEY_PREFIX = f"agent:main:{PLATFORM}:"
 """The start of their session keys."""
-_UNFINISHED = (
-    "SELECT id, key, session_id, inbound, created, started FROM turns "
-    "WHERE ending IS NULL AND key >= ? AND key < ? ORDER BY number"
-)
+_UNFINISHED = """SELECT id, key, session_id, inbound, created, started FROM turns
+    WHERE ending IS NULL AND key >= ? AND key < ? ORDER BY number"""
 
 
 class Subagent(Struct, frozen=True):
@@ -29,14 +26,11 @@ class Subagent(Struct, frozen=True):
     started: float | None
 
 
-class SqliteSubagents:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
+class SqliteSubagents(SqliteRows):
     async def find(self, inbound_id: str) -> str | None:
         """The turn that was accepted for this message, even if the caller of `accept` was cancelled."""
         sql = "SELECT id FROM turns WHERE platform = ? AND inbound_id = ?"
-        row = (PLATFORM, codec.clean_text(inbound_id))
+        row = (PLATFORM, clean_text(inbound_id))
         # in the queue of writes, so that writes submitted before are done
         found = await self._database.run(lambda db: db.execute(sql, row).fetchone(), sync=False)
         return None if found is None else str(found[0])
@@ -52,7 +46,7 @@ class SqliteSubagents:
         # of a turn: in the queue of writes, so that writes submitted before are done
         rows = await (self._database.run(work, sync=False) if parent else self._database.read(work))
         found = [
-            Subagent(id, key, session, codec.inbound_decoder.decode(inbound), created, started)
+            Subagent(id, key, session, Decoders.inbound.decode(inbound), created, started)
             for id, key, session, inbound, created, started in rows
         ]
         return tuple(each for each in found if _belongs_to(each.inbound, parent, place))
@@ -60,7 +54,7 @@ class SqliteSubagents:
     async def is_over(self, turn: str) -> bool:
         """True if the turn has ended, or was deleted with its conversation."""
         sql = "SELECT 1 FROM turns WHERE id = ? AND ending IS NULL"
-        return await self._database.read(lambda db: db.execute(sql, (turn,)).fetchone()) is None
+        return await self._database.fetch_one(sql, turn) is None
 
 
 def _belongs_to(inbound: Inbound, parent: str, place: str) -> bool:

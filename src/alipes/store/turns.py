@@ -1,22 +1,35 @@
 """The turns of a home in SQLite: accepted, claimed, recorded, finished. Nothing here runs a turn."""
 
+import os
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable
 
-from msgspec import structs
+from msgspec import Struct, structs
 
-from alipes.kernel.conversations import AdmittedTurn
+from alipes.kernel.conversations import AdmittedTurn, PendingTurn
 from alipes.kernel.errors import SessionHeld
-from alipes.kernel.messages import Message, ToolResult
+from alipes.kernel.messages import Message
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.ports import OpeningMessages
-from alipes.kernel.turns import BusyMode, Ending, Inbound, JournalEvent, Op, Said, ToolFinished, ToolStarted, Turn
-from alipes.store import history, outbox, turn_rows
-from alipes.store.database import codec
-from alipes.store.database.database import Database
-from alipes.store.peers.peers import Processes
+from alipes.kernel.turns import (
+    Address,
+    BusyMode,
+    Ending,
+    Inbound,
+    JournalEvent,
+    Op,
+    Said,
+    ToolFinished,
+    ToolStarted,
+    Turn,
+)
+from alipes.store import history, outbox
+from alipes.store.database.database import Database, Decoders, clean_text, to_json
+from alipes.store.peers import Processes
 
+ANSWER_BATCH = "answer"
+"""In the inbox, instead of a batch: the message was the answer to a question and never becomes a turn."""
 _READY_OPS = """
     WITH unfinished AS (SELECT number, id FROM turns WHERE key = :key AND ending IS NULL)
     SELECT number, op FROM pending_ops
@@ -53,8 +66,8 @@ class SqliteTurns:
     def admit(
         self, inbound: Inbound, *, busy: BusyMode | None = None, usual: BusyMode = "queue"
     ) -> Awaitable[AdmittedTurn | None]:
-        row = turn_rows.make_turn_row(inbound, self._clock())
-        return self._database.submit(lambda db: turn_rows.admit_turn(db, row, busy, usual), sync=False)
+        row = make_turn_row(inbound, self._clock())
+        return self._database.submit(lambda db: admit_turn(db, row, busy, usual), sync=False)
 
     async def claim_next(self, key: str, opening: OpeningMessages = lambda _turn: ()) -> Turn | None:
         if self._before_claim is not None:
@@ -64,24 +77,20 @@ class SqliteTurns:
         return await self._database.run(lambda db: self._claim(db, key, opening, now), sync=False)
 
     def _claim(self, db: sqlite3.Connection, key: str, opening: OpeningMessages, now: float) -> Turn | None:
-        number = _first_value(db, "SELECT min(number) FROM turns WHERE key = ? AND ending IS NULL", key)
+        sql = "SELECT min(number) FROM turns WHERE key = ? AND ending IS NULL"
+        (number,) = db.execute(sql, (key,)).fetchone()
         if number is None:
             return None
         _require_free(db, key, self._processes)
-        (epoch,) = db.execute(
-            "UPDATE leases SET holder = ?, epoch = epoch + 1 WHERE key = ? RETURNING epoch",
-            (self._processes.own_name, key),
-        ).fetchone()
-        db.execute(
-            "UPDATE turns SET epoch = ?, attempts = attempts + 1, started = coalesce(started, ?) WHERE number = ?",
-            (epoch, now, number),
-        )
-        turn = load_turn(db, int(number))
+        sql = "UPDATE leases SET holder = ?, epoch = epoch + 1 WHERE key = ? RETURNING epoch"
+        (epoch,) = db.execute(sql, (self._processes.own_name, key)).fetchone()
+        sql = "UPDATE turns SET epoch = ?, attempts = attempts + 1, started = coalesce(started, ?) WHERE number = ?"
+        db.execute(sql, (epoch, now, number))
+        turn = load_turn(db, number)
         if not (messages := opening(turn)):
             return turn
         for message in messages:
-            row = turn_rows.make_message_row(Said(message))
-            turn_rows.insert_message(db, int(number), turn.session, row, now)
+            history.insert_message(db, number, turn.session, history.make_message_row(Said(message)), now)
         return structs.replace(turn, said=(*turn.said, *messages), unpublished=messages)
 
     async def record(self, turn: Turn, event: JournalEvent, *owed: Outbound) -> None:
@@ -91,16 +100,16 @@ class SqliteTurns:
             case ToolStarted(call):
                 await self._record_call(turn, call.id, None)
             case ToolFinished(call, result):
-                await self._record_call(turn, call.id, codec.to_json(result))
+                await self._record_call(turn, call.id, to_json(result))
 
     async def _record_message(self, turn: Turn, said: Said, outbounds: tuple[Outbound, ...]) -> None:
-        row, now = turn_rows.make_message_row(said), self._clock()
+        row, now = history.make_message_row(said), self._clock()
         outbox_rows = [outbox.make_outbox_row(outbound) for outbound in outbounds]
-        call_ids = [codec.clean_text(call.id) for call in said.message.calls]
+        call_ids = [clean_text(call.id) for call in said.message.calls]
 
         def work(db: sqlite3.Connection) -> None:
-            number, session = turn_rows.find_claimed_turn(db, turn)
-            turn_rows.insert_message(db, number, session, row, now)
+            number, session = history.find_claimed_turn(db, turn)
+            history.insert_message(db, number, session, row, now)
             outbox.insert_outbound(db, outbox_rows, now)
             if call_ids:  # some models reuse their call ids in each step: a new call has not been run yet
                 sql = "DELETE FROM tool_calls WHERE turn_number = ? AND call_id = ?"
@@ -112,33 +121,30 @@ class SqliteTurns:
         await self._database.run(work, sync=not no_sync)
 
     async def _record_call(self, turn: Turn, call_id: str, result: str | None) -> None:
-        call_id = codec.clean_text(call_id)
+        call_id = clean_text(call_id)
 
         def work(db: sqlite3.Connection) -> None:
-            number, _ = turn_rows.find_claimed_turn(db, turn)
-            db.execute(
-                "INSERT INTO tool_calls (turn_number, call_id, result) VALUES (?, ?, ?) "
-                "ON CONFLICT DO UPDATE SET result = excluded.result",
-                (number, call_id, result),
-            )
+            number, _ = history.find_claimed_turn(db, turn)
+            sql = """INSERT INTO tool_calls (turn_number, call_id, result) VALUES (?, ?, ?)
+                ON CONFLICT DO UPDATE SET result = excluded.result"""
+            db.execute(sql, (number, call_id, result))
 
         await self._database.run(work)
 
     async def finish(
         self, turn: Turn, ending: Ending, detail: str, *closing: Message, owed: tuple[Outbound, ...] = ()
     ) -> None:
-        rows = [turn_rows.make_message_row(Said(message)) for message in closing]
+        rows = [history.make_message_row(Said(message)) for message in closing]
         outbox_rows = [outbox.make_outbox_row(outbound) for outbound in owed]
-        detail, now = codec.clean_text(detail), self._clock()
+        detail, now = clean_text(detail), self._clock()
 
         def work(db: sqlite3.Connection) -> None:
-            number, session = turn_rows.find_claimed_turn(db, turn)
+            number, session = history.find_claimed_turn(db, turn)
             for row in rows:
-                turn_rows.insert_message(db, number, session, row, now)
+                history.insert_message(db, number, session, row, now)
             outbox.insert_outbound(db, outbox_rows, now)
-            db.execute(
-                "UPDATE turns SET ending = ?, detail = ?, ended = ? WHERE number = ?", (ending, detail, now, number)
-            )
+            sql = "UPDATE turns SET ending = ?, detail = ?, ended = ? WHERE number = ?"
+            db.execute(sql, (ending, detail, now, number))
             db.execute("DELETE FROM tool_calls WHERE turn_number = ?", (number,))
             db.execute("UPDATE sessions SET updated = ? WHERE id = ?", (now, session))
 
@@ -147,14 +153,12 @@ class SqliteTurns:
 
     async def release(self, key: str) -> None:
         sql = "UPDATE leases SET holder = NULL WHERE key = ? AND holder = ?"
-        row = (key, self._processes.own_name)
         # after a power cut this process is gone, and its lease with it
-        await self._database.run(lambda db: db.execute(sql, row).rowcount, sync=False)
+        await self._database.execute(sql, key, self._processes.own_name, sync=False)
 
     async def put_op(self, key: str, op: Op) -> None:
-        kind, text = str(op.__struct_config__.tag), codec.to_json(op)
         sql = "INSERT INTO pending_ops (key, kind, op) VALUES (?, ?, ?)"
-        await self._database.run(lambda db: db.execute(sql, (key, kind, text)).rowcount)
+        await self._database.execute(sql, key, str(op.__struct_config__.tag), to_json(op))
 
     async def take_ops(self, key: str) -> tuple[Op, ...]:
         """As the port says; a stop of a turn that is queued behind another stays until that turn is first.
@@ -168,26 +172,24 @@ class SqliteTurns:
             db.executemany("DELETE FROM pending_ops WHERE number = ?", [(number,) for number, _ in found])
             return [op for _, op in found]
 
-        return tuple(codec.op_decoder.decode(op) for op in await self._database.run(work))
+        return tuple(Decoders.op.decode(op) for op in await self._database.run(work))
 
     async def list_orphans(self, begun: int = 0) -> tuple[str, ...]:
-        sql = (
-            "SELECT key, holder FROM turns LEFT JOIN leases USING (key) "
-            "WHERE ending IS NULL GROUP BY key HAVING max(attempts) >= ? ORDER BY min(number)"
-        )
-        unfinished = await self._database.read(lambda db: db.execute(sql, (begun,)).fetchall())
+        sql = """SELECT key, holder FROM turns LEFT JOIN leases USING (key)
+            WHERE ending IS NULL GROUP BY key HAVING max(attempts) >= ? ORDER BY min(number)"""
+        unfinished = await self._database.fetch_all(sql, begun)
         alive = {host: self._processes.is_alive(host) for host in {holder for _, holder in unfinished}}
         return tuple(key for key, holder in unfinished if not alive[holder])
 
     async def holder(self, key: str) -> str | None:
         sql = "SELECT holder FROM leases WHERE key = ?"
-        host = await self._database.read(lambda db: _first_value(db, sql, key))
+        (host,) = await self._database.fetch_one(sql, key) or (None,)
         return str(host) if self._processes.is_alive(host) else None
 
     async def has_pending(self, key: str) -> bool:
         """True if `key` has an unfinished turn, claimed or not."""
         sql = "SELECT 1 FROM turns WHERE key = ? AND ending IS NULL LIMIT 1"
-        return await self._database.read(lambda db: _first_value(db, sql, key)) is not None
+        return await self._database.fetch_one(sql, key) is not None
 
     async def is_abandoned(self, key: str) -> bool:
         """True if `key` has unfinished work that no running process holds."""
@@ -195,33 +197,31 @@ class SqliteTurns:
 
 
 def _require_free(db: sqlite3.Connection, key: str, processes: Processes) -> None:
-    holder = _first_value(db, "SELECT holder FROM leases WHERE key = ?", key)
+    (holder,) = db.execute("SELECT holder FROM leases WHERE key = ?", (key,)).fetchone() or (None,)
     if holder is not None and holder != processes.own_name and processes.is_alive(holder):
         raise SessionHeld(key, holder)
 
 
 def load_turn(db: sqlite3.Connection, number: int) -> Turn:
     """A turn with the messages that the model sees in it."""
-    sql = (
-        "SELECT turns.id, turns.key, session_id, inbound, sessions.created, sessions.model, epoch, attempts "
-        "FROM turns JOIN sessions ON sessions.id = session_id WHERE number = ?"
-    )
+    sql = """SELECT turns.id, turns.key, session_id, inbound, sessions.created, sessions.model, epoch, attempts
+        FROM turns JOIN sessions ON sessions.id = session_id WHERE number = ?"""
     id, key, session, inbound, created, model, epoch, attempts = db.execute(sql, (number,)).fetchone()
-    before, own = load_transcript(db, session, number)
+    before, own = history.load_transcript(db, session, number)
     rows = [*before, *own]
     compaction, newest = history.find_summary(db, session, [row[0] for row in rows])
     calls = "SELECT call_id, result FROM tool_calls WHERE turn_number = ?"
     results = db.execute(calls, (number,)) if attempts > 1 else ()
-    read = codec.message_decoder.decode
+    read = Decoders.message.decode
     return Turn(
         id=id,
         session=session,
-        inbound=codec.inbound_decoder.decode(inbound),
+        inbound=Decoders.inbound.decode(inbound),
         session_started=created,
         model=model,
         history=tuple(read(message) for _, _, message, _ in before),
         said=tuple(read(message) for _, _, message, _ in own),
-        tool_results={call_id: _decode_result(text) for call_id, text in results},
+        tool_results={id: None if text is None else Decoders.result.decode(text) for id, text in results},
         epoch=epoch,
         attempt=attempts,
         queue_empty=db.execute(_OTHER_WORK, {"key": key, "number": number}).fetchone() is None,
@@ -230,20 +230,84 @@ def load_turn(db: sqlite3.Connection, number: int) -> Turn:
     )
 
 
-def load_transcript(
-    db: sqlite3.Connection, session: str, turn: int
-) -> tuple[list[history.HistoryRow], list[history.HistoryRow]]:
-    """The messages before a turn, and its own, even if it was undone meanwhile."""
-    before = [row for row in history.visible_messages(db, session) if row[1] != turn]
-    own = "SELECT number, turn_number, message, input + output FROM messages WHERE turn_number = ? ORDER BY number"
-    return before, db.execute(own, (turn,)).fetchall()
+class TurnRow(Struct, frozen=True):
+    """The columns of a new turn, made before the transaction because that may run more than once."""
+
+    turn: str
+    new_session: str
+    """The id of a session that is created if the key has none."""
+    inbound: Inbound
+    inbound_id: str
+    text: str
+    now: float
+
+    @property
+    def key(self) -> str:
+        return self.inbound.address.key
 
 
-def _decode_result(text: str | None) -> ToolResult | None:
-    return None if text is None else codec.result_decoder.decode(text)
+def make_turn_row(inbound: Inbound, now: float, turn: str = "") -> TurnRow:
+    turn = turn or os.urandom(8).hex()
+    return TurnRow(turn, new_session_id(), inbound, clean_text(inbound.id), to_json(inbound), now)
 
 
-def _first_value(db: sqlite3.Connection, sql: str, key: str) -> str | None:
-    """The only column of the first row, or None."""
-    row = db.execute(sql, (key,)).fetchone()
-    return None if row is None else row[0]
+def new_session_id() -> str:
+    return os.urandom(6).hex()
+
+
+def admit_turn(db: sqlite3.Connection, row: TurnRow, busy: BusyMode | None, usual: BusyMode) -> AdmittedTurn | None:
+    """Queue the turn; None if its message is a second copy."""
+    platform, key = row.inbound.address.platform, row.key
+    copy = """SELECT 1 FROM turns WHERE platform = ?1 AND inbound_id = ?2
+        UNION ALL SELECT 1 FROM inbox WHERE platform = ?1 AND id = ?2 AND batch = ?3"""
+    if db.execute(copy, (platform, row.inbound_id, ANSWER_BATCH)).fetchone():
+        return None
+    session, mode = _touch_current_session(db, row)
+    ahead = list_unfinished(db, key)
+    if not ahead:
+        discard_stops(db, key)
+    effective: BusyMode = busy or mode or usual
+    insert_turn(db, row, session, effective)
+    return AdmittedTurn(row.turn, effective, ahead)
+
+
+def discard_stops(db: sqlite3.Connection, key: str) -> None:
+    """Delete stops that found nothing to stop, so that they do not stop a later turn."""
+    db.execute("DELETE FROM pending_ops WHERE key = ? AND kind = 'stop'", (key,))
+
+
+def _touch_current_session(db: sqlite3.Connection, row: TurnRow) -> tuple[str, BusyMode | None]:
+    """The active session of the key, created if necessary, and its busy mode."""
+    sql = """UPDATE sessions SET updated = ? WHERE id = (SELECT session_id FROM leases WHERE key = ?)
+        RETURNING id, busy_mode"""
+    found = db.execute(sql, (row.now, row.key)).fetchone()
+    if found is None:
+        return insert_session(db, row.new_session, row.inbound.address, row.now), None
+    return found[0], found[1] or None
+
+
+def insert_session(db: sqlite3.Connection, id: str, address: Address, now: float) -> str:
+    """Create a session and make it the active one of its key."""
+    sql = "INSERT INTO sessions (id, key, platform, address, created, updated) VALUES (?, ?, ?, ?, ?, ?)"
+    db.execute(sql, (id, address.key, address.platform, to_json(address), now, now))
+    set_current_session(db, address.key, id)
+    return id
+
+
+def set_current_session(db: sqlite3.Connection, key: str, session: str) -> None:
+    sql = """INSERT INTO leases (key, session_id) VALUES (?, ?)
+        ON CONFLICT DO UPDATE SET session_id = excluded.session_id"""
+    db.execute(sql, (key, session))
+
+
+def insert_turn(db: sqlite3.Connection, row: TurnRow, session: str, busy: BusyMode) -> None:
+    sql = """INSERT INTO turns (id, key, session_id, platform, inbound_id, inbound, busy_mode, created)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
+    ids = (row.turn, row.key, session, row.inbound.address.platform, row.inbound_id)
+    db.execute(sql, (*ids, row.text, busy, row.now))
+
+
+def list_unfinished(db: sqlite3.Connection, key: str) -> tuple[PendingTurn, ...]:
+    sql = """SELECT id, session_id, json_extract(inbound, '$.text'), busy_mode, created, started FROM turns
+        WHERE key = ? AND ending IS NULL ORDER BY number"""
+    return tuple(PendingTurn(*row) for row in db.execute(sql, (key,)))

@@ -1,13 +1,10 @@
 """Usage of model calls: records auxiliary calls and adds up all calls of a turn, a session or a period."""
 
 import sqlite3
-import time
-from collections.abc import Callable
 
 from alipes.kernel.turns import Turn
 from alipes.kernel.usage import UsageRecord, UsageTotal
-from alipes.store.database import codec
-from alipes.store.database.database import Database
+from alipes.store.database.database import Decoders, SqliteRows, clean_text, usage_columns
 
 _SUM = "SELECT coalesce(sum(cost), 0), coalesce(sum(input + output), 0), count(input) - count(cost) FROM "
 _TREE = """
@@ -19,23 +16,17 @@ _TREE = """
 MAX_DEPTH = 100
 
 
-class SqliteUsageLedger:
+class SqliteUsageLedger(SqliteRows):
     """`UsageLedger` in SQLite."""
-
-    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
-        self._database, self._clock = database, clock
 
     async def add(self, entry: UsageRecord) -> None:
         now, turn = self._clock(), entry.turn
-        ids = (turn.id, turn.session, entry.task, entry.tool, codec.clean_text(entry.model))
-        row = (*ids, *codec.usage_columns(entry.usage), now)
-        sql = (
-            "INSERT INTO auxiliary_calls (turn_id, session_id, task, tool, model, "
-            "input, output, cached, cache_write, reasoning, cost, created) "
-            f" VALUES ({', '.join('?' * len(row))})"
-        )
+        ids = (turn.id, turn.session, entry.task, entry.tool, clean_text(entry.model))
+        row = (*ids, *usage_columns(entry.usage), now)
+        sql = f"""INSERT INTO auxiliary_calls (turn_id, session_id, task, tool, model,
+            input, output, cached, cache_write, reasoning, cost, created) VALUES ({", ".join("?" * len(row))})"""
         # the result of the call is written next, and syncs this along
-        await self._database.run(lambda db: db.execute(sql, row).rowcount, sync=False)
+        await self._database.execute(sql, *row, sync=False)
 
     async def root_turn(self, turn: Turn) -> Turn:
         if not turn.inbound.parent:
@@ -60,5 +51,5 @@ def _find_root(db: sqlite3.Connection, turn: Turn) -> Turn:
         row = db.execute("SELECT id, session_id, inbound FROM turns WHERE id = ?", (turn.inbound.parent,)).fetchone()
         if row is None:
             break
-        turn = Turn(row[0], row[1], codec.inbound_decoder.decode(row[2]))
+        turn = Turn(row[0], row[1], Decoders.inbound.decode(row[2]))
     return turn

@@ -22,7 +22,7 @@ from alipes.plugins.dispatch import Hooks
 from alipes.plugins.registry import Contributions
 from alipes.providers.registry import ModelChoice, Models
 from alipes.sessions.sessions import Sessions
-from alipes.store.database import codec
+from alipes.store.database.database import to_json_bytes
 from alipes.store.store import Store
 
 Scope: TypeAlias = Literal["read", "run", "admin"]
@@ -208,7 +208,7 @@ def problem_from_error(error: AlipesError) -> HttpProblem:
 def json_response(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """`value` as a JSON response."""
     return Response(
-        codec.to_json_bytes(value), status, headers={**NO_STORE, **(headers or {})}, media_type="application/json"
+        to_json_bytes(value), status, headers={**NO_STORE, **(headers or {})}, media_type="application/json"
     )
 
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from alipes.cli.commands.config import run
-from alipes.config.editor import change, has_value, set_secret, set_value
+from alipes.config.editor import change, has_value, set_secret
 from alipes.config.environment import parse_env
 from alipes.config.loader import load_settings
 from alipes.config.toml_lines import split_key
@@ -366,7 +366,7 @@ def test_set_changes_one_value_and_nothing_else(tmp_path, body, way):
     file.write_text("# top\n" + tomlkit.dumps({"providers": {"groq": {"body": body}}}) + "\n[serve] # s\nport = 3\n")
     before = file.read_text()
     try:
-        set_value(("providers", "groq", "body", *way), "7", home=tmp_path, environ={})
+        change({("providers", "groq", "body", *way): "7"}, home=tmp_path, environ={})
     except ConfigError:
         assert file.read_text() == before
         return

@@ -8,8 +8,7 @@ from contextlib import closing
 import pytest
 
 from alipes.kernel.errors import Fenced, StoreError
-from alipes.store.database import codec
-from alipes.store.database.database import MAX_BATCH, open_database
+from alipes.store.database.database import MAX_BATCH, Decoders, open_database
 
 
 def insert_session(value):
@@ -334,7 +333,7 @@ def sqlite_page_of(path, table):
 
 async def test_an_unreadable_row_is_reported(path):
     def broken(db):
-        return codec.message_decoder.decode('{"role":"user"}')
+        return Decoders.message.decode('{"role":"user"}')
 
     async with open_database(path) as database:
         with pytest.raises(StoreError, match="a row that cannot be read"):

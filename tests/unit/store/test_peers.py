@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from alipes.runtime.process_lock import short_socket_path
-from alipes.store.peers import peers
+from alipes.store import peers
 from alipes.store.store import open_store
 
 

@@ -27,10 +27,10 @@ from alipes.store.api_keys import SqliteApiKeys, SqliteWebhooks, Webhook
 from alipes.store.api_runs import SqliteResponses
 from alipes.store.database.database import open_database
 from alipes.store.database.migrations import SCHEMA, migrate, schema_version
+from alipes.store.history import SqliteCompactionStore
 from alipes.store.outbox import find_unanswered
 from alipes.store.people import SqlitePeople
 from alipes.store.store import open_store
-from alipes.store.summaries import SqliteCompactionStore
 
 BACKUP = Path(__file__).with_name("home_of_previous_release.tgz")
 ANN = Address("telegram", "4711")

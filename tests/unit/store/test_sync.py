@@ -7,8 +7,7 @@ from contextlib import closing
 import pytest
 
 from alipes.kernel.errors import StoreError
-from alipes.store.database.database import open_database
-from alipes.store.database.writer import DiskSync
+from alipes.store.database.database import DiskSync, open_database
 from tests.unit.store.test_database import insert_session, session_ids
 
 

@@ -21,7 +21,7 @@ from alipes.store import backup_archive
 from alipes.store.database.migrations import SCHEMA
 from alipes.store.export import StoreFacts
 from alipes.store.outbox import RESTORED_REASON, fail_unsent
-from alipes.store.peers.peers import open_processes
+from alipes.store.peers import open_processes
 from alipes.store.store import open_store
 
 
@@ -65,7 +65,7 @@ def run_restore(argv: list[str]) -> int:
 
 
 async def _restore(options: RestoreOptions) -> int:
-    manifest = await backup_archive.read_manifest(options.file)
+    manifest = await backup_archive.read_archive(options.file)
     if manifest.schema > SCHEMA:
         raise ConfigError(f"{options.file} was written by a newer alipes ({manifest.version}); upgrade first")
     made = time.strftime("%Y-%m-%d %H:%M", time.localtime(manifest.made))
@@ -104,7 +104,7 @@ async def _install_home(options: RestoreOptions, occupied: bool) -> None:
     part = options.home.with_name(f".{options.home.name}.{os.urandom(4).hex()}.part")
     make_private(part)
     try:
-        await backup_archive.unpack_home(options.file, part)
+        await backup_archive.read_archive(options.file, part)
         outcome = await _end_open_work(part, keep=options.keep)
         shutil.rmtree(part / "run", ignore_errors=True)
         if occupied:

@@ -7,16 +7,15 @@ from getpass import getpass
 from alipes.cli import help_text
 from alipes.cli.options import OptionParser
 from alipes.config.display import HIDDEN, mask, to_toml, toml_key, toml_path
-from alipes.config.editor import change, has_value, set_secret, set_value
+from alipes.config.editor import change, has_value, set_secret
 from alipes.config.environment import read_variables
 from alipes.config.known_providers import KEYED
 from alipes.config.loader import CA_VARIABLE, PROXY_VARIABLES, build_settings
 from alipes.config.paths import Paths, find_home
-from alipes.config.reader import RawConfig, read_config
+from alipes.config.reader import EffectiveValue, KeyPath, RawConfig, read_config
 from alipes.config.schema import KEYS, Key, find_key, tree
 from alipes.config.settings import Settings
 from alipes.config.toml_lines import split_key
-from alipes.config.validation import EffectiveValue, KeyPath
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean
 
@@ -196,7 +195,7 @@ def _set(key: str, value: str) -> Iterator[str]:
     way = split_key(key)
     if not way:
         raise ConfigError(f"{key!r} is not a valid setting name: use dots, as in serve.port.")
-    left = set_value(way, value)
+    left = change({way: value})
     reading = read_config()
     if setting := find_key(way):
         yield from _describe_value(reading, way[: setting.path.count(".") + 1])

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from alipes.cli import help_text
 from alipes.cli.options import OptionParser
 from alipes.cli.render import format_choice
-from alipes.config.editor import set_value
+from alipes.config.editor import change
 from alipes.config.known_providers import KEYED, LOCAL
 from alipes.config.loader import load_settings
 from alipes.config.settings import MIXTURE_PREFIX, Settings
@@ -118,7 +118,7 @@ async def _switch(settings: Settings, name: str, *, live: bool, anyway: bool) ->
     ):
         backend = await opened.open(name)
         trouble = "" if is_mixture_name(settings, name) else await _check_model(settings, name, scope, live, anyway)
-    left = set_value(("model",), backend.name)
+    left = change({("model",): backend.name})
     said = [f"Switched to {backend.name}."]
     if trouble:
         said.append(trouble)

@@ -13,9 +13,8 @@ from alipes.cli.plugins.describe import ADDED_KINDS, list_abilities, scan_plugin
 from alipes.cli.plugins.install_dir import InstalledPlugin, read_installed
 from alipes.config.editor import change
 from alipes.config.loader import build_settings
-from alipes.config.reader import RawConfig, read_config
+from alipes.config.reader import KeyPath, RawConfig, read_config
 from alipes.config.settings import Settings
-from alipes.config.validation import KeyPath
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_ago
 from alipes.plugins.discovery import DiscoveredPlugin, PluginStatus, SavedPluginStatus, find_plugins, read_status

@@ -9,10 +9,10 @@ from msgspec import Struct, structs
 from alipes.config.display import HIDDEN, toml_path, toml_string
 from alipes.config.environment import Variables
 from alipes.config.known_providers import KNOWN
+from alipes.config.reader import KeyPath
 from alipes.config.schema import WIRE_APIS
 from alipes.config.settings import Settings
 from alipes.config.urls import InvalidValue, check_base_url, is_label, split_url
-from alipes.config.validation import KeyPath
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean
 from alipes.kernel.models import Api, Endpoint, Secret

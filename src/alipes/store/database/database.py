@@ -1,30 +1,28 @@
-"""The SQLite database of a home: one connection, used by one thread, with group commit."""
+"""The SQLite database of a home: one connection, used by one thread, with group commit; and values as JSON."""
 
 import asyncio
+import errno
 import logging
 import os
 import sqlite3
 import time
+from asyncio import Future
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Future as ThreadFuture
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Struct
 
 from alipes.kernel.errors import AlipesError, StoreError
+from alipes.kernel.messages import Message, ToolResult
+from alipes.kernel.turns import Address, Inbound, Op, Usage
 from alipes.store.database.migrations import migrate
-from alipes.store.database.writer import (
-    DiskSync,
-    WriteFailure,
-    WriteJob,
-    Writer,
-    preallocate_wal,
-    run_read,
-    set_outcome,
-    translate_error,
-)
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +31,238 @@ MAX_BATCH = 256
 """Writes per commit at most, so that other processes can use the file in between."""
 RESULTS_PER_STEP = 16
 """Callers that get their result in one step of the event loop."""
+WAL_BYTES, FILLER_BYTES = 6_000_000, 1_000_000
+"""Bytes written and rolled back to grow the write-ahead log; what exceeds the page cache ends up in it."""
+
+_SENTENCES = {
+    sqlite3.SQLITE_FULL: "the disk of {path} is full and nothing was saved; free some space and start again",
+    sqlite3.SQLITE_IOERR: "the disk of {path} failed and nothing was saved; free space and check the disk",
+    sqlite3.SQLITE_READONLY: "the store {path} is read-only; make it writable or use another home",
+    sqlite3.SQLITE_CANTOPEN: "the store {path} cannot be opened; fix the permissions of its folder or use another home",
+    sqlite3.SQLITE_CORRUPT: "the store {path} is damaged; restore a backup with `alipes restore`",
+    sqlite3.SQLITE_NOTADB: "the store {path} is damaged; restore a backup with `alipes restore`",
+    sqlite3.SQLITE_BUSY: "another program keeps the store {path} locked; close it and start again",
+    sqlite3.SQLITE_LOCKED: "another program keeps the store {path} locked; close it and start again",
+}
+
+
+def translate_error(error: BaseException, path: Path) -> BaseException:
+    """`error` as a `StoreError` with a sentence for the operator; unrelated errors are returned unchanged."""
+    match error:
+        case sqlite3.Error():
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code == sqlite3.SQLITE_ERROR and "fts5" in str(error):
+                code = sqlite3.SQLITE_CORRUPT  # FTS5 reports a damaged index like this
+            sentence = _SENTENCES.get(code, "the store {path} failed").format(path=path) + f" ({error})"
+        case msgspec.DecodeError():
+            sentence = f"the store {path} contains a row that cannot be read ({error}); run `alipes doctor`"
+        case OSError():
+            return make_unusable_error(f"the store {path} cannot be opened", path, error)
+        case _:
+            return error
+    return _store_error(sentence, error)
+
+
+def make_unusable_error(problem: str, path: Path, error: OSError) -> StoreError:
+    """A `StoreError` that says `problem`, its cause and the fix."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return _store_error(f"{_SENTENCES[sqlite3.SQLITE_FULL].format(path=path)} ({error.strerror})", error)
+    return _store_error(f"{problem} ({error.strerror or error}); make it writable or use another home", error)
+
+
+def _store_error(sentence: str, cause: BaseException) -> StoreError:
+    error = StoreError(sentence)
+    error.__cause__ = cause
+    return error
+
+
+class WriteFailure(Struct):
+    """The outcome of a job that failed."""
+
+    error: BaseException
+
+
+class WriteJob(Struct, Generic[T]):
+    """One write and the future of its caller. `sync`: it must be on disk before the caller continues."""
+
+    work: Callable[[sqlite3.Connection], T]
+    future: "Future[T]"
+    sync: bool
+
+    def resolve(self, outcome: T | WriteFailure) -> StoreError | None:
+        """Pass the outcome to the caller. Returns an error of the store if the caller was cancelled, because
+        then nobody else knows that the write is missing."""
+        if not self.future.done():
+            set_outcome(self.future, outcome)
+        elif isinstance(outcome, WriteFailure):
+            log.warning("a write failed after its caller was cancelled: %s", outcome.error)
+            if type(outcome.error) is StoreError:
+                return outcome.error
+        return None
+
+
+def set_outcome(future: "Future[T]", outcome: T | WriteFailure) -> None:
+    if isinstance(outcome, WriteFailure):
+        future.set_exception(outcome.error)
+    else:
+        future.set_result(outcome)
+
+
+class Writer:
+    """Commits batches of writes; used by the SQLite thread only."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self._path, self.connection = path, connection
+        self._full_sync = True
+        self.unsynced = False
+        """True if a committed write may not be on disk yet."""
+
+    def commit(self, batch: list[WriteJob[Any]], before_sync: Callable[[], object] | None = None) -> list[Any]:
+        """Commit the batch in one transaction and return the outcomes. Raises if all of it failed.
+
+        `before_sync` is called before SQLite waits for the disk.
+        """
+        db, before = self.connection, self.connection.total_changes
+        try:
+            self._set_full_sync(any(job.sync for job in batch))
+            db.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            return [WriteFailure(translate_error(error, self._path)) for _ in batch]
+        with _commit_or_rollback(db):
+            outcomes = self._run_batch(batch)
+            if before_sync is not None:
+                before_sync()
+        changed = db.total_changes != before
+        if not self._full_sync:
+            self.unsynced = self.unsynced or changed
+        elif changed and not any(isinstance(outcome, WriteFailure) for outcome in outcomes):
+            self.unsynced = False  # SQLite does not sync if nothing changed or all was rolled back
+        return outcomes
+
+    def _run_batch(self, batch: list[WriteJob[Any]]) -> list[Any]:
+        """Run the jobs; if one of them fails, start over with a savepoint for each."""
+        if len(batch) == 1:
+            return [batch[0].work(self.connection)]
+        try:
+            return [job.work(self.connection) for job in batch]
+        except AlipesError:
+            self.connection.execute("ROLLBACK")
+            self.connection.execute("BEGIN IMMEDIATE")
+            return [self._run_in_savepoint(job) for job in batch]
+
+    def _set_full_sync(self, wanted: bool) -> None:
+        if self._full_sync is not wanted:
+            self.connection.execute(f"PRAGMA synchronous = {'FULL' if wanted else 'NORMAL'}")
+            self._full_sync = wanted
+
+    def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `work` in one read transaction."""
+        try:
+            self.connection.execute("BEGIN")
+            with _commit_or_rollback(self.connection):
+                return work(self.connection)
+        except (sqlite3.Error, msgspec.DecodeError) as error:
+            raise translate_error(error, self._path) from error
+
+    def preallocate_wal(self) -> None:
+        """Write more than the page cache holds, then roll back."""
+        db = self.connection
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                db.execute("CREATE TABLE filler (data BLOB)")
+                for _ in range(WAL_BYTES // FILLER_BYTES):
+                    db.execute("INSERT INTO filler VALUES (zeroblob(?))", (FILLER_BYTES,))
+            finally:
+                db.execute("ROLLBACK")
+        except sqlite3.Error as error:  # disk full or locked: the log grows with the writes instead
+            log.info("the write-ahead log was not preallocated: %s", error)
+
+    def _run_in_savepoint(self, job: WriteJob[Any]) -> Any:
+        db = self.connection
+        db.execute("SAVEPOINT job")
+        try:
+            outcome = job.work(db)
+        except AlipesError as error:  # errors of SQLite fail the batch; the caller then runs its jobs one by one
+            db.execute("ROLLBACK TO job")
+            outcome = WriteFailure(error)
+        db.execute("RELEASE job")
+        return outcome
+
+
+@contextmanager
+def _commit_or_rollback(db: sqlite3.Connection) -> Iterator[None]:
+    try:
+        yield
+        db.execute("COMMIT")
+    finally:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+
+
+class DiskSync:
+    """Syncs the write-ahead log on a thread of its own, one sync at a time. Callers that arrive during a sync
+    wait for the next one."""
+
+    def __init__(self, path: Path, thread: Executor, on_failure: Callable[[BaseException], None]) -> None:
+        """`on_failure` is called when a sync fails, even if no caller is left to receive the error."""
+        self._path, self._thread, self._on_failure = path, thread, on_failure
+        self._wal = WalFile(path)
+        self._waiting: list[Future[None]] = []
+        self._busy = False
+
+    async def wait(self) -> None:
+        """Return once everything written before this call is on disk. Raises `StoreError`."""
+        synced: Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(synced)
+        if not self._busy:
+            self._start_next()
+        await synced
+
+    def close(self) -> None:
+        """Close the file, after the syncs that were requested before."""
+        self._thread.submit(self._wal.close)
+
+    def _start_next(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        self._busy = bool(waiting)
+        if waiting:
+            loop = asyncio.get_running_loop()
+            self._thread.submit(self._wal.sync).add_done_callback(
+                lambda done: loop.call_soon_threadsafe(self._finish, waiting, done)
+            )
+
+    def _finish(self, waiting: "list[Future[None]]", done: "ThreadFuture[None]") -> None:
+        error = done.exception()
+        if isinstance(error, OSError):
+            error = make_unusable_error(f"data written to {self._path} did not reach the disk", self._path, error)
+        if error is not None:
+            self._on_failure(error)
+        for synced in waiting:
+            if not synced.done():  # else its caller was cancelled
+                set_outcome(synced, None if error is None else WriteFailure(error))
+        self._start_next()
+
+
+class WalFile:
+    """The write-ahead log through a file descriptor of our own.
+
+    SQLite holds no locks on this file, so closing the descriptor drops none (it would for the database file);
+    and the file exists as long as any process has the database open.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._file = f"{path}-wal", -1
+
+    def sync(self) -> None:
+        if self._file < 0:
+            self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        os.fdatasync(self._file) if hasattr(os, "fdatasync") else os.fsync(self._file)
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
 
 
 class Database:
@@ -61,13 +291,13 @@ class Database:
         self._failure: StoreError | None = None
         """A write that failed without its caller noticing. Later writes depend on it, so all of them fail."""
         self._busy = False
-        self._closed: asyncio.Future[None] | None = None
+        self._closed: Future[None] | None = None
 
     async def run(self, work: Callable[[sqlite3.Connection], T], *, sync: bool = True) -> T:
         """`submit`, and wait for the result."""
         return await self.submit(work, sync=sync)
 
-    def submit(self, work: Callable[[sqlite3.Connection], T], *, sync: bool = True) -> "asyncio.Future[T]":
+    def submit(self, work: Callable[[sqlite3.Connection], T], *, sync: bool = True) -> "Future[T]":
         """Run `work` in one transaction. Once submitted it happens, even if the caller is cancelled.
 
         `sync=False`: do not wait for the disk, because nothing depends on this write before the next one is
@@ -80,7 +310,7 @@ class Database:
         if self._failure is not None:
             raise StoreError(str(self._failure)) from self._failure
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = loop.create_future()
+        future: Future[T] = loop.create_future()
         self._queue.append(WriteJob(work, future, sync))
         if not self._busy:
             self._busy = True
@@ -102,14 +332,26 @@ class Database:
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work`, which must only read, on one consistent view of the file."""
-        return await self._run_on_thread(partial(run_read, self._connection, self.path, work))
+        return await self._run_on_thread(partial(self._writer.read, work))
+
+    async def execute(self, sql: str, *values: object, sync: bool = True) -> int:
+        """`run` one statement; returns how many rows it changed."""
+        return await self.run(lambda db: db.execute(sql, values).rowcount, sync=sync)
+
+    async def fetch_one(self, sql: str, *values: object) -> Any:
+        """`read` the first row that a query finds; None if there is none."""
+        return await self.read(lambda db: db.execute(sql, values).fetchone())
+
+    async def fetch_all(self, sql: str, *values: object) -> list[Any]:
+        """`read` all rows that a query finds."""
+        return await self.read(lambda db: db.execute(sql, values).fetchall())
 
     async def preallocate_wal(self) -> None:
         """Grow the write-ahead log to its usual size, which halves the time of a commit.
 
         For processes that run long; it occupies the thread for some milliseconds.
         """
-        await self._run_on_thread(partial(preallocate_wal, self._connection))
+        await self._run_on_thread(self._writer.preallocate_wal)
 
     async def close(self) -> None:
         """Finish all submitted writes, then close the file; a cancellation is raised after that."""
@@ -145,9 +387,9 @@ class Database:
     async def _run_on_thread(self, work: Callable[[], T]) -> T:
         """The result of `work` on the SQLite thread, after the writes submitted before."""
         self._require_open()
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        future: Future[T] = asyncio.get_running_loop().create_future()
 
-        def finish(done: "Future[T]") -> None:
+        def finish(done: "ThreadFuture[T]") -> None:
             if not future.done():
                 error = done.exception()
                 set_outcome(future, done.result() if error is None else WriteFailure(error))
@@ -155,7 +397,7 @@ class Database:
         self._submit(work, finish)
         return await future
 
-    def _submit(self, work: Callable[[], T], then: "Callable[[Future[T]], None]") -> None:
+    def _submit(self, work: Callable[[], T], then: "Callable[[ThreadFuture[T]], None]") -> None:
         """Run `work` on the thread and call `then` on the loop.
 
         This wakes the loop once; `run_in_executor` wakes it four times.
@@ -163,7 +405,7 @@ class Database:
         loop = asyncio.get_running_loop()
         self._thread.submit(work).add_done_callback(lambda done: loop.call_soon_threadsafe(then, done))
 
-    def _finish_batch(self, batch: list[WriteJob[Any]], done: "Future[list[Any]]") -> None:
+    def _finish_batch(self, batch: list[WriteJob[Any]], done: "ThreadFuture[list[Any]]") -> None:
         error = done.exception()
         if error is None:
             (self._synced.clear if self._writer.unsynced else self._synced.set)()
@@ -186,7 +428,7 @@ class Database:
         if self._unresolved:
             asyncio.get_running_loop().call_soon(self._resolve_some)
 
-    def _finish_close(self, closing: "Future[None]") -> None:
+    def _finish_close(self, closing: "ThreadFuture[None]") -> None:
         closing.result()
         self._sync.close()
         if self._unresolved:
@@ -200,7 +442,14 @@ def _call_all(callbacks: deque[Callable[[], None]]) -> None:
         callbacks.popleft()()
 
 
-async def wait_to_end(future: "asyncio.Future[T]") -> T:
+class SqliteRows:
+    """Rows of some tables, written with the time of `clock`."""
+
+    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
+        self._database, self._clock = database, clock
+
+
+async def wait_to_end(future: "Future[T]") -> T:
     """Wait for `future` even if cancelled meanwhile; the cancellation is raised afterwards."""
     cancelled: asyncio.CancelledError | None = None
     while not future.done():
@@ -274,3 +523,63 @@ def _prepare(connection: sqlite3.Connection, deadline: float) -> None:
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA journal_size_limit = 67108864")
     migrate(connection)
+
+
+class Decoders:
+    """Read values from their JSON text."""
+
+    message = msgspec.json.Decoder(Message)
+    inbound = msgspec.json.Decoder(Inbound)
+    address = msgspec.json.Decoder(Address)
+    result = msgspec.json.Decoder(ToolResult)
+    op: msgspec.json.Decoder[Op] = msgspec.json.Decoder(Op)
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def to_json_bytes(value: object) -> bytes:
+    """JSON of `value`. A lone surrogate (half a character, as from a broken pipe) becomes `?`."""
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        return _encoder.encode(_clean_value(msgspec.to_builtins(value)))
+
+
+def to_json(value: object) -> str:
+    return to_json_bytes(value).decode()
+
+
+def _clean_value(value: object) -> object:
+    match value:
+        case str():
+            return clean_text(value)
+        case dict():
+            return {_clean_value(name): _clean_value(inner) for name, inner in value.items()}
+        case list() | tuple():
+            return [_clean_value(inner) for inner in value]
+    return value
+
+
+def clean_text(text: str) -> str:
+    """`text` with lone surrogates replaced, so that a column can hold it."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def searchable_text(message: Message) -> str:
+    """The text that search finds: what the user and the model said, not tool results."""
+    return clean_text(message.text).replace("\0", " ") if message.role in ("user", "assistant") else ""
+
+
+UsageRow = tuple[int | None, int | None, int | None, int | None, int | None, float | None]
+
+
+def usage_columns(usage: Usage | None) -> UsageRow:
+    if usage is None:
+        return (None,) * 6
+    return (usage.input, usage.output, usage.cached, usage.cache_write, usage.reasoning, usage.cost)
+
+
+def usage_from_row(row: UsageRow) -> Usage:
+    """Sums as one `Usage`; the sum of no rows is 0 tokens at an unknown price."""
+    return Usage(row[0] or 0, row[1] or 0, row[2] or 0, row[3] or 0, row[4] or 0, row[5])

@@ -29,7 +29,7 @@ from alipes.kernel.turns import (
 )
 from alipes.sessions.event_stream import TurnFollower
 from alipes.store.api_runs import SqliteApiRuns
-from alipes.store.database import codec
+from alipes.store.database.database import to_json_bytes
 from alipes.web.endpoint import PLATFORM, ApiServices
 from alipes.web.sse import SendFrames, frame
 
@@ -61,7 +61,7 @@ def parse_position(number: str) -> EventPosition:
 
 
 def encode_event(event: Event, number: str) -> bytes:
-    return frame(codec.to_json_bytes(event), event=str(event.__struct_config__.tag), id=number)
+    return frame(to_json_bytes(event), event=str(event.__struct_config__.tag), id=number)
 
 
 def replay_events(said: Iterable[Message], ended: TurnEnded, since: EventPosition) -> bytes:

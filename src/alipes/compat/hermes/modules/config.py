@@ -14,9 +14,8 @@ from typing import Any
 
 from alipes.compat.hermes.modules.current_app import NotAvailable, bridge
 from alipes.config.editor import change, set_secret
-from alipes.config.reader import read_config
+from alipes.config.reader import KeyPath, read_config
 from alipes.config.schema import find_key
-from alipes.config.validation import KeyPath
 
 __all__ = [
     "get_env_value",
