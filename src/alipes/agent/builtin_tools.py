@@ -1,4 +1,4 @@
-"""Connects the vision, image, todo and clarify tools to models, plugins, the store and people."""
+"""Connects the vision, image, todo, clarify and shell tools to models, plugins, the store and people."""
 
 import asyncio
 import inspect
@@ -15,6 +15,8 @@ from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Image, user
 from alipes.kernel.turns import AnswerQuestion, Turn, Usage
 from alipes.kernel.usage import UsageRecord
+from alipes.plugins import specs
+from alipes.plugins.dispatch import Hooks
 from alipes.plugins.interruption.attribution import TURN, run_as
 from alipes.plugins.registry import Contributions, ProviderContribution
 from alipes.providers.image_generation import ImageModel
@@ -201,3 +203,21 @@ class StoredTodos:
         """The open items, a line each."""
         items = await self.read(session)
         return tuple(f"todo {item.id} ({item.status}): {item.content}" for item in items if item.open)
+
+
+class PluginOutputRewriter:
+    """Lets plugins rewrite the output of shell commands."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self._hooks = hooks
+
+    def is_active(self) -> bool:
+        """True inside a turn if a plugin has the hook."""
+        return TURN.get() is not None and self._hooks.dispatcher.has_hooks(specs.terminal_output)
+
+    async def rewrite(self, output: str, command: str, status: int | None) -> str | None:
+        """The new text; None if it is unchanged."""
+        text = await self._hooks.dispatcher.filter(
+            specs.terminal_output, output, command=command, status=status, turn=TURN.get()
+        )
+        return None if text == output else text

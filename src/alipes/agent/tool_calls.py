@@ -18,6 +18,7 @@ from alipes.plugins import specs
 from alipes.plugins.dispatch import HookDispatcher
 from alipes.plugins.specs import Verdict
 from alipes.runtime.tasks import first_error
+from alipes.tools.files.patch import patched_paths
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
@@ -343,3 +344,24 @@ def is_client_call(message: Message) -> bool:
     """True if calls were passed to the client: the turn ends here."""
     results = (part for part in message.parts if isinstance(part, ToolResult))
     return any(result.text == CLIENT_RUNS_IT for result in results)
+
+
+def changed_files(said: tuple[Message, ...]) -> tuple[str, ...]:
+    """The files the turn wrote, as the model named them, in order and without duplicates."""
+    calls: dict[str, ToolCall] = {}
+    paths: dict[str, None] = {}
+    for message in said:
+        calls.update((call.id, call) for call in message.calls)
+        for part in message.parts:
+            if isinstance(part, ToolResult) and part.outcome == "ok" and part.call_id in calls:
+                paths.update(dict.fromkeys(_files_written(calls[part.call_id])))
+    return tuple(paths)
+
+
+def _files_written(call: ToolCall) -> list[str]:
+    match call.name, call.args:
+        case "write_file", {"path": str(path)}:
+            return [path]
+        case "patch", args:
+            return patched_paths(args)
+    return []

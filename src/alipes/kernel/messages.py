@@ -90,3 +90,7 @@ def user(text: str, *more: Part) -> Message:
 
 def assistant(*parts: Part) -> Message:
     return Message("assistant", parts)
+
+
+def notice(text: str) -> Message:
+    return Message("notice", (Text(text),))

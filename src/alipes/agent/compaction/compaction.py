@@ -6,24 +6,22 @@ summaries no more are tried until one helps or a person asks.
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 from weakref import WeakValueDictionary
 
 from msgspec import Struct, structs
 
-from alipes.agent.auxiliary import AuxiliaryModels
+from alipes.agent.auxiliary import AuxiliaryModels, BackgroundTasks
 from alipes.agent.compaction import plan
 from alipes.agent.compaction.plan import ContextBudget, count_chars, fixed_chars, visible_messages, visible_since
-from alipes.agent.plugin_edits import changed_files
-from alipes.agent.tool_calls import shorten
+from alipes.agent.tool_calls import changed_files, shorten
 from alipes.config.settings import CompactionConfig
 from alipes.kernel.errors import AlipesError, ConfigError, ContextTooLong, ProviderError, SessionError
 from alipes.kernel.messages import Image, Message, Part, Text, ToolCall, ToolResult
 from alipes.kernel.ports import Emit, Request
-from alipes.kernel.turns import CompactionState, ModelReply, Notice, Turn
+from alipes.kernel.turns import CompactionState, ModelReply, Notice, Turn, Usage
 from alipes.kernel.usage import CompactionStore
 from alipes.providers.registry import Backend
 
@@ -109,7 +107,6 @@ def _render_part(part: Part, width: int) -> str:
     return ""
 
 
-log = logging.getLogger(__name__)
 TASK = "compaction"
 MAX_FAILURES = 2
 """Failed attempts in a row before giving up."""
@@ -118,12 +115,6 @@ BETWEEN_TURNS_RATIO = 0.75
 SessionNotes: TypeAlias = Callable[[str], Awaitable[tuple[str, ...]]]
 """State of a session besides its messages: open todos, subagents and processes, a line each."""
 Outcome: TypeAlias = Literal["nothing", "trimmed", "summed", "extracted", "failed"]
-
-
-class RunsInBackground(Protocol):
-    def spawn(
-        self, work: "Callable[[], Awaitable[CompactionResult | AlipesError]]", name: str
-    ) -> "asyncio.Task[CompactionResult | AlipesError]": ...
 
 
 class CompactionJob(Struct, frozen=True):
@@ -174,7 +165,7 @@ class CompactionResult(Struct, frozen=True):
 
 
 class Compactor:
-    """One per process. `session_left` is a hook."""
+    """One per process. `turn_ended` and `session_left` are hooks."""
 
     def __init__(
         self,
@@ -183,7 +174,7 @@ class Compactor:
         settings: CompactionConfig | None = None,
         *,
         session_notes: SessionNotes | None = None,
-        tasks: RunsInBackground | None = None,
+        tasks: BackgroundTasks | None = None,
     ) -> None:
         self.settings = settings or CompactionConfig()
         self.session_notes, self._tasks = session_notes or _no_notes, tasks
@@ -196,6 +187,17 @@ class Compactor:
         self.fixed_sizes: dict[str, int] = {}
         """By session, the characters of its system prompt and tools."""
         self._lanes: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._compacting: set[str] = set()
+
+    async def turn_ended(self, turn: Turn, ending: str, usage: Usage | None) -> None:
+        """Compact in the background what will soon be too long, so that nobody has to wait for it."""
+        if ending != "answered" or turn.inbound.origin is not None:  # not for subagents and background turns
+            return
+        settings, session = self.settings, turn.session
+        if settings.background and settings.at and self._tasks is not None and session not in self._compacting:
+            task = self._tasks.spawn(partial(self.compact_between_turns, turn, usage), f"compaction of {session}")
+            self._compacting.add(session)
+            task.add_done_callback(lambda _: self._compacting.discard(session))
 
     async def session_left(self, session: str) -> None:
         """The session is no longer in memory; everything needed later is stored."""
@@ -208,17 +210,10 @@ class Compactor:
         """Compact in the background. Returns the result or the error; None if it takes longer than `wait`
         seconds and continues."""
         if self._tasks is None:
-            return await self._attempt(job)
-        task = self._tasks.spawn(partial(self._attempt, job), f"compaction of {job.turn.session}")
+            return await self.compact(job)
+        task = self._tasks.spawn(partial(self.compact, job), f"compaction of {job.turn.session}")
         await asyncio.wait({task}, timeout=wait)
         return task.result() if task.done() else None
-
-    async def _attempt(self, job: CompactionJob) -> CompactionResult | AlipesError:
-        try:
-            return await self.compact(job)
-        except AlipesError as error:
-            log.warning("conversation %s was not compacted: %s", job.turn.session, error)
-            return error
 
     async def compact(self, job: CompactionJob) -> CompactionResult:
         """Compact. Raises `Fenced` if the turn is no longer ours, and `BudgetExceeded`."""
@@ -324,21 +319,20 @@ class Compactor:
             window = tokens
         return ContextBudget(window, ratio or plan.DEFAULT_RATIO, fixed, self.settings.at or 0.8) if window else None
 
-    async def compact_between_turns(self, turn: Turn) -> None:
-        """After a turn: compact what will soon be too long, so that nobody has to wait for it."""
-        session = turn.session
-        try:
-            window = (await self._auxiliary.backend("", turn)).facts.window or 0
-            if await self.store.size(session) <= window * self.settings.at * BETWEEN_TURNS_RATIO or not window:
-                return
-            latest = await self.store.latest(session)
-            tries = await self.store.attempts(session)
-            if latest is None or tries.count >= MAX_FAILURES or await self._auxiliary.limit_reached(latest):
-                return
-            if (room := await self.budget_for(latest)) is not None:
-                await self.compact(CompactionJob(latest, latest.history, latest.compaction, room, turn_running=False))
-        except AlipesError as error:
-            log.warning("conversation %s was not compacted between turns: %s", session, error)
+    async def compact_between_turns(self, turn: Turn, usage: Usage | None = None) -> None:
+        """Compact it if it will soon be too long. `usage`: of the turn, which includes its last call."""
+        window = (await self._auxiliary.backend("", turn)).facts.window or 0
+        limit = window * self.settings.at * BETWEEN_TURNS_RATIO
+        if not window or (usage is not None and usage.input + usage.output <= limit):
+            return
+        if await self.store.size(turn.session) <= limit:
+            return
+        latest = await self.store.latest(turn.session)
+        tries = await self.store.attempts(turn.session)
+        if latest is None or tries.count >= MAX_FAILURES or await self._auxiliary.spending.is_reached(latest):
+            return
+        if (room := await self.budget_for(latest)) is not None:
+            await self.compact(CompactionJob(latest, latest.history, latest.compaction, room, turn_running=False))
 
 
 async def _no_notes(_session: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ Tokens are estimated from characters, with the ratio measured at the last call.
 from msgspec import Struct, structs
 
 from alipes.agent.tool_calls import shorten
-from alipes.kernel.messages import Image, Message, Part, Text, Thinking, ToolCall, ToolResult
+from alipes.kernel.messages import Image, Message, Part, Text, Thinking, ToolCall, ToolResult, notice
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import CompactionState
 
@@ -39,7 +39,7 @@ def _summary_messages(messages: tuple[Message, ...], digest: CompactionState) ->
     """
     asked = [message for message in messages[: digest.covered] if message.role == "user"]
     first, latest = asked[:1], asked[1:][-1:]
-    return (*map(_shorten_request, first), Message("notice", (Text(digest.text),)), *map(_shorten_request, latest))
+    return (*map(_shorten_request, first), notice(digest.text), *map(_shorten_request, latest))
 
 
 def _shorten_request(message: Message) -> Message:
