@@ -16,14 +16,13 @@ from weakref import WeakValueDictionary
 
 from msgspec import Struct, structs
 
-from alipes.agent.compaction.plan import count_chars, fixed_chars
 from alipes.agent.model_call import ModelCallContext, call_model
 from alipes.agent.tool_calls import AskApproval
 from alipes.config.settings import Amount, SpendConfig
 from alipes.kernel.conversations import denial_reason
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import format_money
-from alipes.kernel.messages import ToolCall
+from alipes.kernel.messages import ToolCall, count_chars
 from alipes.kernel.models import ModelFacts
 from alipes.kernel.ports import Emit, Request
 from alipes.kernel.turns import Ending, ModelReply, Notice, Turn, Usage
@@ -71,7 +70,7 @@ def approval_call(scope: str, limit: Amount, root: Turn, place: str, id: str) ->
 
 def worst_case(request: Request, facts: ModelFacts) -> Usage:
     """An upper bound: one token per two characters, and the longest possible answer."""
-    usage = Usage(input=(fixed_chars(request) + count_chars(request.messages)) // 2, output=request.max_tokens)
+    usage = Usage(input=(request.fixed_chars + count_chars(request.messages)) // 2, output=request.max_tokens)
     return Usage(input=usage.input, output=usage.output, cost=compute_cost(usage, facts))
 
 

@@ -58,6 +58,11 @@ class Request(Struct, frozen=True):
     tool_choice: Literal["auto", "none"] = "auto"
     """`none`: the tools are listed because the transcript uses them, but none may be called."""
 
+    @property
+    def fixed_chars(self) -> int:
+        """Characters of the system prompt and tools, which compaction cannot reduce."""
+        return len(self.system) + sum(spec.char_count for spec in self.tools)
+
 
 class Provider(Protocol):
     def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[Delta]]:

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from alipes.agent.auxiliary import BackgroundTasks
-from alipes.agent.compaction import compaction as compact_words
-from alipes.agent.compaction.plan import visible_messages
+from alipes.agent.compaction import summary
+from alipes.agent.compaction.compaction import visible_messages
 from alipes.app import open_app
 from alipes.config.known_providers import KNOWN
 from alipes.config.loader import parse_amount
@@ -435,7 +435,7 @@ class Parent(WindowModel):
 
     async def _deltas(self, request):
         first, last = request.messages[0].text, request.messages[-1]
-        summing = request.system == compact_words.SYSTEM
+        summing = request.system == summary.SYSTEM
         if "name ships" in first and not summing:
             await self.done.wait()
             self.script.insert(0, "Titanic")

@@ -3,12 +3,18 @@
 from msgspec import structs
 
 from alipes.agent.auxiliary import default_mixture
-from alipes.agent.compaction import plan
-from alipes.agent.compaction.compaction import CompactionJob, Compactor
-from alipes.agent.compaction.plan import ContextBudget, count_chars
+from alipes.agent.compaction.compaction import (
+    CompactionJob,
+    Compactor,
+    ContextBudget,
+    full_budget,
+    tail_start,
+    trim_results,
+)
 from alipes.kernel.conversations import SessionSwitch
 from alipes.kernel.errors import AlipesError
 from alipes.kernel.formatting import did_you_mean, format_columns, format_count, format_duration, format_excerpt
+from alipes.kernel.messages import count_chars
 from alipes.kernel.turns import BusyMode, Steer, Stop, Turn
 from alipes.sessions.commands.context import CommandContext, CommandReply, ShowConversation
 from alipes.sessions.commands.usage_report import ID
@@ -140,9 +146,9 @@ def _while_running(context: CommandContext, compaction: Compactor, session: str,
 
 async def _preview(compaction: Compactor, turn: Turn, room: ContextBudget) -> str:
     messages, digest, window = turn.history, turn.compaction, room.window
-    room = plan.full_budget(messages, digest, room)
-    start = plan.tail_start(messages, room)
-    trim = plan.trim_results(messages, digest, room)
+    room = full_budget(messages, digest, room)
+    start = tail_start(messages, room)
+    trim = trim_results(messages, digest, room)
     summed = format_count(max(start - digest.covered, 0), "message") if start > digest.covered else "nothing"
     so_far = f", beside a summary of {format_count(digest.covered, 'message')}" if digest.covered else ""
     beside = await compaction.session_notes(turn.session)
