@@ -36,15 +36,21 @@ _STEERED = """
 
 
 class SqliteSessions:
-    """`SessionStore` in SQLite."""
+    """The conversations of a key: which one is active, and what of it the model sees.
+
+    Nothing is deleted: undone and left turns stay in the archive. Every method is one transaction. Raises
+    `SessionError` with a message for the person if something cannot be done.
+    """
 
     def __init__(self, database: Database, processes: Processes, *, clock: Callable[[], float] = time.time) -> None:
         self._database, self._clock, self._is_alive = database, clock, processes.is_alive
 
     async def active(self, key: str) -> ActiveSession | None:
+        """The active conversation of `key`, or None."""
         return await self._database.read(lambda db: _find_active(db, key))
 
     async def open(self, address: Address) -> ActiveSession:
+        """The active conversation, created if needed."""
         new, now = turn_rows.new_session_id(), self._clock()
 
         def work(db: sqlite3.Connection) -> ActiveSession:
@@ -63,6 +69,7 @@ class SqliteSessions:
         model: str | None = None,
         busy: BusyMode | Literal[""] | None = None,
     ) -> None:
+        """Set what is not None; an empty value restores the default (for the title: the first words)."""
         sql = (
             "UPDATE sessions SET title = coalesce(?, title), model = coalesce(?, model), "
             "busy_mode = coalesce(?, busy_mode) WHERE id = ?"
@@ -76,9 +83,12 @@ class SqliteSessions:
         await self._database.run(work)
 
     async def unfinished(self, key: str) -> tuple[PendingTurn, ...]:
+        """The running and queued turns of `key`, in order."""
         return await self._database.read(lambda db: turn_rows.list_unfinished(db, key))
 
     async def take_steered(self, turn: Turn) -> tuple[SteeredMessage, ...]:
+        """Move the messages queued for steering into `turn`, oldest first: each is recorded there and its own
+        turn ends as `steered`. Raises `Fenced` like `record`."""
         names = {"key": turn.key, "session": turn.session}
         if not await self._database.read(lambda db: db.execute(_STEERED, names).fetchone()):
             return ()  # the usual case, without a write lock
@@ -86,29 +96,38 @@ class SqliteSessions:
         return await self._database.run(lambda db: _take_steered(db, turn, now))
 
     async def reset(self, key: str) -> SessionSwitch | None:
+        """Start a new conversation under `key`; None if there is nothing to leave.
+
+        Queued turns are ended. A turn that is still running is named in `SessionSwitch.running_turn`: send
+        `Reset` to the session that runs it.
+        """
         new, now = turn_rows.new_session_id(), self._clock()
         return await self._database.run(lambda db: reset_session(db, key, new, now, self._is_alive))
 
     async def switch(self, address: Address, session: str) -> SessionSwitch:
+        """Switch to another conversation; it is no longer active where it was before."""
         now = self._clock()
         return await self._database.run(lambda db: switch_session(db, address, session, now, self._is_alive))
 
     async def branch(self, key: str, title: str = "") -> SessionSwitch:
+        """Switch to a branch that shares all finished turns without copying messages."""
         new, now, title = turn_rows.new_session_id(), self._clock(), title.strip()
         return await self._database.run(
             lambda db: branch_session(db, key, new, title, now=now, is_alive=self._is_alive)
         )
 
     async def undo(self, key: str, count: int = 1) -> tuple[UndoneTurn, ...]:
+        """Hide the last started turns from the model, latest first."""
         return await self._database.run(lambda db: undo_turns(db, key, count))
 
     async def retry(self, key: str) -> RetriedTurn | None:
+        """Hide the last turn and accept its message again, with those that were steered into it."""
         prefix, now = f"retry:{os.urandom(8).hex()}", self._clock()
         return await self._database.run(lambda db: retry_turn(db, key, prefix, now))
 
 
 class SqliteGrants:
-    """`Grants` in SQLite."""
+    """Calls that were always allowed: exact rules, compared as a whole."""
 
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
         self._database, self._clock = database, clock
@@ -125,11 +144,13 @@ class SqliteGrants:
         return found is not None
 
     async def rules(self) -> tuple[str, ...]:
+        """Oldest first."""
         sql = "SELECT rule FROM grants ORDER BY created, rule"
         found = await self._database.read(lambda db: db.execute(sql).fetchall())
         return tuple(rule.decode("utf-8", "surrogatepass") for (rule,) in found)
 
     async def revoke(self, rule: str) -> bool:
+        """False if it was not allowed."""
         sql = "DELETE FROM grants WHERE rule = ?"
         row = (_rule_bytes(rule),)
         return bool(await self._database.run(lambda db: db.execute(sql, row).rowcount))
