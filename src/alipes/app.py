@@ -46,8 +46,8 @@ from alipes.runtime.processes.orphans import OrphanGuard, open_orphan_guard
 from alipes.runtime.redaction import make_mask
 from alipes.runtime.tasks import first_error
 from alipes.runtime.watchdog import Watchdog
-from alipes.sessions.commands import BY_NAME
 from alipes.sessions.commands.context import CommandContext
+from alipes.sessions.commands.registry import BY_NAME
 from alipes.sessions.plugin_host import PluginHost
 from alipes.sessions.services import OutboundFor, SessionDefaults
 from alipes.sessions.sessions import Sessions

@@ -20,7 +20,8 @@ from alipes.kernel.errors import MessageRejected, PluginError
 from alipes.kernel.ports import Provider
 from alipes.kernel.turns import Address, AnswerApproval, ApprovalAsked, ApprovalChoice, Event, Inbound, Op, Stop
 from alipes.plugins.discovery import inspect_folder
-from alipes.sessions import commands
+from alipes.sessions.commands import registry as commands
+from alipes.sessions.commands.context import CommandReply
 from alipes.testing.clock import Clock
 from alipes.testing.replies import PendingReply, StopPoints, TurnReply
 from alipes.testing.scripted_model import ScriptedModel, ScriptLine
@@ -137,7 +138,7 @@ class Conversation:
         """Send an op such as `Stop` or `Answer` to the session."""
         await self.app.sessions.post(self.key, op)
 
-    async def command(self, text: str) -> commands.CommandReply:
+    async def command(self, text: str) -> CommandReply:
         """Run a command such as `/new`. Raises `ValueError` if the text is not a command."""
         parsed = commands.parse(text, self.app.contributions)
         if parsed is None:

@@ -20,8 +20,9 @@ from alipes.kernel.ports import ToolSpec
 from alipes.kernel.turns import CompactionState, Notice, Said
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
-from alipes.sessions import commands
-from alipes.sessions.commands import CommandContext, conversation
+from alipes.sessions.commands import conversation
+from alipes.sessions.commands import registry as commands
+from alipes.sessions.commands.context import CommandContext
 from tests.unit.agent_harness import Hand
 from tests.unit.sessions.test_commands import Shop, choice
 from tests.world.environment import LIMIT_S

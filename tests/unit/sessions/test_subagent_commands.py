@@ -15,7 +15,7 @@ from alipes.kernel.errors import SessionError
 from alipes.kernel.messages import Text, assistant
 from alipes.kernel.turns import Address, Inbound, Notice, Origin, Said, ToolFinished, TurnEnded
 from alipes.providers.scripted import ScriptedProvider
-from alipes.sessions import commands
+from alipes.sessions.commands import registry as commands
 from alipes.sessions.subagents.text import (
     describe_interrupted,
     describe_outcome,
