@@ -89,18 +89,24 @@ class AuxiliaryModels:
             max_tokens=min(limit, backend.facts.output or limit),
             effort=errand.effort,
         )
+        return await self.send(request, backend, turn, task=task, tool=tool, seconds=errand.timeout)
+
+    async def send(
+        self, request: Request, backend: Backend, turn: Turn, *, task: str, tool: str = "", seconds: float | None = None
+    ) -> ModelReply:
+        """The answer to a request of the caller's own, within the limits and recorded; raises as `ask`."""
         async with self.spending.reserve(turn, worst_case(request, backend.facts)):
             try:
-                async with asyncio.timeout(errand.timeout):
-                    reply = await call_model(backend, request, ModelCallContext(turn, _ignore_event, self.retry))
+                async with asyncio.timeout(seconds):
+                    reply = await call_model(backend, request, ModelCallContext(turn, ignore_event, self.retry))
             except TimeoutError:
-                raise Transient(f"{backend.name} did not answer within {errand.timeout:g} s") from None
+                raise Transient(f"{backend.name} did not answer within {seconds:g} s") from None
             reply = with_cost(reply, backend.facts)
             await self.spending.record(UsageRecord(turn, task, backend.name, reply.usage, tool))
         return reply
 
 
-async def _ignore_event(_event: Event) -> None:
+async def ignore_event(_event: Event) -> None:
     return None
 
 
@@ -173,6 +179,7 @@ def parse_title(text: str) -> str:
 TASK, TOOL = "moa", "mixture_of_agents"
 DEFAULT_PRESET = "default"
 TIMEOUT = MixtureConfig((), "").timeout
+_OUTSIDE = "model mixtures work only inside a conversation"
 _SYSTEM = "Answer the question independently, thoroughly and to the point. State what you are not sure of."
 
 
@@ -184,9 +191,8 @@ class MixtureRunner:
 
     async def ask(self, model: str, system: str, messages: tuple[Message, ...], max_tokens: int) -> str:
         """Ask one of the models of a mixture."""
-        turn = _current_turn()
         replied = await self._auxiliary.ask(
-            TASK, turn, system=system, messages=messages, model=model, max_tokens=max_tokens
+            TASK, current_turn(_OUTSIDE), system=system, messages=messages, model=model, max_tokens=max_tokens
         )
         return replied.message.text
 
@@ -195,7 +201,7 @@ class MixtureRunner:
         chosen = tuple(models) or (preset.models if preset else ())
         if not chosen:
             raise ToolError("no models given, and no default mixture is configured ([moa.default])")
-        turn = _current_turn()
+        turn = current_turn(_OUTSIDE)
         opinions = await ask_all(chosen, partial(self._one, turn, prompt), preset.timeout if preset else TIMEOUT)
         answers = format_answers(opinions)
         if not answers:
@@ -216,20 +222,19 @@ class MixtureRunner:
 
 
 def default_preset(presets: Mapping[str, MixtureConfig]) -> MixtureConfig | None:
-    """The default preset."""
     return presets.get(DEFAULT_PRESET) or next(iter(presets.values()), None)
 
 
 def default_mixture(names: Sequence[str]) -> str:
     """The default mixture among model names; empty if there is none."""
+    preferred = f"{MIXTURE_PREFIX}/{DEFAULT_PRESET}"
     mixed = [name for name in names if name.startswith(f"{MIXTURE_PREFIX}/")]
-    return (
-        f"{MIXTURE_PREFIX}/{DEFAULT_PRESET}" if f"{MIXTURE_PREFIX}/{DEFAULT_PRESET}" in mixed else next(iter(mixed), "")
-    )
+    return preferred if preferred in mixed else next(iter(mixed), "")
 
 
-def _current_turn() -> Turn:
+def current_turn(error: str = "this works only inside a conversation") -> Turn:
+    """The turn that runs. Outside of any, raises `ToolError` with the text `error`."""
     turn = TURN.get()
     if turn is None:
-        raise ToolError("model mixtures work only inside a conversation")
+        raise ToolError(error)
     return turn

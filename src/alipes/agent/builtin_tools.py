@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from alipes.agent.auxiliary import AuxiliaryModels
+from alipes.agent.auxiliary import AuxiliaryModels, current_turn
 from alipes.agent.budget import SpendingLimits
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ToolError
@@ -31,12 +31,6 @@ IMAGE_PROVIDER = "image_gen"
 """`ctx.provide("image_gen", name, thing)`; see docs/tools.md."""
 SIZES = {"landscape": "1536x1024", "square": "1024x1024", "portrait": "1024x1536"}
 _items = msgspec.json.Decoder(tuple[TodoItem, ...])
-
-
-def _current_turn() -> Turn:
-    turn = TURN.get()
-    assert turn is not None, "a tool runs within a turn"
-    return turn
 
 
 class ImageGenerator:
@@ -72,7 +66,7 @@ class ImageGenerator:
     async def _generate_by_model(
         self, model: ImageModel, prompt: str, size: str, references: tuple[Image, ...]
     ) -> bytes:
-        turn = _current_turn()
+        turn = current_turn()
         async with self._spending.reserve(turn, Usage()):
             image = await model.generate(prompt, size, references, seconds=self._seconds)
             await self._spending.record(UsageRecord(turn, "images", model.name, image.usage, "image_generate"))
@@ -147,7 +141,7 @@ class VisionModel:
 
     async def ask(self, question: str, image: Image | None) -> str | None:
         """The answer; None if the conversation's model can see the image itself."""
-        turn = _current_turn()
+        turn = current_turn()
         own = await self._auxiliary.backend("", turn)
         separate = bool(self._auxiliary.config_for("vision").model)
         if own.facts.vision or (own.facts.vision is None and not separate):
@@ -177,7 +171,7 @@ class Clarification:
 
     async def ask(self, question: str, choices: tuple[str, ...]) -> str | None:
         """The answer; None if nobody answers in time."""
-        answer = await self._questions.ask_question(_current_turn(), question, choices, self._seconds)
+        answer = await self._questions.ask_question(current_turn(), question, choices, self._seconds)
         if answer is not None and answer.unasked:
             raise ToolError(
                 f"the user could not be asked ({answer.unasked}). Continue with your best judgement and "

@@ -11,20 +11,7 @@ from msgspec import Struct
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellWord
 from alipes.tools.common import Places
 
-_SYSTEM_FOLDERS = (
-    "/etc",
-    "/boot",
-    "/dev",
-    "/usr",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib64",
-    "/sys",
-    "/proc",
-    "/var/lib",
-    "/opt",
-)
+_SYSTEM = r"/(?:etc|boot|dev|usr|bin|sbin|lib|lib64|sys|proc|var/lib|opt)(?:/|\Z)"
 _HARMLESS = r"/dev/(?:null|zero|full|tty|std(?:in|out|err)|fd/\d+|pts/\d+)$|/proc/[^/]+/fd/\d+$"
 _STARTUP = (
     r"\.(?:bashrc|bash_profile|bash_login|bash_aliases|profile|zshrc|zshenv|zprofile|gitconfig)$"
@@ -122,7 +109,7 @@ class PathChecker:
             return Risk("own", f"changes {path}, which belongs to alipes")
         if _is_in(path, self._home) and re.match(_STARTUP, os.path.relpath(path, self._home)):
             return Risk("startup", f"changes {path}, which other programs run or trust")
-        part_of_system = os.path.dirname(path) == "/" or any(_is_in(path, folder) for folder in _SYSTEM_FOLDERS)
+        part_of_system = os.path.dirname(path) == "/" or re.match(_SYSTEM, path)
         if part_of_system and not self._is_free_area(path):
             return Risk("system", f"changes {path}, a system file")
         return None
