@@ -56,7 +56,6 @@ class AuxiliaryModels:
         self._models, self.spending, self._tasks, self._choice = models, spending, tasks or {}, choice
 
     def config_for(self, task: str) -> AuxiliaryConfig:
-        """The operator's settings for the task."""
         return self._tasks.get(task, AuxiliaryConfig())
 
     async def backend(self, task: str, turn: Turn, model: str = "") -> Backend:
@@ -190,7 +189,6 @@ class MixtureRunner:
         self._auxiliary, self._presets = auxiliary, presets
 
     async def ask(self, model: str, system: str, messages: tuple[Message, ...], max_tokens: int) -> str:
-        """Ask one of the models of a mixture."""
         replied = await self._auxiliary.ask(
             TASK, current_turn(_OUTSIDE), system=system, messages=messages, model=model, max_tokens=max_tokens
         )

@@ -200,7 +200,6 @@ class SpendingLimits:
         return [(limit, await _sum(self.bill, limit, root, now)) for limit in self._limits_of(root)]
 
     def _left(self, limit: SpendingLimit, used: UsageTotal, more: tuple[Reservation, ...] = ()) -> float:
-        """What is left of the limit."""
         times = 1 + self._helpings.get(limit, 0)
         if limit.amount.tokens is not None:
             tokens = sum(each.usage.input + each.usage.output for each in more)

@@ -72,11 +72,10 @@ class Transcript:
         await self._emit(Said(message, model, usage))
         if usage is not None:
             self._billed()
-        self.history = (*self.history, message)
-        self.said = (*self.said, message)
+        self.append(message)
 
-    def add_steered(self, messages: tuple[Message, ...]) -> None:
-        """Append messages that were recorded in this turn by the session."""
+    def append(self, *messages: Message) -> None:
+        """Append messages that are already recorded."""
         self.history = (*self.history, *messages)
         self.said = (*self.said, *messages)
 
@@ -206,7 +205,7 @@ class _TurnLoop:
             return "answered", ""
         spent = self.transcript.steps >= self._agent.max_steps
         if not spent and (heard := await self._take_steered()):  # messages after the last step get a turn of their own
-            self.transcript.add_steered(heard)
+            self.transcript.append(*heard)
             return None
         if last.role == "assistant":
             if SUMMARISE in self.transcript.said:
@@ -419,7 +418,6 @@ def stuck_reason(calls: tuple[ToolCall, ...], counts: Mapping[bytes, int]) -> st
 
 
 def count_cutoffs(said: tuple[Message, ...]) -> int:
-    """How often this turn's output was cut off at the limit."""
     return sum(message in CUTOFF_NOTICES for message in said)
 
 

@@ -108,13 +108,9 @@ def _part_chars(part: Part) -> int:
         case Text(text) | Thinking(text):
             return len(text)
         case ToolCall():
-            args = sum(len(key) + _value_chars(each) for key, each in part.args.items())
+            args = sum(len(key) + len(str(value)) for key, value in part.args.items())
             return len(part.name) + len(part.raw) + args
         case ToolResult(text=text, images=images):
             return len(text) + IMAGE_CHARS * len(images)
         case Image():
             return IMAGE_CHARS
-
-
-def _value_chars(value: object) -> int:
-    return len(value) if isinstance(value, str) else len(str(value))

@@ -68,14 +68,9 @@ class Provider(Protocol):
 class ToolContext(Protocol):
     """What a running tool knows about its call."""
 
-    @property
-    def call_id(self) -> str: ...
-
-    @property
-    def session(self) -> str: ...
-
-    @property
-    def workdir(self) -> str: ...
+    call_id: str
+    session: str
+    workdir: str
 
     async def progress(self, text: str) -> None:
         """Show `text` to people who watch; the model does not see it."""

@@ -27,29 +27,9 @@ _HOMES = {
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = [
-    "StopAttempt",
-    "Clock",
-    "Conversation",
-    "DeadlineExceeded",
-    "LeakCheck",
-    "LeakError",
-    "ScriptedModel",
-    "StopPoint",
-    "StopPoints",
-    "TurnReply",
-    "PendingReply",
-    "Stall",
-    "call",
-    "take_snapshot",
-    "every_stop",
-    "no_leaks",
-    "open_agent",
-    "results",
-    "run_test",
-    "slow_text",
-    "stall",
-]
+__all__ = ["Clock", "Conversation", "DeadlineExceeded", "LeakCheck", "LeakError", "PendingReply", "ScriptedModel"]
+__all__ += ["Stall", "StopAttempt", "StopPoint", "StopPoints", "TurnReply", "call", "every_stop", "no_leaks"]
+__all__ += ["open_agent", "results", "run_test", "slow_text", "stall", "take_snapshot"]
 
 
 def __getattr__(name: str) -> Any:

@@ -26,9 +26,6 @@ from alipes.testing.clock import Clock
 from alipes.testing.replies import PendingReply, StopPoints, TurnReply
 from alipes.testing.scripted_model import ScriptedModel, ScriptLine
 
-"""Loop iterations after each wake-up, so that its effects are visible."""
-
-
 Plugin: TypeAlias = ModuleType | Path | str
 """A module, or the folder of a plugin."""
 
@@ -41,7 +38,10 @@ def install_plugins(home: Path, plugins: Iterable[Plugin]) -> Iterator[tuple[str
     modules = [each for each in plugins if isinstance(each, ModuleType)]
     folders = {_name(each): Path(each).absolute() for each in plugins if not isinstance(each, ModuleType)}
     for name, folder in folders.items():
-        _link_folder(home / "plugins" / name, folder)
+        link = home / "plugins" / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(folder)
     packages = str(home / "packages")
     if modules:
         _write_package(Path(packages, "plugins_of_this_test-0.dist-info"), modules)
@@ -67,12 +67,6 @@ def _name(plugin: Plugin) -> str:
     if found is None:
         raise PluginError(str(plugin), "not loaded", "no plugin in this folder")
     return found.name
-
-
-def _link_folder(link: Path, folder: Path) -> None:
-    link.parent.mkdir(parents=True, exist_ok=True)
-    link.unlink(missing_ok=True)
-    link.symlink_to(folder)
 
 
 def _write_package(folder: Path, modules: Iterable[ModuleType]) -> None:
@@ -128,9 +122,8 @@ class Conversation:
         pending = next((each for each in self._pending if not each.ended.is_set()), None)
         if pending is not None:
             return await pending.stop(reason, invalidation_reason)
-        for turn in (await self.app.sessions.unfinished(self.key))[
-            :1
-        ]:  # started by somebody else, for instance on a platform
+        unfinished = await self.app.sessions.unfinished(self.key)
+        for turn in unfinished[:1]:  # started by somebody else, for instance on a platform
             await self.post(Stop(reason, invalidation_reason, turn))
         return None
 

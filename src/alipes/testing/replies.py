@@ -48,7 +48,6 @@ class StopPoints:
         self._hooks.remove(self._owner)
 
     def turn_ended(self) -> None:
-        """The turn has ended."""
         self._settled.set()
 
     async def wait(self) -> StopPoint | None:
@@ -207,7 +206,6 @@ class PendingReply:
         return self.reply().__await__()
 
     async def reply(self, point: StopPoint | None = None) -> TurnReply:
-        """The reply when the turn has ended."""
         await self.ended.wait()
         return TurnReply(tuple(self.events), self.turn, point, self.refused)
 

@@ -47,7 +47,8 @@ class PathChecker:
         self.workdir = os.path.realpath(workdir or os.getcwd())
         self._cwds: set[str | None] = {os.path.realpath(start or self.workdir)}
         self._previous_cwds = set(self._cwds)
-        self._has_links = False
+        self.has_links = False
+        """A link was created: from then on paths may lead anywhere."""
         self._places = places
         self._alipes_home, self._home = os.path.realpath(places.alipes_home), os.path.realpath(places.home)
         self._own_secret_text = re.escape(os.path.basename(self._alipes_home)) + r"/+(?:\.env|[\w.-]*\.db|run/)"
@@ -73,17 +74,13 @@ class PathChecker:
             self._cwds |= self._previous_cwds
             self._previous_cwds = set(self._cwds)
 
-    def note_link(self) -> None:
-        """A link was created: from now on paths may lead anywhere."""
-        self._has_links = True
-
     def check_clear(self, rule: str, word: ShellWord) -> Risk | None:
         """Risk of deleting or changing everything below a path."""
         text = word.text
         if word.has_glob and text.rpartition("/")[2] in _MATCH_ALL:
             text = text.rpartition("/")[0] or ("/" if text.startswith("/") else ".")
         paths = self._resolve(ShellWord(text))
-        if not paths or None in paths or self._has_links:
+        if not paths or None in paths or self.has_links:
             return Risk(rule, "deletes or changes whole directories that are only known at run time")
         risky = [path for path in paths if path and not self._is_free_area(path)]
         return Risk(rule, f"deletes or changes everything in {risky[0]}") if risky else None

@@ -62,25 +62,18 @@ def _shorten_request(message: Message) -> Message:
 
 def _shorten_message(message: Message, digest: CompactionState, old: bool) -> Message:
     limit = min(TRIMMED_CHARS, digest.max_chars or TRIMMED_CHARS) if old else digest.max_chars
-    if not limit or not any(_is_long(part, limit, digest.max_chars) for part in message.parts):
+    if not limit:
         return message
-    return Message(message.role, tuple(_shorten_part(part, limit, digest.max_chars) for part in message.parts))
-
-
-def _is_long(part: Part, limit: int, widest: int) -> bool:
-    match part:
-        case ToolResult(text=text, images=images):
-            return len(text) > limit or (limit == TRIMMED_CHARS and bool(images))
-        case Text(text):
-            return bool(widest) and len(text) > widest
-    return False
+    parts = tuple(_shorten_part(part, limit, digest.max_chars) for part in message.parts)
+    return message if parts == message.parts else Message(message.role, parts)
 
 
 def _shorten_part(part: Part, limit: int, widest: int) -> Part:
+    """The same object if it is short enough."""
     match part:
-        case ToolResult(text=text, images=images):
+        case ToolResult(text=text, images=images) if len(text) > limit or (images and limit == TRIMMED_CHARS):
             return structs.replace(part, text=shorten(text, limit), images=() if limit == TRIMMED_CHARS else images)
-        case Text(text) if widest:
+        case Text(text) if widest and len(text) > widest:
             return Text(shorten(text, widest))
     return part
 
@@ -115,7 +108,6 @@ class ContextBudget(Struct, frozen=True):
 
     @property
     def free_chars(self) -> int:
-        """Characters available for messages."""
         return max(int(self.limit / self.ratio) - self.fixed_chars, 0)
 
     def tokens(self, messages: tuple[Message, ...], digest: CompactionState) -> int:
@@ -123,7 +115,6 @@ class ContextBudget(Struct, frozen=True):
 
 
 def tokens_per_char(tokens: int, count: int) -> float:
-    """Tokens per character; zero if unknown."""
     return min(max(tokens / count, 0.01), 4.0) if tokens > 0 and count > 0 else 0.0
 
 
@@ -151,7 +142,8 @@ def tail_start(messages: tuple[Message, ...], room: ContextBudget) -> int:
 def trim_results(messages: tuple[Message, ...], digest: CompactionState, room: ContextBudget) -> CompactionState:
     """Trim tool results before the tail, and any part too long to fit."""
     start, widest = max(tail_start(messages, room), digest.trimmed_until), _max_chars(room)
-    if not any(_text_length(part) > widest for message in messages[digest.covered :] for part in message.parts):
+    parts = (part for message in messages[digest.covered :] for part in message.parts)
+    if not any(isinstance(part, Text | ToolResult) and len(part.text) > widest for part in parts):
         widest = digest.max_chars
     elif digest.max_chars:
         widest = min(widest, digest.max_chars)
@@ -177,10 +169,6 @@ def summary_gain(messages: tuple[Message, ...], digest: CompactionState, room: C
 
 def _max_chars(room: ContextBudget) -> int:
     return max(int(room.free_chars * MESSAGE_RATIO), MIN_CHARS)
-
-
-def _text_length(part: object) -> int:
-    return len(part.text) if isinstance(part, Text | ToolResult) else 0
 
 
 TASK = "compaction"
@@ -388,9 +376,7 @@ class Compactor:
         tokens, about = turn.measured_tokens
         fixed = self.fixed_sizes.get(turn.session, 0)
         ratio = tokens_per_char(tokens, fixed + count_chars(visible_messages(turn.history[:about], turn.compaction)))
-        window = (await self._auxiliary.backend("", turn)).facts.window
-        if not window:
-            window = tokens
+        window = (await self._auxiliary.backend("", turn)).facts.window or tokens
         return ContextBudget(window, ratio or DEFAULT_RATIO, fixed, self.settings.at or 0.8) if window else None
 
     async def compact_between_turns(self, turn: Turn, usage: Usage | None = None) -> None:

@@ -13,11 +13,10 @@ from alipes.agent.compaction.compaction import (
 )
 from alipes.kernel.conversations import SessionSwitch
 from alipes.kernel.errors import AlipesError
-from alipes.kernel.formatting import did_you_mean, format_columns, format_count, format_duration, format_excerpt
+from alipes.kernel.formatting import ID, did_you_mean, format_columns, format_count, format_duration, format_excerpt
 from alipes.kernel.messages import count_chars
 from alipes.kernel.turns import BusyMode, Steer, Stop, Turn
 from alipes.sessions.commands.context import CommandContext, CommandReply, ShowConversation
-from alipes.sessions.commands.usage_report import ID
 from alipes.sessions.subagents.delegation import background_task
 from alipes.sessions.subagents.text import last_text
 from alipes.store.subagents import Subagent
@@ -134,7 +133,7 @@ async def compress(context: CommandContext, args: str) -> CommandReply:
         return CommandReply("Compacting in the background; you can keep talking.")
     if isinstance(done, AlipesError):
         raise done
-    return CommandReply(_sentence(done.message), failed=done.outcome == "failed")
+    return CommandReply(f"{done.message[:1].upper()}{done.message[1:]}.", failed=done.outcome == "failed")
 
 
 def _while_running(context: CommandContext, compaction: Compactor, session: str, focus: str) -> CommandReply:
@@ -160,10 +159,6 @@ async def _preview(compaction: Compactor, turn: Turn, room: ContextBudget) -> st
         ("kept in addition", "; ".join(beside)),
     ]
     return f"{format_columns(rows)}\nPreview only. Run /compress to do it; all messages stay stored."
-
-
-def _sentence(note: str) -> str:
-    return f"{note[:1].upper()}{note[1:]}."
 
 
 MODES: dict[BusyMode, str] = {

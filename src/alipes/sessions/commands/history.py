@@ -8,10 +8,9 @@ from pathlib import Path
 import msgspec
 
 from alipes.kernel.conversations import ActiveSession
-from alipes.kernel.formatting import format_ago, format_count, format_excerpt
+from alipes.kernel.formatting import ID, format_ago, format_count, format_excerpt
 from alipes.kernel.messages import Json
 from alipes.sessions.commands.context import CommandContext, CommandReply, CopyText, SendFile
-from alipes.sessions.commands.usage_report import ID
 from alipes.store.export import SessionFacts, to_markdown
 
 LISTED = 20

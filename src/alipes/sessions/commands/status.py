@@ -5,6 +5,7 @@ from msgspec import structs
 from alipes.kernel.conversations import ActiveSession, PendingTurn
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import (
+    ID,
     did_you_mean,
     format_ago,
     format_columns,
@@ -15,8 +16,7 @@ from alipes.kernel.formatting import (
 from alipes.plugins.discovery import PluginStatus
 from alipes.plugins.loader import Plugins
 from alipes.sessions.commands.context import CommandContext, CommandReply
-from alipes.sessions.commands.usage_report import ID, cost, lines, report, spent
-from alipes.store.export import UsageSum
+from alipes.sessions.commands.usage_report import cost, lines, report, spent
 
 DEFAULT = "default"
 LISTED = 12
@@ -101,7 +101,8 @@ async def status(context: CommandContext, _args: str) -> CommandReply:
     rows += [("now", _now(waiting, context.clock())), ("waiting", _queue(waiting)), ("busy mode", mode)]
     if standing is not None:
         rows.append(("context", await _fill(context, standing.session, name)))
-        rows.append(("cost", _cost(await context.store.archive.usage(session=standing.session))))
+        usage = await context.store.archive.usage(session=standing.session)
+        rows.append(("cost", cost(usage) if usage.calls else ""))
         rows.append(("background", context.background(standing.session)))
     return CommandReply(format_columns(rows))
 
@@ -143,10 +144,6 @@ async def _fill(context: CommandContext, session: str, name: str) -> str:
     if not window:
         return f"{used:,} tokens; the context window of {name} is not known"
     return f"{used:,} of {window:,} tokens ({100 * used / window:.0f} %)"
-
-
-def _cost(sum: UsageSum) -> str:
-    return cost(sum) if sum.calls else ""
 
 
 ACTIONS = ("list", "reload", "enable", "disable")

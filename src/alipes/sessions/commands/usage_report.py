@@ -6,13 +6,10 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from alipes.kernel.errors import SessionError
-from alipes.kernel.formatting import format_columns, format_count, format_excerpt, format_money, format_usage
+from alipes.kernel.formatting import ID, format_columns, format_count, format_excerpt, format_money, format_usage
 from alipes.kernel.turns import Usage
 from alipes.store.archive import Archive
 from alipes.store.export import UsageGrouping, UsageSum
-
-ID = 6
-"""Characters of an id that are shown; any unique prefix is accepted."""
 
 
 def cost(spent: UsageSum) -> str:
@@ -87,7 +84,6 @@ def _every(found: tuple[UsageSum, ...], days: int, now: float) -> tuple[UsageSum
 
 
 def lines(report: UsageReport) -> list[str]:
-    """The report as text."""
     if not report.total.calls:
         return [f"No model calls in the last {format_count(report.days, 'day')}."]
     since = "today" if report.days == 1 else f"in the last {report.days} days"

@@ -76,7 +76,6 @@ def find_code(base: str, args: ShellArguments, stdin: ShellWord | None) -> Itera
 
 
 def check_code(code: ShellWord, checker: PathChecker) -> Risk | None:
-    """The risk of running this code."""
     if not code.is_known:
         return Risk("hidden", "runs code that is built at run time")
     if re.search(_DANGEROUS_CODE, code.text):

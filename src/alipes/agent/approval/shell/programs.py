@@ -198,7 +198,7 @@ def check_copy(args: ShellArguments, checker: PathChecker) -> Risk | None:
 
 
 def check_link(args: ShellArguments, checker: PathChecker) -> Risk | None:
-    checker.note_link()
+    checker.has_links = True
     return check_copy(args, checker)
 
 

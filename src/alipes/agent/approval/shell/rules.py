@@ -62,7 +62,6 @@ class _Judge:
 
     @property
     def is_exhausted(self) -> bool:
-        """True if the budget is used up."""
         return self._work > _MAX_WORK
 
     def check_text(self, text: str) -> Risk | None:
