@@ -127,12 +127,11 @@ async def run_turn(
 ) -> TurnEnd:
     """Run one turn to its end; everything it says is emitted.
 
-    Between two steps, and before the final answer counts, it takes steered messages; before each action it
-    awaits `check_stop`.
+    Between two steps, and before the final answer counts, it takes steered messages; before each action it awaits
+    `check_stop`.
 
-    To stop it, cancel the task: whatever it opened closes on the way out. The caller writes the ending and
-    the messages that close an open transcript. Raises what `emit` raises, and `ConfigError` if the model is
-    not configured.
+    To stop it, cancel the task: whatever it opened closes on the way out. The caller writes the ending and the messages
+    that close an open transcript. Raises what `emit` raises, and `ConfigError` if the model is not configured.
     """
     life = _TurnLoop(agent, turn, emit, take_steered=take_steered, check_stop=check_stop)
     try:

@@ -65,8 +65,7 @@ def system_prompt(home: Path, skills: Callable[[], Skills] = tuple) -> Callable[
 def notes_file(workdir: Path) -> Path | None:
     """The nearest AGENTS.md from `workdir` up to the git root, else the nearest CLAUDE.md.
 
-    Outside a repository only `workdir` itself is searched. A link that leads out of the repository is not
-    followed.
+    Outside a repository only `workdir` itself is searched. A link that leads out of the repository is not followed.
     """
     folders = [str(workdir), *map(str, workdir.parents)]  # plain strings: this runs for every turn
     depth = next((n for n, folder in enumerate(folders) if os.path.exists(f"{folder}/.git")), 0)

@@ -65,8 +65,7 @@ class ToolResult(Struct, frozen=True, tag="result", omit_defaults=True):
     call_id: str
     text: str
     outcome: Outcome = "ok"
-    """`cancelled`: stopped on purpose; `unknown`: the process died during the call, so it may have taken
-    effect."""
+    """`cancelled`: stopped on purpose; `unknown`: the process died during the call, so it may have taken effect."""
     images: tuple[Image, ...] = ()
 
 

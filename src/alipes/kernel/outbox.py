@@ -8,8 +8,7 @@ from alipes.kernel.turns import Address
 
 MediaKind: TypeAlias = Literal["image", "audio", "voice", "video", "file"]
 DeliveryState: TypeAlias = Literal["queued", "sending", "sent", "failed", "expired"]
-"""`sending`: a send was started and its result is not known yet; after a crash it may or may not have arrived.
-"""
+"""`sending`: a send was started and its result is not known yet; after a crash it may or may not have arrived."""
 
 
 class Media(Struct, frozen=True, omit_defaults=True):

@@ -88,8 +88,7 @@ MayFetch: TypeAlias = Callable[[IncomingMessage], Awaitable[bool]]
 """May files of this sender be downloaded? Called with the message without its files."""
 ConnectionState: TypeAlias = Literal["ready", "broken"]
 OnStatus: TypeAlias = Callable[[ConnectionState, str], None]
-"""Report the connection state: after every successful poll or heartbeat, and with the reason when it breaks.
-"""
+"""Report the connection state: after every successful poll or heartbeat, and with the reason when it breaks."""
 
 
 class Platform(Protocol):

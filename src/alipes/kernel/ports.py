@@ -43,8 +43,7 @@ class Request(Struct, frozen=True):
     session: str = ""
     """A stable id of the conversation, for providers that route their prompt cache by it."""
     extra: dict[str, Json] = {}
-    """Merged into the JSON body, by plugins that know the provider; the operator's settings take precedence.
-    """
+    """Merged into the JSON body, by plugins that know the provider; the operator's settings take precedence."""
     tool_choice: Literal["auto", "none"] = "auto"
     """`none`: the tools are listed because the transcript uses them, but none may be called."""
 

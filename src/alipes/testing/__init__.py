@@ -1,5 +1,4 @@
-"""Test kit for plugin authors: an agent with a scripted model, a manual clock, stops at every point, leak
-checks.
+"""Test kit for plugin authors: an agent with a scripted model, a manual clock, stops at every point, leak checks.
 
 Names are imported on first use, so that a test that needs only the clock does not load the app.
 """

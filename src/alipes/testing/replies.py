@@ -85,8 +85,7 @@ class StopPoints:
 
 
 class _SteppedCall(Generator[Any, Any, T]):
-    """Runs `work` step by step. When `held` returns True it is not resumed until something is thrown into
-    it."""
+    """Runs `work` step by step. When `held` returns True it is not resumed until something is thrown into it."""
 
     def __init__(self, work: Coroutine[Any, Any, T], held: Callable[[], bool]) -> None:
         self._work, self._should_hold = work, held

@@ -26,12 +26,11 @@ class StopAttempt(Struct, frozen=True):
 
 
 def every_stop(opens: OpenAgent, text: str, *, after: str = "and now?") -> "EveryStop":
-    """Iterate over all stops of the turn that `text` starts: at its first point, its second, until it ends
-    first.
+    """Iterate over all stops of the turn that `text` starts: at its first point, its second, until it ends first.
 
-    `opens` is called for each attempt, as in `every_stop(lambda: open_agent(...), "hello")`. Raises
-    `AssertionError` if a stopped turn does not end as `stopped`, the next message is not answered, or the
-    last turn, which is not stopped, is not answered; and `LeakError` if something stays open.
+    `opens` is called for each attempt, as in `every_stop(lambda: open_agent(...), "hello")`. Raises `AssertionError` if
+    a stopped turn does not end as `stopped`, the next message is not answered, or the last turn, which is not stopped,
+    is not answered; and `LeakError` if something stays open.
     """
     return EveryStop(opens, text, after)
 

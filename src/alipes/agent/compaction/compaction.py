@@ -1,9 +1,8 @@
-"""Compacts a conversation: first by trimming results, then with a model's summary, last by leaving messages
-out.
+"""Compacts a conversation: first by trimming results, then with a model's summary, last by leaving messages out.
 
-Messages do not change; only what the model sees of them, by a stored `CompactionState`. After two failed
-summaries no more are tried until one helps or a person asks. Tokens are estimated from characters, with the
-ratio measured at the last call.
+Messages do not change; only what the model sees of them, by a stored `CompactionState`. After two failed summaries no
+more are tried until one helps or a person asks. Tokens are estimated from characters, with the ratio measured at the
+last call.
 """
 
 import asyncio
@@ -246,8 +245,7 @@ class Compactor:
         self.focus_requests: dict[str, str] = {}
         """By session, what a person asked to keep when it is compacted at the next step."""
         self.background_results: dict[str, tuple[CompactionState, tuple[Message, ...]]] = {}
-        """By session, the result of background compaction and the messages it covers; used by the next
-        request."""
+        """By session, the result of background compaction and the messages it covers; used by the next request."""
         self.fixed_sizes: dict[str, int] = {}
         """By session, the characters of its system prompt and tools."""
         self._lanes: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
