@@ -195,7 +195,7 @@ class MixtureRunner:
         return replied.message.text
 
     async def mix(self, prompt: str, models: Sequence[str], aggregator: str) -> str:
-        preset = default_preset(self._presets)
+        preset = self._presets.get(DEFAULT_PRESET) or next(iter(self._presets.values()), None)
         chosen = tuple(models) or (preset.models if preset else ())
         if not chosen:
             raise ToolError("no models given, and no default mixture is configured ([moa.default])")
@@ -217,10 +217,6 @@ class MixtureRunner:
             TASK, turn, system=_SYSTEM, messages=(user(prompt),), model=model, tool=TOOL
         )
         return replied.message.text
-
-
-def default_preset(presets: Mapping[str, MixtureConfig]) -> MixtureConfig | None:
-    return presets.get(DEFAULT_PRESET) or next(iter(presets.values()), None)
 
 
 def default_mixture(names: Sequence[str]) -> str:

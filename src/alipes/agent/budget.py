@@ -51,6 +51,9 @@ class SpendingLimit(Struct, frozen=True):
     place: str
     """What it is counted over: a turn, a session, a day."""
 
+    def covers(self, root: Turn) -> bool:
+        return self.scope == "per_day" or self.place in (root.id, root.session)
+
     def describe(self, used: UsageTotal) -> str:
         return f"{self._used(used)} used {_WHERE[self.scope]}; the limit is spend.{self.scope} = {self.amount.text}"
 
@@ -209,7 +212,7 @@ class SpendingLimits:
 
     def _fits(self, limit: SpendingLimit, used: UsageTotal, reservation: Reservation) -> bool:
         """May it start now? Alone it may; in parallel only if all together stay within the limit."""
-        crowd = tuple(each for each in self._flight if not each.idle and _within(limit, each.root))
+        crowd = tuple(each for each in self._flight if not each.idle and limit.covers(each.root))
         return not crowd or self._left(limit, used, (*crowd, reservation)) >= 0
 
     async def _pause(self, limit: SpendingLimit, root: Turn, emit: Emit | None) -> None:
@@ -253,10 +256,6 @@ async def _sum(bill: UsageLedger, limit: SpendingLimit, root: Turn, now: float) 
         case "per_day":
             year, month, day, *_ = time.localtime(now)
             return await bill.total_since(time.mktime((year, month, day, 0, 0, 0, 0, 0, -1)))
-
-
-def _within(limit: SpendingLimit, root: Turn) -> bool:
-    return limit.scope == "per_day" or limit.place in (root.id, root.session)
 
 
 class TurnBudget:

@@ -56,21 +56,16 @@ class ImageGenerator:
         """The image. Raises `ToolError` and `ProviderError` kinds."""
         model = self._open_model()
         if model is not None:
-            return await self._generate_by_model(model, prompt, SIZES[ratio], references)
+            turn = current_turn()
+            async with self._spending.reserve(turn, Usage()):
+                image = await model.generate(prompt, SIZES[ratio], references, seconds=self._seconds)
+                await self._spending.record(UsageRecord(turn, "images", model.name, image.usage, "image_generate"))
+            return image.data or await self._fetch(image.url)
         plugin = self._plugin()
         if plugin is None:
             raise ToolError("no image model is configured: set images.model or enable an image plugin")
         arguments = {"prompt": prompt, "aspect_ratio": ratio, "images": references}
         return await self._generate_by_plugin(plugin, arguments)
-
-    async def _generate_by_model(
-        self, model: ImageModel, prompt: str, size: str, references: tuple[Image, ...]
-    ) -> bytes:
-        turn = current_turn()
-        async with self._spending.reserve(turn, Usage()):
-            image = await model.generate(prompt, size, references, seconds=self._seconds)
-            await self._spending.record(UsageRecord(turn, "images", model.name, image.usage, "image_generate"))
-        return image.data or await self._fetch(image.url)
 
     async def _generate_by_plugin(self, plugin: ProviderContribution, arguments: Mapping[str, Any]) -> bytes:
         """Call its `generate`, sync or async, with the keywords it takes. It returns bytes, a path or a URL,

@@ -194,7 +194,9 @@ async def _run_call(desk: ToolRunner, call: ToolCall, ruled: Mapping[str, ToolRe
     began, error = desk.clock(), None
     result = ruled.get(call.id)
     if result is None:
-        call = await _filter_args(desk, call)
+        given: Mapping[str, Json] = call.args
+        args = await desk.hooks.filter(specs.tool_arguments, given, call=call, turn=desk.turn)
+        call = call if args is given else structs.replace(call, args=dict(args))
         result = _refuse_invalid(desk, call) or await _decide(desk, call)
     if result is None:
         await desk.emit(ToolStarted(call))  # the intent is on disk before the action
@@ -205,12 +207,6 @@ async def _run_call(desk: ToolRunner, call: ToolCall, ruled: Mapping[str, ToolRe
     result = await notify_result(desk, call, result, seconds, error)
     await desk.emit(ToolFinished(call, result, seconds))
     return result
-
-
-async def _filter_args(desk: ToolRunner, call: ToolCall) -> ToolCall:
-    given: Mapping[str, Json] = call.args
-    args = await desk.hooks.filter(specs.tool_arguments, given, call=call, turn=desk.turn)
-    return call if args is given else structs.replace(call, args=dict(args))
 
 
 async def notify_result(

@@ -61,7 +61,6 @@ class Provider(Protocol):
         garbage collector. Leaving it early closes its connection at once; reading it to the end keeps the
         connection for the next request.
         """
-        ...
 
 
 class ToolContext(Protocol):
@@ -73,11 +72,9 @@ class ToolContext(Protocol):
 
     async def progress(self, text: str) -> None:
         """Show `text` to people who watch; the model does not see it."""
-        ...
 
     async def run_tool(self, name: str, args: Mapping[str, Json]) -> ToolResult:
         """Run another tool on behalf of this call, with the same approvals and events."""
-        ...
 
 
 class ToolOutput(Struct, frozen=True):
@@ -93,4 +90,3 @@ class Tool(Protocol):
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str | ToolOutput:
         """Run it. Raise `ToolError` with a message for the model; when cancelled, leave nothing running."""
-        ...

@@ -37,11 +37,9 @@ class FrontEnd(Protocol):
 
     def can_reach(self, key: str) -> bool:
         """True if questions for `key` can be delivered later even though no client is connected."""
-        ...
 
     async def before_resume(self, keys: tuple[str, ...]) -> None:
         """Awaited with the sessions whose interrupted turns are about to resume."""
-        ...
 
 
 class _OpenQuestion(Struct, frozen=True):

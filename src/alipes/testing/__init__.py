@@ -7,22 +7,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from alipes.testing.agent import Conversation, open_agent
+    from alipes.testing.agent import Conversation, StopAttempt, every_stop, open_agent
     from alipes.testing.clock import Clock
     from alipes.testing.leaks import LeakCheck, LeakError, no_leaks, take_snapshot
     from alipes.testing.pytest_plugin import DeadlineExceeded, run_test
     from alipes.testing.replies import PendingReply, StopPoint, StopPoints, TurnReply
     from alipes.testing.scripted_model import ScriptedModel, Stall, call, results, slow_text, stall
-    from alipes.testing.stop_points import StopAttempt, every_stop
 
 _HOMES = {
     "clock": ("Clock",),
-    "stop_points": ("StopAttempt", "every_stop"),
     "leaks": ("LeakCheck", "LeakError", "take_snapshot", "no_leaks"),
     "replies": ("StopPoint", "StopPoints", "TurnReply", "PendingReply"),
     "pytest_plugin": ("DeadlineExceeded", "run_test"),
     "scripted_model": ("ScriptedModel", "Stall", "call", "results", "slow_text", "stall"),
-    "agent": ("Conversation", "open_agent"),
+    "agent": ("Conversation", "StopAttempt", "every_stop", "open_agent"),
 }
 _MODULES = {name: module for module, names in _HOMES.items() for name in names}
 

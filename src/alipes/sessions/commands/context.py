@@ -54,6 +54,12 @@ class CommandReply(Struct, frozen=True):
     action: Action | None = None
 
 
+def parse_count(text: str, most: int) -> int | None:
+    """A whole number from 1 to `most`; None for anything else."""
+    short = text.isascii() and text.isdecimal() and len(text) < 10
+    return int(text) if short and 1 <= int(text) <= most else None
+
+
 class CommandContext(Struct, frozen=True):
     inbound: Inbound
     """The command as received. Its id makes a second copy harmless."""

@@ -16,7 +16,7 @@ from alipes.kernel.errors import AlipesError
 from alipes.kernel.formatting import ID, did_you_mean, format_columns, format_count, format_duration, format_excerpt
 from alipes.kernel.messages import count_chars
 from alipes.kernel.turns import BusyMode, Steer, Stop, Turn
-from alipes.sessions.commands.context import CommandContext, CommandReply, ShowConversation
+from alipes.sessions.commands.context import CommandContext, CommandReply, ShowConversation, parse_count
 from alipes.sessions.subagents.delegation import background_task
 from alipes.sessions.subagents.text import last_text
 from alipes.store.subagents import Subagent
@@ -226,7 +226,7 @@ def _ended(left: SessionSwitch) -> str:
 
 
 async def undo(context: CommandContext, args: str) -> CommandReply:
-    number = _number(args)
+    number = parse_count(args or "1", 999_999)
     if number is None:
         return CommandReply(
             f"/undo takes a number of turns, such as /undo 2; got {format_excerpt(args, 20)}.", failed=True
@@ -253,15 +253,8 @@ async def retry(context: CommandContext, _args: str) -> CommandReply:
     return CommandReply(f"Retrying: {format_excerpt(retried.undone.text)}", turns=(retried.turn, *retried.steered))
 
 
-async def queue(context: CommandContext, args: str) -> CommandReply:
-    return await _submit(context, args, "queue")
-
-
-async def steer(context: CommandContext, args: str) -> CommandReply:
-    return await _submit(context, args, "steer")
-
-
-async def _submit(context: CommandContext, text: str, mode: BusyMode) -> CommandReply:
+async def submit(context: CommandContext, text: str, *, mode: BusyMode) -> CommandReply:
+    """`/queue` and `/steer`."""
     if not text and not context.inbound.attachments:
         return CommandReply(f"Usage: /{mode} TEXT", failed=True)
     at_work = bool(await context.store.sessions.unfinished(context.key))
@@ -285,9 +278,3 @@ async def busy(context: CommandContext, args: str) -> CommandReply:
     standing = standing or await context.store.sessions.open(context.inbound.address)
     await context.store.sessions.configure(standing.session, busy=chosen)
     return CommandReply(f"{chosen}: {MODES[chosen]}.")
-
-
-def _number(args: str) -> int | None:
-    if not args:
-        return 1
-    return int(args) if args.isascii() and args.isdecimal() and 0 < len(args) < 7 and int(args) else None

@@ -15,7 +15,7 @@ from alipes.kernel.formatting import (
 )
 from alipes.plugins.discovery import PluginStatus
 from alipes.plugins.loader import Plugins
-from alipes.sessions.commands.context import CommandContext, CommandReply
+from alipes.sessions.commands.context import CommandContext, CommandReply, parse_count
 from alipes.sessions.commands.usage_report import cost, lines, report, spent
 
 DEFAULT = "default"
@@ -81,10 +81,10 @@ async def usage(context: CommandContext, args: str) -> CommandReply:
 
 async def _usage_of_days(context: CommandContext, args: str) -> CommandReply:
     """The same as `alipes usage`."""
-    days = args.removeprefix("--days").strip()
-    if not days.isascii() or not days.isdecimal() or not 1 <= int(days) <= LONGEST:
+    days = parse_count(args.removeprefix("--days").strip(), LONGEST)
+    if days is None:
         return CommandReply(f"/usage N takes a number of days from 1 to {LONGEST}.", failed=True)
-    shown = await report(context.store.archive, int(days), context.clock)
+    shown = await report(context.store.archive, days, context.clock)
     if not context.local_files:  # a chat must not see other people's conversations
         standing = await context.store.sessions.active(context.key)
         own = tuple(each for each in shown.by_session if standing and each.name == standing.session)

@@ -26,7 +26,6 @@ class BackgroundWork(Protocol):
 
     def describe_running(self, session: str) -> str:
         """Background work of the session, in a few words; empty if there is none."""
-        ...
 
 
 class SubagentRun:

@@ -69,7 +69,8 @@ class _Judge:
             return _HIDDEN
         if self.is_exhausted:
             return _TOO_COMPLEX
-        if _is_fork_bomb(re.sub(r"\s", "", text)):
+        bare = re.sub(r"\s", "", text)
+        if any(f"{name}|{name}" in bare for name in re.findall(_FUNCTION, bare)):  # it pipes itself into itself
             return Risk("bomb", "is a fork bomb (starts copies of itself endlessly)")
         self._expands_aliases |= "expand_aliases" in text
         self._work += len(text) // 8 if self._depth else 0
@@ -161,8 +162,9 @@ class _Judge:
         if name in ("eval", "trap", "alias", "source", "."):
             return self._check_builtin(name, args, command)
         base = language_of(name)
-        if base == "python" and (at := _python_module_index(args.words)):
-            return self._check_inner(args.words[at:], command)
+        modules = [at + 1 for at, word in enumerate(args.words[:-1]) if word.text == "-m"]
+        if base == "python" and modules:
+            return self._check_inner(args.words[modules[0] :], command)
         stdin = self._find_stdin(command)
         return first_risk(check_code(word, self._paths) for word in find_code(base, args, stdin)) if base else None
 
@@ -252,22 +254,12 @@ def _is_unknown_command(word: ShellWord) -> bool:
     return not word.is_known or (word.has_glob and word.text != "[")
 
 
-def _is_fork_bomb(text: str) -> bool:
-    """True if a function pipes itself into itself."""
-    return any(f"{name}|{name}" in text for name in re.findall(_FUNCTION, text))
-
-
 def _check_subcommand(name: str, args: ShellArguments) -> Risk | None:
     if name not in SUBCOMMANDS:
         return None
     pattern, risk = SUBCOMMANDS[name]
     printed = " ".join(word.text for word in (args.words if name in CHECK_OPTIONS else args.operands))
     return _HIDDEN if printed.startswith(UNKNOWN) else risk if re.match(pattern, printed) else None
-
-
-def _python_module_index(words: Sequence[ShellWord]) -> int:
-    """Index of the module that `python -m` runs, or 0."""
-    return next((at + 1 for at, word in enumerate(words[:-1]) if word.text == "-m"), 0)
 
 
 def _find_exec_commands(words: Sequence[ShellWord]) -> list[list[ShellWord]]:
