@@ -30,7 +30,6 @@ WIDTH = 40
 """Characters of the longest bar."""
 MOST = 8
 """Conversations that are listed by name."""
-TASKS = {"answer": "answers"}
 NO_TOOL = "no tool"
 
 
@@ -94,7 +93,7 @@ def lines(report: UsageReport) -> list[str]:
     for head, rows in (
         ("by model", [(each.name or "unknown", spent(each)) for each in report.by_model]),
         ("by conversation", sessions),
-        ("by task", [(TASKS.get(each.name, each.name), spent(each)) for each in report.by_task]),
+        ("by task", [("answers" if each.name == "answer" else each.name, spent(each)) for each in report.by_task]),
         ("by tool", [(each.name or NO_TOOL, spent(each)) for each in report.by_tool]),
     ):
         table = format_columns([(f"  {name}", text or " ") for name, text in rows])

@@ -104,7 +104,8 @@ class Delegation:
         assert origin is not None
         before = await self._store.subagents.unfinished(place=origin.address.key)
         ids = {child.id for child in children}
-        living = [each for each in before if _is_background(each.inbound) and each.inbound.id not in ids]
+        origins = [each.inbound.origin for each in before if each.inbound.id not in ids]
+        living = [each for each in origins if each is not None and each.reports]
         if len(living) + len(children) > self._limits.parallel:
             raise ToolError(
                 f"{len(living)} background subagents are running; the limit is {self._limits.parallel}: "
@@ -206,10 +207,6 @@ def _inbound(
         depth=asker.depth + 1,
         origin=origin,
     )
-
-
-def _is_background(inbound: Inbound) -> bool:
-    return inbound.origin is not None and bool(inbound.origin.reports)
 
 
 async def _show_progress(act: ToolContext, inbound: Inbound, event: Event) -> None:
