@@ -9,16 +9,20 @@ from importlib import import_module
 
 from msgspec import Struct
 
-from alipes.agent.after_turn import AfterTurn, BackgroundTasks
 from alipes.agent.approval.approval import build_approval_hook
 from alipes.agent.approval.paths import Risk
-from alipes.agent.auxiliary import AuxiliaryModels, MixtureRunner
+from alipes.agent.auxiliary import AuxiliaryModels, BackgroundTasks, ConversationTitles, MixtureRunner
 from alipes.agent.budget import SpendingLimits
-from alipes.agent.builtin_tools import Clarification, StoredTodos, VisionModel, make_image_generator
+from alipes.agent.builtin_tools import (
+    Clarification,
+    PluginOutputRewriter,
+    StoredTodos,
+    VisionModel,
+    make_image_generator,
+)
 from alipes.agent.compaction.compaction import Compactor
 from alipes.agent.loop import Agent
 from alipes.agent.model_call import ModelCooldowns, RetryPolicy
-from alipes.agent.plugin_edits import PluginOutputRewriter
 from alipes.agent.prompt import system_prompt
 from alipes.config.environment import move_secrets_off_stack, process_environment
 from alipes.config.settings import Settings
@@ -42,8 +46,8 @@ from alipes.runtime.processes.orphans import OrphanGuard, open_orphan_guard
 from alipes.runtime.redaction import make_mask
 from alipes.runtime.tasks import first_error
 from alipes.runtime.watchdog import Watchdog
-from alipes.sessions.commands import BY_NAME
 from alipes.sessions.commands.context import CommandContext
+from alipes.sessions.commands.registry import BY_NAME
 from alipes.sessions.plugin_host import PluginHost
 from alipes.sessions.services import OutboundFor, SessionDefaults
 from alipes.sessions.sessions import Sessions
@@ -263,7 +267,8 @@ async def open_app(
         app = App(settings, resources, defaults=defaults, retry=retry or RetryPolicy())
         _add_builtin_tools(app, resources)
         set_title = partial(set_title_if_empty, app.store.database)
-        app.hooks.add(CORE, AfterTurn(app.auxiliary, app.compactor, set_title, resources.tasks).turn_ended)
+        app.hooks.add(CORE, ConversationTitles(app.auxiliary, set_title, resources.tasks).turn_ended)
+        app.hooks.add(CORE, app.compactor.turn_ended)
         app.hooks.add(CORE, app.compactor.session_left)
         app.plugins = await stack.enter_async_context(
             open_plugins(

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from alipes.cli.terminal.approval import KEYS
-from alipes.sessions.commands import COMMANDS, Command
 from alipes.sessions.commands.conversation import MODES
+from alipes.sessions.commands.registry import COMMANDS, Command
 from tests.architecture.test_docs_slack import chat_commands
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from alipes.gateway.commands import ChatCommands
-from alipes.sessions.commands import Command
+from alipes.sessions.commands.registry import Command
 
 PAGE = Path(__file__).parents[2] / "docs" / "slack.md"
 BLOCK = re.compile(r"```json\n(\{.*?\n?\})\n```", re.DOTALL)

@@ -1,4 +1,4 @@
-"""Contract of every `Outbox`. Add another implementation to `STORES`."""
+"""Contract of every outbox. Add another implementation to `STORES`."""
 
 import asyncio
 import time

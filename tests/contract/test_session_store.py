@@ -1,4 +1,4 @@
-"""Contract of every `SessionStore` and every `Grants`. Add another implementation to `STORES`."""
+"""Contract of every store of sessions and grants. Add another implementation to `STORES`."""
 
 from functools import partial
 

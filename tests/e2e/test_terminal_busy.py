@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from alipes.sessions.commands import COMMANDS
+from alipes.sessions.commands.registry import COMMANDS
 from tests.e2e.program import Home
 from tests.world.model_server import Call, Calls, ModelServer, Plan, Say, Stall
 from tests.world.terminal_process import CTRL_C, ENTER, ESCAPE, TerminalProcess

@@ -30,8 +30,8 @@ from alipes.plugins.registry import Contributions
 from alipes.providers.openai_chat import OpenAIChatProvider
 from alipes.providers.registry import Backend, ModelChoice
 from alipes.runtime.watchdog import LoopActivity
-from alipes.sessions.commands import BY_NAME
 from alipes.sessions.commands.context import CommandContext
+from alipes.sessions.commands.registry import BY_NAME
 from alipes.sessions.sessions import SessionDefaults, Sessions
 from alipes.sessions.subagents.delegation import Delegation
 from alipes.store.history import SqliteCompactionStore

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from alipes.agent.compaction.plan import visible_messages
+from alipes.agent.compaction.compaction import visible_messages
 from alipes.store.history import SqliteCompactionStore
 from alipes.store.store import open_store
 from tests.e2e.program import Home

@@ -14,8 +14,8 @@ from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.turns import Address
 from alipes.plugins.registry import Contributions
 from alipes.providers.registry import ModelChoice
-from alipes.sessions.commands import BY_NAME
 from alipes.sessions.commands.context import CommandContext
+from alipes.sessions.commands.registry import BY_NAME
 from tests.world.fake_platform import FakePlatform
 from tests.world.session_harness import SessionHarness, SingleModel, open_sessions
 

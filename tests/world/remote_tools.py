@@ -18,7 +18,7 @@ from websockets.exceptions import ConnectionClosed
 from alipes.app import App, open_app
 from alipes.config.loader import load_settings
 from alipes.kernel.turns import Address, Event, Inbound, Said, Stop, TurnEnded
-from alipes.sessions import commands
+from alipes.sessions.commands import registry as commands
 from tests.world.environment import LIMIT_S
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "remote_tools"

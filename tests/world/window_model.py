@@ -10,13 +10,12 @@ from msgspec import Struct
 
 from alipes.agent.auxiliary import AuxiliaryModels
 from alipes.agent.budget import SpendingLimits
-from alipes.agent.compaction import compaction as compact_words
+from alipes.agent.compaction import summary
 from alipes.agent.compaction.compaction import Compactor
-from alipes.agent.compaction.plan import count_chars, fixed_chars
 from alipes.agent.loop import Agent
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ContextTooLong, ProviderError
-from alipes.kernel.messages import Message, Part, Text, ToolResult
+from alipes.kernel.messages import Message, Part, Text, ToolResult, count_chars
 from alipes.kernel.models import ModelFacts
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import Delta, ModelReply, TextDelta, Usage
@@ -30,7 +29,7 @@ SUMMARY = "The person wants a book. Chapter one is written."
 
 
 def count_tokens(request: Request) -> int:
-    return (fixed_chars(request) + count_chars(request.messages)) // PER_TOKEN
+    return (request.fixed_chars + count_chars(request.messages)) // PER_TOKEN
 
 
 def find_invalid(messages: tuple[Message, ...]) -> str:
@@ -64,7 +63,7 @@ class WindowModel:
         yield self._deltas(request)
 
     async def _deltas(self, request: Request) -> AsyncIterator[Delta]:
-        apart = request.system == compact_words.SYSTEM
+        apart = request.system == summary.SYSTEM
         (self.summed if apart else self.asked).append(request)
         count = count_tokens(request)
         if not apart and (complaint := find_invalid(request.messages)):

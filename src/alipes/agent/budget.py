@@ -16,14 +16,13 @@ from weakref import WeakValueDictionary
 
 from msgspec import Struct, structs
 
-from alipes.agent.compaction.plan import count_chars, fixed_chars
 from alipes.agent.model_call import ModelCallContext, call_model
 from alipes.agent.tool_calls import AskApproval
 from alipes.config.settings import Amount, SpendConfig
 from alipes.kernel.conversations import denial_reason
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import format_money
-from alipes.kernel.messages import ToolCall
+from alipes.kernel.messages import ToolCall, count_chars
 from alipes.kernel.models import ModelFacts
 from alipes.kernel.ports import Emit, Request
 from alipes.kernel.turns import Ending, ModelReply, Notice, Turn, Usage
@@ -32,46 +31,54 @@ from alipes.providers.catalog import compute_cost
 from alipes.providers.registry import Backend
 
 APPROVAL_NAME = "spend"
-_WHERE = {"per_turn": "this turn", "per_session": "this conversation", "per_day": "today"}
+Scope: TypeAlias = Literal["per_turn", "per_session", "per_day"]
+_WHERE = {"per_turn": "in this turn", "per_session": "in this conversation", "per_day": "today"}
 
 
 class BudgetExceeded(ToolError):
     """A limit is reached and nobody allowed more. Inside a tool the model reads it; the turn ends at its next
     request."""
 
-    def __init__(self, scope: str, limit: Amount, used: UsageTotal, by_person: bool) -> None:
-        said = describe_limit(scope, limit, used)
-        super().__init__(
-            f"{said}; stopped by the user"
-            if by_person
-            else f"{said}, and nobody can approve more: raise the limit, or use --yes"
-        )
+    def __init__(self, limit: "SpendingLimit", used: UsageTotal, by_person: bool) -> None:
+        why = "; stopped by the user" if by_person else ", and nobody can approve more: raise the limit, or use --yes"
+        super().__init__(limit.describe(used) + why)
         self.ending: Ending = "stopped" if by_person else "failed"
 
 
-def describe_limit(scope: str, limit: Amount, used: UsageTotal) -> str:
-    return f"{_used(limit, used)} used {_in(scope)}; the limit is spend.{scope} = {limit.text}"
+class SpendingLimit(Struct, frozen=True):
+    scope: Scope
+    amount: Amount
+    place: str
+    """What it is counted over: a turn, a session, a day."""
 
+    def covers(self, root: Turn) -> bool:
+        return self.scope == "per_day" or self.place in (root.id, root.session)
 
-def approval_reason(scope: str, limit: Amount, used: UsageTotal) -> str:
-    """Continues a sentence that starts with "It"."""
-    unpriced = f", not counting {used.unpriced:,} calls of unknown price" if used.unpriced and limit.dollars else ""
-    return (
-        f"has used {_used(limit, used)} {_in(scope)}{unpriced}; the limit is {limit.text}. Once: allow the "
-        "same amount again. This session: do not ask about this limit again. No: stop here"
-    )
+    def describe(self, used: UsageTotal) -> str:
+        return f"{self._used(used)} used {_WHERE[self.scope]}; the limit is spend.{self.scope} = {self.amount.text}"
 
+    def approval_reason(self, used: UsageTotal) -> str:
+        """Continues a sentence that starts with "It"."""
+        unpriced = used.unpriced and self.amount.dollars
+        without = f", not counting {used.unpriced:,} calls of unknown price" if unpriced else ""
+        return (
+            f"has used {self._used(used)} {_WHERE[self.scope]}{without}; the limit is {self.amount.text}. Once: "
+            "allow the same amount again. This session: do not ask about this limit again. No: stop here"
+        )
 
-def approval_call(scope: str, limit: Amount, root: Turn, place: str, id: str) -> ToolCall:
-    """The question as a call; equal only for the same limit of the same conversation."""
-    where = f", {place}" if scope == "per_day" else ""
-    what = f"continue beyond {scope} = {limit.text} in conversation {root.session}{where}"
-    return ToolCall(f"{APPROVAL_NAME}-{id}", APPROVAL_NAME, {"command": what})
+    def approval_call(self, root: Turn) -> ToolCall:
+        """The question as a call; equal only for the same limit of the same conversation."""
+        where = f", {self.place}" if self.scope == "per_day" else ""
+        what = f"continue beyond {self.scope} = {self.amount.text} in conversation {root.session}{where}"
+        return ToolCall(f"{APPROVAL_NAME}-{os.urandom(4).hex()}", APPROVAL_NAME, {"command": what})
+
+    def _used(self, used: UsageTotal) -> str:
+        return format_money(used.dollars) if self.amount.dollars is not None else f"{used.tokens:,} tokens"
 
 
 def worst_case(request: Request, facts: ModelFacts) -> Usage:
     """An upper bound: one token per two characters, and the longest possible answer."""
-    usage = Usage(input=(fixed_chars(request) + count_chars(request.messages)) // 2, output=request.max_tokens)
+    usage = Usage(input=(request.fixed_chars + count_chars(request.messages)) // 2, output=request.max_tokens)
     return Usage(input=usage.input, output=usage.output, cost=compute_cost(usage, facts))
 
 
@@ -82,17 +89,8 @@ def with_cost(reply: ModelReply, facts: ModelFacts) -> ModelReply:
     return structs.replace(reply, usage=structs.replace(reply.usage, cost=compute_cost(reply.usage, facts)))
 
 
-def _used(limit: Amount, used: UsageTotal) -> str:
-    return format_money(used.dollars) if limit.dollars is not None else f"{used.tokens:,} tokens"
-
-
-def _in(scope: str) -> str:
-    return _WHERE[scope] if scope == "per_day" else f"in {_WHERE[scope]}"
-
-
 REMEMBERED = 100
 """How many refused turns are remembered."""
-Scope: TypeAlias = Literal["per_turn", "per_session", "per_day"]
 
 
 class Reservation(Struct, eq=False):
@@ -104,13 +102,6 @@ class Reservation(Struct, eq=False):
     """Calls made inside it are counted instead."""
     unrecorded: bool = False
     """Not recorded yet when the call ends: the caller that set this calls `release` once it is."""
-
-
-class _Limit(Struct, frozen=True):
-    scope: Scope
-    amount: Amount
-    place: str
-    """What it is counted over: a turn, a session, a day."""
 
 
 _HELD: ContextVar[Reservation | None] = ContextVar("reservation", default=None)
@@ -131,11 +122,11 @@ class SpendingLimits:
         self._flight: set[Reservation] = set()
         self._news = asyncio.Event()
         self._version = 0
-        self._helpings: dict[_Limit, int] = {}
+        self._helpings: dict[SpendingLimit, int] = {}
         """How often the same amount was allowed again."""
-        self._lifted: set[tuple[_Limit, str]] = set()
+        self._lifted: set[tuple[SpendingLimit, str]] = set()
         """Limits that are no longer asked about, by session or turn."""
-        self._refused: dict[str, tuple[str, Amount, UsageTotal, bool]] = {}
+        self._refused: dict[str, tuple[SpendingLimit, UsageTotal, bool]] = {}
         """By turn, the refusal that ended it; applies to later calls for that turn too."""
         self._noted: set[str] = set()
         self._lanes: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -200,22 +191,18 @@ class SpendingLimits:
                     return reservation
                 await news.wait()
 
-    def _limits_of(self, root: Turn) -> list[_Limit]:
+    def _limits_of(self, root: Turn) -> list[SpendingLimit]:
         day = time.strftime("%Y-%m-%d", time.localtime(self._clock()))
-        each = (
-            ("per_turn", self._limits.per_turn, root.id),
-            ("per_session", self._limits.per_session, root.session),
-            ("per_day", self._limits.per_day, day),
-        )
-        known = [_Limit(scope, amount, place) for scope, amount, place in each if amount is not None]  # type: ignore[arg-type]
+        places: dict[Scope, str] = {"per_turn": root.id, "per_session": root.session, "per_day": day}
+        amounts = ((scope, getattr(self._limits, scope), place) for scope, place in places.items())
+        known = [SpendingLimit(scope, amount, place) for scope, amount, place in amounts if amount is not None]
         return [each for each in known if not {(each, root.session), (each, root.id)} & self._lifted]
 
-    async def _sums(self, root: Turn) -> list[tuple[_Limit, UsageTotal]]:
+    async def _sums(self, root: Turn) -> list[tuple[SpendingLimit, UsageTotal]]:
         now = self._clock()
         return [(limit, await _sum(self.bill, limit, root, now)) for limit in self._limits_of(root)]
 
-    def _left(self, limit: _Limit, used: UsageTotal, more: tuple[Reservation, ...] = ()) -> float:
-        """What is left of the limit."""
+    def _left(self, limit: SpendingLimit, used: UsageTotal, more: tuple[Reservation, ...] = ()) -> float:
         times = 1 + self._helpings.get(limit, 0)
         if limit.amount.tokens is not None:
             tokens = sum(each.usage.input + each.usage.output for each in more)
@@ -223,12 +210,12 @@ class SpendingLimits:
         dollars = sum(each.usage.cost or 0.0 for each in more)
         return (limit.amount.dollars or 0.0) * times - used.dollars - dollars
 
-    def _fits(self, limit: _Limit, used: UsageTotal, reservation: Reservation) -> bool:
+    def _fits(self, limit: SpendingLimit, used: UsageTotal, reservation: Reservation) -> bool:
         """May it start now? Alone it may; in parallel only if all together stay within the limit."""
-        crowd = tuple(each for each in self._flight if not each.idle and _within(limit, each.root))
+        crowd = tuple(each for each in self._flight if not each.idle and limit.covers(each.root))
         return not crowd or self._left(limit, used, (*crowd, reservation)) >= 0
 
-    async def _pause(self, limit: _Limit, root: Turn, emit: Emit | None) -> None:
+    async def _pause(self, limit: SpendingLimit, root: Turn, emit: Emit | None) -> None:
         """Ask whether to continue. Returns if allowed, or if it is no longer needed."""
         async with self._lanes.setdefault(root.key, asyncio.Lock()):
             used = await _sum(self.bill, limit, root, self._clock())
@@ -237,15 +224,15 @@ class SpendingLimits:
                 return
             if root.inbound.trusted:
                 self._lifted.add((limit, root.id))
-                await _note(emit, f"{describe_limit(limit.scope, limit.amount, used)}; continuing because of --yes")
+                if emit is not None:
+                    await emit(Notice(f"{limit.describe(used)}; continuing because of --yes"))
                 return
-            reason = approval_reason(limit.scope, limit.amount, used)
-            asked = approval_call(limit.scope, limit.amount, root, limit.place, os.urandom(4).hex())
+            asked, reason = limit.approval_call(root), limit.approval_reason(used)
             word = None if self._consent is None else await self._consent(asked, reason, root)
             if denial_reason(word):
                 if len(self._refused) > REMEMBERED:
                     del self._refused[next(iter(self._refused))]
-                self._refused[root.id] = limit.scope, limit.amount, used, word == "no"
+                self._refused[root.id] = limit, used, word == "no"
             elif word == "once":
                 self._helpings[limit] = self._helpings.get(limit, 0) + 1
             else:
@@ -257,31 +244,18 @@ class SpendingLimits:
         if worst.cost is None and money and emit is not None and root.session not in self._noted:
             self._noted.add(root.session)
             names = ", ".join(f"{each.scope} = {each.amount.text}" for each in money)
-            await _note(emit, f"the price of this model is unknown, so {names} does not cover it")
+            await emit(Notice(f"the price of this model is unknown, so {names} does not cover it"))
 
 
-async def _sum(bill: UsageLedger, limit: _Limit, root: Turn, now: float) -> UsageTotal:
+async def _sum(bill: UsageLedger, limit: SpendingLimit, root: Turn, now: float) -> UsageTotal:
     match limit.scope:
         case "per_turn":
             return await bill.turn_total(root)
         case "per_session":
             return await bill.session_total(root.session)
         case "per_day":
-            return await bill.total_since(_midnight(now))
-
-
-def _within(limit: _Limit, root: Turn) -> bool:
-    return limit.scope == "per_day" or limit.place in (root.id, root.session)
-
-
-def _midnight(now: float) -> float:
-    year, month, day, *_ = time.localtime(now)
-    return time.mktime((year, month, day, 0, 0, 0, 0, 0, -1))
-
-
-async def _note(emit: Emit | None, text: str) -> None:
-    if emit is not None:
-        await emit(Notice(text))
+            year, month, day, *_ = time.localtime(now)
+            return await bill.total_since(time.mktime((year, month, day, 0, 0, 0, 0, 0, -1)))
 
 
 class TurnBudget:

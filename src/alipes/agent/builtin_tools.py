@@ -1,4 +1,4 @@
-"""Connects the vision, image, todo and clarify tools to models, plugins, the store and people."""
+"""Connects the vision, image, todo, clarify and shell tools to models, plugins, the store and people."""
 
 import asyncio
 import inspect
@@ -8,13 +8,15 @@ from typing import Any, Protocol
 
 import msgspec
 
-from alipes.agent.auxiliary import AuxiliaryModels
+from alipes.agent.auxiliary import AuxiliaryModels, current_turn
 from alipes.agent.budget import SpendingLimits
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Image, user
 from alipes.kernel.turns import AnswerQuestion, Turn, Usage
 from alipes.kernel.usage import UsageRecord
+from alipes.plugins import specs
+from alipes.plugins.dispatch import Hooks
 from alipes.plugins.interruption.attribution import TURN, run_as
 from alipes.plugins.registry import Contributions, ProviderContribution
 from alipes.providers.image_generation import ImageModel
@@ -29,12 +31,6 @@ IMAGE_PROVIDER = "image_gen"
 """`ctx.provide("image_gen", name, thing)`; see docs/tools.md."""
 SIZES = {"landscape": "1536x1024", "square": "1024x1024", "portrait": "1024x1536"}
 _items = msgspec.json.Decoder(tuple[TodoItem, ...])
-
-
-def _current_turn() -> Turn:
-    turn = TURN.get()
-    assert turn is not None, "a tool runs within a turn"
-    return turn
 
 
 class ImageGenerator:
@@ -60,21 +56,16 @@ class ImageGenerator:
         """The image. Raises `ToolError` and `ProviderError` kinds."""
         model = self._open_model()
         if model is not None:
-            return await self._generate_by_model(model, prompt, SIZES[ratio], references)
+            turn = current_turn()
+            async with self._spending.reserve(turn, Usage()):
+                image = await model.generate(prompt, SIZES[ratio], references, seconds=self._seconds)
+                await self._spending.record(UsageRecord(turn, "images", model.name, image.usage, "image_generate"))
+            return image.data or await self._fetch(image.url)
         plugin = self._plugin()
         if plugin is None:
             raise ToolError("no image model is configured: set images.model or enable an image plugin")
         arguments = {"prompt": prompt, "aspect_ratio": ratio, "images": references}
         return await self._generate_by_plugin(plugin, arguments)
-
-    async def _generate_by_model(
-        self, model: ImageModel, prompt: str, size: str, references: tuple[Image, ...]
-    ) -> bytes:
-        turn = _current_turn()
-        async with self._spending.reserve(turn, Usage()):
-            image = await model.generate(prompt, size, references, seconds=self._seconds)
-            await self._spending.record(UsageRecord(turn, "images", model.name, image.usage, "image_generate"))
-        return image.data or await self._fetch(image.url)
 
     async def _generate_by_plugin(self, plugin: ProviderContribution, arguments: Mapping[str, Any]) -> bytes:
         """Call its `generate`, sync or async, with the keywords it takes. It returns bytes, a path or a URL,
@@ -145,7 +136,7 @@ class VisionModel:
 
     async def ask(self, question: str, image: Image | None) -> str | None:
         """The answer; None if the conversation's model can see the image itself."""
-        turn = _current_turn()
+        turn = current_turn()
         own = await self._auxiliary.backend("", turn)
         separate = bool(self._auxiliary.config_for("vision").model)
         if own.facts.vision or (own.facts.vision is None and not separate):
@@ -175,7 +166,7 @@ class Clarification:
 
     async def ask(self, question: str, choices: tuple[str, ...]) -> str | None:
         """The answer; None if nobody answers in time."""
-        answer = await self._questions.ask_question(_current_turn(), question, choices, self._seconds)
+        answer = await self._questions.ask_question(current_turn(), question, choices, self._seconds)
         if answer is not None and answer.unasked:
             raise ToolError(
                 f"the user could not be asked ({answer.unasked}). Continue with your best judgement and "
@@ -201,3 +192,21 @@ class StoredTodos:
         """The open items, a line each."""
         items = await self.read(session)
         return tuple(f"todo {item.id} ({item.status}): {item.content}" for item in items if item.open)
+
+
+class PluginOutputRewriter:
+    """Lets plugins rewrite the output of shell commands."""
+
+    def __init__(self, hooks: Hooks) -> None:
+        self._hooks = hooks
+
+    def is_active(self) -> bool:
+        """True inside a turn if a plugin has the hook."""
+        return TURN.get() is not None and self._hooks.dispatcher.has_hooks(specs.terminal_output)
+
+    async def rewrite(self, output: str, command: str, status: int | None) -> str | None:
+        """The new text; None if it is unchanged."""
+        text = await self._hooks.dispatcher.filter(
+            specs.terminal_output, output, command=command, status=status, turn=TURN.get()
+        )
+        return None if text == output else text

@@ -1,24 +1,47 @@
-"""The agent loop: call the model, run its tool calls, repeat. Knows no platform, database or screen."""
+"""The agent loop: call the model, run its tool calls, repeat, within limits. Knows no platform, database or screen."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal, TypeAlias
 
+import msgspec
 from msgspec import Struct, field
 
-from alipes.agent import limits, plugin_edits, tool_calls
+from alipes.agent import tool_calls
 from alipes.agent.budget import BudgetExceeded, SpendingLimits, TurnBudget
 from alipes.agent.compaction.compaction import Compactor, ContextFitter
 from alipes.agent.model_call import FallbackModels, ModelCallContext, ModelCooldowns, ModelOpener, RetryPolicy
 from alipes.agent.tool_calls import RESULT_LIMIT, AskApproval, ToolRunner, never_stopped, run_calls
 from alipes.agent.transcript_repair import known_results, opening_messages, with_unique_call_ids
 from alipes.kernel.errors import ContextTooLong, ProviderError
-from alipes.kernel.messages import Message, ToolCall
+from alipes.kernel.messages import Message, Text, ToolCall, ToolResult, notice
 from alipes.kernel.ports import CheckStop, Effort, Emit, Request, Tool
 from alipes.kernel.turns import Ending, ModelReply, Notice, Retracted, Said, Turn, Usage
 from alipes.plugins import specs
 from alipes.plugins.dispatch import HookDispatcher
 from alipes.plugins.specs import Verdict
 from alipes.providers.registry import Backend
+
+WARN_AFTER = 3
+"""An identical call that failed this often is not run again."""
+GIVE_UP_AFTER = 5
+MAX_CUTOFFS = 3
+MAX_OBJECTIONS = 3
+_OBJECTION = "Before you finish: "
+
+SUMMARISE = notice(
+    "The step limit of this turn is reached and no more tools can be called. "
+    "In a few sentences, state what was done, what was found, and what is left to do."
+)
+CONTINUE = notice("Your answer was cut off at the output limit. Continue exactly where you stopped; repeat nothing.")
+SMALLER_CALLS = notice(
+    "Your answer was cut off at the output limit in the middle of a tool call, so the call was not "
+    "run. Make it again in smaller pieces, for example a long file in several writes."
+)
+THINK_LESS = notice("The output limit was reached before you said anything. Think less this time, and answer.")
+CUTOFF_NOTICES = (CONTINUE, SMALLER_CALLS, THINK_LESS)
+
+Effect: TypeAlias = Callable[[ToolCall], Literal["read", "write"]]
+TurnEnd: TypeAlias = tuple[Ending, str]
 
 
 class Transcript:
@@ -49,11 +72,10 @@ class Transcript:
         await self._emit(Said(message, model, usage))
         if usage is not None:
             self._billed()
-        self.history = (*self.history, message)
-        self.said = (*self.said, message)
+        self.append(message)
 
-    def add_steered(self, messages: tuple[Message, ...]) -> None:
-        """Append messages that were recorded in this turn by the session."""
+    def append(self, *messages: Message) -> None:
+        """Append messages that are already recorded."""
         self.history = (*self.history, *messages)
         self.said = (*self.said, *messages)
 
@@ -62,7 +84,6 @@ class Transcript:
         self.unrecorded_usage = usage if self.unrecorded_usage is None else self.unrecorded_usage + usage
 
 
-TurnEnd: TypeAlias = tuple[Ending, str]
 TakeSteered: TypeAlias = Callable[[], Awaitable[tuple[Message, ...]]]
 """Messages steered into the turn since the last call; already recorded."""
 
@@ -106,12 +127,11 @@ async def run_turn(
 ) -> TurnEnd:
     """Run one turn to its end; everything it says is emitted.
 
-    Between two steps, and before the final answer counts, it takes steered messages; before each action it
-    awaits `check_stop`.
+    Between two steps, and before the final answer counts, it takes steered messages; before each action it awaits
+    `check_stop`.
 
-    To stop it, cancel the task: whatever it opened closes on the way out. The caller writes the ending and
-    the messages that close an open transcript. Raises what `emit` raises, and `ConfigError` if the model is
-    not configured.
+    To stop it, cancel the task: whatever it opened closes on the way out. The caller writes the ending and the messages
+    that close an open transcript. Raises what `emit` raises, and `ConfigError` if the model is not configured.
     """
     life = _TurnLoop(agent, turn, emit, take_steered=take_steered, check_stop=check_stop)
     try:
@@ -184,10 +204,10 @@ class _TurnLoop:
             return "answered", ""
         spent = self.transcript.steps >= self._agent.max_steps
         if not spent and (heard := await self._take_steered()):  # messages after the last step get a turn of their own
-            self.transcript.add_steered(heard)
+            self.transcript.append(*heard)
             return None
         if last.role == "assistant":
-            if limits.SUMMARISE in self.transcript.said:
+            if SUMMARISE in self.transcript.said:
                 return self._limit()
             return None if await self._sent_back(last) else ("answered", "")
         return await (self._summarise() if spent else self._ask())
@@ -196,7 +216,7 @@ class _TurnLoop:
         model, reply = await self.models.call_first_available(self._call_backend, self._emit)
         if reply.stop == "length":
             return await self._continue(model, reply)
-        if limits.is_blank(reply.message):
+        if is_blank(reply.message):
             return await self._ask_again(model, reply)
         self._empty_replies = 0
         await self.transcript.say(await self._rewritten(reply.message), model, reply.usage)
@@ -210,21 +230,23 @@ class _TurnLoop:
         if text == message.text:
             return message
         await self._emit(Retracted("a plugin rewrote the answer"))
-        return plugin_edits.with_text(message, text)
+        others = tuple(part for part in message.parts if not isinstance(part, Text))
+        return Message(message.role, (*others, Text(text)))
 
     async def _sent_back(self, last: Message) -> bool:
         """True if a plugin objects to the answer: the model is given the reason and continues."""
-        hooks, times = self._agent.hooks, plugin_edits.count_objections(self.transcript.said)
-        if times >= plugin_edits.MAX_OBJECTIONS or not hooks.has_hooks(specs.before_answer):
+        hooks, said = self._agent.hooks, self.transcript.said
+        times = sum(message.role == "notice" and message.text.startswith(_OBJECTION) for message in said)
+        if times >= MAX_OBJECTIONS or not hooks.has_hooks(specs.before_answer):
             return False
-        if not (changed := plugin_edits.changed_files(self.transcript.said)):
+        if not (changed := tool_calls.changed_files(said)):
             return False
         verdict = await hooks.decide(
             specs.before_answer, _no_objection, text=last.text, turn=self._turn, changed=changed, attempt=times + 1
         )
         if verdict is None or verdict.ruling == "allow":
             return False
-        await self.transcript.say(plugin_edits.objection(verdict.reason or "check what you changed."))
+        await self.transcript.say(notice(_OBJECTION + (verdict.reason or "check what you changed.")))
         return True
 
     async def _call_backend(
@@ -250,19 +272,19 @@ class _TurnLoop:
 
     def visible_messages(self) -> tuple[Message, ...]:
         history, before = self.transcript.history, len(self._turn.history)
-        return plugin_edits.with_context(history, before, self._context) if self._context else history
+        return with_context(history, before, self._context) if self._context else history
 
     async def _continue(self, model: str, reply: ModelReply) -> TurnEnd | None:
         """After the output limit: keep the complete part and ask for the rest."""
-        kept, notice = limits.split_truncated(reply.message)
-        if limits.is_blank(kept):
+        kept, notice = split_truncated(reply.message)
+        if is_blank(kept):
             self.transcript.add_usage(reply.usage)
         else:
             await self.transcript.say(kept, model, reply.usage)
         if kept.calls:
             return None
-        if limits.count_cutoffs(self.transcript.said) >= limits.MAX_CUTOFFS:
-            times = limits.MAX_CUTOFFS + 1
+        if count_cutoffs(self.transcript.said) >= MAX_CUTOFFS:
+            times = MAX_CUTOFFS + 1
             fix = f"Ask for less, or raise max_tokens ({self._agent.max_tokens})"
             return "failed", f"{model} hit the output limit {times} times. {fix}"
         await self._emit(Notice(f"{model} hit the output limit; asking it to continue"))
@@ -278,9 +300,9 @@ class _TurnLoop:
         return None
 
     async def _summarise(self) -> TurnEnd:
-        if self.transcript.said[-1] != limits.SUMMARISE:
+        if self.transcript.said[-1] != SUMMARISE:
             await self._emit(Notice(f"step limit ({self._agent.max_steps}) reached; asking for a summary"))
-            await self.transcript.say(limits.SUMMARISE)
+            await self.transcript.say(SUMMARISE)
         try:
             model, reply = await self.models.call_first_available(
                 lambda each: self._call_backend(each, "none"), self._emit
@@ -289,7 +311,7 @@ class _TurnLoop:
             return self._limit(f"; no summary: {error}")
         words = tuple(part for part in reply.message.parts if not isinstance(part, ToolCall))
         summary = Message("assistant", words)
-        if limits.is_blank(summary):
+        if is_blank(summary):
             self.transcript.add_usage(reply.usage)
         else:
             await self.transcript.say(summary, model, reply.usage)
@@ -302,15 +324,110 @@ class _TurnLoop:
         """Run the calls that may run, answer the others, and say all results in order."""
         known = known_results(calls, self._turn.tool_results, self._tools.effect)
         done = {name: result for name, result in known.items() if self._turn.tool_results[name] is not None}
-        refused = limits.refuse_repeated(calls, limits.count_failures(self.transcript.said, self._tools.effect))
+        refused = refuse_repeated(calls, count_failures(self.transcript.said, self._tools.effect))
         left = tuple(call for call in calls if call.id not in done)
         theirs = tool_calls.client_results(calls, self._turn.inbound)
         results = done | await run_calls(self._tools, left, refused | known | theirs)
         await self.transcript.say(Message("tool", tuple(results[call.id] for call in calls)))
-        stuck = limits.stuck_reason(calls, limits.count_failures(self.transcript.said, self._tools.effect))
+        stuck = stuck_reason(calls, count_failures(self.transcript.said, self._tools.effect))
         return ("failed", stuck) if stuck else None
 
 
 def _no_objection(_why: str) -> Verdict | None:
     """Not a safety decision: a hook that fails has no say."""
     return None
+
+
+def with_context(history: tuple[Message, ...], since: int, context: str) -> tuple[Message, ...]:
+    """The history with `context` added to the first user message from index `since` on."""
+    for place in range(since, len(history)):
+        if history[place].role == "user":
+            apart = "\n\n" if history[place].text else ""  # some wires join the parts without a separator
+            extended = Message("user", (*history[place].parts, Text(f"{apart}{context}")))
+            return (*history[:place], extended, *history[place + 1 :])
+    return history
+
+
+def count_failures(said: tuple[Message, ...], effect: Effect) -> dict[bytes, int]:
+    """How often each call failed in a row, by `call_identity`.
+
+    A successful write resets all counts: the state changed, so trying again makes sense.
+    """
+    counts: dict[bytes, int] = {}
+    calls: dict[str, ToolCall] = {}
+    for message in said[_last_change(said, effect) :]:
+        calls.update((call.id, call) for call in message.calls)
+        for part in message.parts:
+            if isinstance(part, ToolResult) and part.call_id in calls:
+                _count(counts, calls[part.call_id], part, effect)
+    return counts
+
+
+def _last_change(said: tuple[Message, ...], effect: Effect) -> int:
+    """The position of the last calls with a successful write: nothing before them counts."""
+    for place in range(len(said) - 1, 0, -1):
+        writes = {call.id for call in said[place - 1].calls if effect(call) == "write"}
+        if any(
+            isinstance(part, ToolResult) and part.outcome == "ok" and part.call_id in writes
+            for part in said[place].parts
+        ):
+            return place - 1
+    return 0
+
+
+def _count(counts: dict[bytes, int], call: ToolCall, result: ToolResult, effect: Effect) -> None:
+    if result.outcome in ("failed", "denied"):
+        key = call_identity(call)
+        counts[key] = counts.get(key, 0) + 1
+    elif result.outcome == "ok" and effect(call) == "write":
+        counts.clear()
+    elif counts:
+        counts.pop(call_identity(call), None)
+
+
+def call_identity(call: ToolCall) -> bytes:
+    """Equal for calls of the same tool with the same arguments in any order."""
+    return msgspec.json.encode((call.name, call.args, call.raw), order="sorted")
+
+
+def refuse_repeated(calls: tuple[ToolCall, ...], counts: Mapping[bytes, int]) -> dict[str, ToolResult]:
+    """By id, the calls that are refused because they failed too often."""
+    if max(counts.values(), default=0) < WARN_AFTER:
+        return {}
+    return {
+        call.id: ToolResult(
+            call.id,
+            f"not run: this same call has failed {count} times in a row. "
+            "Try something else, or say what is blocking you.",
+            "failed",
+        )
+        for call in calls
+        if (count := counts.get(call_identity(call), 0)) >= WARN_AFTER
+    }
+
+
+def stuck_reason(calls: tuple[ToolCall, ...], counts: Mapping[bytes, int]) -> str:
+    """The error that ends a turn which repeats itself; empty if it does not."""
+    if max(counts.values(), default=0) < GIVE_UP_AFTER:
+        return ""
+    for call in calls:
+        if (count := counts.get(call_identity(call), 0)) >= GIVE_UP_AFTER:
+            return f"gave up: the model made the same failing call to {call.name} {count} times in a row"
+    return ""
+
+
+def count_cutoffs(said: tuple[Message, ...]) -> int:
+    return sum(message in CUTOFF_NOTICES for message in said)
+
+
+def split_truncated(message: Message) -> tuple[Message, Message]:
+    """A truncated answer without its incomplete call, and the notice that asks for the rest."""
+    kept = Message("assistant", tuple(p for p in message.parts if not (isinstance(p, ToolCall) and p.raw)))
+    if len(kept.parts) < len(message.parts):
+        return kept, SMALLER_CALLS
+    return kept, CONTINUE if kept.text.strip() else THINK_LESS
+
+
+def is_blank(message: Message) -> bool:
+    """True for an answer without text and calls."""
+    return not message.calls and not message.text.strip()

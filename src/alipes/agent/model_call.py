@@ -69,7 +69,8 @@ async def call_model(backend: Backend, request: Request, context: ModelCallConte
                 asked = f"server asked for a {pause:.0f} s wait; limit is {retry.max_wait:.0f} s"
                 raise Transient(f"{error} ({asked})", error.retry_after) from error
             trouble = str(error)
-        when = f"Retrying in {_format_seconds(pause)} ({number + 1}/{retry.attempts})"
+        wait = f"{pause:.1f} s" if pause < 10 else f"{pause:.0f} s"
+        when = f"Retrying in {wait} ({number + 1}/{retry.attempts})"
         await context.emit(Notice(f"{backend.name}: {trouble}. {when}"))
         await retry.sleep(pause)
         waited += pause
@@ -117,10 +118,6 @@ async def _read_stream(provider: Provider, request: Request, emit: Emit) -> Mode
             await emit(Retracted(str(error)))
         raise
     return reply
-
-
-def _format_seconds(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
 T = TypeVar("T")

@@ -18,6 +18,7 @@ from alipes.plugins import specs
 from alipes.plugins.dispatch import HookDispatcher
 from alipes.plugins.specs import Verdict
 from alipes.runtime.tasks import first_error
+from alipes.tools.files.patch import patched_paths
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
@@ -193,7 +194,9 @@ async def _run_call(desk: ToolRunner, call: ToolCall, ruled: Mapping[str, ToolRe
     began, error = desk.clock(), None
     result = ruled.get(call.id)
     if result is None:
-        call = await _filter_args(desk, call)
+        given: Mapping[str, Json] = call.args
+        args = await desk.hooks.filter(specs.tool_arguments, given, call=call, turn=desk.turn)
+        call = call if args is given else structs.replace(call, args=dict(args))
         result = _refuse_invalid(desk, call) or await _decide(desk, call)
     if result is None:
         await desk.emit(ToolStarted(call))  # the intent is on disk before the action
@@ -204,12 +207,6 @@ async def _run_call(desk: ToolRunner, call: ToolCall, ruled: Mapping[str, ToolRe
     result = await notify_result(desk, call, result, seconds, error)
     await desk.emit(ToolFinished(call, result, seconds))
     return result
-
-
-async def _filter_args(desk: ToolRunner, call: ToolCall) -> ToolCall:
-    given: Mapping[str, Json] = call.args
-    args = await desk.hooks.filter(specs.tool_arguments, given, call=call, turn=desk.turn)
-    return call if args is given else structs.replace(call, args=dict(args))
 
 
 async def notify_result(
@@ -343,3 +340,24 @@ def is_client_call(message: Message) -> bool:
     """True if calls were passed to the client: the turn ends here."""
     results = (part for part in message.parts if isinstance(part, ToolResult))
     return any(result.text == CLIENT_RUNS_IT for result in results)
+
+
+def changed_files(said: tuple[Message, ...]) -> tuple[str, ...]:
+    """The files the turn wrote, as the model named them, in order and without duplicates."""
+    calls: dict[str, ToolCall] = {}
+    paths: dict[str, None] = {}
+    for message in said:
+        calls.update((call.id, call) for call in message.calls)
+        for part in message.parts:
+            if isinstance(part, ToolResult) and part.outcome == "ok" and part.call_id in calls:
+                paths.update(dict.fromkeys(_files_written(calls[part.call_id])))
+    return tuple(paths)
+
+
+def _files_written(call: ToolCall) -> list[str]:
+    match call.name, call.args:
+        case "write_file", {"path": str(path)}:
+            return [path]
+        case "patch", args:
+            return patched_paths(args)
+    return []

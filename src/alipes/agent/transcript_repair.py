@@ -92,16 +92,11 @@ def with_unique_call_ids(message: Message, taken: set[str]) -> Message:
     parts: list[Part] = []
     for part in message.parts:
         if isinstance(part, ToolCall):
-            fresh = _unused_id(part.id or "call", seen)
+            fresh, number = part.id or "call", 1
+            while fresh in seen:
+                number += 1
+                fresh = f"{part.id or 'call'}_{number}"
             seen.add(fresh)
             part = part if fresh == part.id else structs.replace(part, id=fresh)
         parts.append(part)
     return Message(message.role, tuple(parts))
-
-
-def _unused_id(name: str, seen: set[str]) -> str:
-    fresh, number = name, 1
-    while fresh in seen:
-        number += 1
-        fresh = f"{name}_{number}"
-    return fresh

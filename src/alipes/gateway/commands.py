@@ -8,8 +8,9 @@ from alipes.kernel.formatting import did_you_mean, format_ago, format_columns, f
 from alipes.kernel.outbox import lane
 from alipes.kernel.turns import ApprovalChoice
 from alipes.plugins.registry import Contributions
-from alipes.sessions import commands as builtin
-from alipes.sessions.commands import Command, CommandContext, CommandReply, Parsed
+from alipes.sessions.commands import registry as builtin
+from alipes.sessions.commands.context import CommandContext, CommandReply
+from alipes.sessions.commands.registry import Command, Parsed
 from alipes.store.export import SessionFacts
 from alipes.store.people import Progress
 

@@ -1,5 +1,4 @@
-"""Values about a conversation: its state, its pending turns, and the results of leaving, undoing and
-retrying."""
+"""Values about a conversation: its state, its pending turns, and the results of leaving, undoing and retrying."""
 
 from typing import Literal, TypeAlias
 

@@ -5,6 +5,9 @@ from collections.abc import Iterable
 
 from alipes.kernel.turns import Usage
 
+ID = 6
+"""Characters of an id that are shown; any unique prefix is accepted."""
+
 
 def closest_matches(word: str, known: Iterable[str], count: int = 3) -> list[str]:
     """Up to `count` of `known`, closest first; empty if nothing is close.

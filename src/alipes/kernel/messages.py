@@ -13,6 +13,8 @@ else:
     Json = Any  # decoders are built from it at run time and do not support recursive aliases
 
 
+IMAGE_CHARS = 6_000
+"""Characters that an image counts for."""
 MODEL_IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _STARTS = (
     (b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -63,8 +65,7 @@ class ToolResult(Struct, frozen=True, tag="result", omit_defaults=True):
     call_id: str
     text: str
     outcome: Outcome = "ok"
-    """`cancelled`: stopped on purpose; `unknown`: the process died during the call, so it may have taken
-    effect."""
+    """`cancelled`: stopped on purpose; `unknown`: the process died during the call, so it may have taken effect."""
     images: tuple[Image, ...] = ()
 
 
@@ -90,3 +91,25 @@ def user(text: str, *more: Part) -> Message:
 
 def assistant(*parts: Part) -> Message:
     return Message("assistant", parts)
+
+
+def notice(text: str) -> Message:
+    return Message("notice", (Text(text),))
+
+
+def count_chars(messages: tuple[Message, ...]) -> int:
+    """Total characters as a model reads them."""
+    return sum(_part_chars(part) for message in messages for part in message.parts)
+
+
+def _part_chars(part: Part) -> int:
+    match part:
+        case Text(text) | Thinking(text):
+            return len(text)
+        case ToolCall():
+            args = sum(len(key) + len(str(value)) for key, value in part.args.items())
+            return len(part.name) + len(part.raw) + args
+        case ToolResult(text=text, images=images):
+            return len(text) + IMAGE_CHARS * len(images)
+        case Image():
+            return IMAGE_CHARS

@@ -1,7 +1,6 @@
-"""Outgoing messages and their delivery state: values and the outbox port."""
+"""Outgoing messages and their delivery state. Pure values."""
 
-from collections.abc import Callable
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -9,8 +8,7 @@ from alipes.kernel.turns import Address
 
 MediaKind: TypeAlias = Literal["image", "audio", "voice", "video", "file"]
 DeliveryState: TypeAlias = Literal["queued", "sending", "sent", "failed", "expired"]
-"""`trying`: a send was started and its result is not known yet; after a crash it may or may not have arrived.
-"""
+"""`sending`: a send was started and its result is not known yet; after a crash it may or may not have arrived."""
 
 
 class Media(Struct, frozen=True, omit_defaults=True):
@@ -80,66 +78,3 @@ class Delivery(Struct, frozen=True):
     why: str = ""
     drafts: tuple[str, ...] = ()
     """Set once sending starts: the messages that showed the turn's live preview, oldest first."""
-
-
-class Outbox(Protocol):
-    """The outbox. Every method returns after its rows are on disk."""
-
-    async def enqueue(self, *outbounds: Outbound) -> None:
-        """Add one delivery for each new id. Messages of a turn are added by `record` instead."""
-        ...
-
-    async def lanes(self, platform: str) -> dict[str, float]:
-        """The lanes of a platform with unsent messages, and when the first of each is due."""
-        ...
-
-    async def head(self, lane: str) -> Delivery | None:
-        """The oldest unsent delivery of the lane."""
-        ...
-
-    async def take(self, lane: str, ready: Callable[[Delivery], bool]) -> Delivery | None:
-        """As `head`; if it is not being sent yet and `ready` returns true, the same write marks it as
-        `trying`."""
-        ...
-
-    async def mark_sending(self, debt: Delivery) -> Delivery:
-        """Mark it as `trying`: from now until the next update it is not known whether it arrived."""
-        ...
-
-    async def mark_sent(self, debt: Delivery, *ids: str, rest: bool = False, uncertain: bool = False) -> Delivery:
-        """It arrived, with these platform ids. `rest`: more parts follow; if none do, the turn's preview
-        messages have become this message. `uncertain`: some of it may have been sent twice."""
-        ...
-
-    async def postpone(
-        self, debt: Delivery, due: float, why: str, *, uncertain: bool = False, counts: bool = True
-    ) -> None:
-        """It did not arrive, or that is not known (`uncertain`); try again at `due`.
-
-        `counts`: the attempt counts towards the limit.
-        """
-        ...
-
-    async def give_up(self, debt: Delivery, state: Literal["failed", "expired"], why: str) -> None:
-        """Stop trying; the row stays visible and can be sent again."""
-        ...
-
-    async def list_interrupted(self, platform: str) -> tuple[Delivery, ...]:
-        """At startup: deliveries that an earlier process was sending when it died, with their previews."""
-        ...
-
-    async def expire_fleeting(self, platform: str) -> int:
-        """At startup: give up `fleeting` messages of earlier processes; returns how many."""
-        ...
-
-    async def find(self, id: str) -> Delivery | None:
-        """The delivery of the `Outbound` with this id."""
-        ...
-
-    async def list_deliveries(self, *states: DeliveryState, limit: int = 100) -> tuple[Delivery, ...]:
-        """Deliveries in these states, or all, latest first."""
-        ...
-
-    async def requeue(self, number: int) -> bool:
-        """Send a dead or expired one again; False if there is none with this number."""
-        ...

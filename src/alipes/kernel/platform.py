@@ -88,8 +88,7 @@ MayFetch: TypeAlias = Callable[[IncomingMessage], Awaitable[bool]]
 """May files of this sender be downloaded? Called with the message without its files."""
 ConnectionState: TypeAlias = Literal["ready", "broken"]
 OnStatus: TypeAlias = Callable[[ConnectionState, str], None]
-"""Report the connection state: after every successful poll or heartbeat, and with the reason when it breaks.
-"""
+"""Report the connection state: after every successful poll or heartbeat, and with the reason when it breaks."""
 
 
 class Platform(Protocol):
@@ -107,23 +106,18 @@ class Platform(Protocol):
         Raises if it cannot continue: the gateway restarts it after a pause. `on_message` is awaited before
         the message is acknowledged to the platform.
         """
-        ...
 
     def set_fetch_policy(self, welcome: MayFetch) -> None:
         """Sets whose files are downloaded. Called before `listen`."""
-        ...
 
     def format_message(self, text: str) -> tuple[MessagePart, ...]:
         """Convert Markdown to messages of this platform, split at block boundaries after formatting."""
-        ...
 
     async def send(self, address: Address, piece: MessagePart) -> str:
         """Send it and return its id on the platform."""
-        ...
 
     async def edit(self, address: Address, message: str, piece: MessagePart) -> None:
         """Edit a message of ours; no error if nothing changes."""
-        ...
 
     async def delete(self, address: Address, message: str) -> None: ...
 
@@ -131,4 +125,3 @@ class Platform(Protocol):
 
     async def set_commands(self, commands: tuple[tuple[str, str], ...]) -> None:
         """Register our commands (name, help) with the platform, if it supports that."""
-        ...

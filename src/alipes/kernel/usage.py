@@ -41,15 +41,12 @@ class UsageLedger(Protocol):
 
     async def root_turn(self, turn: Turn) -> Turn:
         """The person's turn that this turn works for in the end; the turn itself if it works for none."""
-        ...
 
     async def turn_total(self, root: Turn) -> UsageTotal:
         """Usage of the turn and of all turns that worked for it."""
-        ...
 
     async def session_total(self, session: str) -> UsageTotal:
         """Usage of the session's turns and of all turns that worked for them."""
-        ...
 
     async def total_since(self, moment: float) -> UsageTotal: ...
 
@@ -64,22 +61,17 @@ class CompactionStore(Protocol):
         `record`. Otherwise it is saved for the conversation as it was when `turn` was read. Returns False,
         and saves nothing, if some of those messages were undone since.
         """
-        ...
 
     async def latest(self, session: str) -> Turn | None:
         """The conversation as the history of its last turn; None if it is empty."""
-        ...
 
     async def size(self, session: str) -> int:
         """The tokens of its last call, input and output; zero if there was none since it was compacted."""
-        ...
 
     async def attempts(self, session: str) -> CompactionAttempts: ...
 
     async def record_failure(self, session: str, why: str) -> None:
         """One more failed attempt."""
-        ...
 
     async def reset_attempts(self, session: str) -> None:
         """Allow new attempts, because a person asked for it."""
-        ...

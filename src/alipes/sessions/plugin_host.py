@@ -5,9 +5,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from alipes.agent.auxiliary import AuxiliaryModels
-from alipes.agent.budget import with_cost, worst_case
-from alipes.agent.model_call import ModelCallContext, call_model
+from alipes.agent.auxiliary import AuxiliaryModels, ignore_event
 from alipes.agent.tool_calls import ToolRunner, run_calls
 from alipes.config.schema import find_key
 from alipes.config.settings import Settings
@@ -16,8 +14,7 @@ from alipes.config.value_types import HEADERS
 from alipes.kernel.messages import Json, Message, ToolCall, ToolResult
 from alipes.kernel.models import Secret
 from alipes.kernel.ports import Request
-from alipes.kernel.turns import Address, Event, Inbound, ModelReply, Op, Turn
-from alipes.kernel.usage import UsageRecord
+from alipes.kernel.turns import Address, Inbound, ModelReply, Op, Turn
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.interruption.attribution import PLUGIN, TURN, on_behalf_of
 from alipes.plugins.registry import Contributions
@@ -58,7 +55,7 @@ class PluginHost:
     ) -> ModelReply:
         turn = self.current_turn() or _turn_outside()
         with on_behalf_of(None):
-            spending, backend = self._auxiliary.spending, await self._auxiliary.backend("", turn, model)
+            backend = await self._auxiliary.backend("", turn, model)
             limit = max_tokens or self._settings.max_tokens
             request = Request(
                 model=backend.model,
@@ -67,11 +64,7 @@ class PluginHost:
                 max_tokens=min(limit, backend.facts.output or limit),
                 effort=self._settings.effort,
             )
-            async with spending.reserve(turn, worst_case(request, backend.facts)):
-                reply = await call_model(backend, request, ModelCallContext(turn, _ignore_event, self._auxiliary.retry))
-                reply = with_cost(reply, backend.facts)
-                await spending.record(UsageRecord(turn, "plugin", backend.name, reply.usage))
-            return reply
+            return await self._auxiliary.send(request, backend, turn, task="plugin")
 
     async def run_tool(self, name: str, args: Mapping[str, Json], *, turn: Turn | None = None) -> ToolResult:
         """The result goes to the plugin only: not to a transcript, and not to a screen."""
@@ -81,7 +74,7 @@ class PluginHost:
             allowed = self._settings.toolsets.get(turn.inbound.address.platform)
             tools = self._contributions.tools(allowed, without=await self._contributions.unavailable())
             desk = ToolRunner(
-                tools, self._hooks.dispatcher, turn, _ignore_event, ask_approval=self._sessions.questions.ask_approval
+                tools, self._hooks.dispatcher, turn, ignore_event, ask_approval=self._sessions.questions.ask_approval
             )
             return (await run_calls(desk, (call,), {}))[call.id]
 
@@ -114,7 +107,3 @@ def _turn_outside() -> Turn:
     """A placeholder outside any turn. Nobody can be asked in it."""
     address = Address(PLATFORM, "outside")
     return Turn("", "", Inbound("", address, PLATFORM, "", workdir=os.getcwd()))
-
-
-async def _ignore_event(_event: Event) -> None:
-    return None

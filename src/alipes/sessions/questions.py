@@ -11,7 +11,6 @@ from msgspec import Struct, structs
 
 from alipes.kernel.conversations import ApprovalDecision, QuestionUndelivered
 from alipes.kernel.messages import ToolCall
-from alipes.kernel.ports import Bus, Grants
 from alipes.kernel.turns import (
     AnswerApproval,
     AnswerQuestion,
@@ -25,6 +24,7 @@ from alipes.kernel.turns import (
 )
 from alipes.plugins import specs
 from alipes.plugins.dispatch import Hooks
+from alipes.store.store import Store
 
 NOBODY = "nobody"
 """Instead of a person, if the question could not be delivered."""
@@ -37,24 +37,9 @@ class FrontEnd(Protocol):
 
     def can_reach(self, key: str) -> bool:
         """True if questions for `key` can be delivered later even though no client is connected."""
-        ...
 
     async def before_resume(self, keys: tuple[str, ...]) -> None:
         """Awaited with the sessions whose interrupted turns are about to resume."""
-        ...
-
-
-class Audience:
-    """Who can answer questions: connected clients, and people whom a front end reaches."""
-
-    def __init__(self, bus: Bus, *, interactive: bool) -> None:
-        self._bus, self._interactive = bus, interactive
-        self.front_end: FrontEnd | None = None
-
-    def can_answer(self, key: str) -> bool:
-        if not self._interactive:
-            return False
-        return self._bus.has_subscribers(key) or (self.front_end is not None and self.front_end.can_reach(key))
 
 
 class _OpenQuestion(Struct, frozen=True):
@@ -70,8 +55,9 @@ class Questions:
     approvals are remembered here, `always` in the store.
     """
 
-    def __init__(self, grants: Grants, hooks: Hooks, bus: Bus, audience: Audience) -> None:
-        self._grants, self._hooks, self._bus, self._audience = grants, hooks, bus, audience
+    def __init__(self, store: Store, hooks: Hooks, *, interactive: bool) -> None:
+        self._grants, self._bus, self._hooks, self._interactive = store.grants, store.bus, hooks, interactive
+        self.front_end: FrontEnd | None = None
         self._granted: set[tuple[str, str]] = set()
         self._interrupted: dict[str, list[ApprovalAnswered]] = {}
         self._open: dict[str, _OpenQuestion] = {}
@@ -85,7 +71,7 @@ class Questions:
                 return "session"
             if await self._grants.is_allowed(rule):
                 return "always"
-            if not self._audience.can_answer(key):
+            if not self._can_answer(key):
                 return None
             answer = await self._ask_approval(ApprovalAsked(os.urandom(6).hex(), call, reason, rule), turn)
             if answer.unasked:
@@ -120,7 +106,7 @@ class Questions:
     ) -> AnswerQuestion | None:
         """A person's answer, or why the question could not be delivered; None if nobody can be asked or
         nobody answers in time."""
-        if not self._audience.can_answer(_place(turn)[0]):
+        if not self._can_answer(_place(turn)[0]):
             return None
         asked = QuestionAsked(os.urandom(6).hex(), text, choices, time.time() + seconds)
         question = self._add(turn, asked)
@@ -158,6 +144,12 @@ class Questions:
     def take_interrupted(self, turn: str) -> tuple[ApprovalAnswered, ...]:
         """The approvals that the end of the turn answered, for its plugins; each is returned once."""
         return tuple(self._interrupted.pop(turn, ()))
+
+    def _can_answer(self, key: str) -> bool:
+        """True if a client is connected, or a front end reaches the person."""
+        if not self._interactive:
+            return False
+        return self._bus.has_subscribers(key) or (self.front_end is not None and self.front_end.can_reach(key))
 
     def _add(self, turn: Turn, asked: Asked) -> _OpenQuestion:
         question = _OpenQuestion(turn, asked, asyncio.get_running_loop().create_future())

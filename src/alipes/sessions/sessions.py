@@ -25,7 +25,7 @@ from alipes.plugins import specs
 from alipes.plugins.dispatch import HookDispatcher, Hooks
 from alipes.plugins.specs import Admission
 from alipes.sessions.event_stream import TurnFollower
-from alipes.sessions.questions import Audience, FrontEnd, Questions
+from alipes.sessions.questions import FrontEnd, Questions
 from alipes.sessions.services import OpenAgent, SessionActivity, SessionDefaults, SessionServices
 from alipes.sessions.session import MAX_ATTEMPTS, SUPERSEDED, Session
 from alipes.sessions.subagents.registry import SubagentRegistry
@@ -45,8 +45,7 @@ class Sessions:
     ) -> None:
         self.defaults = defaults = defaults or SessionDefaults()
         self._store, self._hooks = store, hooks
-        self._audience = Audience(store.bus, interactive=defaults.interactive)
-        self.questions = Questions(store.grants, hooks, store.bus, self._audience)
+        self.questions = Questions(store, hooks, interactive=defaults.interactive)
         self.subagents = SubagentRegistry(
             store, self, background=defaults.background, max_seconds=defaults.max_subagent_seconds
         )
@@ -68,15 +67,15 @@ class Sessions:
 
     def attach(self, front_end: FrontEnd) -> None:
         """Use `front_end` to reach people who are not connected. Call it before `run` starts."""
-        self._audience.front_end = front_end
+        self.questions.front_end = front_end
 
     async def run(self) -> None:
         """Serve until cancelled; sessions are children of this task."""
         async with asyncio.TaskGroup() as self._group:
             self.recovered = await self._store.turns.list_orphans()
             suspects = await self._store.turns.list_orphans(SUSPECT_ATTEMPTS)
-            if self._audience.front_end is not None:
-                await self._audience.front_end.before_resume(self.recovered)
+            if self.questions.front_end is not None:
+                await self.questions.front_end.before_resume(self.recovered)
             for key in self.recovered:
                 if key not in suspects:
                     self._on_op(key, Wake())

@@ -35,15 +35,21 @@ _STEERED = """
 
 
 class SqliteSessions:
-    """`SessionStore` in SQLite."""
+    """The conversations of a key: which one is active, and what of it the model sees.
+
+    Nothing is deleted: undone and left turns stay in the archive. Every method is one transaction. Raises
+    `SessionError` with a message for the person if something cannot be done.
+    """
 
     def __init__(self, database: Database, processes: Processes, *, clock: Callable[[], float] = time.time) -> None:
         self._database, self._clock, self._is_alive = database, clock, processes.is_alive
 
     async def active(self, key: str) -> ActiveSession | None:
+        """The active conversation of `key`, or None."""
         return await self._database.read(lambda db: _find_active(db, key))
 
     async def open(self, address: Address) -> ActiveSession:
+        """The active conversation, created if needed."""
         new, now = turns.new_session_id(), self._clock()
 
         def work(db: sqlite3.Connection) -> ActiveSession:
@@ -62,6 +68,7 @@ class SqliteSessions:
         model: str | None = None,
         busy: BusyMode | Literal[""] | None = None,
     ) -> None:
+        """Set what is not None; an empty value restores the default (for the title: the first words)."""
         sql = """UPDATE sessions SET title = coalesce(?, title), model = coalesce(?, model),
             busy_mode = coalesce(?, busy_mode) WHERE id = ?"""
         values = [None if text is None else clean_text(text.strip()) for text in (title, model)]
@@ -73,9 +80,12 @@ class SqliteSessions:
         await self._database.run(work)
 
     async def unfinished(self, key: str) -> tuple[PendingTurn, ...]:
+        """The running and queued turns of `key`, in order."""
         return await self._database.read(lambda db: turns.list_unfinished(db, key))
 
     async def take_steered(self, turn: Turn) -> tuple[SteeredMessage, ...]:
+        """Move the messages queued for steering into `turn`, oldest first: each is recorded there and its own
+        turn ends as `steered`. Raises `Fenced` like `record`."""
         names = {"key": turn.key, "session": turn.session}
         if not await self._database.read(lambda db: db.execute(_STEERED, names).fetchone()):
             return ()  # the usual case, without a write lock
@@ -97,6 +107,11 @@ class SqliteSessions:
         return await self._database.run(work)
 
     async def reset(self, key: str) -> SessionSwitch | None:
+        """Start a new conversation under `key`; None if there is nothing to leave.
+
+        Queued turns are ended. A turn that is still running is named in `SessionSwitch.running_turn`: send
+        `Reset` to the session that runs it.
+        """
         new, now = turns.new_session_id(), self._clock()
 
         def work(db: sqlite3.Connection) -> SessionSwitch | None:
@@ -111,6 +126,7 @@ class SqliteSessions:
         return await self._database.run(work)
 
     async def switch(self, address: Address, session: str) -> SessionSwitch:
+        """Switch to another conversation; it is no longer active where it was before."""
         now = self._clock()
         return await self._database.run(lambda db: self._switch(db, address, session, now))
 
@@ -135,6 +151,7 @@ class SqliteSessions:
         return switch
 
     async def branch(self, key: str, title: str = "") -> SessionSwitch:
+        """Switch to a branch that shares all finished turns without copying messages."""
         new, now, title = turns.new_session_id(), self._clock(), title.strip()
 
         def work(db: sqlite3.Connection) -> SessionSwitch:
@@ -164,6 +181,8 @@ class SqliteSessions:
         return SessionSwitch(old or "", new, tuple(id for _, id, _ in queued), running, moved_from)
 
     async def undo(self, key: str, count: int = 1) -> tuple[UndoneTurn, ...]:
+        """Hide the last started turns from the model, latest first."""
+
         def work(db: sqlite3.Connection) -> tuple[UndoneTurn, ...]:
             active = _find_active(db, key)
             if active is None:
@@ -175,6 +194,7 @@ class SqliteSessions:
 
     async def retry(self, key: str) -> RetriedTurn | None:
         # for the ids of the messages that are accepted again, since an id is accepted only once
+        """Hide the last turn and accept its message again, with those that were steered into it."""
         prefix, now = f"retry:{os.urandom(8).hex()}", self._clock()
 
         def work(db: sqlite3.Connection) -> RetriedTurn | None:
@@ -199,7 +219,7 @@ class SqliteSessions:
 
 
 class SqliteGrants(SqliteRows):
-    """`Grants` in SQLite."""
+    """Calls that were always allowed: exact rules, compared as a whole."""
 
     async def allow(self, rule: str) -> None:
         sql = "INSERT INTO grants VALUES (?, ?) ON CONFLICT DO NOTHING"
@@ -210,10 +230,12 @@ class SqliteGrants(SqliteRows):
         return await self._database.fetch_one(sql, _rule_bytes(rule)) is not None
 
     async def rules(self) -> tuple[str, ...]:
+        """Oldest first."""
         sql = "SELECT rule FROM grants ORDER BY created, rule"
         return tuple(rule.decode("utf-8", "surrogatepass") for (rule,) in await self._database.fetch_all(sql))
 
     async def revoke(self, rule: str) -> bool:
+        """False if it was not allowed."""
         return bool(await self._database.execute("DELETE FROM grants WHERE rule = ?", _rule_bytes(rule)))
 
 

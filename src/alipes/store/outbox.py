@@ -26,22 +26,28 @@ _ids_decoder = msgspec.json.Decoder(tuple[str, ...])
 
 
 class SqliteOutbox(SqliteRows):
-    """`Outbox` in SQLite."""
+    """Every method returns after its rows are on disk."""
 
     async def enqueue(self, *outbounds: Outbound) -> None:
+        """Add one delivery for each new id. Messages of a turn are added by `record` instead."""
         rows, now = [make_outbox_row(outbound) for outbound in outbounds], self._clock()
         await self._database.run(lambda db: insert_outbound(db, rows, now))
 
     async def lanes(self, platform: str) -> dict[str, float]:
         # the first message of a lane decides: those behind it wait, even if they are due
+        """The lanes of a platform with unsent messages, and when the first of each is due."""
         sql = f"""SELECT lane, due FROM outbox WHERE number IN
             (SELECT min(number) FROM outbox WHERE platform = ? AND {_OPEN} GROUP BY lane)"""
         return dict(await self._database.fetch_all(sql, platform))
 
     async def head(self, lane: str) -> Delivery | None:
+        """The oldest unsent delivery of the lane."""
         return await self._database.read(lambda db: _find_head(db, lane))
 
     async def take(self, lane: str, ready: Callable[[Delivery], bool]) -> Delivery | None:
+        """As `head`; if it is not being sent yet and `ready` returns true, the same write marks it as
+        `sending`."""
+
         def work(db: sqlite3.Connection) -> Delivery | None:
             head = _find_head(db, lane)
             if head is not None and head.state == "queued" and ready(head):
@@ -51,9 +57,12 @@ class SqliteOutbox(SqliteRows):
         return await self._database.run(work)
 
     async def mark_sending(self, debt: Delivery) -> Delivery:
+        """Mark it as `sending`: from now until the next update it is not known whether it arrived."""
         return await self._database.run(lambda db: _start_attempt(db, debt))
 
     async def mark_sent(self, debt: Delivery, *ids: str, rest: bool = False, uncertain: bool = False) -> Delivery:
+        """It arrived, with these platform ids. `rest`: more parts follow; if none do, the turn's preview
+        messages have become this message. `uncertain`: some of it may have been sent twice."""
         sent_ids, part = to_json((*debt.paid, *ids)), int(uncertain)
         change = "sent_ids = ?, uncertain_part = max(uncertain_part, ?)"
         if rest:
@@ -74,14 +83,20 @@ class SqliteOutbox(SqliteRows):
     async def postpone(
         self, debt: Delivery, due: float, why: str, *, uncertain: bool = False, counts: bool = True
     ) -> None:
+        """It did not arrive, or that is not known (`uncertain`); try again at `due`.
+
+        `counts`: the attempt counts towards the limit.
+        """
         change = f"state = 'queued', due = ?, reason = ?, uncertain_part = {_UNCERTAIN_PART}, attempts = attempts - ?"
         await self._update(debt, change, due, clean_text(why), int(uncertain), int(not counts))
 
     async def give_up(self, debt: Delivery, state: Literal["failed", "expired"], why: str) -> None:
+        """Stop trying; the row stays visible and can be sent again."""
         change = "state = ?, reason = ?, finished = ?"
         await self._update(debt, change, state, clean_text(why), self._clock())
 
     async def list_interrupted(self, platform: str) -> tuple[Delivery, ...]:
+        """At startup: deliveries that an earlier process was sending when it died, with their previews."""
         sql = f"SELECT {_COLUMNS} FROM outbox WHERE platform = ? AND state = 'sending' ORDER BY number"
 
         def work(db: sqlite3.Connection) -> tuple[Delivery, ...]:
@@ -91,23 +106,27 @@ class SqliteOutbox(SqliteRows):
         return await self._database.read(work)
 
     async def expire_fleeting(self, platform: str) -> int:
+        """At startup: give up `fleeting` messages of earlier processes; returns how many."""
         sql = f"""UPDATE outbox SET uncertain_part = max(uncertain_part, state = 'sending'), state = 'expired',
             finished = ?, reason = 'the process that sent it is gone' WHERE platform = ? AND {_OPEN}
             AND json_extract(outbound, '$.fleeting')"""
         return await self._database.execute(sql, self._clock(), platform)
 
     async def find(self, id: str) -> Delivery | None:
+        """The delivery of the `Outbound` with this id."""
         sql = f"SELECT {_COLUMNS} FROM outbox WHERE id = ?"
         row = await self._database.fetch_one(sql, id)
         return None if row is None else _delivery_from_row(row)
 
     async def list_deliveries(self, *states: DeliveryState, limit: int = 100) -> tuple[Delivery, ...]:
+        """Deliveries in these states, or all, latest first."""
         where = f"WHERE state IN ({', '.join('?' * len(states))})" if states else ""
         sql = f"SELECT {_COLUMNS} FROM outbox {where} ORDER BY number DESC LIMIT ?"
         found = await self._database.fetch_all(sql, *states, limit)
         return tuple(map(_delivery_from_row, found))
 
     async def requeue(self, number: int) -> bool:
+        """Send a dead or expired one again; False if there is none with this number."""
         sql = """UPDATE outbox SET state = 'queued', attempts = 0, due = 0, finished = NULL,
             outbound = json_remove(outbound, '$.expires'), created = ?
             WHERE number = ? AND state IN ('failed', 'expired')"""

@@ -376,9 +376,9 @@ class Subscription:
 
 
 class LocalBus:
-    """`Bus` for the processes of one home. `is_abandoned(key)`: it has work that no running process holds.
+    """Events between the processes of one home: fast and lossy. Readers that miss some read the journal.
 
-    We subscribe at each of the other processes, since any may claim the session of a key.
+    `is_abandoned(key)`: it has work that no running process holds.
     """
 
     def __init__(self, processes: Processes, spawn: Spawn, is_abandoned: Callable[[str], Awaitable[bool]]) -> None:
@@ -388,16 +388,21 @@ class LocalBus:
         self._remote: dict[str, set[Subscription]] = {}
 
     def publish(self, envelope: Envelope) -> None:
+        """Pass it to every subscriber of its key; never waits, and drops events of slow readers."""
         self.on_event(envelope, self._processes.own_name)
         for subscription in self._remote.get(envelope.key, ()):
             subscription.put(envelope, self._processes.own_name)
 
     def has_subscribers(self, key: str) -> bool:
+        """True if someone subscribes to `key`, here or in another process."""
         return bool(self._local.get(key) or self._remote.get(key))
 
     @asynccontextmanager
     async def subscribe(self, key: str, into: Subscription | None = None) -> AsyncIterator[Subscription]:
-        """`into`: a subscription of the caller's own class, whose `put` is called for each envelope."""
+        """Events published under `key` from now on, by this process or by the session's holder. The iterator
+        ends when the publishing process exits; read the store then.
+
+        `into`: a subscription of the caller's own class, whose `put` is called for each envelope."""
         subscription = into or Subscription()
         local = self._local.setdefault(key, set())
         local.add(subscription)  # before the peers are listed: a process that starts later asks us (`HelloFrame`)

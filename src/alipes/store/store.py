@@ -35,7 +35,7 @@ OnOp = Callable[[str, Op], None]
 
 
 class LocalDispatcher:
-    """`Dispatcher` for the processes of one home."""
+    """Routes work to the process of this home that holds the session."""
 
     def __init__(self, turns: SqliteTurns, processes: Processes) -> None:
         self._turns, self._processes = turns, processes
@@ -50,6 +50,7 @@ class LocalDispatcher:
         return alone
 
     async def wake(self, key: str) -> None:
+        """Work is queued for `key`: notify its holder, or take it ourselves if there is none."""
         while not self.wake_if_alone(key):
             holder = await self._turns.holder(key)
             if holder in (None, self._processes.own_name):
@@ -59,8 +60,11 @@ class LocalDispatcher:
                 return
 
     async def signal(self, key: str, op: Op) -> None:
-        """As the port says. If nobody holds the session and a turn is queued, the process that claims it
-        finds `op` in the store; so claim first, then take the ops."""
+        """Send `op` to the session's holder in any process; stored before it is sent.
+
+        If nobody holds the session and a turn is queued, the process that claims it finds `op` in the store;
+        so claim first, then take the ops.
+        """
         await self._turns.put_op(key, op)
         while (holder := await self._turns.holder(key)) not in (None, self._processes.own_name):
             if await self._notify(holder, peers.OpsFrame(key)):
@@ -71,6 +75,7 @@ class LocalDispatcher:
             await self._deliver_stored_ops(key)
 
     async def run(self, on_op: OnOp) -> None:
+        """Serve until cancelled: call `on_op(key, op)` for each wake-up (`Wake`) and signal meant for us."""
         self._on_op = on_op
         self._serving.set()
         try:

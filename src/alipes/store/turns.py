@@ -4,6 +4,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 from msgspec import Struct, structs
 
@@ -11,7 +12,6 @@ from alipes.kernel.conversations import AdmittedTurn, PendingTurn
 from alipes.kernel.errors import SessionHeld
 from alipes.kernel.messages import Message
 from alipes.kernel.outbox import Outbound
-from alipes.kernel.ports import OpeningMessages
 from alipes.kernel.turns import (
     Address,
     BusyMode,
@@ -40,9 +40,15 @@ _OTHER_WORK = """
     SELECT 1 FROM turns WHERE key = :key AND ending IS NULL AND number != :number
     UNION ALL SELECT 1 FROM pending_ops WHERE key = :key LIMIT 1"""
 
+OpeningMessages: TypeAlias = Callable[[Turn], tuple[Message, ...]]
+"""The messages a turn starts with. May be called more than once, on any thread."""
+
 
 class SqliteTurns:
-    """`TurnStore` in SQLite.
+    """Every method returns after its rows are on disk, except for rows that nothing depends on before the next
+    write, which reach the disk with it: a claim, the first message of a turn, an answer that makes calls
+    (before any of them runs) or is sent to a chat (before it is sent), the end of an answered turn, and the
+    release of a session. For `admit` see there.
 
     `before_claim` is awaited before each claim, so that the subscriptions of other processes are registered.
     """
@@ -59,6 +65,7 @@ class SqliteTurns:
         self._clock, self._before_claim = clock, before_claim
 
     async def accept(self, inbound: Inbound) -> str | None:
+        """The id of the new queued turn, or None if this inbound was accepted before."""
         admitted = await self.admit(inbound)
         await self._database.wait_synced()
         return None if admitted is None else admitted.turn
@@ -66,10 +73,22 @@ class SqliteTurns:
     def admit(
         self, inbound: Inbound, *, busy: BusyMode | None = None, usual: BusyMode = "queue"
     ) -> Awaitable[AdmittedTurn | None]:
+        """Queue the message and return what is ahead of it; None if it was accepted before. `busy` was chosen
+        for the message; otherwise the session's own mode applies, else `usual`.
+
+        The turn is visible to other reads as soon as the call is made, so it may start at once. The sender
+        may forget the message only after the database has synced it.
+        """
         row = make_turn_row(inbound, self._clock())
         return self._database.submit(lambda db: admit_turn(db, row, busy, usual), sync=False)
 
     async def claim_next(self, key: str, opening: OpeningMessages = lambda _turn: ()) -> Turn | None:
+        """Claim the oldest unfinished turn of the session `key`; None if there is none.
+
+        Each claim raises the epoch and counts an attempt. The messages of `opening` are recorded in the same
+        transaction and are `unpublished` in the turn. Raises `SessionHeld` while another live process holds
+        the session.
+        """
         if self._before_claim is not None:
             await self._before_claim()
         now = self._clock()
@@ -94,6 +113,10 @@ class SqliteTurns:
         return structs.replace(turn, said=(*turn.said, *messages), unpublished=messages)
 
     async def record(self, turn: Turn, event: JournalEvent, *owed: Outbound) -> None:
+        """Record what the turn did and, in the same transaction, the messages to send for it.
+
+        Raises `Fenced` if a later claim exists.
+        """
         match event:
             case Said():
                 await self._record_message(turn, event, owed)
@@ -134,6 +157,8 @@ class SqliteTurns:
     async def finish(
         self, turn: Turn, ending: Ending, detail: str, *closing: Message, owed: tuple[Outbound, ...] = ()
     ) -> None:
+        """Write the ending and, in the same transaction, the messages that close the transcript and the
+        messages to send."""
         rows = [history.make_message_row(Said(message)) for message in closing]
         outbox_rows = [outbox.make_outbox_row(outbound) for outbound in owed]
         detail, now = clean_text(detail), self._clock()
@@ -152,16 +177,19 @@ class SqliteTurns:
         await self._database.run(work, sync=not (ending == "answered" and not rows and not outbox_rows))
 
     async def release(self, key: str) -> None:
+        """Release the session so that another process can claim it."""
         sql = "UPDATE leases SET holder = NULL WHERE key = ? AND holder = ?"
         # after a power cut this process is gone, and its lease with it
         await self._database.execute(sql, key, self._processes.own_name, sync=False)
 
     async def put_op(self, key: str, op: Op) -> None:
+        """Store `op` for the current or next holder of the session."""
         sql = "INSERT INTO pending_ops (key, kind, op) VALUES (?, ?, ?)"
         await self._database.execute(sql, key, str(op.__struct_config__.tag), to_json(op))
 
     async def take_ops(self, key: str) -> tuple[Op, ...]:
-        """As the port says; a stop of a turn that is queued behind another stays until that turn is first.
+        """Take the stored ops, oldest first; each is returned once, and a stop of a turn that is queued behind
+        another stays until that turn is first.
 
         Raises `SessionHeld` while another running process holds the session.
         """
@@ -175,6 +203,8 @@ class SqliteTurns:
         return tuple(Decoders.op.decode(op) for op in await self._database.run(work))
 
     async def list_orphans(self, begun: int = 0) -> tuple[str, ...]:
+        """Keys of sessions with unfinished turns that no live process holds, oldest first; only those with a
+        turn that was claimed at least `begun` times."""
         sql = """SELECT key, holder FROM turns LEFT JOIN leases USING (key)
             WHERE ending IS NULL GROUP BY key HAVING max(attempts) >= ? ORDER BY min(number)"""
         unfinished = await self._database.fetch_all(sql, begun)
@@ -182,6 +212,7 @@ class SqliteTurns:
         return tuple(key for key, holder in unfinished if not alive[holder])
 
     async def holder(self, key: str) -> str | None:
+        """The live process that holds the session, or None."""
         sql = "SELECT holder FROM leases WHERE key = ?"
         (host,) = await self._database.fetch_one(sql, key) or (None,)
         return str(host) if self._processes.is_alive(host) else None

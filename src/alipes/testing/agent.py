@@ -1,9 +1,9 @@
-"""An agent for tests: a whole app with its own home, a scripted model and plugins."""
+"""An agent for tests: a whole app with its own home, a scripted model and plugins. Stops a turn at every point."""
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,6 +11,7 @@ from types import ModuleType, TracebackType
 from typing import Any, Literal, Self, TypeAlias
 
 import tomlkit
+from msgspec import Struct
 
 from alipes.agent.model_call import RetryPolicy
 from alipes.app import App, open_app
@@ -20,13 +21,12 @@ from alipes.kernel.errors import MessageRejected, PluginError
 from alipes.kernel.ports import Provider
 from alipes.kernel.turns import Address, AnswerApproval, ApprovalAsked, ApprovalChoice, Event, Inbound, Op, Stop
 from alipes.plugins.discovery import inspect_folder
-from alipes.sessions import commands
+from alipes.sessions.commands import registry as commands
+from alipes.sessions.commands.context import CommandReply
 from alipes.testing.clock import Clock
-from alipes.testing.replies import PendingReply, StopPoints, TurnReply
+from alipes.testing.leaks import LeakCheck, LeakError
+from alipes.testing.replies import PendingReply, StopPoint, StopPoints, TurnReply
 from alipes.testing.scripted_model import ScriptedModel, ScriptLine
-
-"""Loop iterations after each wake-up, so that its effects are visible."""
-
 
 Plugin: TypeAlias = ModuleType | Path | str
 """A module, or the folder of a plugin."""
@@ -40,7 +40,10 @@ def install_plugins(home: Path, plugins: Iterable[Plugin]) -> Iterator[tuple[str
     modules = [each for each in plugins if isinstance(each, ModuleType)]
     folders = {_name(each): Path(each).absolute() for each in plugins if not isinstance(each, ModuleType)}
     for name, folder in folders.items():
-        _link_folder(home / "plugins" / name, folder)
+        link = home / "plugins" / name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(folder)
     packages = str(home / "packages")
     if modules:
         _write_package(Path(packages, "plugins_of_this_test-0.dist-info"), modules)
@@ -66,12 +69,6 @@ def _name(plugin: Plugin) -> str:
     if found is None:
         raise PluginError(str(plugin), "not loaded", "no plugin in this folder")
     return found.name
-
-
-def _link_folder(link: Path, folder: Path) -> None:
-    link.parent.mkdir(parents=True, exist_ok=True)
-    link.unlink(missing_ok=True)
-    link.symlink_to(folder)
 
 
 def _write_package(folder: Path, modules: Iterable[ModuleType]) -> None:
@@ -127,9 +124,8 @@ class Conversation:
         pending = next((each for each in self._pending if not each.ended.is_set()), None)
         if pending is not None:
             return await pending.stop(reason, invalidation_reason)
-        for turn in (await self.app.sessions.unfinished(self.key))[
-            :1
-        ]:  # started by somebody else, for instance on a platform
+        unfinished = await self.app.sessions.unfinished(self.key)
+        for turn in unfinished[:1]:  # started by somebody else, for instance on a platform
             await self.post(Stop(reason, invalidation_reason, turn))
         return None
 
@@ -137,7 +133,7 @@ class Conversation:
         """Send an op such as `Stop` or `Answer` to the session."""
         await self.app.sessions.post(self.key, op)
 
-    async def command(self, text: str) -> commands.CommandReply:
+    async def command(self, text: str) -> CommandReply:
         """Run a command such as `/new`. Raises `ValueError` if the text is not a command."""
         parsed = commands.parse(text, self.app.contributions)
         if parsed is None:
@@ -263,3 +259,73 @@ class _HeldError:
         passes = isinstance(error, asyncio.CancelledError | GeneratorExit | KeyboardInterrupt | SystemExit)
         self.error = None if passes else error
         return not passes
+
+
+OpenAgent: TypeAlias = Callable[[], AbstractAsyncContextManager[Conversation]]
+NEXT_ANSWER = "fine"
+
+
+class StopAttempt(Struct, frozen=True):
+    """One stop and its results. Everything is closed again."""
+
+    point: StopPoint
+    reply: TurnReply
+    """Reply of the stopped turn."""
+    after: TurnReply
+    """Reply to the next message."""
+
+
+def every_stop(opens: OpenAgent, text: str, *, after: str = "and now?") -> "EveryStop":
+    """Iterate over all stops of the turn that `text` starts: at its first point, its second, until it ends first.
+
+    `opens` is called for each attempt, as in `every_stop(lambda: open_agent(...), "hello")`. Raises `AssertionError` if
+    a stopped turn does not end as `stopped`, the next message is not answered, or the last turn, which is not stopped,
+    is not answered; and `LeakError` if something stays open.
+    """
+    return EveryStop(opens, text, after)
+
+
+class EveryStop:
+    def __init__(self, opens: OpenAgent, text: str, after: str) -> None:
+        self._open, self._text, self._after = opens, text, after
+        self._number = 0
+        self.completed: TurnReply | None = None
+        """Reply of the last turn, which was not stopped."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> StopAttempt:
+        attempt = await self._try() if self.completed is None else None
+        if attempt is None:
+            raise StopAsyncIteration
+        return attempt
+
+    async def _try(self) -> StopAttempt | None:
+        self._number += 1
+        check = LeakCheck().begin()
+        async with self._open() as agent:
+            reply = await agent.stop_at(self._number, self._text)
+            if reply.point is None:
+                _require_ending(reply, "answered", "the turn without a stop")
+                self.completed = reply
+                return None
+            _require_ending(reply, "stopped", f"the turn stopped at {_describe(reply.point)}")
+            if isinstance(agent.model, ScriptedModel):
+                agent.model.set_script(NEXT_ANSWER)
+            after = await agent.say(self._after)
+            _require_ending(after, "answered", f"the message after a stop at {_describe(reply.point)}")
+        try:
+            await check.settle()
+        except LeakError as leaked:
+            raise LeakError(f"after a stop at {_describe(reply.point)}, {leaked}") from None
+        return StopAttempt(reply.point, reply, after)
+
+
+def _require_ending(reply: TurnReply, ending: str, what: str) -> None:
+    if reply.ending != ending:
+        raise AssertionError(f"{what} ended as {reply.ending or 'no turn'}: {reply.detail}")
+
+
+def _describe(point: StopPoint) -> str:
+    return f"point {point.number} ({point.where})"

@@ -91,9 +91,8 @@ class ClientProbe:
     def _changed(self, kinds: set[type]) -> bool:
         vanished = Counter(kind for kind, reference in self._known if reference() is None)
         if vanished:
-            self._known = [
-                each for each in self._known if each[1]() is not None
-            ]  # each held two references to its class
+            self._known = [each for each in self._known if each[1]() is not None]
+            # each held two references to its class
             self._holds = {kind: held - 2 * vanished[kind] for kind, held in self._holds.items()}
             vanished.clear()  # it held references, too
         return self._holds != _reference_counts(kinds)
@@ -170,14 +169,9 @@ def _describe_socket(number: int, target: str) -> str:
 
 
 def threads() -> Iterator[tuple[Hashable, Describe]]:
-    """Python threads."""
     for thread in threading.enumerate():
         if not thread.name.startswith(_POOLS):
-            yield thread, partial(_describe_thread, thread.name, thread.daemon)
-
-
-def _describe_thread(name: str, daemon: bool) -> str:
-    return f"{name}{' (daemon)' if daemon else ''}"
+            yield thread, partial(str, f"{thread.name}{' (daemon)' if thread.daemon else ''}")
 
 
 PROBES: Mapping[Kind, LeakProbe] = {
@@ -208,17 +202,17 @@ class ResourceSnapshot(Struct, frozen=True):
 
     def new_since(self, before: "ResourceSnapshot") -> dict[str, tuple[str, ...]]:
         """Descriptions of what is open now and was not `before`, by kind."""
-        new = {kind: [things[each]() for each in left] for kind, things, left in self._new(before)}
+        new = {
+            kind: [describe() for describe in things.values()] for kind, things in self.minus(before).resources.items()
+        }
         return {kind: tuple(filter(None, text)) for kind, text in new.items() if any(text)}
 
     def minus(self, before: "ResourceSnapshot") -> "ResourceSnapshot":
-        return ResourceSnapshot(
-            {kind: {each: things[each] for each in left} for kind, things, left in self._new(before)}
-        )
-
-    def _new(self, before: "ResourceSnapshot") -> Iterator[tuple[str, Mapping[Hashable, Describe], set[Hashable]]]:
+        left = ResourceSnapshot({})
         for kind, things in self.resources.items():
-            yield kind, things, things.keys() - before.resources.get(kind, {}).keys()
+            known = before.resources.get(kind, {})
+            left.resources[kind] = {each: things[each] for each in things.keys() - known.keys()}
+        return left
 
     def merge(self, other: "ResourceSnapshot") -> "ResourceSnapshot":
         """Resources of either snapshot."""
@@ -235,7 +229,6 @@ def take_snapshot(*without: str, also: Mapping[str, LeakProbe] | None = None) ->
 
 
 def format_leaks(left: Leftovers) -> str:
-    """A readable list of leaks."""
     lines = [f"  {kind:<9} {text}" for kind, texts in left.items() for text in sorted(texts)]
     return "\n".join(["opened and not closed:", *lines])
 

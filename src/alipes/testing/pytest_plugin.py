@@ -90,8 +90,7 @@ def leak_probes() -> Mapping[str, LeakProbe]:
 def leaks(request: pytest.FixtureRequest, leak_probes: Mapping[str, LeakProbe]) -> Iterator[LeakCheck]:
     """Everything the test opens must be closed at its end. `leaks.allow("threads")` exempts a kind.
 
-    An async test is checked twice: when it is done, and when its loop is closed. Failed tests are not
-    checked.
+    An async test is checked twice: when it is done, and when its loop is closed. Failed tests are not checked.
     """
     check = LeakCheck(also=leak_probes).begin()
     yield check

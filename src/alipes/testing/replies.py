@@ -48,7 +48,6 @@ class StopPoints:
         self._hooks.remove(self._owner)
 
     def turn_ended(self) -> None:
-        """The turn has ended."""
         self._settled.set()
 
     async def wait(self) -> StopPoint | None:
@@ -86,8 +85,7 @@ class StopPoints:
 
 
 class _SteppedCall(Generator[Any, Any, T]):
-    """Runs `work` step by step. When `held` returns True it is not resumed until something is thrown into
-    it."""
+    """Runs `work` step by step. When `held` returns True it is not resumed until something is thrown into it."""
 
     def __init__(self, work: Coroutine[Any, Any, T], held: Callable[[], bool]) -> None:
         self._work, self._should_hold = work, held
@@ -207,7 +205,6 @@ class PendingReply:
         return self.reply().__await__()
 
     async def reply(self, point: StopPoint | None = None) -> TurnReply:
-        """The reply when the turn has ended."""
         await self.ended.wait()
         return TurnReply(tuple(self.events), self.turn, point, self.refused)
 

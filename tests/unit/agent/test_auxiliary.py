@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 from msgspec import structs
 
-from alipes.agent.after_turn import AfterTurn, BackgroundTasks, parse_title
+from alipes.agent.auxiliary import BackgroundTasks, ConversationTitles, parse_title
 from alipes.agent.model_call import RetryPolicy
 from alipes.cli.commands import sessions
 from alipes.config.loader import load_settings, parse_amount
@@ -105,9 +105,8 @@ async def test_a_new_conversation_gets_a_title_where_a_model_for_that_is_set(tmp
     )
     reader = WindowModel("“Baking bread”\nA title.")
     async with a_study(tmp_path, WindowModels(WindowModel(), q_small=reader), titles) as (store, turn, auxiliary):
-        compaction = open_compaction(store, WindowModels(reader), titles).compaction
         async with BackgroundTasks() as tasks:
-            aside = AfterTurn(auxiliary, compaction, partial(set_title_if_empty, store.database), tasks)
+            aside = ConversationTitles(auxiliary, partial(set_title_if_empty, store.database), tasks)
             await aside.turn_ended(turn, "failed", said)
             await aside.turn_ended(structs.replace(turn, history=said), "answered", said)
             assert reader.asked == []
@@ -127,10 +126,9 @@ async def test_what_breaks_beside_a_turn_breaks_nothing_else(tmp_path):
         auxiliary={"titles": AuxiliaryConfig(model="q/small")}, compaction=CompactionConfig(background=False)
     )
     reader = WindowModel("Bread", "Bread")
-    async with a_study(tmp_path, WindowModels(reader, q_small=reader), titles) as (store, turn, auxiliary):
-        compaction = open_compaction(store, WindowModels(reader), titles).compaction
+    async with a_study(tmp_path, WindowModels(reader, q_small=reader), titles) as (_, turn, auxiliary):
         async with BackgroundTasks() as tasks:
-            aside = AfterTurn(auxiliary, compaction, entitle, tasks)
+            aside = ConversationTitles(auxiliary, entitle, tasks)
             for _ in range(2):
                 await aside.turn_ended(turn, "answered", (user("hello"),))
             while len(reader.asked) < 2 or tasks._tasks:
@@ -141,9 +139,8 @@ async def test_without_such_a_model_the_first_words_are_the_title(tmp_path):
     settings = settings_with(compaction=CompactionConfig(background=False))
     reader = WindowModel()
     async with a_study(tmp_path, WindowModels(reader), settings) as (store, turn, auxiliary):
-        compaction = open_compaction(store, WindowModels(reader), settings).compaction
         async with BackgroundTasks() as tasks:
-            aside = AfterTurn(auxiliary, compaction, partial(set_title_if_empty, store.database), tasks)
+            aside = ConversationTitles(auxiliary, partial(set_title_if_empty, store.database), tasks)
             await aside.turn_ended(turn, "answered", (user("hello"),))
         assert (await store.archive.resolve(turn.session)).title == "draw a cat" and reader.asked == []
 

@@ -3,13 +3,12 @@
 import asyncio
 import os
 from contextlib import asynccontextmanager
-from functools import partial
 
 import pytest
 
-from alipes.agent.after_turn import AfterTurn, BackgroundTasks
-from alipes.agent.compaction import compaction as compact_words
-from alipes.agent.compaction.plan import visible_messages
+from alipes.agent.auxiliary import BackgroundTasks
+from alipes.agent.compaction import summary
+from alipes.agent.compaction.compaction import visible_messages
 from alipes.app import open_app
 from alipes.config.known_providers import KNOWN
 from alipes.config.loader import parse_amount
@@ -21,9 +20,9 @@ from alipes.kernel.ports import ToolSpec
 from alipes.kernel.turns import CompactionState, Notice, Said
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
-from alipes.sessions import commands
-from alipes.sessions.commands import CommandContext, conversation
-from alipes.store.conversations import set_title_if_empty
+from alipes.sessions.commands import conversation
+from alipes.sessions.commands import registry as commands
+from alipes.sessions.commands.context import CommandContext
 from tests.unit.agent_harness import Hand
 from tests.unit.sessions.test_commands import Shop, choice
 from tests.world.environment import LIMIT_S
@@ -322,9 +321,8 @@ async def test_it_is_done_between_turns_where_nobody_waits_and_a_message_meanwhi
     reader = WindowModel(*["w" * 3_000] * 12, window=8_000, sums=(gate,))
     async with at_home(tmp_path, reader) as home:
         async with BackgroundTasks() as tasks:
-            set_title = partial(set_title_if_empty, home.house.store.database)
-            aside = AfterTurn(home.side.auxiliary, home.side.compaction, set_title, tasks)
-            home.house.hooks.add(CORE, aside.turn_ended)
+            home.side.compaction._tasks = tasks
+            home.house.hooks.add(CORE, home.side.compaction.turn_ended)
             n = 0
             while not reader.summed:
                 await home.say(f"chapter {n}")
@@ -438,7 +436,7 @@ class Parent(WindowModel):
 
     async def _deltas(self, request):
         first, last = request.messages[0].text, request.messages[-1]
-        summing = request.system == compact_words.SYSTEM
+        summing = request.system == summary.SYSTEM
         if "name ships" in first and not summing:
             await self.done.wait()
             self.script.insert(0, "Titanic")

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from alipes.agent import limits
+from alipes.agent import loop
 from alipes.agent.loop import run_turn
 from alipes.agent.model_call import RetryPolicy
 from alipes.kernel.errors import ContextTooLong, Fenced, ProviderError, ToolError, Transient
@@ -161,7 +161,7 @@ async def test_a_call_that_keeps_failing_is_not_run_again_and_at_last_ends_the_t
     model = play(*[call("c", "look", at=1)] * 9)
     look = Hand("look", "read", does=ToolError("nothing there"))
     scene = await live(an_agent(model, [look]))
-    assert len(look.ran) == limits.WARN_AFTER and len(model.asked) == limits.GIVE_UP_AFTER
+    assert len(look.ran) == loop.WARN_AFTER and len(model.asked) == loop.GIVE_UP_AFTER
     assert scene.ending == "failed" and "same failing call to look 5 times" in scene.detail
     seen = [part.text for message in scene.said if message.role == "tool" for part in message.parts]
     assert seen[:3] == ["nothing there"] * 3 and all("not run" in text for text in seen[3:])
@@ -190,17 +190,17 @@ async def test_a_read_that_succeeded_does_not():
     test, look = Hand("test", does=ToolError("red")), Hand("look", "read")
     model = play(*[call("c", "test"), call("c", "look")] * 6)
     scene = await live(an_agent(model, [test, look]))
-    assert scene.ending == "failed" and len(test.ran) == limits.WARN_AFTER
+    assert scene.ending == "failed" and len(test.ran) == loop.WARN_AFTER
 
 
 async def test_the_limit_of_steps_ends_in_a_summary_without_tools():
     model = play(*[call("c", "look", n=n) for n in range(3)], "I did three things.")
     scene = await live(an_agent(model, [Hand("look", "read")], max_steps=3))
     assert (scene.ending, scene.detail) == ("out_of_steps", "stopped at the step limit (3)")
-    assert scene.said[-2:] == (limits.SUMMARISE, assistant(Text("I did three things.")))
+    assert scene.said[-2:] == (loop.SUMMARISE, assistant(Text("I did three things.")))
     assert model.asked[-1].tools == model.asked[-2].tools != (), "the transcript shows calls of them"
     assert (model.asked[-1].tool_choice, model.asked[-2].tool_choice) == ("none", "auto")
-    assert model.asked[-1].messages[-1] == limits.SUMMARISE
+    assert model.asked[-1].messages[-1] == loop.SUMMARISE
     assert scene.of(Notice) == [Notice("step limit (3) reached; asking for a summary")]
 
 
@@ -209,7 +209,7 @@ async def test_calls_in_a_summary_are_left_out():
     scene = await live(an_agent(model, [Hand("look", "read")], max_steps=1))
     assert scene.said[-1] == assistant(Text("Almost."))
     silent = await live(an_agent(play(call("c", "look"), call("d", "look")), [Hand("look", "read")], max_steps=1))
-    assert silent.ending == "out_of_steps" and silent.said[-1] == limits.SUMMARISE
+    assert silent.ending == "out_of_steps" and silent.said[-1] == loop.SUMMARISE
 
 
 async def test_a_summary_that_cannot_be_had_does_not_hide_the_limit():
@@ -223,7 +223,7 @@ async def test_an_answer_cut_off_at_the_limit_is_continued():
     scene = await live(an_agent(model))
     assert scene.ending == "answered"
     assert [m.text for m in scene.said if m.role == "assistant"] == ["one, ", "two, ", "three"]
-    assert scene.said[2] == scene.said[4] == limits.CONTINUE
+    assert scene.said[2] == scene.said[4] == loop.CONTINUE
     assert len(scene.of(Notice)) == 2
 
 
@@ -231,7 +231,7 @@ async def test_an_answer_that_never_ends_is_said_to_be_cut():
     model = play(*[replied(Text("and "), stop="length")] * 9)
     scene = await live(an_agent(model))
     assert scene.ending == "failed" and "max_tokens (8192)" in scene.detail
-    assert len(model.asked) == limits.MAX_CUTOFFS + 1 and scene.said[-1].text == "and "
+    assert len(model.asked) == loop.MAX_CUTOFFS + 1 and scene.said[-1].text == "and "
 
 
 async def test_half_a_call_is_dropped_and_asked_for_in_smaller_pieces():
@@ -240,9 +240,9 @@ async def test_half_a_call_is_dropped_and_asked_for_in_smaller_pieces():
     model = play(replied(Text("Writing."), half, stop="length"), call("c2", "write"), "done")
     scene = await live(an_agent(model, [write]))
     assert scene.ending == "answered" and len(write.ran) == 1
-    assert scene.said[1:3] == (assistant(Text("Writing.")), limits.SMALLER_CALLS)
+    assert scene.said[1:3] == (assistant(Text("Writing.")), loop.SMALLER_CALLS)
     alone = await live(an_agent(play(replied(half, stop="length"), "done")))
-    assert alone.said == (user("hello"), limits.SMALLER_CALLS, assistant(Text("done")))
+    assert alone.said == (user("hello"), loop.SMALLER_CALLS, assistant(Text("done")))
 
 
 async def test_whole_calls_of_a_cut_answer_are_run():
@@ -257,7 +257,7 @@ async def test_whole_calls_of_a_cut_answer_are_run():
 async def test_thinking_that_used_up_the_output_is_asked_to_be_shorter():
     model = play(replied(Thinking("hmmm"), stop="length"), "short")
     scene = await live(an_agent(model))
-    assert scene.said == (user("hello"), limits.THINK_LESS, assistant(Text("short")))
+    assert scene.said == (user("hello"), loop.THINK_LESS, assistant(Text("short")))
 
 
 @pytest.mark.parametrize("empty", [(), (Text(" \n"),), (Thinking("hm"),)], ids=["nothing", "blanks", "thoughts"])

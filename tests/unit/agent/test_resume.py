@@ -6,7 +6,7 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from alipes.agent import limits
+from alipes.agent import loop
 from alipes.agent.loop import run_turn
 from alipes.agent.transcript_repair import close_transcript
 from alipes.kernel.messages import Message, Text, ToolResult, assistant, user
@@ -157,7 +157,7 @@ async def test_a_write_whose_tool_is_gone_is_unknown_too():
             (
                 assistant(call("c", "look")),
                 Message("tool", (ToolResult("c", "x"),)),
-                limits.SUMMARISE,
+                loop.SUMMARISE,
                 assistant(Text("so")),
             ),
             "out_of_steps",
@@ -174,8 +174,8 @@ async def test_the_limit_of_steps_counts_those_before_the_crash():
     answered = (assistant(call("c", "look")), Message("tool", (ToolResult("c", "x"),)))
     model = play("summary")
     scene = await live(an_agent(model, [Hand("look")], max_steps=1), turn(said=(user("hello"), *answered)))
-    assert scene.ending == "out_of_steps" and scene.said[0] == limits.SUMMARISE
-    again = await live(an_agent(play("summary"), max_steps=1), turn(said=(user("hello"), *answered, limits.SUMMARISE)))
+    assert scene.ending == "out_of_steps" and scene.said[0] == loop.SUMMARISE
+    again = await live(an_agent(play("summary"), max_steps=1), turn(said=(user("hello"), *answered, loop.SUMMARISE)))
     assert again.said == (assistant(Text("summary")),)
 
 

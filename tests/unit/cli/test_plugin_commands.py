@@ -16,7 +16,7 @@ from alipes.config.paths import Paths
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Notice, TurnEnded
 from alipes.providers.scripted import ScriptedProvider
-from alipes.sessions import commands
+from alipes.sessions.commands import registry as commands
 from alipes.testing import no_leaks
 from tests.world.plugin_harness import write_plugin
 from tests.world.session_harness import inbound

@@ -1,11 +1,13 @@
 """Approval of tool calls: a `before_tool` hook that asks about dangerous ones, or denies them."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from shlex import quote
 from typing import TypeAlias
 
 from alipes.agent.approval.paths import PathChecker, Risk
 from alipes.agent.approval.shell.lexer import ShellWord
+from alipes.agent.approval.shell.programs import first_risk
 from alipes.agent.approval.shell.rules import judge
 from alipes.kernel.conversations import ApprovalDecision, denial_reason
 from alipes.kernel.errors import ToolError
@@ -37,39 +39,32 @@ def build_approval_hook(places: Places, ask: AskApproval | None = None) -> Hook:
 
 def assess_call(call: ToolCall, workdir: str, places: Places) -> Risk | None:
     """The risk of a call, the same in every mode; None if it needs no approval."""
-    try:
-        return _assess(call, workdir, places)
-    except ToolError:  # an invalid path, which the tool reports
-        return None
-
-
-def _assess(call: ToolCall, workdir: str, places: Places) -> Risk | None:
-    match call.name, call.args:
-        case "terminal", {"command": str(command), **more}:
-            folder = more.get("workdir")
-            start = str(places.resolve(folder, workdir)) if isinstance(folder, str) and folder else ""
-            return judge(command, places, workdir, start)
-        case "execute_code", {"code": str(code)}:
-            return judge(f"python3 -c {quote(code)}", places, workdir)
-        case "process", {"action": "write", "data": str(data)}:
-            risk = judge(data, places, workdir)  # it may go to a shell or to another program
-            return None if risk is not None and risk.rule == "unclear" else risk
-        case "read_file", {"path": str(path)}:
-            return PathChecker(places, workdir).check_read("read_file", ShellWord(str(places.resolve(path, workdir))))
-        case "write_file", {"path": str(path)}:
-            return _assess_writes([path], workdir, places)
-        case "patch", args:
-            return _assess_writes(patched_paths(args), workdir, places)
+    with suppress(ToolError):  # an invalid path, which the tool reports
+        match call.name, call.args:
+            case "terminal", {"command": str(command), **more}:
+                folder = more.get("workdir")
+                start = str(places.resolve(folder, workdir)) if isinstance(folder, str) and folder else ""
+                return judge(command, places, workdir, start)
+            case "execute_code", {"code": str(code)}:
+                return judge(f"python3 -c {quote(code)}", places, workdir)
+            case "process", {"action": "write", "data": str(data)}:
+                risk = judge(data, places, workdir)  # it may go to a shell or to another program
+                return None if risk is not None and risk.rule == "unclear" else risk
+            case "read_file", {"path": str(path)}:
+                file = ShellWord(str(places.resolve(path, workdir)))
+                return PathChecker(places, workdir).check_read("read_file", file)
+            case "write_file", {"path": str(path)}:
+                return _assess_writes([path], workdir, places)
+            case "patch", args:
+                return _assess_writes(patched_paths(args), workdir, places)
     return None
 
 
 def _assess_writes(paths: list[str], workdir: str, places: Places) -> Risk | None:
     checker = PathChecker(places, workdir)
-    try:
-        risks = [checker.check_write(ShellWord(str(places.resolve(path, workdir)))) for path in paths]
-    except ValueError:  # invalid Unicode in a path, which the tool reports
-        return None
-    return next((risk for risk in risks if risk is not None), None)
+    with suppress(ValueError):  # invalid Unicode in a path, which the tool reports
+        return first_risk([checker.check_write(ShellWord(str(places.resolve(path, workdir)))) for path in paths])
+    return None
 
 
 def format_denial(risk: Risk, decision: ApprovalDecision) -> str:

@@ -11,20 +11,7 @@ from msgspec import Struct
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellWord
 from alipes.tools.common import Places
 
-_SYSTEM_FOLDERS = (
-    "/etc",
-    "/boot",
-    "/dev",
-    "/usr",
-    "/bin",
-    "/sbin",
-    "/lib",
-    "/lib64",
-    "/sys",
-    "/proc",
-    "/var/lib",
-    "/opt",
-)
+_SYSTEM = r"/(?:etc|boot|dev|usr|bin|sbin|lib|lib64|sys|proc|var/lib|opt)(?:/|\Z)"
 _HARMLESS = r"/dev/(?:null|zero|full|tty|std(?:in|out|err)|fd/\d+|pts/\d+)$|/proc/[^/]+/fd/\d+$"
 _STARTUP = (
     r"\.(?:bashrc|bash_profile|bash_login|bash_aliases|profile|zshrc|zshenv|zprofile|gitconfig)$"
@@ -60,7 +47,8 @@ class PathChecker:
         self.workdir = os.path.realpath(workdir or os.getcwd())
         self._cwds: set[str | None] = {os.path.realpath(start or self.workdir)}
         self._previous_cwds = set(self._cwds)
-        self._has_links = False
+        self.has_links = False
+        """A link was created: from then on paths may lead anywhere."""
         self._places = places
         self._alipes_home, self._home = os.path.realpath(places.alipes_home), os.path.realpath(places.home)
         self._own_secret_text = re.escape(os.path.basename(self._alipes_home)) + r"/+(?:\.env|[\w.-]*\.db|run/)"
@@ -86,17 +74,13 @@ class PathChecker:
             self._cwds |= self._previous_cwds
             self._previous_cwds = set(self._cwds)
 
-    def note_link(self) -> None:
-        """A link was created: from now on paths may lead anywhere."""
-        self._has_links = True
-
     def check_clear(self, rule: str, word: ShellWord) -> Risk | None:
         """Risk of deleting or changing everything below a path."""
         text = word.text
         if word.has_glob and text.rpartition("/")[2] in _MATCH_ALL:
             text = text.rpartition("/")[0] or ("/" if text.startswith("/") else ".")
         paths = self._resolve(ShellWord(text))
-        if not paths or None in paths or self._has_links:
+        if not paths or None in paths or self.has_links:
             return Risk(rule, "deletes or changes whole directories that are only known at run time")
         risky = [path for path in paths if path and not self._is_free_area(path)]
         return Risk(rule, f"deletes or changes everything in {risky[0]}") if risky else None
@@ -122,7 +106,7 @@ class PathChecker:
             return Risk("own", f"changes {path}, which belongs to alipes")
         if _is_in(path, self._home) and re.match(_STARTUP, os.path.relpath(path, self._home)):
             return Risk("startup", f"changes {path}, which other programs run or trust")
-        part_of_system = os.path.dirname(path) == "/" or any(_is_in(path, folder) for folder in _SYSTEM_FOLDERS)
+        part_of_system = os.path.dirname(path) == "/" or re.match(_SYSTEM, path)
         if part_of_system and not self._is_free_area(path):
             return Risk("system", f"changes {path}, a system file")
         return None

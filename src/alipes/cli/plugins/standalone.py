@@ -30,7 +30,7 @@ from alipes.providers.registry import Models, choose_model
 from alipes.runtime import tasks
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.log_file import open_log
-from alipes.sessions.commands import BY_NAME
+from alipes.sessions.commands.registry import BY_NAME
 
 TOOLS = (
     *("terminal", "process", "read_file", "write_file", "patch", "search_files"),

@@ -24,7 +24,9 @@ from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.messages import Message
 from alipes.kernel.turns import Address, AnswerApproval, AnswerQuestion, Event, Inbound, Said, Stop, TurnEnded
-from alipes.sessions import commands
+from alipes.sessions.commands import registry as commands
+from alipes.sessions.commands.context import CommandReply, CopyText, Quit, ShowConversation
+from alipes.sessions.commands.status import plugin_words
 from alipes.sessions.event_stream import SessionFollower
 from alipes.sessions.subagents.text import describe_interrupted
 
@@ -45,7 +47,7 @@ class TerminalCommands:
             "/model": lambda: ("default", *app.models.names()),
             "/busy": lambda: ("interrupt", "queue", "steer"),
             "/help": lambda: [one.name for one in commands.known_commands(app.contributions)],
-            "/plugins": lambda: commands.plugin_words(app.plugins),
+            "/plugins": lambda: plugin_words(app.plugins),
         }
 
     def _update_completions(self) -> None:
@@ -62,11 +64,11 @@ class TerminalCommands:
         self._show_reply(typed, reply)
         view.send_finished(typed.id, label or to_one_line(reply.text), *reply.turns)
         match reply.action:
-            case commands.Quit():
+            case Quit():
                 self._terminal.quit()
-            case commands.CopyText(text):
+            case CopyText(text):
                 self._copy(text)
-            case commands.ShowConversation(session):
+            case ShowConversation(session):
                 await self.show_recent(session)
         self._update_completions()
         await self.refresh_status(inbound.address.key)
@@ -103,7 +105,7 @@ class TerminalCommands:
         else:
             self._view.transcript.handle_event(Said(message))
 
-    def _show_reply(self, typed: TypedText, reply: commands.CommandReply) -> None:
+    def _show_reply(self, typed: TypedText, reply: CommandReply) -> None:
         style, columns = self._terminal.bottom.style, self._terminal.columns
         said = shorten(to_one_line(typed.shown), columns - 2, style.more)
         rows = [apply_style(f"{style.prompt} {said}", style.faint)]

@@ -33,7 +33,8 @@ from alipes.plugins.registry import Contributions
 from alipes.runtime.http.clients import HttpClient
 from alipes.runtime.processes.child import open_child
 from alipes.runtime.tasks import run_to_completion
-from alipes.sessions.commands import BY_NAME, CommandContext, CommandReply, Parsed, run
+from alipes.sessions.commands.context import CommandContext, CommandReply
+from alipes.sessions.commands.registry import BY_NAME, Parsed, run
 from alipes.sessions.sessions import Sessions, admit_message
 from alipes.store.people import PersonRole
 from alipes.store.store import Store

@@ -11,7 +11,7 @@ from alipes.kernel.formatting import escape_markdown, format_excerpt
 from alipes.kernel.outbox import Media, Outbound
 from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.turns import Address
-from alipes.sessions.commands import CommandReply, CopyText, Quit, SendFile
+from alipes.sessions.commands.context import CommandReply, CopyText, Quit, SendFile
 from alipes.store.store import Store
 
 

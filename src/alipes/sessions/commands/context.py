@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -11,7 +11,7 @@ from alipes.kernel.turns import BusyMode, Inbound
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.loader import Plugins
 from alipes.plugins.registry import Contributions
-from alipes.providers.registry import Backend, ModelChoice
+from alipes.providers.registry import ModelChoice, Models
 from alipes.sessions.sessions import Sessions
 from alipes.store.store import Store
 
@@ -54,10 +54,10 @@ class CommandReply(Struct, frozen=True):
     action: Action | None = None
 
 
-class CommandModels(Protocol):
-    async def open(self, name: str) -> Backend: ...
-
-    def names(self) -> tuple[str, ...]: ...
+def parse_count(text: str, most: int) -> int | None:
+    """A whole number from 1 to `most`; None for anything else."""
+    short = text.isascii() and text.isdecimal() and len(text) < 10
+    return int(text) if short and 1 <= int(text) <= most else None
 
 
 class CommandContext(Struct, frozen=True):
@@ -65,7 +65,7 @@ class CommandContext(Struct, frozen=True):
     """The command as received. Its id makes a second copy harmless."""
     sessions: Sessions
     store: Store
-    models: CommandModels
+    models: Models
     choice: Callable[[], Awaitable[ModelChoice]]
     """The default model and where it comes from."""
     background: Callable[[str], str] = lambda _session: ""

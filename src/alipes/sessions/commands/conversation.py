@@ -3,15 +3,20 @@
 from msgspec import structs
 
 from alipes.agent.auxiliary import default_mixture
-from alipes.agent.compaction import plan
-from alipes.agent.compaction.compaction import CompactionJob, Compactor
-from alipes.agent.compaction.plan import ContextBudget, count_chars
+from alipes.agent.compaction.compaction import (
+    CompactionJob,
+    Compactor,
+    ContextBudget,
+    full_budget,
+    tail_start,
+    trim_results,
+)
 from alipes.kernel.conversations import SessionSwitch
 from alipes.kernel.errors import AlipesError
-from alipes.kernel.formatting import did_you_mean, format_columns, format_count, format_duration, format_excerpt
+from alipes.kernel.formatting import ID, did_you_mean, format_columns, format_count, format_duration, format_excerpt
+from alipes.kernel.messages import count_chars
 from alipes.kernel.turns import BusyMode, Steer, Stop, Turn
-from alipes.sessions.commands.context import CommandContext, CommandReply, ShowConversation
-from alipes.sessions.commands.usage_report import ID
+from alipes.sessions.commands.context import CommandContext, CommandReply, ShowConversation, parse_count
 from alipes.sessions.subagents.delegation import background_task
 from alipes.sessions.subagents.text import last_text
 from alipes.store.subagents import Subagent
@@ -128,7 +133,7 @@ async def compress(context: CommandContext, args: str) -> CommandReply:
         return CommandReply("Compacting in the background; you can keep talking.")
     if isinstance(done, AlipesError):
         raise done
-    return CommandReply(_sentence(done.message), failed=done.outcome == "failed")
+    return CommandReply(f"{done.message[:1].upper()}{done.message[1:]}.", failed=done.outcome == "failed")
 
 
 def _while_running(context: CommandContext, compaction: Compactor, session: str, focus: str) -> CommandReply:
@@ -140,9 +145,9 @@ def _while_running(context: CommandContext, compaction: Compactor, session: str,
 
 async def _preview(compaction: Compactor, turn: Turn, room: ContextBudget) -> str:
     messages, digest, window = turn.history, turn.compaction, room.window
-    room = plan.full_budget(messages, digest, room)
-    start = plan.tail_start(messages, room)
-    trim = plan.trim_results(messages, digest, room)
+    room = full_budget(messages, digest, room)
+    start = tail_start(messages, room)
+    trim = trim_results(messages, digest, room)
     summed = format_count(max(start - digest.covered, 0), "message") if start > digest.covered else "nothing"
     so_far = f", beside a summary of {format_count(digest.covered, 'message')}" if digest.covered else ""
     beside = await compaction.session_notes(turn.session)
@@ -154,10 +159,6 @@ async def _preview(compaction: Compactor, turn: Turn, room: ContextBudget) -> st
         ("kept in addition", "; ".join(beside)),
     ]
     return f"{format_columns(rows)}\nPreview only. Run /compress to do it; all messages stay stored."
-
-
-def _sentence(note: str) -> str:
-    return f"{note[:1].upper()}{note[1:]}."
 
 
 MODES: dict[BusyMode, str] = {
@@ -225,7 +226,7 @@ def _ended(left: SessionSwitch) -> str:
 
 
 async def undo(context: CommandContext, args: str) -> CommandReply:
-    number = _number(args)
+    number = parse_count(args or "1", 999_999)
     if number is None:
         return CommandReply(
             f"/undo takes a number of turns, such as /undo 2; got {format_excerpt(args, 20)}.", failed=True
@@ -252,15 +253,8 @@ async def retry(context: CommandContext, _args: str) -> CommandReply:
     return CommandReply(f"Retrying: {format_excerpt(retried.undone.text)}", turns=(retried.turn, *retried.steered))
 
 
-async def queue(context: CommandContext, args: str) -> CommandReply:
-    return await _submit(context, args, "queue")
-
-
-async def steer(context: CommandContext, args: str) -> CommandReply:
-    return await _submit(context, args, "steer")
-
-
-async def _submit(context: CommandContext, text: str, mode: BusyMode) -> CommandReply:
+async def submit(context: CommandContext, text: str, *, mode: BusyMode) -> CommandReply:
+    """`/queue` and `/steer`."""
     if not text and not context.inbound.attachments:
         return CommandReply(f"Usage: /{mode} TEXT", failed=True)
     at_work = bool(await context.store.sessions.unfinished(context.key))
@@ -284,9 +278,3 @@ async def busy(context: CommandContext, args: str) -> CommandReply:
     standing = standing or await context.store.sessions.open(context.inbound.address)
     await context.store.sessions.configure(standing.session, busy=chosen)
     return CommandReply(f"{chosen}: {MODES[chosen]}.")
-
-
-def _number(args: str) -> int | None:
-    if not args:
-        return 1
-    return int(args) if args.isascii() and args.isdecimal() and 0 < len(args) < 7 and int(args) else None

@@ -8,10 +8,9 @@ from pathlib import Path
 import msgspec
 
 from alipes.kernel.conversations import ActiveSession
-from alipes.kernel.formatting import format_ago, format_count, format_excerpt
+from alipes.kernel.formatting import ID, format_ago, format_count, format_excerpt
 from alipes.kernel.messages import Json
-from alipes.sessions.commands.context import CommandContext, CommandReply, CopyText, SendFile
-from alipes.sessions.commands.usage_report import ID
+from alipes.sessions.commands.context import CommandContext, CommandReply, CopyText, SendFile, parse_count
 from alipes.store.export import SessionFacts, to_markdown
 
 LISTED = 20
@@ -61,12 +60,12 @@ async def search(context: CommandContext, args: str) -> CommandReply:
 
 
 async def copy(context: CommandContext, args: str) -> CommandReply:
-    if args and not (args.isascii() and args.isdecimal() and 0 < int(args) < 10**6):
+    back = parse_count(args or "1", 999_999)
+    if back is None:
         return CommandReply("/copy takes a number: /copy 2 is the answer before the last.", failed=True)
     standing = await context.store.sessions.active(context.key)
     messages = await context.store.archive.messages(standing.session) if standing else ()
     answers = [m.text for m in messages if m.role == "assistant" and not m.calls and m.text.strip()]
-    back = int(args or 1)
     if not answers:
         return CommandReply("No answer to copy yet.", failed=True)
     if back > len(answers):

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -66,8 +67,8 @@ COMMANDS = (
     Command("resume", "NAME", "continue another conversation, by id or title", conversation.resume),
     Command("title", "[TEXT]", "show or set the title of this conversation", history.title),
     Command("search", "WORDS", "search all conversations", history.search),
-    Command("queue", "TEXT", "send after the current turn finishes", conversation.queue),
-    Command("steer", "TEXT", "send to the running turn at its next step", conversation.steer),
+    Command("queue", "TEXT", "send after the current turn finishes", partial(conversation.submit, mode="queue")),
+    Command("steer", "TEXT", "send to the running turn at its next step", partial(conversation.submit, mode="steer")),
     Command("busy", "[MODE]", "interrupt, queue or steer: what a message does while a turn runs", conversation.busy),
     Command("agents", "[ID | stop ID]", "list subagents, or stop one", conversation.agents),
     Command("background", "TEXT", "run this in the background", conversation.background),

@@ -5,6 +5,7 @@ from msgspec import structs
 from alipes.kernel.conversations import ActiveSession, PendingTurn
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import (
+    ID,
     did_you_mean,
     format_ago,
     format_columns,
@@ -14,9 +15,8 @@ from alipes.kernel.formatting import (
 )
 from alipes.plugins.discovery import PluginStatus
 from alipes.plugins.loader import Plugins
-from alipes.sessions.commands.context import CommandContext, CommandReply
-from alipes.sessions.commands.usage_report import ID, cost, lines, report, spent
-from alipes.store.export import UsageSum
+from alipes.sessions.commands.context import CommandContext, CommandReply, parse_count
+from alipes.sessions.commands.usage_report import cost, lines, report, spent
 
 DEFAULT = "default"
 LISTED = 12
@@ -81,10 +81,10 @@ async def usage(context: CommandContext, args: str) -> CommandReply:
 
 async def _usage_of_days(context: CommandContext, args: str) -> CommandReply:
     """The same as `alipes usage`."""
-    days = args.removeprefix("--days").strip()
-    if not days.isascii() or not days.isdecimal() or not 1 <= int(days) <= LONGEST:
+    days = parse_count(args.removeprefix("--days").strip(), LONGEST)
+    if days is None:
         return CommandReply(f"/usage N takes a number of days from 1 to {LONGEST}.", failed=True)
-    shown = await report(context.store.archive, int(days), context.clock)
+    shown = await report(context.store.archive, days, context.clock)
     if not context.local_files:  # a chat must not see other people's conversations
         standing = await context.store.sessions.active(context.key)
         own = tuple(each for each in shown.by_session if standing and each.name == standing.session)
@@ -101,7 +101,8 @@ async def status(context: CommandContext, _args: str) -> CommandReply:
     rows += [("now", _now(waiting, context.clock())), ("waiting", _queue(waiting)), ("busy mode", mode)]
     if standing is not None:
         rows.append(("context", await _fill(context, standing.session, name)))
-        rows.append(("cost", _cost(await context.store.archive.usage(session=standing.session))))
+        usage = await context.store.archive.usage(session=standing.session)
+        rows.append(("cost", cost(usage) if usage.calls else ""))
         rows.append(("background", context.background(standing.session)))
     return CommandReply(format_columns(rows))
 
@@ -143,10 +144,6 @@ async def _fill(context: CommandContext, session: str, name: str) -> str:
     if not window:
         return f"{used:,} tokens; the context window of {name} is not known"
     return f"{used:,} of {window:,} tokens ({100 * used / window:.0f} %)"
-
-
-def _cost(sum: UsageSum) -> str:
-    return cost(sum) if sum.calls else ""
 
 
 ACTIONS = ("list", "reload", "enable", "disable", "forgive")

@@ -6,13 +6,10 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from alipes.kernel.errors import SessionError
-from alipes.kernel.formatting import format_columns, format_count, format_excerpt, format_money, format_usage
+from alipes.kernel.formatting import ID, format_columns, format_count, format_excerpt, format_money, format_usage
 from alipes.kernel.turns import Usage
 from alipes.store.archive import Archive
 from alipes.store.export import UsageGrouping, UsageSum
-
-ID = 6
-"""Characters of an id that are shown; any unique prefix is accepted."""
 
 
 def cost(spent: UsageSum) -> str:
@@ -33,7 +30,6 @@ WIDTH = 40
 """Characters of the longest bar."""
 MOST = 8
 """Conversations that are listed by name."""
-TASKS = {"answer": "answers"}
 NO_TOOL = "no tool"
 
 
@@ -87,7 +83,6 @@ def _every(found: tuple[UsageSum, ...], days: int, now: float) -> tuple[UsageSum
 
 
 def lines(report: UsageReport) -> list[str]:
-    """The report as text."""
     if not report.total.calls:
         return [f"No model calls in the last {format_count(report.days, 'day')}."]
     since = "today" if report.days == 1 else f"in the last {report.days} days"
@@ -98,7 +93,7 @@ def lines(report: UsageReport) -> list[str]:
     for head, rows in (
         ("by model", [(each.name or "unknown", spent(each)) for each in report.by_model]),
         ("by conversation", sessions),
-        ("by task", [(TASKS.get(each.name, each.name), spent(each)) for each in report.by_task]),
+        ("by task", [("answers" if each.name == "answer" else each.name, spent(each)) for each in report.by_task]),
         ("by tool", [(each.name or NO_TOOL, spent(each)) for each in report.by_tool]),
     ):
         table = format_columns([(f"  {name}", text or " ") for name, text in rows])

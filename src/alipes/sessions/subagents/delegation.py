@@ -7,13 +7,13 @@ from weakref import WeakValueDictionary
 
 from msgspec import structs
 
+from alipes.agent.auxiliary import current_turn
 from alipes.agent.model_call import ModelOpener
 from alipes.config.settings import DelegationConfig
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import format_excerpt
 from alipes.kernel.ports import ToolContext
 from alipes.kernel.turns import Address, Event, Inbound, Origin, ToolStarted, Turn, TurnEnded
-from alipes.plugins.interruption.attribution import TURN
 from alipes.runtime.tasks import unwrap_error_group
 from alipes.sessions.event_stream import TurnFollower
 from alipes.sessions.plugin_host import detached_context
@@ -52,9 +52,7 @@ class Delegation:
         self._slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def delegate(self, order: DelegationRequest, act: ToolContext) -> str:
-        parent = TURN.get()
-        if parent is None:
-            raise ToolError("delegate_task works only inside a conversation")
+        parent = current_turn("delegate_task works only inside a conversation")
         if parent.inbound.depth >= self._limits.depth:
             raise ToolError("subagents cannot be nested deeper; do it yourself")
         order = structs.replace(order, background=order.background and self._lasting)
@@ -106,7 +104,8 @@ class Delegation:
         assert origin is not None
         before = await self._store.subagents.unfinished(place=origin.address.key)
         ids = {child.id for child in children}
-        living = [each for each in before if _is_background(each.inbound) and each.inbound.id not in ids]
+        origins = [each.inbound.origin for each in before if each.inbound.id not in ids]
+        living = [each for each in origins if each is not None and each.reports]
         if len(living) + len(children) > self._limits.parallel:
             raise ToolError(
                 f"{len(living)} background subagents are running; the limit is {self._limits.parallel}: "
@@ -193,15 +192,7 @@ def _inbound(
 ) -> Inbound:
     asker = parent.inbound
     above = asker.origin or Origin(asker.address, parent.session, parent.id, model=asker.model, only=asker.only)
-    origin = Origin(
-        above.address,
-        above.session,
-        above.turn,
-        errand.goal,
-        "answered" if order.background else "",
-        model=above.model,
-        only=above.only,
-    )
+    origin = structs.replace(above, goal=errand.goal, reports="answered" if order.background else "")
     return Inbound(
         id,
         Address(PLATFORM, id),
@@ -216,10 +207,6 @@ def _inbound(
         depth=asker.depth + 1,
         origin=origin,
     )
-
-
-def _is_background(inbound: Inbound) -> bool:
-    return inbound.origin is not None and bool(inbound.origin.reports)
 
 
 async def _show_progress(act: ToolContext, inbound: Inbound, event: Event) -> None:

@@ -26,7 +26,6 @@ class BackgroundWork(Protocol):
 
     def describe_running(self, session: str) -> str:
         """Background work of the session, in a few words; empty if there is none."""
-        ...
 
 
 class SubagentRun:
@@ -56,7 +55,6 @@ class SubagentRegistry:
         """Turns running here that asked for subagents, with the stop of a stopped one."""
 
     def expect(self, inbound: Inbound, parent: Turn) -> SubagentRun:
-        """A subagent is about to be requested."""
         run = self._runs.setdefault(inbound.id, SubagentRun(inbound, parent))
         run.stop = self._parents.setdefault(parent.id, None)
         return run
@@ -141,12 +139,12 @@ class SubagentRegistry:
         origin, inbound = running.turn.inbound.origin, running.turn.inbound
         if origin is None or not origin.reports:
             return ""
-        report = report_of(running.turn.id, origin, running.said, ending=ending, detail=detail)
+        notice, shown = report_of(running.turn.id, origin, running.said, ending=ending, detail=detail)
         message = Inbound(
             f"report:{running.turn.id}",
             origin.address,
             inbound.sender,
-            report.notice,
+            notice,
             model=origin.model,
             workdir=inbound.workdir,
             trusted=inbound.trusted,
@@ -155,7 +153,7 @@ class SubagentRegistry:
         )
         if origin.reports == "kept":  # recorded, but not answered
             await self._sessions.submit(message, "queue", ruled=True)
-            return report.shown
+            return shown
         await self._sessions.submit(message, "steer", ruled=True)
         return ""
 

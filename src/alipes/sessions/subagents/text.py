@@ -2,17 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from msgspec import Struct
-
 from alipes.agent.tool_calls import shorten
-from alipes.kernel.formatting import format_count, format_duration, format_excerpt
+from alipes.kernel.formatting import ID, format_count, format_duration, format_excerpt
 from alipes.kernel.messages import Message
 from alipes.kernel.turns import Ending, Origin
 from alipes.store.export import TurnFacts
 from alipes.store.subagents import KEY_PREFIX
 
-ID = 6
-"""Characters of an id that are shown; any unique prefix is accepted."""
 LONGEST = 40_000
 """Characters of all reports of one call together."""
 INSTRUCTIONS = (
@@ -30,22 +26,11 @@ _SENTENCES = {**_ENDINGS, "answered": "is done", "stopped": "was stopped before 
 _STOPS = {"timeout": "it took too long", "user_stop": "by the user"}
 
 
-class SubagentReport(Struct, frozen=True):
-    """The report of a background turn."""
-
-    notice: str
-    """For the model."""
-    shown: str
-    """For the person, if no model reports it."""
-
-
 def task_prompt(goal: str, context: str) -> str:
-    """The first message of a subagent."""
     return f"{goal}\n\n# Context\n{context}" if context else goal
 
 
 def last_text(said: Iterable[Message]) -> str:
-    """The last text of the agent."""
     texts = [message.text.strip() for message in said if message.role == "assistant"]
     return next((text for text in reversed(texts) if text), "")
 
@@ -56,13 +41,13 @@ def summary_of(said: tuple[Message, ...], detail: str) -> str:
 
 
 def describe_outcome(ending: Ending | None, detail: str, words: Mapping[str, str] = _ENDINGS) -> str:
-    """How it ended, in a few words."""
     how = words.get(ending or "", "still running")
     why = _STOPS.get(detail, detail) if ending in ("stopped", "failed") else ""
     return f"{how}: {why}" if why else how
 
 
-def report_of(turn: str, origin: Origin, said: tuple[Message, ...], *, ending: Ending, detail: str) -> SubagentReport:
+def report_of(turn: str, origin: Origin, said: tuple[Message, ...], *, ending: Ending, detail: str) -> tuple[str, str]:
+    """The report of a background turn: for the model, and for the person if no model reports it."""
     how, words = describe_outcome(ending, detail, _SENTENCES), shorten(last_text(said), LONGEST)
     what = "Its report" if ending == "answered" else "Its last output"
     quoted, asked = _escape_notice(words), _escape_notice(format_excerpt(origin.goal, 300))
@@ -70,9 +55,9 @@ def report_of(turn: str, origin: Origin, said: tuple[Message, ...], *, ending: E
     if origin.reports == "kept":
         head = f"Background task {asked} {how}."
         note = "The user started it with /background and has seen this."
-        return SubagentReport(f"{head}\n{note} {body}", f"{head}\n\n{words}".strip())
+        return f"{head}\n{note} {body}", f"{head}\n\n{words}".strip()
     head = f"Background subagent {turn[:ID]} ({asked}) {how}."
-    return SubagentReport(f"{head}\n{body}\n\nTell the user what matters, or continue with it.", "")
+    return f"{head}\n{body}\n\nTell the user what matters, or continue with it.", ""
 
 
 def _escape_notice(text: str) -> str:

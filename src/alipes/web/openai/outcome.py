@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from alipes.agent import limits
+from alipes.agent import loop
 from alipes.kernel.errors import ContextTooLong, OutOfCredit, ProviderError, Refused, Transient
 from alipes.kernel.messages import Json, Message, Text, Thinking, ToolCall
 from alipes.kernel.turns import Event, Said, TextDelta, ToolFinished, ToolProgress, ToolStarted, Turn, TurnEnded, Usage
@@ -119,7 +119,7 @@ def _finish(ended: TurnEnded, said: list[Message], calls: tuple[ToolCall, ...], 
             return "length"
         case "failed" if refused:
             return "content_filter"
-        case "failed" if limits.count_cutoffs(tuple(said)) >= limits.MAX_CUTOFFS:
+        case "failed" if loop.count_cutoffs(tuple(said)) >= loop.MAX_CUTOFFS:
             return "length"
     return None
 

@@ -12,21 +12,12 @@ from alipes.agent.approval.shell.lexer import UNKNOWN, ShellArguments, ShellWord
 from alipes.agent.approval.shell.programs import for_each
 
 _CODE_OPTIONS = {
-    "python": "c",
-    "ipython": "c",
-    "perl": "eE",
-    "ruby": "e",
+    **for_each("python ipython guile expect", "c"),
+    **for_each("ruby lua bun Rscript", "e"),
+    **for_each("perl julia", "eE"),
     "node": "ep",
     "php": "r",
-    "lua": "e",
-    "bun": "e",
-    "deno": "",
-    "Rscript": "e",
-    "julia": "eE",
-    "guile": "c",
-    "tclsh": "",
-    "expect": "c",
-    "awk": "",
+    **for_each("awk deno tclsh", ""),
 }
 """By language: the options whose value is code."""
 _DANGEROUS_CODE = (
@@ -85,7 +76,6 @@ def find_code(base: str, args: ShellArguments, stdin: ShellWord | None) -> Itera
 
 
 def check_code(code: ShellWord, checker: PathChecker) -> Risk | None:
-    """The risk of running this code."""
     if not code.is_known:
         return Risk("hidden", "runs code that is built at run time")
     if re.search(_DANGEROUS_CODE, code.text):

@@ -58,7 +58,7 @@ class WordLexer:
         start = self.at
         while self.at < len(self.text):
             char = self.text[self.at]
-            if found := re.compile(PLAIN).match(self.text, self.at):
+            if found := self.match(PLAIN):
                 self.at = found.end()
                 chars += [WordChar(char, "l") for char in found[0]]
             elif char in "<>" and self.text.startswith("(", self.at + 1):
@@ -96,6 +96,13 @@ class WordLexer:
             raise Unparsable("unclosed quote")
         return "".join(value)
 
+    def read_inner(self, text: str, *, code: bool = False) -> str:
+        """Value of another text that is part of this one; its substitutions are parsed too."""
+        return WordLexer(text, self._known, self._parse_substitution).read_value(code=code)
+
+    def match(self, pattern: str) -> re.Match[str] | None:
+        return re.compile(pattern).match(self.text, self.at)
+
     def _read_special(self, *, quoted: bool = False) -> list[WordChar]:
         """Read what starts with a quote, backslash, backtick or dollar sign."""
         char = self.text[self.at]
@@ -132,7 +139,7 @@ class WordLexer:
         if following == '"' and not quoted:
             self.at += 1
             return self.read_value('"'), "q"
-        if found := re.compile(_NAME).match(self.text, self.at):
+        if found := self.match(_NAME):
             self.at = found.end()
             return self._known.get(found[0], UNKNOWN), "e"
         return "$", "q"
@@ -143,7 +150,7 @@ class WordLexer:
         inner = self.text[at + 1 : end]
         self.at = end + 1
         if is_arithmetic(self.text, at):  # may contain a substitution
-            WordLexer(inner[1:-1], self._known, self._parse_substitution).read_value()
+            self.read_inner(inner[1:-1])
             return "1"
         return self._parse_substitution(inner)
 
@@ -153,18 +160,18 @@ class WordLexer:
         self.at = end + 1
         if inner.isidentifier():
             return self._known.get(inner, UNKNOWN)
-        WordLexer(inner, self._known, self._parse_substitution).read_value(code=True)
+        self.read_inner(inner, code=True)
         return UNKNOWN
 
     def _read_backtick(self) -> str:
-        found = re.compile(_BACKTICK).match(self.text, self.at)
+        found = self.match(_BACKTICK)
         if not found:
             raise Unparsable("unclosed backtick")
         self.at = found.end()
         return self._parse_substitution(re.sub(r"\\([`\\$])", r"\1", found[1]))
 
     def _read_ansi(self) -> str:
-        found = re.compile(r"'((?:[^'\\]|\\.)*)'", re.S).match(self.text, self.at)
+        found = self.match(r"(?s)'((?:[^'\\]|\\.)*)'")
         if not found:
             raise Unparsable("unclosed quote")
         self.at = found.end()

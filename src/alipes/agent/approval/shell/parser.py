@@ -86,13 +86,12 @@ class _Parser:
         self._splits_words = True
 
     def parse(self) -> None:
-        """Parse the whole text."""
         words = self._words
-        while (blank := re.compile(_BLANKS).match(words.text, words.at)) and blank.end() < len(words.text):
+        while (blank := words.match(_BLANKS)) and blank.end() < len(words.text):
             words.at = blank.end()
-            if redirect := re.compile(_REDIRECT).match(words.text, words.at):
+            if redirect := words.match(_REDIRECT):
                 self._read_redirect(redirect)
-            elif control := re.compile(_CONTROL).match(words.text, words.at):
+            elif control := words.match(_CONTROL):
                 self._read_operator(control[0])
             else:
                 self._read_word()
@@ -128,19 +127,19 @@ class _Parser:
 
     def _skip_case_pattern(self) -> None:
         """Skip the pattern of a `case`; only substitutions in it run anything."""
-        if found := re.compile(_PATTERN).match(self._words.text, self._words.at):
+        if found := self._words.match(_PATTERN):
             self._words.at = found.end()
-            WordLexer(found[0], self._known, self._parse_substitution).read_value(code=True)
+            self._words.read_inner(found[0], code=True)
 
     def _skip_parentheses(self) -> bool:
         """At an opening parenthesis: skip arithmetic, or `()` after a function name."""
         words, command = self._words, self._command
         if not command.words and is_arithmetic(words.text, words.at):
             end = find_closing(words.text, words.at)
-            WordLexer(words.text[words.at : end], self._known, self._parse_substitution).read_value()
+            self._words.read_inner(words.text[words.at : end])
             words.at = end + 1
             return True
-        if found := re.compile(_NO_PARAMETERS).match(words.text, words.at):
+        if found := words.match(_NO_PARAMETERS):
             command.words.clear()
             words.at = found.end()
             return True
@@ -175,13 +174,13 @@ class _Parser:
     def _read_word(self) -> None:
         """Read a keyword, an assignment or a word of the command."""
         words, command = self._words, self._command
-        plain = re.compile(PLAIN).match(words.text, words.at)
+        plain = words.match(PLAIN)
         literal = plain[0] if plain and words.text[plain.end() : plain.end() + 1] in ("", *BREAKS) else ""
         if literal in ("{", "}") and not command.words:
             words.at += 1
         elif not command.words and not command.assignments and self._skip_keyword(literal):
             return
-        elif not command.words and (found := re.compile(_ASSIGNMENT).match(words.text, words.at)):
+        elif not command.words and (found := words.match(_ASSIGNMENT)):
             words.at = found.end()
             command.assignments.append((found[1], self._read_assignment()))
         else:
@@ -196,10 +195,10 @@ class _Parser:
         """Skip a keyword and what belongs to it; False if it is none."""
         words = self._words
         if literal == "[[":
-            found = re.compile(_CONDITION).match(words.text, words.at)
+            found = words.match(_CONDITION)
             if not found:
                 raise Unparsable("unclosed `[[`")
-            WordLexer(found[1], self._known, self._parse_substitution).read_value(code=True)
+            self._words.read_inner(found[1], code=True)
             words.at = found.end()
         elif literal == "case":
             self._open_cases += 1
@@ -221,7 +220,7 @@ class _Parser:
 
     def _skip(self, count: int) -> None:
         for _ in range(count):
-            blank = re.compile(_BLANKS).match(self._words.text, self._words.at)
+            blank = self._words.match(_BLANKS)
             self._words.at = blank.end() if blank else self._words.at
             self._words.read_words()
 
@@ -230,7 +229,7 @@ class _Parser:
         if not words.text.startswith("(", words.at):
             return next(iter(words.read_words(split=False)), ShellWord(""))
         end = find_closing(words.text, words.at)
-        WordLexer(words.text[words.at + 1 : end], self._known, self._parse_substitution).read_value(code=True)
+        self._words.read_inner(words.text[words.at + 1 : end], code=True)
         words.at = end + 1
         if words.text[words.at : end + 2] not in ("", *BREAKS):
             raise Unparsable("text directly after an array")
@@ -267,9 +266,7 @@ class _Parser:
             else:
                 raise Unparsable("unclosed here-document")
             body = "\n".join(lines)
-            command.stdin = ShellWord(
-                body if quoted else WordLexer(body, self._known, self._parse_substitution).read_value()
-            )
+            command.stdin = ShellWord(body if quoted else self._words.read_inner(body))
         self._heredocs.clear()
 
 

@@ -12,6 +12,7 @@ T = TypeVar("T")
 _PUBLISH = Risk("publish", "publishes a package or deployment, which cannot be undone")
 _SERVICE = Risk("system", "stops or changes system services")
 _UNINSTALL = Risk("system", "uninstalls packages")
+_KILL = Risk("kill", "kills processes that it did not start")
 _DESTROY = Risk("destroy", "deletes or publishes data that may not be recoverable")
 CHECK_OPTIONS = frozenset(
     ("dpkg", "pacman", "crontab", "redis-cli", "dropdb", "gh", "terraform", "tofu", "docker", "podman")
@@ -42,6 +43,10 @@ _GIT_RUNS = (
     r"|(?:filter|credential|merge|diff|difftool|mergetool)\..*(?:clean|smudge|process|helper|driver|cmd|textconv)"
 )
 """Settings that make git run a program."""
+
+
+def first_risk(risks: Iterable[Risk | None]) -> Risk | None:
+    return next((risk for risk in risks if risk), None)
 
 
 def for_each(names: str, thing: T) -> dict[str, T]:
@@ -113,7 +118,7 @@ def check_git(args: ShellArguments, checker: PathChecker) -> Risk | None:
     if reason and (rest.may_hide_option or rest.has(letters, *names.split())):
         return Risk("git", reason)
     operands = [word.text for word in rest.operands]
-    if name == "clone" and (risk := _first(map(checker.check_write, rest.operands[1:2]))):
+    if name == "clone" and (risk := first_risk(map(checker.check_write, rest.operands[1:2]))):
         return risk
     if name == "push" and any(text.startswith(("+", ":")) for text in operands):
         return Risk("git", _FORCE_PUSH)
@@ -145,10 +150,9 @@ def check_remove(args: ShellArguments, checker: PathChecker) -> Risk | None:
     if args.may_hide_option:
         return Risk("remove", "deletes files whose names are only known at run time")
     whole = [word for word in args.operands if word.has_glob and word.text.rpartition("/")[2] in ("*", ".*")]
-    recursive = args.has("rR", "recursive", "dir")
-    return _first(checker.check_clear("remove", word) for word in (args.operands if recursive else whole)) or _first(
-        map(checker.check_write, args.operands)
-    )
+    cleared = args.operands if args.has("rR", "recursive", "dir") else whole
+    risk = first_risk(checker.check_clear("remove", word) for word in cleared)
+    return risk or first_risk(map(checker.check_write, args.operands))
 
 
 def check_chmod(args: ShellArguments, checker: PathChecker) -> Risk | None:
@@ -156,12 +160,11 @@ def check_chmod(args: ShellArguments, checker: PathChecker) -> Risk | None:
     if re.search(r"[ugoa]*\+[rwx]*s|^0?[2467]\d{3}$", mode.text):
         return Risk("setuid", "sets the setuid or setgid bit")
     if args.has("R", "recursive"):
-        return _first(checker.check_clear("mode", path) for path in paths)
-    return _first(map(checker.check_write, paths))
+        return first_risk(checker.check_clear("mode", path) for path in paths)
+    return first_risk(map(checker.check_write, paths))
 
 
 def check_dd(args: ShellArguments, checker: PathChecker) -> Risk | None:
-    """`dd`"""
     for word in args.words:
         if word.text.startswith("of="):
             target = ShellWord(word.text[3:])
@@ -174,17 +177,15 @@ def check_dd(args: ShellArguments, checker: PathChecker) -> Risk | None:
 def check_kill(args: ShellArguments, checker: PathChecker) -> Risk | None:
     words = [word.text for word in args.words]
     if {"-1", "1", "0"} & set(words[1:]) or words[-1:] == ["1"] or words == ["-1"]:
-        return Risk("kill", "kills processes that it did not start")
+        return _KILL
     return None
 
 
 def check_pkill(args: ShellArguments, checker: PathChecker) -> Risk | None:
-    """`pkill` and `killall`"""
     broad = {"", ".", ".*", "*", "alipes", "bash", "sh", "python", "python3", "sshd", "init", "systemd", "node"}
-    if args.has("uUGgst", "euid", "uid", "user", "session", "terminal") or args.may_hide_option:
-        return Risk("kill", "kills processes that it did not start")
-    if any(word.text in broad for word in args.operands):
-        return Risk("kill", "kills processes that it did not start")
+    by_owner = args.has("uUGgst", "euid", "uid", "user", "session", "terminal")
+    if by_owner or args.may_hide_option or any(word.text in broad for word in args.operands):
+        return _KILL
     return None
 
 
@@ -192,12 +193,12 @@ def check_copy(args: ShellArguments, checker: PathChecker) -> Risk | None:
     """`cp`, `mv`, `ln`, `install`, `rsync`: the target, and secrets in the sources"""
     targets = [*args.values("t", "target-directory"), *args.operands[-1:]]
     if args.has("", "delete", "delete-after", "delete-before", "remove-source-files"):
-        return _first(checker.check_clear("remove", target) for target in targets)
-    return _first(map(checker.check_write, targets)) or _first(map(checker.check_copy, args.operands[:-1]))
+        return first_risk(checker.check_clear("remove", target) for target in targets)
+    return first_risk(map(checker.check_write, targets)) or first_risk(map(checker.check_copy, args.operands[:-1]))
 
 
 def check_link(args: ShellArguments, checker: PathChecker) -> Risk | None:
-    checker.note_link()
+    checker.has_links = True
     return check_copy(args, checker)
 
 
@@ -205,22 +206,21 @@ def check_move(args: ShellArguments, checker: PathChecker) -> Risk | None:
     sources = args.operands[:-1] or args.operands
     if args.operands and args.operands[-1].text.startswith("/dev/"):
         return Risk("remove", "moves a file to a device, where it is lost")
-    return check_copy(args, checker) or _first(
+    return check_copy(args, checker) or first_risk(
         checker.check_write(word) or checker.check_move(word) for word in sources
     )
 
 
 def check_write(args: ShellArguments, checker: PathChecker) -> Risk | None:
     """`tee`, `touch`, `truncate` and others that write all their operands"""
-    return _first(map(checker.check_write, args.operands))
+    return first_risk(map(checker.check_write, args.operands))
 
 
 def check_sed(args: ShellArguments, checker: PathChecker) -> Risk | None:
-    """`sed`"""
     if any(re.search(_SED_RUNS, word.text) for word in args.words):
         return Risk("code", "runs commands from a sed script")
     written = [ShellWord(path) for word in args.words for path in re.findall(_SED_WRITES, word.text)]
-    if risk := _first(map(checker.check_write, written)):
+    if risk := first_risk(map(checker.check_write, written)):
         return risk
     return check_write(args, checker) if args.has("i", "in-place") else None
 
@@ -231,39 +231,34 @@ def check_in_place(args: ShellArguments, checker: PathChecker) -> Risk | None:
 
 
 def check_sql(args: ShellArguments, checker: PathChecker) -> Risk | None:
-    """`psql`, `mysql` and others"""
     if any(re.search(_SQL_DELETES, word.text) for word in args.words):
         return Risk("destroy", "deletes data from a database")
     return None
 
 
 def check_netcat(args: ShellArguments, checker: PathChecker) -> Risk | None:
-    """`nc`, `socat`"""
     if args.has("e", "exec", "sh-exec") or any(re.search(r"(?i)^(?:exec|system):", word.text) for word in args.words):
         return Risk("network", "lets another machine run commands here")
     return None
 
 
 def check_download(args: ShellArguments, checker: PathChecker) -> Risk | None:
-    """`curl`, `wget`"""
-    return _first(map(checker.check_write, args.values("oOP", "output", "output-document", "directory-prefix")))
+    return first_risk(map(checker.check_write, args.values("oOP", "output", "output-document", "directory-prefix")))
 
 
 def check_archive(args: ShellArguments, checker: PathChecker) -> Risk | None:
-    """`tar`, `unzip`, `cpio`, `zip`"""
-    return _first(
+    return first_risk(
         checker.check_write(ShellWord(f"{folder.text}/x")) for folder in args.values("Cd", "directory") if folder.text
-    ) or _first(map(checker.check_copy, args.operands))
+    ) or first_risk(map(checker.check_copy, args.operands))
 
 
 def check_output_option(args: ShellArguments, checker: PathChecker) -> Risk | None:
-    """`sort`, `gpg`, `openssl` and others with an output option"""
-    return _first(map(checker.check_write, args.values("of", "output", "out", "prefix")))
+    return first_risk(map(checker.check_write, args.values("of", "output", "out", "prefix")))
 
 
 def check_second_operand(args: ShellArguments, checker: PathChecker) -> Risk | None:
     """`uniq`, `xxd`: the second operand is the output file"""
-    return _first(map(checker.check_write, args.operands[1:2]))
+    return first_risk(map(checker.check_write, args.operands[1:2]))
 
 
 def check_ps(args: ShellArguments, checker: PathChecker) -> Risk | None:
@@ -284,19 +279,15 @@ def check_find(args: ShellArguments, checker: PathChecker) -> Risk | None:
     names = {word.text for word in args.options}
     paths = args.words[: next((at for at, word in enumerate(args.words) if word.text.startswith("-")), 0)]
     pairs = zip(args.words, args.words[1:], strict=False)
-    if risk := _first(checker.check_write(file) for word, file in pairs if re.match("-f(?:print|ls)", word.text)):
+    if risk := first_risk(checker.check_write(file) for word, file in pairs if re.match("-f(?:print|ls)", word.text)):
         return risk
-    if names & {"-exec", "-execdir", "-ok", "-okdir"} and (risk := _first(map(checker.check_copy, paths))):
+    if names & {"-exec", "-execdir", "-ok", "-okdir"} and (risk := first_risk(map(checker.check_copy, paths))):
         return risk
     if "-delete" not in names:
         return None
     if names & {"-name", "-iname", "-path", "-regex", "-empty", "-newer", "-mtime", "-mmin"}:
         paths = [ShellWord(f"{path.text}/x") for path in paths]  # only some of the files below
-    return _first(checker.check_clear("remove", path) for path in (paths or [ShellWord(".")]))
-
-
-def _first(risks: Iterable[Risk | None]) -> Risk | None:
-    return next((risk for risk in risks if risk), None)
+    return first_risk(checker.check_clear("remove", path) for path in (paths or [ShellWord(".")]))
 
 
 RULES: dict[str, Rule] = {
@@ -322,5 +313,5 @@ RULES: dict[str, Rule] = {
     "find": check_find,
     **for_each("psql mysql mariadb sqlite3 duckdb", check_sql),
     **for_each("nc ncat netcat socat", check_netcat),
-    "rimraf": lambda args, checker: _first(checker.check_clear("remove", word) for word in args.operands),
+    "rimraf": lambda args, checker: first_risk(checker.check_clear("remove", word) for word in args.operands),
 }

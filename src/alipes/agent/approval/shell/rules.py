@@ -6,13 +6,13 @@ a command that is only known at run time needs approval.
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from alipes.agent.approval.paths import PathChecker, Risk
 from alipes.agent.approval.shell.embedded import check_code, find_code, language_of, nested_commands, nested_texts
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellArguments, ShellWord, Unparsable
 from alipes.agent.approval.shell.parser import ShellCommand, parse_commands
-from alipes.agent.approval.shell.programs import ALWAYS_ASK, CHECK_OPTIONS, RULES, SUBCOMMANDS, for_each
+from alipes.agent.approval.shell.programs import ALWAYS_ASK, CHECK_OPTIONS, RULES, SUBCOMMANDS, first_risk, for_each
 from alipes.tools.common import Places
 
 _MAX_DEPTH = 8
@@ -62,7 +62,6 @@ class _Judge:
 
     @property
     def is_exhausted(self) -> bool:
-        """True if the budget is used up."""
         return self._work > _MAX_WORK
 
     def check_text(self, text: str) -> Risk | None:
@@ -70,13 +69,14 @@ class _Judge:
             return _HIDDEN
         if self.is_exhausted:
             return _TOO_COMPLEX
-        if _is_fork_bomb(re.sub(r"\s", "", text)):
+        bare = re.sub(r"\s", "", text)
+        if any(f"{name}|{name}" in bare for name in re.findall(_FUNCTION, bare)):  # it pipes itself into itself
             return Risk("bomb", "is a fork bomb (starts copies of itself endlessly)")
         self._expands_aliases |= "expand_aliases" in text
         self._work += len(text) // 8 if self._depth else 0
         self._depth += 1
         try:
-            return _first(self._check_step(command) for command in parse_commands(text, self._paths.known_variables()))
+            return first_risk(map(self._check_step, parse_commands(text, self._paths.known_variables())))
         except Unparsable as why:
             return Risk("unclear", f"cannot be parsed reliably: {why}")
         finally:
@@ -89,8 +89,8 @@ class _Judge:
 
     def _check_command(self, command: ShellCommand) -> Risk | None:
         for redirect in command.redirects:
-            check = self._paths.check_write if ">" in redirect.operator else _no_risk
-            if risk := check(redirect.target) or self._paths.check_read("<", redirect.target):
+            risk = self._paths.check_write(redirect.target) if ">" in redirect.operator else None
+            if risk := risk or self._paths.check_read("<", redirect.target):
                 return risk
         for name, value in command.assignments:
             if re.match(_TRUSTED_VARIABLES, name):
@@ -110,7 +110,8 @@ class _Judge:
         if name.startswith("mkfs."):
             name = "mkfs"
         if name in ("cd", "pushd", "popd"):
-            self._paths.change_directory(_cd_target(name, args))
+            back = name == "popd" or any(word.text == "-" for word in args.operands)
+            self._paths.change_directory(ShellWord(UNKNOWN) if back else next(iter(args.operands), None))
             return None
         return (
             ALWAYS_ASK.get(name)
@@ -119,7 +120,7 @@ class _Judge:
             or (RULES[name](args, self._paths) if name in RULES else None)
             or self._check_carried(name, args, command)
             or self._check_fed(name, args, command)
-            or _first(self._paths.check_read(name, word) for word in words[1:])
+            or first_risk(self._paths.check_read(name, word) for word in words[1:])
             or self._check_text_options(name, args)
             or self._check_nested(name, words[1:], command)
         )
@@ -127,7 +128,7 @@ class _Judge:
     def _check_carried(self, name: str, args: ShellArguments, command: ShellCommand) -> Risk | None:
         """Check the command that a program such as `env` or `xargs` runs."""
         if name == "find":
-            return _first(self._check_words(inner, command) for inner in _find_exec_commands(args.words))
+            return first_risk(self._check_words(inner, command) for inner in _find_exec_commands(args.words))
         if name not in _CARRIERS or (name == "command" and args.has("vV")):
             return None
         unknown = [ShellWord(UNKNOWN)] if name in ("xargs", "parallel") else []
@@ -143,7 +144,7 @@ class _Judge:
             spoken = self.check_text(inner[0].text) if " " in inner[0].text.strip() else None
             if risk := spoken or self._check_inner([*inner, *unknown], command):
                 return risk
-        return _first(self._read_assignment(word) for word in args.words if "=" in word.text)
+        return first_risk(self._read_assignment(word) for word in args.words if "=" in word.text)
 
     def _check_inner(self, words: list[ShellWord], command: ShellCommand) -> Risk | None:
         return None if not words[0].is_known or words[0].has_glob else self._check_words(words, command)
@@ -161,14 +162,15 @@ class _Judge:
         if name in ("eval", "trap", "alias", "source", "."):
             return self._check_builtin(name, args, command)
         base = language_of(name)
-        if base == "python" and (at := _python_module_index(args.words)):
-            return self._check_inner(args.words[at:], command)
+        modules = [at + 1 for at, word in enumerate(args.words[:-1]) if word.text == "-m"]
+        if base == "python" and modules:
+            return self._check_inner(args.words[modules[0] :], command)
         stdin = self._find_stdin(command)
-        return _first(check_code(word, self._paths) for word in find_code(base, args, stdin)) if base else None
+        return first_risk(check_code(word, self._paths) for word in find_code(base, args, stdin)) if base else None
 
     def _check_shell(self, args: ShellArguments, command: ShellCommand) -> Risk | None:
         if args.has("c"):
-            return _first(self.check_text(script.text) for script in (*args.values("c"), *args.operands[:1]))
+            return first_risk(self.check_text(script.text) for script in (*args.values("c"), *args.operands[:1]))
         if not args.operands or args.has("s") or args.operands[0].text in ("-", "/dev/stdin", "/proc/self/fd/0"):
             stdin = self._find_stdin(command)
             return self.check_text(stdin.text) if stdin is not None else None
@@ -182,7 +184,7 @@ class _Judge:
         if name == "alias" and self._expands_aliases:
             return _HIDDEN
         if name == "alias":
-            return _first(self.check_text(word.text.partition("=")[2]) for word in args.words if "=" in word.text)
+            return first_risk(self.check_text(word.text.partition("=")[2]) for word in args.words if "=" in word.text)
         stdin = args.operands[0] if args.operands else ShellWord("")
         if stdin.text == "/dev/stdin":
             return self.check_text((self._find_stdin(command) or ShellWord("")).text)
@@ -215,7 +217,7 @@ class _Judge:
         runs = any(word.text in ("run", "exec", "x", "dlx") for word in words[:2])
         if runs or not (name in RULES or name in SUBCOMMANDS):
             others += [self._check_inner(inner, command) for inner in nested_commands(name, words)]
-        return _first(risk for risk in others if risk is not None and risk.rule not in ("hidden", "unclear"))
+        return first_risk(risk for risk in others if risk is not None and risk.rule not in ("hidden", "unclear"))
 
     def _check_text_options(self, name: str, args: ShellArguments) -> Risk | None:
         """Check arguments that are commands: `--checkpoint-action=exec=x`, `git -c alias.y='!x'`."""
@@ -252,27 +254,12 @@ def _is_unknown_command(word: ShellWord) -> bool:
     return not word.is_known or (word.has_glob and word.text != "[")
 
 
-def _is_fork_bomb(text: str) -> bool:
-    """True if a function pipes itself into itself."""
-    return any(f"{name}|{name}" in text for name in re.findall(_FUNCTION, text))
-
-
 def _check_subcommand(name: str, args: ShellArguments) -> Risk | None:
     if name not in SUBCOMMANDS:
         return None
     pattern, risk = SUBCOMMANDS[name]
     printed = " ".join(word.text for word in (args.words if name in CHECK_OPTIONS else args.operands))
     return _HIDDEN if printed.startswith(UNKNOWN) else risk if re.match(pattern, printed) else None
-
-
-def _cd_target(name: str, args: ShellArguments) -> ShellWord | None:
-    back = name == "popd" or any(word.text == "-" for word in args.operands)
-    return ShellWord(UNKNOWN) if back else next(iter(args.operands), None)
-
-
-def _python_module_index(words: Sequence[ShellWord]) -> int:
-    """Index of the module that `python -m` runs, or 0."""
-    return next((at + 1 for at, word in enumerate(words[:-1]) if word.text == "-m"), 0)
 
 
 def _find_exec_commands(words: Sequence[ShellWord]) -> list[list[ShellWord]]:
@@ -288,11 +275,3 @@ def _find_exec_commands(words: Sequence[ShellWord]) -> list[list[ShellWord]]:
         elif open_:
             found[-1].append(ShellWord(word.text.replace("{}", UNKNOWN), word.has_glob))
     return [inner for inner in found if inner]
-
-
-def _no_risk(_: ShellWord) -> None:
-    return None
-
-
-def _first(risks: Iterable[Risk | None]) -> Risk | None:
-    return next((risk for risk in risks if risk), None)

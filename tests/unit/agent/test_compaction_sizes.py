@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from alipes.agent.compaction import compaction, plan
-from alipes.agent.compaction.plan import TRIMMED_CHARS, ContextBudget, count_chars, visible_messages
-from alipes.kernel.messages import Image, Message, Text, ToolCall, ToolResult, assistant, user
+from alipes.agent.compaction import compaction, summary
+from alipes.agent.compaction.compaction import TRIMMED_CHARS, ContextBudget, visible_messages
+from alipes.kernel.messages import Image, Message, Text, ToolCall, ToolResult, assistant, count_chars, user
 from alipes.kernel.turns import CompactionState
 from tests.world.window_model import find_invalid
 
@@ -48,8 +48,8 @@ def built(pieces):
 @given(PIECES, st.integers(200, 20_000), st.integers(0, 4000))
 def test_whatever_was_said_is_described_in_a_form_that_every_provider_takes(pieces, window, fixed):
     messages, room = built(pieces), ContextBudget(window, 0.25, fixed)
-    trim = plan.trim_results(messages, CompactionState(), room)
-    full = plan.apply_summary(messages, trim, room, "in short")
+    trim = compaction.trim_results(messages, CompactionState(), room)
+    full = compaction.apply_summary(messages, trim, room, "in short")
     for digest in (trim, full):
         shown = visible_messages(messages, digest)
         assert find_invalid(shown) == "" and shown[0].role == "user"
@@ -62,7 +62,9 @@ def test_whatever_was_said_is_described_in_a_form_that_every_provider_takes(piec
 def test_the_request_prefix_is_stable_while_more_is_said(pieces, window):
     """So a provider finds in its cache what it was sent before."""
     messages, room = built(pieces), ContextBudget(window, 0.25)
-    digest = plan.apply_summary(messages, plan.trim_results(messages, CompactionState(), room), room, "in short")
+    digest = compaction.apply_summary(
+        messages, compaction.trim_results(messages, CompactionState(), room), room, "in short"
+    )
     more = (*messages, assistant(Text("more")), user("and more"))
     assert visible_messages(more, digest)[: len(visible_messages(messages, digest))] == visible_messages(
         messages, digest
@@ -76,7 +78,7 @@ def test_nothing_is_changed_where_nothing_was_made():
 
 def test_old_results_are_cut_and_the_recent_ones_are_not():
     messages = conversation()
-    digest = plan.trim_results(messages, CompactionState(), ROOM)
+    digest = compaction.trim_results(messages, CompactionState(), ROOM)
     shown = visible_messages(messages, digest)
     assert len(shown) == len(messages)
     results = [part.text for message in shown for part in message.parts if isinstance(part, ToolResult)]
@@ -87,14 +89,14 @@ def test_old_results_are_cut_and_the_recent_ones_are_not():
 
 def test_a_single_result_that_fills_the_window_is_cut_where_it_is():
     messages = (user("read it"), *step(1, "x" * 1_200_000))
-    digest = plan.trim_results(messages, CompactionState(), ROOM)
+    digest = compaction.trim_results(messages, CompactionState(), ROOM)
     assert ROOM.tokens(messages, digest) < ROOM.limit
     assert visible_messages(messages, digest)[-1].parts[0].text.startswith("xxx")
 
 
 def test_a_person_who_pastes_a_book_is_still_heard():
     messages = (user("b" * 900_000),)
-    digest = plan.trim_results(messages, CompactionState(), ROOM)
+    digest = compaction.trim_results(messages, CompactionState(), ROOM)
     assert ROOM.tokens(messages, digest) < ROOM.limit
 
 
@@ -122,13 +124,13 @@ def test_images_of_long_ago_are_not_sent_again():
 
 def test_the_tail_begins_with_no_result_and_holds_the_last_step_however_long():
     messages = (user("go"), *step(1), *step(2, "x" * 500_000))
-    assert plan.tail_start(messages, ROOM) == 3
-    assert plan.tail_start((user("x" * 500_000),), ROOM) == 0
+    assert compaction.tail_start(messages, ROOM) == 3
+    assert compaction.tail_start((user("x" * 500_000),), ROOM) == 0
 
 
 def test_what_is_given_to_sum_up_fits_the_model_that_sums_up():
     messages = conversation(60)
-    asked = compaction.summary_request(messages, CompactionState(covered=1, text="so far"), 20_000, "names")
+    asked = summary.request(messages, CompactionState(covered=1, text="so far"), 20_000, "names")
     assert len(asked.text) < 21_500
     assert asked.text.startswith("The memory so far") and "keep especially: names" in asked.text
 
@@ -136,7 +138,7 @@ def test_what_is_given_to_sum_up_fits_the_model_that_sums_up():
 def test_without_a_model_the_requests_and_the_files_are_reported():
     write = ToolCall("w", "write_file", {"path": "book.md"})
     messages = (user("write"), assistant(write), Message("tool", (ToolResult("w", "ok"),)), user("again"))
-    text = compaction.extract_notice(messages, CompactionState(covered=1, text="before that"), ("todo: end it",), 2_000)
+    text = summary.extract(messages, CompactionState(covered=1, text="before that"), ("todo: end it",), 2_000)
     for words in ("- write", "- again", "book.md", "before that", "todo: end it", "could not be summarised"):
         assert words in text
 
@@ -149,9 +151,9 @@ def test_room_is_left_for_the_answer():
 
 def test_sizes_are_the_providers_own_scaled_by_what_was_added():
     messages = conversation(2)
-    ratio = plan.tokens_per_char(5_000, count_chars(messages) + 400)
+    ratio = compaction.tokens_per_char(5_000, count_chars(messages) + 400)
     room = ContextBudget(100_000, ratio, fixed_chars=400)
     assert room.tokens(messages, CompactionState()) == 5_000
     twice = room.tokens((*messages, user("x" * (count_chars(messages) + 400))), CompactionState())
     assert twice == 10_000
-    assert plan.tokens_per_char(0, 100) == 0.0
+    assert compaction.tokens_per_char(0, 100) == 0.0
