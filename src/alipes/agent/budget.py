@@ -28,8 +28,7 @@ from alipes.kernel.models import ModelFacts
 from alipes.kernel.ports import Emit, Request
 from alipes.kernel.turns import Ending, ModelReply, Notice, Turn, Usage
 from alipes.kernel.usage import UsageLedger, UsageRecord, UsageTotal
-from alipes.providers.catalog import compute_cost
-from alipes.providers.registry import Backend
+from alipes.providers.registry import Backend, compute_cost
 
 APPROVAL_NAME = "spend"
 _WHERE = {"per_turn": "this turn", "per_session": "this conversation", "per_day": "today"}

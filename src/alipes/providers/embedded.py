@@ -19,12 +19,12 @@ from typing import Self
 
 from msgspec import Struct, structs
 
+from alipes.config.known_providers import DEMO_MODEL
 from alipes.kernel.errors import ConfigError, ProviderError
 from alipes.kernel.messages import Json
-from alipes.kernel.models import Endpoint, ModelFacts, Secret
+from alipes.kernel.models import Endpoint, Secret
 from alipes.kernel.ports import Provider, Request
 from alipes.kernel.turns import Delta, ModelReply
-from alipes.providers.catalog import DEMO_MODEL, find_facts
 
 log = logging.getLogger(__name__)
 DEMO_WINDOW = 8192
@@ -53,11 +53,6 @@ class EmbeddedWeights(Struct, frozen=True):
     @property
     def toy(self) -> bool:
         return self.model == DEMO_MODEL
-
-    @property
-    def facts(self) -> ModelFacts:
-        free = ModelFacts(price_input=0.0, price_output=0.0, price_cached=0.0, price_cache_write=0.0)
-        return structs.replace(find_facts(f"embedded/{DEMO_MODEL}") if self.toy else free, window=self.context)
 
 
 def find_weights(gguf: str = "", threads: int = 0, context: int = DEMO_WINDOW) -> EmbeddedWeights:
