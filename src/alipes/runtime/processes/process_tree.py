@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 
 LINUX = sys.platform == "linux" and hasattr(os, "pidfd_open")
 VARIABLE = "ALIPES_CHILD"
@@ -48,26 +48,6 @@ def new_mark(owner: int | None = None) -> int:
     return (owner or _THIS_PROCESS) * SCOPES + next(_NUMBERS) % SCOPES
 
 
-class ProcessTree(Protocol):
-    """The processes of one child scope."""
-
-    def living(self) -> list[ProcessId]:
-        """Living processes, parents before children. Reaps zombies on the way."""
-        ...
-
-    def reap_zombies(self) -> int:
-        """Reap adopted zombies. Returns their number."""
-        ...
-
-    def tell(self, number: signal.Signals) -> None:
-        """Send a signal to all living processes."""
-        ...
-
-    def kill(self) -> None:
-        """Stop all processes so that none can fork, then kill them. Does not wait."""
-        ...
-
-
 def adopt_orphans() -> None:
     """Make descendants whose parent dies our children instead of init's, so that they can be found."""
     if LINUX:
@@ -93,10 +73,8 @@ def inherit_mark(mark: int) -> Iterator[None]:
 
 def open_tree(pid: int, mark: int) -> "LinuxProcessTree":
     """The tree of `pid`, a child just started inside `inherit_mark` with `marked_environment`."""
-    ours = {
-        os.getpid(),
-        threading.get_native_id(),
-    }  # orphans are adopted by the main thread, children belong to their thread
+    # orphans are adopted by the main thread, children belong to their thread
+    ours = {os.getpid(), threading.get_native_id()}
     for thread in set(_threads(os.getpid())) - ours:
         for other in _children_of(os.getpid(), thread):
             if _limit(other) == mark:  # started by another thread at the same moment: not in this tree
@@ -112,6 +90,7 @@ class LinuxProcessTree:
         self._root, self._mark = pid, mark
 
     def living(self) -> list[ProcessId]:
+        """Living processes, parents before children. Reaps zombies on the way."""
         dead: set[int] = set()
         for _ in range(_PASSES):
             known = frozenset(dead)
@@ -137,6 +116,7 @@ class LinuxProcessTree:
         return alive
 
     def reap_zombies(self) -> int:
+        """Reap adopted zombies. Returns their number."""
         adopted = (pid for pid in _children_lookup()(os.getpid()) if pid != self._root)
         return sum(_reap(pid) for pid in adopted if has_mark(pid, self._mark))
 
@@ -145,6 +125,7 @@ class LinuxProcessTree:
             send_signal(kin, number)
 
     def kill(self) -> None:
+        """Stop all processes so that none can fork, then kill them. Does not wait."""
         caught: set[ProcessId] = set()
         for _ in range(_PASSES):  # a fork chain may outrun one pass, but hardly fifty
             fresh = [kin for kin in self.living() if kin not in caught]
@@ -182,6 +163,10 @@ class ProcessGroup:
 
     def kill(self) -> None:
         self.tell(signal.SIGKILL)
+
+
+ProcessTree: TypeAlias = LinuxProcessTree | ProcessGroup
+"""The processes of one child scope."""
 
 
 def has_mark(pid: int, mark: int) -> bool:
@@ -241,16 +226,12 @@ def _group(pid: int) -> int:
 def _children_lookup() -> Callable[[int], Iterable[int]]:
     """A function from pid to child pids: by the kernel's lists if available, else by a scan."""
     if os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
-        return _children
+        return lambda pid: [child for thread in _threads(pid) for child in _children_of(pid, thread)]
     parents: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and (found := _read_stat(int(name))):
             parents.setdefault(found.parent, []).append(int(name))
     return lambda pid: parents.get(pid, ())
-
-
-def _children(pid: int) -> Iterable[int]:
-    return [child for thread in _threads(pid) for child in _children_of(pid, thread)]
 
 
 def _children_of(pid: int, thread: int) -> Iterable[int]:
