@@ -12,10 +12,8 @@ import re
 import secrets
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from msgspec import Struct, structs
 
@@ -94,7 +92,7 @@ def _find_installed_weights() -> Path:
     )
 
 
-class EmbeddedServer:
+class EmbeddedServer(AbstractAsyncContextManager["EmbeddedServer"]):
     """The server process, started or restarted when its endpoint is requested."""
 
     def __init__(self, weights: EmbeddedWeights, *, loading: float = LOAD_TIMEOUT_S) -> None:
@@ -103,12 +101,7 @@ class EmbeddedServer:
         self._starting = asyncio.Lock()
         self._child: _ServerProcess | None = None
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         child, self._child = self._child, None
         if child is not None:
             await child.end()
@@ -162,16 +155,8 @@ class EmbeddedServer:
         return child
 
     def _job(self, key: Secret) -> bytes:
-        weights = self.weights
-        job = {
-            "gguf": str(weights.gguf),
-            "model": weights.model,
-            "site": weights.site,
-            "context": weights.context,
-            "threads": weights.threads,
-            "key": key.reveal(),
-            "template": _TEMPLATE.read_text() if weights.toy else "",
-        }
+        job = structs.asdict(self.weights) | {"gguf": str(self.weights.gguf), "key": key.reveal()}
+        job["template"] = _TEMPLATE.read_text() if self.weights.toy else ""
         return json.dumps(job).encode() + b"\n"
 
 

@@ -53,14 +53,14 @@ class ImageModel:
 
     def __init__(self, endpoint: Endpoint, model: str, http: HttpClient) -> None:
         self._place = ModelTarget(endpoint, model)
-        self._endpoint, self._model, self._http = endpoint, model, http
+        self._http = http
         self.name = self._place.name
 
     async def generate(self, prompt: str, size: str, after: tuple[Image, ...], *, seconds: float) -> GeneratedImage:
         """`after`: reference images, the first of which is edited. Raises ProviderError."""
-        wishes = {"model": self._model, "prompt": prompt, "size": size, "n": 1}
+        wishes = {"model": self._place.model, "prompt": prompt, "size": size, "n": 1}
         path = "/images/edits" if after else "/images/generations"
-        out = build_request(self._endpoint, self._model, path, wishes)
+        out = build_request(self._place, path, wishes)
         headers, content = dict(out.headers), out.content
         headers["accept"] = "application/json"
         if after:

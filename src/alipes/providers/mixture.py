@@ -2,10 +2,10 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from hashlib import sha256
-from typing import Self, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct, structs
@@ -46,9 +46,7 @@ async def ask_all(
             return ModelAnswer(model, why=f"gave no answer within {within:g} s")
         except (ProviderError, ConfigError, ToolError) as error:
             return ModelAnswer(model, why=str(error))
-        return (
-            ModelAnswer(model, _cut(text, MAX_ANSWER_CHARS)) if text else ModelAnswer(model, why="gave an empty answer")
-        )
+        return ModelAnswer(model, _cut(text, MAX_ANSWER_CHARS), "" if text else "gave an empty answer")
 
     async with asyncio.TaskGroup() as group:
         asked = [group.create_task(one(model), name=f"asking {model}") for model in models]
@@ -93,7 +91,11 @@ class MixtureProvider:
             request, model=self._model, messages=_append_to_question(request.messages, place, format_answers(opinions))
         )
         async with self._aggregator.stream(with_answers) as deltas:
-            yield (_PrefixedStream(ThinkingDelta(f"({summarize_answers(opinions)})\n"), deltas) if fresh else deltas)
+            if not fresh:
+                yield deltas
+                return
+            async with aclosing(_with_first(ThinkingDelta(f"({summarize_answers(opinions)})\n"), deltas)) as prefixed:
+                yield prefixed
 
     async def _opinions(self, request: Request, place: int) -> tuple[tuple[ModelAnswer, ...], bool]:
         """The answers to the question at `place`, and whether they are new."""
@@ -114,21 +116,10 @@ class MixtureProvider:
         return opinions, True
 
 
-class _PrefixedStream:
-    """A stream with one delta in front."""
-
-    def __init__(self, first: Delta, rest: AsyncIterator[Delta]) -> None:
-        self._first: Delta | None = first
-        self._rest = rest
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Delta:
-        if (first := self._first) is not None:
-            self._first = None
-            return first
-        return await anext(self._rest)
+async def _with_first(first: Delta, rest: AsyncIterator[Delta]) -> AsyncGenerator[Delta, None]:
+    yield first
+    async for delta in rest:
+        yield delta
 
 
 def without_tool_calls(messages: Sequence[Message]) -> tuple[Message, ...]:

@@ -16,6 +16,7 @@ from msgspec import Struct
 from alipes.config.known_providers import DEMO_MODEL, KEYED, LOCAL
 from alipes.config.settings import MIXTURE_PREFIX, Settings
 from alipes.kernel.errors import ConfigError, ProviderError
+from alipes.kernel.formatting import join_names
 from alipes.kernel.models import Endpoint, ModelFacts
 from alipes.kernel.ports import Provider
 from alipes.kernel.turns import Usage
@@ -245,35 +246,29 @@ def unknown_model_message(settings: Settings, name: str) -> str:
     """Error message for an unknown name: similar names and configured providers."""
     close = similar_names(name, (*known_models(settings), *settings.providers))
     keyed = [endpoint.name for endpoint in settings.providers.values() if endpoint.key]
-    meant = f" Did you mean {_either(close)}?" if close else ""
+    meant = f" Did you mean {join_names(close, 'or')}?" if close else ""
     have = f"Keys are set for: {', '.join(keyed)}." if keyed else "No API key is set."
     return f"Unknown model or provider {name!r}.{meant} {have} Run `alipes model` for a list."
 
 
-def _either(names: Iterable[str]) -> str:
-    *first, last = names
-    return f"{', '.join(first)} or {last}" if first else last
-
-
 def _load_provider(endpoint: Endpoint, scope: ClientScope) -> Provider:
     """Import the provider module of the endpoint and create the provider."""
-    match endpoint.api:
-        case "scripted":
-            from alipes.providers.scripted import ScriptedProvider  # noqa: PLC0415
+    if endpoint.api == "scripted":
+        from alipes.providers.scripted import ScriptedProvider  # noqa: PLC0415
 
-            return ScriptedProvider()
-        case "anthropic":
-            from alipes.providers.anthropic import AnthropicProvider  # noqa: PLC0415
+        return ScriptedProvider()
+    http = open_http_client(endpoint, scope)
+    if endpoint.api == "anthropic":
+        from alipes.providers.anthropic import AnthropicProvider  # noqa: PLC0415
 
-            return AnthropicProvider(endpoint, open_http_client(endpoint, scope))
-        case "openai-responses":
-            from alipes.providers.openai_responses import OpenAIResponsesProvider  # noqa: PLC0415
+        return AnthropicProvider(endpoint, http)
+    if endpoint.api == "openai-responses":
+        from alipes.providers.openai_responses import OpenAIResponsesProvider  # noqa: PLC0415
 
-            return OpenAIResponsesProvider(endpoint, open_http_client(endpoint, scope))
-        case _:
-            from alipes.providers.openai_chat import OpenAIChatProvider  # noqa: PLC0415
+        return OpenAIResponsesProvider(endpoint, http)
+    from alipes.providers.openai_chat import OpenAIChatProvider  # noqa: PLC0415
 
-            return OpenAIChatProvider(endpoint, open_http_client(endpoint, scope))
+    return OpenAIChatProvider(endpoint, http)
 
 
 def open_http_client(endpoint: Endpoint, scope: ClientScope, base_url: str | None = None) -> HttpClient:
@@ -302,9 +297,15 @@ async def choose_model(settings: Settings, scope: ClientScope, *, within: float 
     for them to answer.
     """
     if settings.model:
-        return _configured_choice(settings)
-    for endpoint in _endpoints_with_key(settings):
-        if model := endpoint.model or _first_catalog_model(endpoint.name):
+        if is_mixture_name(settings, settings.model):
+            return ModelChoice(settings.model, "from config.toml")
+        endpoint, model = resolve_model(settings, settings.model)
+        toy = endpoint.api == "embedded" and model == DEMO_MODEL
+        return ModelChoice(f"{endpoint.name}/{model}", "from config.toml", toy)
+    order = dict.fromkeys((*KEYED, *settings.providers))  # well-known ones first
+    for endpoint in [settings.providers[name] for name in order if name in settings.providers]:
+        listed = (name.partition("/")[2] for name in catalog() if name.startswith(f"{endpoint.name}/"))
+        if endpoint.key and (model := endpoint.model or next(listed, "")):
             return ModelChoice(f"{endpoint.name}/{model}", f"{endpoint.key_env} is set")
     if found := await _find_local_server(settings, scope, within):
         endpoint, model = found
@@ -319,24 +320,6 @@ async def choose_model(settings: Settings, scope: ClientScope, *, within: float 
         "Run `alipes setup` to connect a real one (1 minute).",
         toy=True,
     )
-
-
-def _configured_choice(settings: Settings) -> ModelChoice:
-    if is_mixture_name(settings, settings.model):
-        return ModelChoice(settings.model, "from config.toml")
-    endpoint, model = resolve_model(settings, settings.model)
-    toy = endpoint.api == "embedded" and model == DEMO_MODEL
-    return ModelChoice(f"{endpoint.name}/{model}", "from config.toml", toy)
-
-
-def _endpoints_with_key(settings: Settings) -> list[Endpoint]:
-    """Endpoints with a key: well-known ones in order, then others from the settings."""
-    order = dict.fromkeys((*KEYED, *settings.providers))
-    return [settings.providers[name] for name in order if name in settings.providers and settings.providers[name].key]
-
-
-def _first_catalog_model(provider: str) -> str:
-    return next((name.partition("/")[2] for name in catalog() if name.startswith(f"{provider}/")), "")
 
 
 async def _find_local_server(settings: Settings, scope: ClientScope, within: float) -> tuple[Endpoint, str] | None:

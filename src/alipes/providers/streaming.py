@@ -2,19 +2,19 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing
 from types import TracebackType
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import httpx2
 import msgspec
 from msgspec import Struct
 
-from alipes.kernel.errors import NotAuthorised, ProviderError, Transient
-from alipes.kernel.messages import Json
+from alipes.kernel.errors import NotAuthorised, ProviderError, Refused, Transient
+from alipes.kernel.messages import Json, Message, Part
 from alipes.kernel.models import Endpoint
-from alipes.kernel.turns import Delta, ModelReply, TextDelta, ThinkingDelta
+from alipes.kernel.turns import Delta, ModelReply, StopReason, TextDelta, ThinkingDelta, Usage
 from alipes.providers.errors import (
     ModelTarget,
     mask_secrets,
@@ -51,11 +51,18 @@ class PartialReply:
         self._pieces: list[str] = []
         self._earlier: deque[Delta] = deque()
 
-    def say(self, text: str) -> None:
-        self._add(TextDelta, text)
+    def say(self, text: str, kind: type[TextDelta | ThinkingDelta] = TextDelta) -> None:
+        if kind is not self._kind:
+            if self._pieces:
+                self._earlier.append(self._kind("".join(self._pieces)))
+                self._pieces = []
+            self._kind = kind
+        if text:
+            self._pieces.append(text)
+            self.length += len(text)
 
     def think(self, text: str) -> None:
-        self._add(ThinkingDelta, text)
+        self.say(text, ThinkingDelta)
 
     def take(self) -> Delta | None:
         if self._earlier:
@@ -66,33 +73,30 @@ class PartialReply:
         self._pieces = []
         return delta
 
-    def _add(self, kind: type[TextDelta | ThinkingDelta], text: str) -> None:
-        if kind is not self._kind:
-            if self._pieces:
-                self._earlier.append(self._kind("".join(self._pieces)))
-                self._pieces = []
-            self._kind = kind
-        if text:
-            self._pieces.append(text)
-            self.length += len(text)
 
-
-class StreamParser(Protocol):
+class StreamParser:
     """Builds an answer from the events of one wire API."""
 
-    draft: PartialReply
-    whole: bool
-    """The answer is complete; counts may follow."""
-    ended: bool
-    """The API's end marker was received."""
+    def __init__(self, place: ModelTarget) -> None:
+        self.place, self.draft = place, PartialReply()
+        self.whole = False
+        """The answer is complete; counts may follow."""
+        self.ended = False
+        """The API's end marker was received."""
 
     def read(self, data: bytes) -> None:
         """Process one event. Raises ProviderError."""
-        ...
+        raise NotImplementedError
 
     def reply(self) -> ModelReply:
         """The complete answer. Raises Refused if it is only a refusal."""
-        ...
+        raise NotImplementedError
+
+    def make_reply(self, parts: Iterable[Part], stop: StopReason, usage: Usage, why: str = "") -> ModelReply:
+        message = Message("assistant", tuple(parts))
+        if stop == "refused" and not message.text:
+            raise Refused(f"{self.place.name} declined to answer{why}")
+        return ModelReply(message, usage, "calls" if message.calls and stop == "end" else stop)
 
 
 class WireRequest(Struct, frozen=True):
@@ -198,7 +202,9 @@ class ModelStream(AbstractAsyncContextManager[AsyncIterator[Delta]]):
             if not reader.whole:
                 raise
         if not reader.whole:
-            raise Transient(f"{self._request.place.who}: the stream ended early ({_position(reader.draft)})")
+            length = reader.draft.length
+            position = f"after {length} characters" if length else "before the first character"
+            raise Transient(f"{self._request.place.who}: the stream ended early ({position})")
         if not reader.ended:
             self._conclude()
 
@@ -275,13 +281,14 @@ def request_headers(endpoint: Endpoint) -> dict[str, str]:
     return ours | {name.lower(): value for name, value in endpoint.headers.items()}
 
 
-def build_request(endpoint: Endpoint, model: str, path: str, body: Mapping[str, object]) -> WireRequest:
+def build_request(place: ModelTarget, path: str, body: Mapping[str, object]) -> WireRequest:
     """Raises ProviderError for content that cannot be sent."""
+    endpoint = place.endpoint
     try:
         content = msgspec.json.encode({**body, **endpoint.body})
     except UnicodeEncodeError as error:
         raise ProviderError(f"the conversation contains invalid Unicode: {error}") from error
-    return WireRequest(ModelTarget(endpoint, model), _url(endpoint, path), request_headers(endpoint), content)
+    return WireRequest(place, _url(endpoint, path), request_headers(endpoint), content)
 
 
 class _Listed(Struct):
@@ -342,7 +349,8 @@ async def _read_error(
         return _rejected(place, response, content)
     # A web page or document is permanent; a truncated document may be complete next time.
     kind = Transient if isinstance(content, str) and bytes(body[:1]) in (b"{", b"[") else ProviderError
-    return kind(f"{place.who} did not send an event stream: {mask_secrets(place, _excerpt(content))}")
+    text = content if isinstance(content, str) else msgspec.json.encode(content).decode()
+    return kind(f"{place.who} did not send an event stream: {mask_secrets(place, text[:200] or 'empty body')}")
 
 
 def _rejected(place: ModelTarget, response: httpx2.Response, content: Json) -> ProviderError:
@@ -359,12 +367,3 @@ def _parse_body(body: bytes) -> Json:
         text = body.decode(errors="replace").strip()
         return "a web page (is base_url right?)" if text[:1] == "<" else text
     return content
-
-
-def _excerpt(content: Json) -> str:
-    text = content if isinstance(content, str) else msgspec.json.encode(content).decode()
-    return text[:200] or "empty body"
-
-
-def _position(draft: PartialReply) -> str:
-    return f"after {draft.length} characters" if draft.length else "before the first character"

@@ -162,3 +162,26 @@ def int_argument(args: Mapping[str, Json], name: str, default: int = 0) -> int:
     """An optional integer argument of a tool call."""
     given = args.get(name)
     return given if isinstance(given, int) else default
+
+
+def make_schema(required: str, /, **parameters: str | list[str] | dict[str, Json]) -> dict[str, Json]:
+    """JSON schema of the arguments of a tool; `required` are names with spaces between them.
+
+    A parameter is its type, `type: description`, a list of allowed strings, or a schema of its own. The type
+    `strings` is an array of strings.
+    """
+    schema: dict[str, Json] = {
+        "type": "object",
+        "properties": {name: _parameter_schema(given) for name, given in parameters.items()},
+    }
+    return schema | {"required": [*required.split()]} if required else schema
+
+
+def _parameter_schema(given: str | list[str] | dict[str, Json]) -> dict[str, Json]:
+    if isinstance(given, dict):
+        return given
+    if isinstance(given, list):
+        return {"type": "string", "enum": [*given]}
+    kind, _, description = given.partition(": ")
+    schema: dict[str, Json] = {"type": "array", "items": {"type": "string"}} if kind == "strings" else {"type": kind}
+    return schema | {"description": description} if description else schema

@@ -19,6 +19,7 @@ from alipes.runtime.process_lock import short_socket_path
 from alipes.runtime.processes.child import Child, open_child
 from alipes.runtime.processes.orphans import OrphanGuard, scratch_directory
 from alipes.tools import code_child
+from alipes.tools.common import make_schema
 from alipes.tools.shell.background import describe_exit
 from alipes.tools.shell.output import CommandOutput, SpillFolder
 from alipes.tools.shell.terminal import OutputProgress
@@ -58,7 +59,7 @@ class ExecuteCode:
             name="execute_code",
             description="Run Python, for multi-step work or large data. Only printed output is returned. "
             f"These functions are available; they return text or raise ToolError: {names}.",
-            schema={"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]},
+            schema=make_schema("code", code="string"),
         )
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Image, Json, image_type
 from alipes.kernel.ports import ToolContext, ToolSpec
+from alipes.tools.common import make_schema
 from alipes.tools.vision import LoadImage, prepare_image
 
 ASPECT_RATIOS = ("landscape", "square", "portrait")
@@ -20,21 +21,16 @@ GenerateImage: TypeAlias = Callable[[str, str, tuple[Image, ...]], Awaitable[byt
 
 
 class ImageGenerate:
-    """The `image_generate` tool."""
-
     spec = ToolSpec(
         name="image_generate",
         description="Generate or edit an image. It is saved, shown, and attached in chats.",
-        schema={
-            "type": "object",
-            "properties": {
-                "prompt": {"type": "string"},
-                "aspect_ratio": {"type": "string", "enum": [*ASPECT_RATIOS]},
-                "image_url": {"type": "string", "description": "path or URL of an image to edit"},
-                "reference_image_urls": {"type": "array", "items": {"type": "string"}},
-            },
-            "required": ["prompt"],
-        },
+        schema=make_schema(
+            "prompt",
+            prompt="string",
+            aspect_ratio=[*ASPECT_RATIOS],
+            image_url="string: path or URL of an image to edit",
+            reference_image_urls="strings",
+        ),
     )
 
     def __init__(self, folder: Path, load: LoadImage, generate: GenerateImage) -> None:

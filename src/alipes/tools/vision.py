@@ -17,7 +17,7 @@ from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Image, Json, image_type
 from alipes.kernel.ports import ToolContext, ToolOutput, ToolSpec
 from alipes.runtime.http.public_fetch import FetchError, PublicFetcher
-from alipes.tools.common import Places
+from alipes.tools.common import Places, make_schema
 
 MAX_IMAGE_BYTES = 20_000_000
 """Largest image that is loaded."""
@@ -165,20 +165,12 @@ def _decode_data_url(url: str) -> bytes:
 
 
 class VisionAnalyze:
-    """The `vision_analyze` tool."""
-
     spec = ToolSpec(
         name="vision_analyze",
         description="Look at an image and answer a question about it.",
-        schema={
-            "type": "object",
-            "properties": {
-                "image_url": {"type": "string", "description": "http(s) or data URL"},
-                "path": {"type": "string", "description": "or a file path"},
-                "question": {"type": "string"},
-            },
-            "required": ["question"],
-        },
+        schema=make_schema(
+            "question", image_url="string: http(s) or data URL", path="string: or a file path", question="string"
+        ),
         effect="read",
     )
 

@@ -9,7 +9,7 @@ from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import did_you_mean
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
-from alipes.tools.common import CommitGate, Places, run_in_thread
+from alipes.tools.common import CommitGate, Places, make_schema, run_in_thread
 from alipes.tools.files.hunks import apply_hunks, replace_text
 from alipes.tools.files.patch_formats import (
     FileEdit,
@@ -174,18 +174,15 @@ class Patch:
         name="patch",
         description="Edit text files. mode=replace: replace old_string, unique in path, with new_string."
         " mode=patch: apply a unified diff or a `*** Begin Patch` to any number of files, all or nothing.",
-        schema={
-            "type": "object",
-            "properties": {
-                "mode": {"type": "string", "enum": ["replace", "patch"]},
-                "path": {"type": "string"},
-                "old_string": {"type": "string"},
-                "new_string": {"type": "string"},
-                "replace_all": {"type": "boolean"},
-                "patch": {"type": "string"},
-            },
-            "required": ["mode"],
-        },
+        schema=make_schema(
+            "mode",
+            mode=["replace", "patch"],
+            path="string",
+            old_string="string",
+            new_string="string",
+            replace_all="boolean",
+            patch="string",
+        ),
     )
 
     def __init__(self, places: Places, *, mask: Callable[[str], str] = str) -> None:

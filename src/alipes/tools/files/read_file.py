@@ -14,7 +14,7 @@ from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import closest_matches
 from alipes.kernel.messages import Image, Json, image_type
 from alipes.kernel.ports import ToolContext, ToolOutput, ToolSpec
-from alipes.tools.common import Places, describe_file_type, int_argument
+from alipes.tools.common import Places, describe_file_type, int_argument, make_schema
 from alipes.tools.files.text_file import binary_kind, detect_encoding
 
 BLOCK_BYTES = 1 << 20
@@ -118,20 +118,15 @@ def _read_line(file: BinaryIO) -> bytes:
 
 
 class ReadFile:
-    """The `read_file` tool."""
-
     spec = ToolSpec(
         name="read_file",
         description="Read a text file, view an image (png, jpeg, gif, webp) or list a directory.",
-        schema={
-            "type": "object",
-            "properties": {
-                "path": {"type": "string"},
-                "offset": {"type": "integer", "description": "first line, from 1; negative: from the end"},
-                "limit": {"type": "integer", "description": "max lines, default 2000"},
-            },
-            "required": ["path"],
-        },
+        schema=make_schema(
+            "path",
+            path="string",
+            offset="integer: first line, from 1; negative: from the end",
+            limit="integer: max lines, default 2000",
+        ),
         effect="read",
     )
 

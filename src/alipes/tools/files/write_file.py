@@ -13,7 +13,7 @@ from msgspec import Struct
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
-from alipes.tools.common import CommitGate, Places, run_in_thread
+from alipes.tools.common import CommitGate, Places, make_schema, run_in_thread
 from alipes.tools.files.text_file import (
     MAX_TEXT_BYTES,
     FileDiff,
@@ -202,11 +202,7 @@ class WriteFile:
     spec = ToolSpec(
         name="write_file",
         description="Create or overwrite a text file; missing directories are created.",
-        schema={
-            "type": "object",
-            "properties": {"path": {"type": "string"}, "content": {"type": "string"}},
-            "required": ["path", "content"],
-        },
+        schema=make_schema("path content", path="string", content="string"),
     )
 
     def __init__(self, places: Places, *, mask: Callable[[str], str] = str) -> None:

@@ -16,7 +16,7 @@ from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
 from alipes.runtime.processes.child import open_child
 from alipes.runtime.processes.orphans import OrphanGuard
-from alipes.tools.common import Places, describe_file_type, int_argument
+from alipes.tools.common import Places, describe_file_type, int_argument, make_schema
 from alipes.tools.files.text_file import display_path, error_reason
 from alipes.tools.search.ripgrep import (
     ResultPage,
@@ -46,20 +46,17 @@ class SearchFiles:
         name="search_files",
         description="Search file contents by regex (target=content, the default; (?i) ignores case), or find"
         " files by a glob on name or path (target=files). Skips hidden, git-ignored and binary files.",
-        schema={
-            "type": "object",
-            "properties": {
-                "pattern": {"type": "string"},
-                "target": {"type": "string", "enum": ["content", "files"]},
-                "path": {"type": "string", "description": "directory or file"},
-                "file_glob": {"type": "string", "description": "only these files, e.g. *.py"},
-                "limit": {"type": "integer", "description": "max results, default 50"},
-                "offset": {"type": "integer", "description": "results to skip"},
-                "output_mode": {"type": "string", "enum": ["content", "files_only", "count"]},
-                "context": {"type": "integer", "description": "lines around a match"},
-            },
-            "required": ["pattern"],
-        },
+        schema=make_schema(
+            "pattern",
+            pattern="string",
+            target=["content", "files"],
+            path="string: directory or file",
+            file_glob="string: only these files, e.g. *.py",
+            limit="integer: max results, default 50",
+            offset="integer: results to skip",
+            output_mode=["content", "files_only", "count"],
+            context="integer: lines around a match",
+        ),
         effect="read",
     )
 

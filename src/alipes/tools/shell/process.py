@@ -7,11 +7,10 @@ from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
 from alipes.runtime.processes.child import Child
-from alipes.tools.common import int_argument
+from alipes.tools.common import int_argument, make_schema
 from alipes.tools.shell.background import BackgroundProcess, BackgroundProcesses, stop_processes
 from alipes.tools.shell.terminal import OutputProgress, parse_timeout
 
-ACTIONS: list[Json] = ["list", "poll", "log", "wait", "kill", "write", "close"]
 DEFAULT_LINES = 200
 
 
@@ -22,18 +21,15 @@ class ProcessTool:
         name="process",
         description="Manage background processes of terminal. poll: new output; log: lines of all output;"
         " wait: until exit; write: data to stdin; close: close stdin.",
-        schema={
-            "type": "object",
-            "properties": {
-                "action": {"type": "string", "enum": ACTIONS},
-                "session_id": {"type": "string", "description": "e.g. p1"},
-                "data": {"type": "string", "description": "text; end a line with \\n"},
-                "timeout": {"type": "integer", "description": "seconds to wait"},
-                "offset": {"type": "integer", "description": "first line; negative: from the end"},
-                "limit": {"type": "integer", "description": "max lines"},
-            },
-            "required": ["action"],
-        },
+        schema=make_schema(
+            "action",
+            action=["list", "poll", "log", "wait", "kill", "write", "close"],
+            session_id="string: e.g. p1",
+            data="string: text; end a line with \\n",
+            timeout="integer: seconds to wait",
+            offset="integer: first line; negative: from the end",
+            limit="integer: max lines",
+        ),
     )
 
     def __init__(

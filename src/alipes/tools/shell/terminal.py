@@ -9,7 +9,7 @@ from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
 from alipes.runtime.processes.child import COLUMNS, ROWS, Child, open_child
 from alipes.runtime.processes.orphans import OrphanGuard
-from alipes.tools.common import Places
+from alipes.tools.common import Places, make_schema
 from alipes.tools.shell.background import BackgroundProcesses, describe_exit, send_replies
 from alipes.tools.shell.output import CommandOutput, SpillFolder, clean_output
 from alipes.tools.shell.pty import TerminalEmulator
@@ -74,17 +74,14 @@ class TerminalTool:
         name="terminal",
         description="Run a bash command and return its output and exit code. It has no stdin, and child"
         " processes are killed when it exits. Long output is truncated and saved to a file.",
-        schema={
-            "type": "object",
-            "properties": {
-                "command": {"type": "string"},
-                "timeout": {"type": "integer", "description": "seconds, default 120, max 600"},
-                "workdir": {"type": "string"},
-                "background": {"type": "boolean", "description": "keep running; use process"},
-                "pty": {"type": "boolean", "description": "run in an 80x24 terminal"},
-            },
-            "required": ["command"],
-        },
+        schema=make_schema(
+            "command",
+            command="string",
+            timeout="integer: seconds, default 120, max 600",
+            workdir="string",
+            background="boolean: keep running; use process",
+            pty="boolean: run in an 80x24 terminal",
+        ),
     )
 
     def __init__(
