@@ -97,7 +97,7 @@ async def test_processes_of_a_stopped_turn_are_gone_with_its_session(tmp_path, f
             outlived = len(background.running(session))
             survived += outlived
             began = time.perf_counter()
-            await background.stop_session(session)
+            await background.session_left(session)
             if outlived:
                 seconds_taken.append(time.perf_counter() - began)
             assert find_running(name) == [], f"trial {trial} of seed {seed}, stopped after {moment:.3f} s"

@@ -4,8 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing
-from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx2
 import msgspec
@@ -128,17 +127,13 @@ class ModelStream(AbstractAsyncContextManager[AsyncIterator[Delta]]):
         self._reading = self._group.create_task(self._run())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None or not self._reader.whole:
+    async def __aexit__(self, *error: Any) -> None:
+        if error[0] is not None or not self._reader.whole:
             self._reading.cancel()
         # The group would wrap the owner's error; pass it only a cancellation, which may be its own.
+        cancelled = isinstance(error[1], asyncio.CancelledError)
         try:
-            if kind is not None and issubclass(kind, asyncio.CancelledError):
-                await self._group.__aexit__(kind, error, trace)
-            else:
-                await self._group.__aexit__(None, None, None)
+            await self._group.__aexit__(*(error if cancelled else (None, None, None)))
         finally:  # break reference cycles that would keep the whole turn alive
             self._failure = None
             del self._reading
@@ -161,13 +156,12 @@ class ModelStream(AbstractAsyncContextManager[AsyncIterator[Delta]]):
             await self._news.wait()
 
     async def _run(self) -> None:
-        place = self._request.place
         try:
             await self._ask()
         except ProviderError as error:
             self._failure = error
         except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError) as error:
-            self._failure = translate_network_error(place, error)
+            self._failure = translate_network_error(self._request.place, error)
         finally:
             self._over = True
             self._news.set()

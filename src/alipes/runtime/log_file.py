@@ -70,10 +70,8 @@ class RotatingFile:
         self._reopen_if_rotated()
 
 
-MAX_FILE_BYTES = 5 * 1024 * 1024
+MAX_FILE_BYTES = 5 << 20
 KEPT_FILES = 3
-MAX_QUEUED_BYTES = 4 * 1024 * 1024
-"""Limit of bytes waiting for the disk."""
 BATCH_BYTES = 64 * 1024
 """Bytes per write."""
 CLOSE_TIMEOUT_S = 10.0
@@ -108,18 +106,12 @@ class LogLine(msgspec.Struct, frozen=True, omit_defaults=True):
 class LogFile(logging.Handler):
     """Writes to a `RotatingFile`, on its own thread, so that logging never waits for the disk.
 
-    The thread starts with the first record. Up to `most` bytes are queued, the second half of them only
+    The thread starts with the first record. Up to `most` bytes wait for the disk, the second half of them only
     for warnings and errors; records beyond that are counted and dropped.
     """
 
     def __init__(
-        self,
-        path: Path,
-        mask: Mask,
-        *,
-        largest: int = MAX_FILE_BYTES,
-        kept: int = KEPT_FILES,
-        most: int = MAX_QUEUED_BYTES,
+        self, path: Path, mask: Mask, *, largest: int = MAX_FILE_BYTES, kept: int = KEPT_FILES, most: int = 4 << 20
     ) -> None:
         super().__init__()
         self._mask, self._most, self._batch = mask, most, min(largest // 8, BATCH_BYTES)

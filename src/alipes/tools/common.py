@@ -5,7 +5,8 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
 
@@ -13,6 +14,7 @@ from msgspec import Struct
 
 from alipes.config.display import is_secret_name, looks_secret
 from alipes.kernel.errors import ToolError
+from alipes.kernel.formatting import did_you_mean
 from alipes.kernel.messages import Json
 
 T = TypeVar("T")
@@ -158,10 +160,23 @@ def describe_file_type(mode: int) -> str:
     return next((name for test, name in names if test(mode)), "a device")
 
 
+def suggest_name(path: Path) -> str:
+    """A question with similar names in the folder of a missing file; empty if there are none."""
+    try:
+        return did_you_mean(path.name, os.listdir(path.parent))
+    except OSError:
+        return ""
+
+
 def int_argument(args: Mapping[str, Json], name: str, default: int = 0) -> int:
     """An optional integer argument of a tool call."""
     given = args.get(name)
     return given if isinstance(given, int) else default
+
+
+def common_prefix(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many items, or characters, are equal at the start."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def make_schema(required: str, /, **parameters: str | list[str] | dict[str, Json]) -> dict[str, Json]:

@@ -86,13 +86,8 @@ def _convert(pillow: Any, data: bytes, kind: str) -> PreparedImage:
             turned = picture.getexif().get(0x0112, 1) != 1
             note = f"{width}x{height} {(picture.format or 'image').lower()}"
             note += f", first of {frames} frames" if frames > 1 else ""
-            if (
-                kind
-                and frames == 1
-                and not turned
-                and max(width, height) <= MAX_SIDE_PIXELS
-                and len(data) <= MAX_PROVIDER_BYTES
-            ):
+            small = max(width, height) <= MAX_SIDE_PIXELS and len(data) <= MAX_PROVIDER_BYTES
+            if kind and frames == 1 and not turned and small:
                 picture.load()
                 return PreparedImage(Image(kind, data), note=note)
             picture.seek(0)

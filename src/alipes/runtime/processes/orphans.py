@@ -33,7 +33,7 @@ class OrphanGuard:
 
     def __init__(self, records: Path) -> None:
         self.owner = process_tree.new_owner()
-        self._record, self._files = records / str(self.owner), _files(records, self.owner)
+        self._record, self._files = records / str(self.owner), records / f"of-{self.owner}"
         self._lock = -1
         self._watchdog: subprocess.Popen[bytes] | None = None
 
@@ -43,7 +43,15 @@ class OrphanGuard:
             self._hold()
             if self._watchdog is None or self._watchdog.poll() is not None:
                 self._dismiss()
-                self._watchdog = _start_watchdog(self.owner)
+                self._watchdog = subprocess.Popen(
+                    ["/bin/sh", "-c", _WATCHDOG, "alipes-watchdog", str(self.owner)],
+                    env={"PATH": os.defpath},
+                    cwd="/",
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
         return self.owner
 
     def folder(self) -> Path:
@@ -106,7 +114,7 @@ def kill_orphans(run: Path) -> int:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             ended += _end_all(int(record.name))
-            shutil.rmtree(_files(record.parent, int(record.name)), ignore_errors=True)
+            shutil.rmtree(record.with_name(f"of-{record.name}"), ignore_errors=True)
             record.unlink(missing_ok=True)
         except BlockingIOError:  # its process is alive and holds the lock
             continue
@@ -128,10 +136,6 @@ def _end_all(owner: int) -> int:
     return len(ended)
 
 
-def _files(records: Path, owner: int) -> Path:
-    return records / f"of-{owner}"
-
-
 def _create_locked(record: Path) -> int:
     record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = record.with_name(f"new-{record.name}")
@@ -139,15 +143,3 @@ def _create_locked(record: Path) -> int:
     fcntl.flock(lock, fcntl.LOCK_EX)
     new.rename(record)  # renamed after locking, so that nobody finds it unlocked and takes us for dead
     return lock
-
-
-def _start_watchdog(owner: int) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(
-        ["/bin/sh", "-c", _WATCHDOG, "alipes-watchdog", str(owner)],
-        env={"PATH": os.defpath},
-        cwd="/",
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )

@@ -6,10 +6,9 @@ from contextlib import contextmanager
 from functools import partial
 
 from alipes.kernel.errors import ToolError
-from alipes.kernel.formatting import did_you_mean
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
-from alipes.tools.common import CommitGate, Places, make_schema, run_in_thread
+from alipes.tools.common import CommitGate, Places, make_schema, run_in_thread, suggest_name
 from alipes.tools.files.hunks import apply_hunks, replace_text
 from alipes.tools.files.patch_formats import (
     FileEdit,
@@ -57,7 +56,9 @@ class EditedFile:
     def summarize(self, diff: FileDiff) -> str:
         """One line for the model: what happened to the file."""
         line = f", line {diff.line}" if self.text is not None and self.before is not None else ""
-        return "; ".join([f"{self._describe_action()} ({diff.summary}{line})", *self.notes])
+        verb = "created" if self.before is None else "deleted" if self.text is None else "updated"
+        action = f"moved {self.moved_from.name} to {self.name}" if self.moved_from else f"{verb} {self.name}"
+        return "; ".join([f"{action} ({diff.summary}{line})", *self.notes])
 
     def to_change(self) -> FileChange:
         if self.text is None:
@@ -69,12 +70,6 @@ class EditedFile:
             codec = self.document.codec
             why = "a lone surrogate" if codec.startswith("utf") else "characters it cannot encode"
             raise ToolError(f"{self.name} is encoded as {codec} and the new text contains {why}") from None
-
-    def _describe_action(self) -> str:
-        if self.moved_from is not None:
-            return f"moved {self.moved_from.name} to {self.name}"
-        verb = "created" if self.before is None else "deleted" if self.text is None else "updated"
-        return f"{verb} {self.name}"
 
 
 class PatchSession:
@@ -99,7 +94,10 @@ class PatchSession:
         for edit in edits:
             match edit.kind:
                 case "add":
-                    self._add(edit)
+                    file = self._open(edit.path)
+                    if file.text is not None:
+                        raise ToolError(f"{file.name} already exists; update it, or overwrite it with write_file")
+                    file.text = edit.content
                 case "delete":
                     file, _ = self._open_existing(edit.path)
                     _refuse_link(file)
@@ -109,12 +107,6 @@ class PatchSession:
 
     def changed_files(self) -> list[EditedFile]:
         return [file for file in self._files.values() if not file.is_unchanged]
-
-    def _add(self, edit: FileEdit) -> None:
-        file = self._open(edit.path)
-        if file.text is not None:
-            raise ToolError(f"{file.name} already exists; update it, or overwrite it with write_file")
-        file.text = edit.content
 
     def _update(self, edit: FileEdit) -> None:
         file, text = self._open_existing(edit.path)
@@ -143,7 +135,9 @@ class PatchSession:
     def _open_existing(self, path: str) -> tuple[EditedFile, str]:
         file = self._open(path)
         if file.text is None:
-            raise ToolError(f"{file.name} does not exist.{_suggest_name(file.target)}")
+            wanted = file.target.path
+            missing = "" if os.path.isdir(wanted.parent) else f" The directory {wanted.parent} does not exist."
+            raise ToolError(f"{file.name} does not exist.{missing or suggest_name(wanted)}")
         return file, file.text
 
 
@@ -158,13 +152,6 @@ def _prefix_errors(name: str) -> Iterator[None]:
 def _refuse_link(file: EditedFile) -> None:
     if file.target.is_link:
         raise ToolError(f"{file.name} is a link to {file.target.real}; use the terminal tool to move or delete it")
-
-
-def _suggest_name(target: FileTarget) -> str:
-    try:
-        return did_you_mean(target.path.name, os.listdir(target.path.parent))
-    except OSError:
-        return f" The directory {target.path.parent} does not exist."
 
 
 class Patch:

@@ -15,7 +15,7 @@ from alipes.kernel.formatting import closest_matches
 from alipes.kernel.messages import Image, Json, image_type
 from alipes.kernel.ports import ToolContext, ToolOutput, ToolSpec
 from alipes.tools.common import Places, describe_file_type, int_argument, make_schema
-from alipes.tools.files.text_file import binary_kind, detect_encoding
+from alipes.tools.files.text_file import binary_kind, detect_encoding, error_reason
 
 BLOCK_BYTES = 1 << 20
 MAX_COUNTED_BYTES = 256 << 20
@@ -139,8 +139,10 @@ class ReadFile:
         offset, limit = int_argument(args, "offset", 1), max(1, int_argument(args, "limit", DEFAULT_LINES))
         try:
             given = await asyncio.to_thread(self._read, path, offset, limit)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise ToolError(f"{path} does not exist.{_suggest_path(path)}") from error
         except (OSError, ValueError) as error:
-            raise ToolError(_explain_error(path, error)) from error
+            raise ToolError(f"{path} cannot be read: {error_reason(error)}") from error
         return self._mask(given) if isinstance(given, str) else given
 
     def _read(self, path: Path, offset: int, limit: int) -> str | ToolOutput:
@@ -182,7 +184,8 @@ def _format_file(file: BinaryIO, path: Path, offset: int, limit: int) -> str | T
     if text is None:
         what = f"{encoding} text of more than {MAX_WIDE_BYTES:,} bytes" if encoding else binary_kind(start)
         return f"[{path} is {what}, {size:,} bytes; use the terminal tool to inspect it]"
-    found = read_lines(text, offset=offset or 1, limit=limit, room=MAX_RESULT_BYTES, encoding=_line_encoding(encoding))
+    codec = "latin-1" if encoding == "latin-1" else "utf-8"
+    found = read_lines(text, offset=offset or 1, limit=limit, room=MAX_RESULT_BYTES, encoding=codec)
     return _format_slice(found, encoding)
 
 
@@ -199,10 +202,6 @@ def _format_slice(found: LineSlice, encoding: str) -> str:
     return f"[{'; '.join(notes)}]\n{found.text}" if notes else found.text
 
 
-def _line_encoding(encoding: str) -> str:
-    return "latin-1" if encoding == "latin-1" else "utf-8"
-
-
 def _list_folder(path: Path) -> str:
     with os.scandir(path) as entries:
         names = sorted(f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries)
@@ -215,14 +214,6 @@ def _opened_path(handle: int, path: Path) -> str:
         return os.readlink(f"/proc/self/fd/{handle}")
     except OSError:
         return os.path.realpath(path)
-
-
-def _explain_error(path: Path, error: OSError | ValueError) -> str:
-    if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return f"{path} does not exist.{_suggest_path(path)}"
-    if isinstance(error, OSError) and error.strerror:
-        return f"{path} cannot be read: {error.strerror}"
-    return f"{path} cannot be read: {error}"
 
 
 def _suggest_path(path: Path) -> str:

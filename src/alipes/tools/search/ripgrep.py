@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 import alipes
 from alipes.tools.search.walker import GlobFilter
@@ -78,17 +78,8 @@ def ripgrep_command(program: str, order: SearchRequest) -> list[str]:
 
 def walker_command(order: SearchRequest) -> list[str]:
     """Command line of our walker. Without site packages Python starts in half the time."""
-    request = msgspec.json.encode(
-        {
-            "mode": order.mode,
-            "pattern": order.pattern,
-            "start": order.start,
-            "glob": order.glob,
-            "context": order.context,
-            "largest": order.max_file_bytes,
-            "skipped": order.skipped_folders,
-        }
-    )
+    limits = {"largest": order.max_file_bytes, "skipped": order.skipped_folders}
+    request = msgspec.json.encode(structs.asdict(order) | limits)
     package = str(Path(alipes.__file__).parents[1])
     return [sys.executable, "-I", "-S", "-c", _WALKER, package, request.decode()]
 
@@ -197,7 +188,7 @@ class ResultPage:
             self.more = True
             return True
         if not self.count:
-            self.rows += [self._as_context(each) for each in self._before if self._near(each, row)]
+            self.rows += [structs.replace(each, match=False) for each in self._before if self._near(each, row)]
         self.rows.append(row)
         self.count += 1
         self._room -= len(row.text) + 20 + (0 if self._mode == "content" else len(row.path))
@@ -215,9 +206,6 @@ class ResultPage:
 
     def _near(self, one: ResultRow, other: ResultRow) -> bool:
         return one.path == other.path and abs(one.number - other.number) <= self._context
-
-    def _as_context(self, row: ResultRow) -> ResultRow:
-        return ResultRow(row.path, row.number, row.text, False)
 
 
 class _Bytes(Struct, frozen=True):

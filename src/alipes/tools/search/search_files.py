@@ -11,12 +11,11 @@ from typing import cast
 from msgspec import Struct
 
 from alipes.kernel.errors import ToolError
-from alipes.kernel.formatting import did_you_mean
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
 from alipes.runtime.processes.child import open_child
 from alipes.runtime.processes.orphans import OrphanGuard
-from alipes.tools.common import Places, describe_file_type, int_argument, make_schema
+from alipes.tools.common import Places, describe_file_type, int_argument, make_schema, suggest_name
 from alipes.tools.files.text_file import display_path, error_reason
 from alipes.tools.search.ripgrep import (
     ResultPage,
@@ -86,7 +85,8 @@ class SearchFiles:
             self._program = shutil.which("rg", path=self._env.get("PATH", os.defpath)) or ""
         engines = [ripgrep_command(self._program, search.request)] if self._program else []
         for argv in (*engines, walker_command(search.request)):
-            page = search.page()
+            order = search.request
+            page = ResultPage(order.mode, offset=search.offset, limit=search.limit, context=order.context)
             notes = await self._run_engine(argv, search, page)
             if notes is not None:
                 page.trim()
@@ -118,13 +118,7 @@ class SearchFiles:
             return True
         if any(part.startswith(".") for part in path.split("/")) or not all(each(path) for each in search.filters):
             return False
-        return search.request.mode == "files" or not self._is_secret(os.path.join(search.request.folder, path))
-
-    def _is_secret(self, real: str) -> bool:
-        try:
-            return bool(self._places.secrecy(real)) or self._places.is_linked_env_file(os.stat(real))
-        except OSError:
-            return True
+        return search.request.mode == "files" or not self._places.is_withheld(os.path.join(search.request.folder, path))
 
 
 def _check_exit(reader: SearchOutputParser, code: int, pattern: str) -> list[str] | None:
@@ -148,10 +142,6 @@ class _Search(Struct, frozen=True):
     filters: tuple[GlobFilter, ...]
     offset: int
     limit: int
-
-    def page(self) -> ResultPage:
-        order = self.request
-        return ResultPage(order.mode, offset=self.offset, limit=self.limit, context=order.context)
 
 
 def _parse_arguments(args: Mapping[str, Json], places: Places, workdir: str) -> _Search:
@@ -184,7 +174,7 @@ def _locate(places: Places, named: str, workdir: str) -> tuple[str, str, str]:
         real = os.path.realpath(place)
         facts = os.stat(real)
     except FileNotFoundError:
-        raise ToolError(f"{place} does not exist.{_suggest_name(str(place))}") from None
+        raise ToolError(f"{place} does not exist.{suggest_name(place)}") from None
     except (OSError, ValueError) as error:
         raise ToolError(f"{place} cannot be searched: {error_reason(error)}") from error
     if stat.S_ISDIR(facts.st_mode):
@@ -209,7 +199,10 @@ def _format_page(search: _Search, page: ResultPage, workdir: str) -> str:
     lines: list[str] = []
     before: ResultRow | None = None
     for row in page.rows:
-        name = _format_path(row.path, search, workdir)
+        path = search.display_name
+        if search.request.start == ".":
+            path = os.path.join(path, os.fsdecode(row.path))
+        name = quote_path(os.fsencode(display_path(path, workdir)))
         if search.request.mode != "content":
             lines.append(f"{name}: {row.number}" if search.request.mode == "count" else name)
             continue
@@ -239,16 +232,3 @@ def _format_summary(search: _Search, page: ResultPage) -> str:
     files = len({row.path for row in page.rows})
     where = f" in {files:,} file{'s' if files > 1 else ''}" if search.request.mode == "content" and files else ""
     return f"{page.count:,} {one if page.count == 1 else many}{where}"
-
-
-def _format_path(path: bytes, search: _Search, workdir: str) -> str:
-    if search.request.start != ".":
-        return quote_path(os.fsencode(display_path(search.display_name, workdir)))
-    return quote_path(os.fsencode(display_path(os.path.join(search.display_name, os.fsdecode(path)), workdir)))
-
-
-def _suggest_name(place: str) -> str:
-    try:
-        return did_you_mean(os.path.basename(place), os.listdir(os.path.dirname(place)))
-    except OSError:
-        return ""

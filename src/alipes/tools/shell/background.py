@@ -5,8 +5,7 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from alipes.kernel.errors import ToolError
 from alipes.runtime.processes.child import Child, open_child
@@ -147,15 +146,14 @@ def describe_exit(child: Child) -> str:
     """How a finished child ended."""
     code = child.returncode
     assert code is not None
-    status = f"exit code {code}" if code >= 0 else f"killed by {_signal_name(-code)}"
+    status = f"exit code {code}"
+    if code < 0:
+        known = -code in list(signal.Signals)
+        status = f"killed by {signal.Signals(-code).name if known else f'signal {-code}'}"
     if child.survivors:
         plural = "es" if child.survivors > 1 else ""
         return f"{status}; {child.survivors} leftover child process{plural} killed"
     return status
-
-
-def _signal_name(number: int) -> str:
-    return signal.Signals(number).name if number in list(signal.Signals) else f"signal {number}"
 
 
 def format_age(seconds: float) -> str:
@@ -188,15 +186,13 @@ class BackgroundProcesses:
         await self._group.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: Any) -> None:
         try:
             await stop_processes(self._processes.values(), STOP_GRACE_S)
         finally:
             # only a cancellation is passed on: the group would wrap other errors of the body
-            cancelled = isinstance(error, asyncio.CancelledError)
-            await self._group.__aexit__(*((kind, error, trace) if cancelled else (None, None, None)))
+            cancelled = isinstance(error[1], asyncio.CancelledError)
+            await self._group.__aexit__(*(error if cancelled else (None, None, None)))
 
     async def start(
         self, session: str, command: str, *, cwd: str, env: Mapping[str, str], pty: bool = False
@@ -253,15 +249,11 @@ class BackgroundProcesses:
             process.is_reported = True
         return "; ".join(f"{process.title} {process.status}" for process in finished)
 
-    async def stop_session(self, session: str) -> None:
-        """Stop the processes of a session that has ended. Call it when no turn of it is running."""
+    async def session_left(self, session: str) -> None:
+        """Hook: stop the processes of a session that has ended. Call it when no turn of it is running."""
         await stop_processes(self.running(session), STOP_GRACE_S)
         for process in self.processes_of(session):
             del self._processes[process.name]
-
-    async def session_left(self, session: str) -> None:
-        """Hook: the session has ended."""
-        await self.stop_session(session)
 
     def _check_limits(self, session: str) -> None:
         running = self.running(session)

@@ -6,10 +6,10 @@ import re
 import secrets
 import time
 from collections.abc import Callable
-from itertools import takewhile
 from pathlib import Path
 
 from alipes.kernel.errors import ToolError
+from alipes.tools.common import common_prefix
 from alipes.tools.shell.pty import TerminalEmulator
 
 HEAD_BYTES, TAIL_BYTES = 8_000, 12_000
@@ -112,7 +112,7 @@ class CommandOutput:
     async def full_text(self) -> str:
         """All of it, as far as it was saved."""
         if self._size <= HEAD_BYTES + TAIL_BYTES:
-            return self._mask(clean_output(self._head + self._tail))
+            return await self.text()
         await self._file.finish()
         return await self._file.read()
 
@@ -213,7 +213,7 @@ class ProcessLog:
 
         For lines that are no longer in memory the result names the file.
         """
-        text = self._mask(clean_output(self._ring) + (self._emulator.screen_text() if self._emulator else ""))
+        text = self._mask(clean_output(self._ring) + (self._emulator.screen.text() if self._emulator else ""))
         if not text:
             return "(no output)"
         rows = text.removesuffix("\n").split("\n")
@@ -246,10 +246,9 @@ class ProcessLog:
     def _changed_rows(self, settled: str) -> str:
         """Scrolled rows and the screen, without the rows that are unchanged since the last call."""
         assert self._emulator is not None
-        before, self._last_screen = self._last_screen, self._emulator.screen_text()
+        before, self._last_screen = self._last_screen, self._emulator.screen.text()
         rows = (settled + self._last_screen).split("\n")
-        pairs = zip(rows, before.split("\n"), strict=False)
-        return "\n".join(rows[sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)) :])
+        return "\n".join(rows[common_prefix(rows, before.split("\n")) :])
 
     async def _describe_location(self) -> str:
         async with self._writing:

@@ -47,7 +47,8 @@ class ProcessTool:
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         action = str(args["action"])
         if action == "list":
-            return self._list(act.session)
+            titles = [f"{process.title} {process.status}" for process in self._background.processes_of(act.session)]
+            return "\n".join(titles) or "(no background processes)"
         process = self._background.find(act.session, str(args.get("session_id") or ""))
         match action:
             case "poll":
@@ -63,14 +64,11 @@ class ProcessTool:
             case "write":
                 await _write_input(process, str(args.get("data") or ""), self._patience)
             case "close":
-                await _close_input(process)
+                await _open_input(process).input.finish()
+                await process.wait_for_output()
             case _:
                 raise ToolError(f"unknown action {action}")
         return _format_new_output(process)
-
-    def _list(self, session: str) -> str:
-        processes = self._background.processes_of(session)
-        return "\n".join(f"{process.title} {process.status}" for process in processes) or "(no background processes)"
 
     async def _wait(self, process: BackgroundProcess, limit: float, act: ToolContext) -> None:
         progress = OutputProgress(act, self._mask)
@@ -95,11 +93,6 @@ async def _write_input(process: BackgroundProcess, data: str, patience: float) -
         raise ToolError(f"{process.name} no longer reads its input: {error.strerror}") from error
     if taken < len(raw):
         raise ToolError(f"{process.name} read only {taken:,} of {len(raw):,} bytes")
-    await process.wait_for_output()
-
-
-async def _close_input(process: BackgroundProcess) -> None:
-    await _open_input(process).input.finish()
     await process.wait_for_output()
 
 

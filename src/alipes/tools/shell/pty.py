@@ -219,8 +219,7 @@ def _blank_rows(count: int = ROWS) -> list[ScreenRow]:
 class TerminalEmulator:
     """Turns raw terminal output into the text that a person would see.
 
-    Rows that scroll off the top are final and returned by `feed`; `screen_text` is what the
-    screen shows now.
+    Rows that scroll off the top are final and returned by `feed`; `screen.text()` is what the screen shows now.
     """
 
     def __init__(self) -> None:
@@ -247,10 +246,6 @@ class TerminalEmulator:
         while at < end:
             at = self._skip_string(text, at, end) if self._in_string else self._step(text, at, end)
         return self.screen.take_scrolled().encode(errors="replace")
-
-    def screen_text(self) -> str:
-        """The current text of the screen."""
-        return self.screen.text()
 
     def finish(self) -> bytes:
         """The output has ended; returns the rest of the text."""
@@ -348,18 +343,8 @@ def _number(text: str) -> int:
     return int(digits) if digits.isascii() and digits.isdigit() else 0
 
 
-def _erase_display(screen: PtyScreen, numbers: list[int]) -> None:
+def _erase(screen: PtyScreen, numbers: list[int], first: tuple[int, int], last: tuple[int, int]) -> None:
     here, after = (screen.y, screen.x), (screen.y, screen.x + 1)
-    _erase(screen, numbers, ((0, 0), here, after, (ROWS - 1, COLUMNS)))
-
-
-def _erase_line(screen: PtyScreen, numbers: list[int]) -> None:
-    y, x = screen.y, screen.x
-    _erase(screen, numbers, ((y, 0), (y, x), (y, x + 1), (y, COLUMNS)))
-
-
-def _erase(screen: PtyScreen, numbers: list[int], places: tuple[tuple[int, int], ...]) -> None:
-    first, here, after, last = places
     match numbers[0]:
         case 0:
             screen.erase(here, last)
@@ -420,8 +405,8 @@ _SEQUENCES: dict[str, Callable[[PtyScreen, list[int]], None]] = {
     "G": lambda screen, n: screen.move(screen.y, max(1, n[0]) - 1),
     "H": _move_to,
     "I": lambda screen, n: screen.move(screen.y, (screen.x // 8 + max(1, n[0])) * 8),
-    "J": _erase_display,
-    "K": _erase_line,
+    "J": lambda screen, n: _erase(screen, n, (0, 0), (ROWS - 1, COLUMNS)),
+    "K": lambda screen, n: _erase(screen, n, (screen.y, 0), (screen.y, COLUMNS)),
     "L": lambda screen, n: screen.scroll(-max(1, n[0]), screen.y),
     "M": lambda screen, n: screen.scroll(max(1, n[0]), screen.y),
     "P": lambda screen, n: screen.shift(-min(max(1, n[0]), COLUMNS)),

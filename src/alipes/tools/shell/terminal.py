@@ -115,28 +115,21 @@ class TerminalTool:
         )
         try:
             async with child_scope as child:
-                in_time = await _read_until_exit(child, limit, OutputProgress(act, self._spill.mask), output, emulator)
+                in_time = await read_until_exit(child, limit, OutputProgress(act, self._spill.mask), output, emulator)
         except OSError as error:
             raise ToolError(f"the command could not be started: {error}") from error
         if emulator:
             await output.feed(emulator.finish())
         if self._rewriter is not None and self._rewriter.is_active():
             code = child.returncode if in_time else None
-            output = await self._rewrite(output, self._rewriter, command, code)
+            changed = await self._rewriter.rewrite(await output.full_text(), command, code)
+            if changed is not None:
+                output = CommandOutput(self._spill)
+                await output.feed(changed.encode())
         text = (await output.text()).rstrip()
         status = describe_exit(child) if in_time else f"timed out after {limit} s and was killed"
         notes = self._background_notes(act.session, failed=status != "exit code 0")
         return f"{text or '(no output)'}\n[{status}]{notes}"
-
-    async def _rewrite(
-        self, output: CommandOutput, rewriter: OutputRewriter, command: str, code: int | None
-    ) -> CommandOutput:
-        text = await rewriter.rewrite(await output.full_text(), command, code)
-        if text is None:
-            return output
-        changed = CommandOutput(self._spill)
-        await changed.feed(text.encode())
-        return changed
 
     async def _start(self, command: str, workdir: str, pty: bool, session: str) -> str:
         if self._background is None:
@@ -165,7 +158,7 @@ class TerminalTool:
         return str(path)
 
 
-async def _read_until_exit(
+async def read_until_exit(
     child: Child, limit: float, progress: OutputProgress, output: CommandOutput, emulator: TerminalEmulator | None
 ) -> bool:
     """Read its output until it exits. False if it timed out."""
