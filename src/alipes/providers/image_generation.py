@@ -49,8 +49,6 @@ _answers = msgspec.json.Decoder(_Answer)
 
 
 class ImageModel:
-    """One image model."""
-
     def __init__(self, endpoint: Endpoint, model: str, http: HttpClient) -> None:
         self._place = ModelTarget(endpoint, model)
         self._http = http

@@ -18,9 +18,7 @@ from alipes.kernel.turns import Delta, ThinkingDelta
 AskModel: TypeAlias = Callable[[str, str, tuple[Message, ...], int], Awaitable[str]]
 """Asks a model with a system prompt, messages and a token limit, within the budget of the turn."""
 MAX_ANSWER_CHARS = 12_000
-"""Characters of one answer shown to the aggregator."""
 MAX_RESULT_CHARS = 4_000
-"""Characters of a tool result shown to models without tools."""
 MAX_CACHED = 64
 _NO_TOOLS = "You have no tools here. Answer as well as you can; another model will read your answer and others."
 

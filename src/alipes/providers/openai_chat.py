@@ -21,7 +21,6 @@ class Dialect(Struct, frozen=True):
     """Differences of one server from OpenAI's API."""
 
     limit: str = "max_tokens"
-    """The name of the output limit."""
     counts: bool = True
     """Whether token counts must be requested; servers that always send them may reject the option."""
     cache_key: bool = False
@@ -36,7 +35,6 @@ class Dialect(Struct, frozen=True):
     """Unsigned tool calls need a marker."""
     headers: dict[str, str] = {}
     body: dict[str, Json] = {}
-    """Additional fields of every request."""
     marks: str = ""
     """Models whose name contains this need explicit prompt cache breakpoints."""
 
@@ -147,8 +145,6 @@ class _Chunk(Struct):
 
 
 class _PartialCall(Struct):
-    """A partial tool call."""
-
     id: str = ""
     name: str = ""
     pieces: list[str] = []

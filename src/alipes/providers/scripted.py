@@ -23,8 +23,6 @@ class Waitable(Protocol):
 
 
 class Pause(Struct, frozen=True):
-    """Wait for some seconds."""
-
     seconds: float
 
     async def wait(self) -> None:

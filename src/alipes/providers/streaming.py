@@ -26,9 +26,7 @@ from alipes.providers.wire import EventTooLong, NotAnEventStream, SseParser
 from alipes.runtime.http.clients import HttpClient
 
 MAX_ERROR_BYTES = 64 * 1024
-"""Bytes read of an error response."""
 ERROR_BODY_TIMEOUT_S = 2.0
-"""Seconds for reading it."""
 ANTHROPIC_VERSION = "2026-10-21"
 T = TypeVar("T")
 
@@ -99,8 +97,6 @@ class StreamParser:
 
 
 class WireRequest(Struct, frozen=True):
-    """A request that is ready to send."""
-
     place: ModelTarget
     url: str
     headers: dict[str, str]

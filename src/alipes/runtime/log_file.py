@@ -49,7 +49,6 @@ class RotatingFile:
         return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def _reopen_if_rotated(self) -> None:
-        """Reopen the file if another process has rotated it."""
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(self._file), os.stat(self._path)):
                 return
@@ -73,7 +72,6 @@ class RotatingFile:
 MAX_FILE_BYTES = 5 << 20
 KEPT_FILES = 3
 BATCH_BYTES = 64 * 1024
-"""Bytes per write."""
 CLOSE_TIMEOUT_S = 10.0
 """Seconds to wait at the end for unwritten lines."""
 LEVELS = ("debug", "info", "warning", "error")
@@ -92,8 +90,6 @@ def log_context(*, session: str = "", turn: str = "") -> Iterator[None]:
 
 
 class LogLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line of the log."""
-
     time: str
     level: str
     logger: str

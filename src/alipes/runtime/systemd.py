@@ -37,7 +37,6 @@ class SystemdNotifier:
         self._send(f"EXTEND_TIMEOUT_USEC={int(seconds * 1e6)}")
 
     async def send_watchdog_pings(self) -> None:
-        """Send watchdog pings until cancelled."""
         if not self.interval or not self._path:
             return
         while True:

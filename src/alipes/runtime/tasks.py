@@ -84,7 +84,6 @@ T = TypeVar("T")
 MAX_THREADS = 256
 """Upper limit; a thread is started only when all others are busy, so that long calls do not delay others."""
 JOIN_TIMEOUT_S = 2.0
-"""Seconds to wait at exit for busy threads."""
 
 
 class WorkerPool(ThreadPoolExecutor):

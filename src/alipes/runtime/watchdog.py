@@ -62,7 +62,6 @@ class LoopThreadSignals:
             signal.setitimer(signal.ITIMER_VIRTUAL, CPU_SECONDS, CPU_SECONDS)
 
     def rest(self) -> None:
-        """Stop the CPU timer."""
         if self._thread:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
@@ -212,7 +211,6 @@ class LoopActivity:
 
 
 LOOP_ACTIVITY = LoopActivity()
-"""Activity of this process's event loop."""
 
 
 class _Observation:

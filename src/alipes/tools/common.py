@@ -102,7 +102,6 @@ class Places(Struct, frozen=True):
     """Resolves paths, and knows which files hold secrets."""
 
     home: str
-    """Home directory of the user."""
     alipes_home: str
     """Directory of this program: configuration, database, sockets."""
     scratch: tuple[str, ...] = ("/tmp", "/var/tmp", "/dev/shm")

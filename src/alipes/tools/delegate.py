@@ -11,19 +11,14 @@ from alipes.kernel.ports import ToolContext, ToolSpec
 from alipes.tools.common import make_schema
 
 MAX_TASKS = 16
-"""Maximum number of tasks in one call."""
 
 
 class SubagentTask(Struct, frozen=True):
-    """One task for one subagent."""
-
     goal: str
     context: str = ""
 
 
 class DelegationRequest(Struct, frozen=True):
-    """The tasks of one call and how to run them."""
-
     tasks: tuple[SubagentTask, ...]
     model: str = ""
     """Empty: the model of the caller."""
@@ -101,7 +96,6 @@ def _parse_task(task: Json, shared: str) -> SubagentTask:
 
 
 MAX_MODELS = 8
-"""Maximum number of models in one call."""
 
 
 class ModelMixer(Protocol):

@@ -26,7 +26,6 @@ from alipes.tools.shell.terminal import OutputProgress, read_until_exit
 
 log = logging.getLogger(__name__)
 MAX_REQUEST_BYTES = 16 * 2**20
-"""Longest request of one tool call."""
 MAX_STDERR_CHARS = 4_000
 """Characters of stderr shown when the code fails."""
 
@@ -34,7 +33,6 @@ MAX_STDERR_CHARS = 4_000
 class CodeLimits(msgspec.Struct, frozen=True):
     seconds: float = 300.0
     calls: int = 50
-    """Maximum number of tool calls."""
 
 
 class ExecuteCode:

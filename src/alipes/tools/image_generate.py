@@ -15,7 +15,6 @@ from alipes.tools.vision import LoadImage, prepare_image
 
 ASPECT_RATIOS = ("landscape", "square", "portrait")
 MAX_REFERENCES = 8
-"""Maximum number of reference images."""
 GenerateImage: TypeAlias = Callable[[str, str, tuple[Image, ...]], Awaitable[bytes]]
 """Prompt, aspect ratio and reference images to image bytes. Raises `ToolError` or `ProviderError`."""
 

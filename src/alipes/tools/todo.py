@@ -27,7 +27,6 @@ class TodoItem(Struct, frozen=True):
 
 TodoItems: TypeAlias = tuple[TodoItem, ...]
 ReadTodos: TypeAlias = Callable[[str], Awaitable[TodoItems]]
-"""Reads the list of a session."""
 WriteTodos: TypeAlias = Callable[[str, TodoItems], Awaitable[None]]
 
 

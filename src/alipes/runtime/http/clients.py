@@ -146,7 +146,6 @@ class ClientScope:
         return AsyncAnthropic(**self._for_sdk("anthropic", endpoint, base_url))
 
     def open_clients(self) -> tuple[OpenClient, ...]:
-        """Open clients, oldest first."""
         return tuple(owned for owned in self._owned.values() if not owned.closed)
 
     def _check_loop(self) -> None:

@@ -19,7 +19,6 @@ import httpx2
 MAX_BUFFERED_BYTES = 256 * 1024
 """Bytes buffered for reading or sending before the producer is paused."""
 BLOCK_BYTES = 64 * 1024
-"""Bytes per read."""
 CONNECT_STAGGER_S = 0.25
 """Seconds before the next address of a host is tried in parallel."""
 UNTHROTTLED_READS = 4

@@ -14,7 +14,6 @@ from alipes.tools.common import common_prefix
 from alipes.tools.files.fuzzy_match import LOOK_ALIKES, LineMatch, describe_nearest, find_lines, normalize_line
 
 MAX_NAMED_LINES = 10
-"""Line numbers listed in an error message."""
 DiffLine: TypeAlias = tuple[Literal[" ", "-", "+"], str]
 _ESCAPE = re.compile(r"\\([nrt\"'\\])")
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}

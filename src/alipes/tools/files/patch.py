@@ -39,7 +39,6 @@ class EditedFile:
         self.before = None if target.stat is None else self.document.text
         self.text = self.before
         self.moved_from: EditedFile | None = None
-        """The file it was moved from."""
         self.notes: list[str] = [f"through a link to {target.real}"] if target.is_link else []
 
     @property

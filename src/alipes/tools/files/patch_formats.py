@@ -24,7 +24,6 @@ class FileEdit(Struct, frozen=True):
     path: str
     hunks: tuple[Hunk, ...] = ()
     content: str = ""
-    """Content of a file that is added."""
     move_to: str = ""
     """New path of an updated file; empty if it is not moved."""
 
@@ -263,7 +262,6 @@ def _parse_path(name: str, prefix: str) -> str:
 
 
 def _unquote(name: str) -> str:
-    """Unquote a name that git quoted in C style."""
     raw = _QUOTED.sub(
         lambda m: bytes([int(m[1], 8) & 255]) if m[1].isdigit() else _LETTERS.get(m[1], m[1]), name.encode()
     )

@@ -25,7 +25,6 @@ MAX_SEEK_BYTES = 1 << 30
 MAX_WIDE_BYTES = 32 << 20
 """Largest UTF-16 or UTF-32 file."""
 MAX_LINE_BYTES = 4_000
-"""Bytes shown of one line."""
 DEFAULT_LINES, MAX_RESULT_BYTES = 2_000, 40_000
 """Default number of lines, and most bytes of one result."""
 MAX_IMAGE_BYTES = 3_750_000

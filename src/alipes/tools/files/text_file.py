@@ -20,7 +20,6 @@ MAX_DIFF_LINES, MAX_DIFF_CHARS = 300, 16_000
 """Most lines and characters of a displayed diff."""
 Opcode = tuple[str, int, int, int, int]
 MAX_TEXT_BYTES = 10 << 20
-"""Largest file that can be edited."""
 _BINARIES = (
     (b"%PDF-", "a PDF document"),
     (b"\x7fELF", "a program or library (ELF)"),

@@ -22,9 +22,7 @@ _PLAIN = re.compile(r"[\w.*?+@ -]+", re.ASCII)
 _KERNEL = ("/proc", "/sys", "/dev")
 _WALKER = "import sys; sys.path.append(sys.argv[1]); from alipes.tools.search import walker; walker.main(sys.argv[2])"
 MAX_LINE_CHARS = 300
-"""Characters shown of a line."""
 MAX_PAGE_CHARS = 30_000
-"""Approximate length of a page."""
 MAX_ROW_BYTES = 4 << 20
 """Longer rows of an engine are skipped."""
 _COUNTED = re.compile(rb"([^\0]*)\0(\d+)\r?\n")

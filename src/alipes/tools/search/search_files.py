@@ -32,7 +32,6 @@ from alipes.tools.search.walker import GlobFilter
 
 DEFAULT_LIMIT, MAX_LIMIT = 50, 500
 MAX_CONTEXT = 10
-"""Most context lines around a match."""
 TIMEOUT_S = 60.0
 _BREAK = re.compile(r"\n|(?<!\\)(?:\\\\)*\\n")
 _MAGIC = re.compile(r"[*?\[{]")
@@ -134,8 +133,6 @@ def _check_exit(reader: SearchOutputParser, code: int, pattern: str) -> list[str
 
 
 class _Search(Struct, frozen=True):
-    """Parsed arguments of a call."""
-
     request: SearchRequest
     display_name: str
     """The searched path as it was given."""

@@ -22,15 +22,12 @@ STOP_GRACE_S = 0.5
 
 
 class BackgroundProcess:
-    """One background process and its output."""
-
     def __init__(self, name: str, session: str, command: str, log: ProcessLog) -> None:
         self.name, self.session, self.command = name, session, command
         self.log = log
         self.child: Child | None = None
         """None until it has started."""
         self.start_error: OSError | None = None
-        """Why it could not be started."""
         self.is_reported = False
         """The model has been informed how it ended."""
         self.task: asyncio.Task[None]
@@ -143,7 +140,6 @@ async def send_replies(child: Child, emulator: TerminalEmulator) -> None:
 
 
 def describe_exit(child: Child) -> str:
-    """How a finished child ended."""
     code = child.returncode
     assert code is not None
     status = f"exit code {code}"
@@ -157,7 +153,6 @@ def describe_exit(child: Child) -> str:
 
 
 def format_age(seconds: float) -> str:
-    """A duration in rounded units."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"

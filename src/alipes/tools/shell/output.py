@@ -84,7 +84,6 @@ class CommandOutput:
         self._size = 0
 
     async def feed(self, piece: bytes) -> None:
-        """Add the next piece."""
         fitted = self._size <= HEAD_BYTES + TAIL_BYTES
         self._size += len(piece)
         room = max(HEAD_BYTES - len(self._head), 0)
@@ -137,7 +136,6 @@ class SpillFile:
             await self._write(self._pending.rfind(b"\n") + 1 or len(self._pending))
 
     async def flush(self) -> None:
-        """Write the complete lines."""
         await self._write(self._pending.rfind(b"\n") + 1)
 
     async def finish(self) -> None:

@@ -21,7 +21,6 @@ _UNFINISHED = r"\x1b(?:\[[0-?]{0,40}[ -/]{0,4}|[ -/]{1,4})?\Z"
 _STRING_END = r"\x07|\x18|\x1a|\x1b\\?"
 _MAX_SEQUENCE_CHARS = 48
 _LINE_DRAWING = str.maketrans("`afgjklmnopqrstuvwxyz{|}~", "◆▒°±┘┐┌└┼⎺⎻─⎼⎽├┤┴┬│≤≥π≠£·")
-"""The DEC line-drawing character set."""
 
 
 class ScreenRow:
@@ -90,7 +89,6 @@ class PtyScreen:
         """Cursor. `x` is one past the last column when a row is full and nothing followed yet."""
         self.insert_mode = False
         self.saved = (0, 0)
-        """Saved cursor position."""
         self.rows = _blank_rows()
         self._top, self._bottom = 0, ROWS - 1
         self._main: tuple[list[ScreenRow], int, int] | None = None
@@ -326,7 +324,6 @@ class TerminalEmulator:
             self.screen.insert_mode = on
 
     def _reply(self, private: bool, number: int, final: str) -> None:
-        """Reply to device status and attribute queries."""
         if len(self.replies) > 1000:  # flooded with queries
             return
         if final == "c" and not private:

@@ -15,9 +15,7 @@ from alipes.tools.shell.output import CommandOutput, SpillFolder, clean_output
 from alipes.tools.shell.pty import TerminalEmulator
 
 PROGRESS_INTERVAL_S = 0.2
-"""Seconds between two progress updates."""
 MAX_PROGRESS_BYTES = 2_000
-"""Most bytes of output in one progress update."""
 DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S = 120, 600
 PTY_ENVIRONMENT = {"TERM": "xterm", "COLUMNS": str(COLUMNS), "LINES": str(ROWS)}
 
