@@ -185,15 +185,14 @@ class _ServerProcess(asyncio.SubprocessProtocol):
             self._complaints = (self._complaints + data)[-8000:]
         elif not self.listening.done():
             self._answer += data
-            if b"\n" in data:
-                self._read(json.loads(self._answer))
-
-    def _read(self, answer: dict[str, str]) -> None:
-        if url := answer.get("url"):
-            self.endpoint = structs.replace(self.endpoint, base_url=f"{url}/v1")
-            self.listening.set_result(None)
-        else:
-            self._answer = answer.get("error", "").encode()
+            if b"\n" not in data:
+                return
+            answer: dict[str, str] = json.loads(self._answer)
+            if url := answer.get("url"):
+                self.endpoint = structs.replace(self.endpoint, base_url=f"{url}/v1")
+                self.listening.set_result(None)
+            else:
+                self._answer = answer.get("error", "").encode()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.gone.set()

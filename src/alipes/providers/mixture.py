@@ -83,11 +83,13 @@ class MixtureProvider:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[Delta]]:
-        place = _last_question(request.messages)
+        messages = list(request.messages)
+        asked = (n for n in reversed(range(len(messages))) if messages[n].role in ("user", "notice"))
+        place = next(asked, len(messages) - 1)
         opinions, fresh = await self._opinions(request, place)
-        with_answers = structs.replace(
-            request, model=self._model, messages=_append_to_question(request.messages, place, format_answers(opinions))
-        )
+        if messages and (text := format_answers(opinions)):
+            messages[place] = Message(messages[place].role, (*messages[place].parts, Text(f"\n\n{text}")))
+        with_answers = structs.replace(request, model=self._model, messages=tuple(messages))
         async with self._aggregator.stream(with_answers) as deltas:
             if not fresh:
                 yield deltas
@@ -146,20 +148,6 @@ def _as_text(part: Part, names: dict[str, str]) -> tuple[Part, ...]:
                 *part.images,
             )
     return ()
-
-
-def _last_question(messages: tuple[Message, ...]) -> int:
-    """Index of the last message from the user or a notice."""
-    asked = (n for n in reversed(range(len(messages))) if messages[n].role in ("user", "notice"))
-    return next(asked, len(messages) - 1)
-
-
-def _append_to_question(messages: tuple[Message, ...], place: int, text: str) -> tuple[Message, ...]:
-    if not text or not messages:
-        return messages
-    asked = messages[place]
-    extended = Message(asked.role, (*asked.parts, Text(f"\n\n{text}")))
-    return (*messages[:place], extended, *messages[place + 1 :])
 
 
 def _cut(text: str, limit: int) -> str:

@@ -46,23 +46,17 @@ def prepare_image(data: bytes) -> PreparedImage:
     """Convert image bytes to what models accept. Slow: run it in a thread. Raises `ToolError`."""
     if len(data) > MAX_IMAGE_BYTES:
         raise ToolError(f"the image has {len(data):,} bytes; the maximum is {MAX_IMAGE_BYTES:,}")
-    if _SVG.match(data[:4096]):
-        return _prepare_svg(data)
+    if _SVG.match(data[:4096]):  # models read its source as text
+        text, note = data.decode("utf-8", "replace"), "SVG source"
+        if len(text) > MAX_SVG_CHARS:
+            text, note = text[:MAX_SVG_CHARS], f"{note}, truncated after {MAX_SVG_CHARS:,} characters"
+        return PreparedImage(None, text, note)
     kind, pillow = image_type(data[:64]), _import_pillow()
     if pillow is None:
         if kind and len(data) <= MAX_PROVIDER_BYTES:
             return PreparedImage(Image(kind, data), note=f"{kind}, {len(data):,} bytes, unchanged")
         raise ToolError("this image must be converted, which needs Pillow: pip install 'alipes[images]'")
     return _convert(pillow, data, kind)
-
-
-def _prepare_svg(data: bytes) -> PreparedImage:
-    """Return the source of an SVG: models read it as text."""
-    text = data.decode("utf-8", "replace")
-    note = "SVG source"
-    if len(text) > MAX_SVG_CHARS:
-        text, note = text[:MAX_SVG_CHARS], f"{note}, truncated after {MAX_SVG_CHARS:,} characters"
-    return PreparedImage(None, text, note)
 
 
 def _import_pillow() -> Any:

@@ -46,7 +46,9 @@ class DirectTransport(httpx2.AsyncBaseTransport):
             head = await connection.ask(request, limits)
         except (httpx2.RemoteProtocolError, httpx2.ReadError):
             if connection.waited:
-                self._avoid_reuse(connection.origin)
+                now = time.monotonic()
+                self._no_reuse = {each: until for each, until in self._no_reuse.items() if until > now}
+                self._no_reuse[connection.origin] = now + NO_REUSE_S
             raise
         finally:
             if head is None:
@@ -106,11 +108,6 @@ class DirectTransport(httpx2.AsyncBaseTransport):
             if secure is None:
                 line.abort()
         return secure
-
-    def _avoid_reuse(self, origin: Origin) -> None:
-        now = time.monotonic()
-        self._no_reuse = {each: until for each, until in self._no_reuse.items() if until > now}
-        self._no_reuse[origin] = now + NO_REUSE_S
 
     def _drop(self, connection: "_HttpConnection") -> None:
         self.busy.discard(connection)

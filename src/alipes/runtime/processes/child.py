@@ -103,17 +103,12 @@ class ChildInput:
             self._handle = -1
 
     async def _room(self) -> None:
-        free = self._loop.create_future()
-        self._loop.add_writer(self._handle, _wake, free)
+        free = asyncio.Event()
+        self._loop.add_writer(self._handle, free.set)
         try:
-            await free
+            await free.wait()
         finally:
             self._loop.remove_writer(self._handle)
-
-
-def _wake(waiting: "asyncio.Future[None]") -> None:
-    if not waiting.done():
-        waiting.set_result(None)
 
 
 log = logging.getLogger(__name__)

@@ -48,8 +48,7 @@ class EditedFile:
     @property
     def diff(self) -> FileDiff:
         source = self.moved_from or self
-        before = "/dev/null" if source.before is None else f"a/{source.name.lstrip('/')}"
-        after = "/dev/null" if self.text is None else f"b/{self.name.lstrip('/')}"
+        before, after = source.name if source.before is not None else "", self.name if self.text is not None else ""
         return diff_texts(source.before or "", self.text or "", before=before, after=after)
 
     def summarize(self, diff: FileDiff) -> str:

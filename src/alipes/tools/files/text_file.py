@@ -59,7 +59,7 @@ class FileDiff(Struct, frozen=True):
 
 
 def diff_texts(old: str, new: str, *, before: str, after: str) -> FileDiff:
-    """Unified diff from `old` to `new`; `before` and `after` are the names in its header."""
+    """Unified diff from `old` to `new`; `before` and `after` are the paths, empty if there is no file."""
     # not `splitlines`, which would also split at form feeds
     a, b = list(io.StringIO(old, newline="\n")), list(io.StringIO(new, newline="\n"))
     head = common_prefix(a, b)
@@ -75,7 +75,8 @@ def diff_texts(old: str, new: str, *, before: str, after: str) -> FileDiff:
     changes = [code for code in codes if code[0] != "equal"]
     removed, added = sum(i2 - i1 for _, i1, i2, _, _ in changes), sum(j2 - j1 for *_, j1, j2 in changes)
     _, _, i, _, j = codes[-1]
-    rows = [f"--- {before}", f"+++ {after}"]
+    rows = [f"--- {'a/' + before.lstrip('/') if before else '/dev/null'}"]
+    rows += [f"+++ {'b/' + after.lstrip('/') if after else '/dev/null'}"]
     for group in _group_opcodes([("equal", first, head, first, head), *codes, ("equal", i, i + rest, j, j + rest)]):
         rows += _format_hunk(group, a, b)
     return FileDiff(added, removed, changes[0][3] + 1, _shorten_diff(rows))

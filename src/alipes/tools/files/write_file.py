@@ -92,7 +92,10 @@ class _PendingChange:
 
     def commit(self, *, keep: bool) -> None:
         if self.target.stat is not None and (keep or self.change.content is None):
-            self._back_up()
+            kept = self._temporary_name()
+            if self.change.content is None or not _try_link(self.target.real, kept):
+                os.rename(self.target.real, kept)
+            self._backup = kept
         if self.change.content is not None:
             os.replace(self._temporary, self.target.real)
             self._temporary = ""
@@ -120,12 +123,6 @@ class _PendingChange:
             for folder in reversed(self._created_folders):
                 with _log_leftover(folder):
                     os.rmdir(folder)
-
-    def _back_up(self) -> None:
-        kept = self._temporary_name()
-        if self.change.content is None or not _try_link(self.target.real, kept):
-            os.rename(self.target.real, kept)
-        self._backup = kept
 
     def _make_folders(self) -> None:
         missing, folder = [], self._folder
@@ -221,8 +218,7 @@ class WriteFile:
         old, note = _read_old(target)
         new, data, reencoded = _encode_content(old, content, target)
         name = display_path(target.path, workdir)
-        before = "/dev/null" if target.stat is None else f"a/{name.lstrip('/')}"
-        diff = diff_texts(old.text if old else "", new, before=before, after=f"b/{name.lstrip('/')}")
+        diff = diff_texts(old.text if old else "", new, before="" if target.stat is None else name, after=name)
         same = old is not None and new == old.text and not reencoded
         if not same:
             write_files([FileChange(target, data)], gate)

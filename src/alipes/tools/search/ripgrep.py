@@ -112,7 +112,11 @@ class SearchOutputParser:
     def feed(self, piece: bytes) -> Iterator[ResultRow]:
         if self._mode == "count":
             self._buffer += piece
-            yield from self._parse_counts()
+            at = 0
+            while found := _COUNTED.match(self._buffer, at):
+                yield ResultRow(found[1], int(found[2]))
+                at = found.end()
+            del self._buffer[:at]
             return
         end = b"\n" if self._mode == "content" else b"\0"
         for n, part in enumerate(piece.split(end)):
@@ -149,13 +153,6 @@ class SearchOutputParser:
             start = read.data.submatches[0].start if read.data.submatches else 0
             line = read.data.lines.raw.rstrip(b"\r\n")
             yield ResultRow(read.data.path.raw, read.data.line_number, _excerpt(line, start), read.type == "match")
-
-    def _parse_counts(self) -> Iterator[ResultRow]:
-        at = 0
-        while found := _COUNTED.match(self._buffer, at):
-            yield ResultRow(found[1], int(found[2]))
-            at = found.end()
-        del self._buffer[:at]
 
     def _add_message(self, raw: bytes) -> None:
         self.messages = (self.messages + raw.decode("utf-8", "replace") + "\n")[:4000]

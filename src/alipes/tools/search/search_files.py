@@ -147,7 +147,9 @@ def _parse_arguments(args: Mapping[str, Json], places: Places, workdir: str) -> 
     if args.get("target") == "files":
         mode = "files"
         if pattern.startswith(("/", "~/")):
-            named, pattern = _split_glob(pattern)
+            magic = _MAGIC.search(pattern)  # search below the folder before the first wildcard
+            cut = pattern.rfind("/", 0, magic.start() if magic else len(pattern))
+            named, pattern = pattern[:cut] or "/", pattern[cut + 1 :]
     elif not pattern:
         raise ToolError("pattern is empty; it would match every line")
     elif _BREAK.search(pattern):
@@ -181,13 +183,6 @@ def _locate(places: Places, named: str, workdir: str) -> tuple[str, str, str]:
     if places.secrecy(real) or places.is_linked_env_file(facts):
         raise ToolError(f"{place} holds secrets and is not searched")
     return str(place), os.path.dirname(real), f"./{os.path.basename(real)}"
-
-
-def _split_glob(pattern: str) -> tuple[str, str]:
-    """Split an absolute glob into the folder before its first wildcard and the rest."""
-    magic = _MAGIC.search(pattern)
-    cut = pattern.rfind("/", 0, magic.start() if magic else len(pattern))
-    return pattern[:cut] or "/", pattern[cut + 1 :]
 
 
 def _format_page(search: _Search, page: ResultPage, workdir: str) -> str:

@@ -110,7 +110,8 @@ class GlobFilter:
         self._names, self._paths = (
             _compile([each for each in globs if ("/" in each) == slashed]) for slashed in (False, True)
         )
-        self.names = [] if self._negated else [_name_glob(each) for each in globs]
+        names = [each.rpartition("/")[2] for each in globs]
+        self.names = [] if self._negated else ["*" if set(name) <= {"*"} else name for name in names]
         """Name globs, one of which every matching file fits; empty if there is no such list."""
 
     def __call__(self, path: str) -> bool:
@@ -124,11 +125,6 @@ class GlobFilter:
 
 def _compile(globs: list[str]) -> "re.Pattern[str] | None":
     return re.compile("|".join(f"(?:{glob_to_regex(each)})" for each in globs), re.DOTALL) if globs else None
-
-
-def _name_glob(glob: str) -> str:
-    name = glob.rpartition("/")[2]
-    return "*" if set(name) <= {"*"} else name
 
 
 class IgnoreFile:
@@ -384,12 +380,11 @@ def _encode(text: str) -> bytes:
 
 
 def _encode_row(kind: str, name: bytes, number: int, line: str, at: int) -> bytes:
-    found = [{"start": at}] if at >= 0 else []
     data = {
         "path": _encode_value(name),
         "lines": _encode_value(_encode(line)),
         "line_number": number,
-        "submatches": found,
+        "submatches": [{"start": at}] if at >= 0 else [],
     }
     return json.dumps({"type": kind, "data": data}).encode() + b"\n"
 

@@ -225,7 +225,9 @@ class ProcessLog:
             first = total - len(shown)
         notes = [f"lines {first + 1:,}-{first + len(shown):,} of {total:,}"] if len(shown) < total else []
         if self._lines:
-            notes.append(await self._describe_location())
+            async with self._writing:
+                await self._file.flush()
+            notes.append(self._file.describe_location())
         return "\n".join([f"[{'; '.join(notes)}]", *shown] if notes else shown)
 
     async def _append(self, final: bytes) -> None:
@@ -247,11 +249,6 @@ class ProcessLog:
         before, self._last_screen = self._last_screen, self._emulator.screen.text()
         rows = (settled + self._last_screen).split("\n")
         return "\n".join(rows[common_prefix(rows, before.split("\n")) :])
-
-    async def _describe_location(self) -> str:
-        async with self._writing:
-            await self._file.flush()
-        return self._file.describe_location()
 
 
 def _complete_length(raw: bytes) -> int:

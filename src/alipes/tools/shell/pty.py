@@ -184,9 +184,8 @@ class PtyScreen:
 
     def _put_one(self, char: str) -> None:
         size = cell_width(char)
-        row = self.rows[self.y]
         if size == 0:
-            row.combine(self.x, char)
+            self.rows[self.y].combine(self.x, char)
             return
         self._wrap_if_full(size)
         row = self.rows[self.y]
@@ -257,7 +256,8 @@ class TerminalEmulator:
         if token is None:  # a lone escape
             return at + 1
         if run := token["text"]:
-            self._write_text(run)
+            self.screen.put(run.translate(_LINE_DRAWING) if self._line_drawing[self._charset] else run)
+            self._last = run[-1]
         elif token["final"]:
             self._sequence(token["params"], token["marks"], token["final"])
         elif token["string"]:
@@ -275,10 +275,6 @@ class TerminalEmulator:
             return end
         self._in_string = False
         return found.start() if found[0] == "\x1b" else found.end()
-
-    def _write_text(self, run: str) -> None:
-        self.screen.put(run.translate(_LINE_DRAWING) if self._line_drawing[self._charset] else run)
-        self._last = run[-1]
 
     def _control(self, char: str) -> None:
         screen = self.screen
@@ -308,20 +304,16 @@ class TerminalEmulator:
             return
         private = params[:1] == "?"
         numbers = [_number(each) for each in params.lstrip("?").split(";")]
-        if final in "hl":
-            self._mode(private, numbers, final == "h")
+        if final in "hl" and private and not {47, 1047, 1049}.isdisjoint(numbers):
+            self.screen.alternate(final == "h")
+        elif final in "hl" and not private and 4 in numbers:
+            self.screen.insert_mode = final == "h"
         elif final in "nc":
             self._reply(private, numbers[0], final)
         elif final == "b":
             self.screen.put(self._last * min(max(1, numbers[0]), COLUMNS))
         elif not private and final in _SEQUENCES:
             _SEQUENCES[final](self.screen, numbers)
-
-    def _mode(self, private: bool, numbers: list[int], on: bool) -> None:
-        if private and not {47, 1047, 1049}.isdisjoint(numbers):
-            self.screen.alternate(on)
-        elif not private and 4 in numbers:
-            self.screen.insert_mode = on
 
     def _reply(self, private: bool, number: int, final: str) -> None:
         if len(self.replies) > 1000:  # flooded with queries
