@@ -31,13 +31,6 @@ ANTHROPIC_VERSION = "2026-10-21"
 T = TypeVar("T")
 
 
-class StreamLimits(Struct, frozen=True):
-    largest: int = 32 * 1024 * 1024
-    """Longest answer in characters, including thinking and arguments."""
-    linger: float = 2.0
-    """Seconds to read on after the answer is complete, for token counts and connection reuse."""
-
-
 class PartialReply:
     """Received parts of an answer that were not taken yet; taken together as one delta."""
 
@@ -112,7 +105,10 @@ class ModelStream(AbstractAsyncContextManager[AsyncIterator[Delta]]):
 
     def __init__(self, http: HttpClient, request: WireRequest, reader: StreamParser) -> None:
         self._http, self._request, self._reader = http, request, reader
-        self.bounds = StreamLimits()
+        self.largest = 32 * 1024 * 1024
+        """Longest answer in characters, including thinking and arguments."""
+        self.linger = 2.0
+        """Seconds to read on after the answer is complete, for token counts and connection reuse."""
         self._news = asyncio.Event()
         self._reply: ModelReply | None = None
         self._failure: ProviderError | None = None
@@ -185,7 +181,7 @@ class ModelStream(AbstractAsyncContextManager[AsyncIterator[Delta]]):
                     if not reader.ended:
                         self._take(events.feed(block))
                     if reader.whole and limit.when() is None:
-                        limit.reschedule(asyncio.get_running_loop().time() + self.bounds.linger)
+                        limit.reschedule(asyncio.get_running_loop().time() + self.linger)
                 if not reader.ended:
                     self._take(events.end())
         except (TimeoutError, httpx2.HTTPError, ProviderError, EventTooLong):
@@ -199,7 +195,7 @@ class ModelStream(AbstractAsyncContextManager[AsyncIterator[Delta]]):
             self._conclude()
 
     def _take(self, events: list[bytes]) -> None:
-        reader, largest = self._reader, self.bounds.largest
+        reader, largest = self._reader, self.largest
         for data in events:
             reader.read(data)
             if reader.draft.length > largest:

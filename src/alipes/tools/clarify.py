@@ -16,7 +16,7 @@ AskUser: TypeAlias = Callable[[str, tuple[str, ...]], Awaitable[str | None]]
 class Clarify:
     spec = ToolSpec(
         name="clarify",
-        description="Ask the user a question that only they can answer, and wait for the reply.",
+        description="Ask the user a question only they can answer; waits for the reply.",
         schema=make_schema("question", question="string", choices="strings: a few short answers"),
         effect="read",  # asked again after a crash
     )

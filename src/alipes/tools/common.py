@@ -21,10 +21,7 @@ T = TypeVar("T")
 NONINTERACTIVE = {
     "TERM": "dumb",
     "NO_COLOR": "1",
-    "PAGER": "cat",
-    "GIT_PAGER": "cat",
-    "MANPAGER": "cat",
-    "SYSTEMD_PAGER": "cat",
+    **dict.fromkeys(("PAGER", "GIT_PAGER", "MANPAGER", "SYSTEMD_PAGER"), "cat"),
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_EDITOR": "true",
 }
@@ -150,13 +147,8 @@ def _relative_to(path: str, folder: str) -> str:
 
 def describe_file_type(mode: int) -> str:
     """Name of a file type other than a regular file."""
-    names = (
-        (stat.S_ISDIR, "a directory"),
-        (stat.S_ISFIFO, "a pipe"),
-        (stat.S_ISSOCK, "a socket"),
-        (stat.S_ISBLK, "a disk"),
-    )
-    return next((name for test, name in names if test(mode)), "a device")
+    names = {"d": "a directory", "p": "a pipe", "s": "a socket", "b": "a disk"}
+    return names.get(stat.filemode(mode)[0], "a device")
 
 
 def suggest_name(path: Path) -> str:

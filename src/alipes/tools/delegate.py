@@ -40,12 +40,11 @@ class Delegator(Protocol):
 class DelegateTask:
     spec = ToolSpec(
         name="delegate_task",
-        description="Give tasks to subagents that work in parallel. Each sees only its goal and context "
-        "and returns a report.",
+        description="Give tasks to parallel subagents. Each sees only its goal and context and returns a report.",
         schema=make_schema(
             "",
             goal="string: the task, or the common goal of tasks",
-            context="string: everything they need to know",
+            context="string: all they need to know",
             tasks={
                 "type": "array",
                 "description": "for several tasks",

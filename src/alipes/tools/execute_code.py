@@ -56,8 +56,8 @@ class ExecuteCode:
         names = ", ".join(f"{name}({', '.join(given)})" for name, given in self._tools.items())
         self.spec = ToolSpec(
             name="execute_code",
-            description="Run Python, for multi-step work or large data. Only printed output is returned. "
-            f"These functions are available; they return text or raise ToolError: {names}.",
+            description="Run Python for multi-step work or large data; returns only printed output. Available"
+            f" functions, which return text or raise ToolError: {names}.",
             schema=make_schema("code", code="string"),
         )
 

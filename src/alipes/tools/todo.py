@@ -40,7 +40,7 @@ class Todo:
                 "type": "array",
                 "items": make_schema("id", id="string", content="string", status=[*get_args(TodoStatus)]),
             },
-            merge="boolean: update items by id instead of replacing the list",
+            merge="boolean: update by id instead of replacing the list",
         ),
     )
 

@@ -154,7 +154,7 @@ def _decode_data_url(url: str) -> bytes:
 class VisionAnalyze:
     spec = ToolSpec(
         name="vision_analyze",
-        description="Look at an image and answer a question about it.",
+        description="Answer a question about an image.",
         schema=make_schema(
             "question", image_url="string: http(s) or data URL", path="string: or a file path", question="string"
         ),

@@ -158,7 +158,7 @@ class Patch:
     spec = ToolSpec(
         name="patch",
         description="Edit text files. mode=replace: replace old_string, unique in path, with new_string."
-        " mode=patch: apply a unified diff or a `*** Begin Patch` to any number of files, all or nothing.",
+        " mode=patch: apply a unified diff or `*** Begin Patch` to several files, all or nothing.",
         schema=make_schema(
             "mode",
             mode=["replace", "patch"],

@@ -197,7 +197,7 @@ class WriteFile:
 
     spec = ToolSpec(
         name="write_file",
-        description="Create or overwrite a text file; missing directories are created.",
+        description="Create or overwrite a text file and missing directories.",
         schema=make_schema("path content", path="string", content="string"),
     )
 

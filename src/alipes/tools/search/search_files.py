@@ -42,14 +42,14 @@ class SearchFiles:
 
     spec = ToolSpec(
         name="search_files",
-        description="Search file contents by regex (target=content, the default; (?i) ignores case), or find"
-        " files by a glob on name or path (target=files). Skips hidden, git-ignored and binary files.",
+        description="Search file contents by regex (target=content, default; (?i) ignores case), or find files by"
+        " glob on name or path (target=files). Skips hidden, git-ignored and binary files.",
         schema=make_schema(
             "pattern",
             pattern="string",
             target=["content", "files"],
             path="string: directory or file",
-            file_glob="string: only these files, e.g. *.py",
+            file_glob="string: e.g. *.py",
             limit="integer: max results, default 50",
             offset="integer: results to skip",
             output_mode=["content", "files_only", "count"],

@@ -19,14 +19,14 @@ class ProcessTool:
 
     spec = ToolSpec(
         name="process",
-        description="Manage background processes of terminal. poll: new output; log: lines of all output;"
+        description="Background processes of terminal. poll: new output; log: lines of all output;"
         " wait: until exit; write: data to stdin; close: close stdin.",
         schema=make_schema(
             "action",
             action=["list", "poll", "log", "wait", "kill", "write", "close"],
             session_id="string: e.g. p1",
             data="string: text; end a line with \\n",
-            timeout="integer: seconds to wait",
+            timeout="integer: seconds",
             offset="integer: first line; negative: from the end",
             limit="integer: max lines",
         ),

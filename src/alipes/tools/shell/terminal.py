@@ -70,8 +70,8 @@ class TerminalTool:
 
     spec = ToolSpec(
         name="terminal",
-        description="Run a bash command and return its output and exit code. It has no stdin, and child"
-        " processes are killed when it exits. Long output is truncated and saved to a file.",
+        description="Run a bash command; returns output and exit code. No stdin; child processes are killed when it"
+        " exits. Long output is truncated and saved to a file.",
         schema=make_schema(
             "command",
             command="string",
