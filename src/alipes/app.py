@@ -59,14 +59,13 @@ from alipes.tools.execute_code import CodeLimits, ExecuteCode
 from alipes.tools.files.patch import Patch
 from alipes.tools.files.read_file import ReadFile
 from alipes.tools.files.write_file import WriteFile
-from alipes.tools.image_generate import ImageGenerate
+from alipes.tools.images import ImageGenerate, ImageLoader, VisionAnalyze
 from alipes.tools.search.search_files import SearchFiles
 from alipes.tools.shell.background import BackgroundProcesses
 from alipes.tools.shell.output import SpillFolder
 from alipes.tools.shell.process import ProcessTool
 from alipes.tools.shell.terminal import TerminalTool
 from alipes.tools.todo import Todo
-from alipes.tools.vision import ImageLoader, VisionAnalyze
 
 HERMES = "alipes.compat.hermes.loader"
 """Imported only if a Hermes plugin or hook is to be loaded."""

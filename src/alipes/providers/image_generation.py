@@ -12,13 +12,7 @@ from alipes.kernel.errors import ProviderError
 from alipes.kernel.messages import Image
 from alipes.kernel.models import Endpoint
 from alipes.kernel.turns import Usage
-from alipes.providers.errors import (
-    ModelTarget,
-    parse_error,
-    retry_after_seconds,
-    translate_error,
-    translate_network_error,
-)
+from alipes.providers import errors
 from alipes.providers.streaming import build_request
 from alipes.runtime.http.clients import HttpClient
 
@@ -50,7 +44,7 @@ _answers = msgspec.json.Decoder(_Answer)
 
 class ImageModel:
     def __init__(self, endpoint: Endpoint, model: str, http: HttpClient) -> None:
-        self._place = ModelTarget(endpoint, model)
+        self._place = errors.ModelTarget(endpoint, model)
         self._http = http
         self.name = self._place.name
 
@@ -68,11 +62,12 @@ class ImageModel:
                 "POST", out.url, headers=headers, content=content, timeout=seconds, stall=seconds
             )
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise translate_network_error(self._place, error) from error
+            raise errors.translate_network_error(self._place, error) from error
         if response.status_code != 200:
             body = _json(response.content)
-            raise translate_error(
-                self._place, parse_error(body, response.status_code, retry_after_seconds(response.headers))
+            raise errors.translate_error(
+                self._place,
+                errors.parse_error(body, response.status_code, errors.retry_after_seconds(response.headers)),
             )
         return self._read(response.content)
 

@@ -91,8 +91,8 @@ def make_usage(
     input: int | None, output: int | None, *, cached: int | None, written: int | None, reasoning: int | None
 ) -> Usage:
     """Reported token counts; `input` includes cached tokens, `output` reasoning tokens."""
-    counts = (min(max(count or 0, 0), MAX_COUNT) for count in (input, output, cached, written, reasoning))
-    return Usage(**dict(zip(("input", "output", "cached", "cache_write", "reasoning"), counts, strict=True)))
+    counts = (input, output, cached, written, reasoning)
+    return Usage(*(min(max(count or 0, 0), MAX_COUNT) for count in counts))
 
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024

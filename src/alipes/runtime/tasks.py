@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from types import FunctionType, TracebackType
-from typing import Any, NoReturn, TextIO, TypeGuard, TypeVar
+from typing import Any, NoReturn, TypeGuard, TypeVar
 
 log = logging.getLogger(__name__)
 
@@ -244,13 +244,7 @@ class _UncaughtErrors:
             self._put(logging.ERROR, f"Exception in thread {name}", args.exc_value)
 
     def on_warning(
-        self,
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
+        self, message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
     ) -> None:
         level = logging.DEBUG if issubclass(category, ResourceWarning) else logging.WARNING
         self._put(level, f"{category.__name__}: {message} ({filename}:{lineno})", None)

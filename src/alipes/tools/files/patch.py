@@ -9,33 +9,17 @@ from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
 from alipes.tools.common import CommitGate, Places, make_schema, run_in_thread, suggest_name
+from alipes.tools.files import patch_formats, text_file
 from alipes.tools.files.hunks import apply_hunks, replace_text
-from alipes.tools.files.patch_formats import (
-    FileEdit,
-    is_envelope,
-    is_unified,
-    parse_bare_hunks,
-    parse_envelope,
-    parse_unified,
-)
-from alipes.tools.files.text_file import (
-    FileDiff,
-    FileTarget,
-    TextDocument,
-    diff_texts,
-    display_path,
-    read_document,
-    resolve_target,
-)
 from alipes.tools.files.write_file import FileChange, write_files
 
 
 class EditedFile:
     """One file before and after the edit. Text None: the file does not exist."""
 
-    def __init__(self, target: FileTarget, name: str) -> None:
+    def __init__(self, target: text_file.FileTarget, name: str) -> None:
         self.target, self.name = target, name
-        self.document = TextDocument() if target.stat is None else read_document(target)
+        self.document = text_file.TextDocument() if target.stat is None else text_file.read_document(target)
         self.before = None if target.stat is None else self.document.text
         self.text = self.before
         self.moved_from: EditedFile | None = None
@@ -46,12 +30,12 @@ class EditedFile:
         return self.text == self.before and (self.text is None or self.moved_from is None)
 
     @property
-    def diff(self) -> FileDiff:
+    def diff(self) -> text_file.FileDiff:
         source = self.moved_from or self
         before, after = source.name if source.before is not None else "", self.name if self.text is not None else ""
-        return diff_texts(source.before or "", self.text or "", before=before, after=after)
+        return text_file.diff_texts(source.before or "", self.text or "", before=before, after=after)
 
-    def summarize(self, diff: FileDiff) -> str:
+    def summarize(self, diff: text_file.FileDiff) -> str:
         """One line for the model: what happened to the file."""
         line = f", line {diff.line}" if self.text is not None and self.before is not None else ""
         verb = "created" if self.before is None else "deleted" if self.text is None else "updated"
@@ -88,7 +72,7 @@ class PatchSession:
         if done.ignored:
             file.notes.append(f"matched ignoring {done.ignored}")
 
-    def apply(self, edits: Sequence[FileEdit]) -> None:
+    def apply(self, edits: Sequence[patch_formats.FileEdit]) -> None:
         for edit in edits:
             match edit.kind:
                 case "add":
@@ -106,7 +90,7 @@ class PatchSession:
     def changed_files(self) -> list[EditedFile]:
         return [file for file in self._files.values() if not file.is_unchanged]
 
-    def _update(self, edit: FileEdit) -> None:
+    def _update(self, edit: patch_formats.FileEdit) -> None:
         file, text = self._open_existing(edit.path)
         if edit.hunks:
             with _prefix_errors(file.name):
@@ -125,9 +109,9 @@ class PatchSession:
         file.text = None
 
     def _open(self, path: str) -> EditedFile:
-        target = resolve_target(self._places, path, self._workdir)
+        target = text_file.resolve_target(self._places, path, self._workdir)
         if target.real not in self._files:
-            self._files[target.real] = EditedFile(target, display_path(target.path, self._workdir))
+            self._files[target.real] = EditedFile(target, text_file.display_path(target.path, self._workdir))
         return self._files[target.real]
 
     def _open_existing(self, path: str) -> tuple[EditedFile, str]:
@@ -222,13 +206,13 @@ def _build_patch(args: Mapping[str, Json]) -> Callable[[PatchSession], None]:
     return fill
 
 
-def _parse_edits(text: str, path: str) -> list[FileEdit]:
-    if is_envelope(text):
-        return parse_envelope(text)
-    if is_unified(text):
-        return parse_unified(text)
+def _parse_edits(text: str, path: str) -> list[patch_formats.FileEdit]:
+    if patch_formats.is_envelope(text):
+        return patch_formats.parse_envelope(text)
+    if patch_formats.is_unified(text):
+        return patch_formats.parse_unified(text)
     if path and any(line.startswith("@@") for line in text.split("\n")):
-        return parse_bare_hunks(text, path)
+        return patch_formats.parse_bare_hunks(text, path)
     raise ToolError(
         "not a valid patch: use `*** Update File: path` between `*** Begin Patch` and `*** End Patch`,"
         " or a unified diff with `---`, `+++` and `@@` lines"
