@@ -17,7 +17,7 @@ from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
 from alipes.runtime.process_lock import short_socket_path
 from alipes.runtime.processes.child import Child, open_child
-from alipes.runtime.processes.orphans import OrphanGuard, scratch_directory
+from alipes.runtime.processes.process_tree import OrphanGuard, scratch_directory
 from alipes.tools import code_child
 from alipes.tools.common import make_schema
 from alipes.tools.shell.background import describe_exit

@@ -17,7 +17,6 @@ from itertools import count
 from typing import Literal, NamedTuple, TypeAlias
 
 from alipes.runtime.processes import process_tree
-from alipes.runtime.processes.orphans import OrphanGuard
 
 COLUMNS, ROWS = 80, 24
 END_OF_FILE = b"\x04"
@@ -243,7 +242,7 @@ async def open_child(
     cwd: str,
     env: Mapping[str, str],
     link: Link = "output",
-    keeper: OrphanGuard | None = None,
+    keeper: process_tree.OrphanGuard | None = None,
     portable: bool = not process_tree.LINUX,
 ) -> AsyncIterator[Child]:
     """Run an argv or a shell command line in its own session.

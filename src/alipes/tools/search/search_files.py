@@ -14,7 +14,7 @@ from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
 from alipes.runtime.processes.child import open_child
-from alipes.runtime.processes.orphans import OrphanGuard
+from alipes.runtime.processes.process_tree import OrphanGuard
 from alipes.tools.common import Places, describe_file_type, int_argument, make_schema, suggest_name
 from alipes.tools.files.text_file import display_path, error_reason
 from alipes.tools.search.ripgrep import (

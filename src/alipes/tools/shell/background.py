@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from alipes.kernel.errors import ToolError
 from alipes.runtime.processes.child import Child, open_child
-from alipes.runtime.processes.orphans import OrphanGuard
+from alipes.runtime.processes.process_tree import OrphanGuard
 from alipes.tools.shell.output import ProcessLog, SpillFolder
 from alipes.tools.shell.pty import TerminalEmulator
 
