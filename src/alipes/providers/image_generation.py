@@ -58,17 +58,14 @@ class ImageModel:
         if after:
             headers["content-type"], content = _form(out.url, {k: str(v) for k, v in wishes.items()}, after)
         try:
-            response = await self._http.request(
-                "POST", out.url, headers=headers, content=content, timeout=seconds, stall=seconds
-            )
+            limits = {"timeout": seconds, "stall": seconds}
+            response = await self._http.request("POST", out.url, headers=headers, content=content, **limits)
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise errors.translate_network_error(self._place, error) from error
         if response.status_code != 200:
-            body = _json(response.content)
-            raise errors.translate_error(
-                self._place,
-                errors.parse_error(body, response.status_code, errors.retry_after_seconds(response.headers)),
-            )
+            wait = errors.retry_after_seconds(response.headers)
+            fault = errors.parse_error(_json(response.content), response.status_code, wait)
+            raise errors.translate_error(self._place, fault)
         return self._read(response.content)
 
     def _read(self, body: bytes) -> GeneratedImage:

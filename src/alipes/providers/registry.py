@@ -304,8 +304,7 @@ async def choose_model(settings: Settings, scope: ClientScope, *, within: float 
         return ModelChoice(f"{endpoint.name}/{model}", "from config.toml", toy)
     order = dict.fromkeys((*KEYED, *settings.providers))  # well-known ones first
     for endpoint in [settings.providers[name] for name in order if name in settings.providers]:
-        listed = (name.partition("/")[2] for name in catalog() if name.startswith(f"{endpoint.name}/"))
-        if endpoint.key and (model := endpoint.model or next(listed, "")):
+        if endpoint.key and (model := endpoint.model or _first_catalog_model(endpoint.name)):
             return ModelChoice(f"{endpoint.name}/{model}", f"{endpoint.key_env} is set")
     if found := await _find_local_server(settings, scope, within):
         endpoint, model = found
@@ -320,6 +319,10 @@ async def choose_model(settings: Settings, scope: ClientScope, *, within: float 
         "Run `alipes setup` to connect a real one (1 minute).",
         toy=True,
     )
+
+
+def _first_catalog_model(provider: str) -> str:
+    return next((name.partition("/")[2] for name in catalog() if name.startswith(f"{provider}/")), "")
 
 
 async def _find_local_server(settings: Settings, scope: ClientScope, within: float) -> tuple[Endpoint, str] | None:

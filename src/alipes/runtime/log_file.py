@@ -183,22 +183,13 @@ class LogFile(logging.Handler):
             self._file.append(msgspec.json.encode(self._record(record)) + b"\n")
 
     def _record(self, record: logging.LogRecord) -> LogLine:
-        session, turn = _context.get()
-        trace = ""
+        trace = record.exc_text or ""
         if record.exc_info and record.exc_info[1] is not None:
             trace = "".join(traceback.format_exception(record.exc_info[1]))
-        return LogLine(
-            time=datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            level=record.levelname.lower(),
-            logger=self._clean(record.name),
-            message=self._clean(_text(record)),
-            session=self._clean(session),
-            turn=self._clean(turn),
-            trace=self._clean(trace or record.exc_text or ""),
-        )
-
-    def _clean(self, text: str) -> str:
-        return self._mask(text).encode("utf-8", "backslashreplace").decode()
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        texts = (record.name, _text(record), *_context.get(), trace)
+        clean = (self._mask(text).encode("utf-8", "backslashreplace").decode() for text in texts)
+        return LogLine(time, record.levelname.lower(), *clean)
 
 
 def _text(record: logging.LogRecord) -> str:

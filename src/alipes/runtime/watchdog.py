@@ -217,11 +217,8 @@ class _Observation:
     """What the watchdog has seen of one call so far."""
 
     def __init__(self, deed: TrackedCall, began: float) -> None:
-        self.deed, self.began = deed, began
-        self.held = 0.0
-        self.named = False
-        self.tries = 0
-        self._looked = began
+        self.deed, self.began, self._looked = deed, began, began
+        self.held, self.named, self.tries = 0.0, False, 0
 
     def look(self, now: float, step: float) -> None:
         """Count at most a little more than one step per check: the whole process may have been paused."""
