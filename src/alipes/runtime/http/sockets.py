@@ -96,6 +96,10 @@ class Sockets:
             for line in reached:
                 line.abort()
 
+    @property
+    def crowded(self) -> bool:
+        return self.reading > MAX_UNTHROTTLED_STREAMS
+
     async def rest(self) -> None:
         """Wait for our turn to read; a few streams are released at a time."""
         loop = asyncio.get_running_loop()
@@ -181,8 +185,7 @@ class TcpConnection(asyncio.Protocol):
         self._reads += 1
         self._sockets.reading += 1
         try:
-            crowded = self._sockets.reading > MAX_UNTHROTTLED_STREAMS
-            if crowded and self._reads > UNTHROTTLED_READS and not self._over:
+            if self._reads > UNTHROTTLED_READS and not self._over and self._sockets.crowded:
                 await self._rest()
             if not self.readable:
                 await self._more(limit)
