@@ -42,7 +42,7 @@ from alipes.providers.registry import ModelChoice, Models, choose_model
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.runtime.process_setup import protect_memory, wipe_environment
-from alipes.runtime.processes.orphans import OrphanGuard, open_orphan_guard
+from alipes.runtime.processes.process_tree import OrphanGuard, open_orphan_guard
 from alipes.runtime.redaction import make_mask
 from alipes.runtime.tasks import first_error
 from alipes.runtime.watchdog import Watchdog
@@ -63,14 +63,12 @@ from alipes.tools.execute_code import CodeLimits, ExecuteCode
 from alipes.tools.files.patch import Patch
 from alipes.tools.files.read_file import ReadFile
 from alipes.tools.files.write_file import WriteFile
-from alipes.tools.image_generate import ImageGenerate
+from alipes.tools.images import ImageGenerate, ImageLoader, VisionAnalyze
 from alipes.tools.search.search_files import SearchFiles
 from alipes.tools.shell.background import BackgroundProcesses
 from alipes.tools.shell.output import SpillFolder
-from alipes.tools.shell.process import ProcessTool
-from alipes.tools.shell.terminal import TerminalTool
+from alipes.tools.shell.terminal import ProcessTool, TerminalTool
 from alipes.tools.todo import Todo
-from alipes.tools.vision import ImageLoader, VisionAnalyze
 
 HERMES = "alipes.compat.hermes.loader"
 """Imported only if a Hermes plugin or hook is to be loaded."""

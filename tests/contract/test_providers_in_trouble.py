@@ -11,7 +11,6 @@ import pytest
 
 from alipes.kernel.errors import ContextTooLong, NotAuthorised, OutOfCredit, ProviderError, Refused, Transient
 from alipes.kernel.turns import TextDelta
-from alipes.providers.streaming import StreamLimits
 from alipes.runtime.http.clients import ClientScope
 from tests.world.model_calls import KEY, WIRES, ModelOutput, ask, converse, provider
 from tests.world.model_server import Broken, Cut, Fail, ModelServer, Raw, Say, Stall
@@ -307,7 +306,7 @@ async def test_events_nobody_knows_are_passed_over(api):
 async def test_an_answer_that_never_stops_is_cut_off(api):
     async with talking(api, Say("word " * 10_000, pieces=100, delay=0.002)) as (acme, server):
         stream = acme.stream(ask("hello"))
-        stream.bounds = StreamLimits(largest=10_000)
+        stream.largest = 10_000
         with pytest.raises(ProviderError, match="10000 characters"):
             async with stream as deltas:
                 async for delta in deltas:
@@ -328,7 +327,7 @@ async def test_a_server_that_lingers_after_the_end_does_not_hold_the_answer_back
     async with await asyncio.start_server(never_closing, "127.0.0.1", 0) as server, ClientScope() as scope:
         port = server.sockets[0].getsockname()[1]
         stream = provider(api, f"http://127.0.0.1:{port}", scope).stream(ask("hello"))
-        stream.bounds = StreamLimits(linger=0.2)
+        stream.linger = 0.2
         async with stream as deltas:
             texts = [delta.text async for delta in deltas if isinstance(delta, TextDelta)]
         assert "".join(texts) == "done"

@@ -16,7 +16,7 @@ from prompt_toolkit import PromptSession
 from prompt_toolkit.patch_stdout import patch_stdout
 
 from alipes.runtime.log_file import open_log
-from alipes.runtime.unhandled import handle_uncaught_errors
+from alipes.runtime.tasks import handle_uncaught_errors
 from tests.e2e.leaky_clients import leave_behind
 
 PLAN = json.loads(sys.argv[1])

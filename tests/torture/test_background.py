@@ -13,8 +13,7 @@ import pytest
 from alipes.tools.common import Places, child_environment
 from alipes.tools.shell.background import BackgroundProcesses
 from alipes.tools.shell.output import SpillFolder
-from alipes.tools.shell.process import ProcessTool
-from alipes.tools.shell.terminal import TerminalTool
+from alipes.tools.shell.terminal import ProcessTool, TerminalTool
 from tests.torture.test_children import TRIALS, find_running, tree, unique_name
 from tests.world.wait import until
 
@@ -27,7 +26,7 @@ trap '' TERM HUP INT; while :; do sleep 300.{name}; done
 HOST = """
 import asyncio, sys
 from pathlib import Path
-from alipes.runtime.processes.orphans import open_orphan_guard
+from alipes.runtime.processes.process_tree import open_orphan_guard
 from alipes.tools.shell.background import BackgroundProcesses
 from alipes.tools.shell.output import SpillFolder
 
@@ -97,7 +96,7 @@ async def test_processes_of_a_stopped_turn_are_gone_with_its_session(tmp_path, f
             outlived = len(background.running(session))
             survived += outlived
             began = time.perf_counter()
-            await background.stop_session(session)
+            await background.session_left(session)
             if outlived:
                 seconds_taken.append(time.perf_counter() - began)
             assert find_running(name) == [], f"trial {trial} of seed {seed}, stopped after {moment:.3f} s"

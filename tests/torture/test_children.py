@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from alipes.runtime.processes.child import open_child
-from alipes.runtime.processes.orphans import kill_orphans
+from alipes.runtime.processes.process_tree import kill_orphans
 from tests.world.environment import LIMIT_S
 from tests.world.wait import until
 
@@ -30,7 +30,7 @@ process table."""
 HOST = """
 import asyncio, sys
 from pathlib import Path
-from alipes.runtime.processes.orphans import open_orphan_guard
+from alipes.runtime.processes.process_tree import open_orphan_guard
 from alipes.runtime.processes.child import open_child
 
 async def main():

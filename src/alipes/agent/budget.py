@@ -27,8 +27,7 @@ from alipes.kernel.models import ModelFacts
 from alipes.kernel.ports import Emit, Request
 from alipes.kernel.turns import Ending, ModelReply, Notice, Turn, Usage
 from alipes.kernel.usage import UsageLedger, UsageRecord, UsageTotal
-from alipes.providers.catalog import compute_cost
-from alipes.providers.registry import Backend
+from alipes.providers.registry import Backend, compute_cost
 
 APPROVAL_NAME = "spend"
 Scope: TypeAlias = Literal["per_turn", "per_session", "per_day"]

@@ -24,8 +24,8 @@ from alipes.providers.registry import open_http_client, resolve_model
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.http.public_fetch import FetchError, PublicFetcher
 from alipes.store.conversations import SqliteTodos
+from alipes.tools.images import MAX_IMAGE_BYTES, VisionAnalyze
 from alipes.tools.todo import TodoItem, TodoItems
-from alipes.tools.vision import MAX_IMAGE_BYTES, VisionAnalyze
 
 IMAGE_PROVIDER = "image_gen"
 """`ctx.provide("image_gen", name, thing)`; see docs/tools.md."""

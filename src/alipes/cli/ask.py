@@ -23,7 +23,7 @@ from alipes.kernel.messages import Image
 from alipes.kernel.turns import Inbound, Stop, TurnEnded
 from alipes.runtime import tasks
 from alipes.runtime.log_file import open_log
-from alipes.runtime.unhandled import handle_uncaught_errors
+from alipes.runtime.tasks import handle_uncaught_errors
 from alipes.sessions.event_stream import TurnFollower
 from alipes.sessions.subagents.text import describe_interrupted
 

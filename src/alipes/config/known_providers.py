@@ -38,3 +38,5 @@ LOCAL = ("ollama", "lmstudio", "llamacpp", "vllm")
 """Servers on this machine, in the order in which their default ports are tried."""
 BUILT_IN = ("embedded", "scripted")
 """They have no URL and may be given without a model."""
+DEMO_MODEL = "smollm2-135m"
+"""The embedded model unless another GGUF is set."""

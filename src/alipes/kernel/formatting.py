@@ -22,10 +22,13 @@ def closest_matches(word: str, known: Iterable[str], count: int = 3) -> list[str
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """` Did you mean a, b or c?`, or an empty string."""
     found = closest_matches(word, known)
-    if not found:
-        return ""
-    *first, last = found
-    return f" Did you mean {', '.join(first) + ' or ' if first else ''}{last}?"
+    return f" Did you mean {join_names(found, 'or')}?" if found else ""
+
+
+def join_names(names: Iterable[str], conjunction: str = "and") -> str:
+    """`a, b and c`. There must be at least one name."""
+    *first, last = names
+    return f"{', '.join(first)} {conjunction} {last}" if first else last
 
 
 def _distance(one: str, other: str) -> int:

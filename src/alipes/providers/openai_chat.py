@@ -1,20 +1,19 @@
 """OpenAI's chat completions API and its dialects: requests and streams."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from alipes.kernel.errors import Refused
 from alipes.kernel.messages import Image, Json, Message, Part, Text, Thinking, ToolCall, ToolResult
 from alipes.kernel.models import Endpoint
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import ModelReply, StopReason, Usage
 from alipes.providers import wire
 from alipes.providers.errors import ModelTarget, VendorError, parse_error, translate_error
-from alipes.providers.streaming import ModelStream, PartialReply, build_request, decode_event
-from alipes.providers.wire import arguments_json, data_url, digest, notice, result_text, valid_id, valid_tool_name
+from alipes.providers.streaming import ModelStream, StreamParser, build_request, decode_event
+from alipes.providers.wire import JsonObject
 from alipes.runtime.http.clients import HttpClient
 
 
@@ -22,7 +21,6 @@ class Dialect(Struct, frozen=True):
     """Differences of one server from OpenAI's API."""
 
     limit: str = "max_tokens"
-    """The name of the output limit."""
     counts: bool = True
     """Whether token counts must be requested; servers that always send them may reject the option."""
     cache_key: bool = False
@@ -37,7 +35,6 @@ class Dialect(Struct, frozen=True):
     """Unsigned tool calls need a marker."""
     headers: dict[str, str] = {}
     body: dict[str, Json] = {}
-    """Additional fields of every request."""
     marks: str = ""
     """Models whose name contains this need explicit prompt cache breakpoints."""
 
@@ -49,9 +46,9 @@ _BY_HOST = {
     "openrouter.ai": Dialect(
         cache_key=True,
         nested_effort=True,
+        marks="anthropic/",
         headers={"x-title": "alipes"},
         body={"usage": {"include": True}},
-        marks="anthropic/",
     ),
     "api.mistral.ai": Dialect(counts=False, short_ids=True, answer_before_user=True),
     "generativelanguage.googleapis.com": Dialect(signed_calls=True),
@@ -126,21 +123,12 @@ class _Choice(Struct):
     error: Json = None
 
 
-class _Input(Struct):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-
-
-class _Output(Struct):
-    reasoning_tokens: int | None = None
-
-
 class _Usage(Struct):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     total_tokens: int | None = None
-    prompt_tokens_details: _Input | None = None
-    completion_tokens_details: _Output | None = None
+    prompt_tokens_details: wire.TokenDetails | None = None
+    completion_tokens_details: wire.TokenDetails | None = None
     prompt_cache_hit_tokens: int | None = None
     cost: float | None = None
 
@@ -157,8 +145,6 @@ class _Chunk(Struct):
 
 
 class _PartialCall(Struct):
-    """A partial tool call."""
-
     id: str = ""
     name: str = ""
     pieces: list[str] = []
@@ -168,11 +154,9 @@ class _PartialCall(Struct):
 _chunk = msgspec.json.Decoder(_Chunk, strict=False)
 
 
-class ChatStreamParser:
+class ChatStreamParser(StreamParser):
     def __init__(self, place: ModelTarget) -> None:
-        self.draft = PartialReply()
-        self.whole = self.ended = False
-        self._place = place
+        super().__init__(place)
         self._text: list[str] = []
         self._thinking: list[str] = []
         self._field = ""
@@ -187,28 +171,24 @@ class ChatStreamParser:
         if data.strip() == b"[DONE]":
             self.whole = self.ended = True
             return
-        chunk = decode_event(_chunk, data, self._place)
+        chunk = decode_event(_chunk, data, self.place)
         if chunk.error is not None:
-            raise translate_error(self._place, parse_error(chunk.error))
+            raise translate_error(self.place, parse_error(chunk.error))
         for choice in chunk.choices or ():
             if choice.error is not None:
-                raise translate_error(self._place, parse_error(choice.error))
+                raise translate_error(self.place, parse_error(choice.error))
             if not choice.index:
                 self._choose(choice)
         if chunk.usage or chunk.x_groq:
             self._usage = chunk.usage or (chunk.x_groq and chunk.x_groq.usage) or self._usage
 
     def reply(self) -> ModelReply:
-        text, stop = "".join(self._text), _STOPS.get(self._stop, "end")
-        if self._refused:
-            stop = "refused"
-        if stop == "refused" and not text:
-            raise Refused(f"{self._place.name} declined to answer ({self._stop})")
+        text, stop = "".join(self._text), "refused" if self._refused else _STOPS.get(self._stop, "end")
         calls = [wire.parse_tool_call(c.id, c.name, "".join(c.pieces), stop=stop) for c in self._calls]
-        if stop == "calls" or (stop == "end" and calls):
-            stop = "calls" if calls else "end"
+        if stop == "calls" and not calls:
+            stop = "end"
         said: list[Part] = [*self._sealed(), *([Text(text)] if text else []), *_with_distinct_ids(calls)]
-        return ModelReply(Message("assistant", tuple(said)), self._tokens(), stop)
+        return self.make_reply(said, stop, self._tokens(), f" ({self._stop})")
 
     def _choose(self, choice: _Choice) -> None:
         delta = choice.delta
@@ -228,7 +208,7 @@ class ChatStreamParser:
                 self._call(call)
         if choice.finish_reason:
             if choice.finish_reason == "error":
-                raise translate_error(self._place, VendorError("the answer ended with an unexplained error"))
+                raise translate_error(self.place, VendorError("the answer ended with an unexplained error"))
             self._stop = choice.finish_reason
             self.whole = True
 
@@ -292,7 +272,7 @@ class ChatStreamParser:
             self._calls.append(growing)
             if len(self._calls) > MOST_CALLS:
                 raise translate_error(
-                    self._place, VendorError(f"an answer with more than {MOST_CALLS} calls", "too_many_calls")
+                    self.place, VendorError(f"an answer with more than {MOST_CALLS} calls", "too_many_calls")
                 )
         if index is not None:
             self._by_index[index] = growing
@@ -304,14 +284,15 @@ class ChatStreamParser:
         seal = Seal(self._field, self._details, signed)
         if not text and not self._details and not signed:
             return []
-        return [Thinking(text, msgspec.json.encode(seal).decode(), self._place.name)]
+        return [Thinking(text, msgspec.json.encode(seal).decode(), self.place.name)]
 
     def _tokens(self) -> Usage:
         usage = self._usage or _Usage()
         given, made = usage.prompt_tokens or 0, usage.completion_tokens or 0
         # Some servers include reasoning only in the total.
         made = max(made, (usage.total_tokens or 0) - given)
-        source, output = usage.prompt_tokens_details or _Input(), usage.completion_tokens_details or _Output()
+        source = usage.prompt_tokens_details or wire.TokenDetails()
+        output = usage.completion_tokens_details or wire.TokenDetails()
         counted = wire.make_usage(
             given,
             made,
@@ -332,8 +313,6 @@ def _with_distinct_ids(calls: list[ToolCall]) -> list[ToolCall]:
     return calls
 
 
-JsonObject: TypeAlias = dict[str, Any]
-CACHE_MARK = {"type": "ephemeral"}
 UNSIGNED = {"google": {"thought_signature": "skip_thought_signature_validator"}}
 _decode = msgspec.json.Decoder(Seal).decode
 
@@ -347,8 +326,7 @@ class OpenAIChatProvider:
     def stream(self, request: Request) -> ModelStream:
         place = ModelTarget(self._endpoint, request.model)
         body = _to_wire(request, place.name, self._dialect) | request.extra
-        request_out = build_request(self._endpoint, request.model, "/chat/completions", body)
-        return ModelStream(self._http, request_out, ChatStreamParser(place))
+        return ModelStream(self._http, build_request(place, "/chat/completions", body), ChatStreamParser(place))
 
 
 def _to_wire(request: Request, us: str, spoken: Dialect) -> JsonObject:
@@ -374,7 +352,7 @@ def _to_wire(request: Request, us: str, spoken: Dialect) -> JsonObject:
         effort = {"effort": request.effort}
         body |= {"reasoning": effort} if spoken.nested_effort else {"reasoning_effort": request.effort}
     if spoken.cache_key and request.session:
-        body["prompt_cache_key"] = valid_id(request.session)
+        body["prompt_cache_key"] = wire.valid_id(request.session)
     return body
 
 
@@ -383,7 +361,7 @@ def _mark_cache_breakpoints(messages: list[JsonObject]) -> None:
     ends = [message for message in messages if message["role"] in ("user", "tool")]
     system = [message for message in messages[:1] if message["role"] == "system"]
     for message in (*system, *ends[-3:]):
-        message["content"][-1]["cache_control"] = CACHE_MARK
+        message["content"][-1]["cache_control"] = wire.CACHE_MARK
 
 
 def _decode_seal(seal: str) -> Seal:
@@ -413,12 +391,9 @@ class _Messages:
             case "tool":
                 return list(self._results(message))
             case _:
-                return self._asked(message)
-
-    def _asked(self, message: Message) -> list[JsonObject]:
-        images = [part for part in message.parts if isinstance(part, Image)]
-        text = notice(message.text) if message.role == "notice" else message.text
-        return [{"role": "user", "content": self._content(text, images)}] if text or images else []
+                images = [part for part in message.parts if isinstance(part, Image)]
+                text = wire.notice(message.text) if message.role == "notice" else message.text
+                return [{"role": "user", "content": self._content(text, images)}] if text or images else []
 
     def _said(self, message: Message) -> JsonObject | None:
         seals = [
@@ -430,43 +405,43 @@ class _Messages:
         calls = [self._call(call, signatures.get(str(n)), n) for n, call in enumerate(message.calls)]
         if not message.text and not calls:
             return None
-        wire: JsonObject = {"role": "assistant", "content": self._content(message.text) if message.text else None}
+        sent: JsonObject = {"role": "assistant", "content": self._content(message.text) if message.text else None}
         for text, seal in seals:
             if seal.details:
-                wire["reasoning_details"] = seal.details
+                sent["reasoning_details"] = seal.details
             elif seal.field and text:
-                wire[seal.field] = text
-        return {**wire, "tool_calls": calls} if calls else wire
+                sent[seal.field] = text
+        return {**sent, "tool_calls": calls} if calls else sent
 
     def _call(self, call: ToolCall, signature: Any, n: int) -> JsonObject:
-        function = {"name": valid_tool_name(call.name), "arguments": arguments_json(call)}
-        wire: JsonObject = {"id": self._id(call.id), "type": "function", "function": function}
+        function = {"name": wire.valid_tool_name(call.name), "arguments": wire.arguments_json(call)}
+        sent: JsonObject = {"id": self._id(call.id), "type": "function", "function": function}
         if signature is None and n == 0 and self._spoken.signed_calls:
             signature = UNSIGNED
-        return {**wire, "extra_content": signature} if signature is not None else wire
+        return {**sent, "extra_content": signature} if signature is not None else sent
 
     def _results(self, message: Message) -> Iterator[JsonObject]:
         """The results in order, then their images, which a tool message cannot contain."""
         shown: list[Image] = []
         for part in message.parts:
             if isinstance(part, ToolResult):
-                content = self._content(result_text(part))
+                content = self._content(wire.result_text(part))
                 yield {"role": "tool", "tool_call_id": self._id(part.call_id), "content": content}
                 shown += part.images
         if shown:
-            text = notice("Images of the tool results above, in order.")
+            text = wire.notice("Images of the tool results above, in order.")
             yield {"role": "user", "content": self._content(text, shown)}
 
     def _content(self, text: str, images: Sequence[Image] = ()) -> str | list[JsonObject]:
         if not images and not self._in_parts:
             return text
         said = [{"type": "text", "text": text}] if text else []
-        return [*said, *({"type": "image_url", "image_url": {"url": data_url(image)}} for image in images)]
+        return [*said, *({"type": "image_url", "image_url": {"url": wire.data_url(image)}} for image in images)]
 
     def _id(self, id: str) -> str:
         if self._spoken.short_ids and not (len(id) == 9 and id.isascii() and id.isalnum()):
-            return digest(id, 9)
-        return valid_id(id)
+            return wire.digest(id, 9)
+        return wire.valid_id(id)
 
     def _spaced(self, messages: list[JsonObject]) -> list[JsonObject]:
         if not self._spoken.answer_before_user:

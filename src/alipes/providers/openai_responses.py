@@ -1,38 +1,27 @@
 """OpenAI's responses API: requests and streams."""
 
 from collections.abc import Iterator
-from typing import Any, TypeAlias
 
 import msgspec
 from msgspec import Struct
 
-from alipes.kernel.errors import Refused, Transient
+from alipes.kernel.errors import Transient
 from alipes.kernel.messages import Image, Json, Message, Part, Text, Thinking, ToolCall, ToolResult
 from alipes.kernel.models import Endpoint
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import ModelReply, StopReason, Usage
 from alipes.providers import wire
 from alipes.providers.errors import ModelTarget, VendorError, parse_error, translate_error
-from alipes.providers.streaming import ModelStream, PartialReply, build_request, decode_event, decode_known_event
-from alipes.providers.wire import arguments_json, data_url, notice, result_text, valid_id, valid_tool_name
+from alipes.providers.streaming import ModelStream, StreamParser, build_request, decode_event, decode_known_event
+from alipes.providers.wire import JsonObject
 from alipes.runtime.http.clients import HttpClient
 
-_KNOWN = frozenset(
-    (
-        "response.output_text.delta",
-        "response.refusal.delta",
-        "response.reasoning_summary_text.delta",
-        "response.reasoning_text.delta",
-        "response.function_call_arguments.delta",
-        "response.function_call_arguments.done",
-        "response.output_item.added",
-        "response.output_item.done",
-        "response.completed",
-        "response.incomplete",
-        "response.failed",
-        "error",
-    )
-)
+_TEXT = ("response.output_text.delta", "response.refusal.delta")
+_THINKING = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
+_ARGUMENTS = ("response.function_call_arguments.delta", "response.function_call_arguments.done")
+_ITEMS = ("response.output_item.added", "response.output_item.done")
+_ENDS = ("response.completed", "response.incomplete", "response.failed")
+_KNOWN = frozenset((*_TEXT, *_THINKING, *_ARGUMENTS, *_ITEMS, *_ENDS, "error"))
 
 
 class _Event(Struct):
@@ -65,20 +54,11 @@ class _Item(Struct):
     arguments: str | None = None
 
 
-class _Cached(Struct):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-
-
-class _Thought(Struct):
-    reasoning_tokens: int | None = None
-
-
 class _Usage(Struct):
     input_tokens: int | None = None
     output_tokens: int | None = None
-    input_tokens_details: _Cached | None = None
-    output_tokens_details: _Thought | None = None
+    input_tokens_details: wire.TokenDetails | None = None
+    output_tokens_details: wire.TokenDetails | None = None
 
 
 class _Why(Struct):
@@ -106,11 +86,9 @@ _item = msgspec.json.Decoder(_Item)
 _response = msgspec.json.Decoder(_Response)
 
 
-class ResponsesStreamParser:
+class ResponsesStreamParser(StreamParser):
     def __init__(self, place: ModelTarget) -> None:
-        self.draft = PartialReply()
-        self.whole = self.ended = False
-        self._place = place
+        super().__init__(place)
         self._items: dict[int, _PartialItem] = {}
         self._refused = False
         self._final = _Response()
@@ -118,42 +96,34 @@ class ResponsesStreamParser:
     def read(self, data: bytes) -> None:
         if data == b"[DONE]":
             return
-        event = decode_known_event(_event, data, self._place, _KNOWN)
+        event = decode_known_event(_event, data, self.place, _KNOWN)
         if event is None:
             return
-        match event.type:
-            case "response.output_text.delta" | "response.refusal.delta":
-                self._refused = self._refused or event.type == "response.refusal.delta"
-                self._grow(event, "message")
-                self.draft.say(event.delta)
-            case "response.function_call_arguments.delta":
-                self._grow(event, "function_call")
-                self.draft.length += len(event.delta)
-            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
-                self._think(event)
-            case "response.function_call_arguments.done":
-                self._grow(event, "function_call").pieces = [event.arguments]
-            case "response.output_item.added" | "response.output_item.done":
-                self._place_item(event.output_index, event.item, done=event.type.endswith("done"))
-            case "response.completed" | "response.incomplete" | "response.failed":
-                self._finish(event)
-            case "error":
-                raise translate_error(self._place, _fault(event))
+        if event.type in _TEXT:
+            self._refused = self._refused or event.type == "response.refusal.delta"
+            self._grow(event, "message")
+            self.draft.say(event.delta)
+        elif event.type == "response.function_call_arguments.delta":
+            self._grow(event, "function_call")
+            self.draft.length += len(event.delta)
+        elif event.type in _THINKING:
+            self._think(event)
+        elif event.type == "response.function_call_arguments.done":
+            self._grow(event, "function_call").pieces = [event.arguments]
+        elif event.type in _ITEMS:
+            self._place_item(event.output_index, event.item, done=event.type.endswith("done"))
+        elif event.type in _ENDS:
+            self._finish(event)
+        elif event.type == "error":
+            raise translate_error(self.place, _fault(event))
 
     def reply(self) -> ModelReply:
         details = self._final.incomplete_details
         stop: StopReason = "end"
         if details and details.reason:
             stop = "refused" if details.reason == "content_filter" else "length"
-        said = tuple(part for _, one in sorted(self._items.items()) if (part := self._part(one, stop)))
-        message = Message("assistant", said)
-        if self._refused or stop == "refused":
-            stop = "refused"
-            if not message.text:
-                raise Refused(f"{self._place.name} declined to answer")
-        elif message.calls and stop == "end":
-            stop = "calls"
-        return ModelReply(message, self._tokens(), stop)
+        said = [part for _, one in sorted(self._items.items()) if (part := self._part(one, stop))]
+        return self.make_reply(said, "refused" if self._refused else stop, self._tokens())
 
     def _grow(self, event: _Event, kind: str) -> _PartialItem:
         growing = self._items.get(event.output_index)
@@ -174,7 +144,7 @@ class ResponsesStreamParser:
         self.draft.think(event.delta)
 
     def _place_item(self, index: int, raw: msgspec.Raw, *, done: bool) -> None:
-        item = decode_event(_item, raw, self._place)
+        item = decode_event(_item, raw, self.place)
         growing = self._items.setdefault(index, _PartialItem(item))
         growing.item = item
         if done:
@@ -188,7 +158,7 @@ class ResponsesStreamParser:
             return bytes(raw).decode()
         except UnicodeDecodeError as error:
             # Inside a skipped field, which the decoder did not check.
-            raise Transient(f"{self._place.who} sent a damaged event: {error}") from error
+            raise Transient(f"{self.place.who} sent a damaged event: {error}") from error
 
     def _show_whole(self, growing: _PartialItem) -> None:
         """Show the content of an item that was not streamed."""
@@ -205,9 +175,9 @@ class ResponsesStreamParser:
             self.draft.think(growing.pieces[0])
 
     def _finish(self, event: _Event) -> None:
-        self._final = decode_event(_response, event.response, self._place)
+        self._final = decode_event(_response, event.response, self.place)
         if event.type == "response.failed":
-            raise translate_error(self._place, parse_error(self._final.error or "the response failed"))
+            raise translate_error(self.place, parse_error(self._final.error or "the response failed"))
         if not self._items:
             for index, raw in enumerate(self._final.output or ()):
                 self._place_item(index, raw, done=True)
@@ -220,7 +190,7 @@ class ResponsesStreamParser:
                 return Text(text)
             case "reasoning":
                 seal = growing.raw if item.encrypted_content else ""
-                return Thinking(text, seal, self._place.name) if text or seal else None
+                return Thinking(text, seal, self.place.name) if text or seal else None
             case "function_call":
                 text = text or item.arguments or ""
                 return wire.parse_tool_call(item.call_id or item.id or "", item.name, text, stop=stop)
@@ -229,8 +199,8 @@ class ResponsesStreamParser:
 
     def _tokens(self) -> Usage:
         usage = self._final.usage or _Usage()
-        source = usage.input_tokens_details or _Cached()
-        output = usage.output_tokens_details or _Thought()
+        source = usage.input_tokens_details or wire.TokenDetails()
+        output = usage.output_tokens_details or wire.TokenDetails()
         return wire.make_usage(
             usage.input_tokens,
             usage.output_tokens,
@@ -246,7 +216,6 @@ def _fault(event: _Event) -> VendorError:
     return parse_error({"message": event.message or "no reason given", "code": event.code})
 
 
-JsonObject: TypeAlias = dict[str, Any]
 _decode = msgspec.json.Decoder(dict[str, Json]).decode
 
 
@@ -257,8 +226,7 @@ class OpenAIResponsesProvider:
     def stream(self, request: Request) -> ModelStream:
         place = ModelTarget(self._endpoint, request.model)
         body = _to_wire(request, place.name) | request.extra
-        request_out = build_request(self._endpoint, request.model, "/responses", body)
-        return ModelStream(self._http, request_out, ResponsesStreamParser(place))
+        return ModelStream(self._http, build_request(place, "/responses", body), ResponsesStreamParser(place))
 
 
 def _to_wire(request: Request, us: str) -> JsonObject:
@@ -289,7 +257,7 @@ def _to_wire(request: Request, us: str) -> JsonObject:
     if request.effort:
         body["reasoning"] = {"effort": request.effort, "summary": "auto"}
     if request.session:
-        body["prompt_cache_key"] = valid_id(request.session)
+        body["prompt_cache_key"] = wire.valid_id(request.session)
     return body
 
 
@@ -308,7 +276,7 @@ def _user_content(message: Message) -> Iterator[JsonObject]:
     for part in message.parts:
         match part:
             case Text(text) if text:
-                yield {"type": "input_text", "text": notice(text) if message.role == "notice" else text}
+                yield {"type": "input_text", "text": wire.notice(text) if message.role == "notice" else text}
             case Image():
                 yield _image(part)
 
@@ -323,8 +291,8 @@ def _assistant_items(message: Message, us: str) -> list[JsonObject]:
             case Thinking(_, seal, by) if seal and by == us and (item := _reasoning(seal)):
                 items.append(item)
             case ToolCall(id, name):
-                call = {"call_id": valid_id(id), "name": valid_tool_name(name), "arguments": arguments_json(part)}
-                items.append({"type": "function_call", **call})
+                call = {"call_id": wire.valid_id(id), "name": wire.valid_tool_name(name)}
+                items.append({"type": "function_call", **call, "arguments": wire.arguments_json(part)})
     while items and items[-1]["type"] == "reasoning":
         # Thinking cut off by the output limit: the API requires an item after it.
         items.pop()
@@ -341,11 +309,11 @@ def _reasoning(seal: str) -> JsonObject | None:
 
 
 def _result(result: ToolResult) -> JsonObject:
-    text = result_text(result)
+    text = wire.result_text(result)
     shown = [{"type": "input_text", "text": text}, *map(_image, result.images)]
     output = shown if result.images else text
-    return {"type": "function_call_output", "call_id": valid_id(result.call_id), "output": output}
+    return {"type": "function_call_output", "call_id": wire.valid_id(result.call_id), "output": output}
 
 
 def _image(image: Image) -> JsonObject:
-    return {"type": "input_image", "image_url": data_url(image), "detail": "auto"}
+    return {"type": "input_image", "image_url": wire.data_url(image), "detail": "auto"}

@@ -1,23 +1,102 @@
-"""Opens models by name and chooses the default one. Provider modules are imported when first used."""
+"""Models: their facts and prices (`catalog.json`), opening by name, and choosing the default one.
+
+The catalog is read and provider modules are imported when first used.
+"""
 
 import asyncio
+import re
 from collections.abc import Iterable, Mapping
-from contextlib import AsyncExitStack
-from pathlib import PurePath
-from types import TracebackType
-from typing import Self
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import cache
+from pathlib import Path, PurePath
 
+import msgspec
 from msgspec import Struct
 
-from alipes.config.known_providers import KEYED, LOCAL
+from alipes.config.known_providers import DEMO_MODEL, KEYED, LOCAL
 from alipes.config.settings import MIXTURE_PREFIX, Settings
 from alipes.kernel.errors import ConfigError, ProviderError
+from alipes.kernel.formatting import join_names
 from alipes.kernel.models import Endpoint, ModelFacts
 from alipes.kernel.ports import Provider
-from alipes.providers.catalog import DEMO_MODEL, catalog, find_facts, similar_names
+from alipes.kernel.turns import Usage
 from alipes.providers.mixture import AskModel, MixtureProvider
 from alipes.providers.streaming import models
 from alipes.runtime.http.clients import ClientScope, HttpClient
+
+_PRICES = ("price_input", "price_output", "price_cached", "price_cache_write")
+_LONG = ("long_from", "long_input", "long_output")
+_DATED = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2})$")
+
+
+@cache
+def catalog() -> dict[str, ModelFacts]:
+    """Facts by `provider/model`, in order of preference within a provider."""
+    return msgspec.json.decode(Path(__file__).with_name("catalog.json").read_bytes(), type=dict[str, ModelFacts])
+
+
+def find_facts(
+    name: str, overrides: Mapping[str, ModelFacts] | None = None, *, known: ModelFacts | None = None
+) -> ModelFacts:
+    """Facts of `provider/model`, settings first; `known` replaces the catalog's.
+
+    A dated name means its model.
+    """
+    found = known or catalog().get(name) or catalog().get(_DATED.sub("", name)) or ModelFacts()
+    said = (overrides or {}).get(name)
+    if said is None:
+        return found
+    unsaid = msgspec.structs.asdict(ModelFacts())
+    changes = {field: value for field, value in msgspec.structs.asdict(said).items() if value != unsaid[field]}
+    if any(price in changes for price in _PRICES):  # our long-context factors belong to our prices
+        changes = {field: unsaid[field] for field in _LONG} | changes
+    return msgspec.structs.replace(found, **changes)
+
+
+def compute_cost(usage: Usage, facts: ModelFacts) -> float | None:
+    """US dollars for one call; None if a needed price is unknown.
+
+    Reasoning tokens are billed as output; tokens read from or written to the cache are part of the
+    input, with their own prices.
+    """
+    fresh = max(0, usage.input - usage.cached - usage.cache_write)
+    long = facts.long_from is not None and usage.input > facts.long_from
+    reading, writing = (facts.long_input, facts.long_output) if long else (1.0, 1.0)
+    total = 0.0
+    for tokens, price, factor in (
+        (fresh, facts.price_input, reading),
+        (usage.cached, facts.price_cached, reading),
+        (usage.cache_write, facts.price_cache_write, reading),
+        (usage.output, facts.price_output, writing),
+    ):
+        if tokens and price is None:
+            return None
+        total += tokens * (price or 0.0) * factor
+    return None if facts.price_input is None else total / 1_000_000
+
+
+def similar_names(name: str, known: Iterable[str], count: int = 5) -> tuple[str, ...]:
+    """Names in `known` similar to `name`, most similar first."""
+    scored = [(-_similarity(name, each), each) for each in dict.fromkeys(known)]
+    return tuple(each for score, each in sorted(scored) if score <= -0.45)[:count]
+
+
+def _similarity(written: str, known: str) -> float:
+    """Similarity by shared letter pairs, 0 to 1; above 1 if one contains the other."""
+    one, whole = _letters(written), _letters(known)
+    bare, model = _letters(written.rpartition("/")[2]), _letters(known.partition("/")[2])
+    if len(bare) > 2 and bare in whole:
+        return 1.0 + 1 / (1 + len(model) - len(bare)) if len(model) >= len(bare) else 1.0
+    return max(_shared(one, whole), _shared(bare, model))
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.lower())
+
+
+def _shared(one: str, other: str) -> float:
+    pairs, others = ({text[i : i + 2] for i in range(len(text) - 1)} for text in (one, other))
+    return 2 * len(pairs & others) / (len(pairs) + len(others)) if pairs and others else 0.0
 
 
 class Backend(Struct, frozen=True):
@@ -31,7 +110,7 @@ class Backend(Struct, frozen=True):
     facts: ModelFacts = ModelFacts()
 
 
-class Models:
+class Models(AbstractAsyncContextManager["Models"]):
     """Opens models by name, each endpoint once. Owns the embedded server; the scope owns the network."""
 
     def __init__(self, settings: Settings, scope: ClientScope, lent: Mapping[str, Provider] | None = None) -> None:
@@ -44,12 +123,7 @@ class Models:
         """Asks one model of a mixture, within the budget of the turn."""
         self._stack = AsyncExitStack()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         self._embedded, self._providers, self._mixtures = {}, {}, {}
         await self._stack.aclose()
 
@@ -110,8 +184,9 @@ class Models:
             engine, lambda at: OpenAIChatProvider(at, open_http_client(at, self._scope, base_url=""))
         )
         name = f"embedded/{model}"
-        model_facts = find_facts(name, self._settings.models, known=weights.facts)
-        self._embedded[model] = Backend(name, model, provider, model_facts)
+        free = ModelFacts(price_input=0.0, price_output=0.0, price_cached=0.0, price_cache_write=0.0)
+        known = msgspec.structs.replace(find_facts(name) if weights.toy else free, window=weights.context)
+        self._embedded[model] = Backend(name, model, provider, find_facts(name, self._settings.models, known=known))
         return self._embedded[model]
 
 
@@ -171,35 +246,29 @@ def unknown_model_message(settings: Settings, name: str) -> str:
     """Error message for an unknown name: similar names and configured providers."""
     close = similar_names(name, (*known_models(settings), *settings.providers))
     keyed = [endpoint.name for endpoint in settings.providers.values() if endpoint.key]
-    meant = f" Did you mean {_either(close)}?" if close else ""
+    meant = f" Did you mean {join_names(close, 'or')}?" if close else ""
     have = f"Keys are set for: {', '.join(keyed)}." if keyed else "No API key is set."
     return f"Unknown model or provider {name!r}.{meant} {have} Run `alipes model` for a list."
 
 
-def _either(names: Iterable[str]) -> str:
-    *first, last = names
-    return f"{', '.join(first)} or {last}" if first else last
-
-
 def _load_provider(endpoint: Endpoint, scope: ClientScope) -> Provider:
     """Import the provider module of the endpoint and create the provider."""
-    match endpoint.api:
-        case "scripted":
-            from alipes.providers.scripted import ScriptedProvider  # noqa: PLC0415
+    if endpoint.api == "scripted":
+        from alipes.providers.scripted import ScriptedProvider  # noqa: PLC0415
 
-            return ScriptedProvider()
-        case "anthropic":
-            from alipes.providers.anthropic import AnthropicProvider  # noqa: PLC0415
+        return ScriptedProvider()
+    http = open_http_client(endpoint, scope)
+    if endpoint.api == "anthropic":
+        from alipes.providers.anthropic import AnthropicProvider  # noqa: PLC0415
 
-            return AnthropicProvider(endpoint, open_http_client(endpoint, scope))
-        case "openai-responses":
-            from alipes.providers.openai_responses import OpenAIResponsesProvider  # noqa: PLC0415
+        return AnthropicProvider(endpoint, http)
+    if endpoint.api == "openai-responses":
+        from alipes.providers.openai_responses import OpenAIResponsesProvider  # noqa: PLC0415
 
-            return OpenAIResponsesProvider(endpoint, open_http_client(endpoint, scope))
-        case _:
-            from alipes.providers.openai_chat import OpenAIChatProvider  # noqa: PLC0415
+        return OpenAIResponsesProvider(endpoint, http)
+    from alipes.providers.openai_chat import OpenAIChatProvider  # noqa: PLC0415
 
-            return OpenAIChatProvider(endpoint, open_http_client(endpoint, scope))
+    return OpenAIChatProvider(endpoint, http)
 
 
 def open_http_client(endpoint: Endpoint, scope: ClientScope, base_url: str | None = None) -> HttpClient:
@@ -228,9 +297,14 @@ async def choose_model(settings: Settings, scope: ClientScope, *, within: float 
     for them to answer.
     """
     if settings.model:
-        return _configured_choice(settings)
-    for endpoint in _endpoints_with_key(settings):
-        if model := endpoint.model or _first_catalog_model(endpoint.name):
+        if is_mixture_name(settings, settings.model):
+            return ModelChoice(settings.model, "from config.toml")
+        endpoint, model = resolve_model(settings, settings.model)
+        toy = endpoint.api == "embedded" and model == DEMO_MODEL
+        return ModelChoice(f"{endpoint.name}/{model}", "from config.toml", toy)
+    order = dict.fromkeys((*KEYED, *settings.providers))  # well-known ones first
+    for endpoint in [settings.providers[name] for name in order if name in settings.providers]:
+        if endpoint.key and (model := endpoint.model or _first_catalog_model(endpoint.name)):
             return ModelChoice(f"{endpoint.name}/{model}", f"{endpoint.key_env} is set")
     if found := await _find_local_server(settings, scope, within):
         endpoint, model = found
@@ -245,20 +319,6 @@ async def choose_model(settings: Settings, scope: ClientScope, *, within: float 
         "Run `alipes setup` to connect a real one (1 minute).",
         toy=True,
     )
-
-
-def _configured_choice(settings: Settings) -> ModelChoice:
-    if is_mixture_name(settings, settings.model):
-        return ModelChoice(settings.model, "from config.toml")
-    endpoint, model = resolve_model(settings, settings.model)
-    toy = endpoint.api == "embedded" and model == DEMO_MODEL
-    return ModelChoice(f"{endpoint.name}/{model}", "from config.toml", toy)
-
-
-def _endpoints_with_key(settings: Settings) -> list[Endpoint]:
-    """Endpoints with a key: well-known ones in order, then others from the settings."""
-    order = dict.fromkeys((*KEYED, *settings.providers))
-    return [settings.providers[name] for name in order if name in settings.providers and settings.providers[name].key]
 
 
 def _first_catalog_model(provider: str) -> str:

@@ -4,15 +4,15 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from contextlib import aclosing, asynccontextmanager
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
-import msgspec
 from msgspec import Struct
 
 from alipes.kernel.errors import ProviderError
-from alipes.kernel.messages import Message, Part, Text, Thinking, ToolCall, ToolResult
+from alipes.kernel.messages import Message, Part, Text, Thinking, ToolResult
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import Delta, ModelReply, TextDelta, ThinkingDelta, Usage
+from alipes.providers.wire import parse_tool_call
 
 
 @runtime_checkable
@@ -23,8 +23,6 @@ class Waitable(Protocol):
 
 
 class Pause(Struct, frozen=True):
-    """Wait for some seconds."""
-
     seconds: float
 
     async def wait(self) -> None:
@@ -94,7 +92,7 @@ def _parse_order(line: str, place: int, number: int) -> ScriptItem | None:
     match word:
         case "call":
             name, _, args = rest.strip().partition(" ")
-            return _call(f"call-{place}-{number}", name, args.strip() or "{}")
+            return parse_tool_call(f"call-{place}-{number}", name, args.strip())
         case "think":
             return Thinking(rest)
         case "say":
@@ -105,13 +103,6 @@ def _parse_order(line: str, place: int, number: int) -> ScriptItem | None:
             return ProviderError(rest or "The script says so.")
         case _:
             return None
-
-
-def _call(id: str, name: str, written: str) -> ToolCall:
-    try:
-        return ToolCall(id, name, msgspec.json.decode(written, type=dict[str, Any]))
-    except msgspec.MsgspecError:
-        return ToolCall(id, name, {}, raw=written)
 
 
 def _report(request: Request, last: Message) -> str:
@@ -135,18 +126,16 @@ async def _stream_line(line: Line, request: Request) -> AsyncGenerator[Delta, No
                 await item.wait()
             case _:
                 part = Text(item) if isinstance(item, str) else item
-                _join(parts, part)
+                if parts and isinstance(part, Text) and isinstance(before := parts[-1], Text):
+                    parts[-1] = Text(before.text + part.text)
+                else:
+                    parts.append(part)
                 for delta in _pieces(part):
                     await asyncio.sleep(0)  # a point at which the stream can be cancelled
                     yield delta
-    yield reply or _whole(tuple(parts), request)
-
-
-def _join(parts: list[Part], part: Part) -> None:
-    if parts and isinstance(part, Text) and isinstance(before := parts[-1], Text):
-        parts[-1] = Text(before.text + part.text)
-    else:
-        parts.append(part)
+    message = Message("assistant", tuple(parts))
+    usage = Usage(input=_tokens(request), output=1 + len(message.text) // 4)
+    yield reply or ModelReply(message, usage, "calls" if message.calls else "end")
 
 
 def _items(line: Line) -> tuple[ScriptItem, ...]:
@@ -163,12 +152,6 @@ def _pieces(part: Part) -> Iterator[Delta]:
     if isinstance(part, Text | Thinking):
         for piece in re.findall(r"\s*\S+|\s+$", part.text):
             yield TextDelta(piece) if isinstance(part, Text) else ThinkingDelta(piece)
-
-
-def _whole(parts: tuple[Part, ...], request: Request) -> ModelReply:
-    message = Message("assistant", parts)
-    usage = Usage(input=_tokens(request), output=1 + len(message.text) // 4)
-    return ModelReply(message, usage, "calls" if message.calls else "end")
 
 
 def _tokens(request: Request) -> int:

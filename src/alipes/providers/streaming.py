@@ -2,19 +2,18 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing
-from types import TracebackType
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 import httpx2
 import msgspec
 from msgspec import Struct
 
-from alipes.kernel.errors import NotAuthorised, ProviderError, Transient
-from alipes.kernel.messages import Json
+from alipes.kernel.errors import NotAuthorised, ProviderError, Refused, Transient
+from alipes.kernel.messages import Json, Message, Part
 from alipes.kernel.models import Endpoint
-from alipes.kernel.turns import Delta, ModelReply, TextDelta, ThinkingDelta
+from alipes.kernel.turns import Delta, ModelReply, StopReason, TextDelta, ThinkingDelta, Usage
 from alipes.providers.errors import (
     ModelTarget,
     mask_secrets,
@@ -27,18 +26,9 @@ from alipes.providers.wire import EventTooLong, NotAnEventStream, SseParser
 from alipes.runtime.http.clients import HttpClient
 
 MAX_ERROR_BYTES = 64 * 1024
-"""Bytes read of an error response."""
 ERROR_BODY_TIMEOUT_S = 2.0
-"""Seconds for reading it."""
 ANTHROPIC_VERSION = "2026-10-21"
 T = TypeVar("T")
-
-
-class StreamLimits(Struct, frozen=True):
-    largest: int = 32 * 1024 * 1024
-    """Longest answer in characters, including thinking and arguments."""
-    linger: float = 2.0
-    """Seconds to read on after the answer is complete, for token counts and connection reuse."""
 
 
 class PartialReply:
@@ -51,11 +41,18 @@ class PartialReply:
         self._pieces: list[str] = []
         self._earlier: deque[Delta] = deque()
 
-    def say(self, text: str) -> None:
-        self._add(TextDelta, text)
+    def say(self, text: str, kind: type[TextDelta | ThinkingDelta] = TextDelta) -> None:
+        if kind is not self._kind:
+            if self._pieces:
+                self._earlier.append(self._kind("".join(self._pieces)))
+                self._pieces = []
+            self._kind = kind
+        if text:
+            self._pieces.append(text)
+            self.length += len(text)
 
     def think(self, text: str) -> None:
-        self._add(ThinkingDelta, text)
+        self.say(text, ThinkingDelta)
 
     def take(self) -> Delta | None:
         if self._earlier:
@@ -66,38 +63,33 @@ class PartialReply:
         self._pieces = []
         return delta
 
-    def _add(self, kind: type[TextDelta | ThinkingDelta], text: str) -> None:
-        if kind is not self._kind:
-            if self._pieces:
-                self._earlier.append(self._kind("".join(self._pieces)))
-                self._pieces = []
-            self._kind = kind
-        if text:
-            self._pieces.append(text)
-            self.length += len(text)
 
-
-class StreamParser(Protocol):
+class StreamParser:
     """Builds an answer from the events of one wire API."""
 
-    draft: PartialReply
-    whole: bool
-    """The answer is complete; counts may follow."""
-    ended: bool
-    """The API's end marker was received."""
+    def __init__(self, place: ModelTarget) -> None:
+        self.place, self.draft = place, PartialReply()
+        self.whole = False
+        """The answer is complete; counts may follow."""
+        self.ended = False
+        """The API's end marker was received."""
 
     def read(self, data: bytes) -> None:
         """Process one event. Raises ProviderError."""
-        ...
+        raise NotImplementedError
 
     def reply(self) -> ModelReply:
         """The complete answer. Raises Refused if it is only a refusal."""
-        ...
+        raise NotImplementedError
+
+    def make_reply(self, parts: Iterable[Part], stop: StopReason, usage: Usage, why: str = "") -> ModelReply:
+        message = Message("assistant", tuple(parts))
+        if stop == "refused" and not message.text:
+            raise Refused(f"{self.place.name} declined to answer{why}")
+        return ModelReply(message, usage, "calls" if message.calls and stop == "end" else stop)
 
 
 class WireRequest(Struct, frozen=True):
-    """A request that is ready to send."""
-
     place: ModelTarget
     url: str
     headers: dict[str, str]
@@ -113,7 +105,10 @@ class ModelStream(AbstractAsyncContextManager[AsyncIterator[Delta]]):
 
     def __init__(self, http: HttpClient, request: WireRequest, reader: StreamParser) -> None:
         self._http, self._request, self._reader = http, request, reader
-        self.bounds = StreamLimits()
+        self.largest = 32 * 1024 * 1024
+        """Longest answer in characters, including thinking and arguments."""
+        self.linger = 2.0
+        """Seconds to read on after the answer is complete, for token counts and connection reuse."""
         self._news = asyncio.Event()
         self._reply: ModelReply | None = None
         self._failure: ProviderError | None = None
@@ -124,17 +119,13 @@ class ModelStream(AbstractAsyncContextManager[AsyncIterator[Delta]]):
         self._reading = self._group.create_task(self._run())
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is not None or not self._reader.whole:
+    async def __aexit__(self, *error: Any) -> None:
+        if error[0] is not None or not self._reader.whole:
             self._reading.cancel()
         # The group would wrap the owner's error; pass it only a cancellation, which may be its own.
+        cancelled = isinstance(error[1], asyncio.CancelledError)
         try:
-            if kind is not None and issubclass(kind, asyncio.CancelledError):
-                await self._group.__aexit__(kind, error, trace)
-            else:
-                await self._group.__aexit__(None, None, None)
+            await self._group.__aexit__(*(error if cancelled else (None, None, None)))
         finally:  # break reference cycles that would keep the whole turn alive
             self._failure = None
             del self._reading
@@ -157,13 +148,12 @@ class ModelStream(AbstractAsyncContextManager[AsyncIterator[Delta]]):
             await self._news.wait()
 
     async def _run(self) -> None:
-        place = self._request.place
         try:
             await self._ask()
         except ProviderError as error:
             self._failure = error
         except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError) as error:
-            self._failure = translate_network_error(place, error)
+            self._failure = translate_network_error(self._request.place, error)
         finally:
             self._over = True
             self._news.set()
@@ -191,19 +181,21 @@ class ModelStream(AbstractAsyncContextManager[AsyncIterator[Delta]]):
                     if not reader.ended:
                         self._take(events.feed(block))
                     if reader.whole and limit.when() is None:
-                        limit.reschedule(asyncio.get_running_loop().time() + self.bounds.linger)
+                        limit.reschedule(asyncio.get_running_loop().time() + self.linger)
                 if not reader.ended:
                     self._take(events.end())
         except (TimeoutError, httpx2.HTTPError, ProviderError, EventTooLong):
             if not reader.whole:
                 raise
         if not reader.whole:
-            raise Transient(f"{self._request.place.who}: the stream ended early ({_position(reader.draft)})")
+            length = reader.draft.length
+            position = f"after {length} characters" if length else "before the first character"
+            raise Transient(f"{self._request.place.who}: the stream ended early ({position})")
         if not reader.ended:
             self._conclude()
 
     def _take(self, events: list[bytes]) -> None:
-        reader, largest = self._reader, self.bounds.largest
+        reader, largest = self._reader, self.largest
         for data in events:
             reader.read(data)
             if reader.draft.length > largest:
@@ -275,13 +267,14 @@ def request_headers(endpoint: Endpoint) -> dict[str, str]:
     return ours | {name.lower(): value for name, value in endpoint.headers.items()}
 
 
-def build_request(endpoint: Endpoint, model: str, path: str, body: Mapping[str, object]) -> WireRequest:
+def build_request(place: ModelTarget, path: str, body: Mapping[str, object]) -> WireRequest:
     """Raises ProviderError for content that cannot be sent."""
+    endpoint = place.endpoint
     try:
         content = msgspec.json.encode({**body, **endpoint.body})
     except UnicodeEncodeError as error:
         raise ProviderError(f"the conversation contains invalid Unicode: {error}") from error
-    return WireRequest(ModelTarget(endpoint, model), _url(endpoint, path), request_headers(endpoint), content)
+    return WireRequest(place, _url(endpoint, path), request_headers(endpoint), content)
 
 
 class _Listed(Struct):
@@ -342,7 +335,8 @@ async def _read_error(
         return _rejected(place, response, content)
     # A web page or document is permanent; a truncated document may be complete next time.
     kind = Transient if isinstance(content, str) and bytes(body[:1]) in (b"{", b"[") else ProviderError
-    return kind(f"{place.who} did not send an event stream: {mask_secrets(place, _excerpt(content))}")
+    text = content if isinstance(content, str) else msgspec.json.encode(content).decode()
+    return kind(f"{place.who} did not send an event stream: {mask_secrets(place, text[:200] or 'empty body')}")
 
 
 def _rejected(place: ModelTarget, response: httpx2.Response, content: Json) -> ProviderError:
@@ -359,12 +353,3 @@ def _parse_body(body: bytes) -> Json:
         text = body.decode(errors="replace").strip()
         return "a web page (is base_url right?)" if text[:1] == "<" else text
     return content
-
-
-def _excerpt(content: Json) -> str:
-    text = content if isinstance(content, str) else msgspec.json.encode(content).decode()
-    return text[:200] or "empty body"
-
-
-def _position(draft: PartialReply) -> str:
-    return f"after {draft.length} characters" if draft.length else "before the first character"

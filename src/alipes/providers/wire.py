@@ -4,8 +4,10 @@ import base64
 import hashlib
 import re
 import secrets
+from typing import Any, TypeAlias
 
 import msgspec
+from msgspec import Struct
 
 from alipes.kernel.messages import Image, Json, ToolCall, ToolResult
 from alipes.kernel.turns import StopReason, Usage
@@ -13,6 +15,9 @@ from alipes.kernel.turns import StopReason, Usage
 CUT_OFF = "(the output limit cut this call off)"
 EMPTY_RESULT = "(no output)"
 MAX_COUNT = 2**53
+JsonObject: TypeAlias = dict[str, Any]
+CACHE_MARK = {"type": "ephemeral"}
+"""Marks a prompt cache breakpoint for Anthropic's models."""
 _UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
 _decode = msgspec.json.Decoder(dict[str, Json]).decode
 
@@ -73,21 +78,21 @@ def digest(text: str, length: int) -> str:
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:length]
 
 
+class TokenDetails(Struct):
+    """Parts of the input or output tokens, in the names of all APIs."""
+
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    thinking_tokens: int | None = None
+
+
 def make_usage(
     input: int | None, output: int | None, *, cached: int | None, written: int | None, reasoning: int | None
 ) -> Usage:
     """Reported token counts; `input` includes cached tokens, `output` reasoning tokens."""
-    return Usage(
-        input=_count(input),
-        output=_count(output),
-        cached=_count(cached),
-        cache_write=_count(written),
-        reasoning=_count(reasoning),
-    )
-
-
-def _count(value: int | None) -> int:
-    return min(max(value or 0, 0), MAX_COUNT)
+    counts = (input, output, cached, written, reasoning)
+    return Usage(*(min(max(count or 0, 0), MAX_COUNT) for count in counts))
 
 
 MAX_EVENT_BYTES = 8 * 1024 * 1024
@@ -127,7 +132,7 @@ class SseParser:
         self._first = True
 
     def feed(self, block: bytes) -> list[bytes]:
-        """The data of the events that `block` completes. Raises `Overlong` and `NotEvents`."""
+        """The data of the events that `block` completes. Raises `EventTooLong` and `NotAnEventStream`."""
         if b"\n" not in block and b"\r" not in block:
             self._hold(block)
             return []
@@ -148,7 +153,7 @@ class SseParser:
         return self._events(lines)
 
     def end(self) -> list[bytes]:
-        """The data of a last event that was not closed by an empty line. Raises `NotEvents`."""
+        """The data of a last event that was not closed by an empty line. Raises `NotAnEventStream`."""
         last = b"".join(self._rest).rstrip(b"\r")
         self._rest = []
         if self._first:
@@ -164,7 +169,8 @@ class SseParser:
             if line[:5] == b"data:":
                 data.append(line[6:] if line[5:6] == b" " else line[5:])
                 if len(data) > 1:
-                    self._weigh(len(line))
+                    self._size += len(line)
+                    _check_size(self._size)
             elif not line and data:
                 whole.append(data[0] if len(data) == 1 else b"\n".join(data))
                 data.clear()
@@ -182,10 +188,9 @@ class SseParser:
     def _hold(self, piece: bytes) -> None:
         self._rest.append(piece)
         self._held += len(piece)
-        if self._held > MAX_EVENT_BYTES:
-            raise EventTooLong(f"an event of more than {MAX_EVENT_BYTES >> 20} MiB")
+        _check_size(self._held)
 
-    def _weigh(self, size: int) -> None:
-        self._size += size
-        if self._size > MAX_EVENT_BYTES:
-            raise EventTooLong(f"an event of more than {MAX_EVENT_BYTES >> 20} MiB")
+
+def _check_size(size: int) -> None:
+    if size > MAX_EVENT_BYTES:
+        raise EventTooLong(f"an event of more than {MAX_EVENT_BYTES >> 20} MiB")

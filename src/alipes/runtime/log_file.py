@@ -49,7 +49,6 @@ class RotatingFile:
         return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def _reopen_if_rotated(self) -> None:
-        """Reopen the file if another process has rotated it."""
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(self._file), os.stat(self._path)):
                 return
@@ -70,12 +69,9 @@ class RotatingFile:
         self._reopen_if_rotated()
 
 
-MAX_FILE_BYTES = 5 * 1024 * 1024
+MAX_FILE_BYTES = 5 << 20
 KEPT_FILES = 3
-MAX_QUEUED_BYTES = 4 * 1024 * 1024
-"""Limit of bytes waiting for the disk."""
 BATCH_BYTES = 64 * 1024
-"""Bytes per write."""
 CLOSE_TIMEOUT_S = 10.0
 """Seconds to wait at the end for unwritten lines."""
 LEVELS = ("debug", "info", "warning", "error")
@@ -94,8 +90,6 @@ def log_context(*, session: str = "", turn: str = "") -> Iterator[None]:
 
 
 class LogLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line of the log."""
-
     time: str
     level: str
     logger: str
@@ -108,18 +102,12 @@ class LogLine(msgspec.Struct, frozen=True, omit_defaults=True):
 class LogFile(logging.Handler):
     """Writes to a `RotatingFile`, on its own thread, so that logging never waits for the disk.
 
-    The thread starts with the first record. Up to `most` bytes are queued, the second half of them only
+    The thread starts with the first record. Up to `most` bytes wait for the disk, the second half of them only
     for warnings and errors; records beyond that are counted and dropped.
     """
 
     def __init__(
-        self,
-        path: Path,
-        mask: Mask,
-        *,
-        largest: int = MAX_FILE_BYTES,
-        kept: int = KEPT_FILES,
-        most: int = MAX_QUEUED_BYTES,
+        self, path: Path, mask: Mask, *, largest: int = MAX_FILE_BYTES, kept: int = KEPT_FILES, most: int = 4 << 20
     ) -> None:
         super().__init__()
         self._mask, self._most, self._batch = mask, most, min(largest // 8, BATCH_BYTES)
@@ -195,22 +183,13 @@ class LogFile(logging.Handler):
             self._file.append(msgspec.json.encode(self._record(record)) + b"\n")
 
     def _record(self, record: logging.LogRecord) -> LogLine:
-        session, turn = _context.get()
-        trace = ""
+        trace = record.exc_text or ""
         if record.exc_info and record.exc_info[1] is not None:
             trace = "".join(traceback.format_exception(record.exc_info[1]))
-        return LogLine(
-            time=datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            level=record.levelname.lower(),
-            logger=self._clean(record.name),
-            message=self._clean(_text(record)),
-            session=self._clean(session),
-            turn=self._clean(turn),
-            trace=self._clean(trace or record.exc_text or ""),
-        )
-
-    def _clean(self, text: str) -> str:
-        return self._mask(text).encode("utf-8", "backslashreplace").decode()
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        texts = (record.name, _text(record), *_context.get(), trace)
+        clean = (self._mask(text).encode("utf-8", "backslashreplace").decode() for text in texts)
+        return LogLine(time, record.levelname.lower(), *clean)
 
 
 def _text(record: logging.LogRecord) -> str:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TypeAlias
+from urllib.parse import quote_from_bytes
 
 import msgspec
 
@@ -48,11 +49,7 @@ def make_mask(secrets: Iterable[str]) -> Mask:
 
 
 def _quoted_forms(secret: str) -> tuple[str, ...]:
-    plain = b"-._~"
-    in_url = "".join(
-        chr(byte) if chr(byte).isascii() and (chr(byte).isalnum() or byte in plain) else f"%{byte:02X}"
-        for byte in secret.encode("utf-8", "surrogateescape")
-    )
+    in_url = quote_from_bytes(secret.encode("utf-8", "surrogateescape"), safe="")
     in_json = msgspec.json.encode(secret.encode("utf-8", "backslashreplace").decode()).decode()
     return secret, in_url, repr(secret)[1:-1], in_json[1:-1]
 

@@ -16,8 +16,10 @@ class SystemdNotifier:
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._path = environ.get("NOTIFY_SOCKET", "")
-        self.interval = _interval(environ)
-        """Seconds between watchdog pings; zero: not requested."""
+        wanted, whose = environ.get("WATCHDOG_USEC", ""), environ.get("WATCHDOG_PID", "")
+        applies = wanted.isdecimal() and whose in ("", str(os.getpid()))
+        self.interval = int(wanted) / 2e6 if applies else 0.0
+        """Seconds between watchdog pings, half of what systemd expects; zero: not requested."""
 
     def ready(self, status: str) -> None:
         self._send("READY=1", f"STATUS={status}")
@@ -37,7 +39,6 @@ class SystemdNotifier:
         self._send(f"EXTEND_TIMEOUT_USEC={int(seconds * 1e6)}")
 
     async def send_watchdog_pings(self) -> None:
-        """Send watchdog pings until cancelled."""
         if not self.interval or not self._path:
             return
         while True:
@@ -52,11 +53,3 @@ class SystemdNotifier:
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
             sender.setblocking(False)
             sender.sendto(text.encode(), address)
-
-
-def _interval(environ: Mapping[str, str]) -> float:
-    """Half of the watchdog interval, if it applies to this process."""
-    wanted, whose = environ.get("WATCHDOG_USEC", ""), environ.get("WATCHDOG_PID", "")
-    if not wanted.isdecimal() or (whose and whose != str(os.getpid())):
-        return 0.0
-    return int(wanted) / 2e6

@@ -1,16 +1,28 @@
-"""Worker threads for blocking calls; a call that never returns does not block the exit."""
+"""What asyncio lacks: error groups, closing despite cancellation, backoff, worker threads, uncaught errors.
+
+Uncaught errors are reported as one line for the user and a traceback for the log. A front end that runs
+prompt_toolkit must pass `set_exception_handler=False` to `prompt_async` and `run_async`: otherwise
+prompt_toolkit installs its own handler, which prints a traceback over the prompt and waits for ENTER.
+"""
 
 import asyncio
+import gc
+import logging
 import os
 import random
 import signal
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+import warnings
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import Any, NoReturn, TypeVar
+from types import FunctionType, TracebackType
+from typing import Any, NoReturn, TypeGuard, TypeVar
+
+log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -72,7 +84,6 @@ T = TypeVar("T")
 MAX_THREADS = 256
 """Upper limit; a thread is started only when all others are busy, so that long calls do not delay others."""
 JOIN_TIMEOUT_S = 2.0
-"""Seconds to wait at exit for busy threads."""
 
 
 class WorkerPool(ThreadPoolExecutor):
@@ -115,3 +126,174 @@ def _join(threads: list[threading.Thread]) -> list[threading.Thread]:  # noqa: T
     for thread in threads:
         thread.join(max(deadline - time.monotonic(), 0))
     return [thread for thread in threads if thread.is_alive()]
+
+
+LIBRARIES = frozenset({"httpx", "httpx2", "openai", "anthropic"})
+CLIENT_LIBRARIES = ("httpx", "httpx2")
+"""Their `AsyncClient` has no finaliser, so an unclosed one would be collected silently."""
+
+
+def leaked_client_of_task(context: Mapping[str, Any]) -> str:
+    """The client type, if the context only reports that closing a leaked client failed; else empty."""
+    task = context.get("task") or context.get("future")
+    error = context.get("exception")
+    if not isinstance(task, asyncio.Task) or not _loop_is_closed(error):
+        return ""
+    code = getattr(task.get_coro(), "cr_code", None)
+    if getattr(code, "co_name", "") not in ("aclose", "close"):
+        return ""
+    client = _owner(error.__traceback__, code)
+    roots = {cls.__module__.partition(".")[0] for cls in type(client).__mro__}
+    return _name(type(client)) if roots & LIBRARIES else ""
+
+
+def leaked_client_of_finaliser(error: BaseException | None, where: object) -> str:
+    """The finaliser's name, if its error only reports a leaked resource; else empty."""
+    if isinstance(error, ResourceWarning):
+        return _name(where) if isinstance(where, FunctionType) else _name(type(where))
+    if not isinstance(where, FunctionType) or where.__name__ != "__del__":
+        return ""
+    root = where.__module__.partition(".")[0]
+    return _name(where) if root in LIBRARIES or (root == "asyncio" and _loop_is_closed(error)) else ""
+
+
+@contextmanager
+def report_unclosed_clients(note: Callable[[str], None]) -> Iterator[None]:
+    """Call `note(type)` for each plain client that is collected without having been closed.
+
+    Adds a finaliser to their class, because once the sockets are collected the client can no longer
+    be identified. Libraries loaded later are handled at the next collection.
+    """
+    met: list[type] = []
+
+    def dying(client: Any) -> None:
+        # A client whose constructor failed has no such attribute.
+        if not getattr(client, "is_closed", True):
+            note(_name(type(client)))
+
+    def meet(phase: str, _info: Mapping[str, int]) -> None:
+        if phase == "start" and len(met) < len(CLIENT_LIBRARIES):
+            for library in CLIENT_LIBRARIES:
+                client = getattr(sys.modules.get(library), "AsyncClient", None)
+                if isinstance(client, type) and client not in met and "__del__" not in vars(client):
+                    met.append(client)
+                    client.__del__ = dying  # type: ignore[attr-defined]
+
+    meet("start", {})
+    gc.callbacks.append(meet)
+    try:
+        yield
+    finally:
+        gc.callbacks.remove(meet)
+        for client in met:
+            del client.__del__  # type: ignore[attr-defined]
+
+
+def _loop_is_closed(error: object) -> TypeGuard[RuntimeError]:
+    # asyncio and uvloop use the same text; our own loop is running, so it is about another loop.
+    return isinstance(error, RuntimeError) and error.args == ("Event loop is closed",)
+
+
+def _owner(trace: TracebackType | None, code: object) -> object:
+    """The `self` of the frame that ran `code`."""
+    while trace is not None:
+        if trace.tb_frame.f_code is code:
+            return trace.tb_frame.f_locals.get("self")
+        trace = trace.tb_next
+    return None
+
+
+def _name(thing: type | FunctionType) -> str:
+    return f"{thing.__module__}.{thing.__qualname__}"
+
+
+MAX_LINE_CHARS = 300
+
+
+class _UncaughtErrors:
+    """Queues what the hooks report and logs it from the loop.
+
+    The hooks are called by the garbage collector at any point and on any thread, where neither
+    logging nor drawing is safe. Only strings and errors are queued: a reference to the object
+    being collected would resurrect it.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, show: Callable[[str], None]) -> None:
+        self._loop = loop
+        self._show: Callable[[str], None] | None = show
+        self._waiting: deque[tuple[int, str, BaseException | None]] = deque()
+
+    def on_loop(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if name := leaked_client_of_task(context):
+            self.on_leftover(name)
+            return
+        subject = context.get("task") or context.get("future") or context.get("handle") or ""
+        said = f"{context.get('message') or 'Unhandled exception in the event loop'}: {subject!r}"
+        self._put(logging.ERROR, said if subject else said.partition(":")[0], context.get("exception"))
+
+    def on_unraisable(self, args: "sys.UnraisableHookArgs") -> None:
+        if name := leaked_client_of_finaliser(args.exc_value, args.object):
+            self.on_leftover(name)
+            return
+        where = getattr(args.object, "__qualname__", None) or type(args.object).__qualname__
+        self._put(logging.ERROR, f"{args.err_msg or 'Exception ignored in'} {where}", args.exc_value)
+
+    def on_thread(self, args: threading.ExceptHookArgs) -> None:
+        if args.exc_type is not SystemExit:
+            name = args.thread.name if args.thread else "?"
+            self._put(logging.ERROR, f"Exception in thread {name}", args.exc_value)
+
+    def on_warning(
+        self, message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
+    ) -> None:
+        level = logging.DEBUG if issubclass(category, ResourceWarning) else logging.WARNING
+        self._put(level, f"{category.__name__}: {message} ({filename}:{lineno})", None)
+
+    def on_leftover(self, name: str) -> None:
+        self._put(logging.DEBUG, f"an unclosed client was garbage-collected: {name}", None)
+
+    def flush(self) -> None:
+        while self._waiting:
+            level, said, error = self._waiting.popleft()
+            log.log(level, "%s", said, exc_info=error)
+            if level >= logging.ERROR and self._show:
+                # Disabled meanwhile: a `show` that raises would report itself in an endless loop.
+                show, self._show = self._show, None
+                show(_line(said, error))
+                self._show = show
+
+    def _put(self, level: int, said: str, error: BaseException | None) -> None:
+        self._waiting.append((level, said, error))
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.flush)
+
+
+def _line(said: str, error: BaseException | None) -> str:
+    what = said.partition("\n")[0]
+    if error is not None:
+        first = str(error).partition("\n")[0]
+        what = f"{type(error).__name__}: {first}" if first else type(error).__name__
+    return f"Error in the background: {what[:MAX_LINE_CHARS]} (see the log)"
+
+
+@contextmanager
+def handle_uncaught_errors(show: Callable[[str], None]) -> Iterator[None]:
+    """Handle what the running loop, finalisers, threads and warnings would otherwise print.
+
+    `show(line)` is called on the loop for every uncaught exception except reports of leaked
+    clients; tracebacks go to the log. The previous handlers are restored at the end.
+    """
+    loop = asyncio.get_running_loop()
+    guard = _UncaughtErrors(loop, show)
+    before = loop.get_exception_handler(), sys.unraisablehook, threading.excepthook, warnings.showwarning
+    loop.set_exception_handler(guard.on_loop)
+    sys.unraisablehook = guard.on_unraisable
+    threading.excepthook = guard.on_thread
+    warnings.showwarning = guard.on_warning
+    try:
+        with report_unclosed_clients(guard.on_leftover):
+            yield
+    finally:
+        loop.set_exception_handler(before[0])
+        _, sys.unraisablehook, threading.excepthook, warnings.showwarning = before
+        guard.flush()

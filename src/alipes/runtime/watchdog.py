@@ -6,10 +6,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent import futures
 from itertools import dropwhile
-from types import CodeType, FrameType, TracebackType
+from types import CodeType, FrameType
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 SignalHandler: TypeAlias = Callable[[int, FrameType | None], None]
@@ -62,7 +62,6 @@ class LoopThreadSignals:
             signal.setitimer(signal.ITIMER_VIRTUAL, CPU_SECONDS, CPU_SECONDS)
 
     def rest(self) -> None:
-        """Stop the CPU timer."""
         if self._thread:
             signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
@@ -88,7 +87,7 @@ def is_interruptible(frame: FrameType | None, *, patiently: bool) -> bool:
     even if the plugin called it. `patiently`: delicate code is not interrupted either."""
     names: list[str] = []
     while frame is not None and frame.f_code not in _BOUNDARIES:
-        names.append(str(frame.f_globals.get("__name__")).partition(".")[0])
+        names.append(_package(frame))
         frame = frame.f_back
     if frame is None or not names:
         return False
@@ -101,15 +100,15 @@ def is_interruptible(frame: FrameType | None, *, patiently: bool) -> bool:
 
 def format_stack(frame: FrameType | None) -> str:
     """The innermost frames, up to the first of our own."""
-    return ", called from ".join(_frame_lines(frame))
-
-
-def _frame_lines(frame: FrameType | None) -> Iterator[str]:
-    for n in range(_FRAMES):
-        if frame is None or (n and str(frame.f_globals.get("__name__")).partition(".")[0] == _OWN_PACKAGE):
-            return
-        yield f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})"
+    lines: list[str] = []
+    while frame is not None and len(lines) < _FRAMES and (not lines or _package(frame) != _OWN_PACKAGE):
+        lines.append(f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})")
         frame = frame.f_back
+    return ", called from ".join(lines)
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
 log = logging.getLogger(__name__)
@@ -212,18 +211,14 @@ class LoopActivity:
 
 
 LOOP_ACTIVITY = LoopActivity()
-"""Activity of this process's event loop."""
 
 
 class _Observation:
     """What the watchdog has seen of one call so far."""
 
     def __init__(self, deed: TrackedCall, began: float) -> None:
-        self.deed, self.began = deed, began
-        self.held = 0.0
-        self.named = False
-        self.tries = 0
-        self._looked = began
+        self.deed, self.began, self._looked = deed, began, began
+        self.held, self.named, self.tries = 0.0, False, 0
 
     def look(self, now: float, step: float) -> None:
         """Count at most a little more than one step per check: the whole process may have been paused."""
@@ -257,9 +252,7 @@ class Watchdog:
             self._reach.open()
         return self
 
-    async def __aexit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_error: object) -> None:
         if not self._open:
             return
         self._open = False

@@ -6,6 +6,7 @@ from typing import TypeAlias
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
+from alipes.tools.common import make_schema
 
 MAX_CHOICES, MAX_CHOICE_CHARS = 6, 80
 AskUser: TypeAlias = Callable[[str, tuple[str, ...]], Awaitable[str | None]]
@@ -13,19 +14,10 @@ AskUser: TypeAlias = Callable[[str, tuple[str, ...]], Awaitable[str | None]]
 
 
 class Clarify:
-    """The `clarify` tool."""
-
     spec = ToolSpec(
         name="clarify",
-        description="Ask the user a question that only they can answer, and wait for the reply.",
-        schema={
-            "type": "object",
-            "properties": {
-                "question": {"type": "string"},
-                "choices": {"type": "array", "items": {"type": "string"}, "description": "a few short answers"},
-            },
-            "required": ["question"],
-        },
+        description="Ask the user a question only they can answer; waits for the reply.",
+        schema=make_schema("question", question="string", choices="strings: a few short answers"),
         effect="read",  # asked again after a crash
     )
 

@@ -5,7 +5,8 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
 
@@ -13,16 +14,14 @@ from msgspec import Struct
 
 from alipes.config.display import is_secret_name, looks_secret
 from alipes.kernel.errors import ToolError
+from alipes.kernel.formatting import did_you_mean
 from alipes.kernel.messages import Json
 
 T = TypeVar("T")
 NONINTERACTIVE = {
     "TERM": "dumb",
     "NO_COLOR": "1",
-    "PAGER": "cat",
-    "GIT_PAGER": "cat",
-    "MANPAGER": "cat",
-    "SYSTEMD_PAGER": "cat",
+    **dict.fromkeys(("PAGER", "GIT_PAGER", "MANPAGER", "SYSTEMD_PAGER"), "cat"),
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_EDITOR": "true",
 }
@@ -100,7 +99,6 @@ class Places(Struct, frozen=True):
     """Resolves paths, and knows which files hold secrets."""
 
     home: str
-    """Home directory of the user."""
     alipes_home: str
     """Directory of this program: configuration, database, sockets."""
     scratch: tuple[str, ...] = ("/tmp", "/var/tmp", "/dev/shm")
@@ -149,16 +147,47 @@ def _relative_to(path: str, folder: str) -> str:
 
 def describe_file_type(mode: int) -> str:
     """Name of a file type other than a regular file."""
-    names = (
-        (stat.S_ISDIR, "a directory"),
-        (stat.S_ISFIFO, "a pipe"),
-        (stat.S_ISSOCK, "a socket"),
-        (stat.S_ISBLK, "a disk"),
-    )
-    return next((name for test, name in names if test(mode)), "a device")
+    names = {"d": "a directory", "p": "a pipe", "s": "a socket", "b": "a disk"}
+    return names.get(stat.filemode(mode)[0], "a device")
+
+
+def suggest_name(path: Path) -> str:
+    """A question with similar names in the folder of a missing file; empty if there are none."""
+    try:
+        return did_you_mean(path.name, os.listdir(path.parent))
+    except OSError:
+        return ""
 
 
 def int_argument(args: Mapping[str, Json], name: str, default: int = 0) -> int:
     """An optional integer argument of a tool call."""
     given = args.get(name)
     return given if isinstance(given, int) else default
+
+
+def common_prefix(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many items, or characters, are equal at the start."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def make_schema(required: str, /, **parameters: str | list[str] | dict[str, Json]) -> dict[str, Json]:
+    """JSON schema of the arguments of a tool; `required` are names with spaces between them.
+
+    A parameter is its type, `type: description`, a list of allowed strings, or a schema of its own. The type
+    `strings` is an array of strings.
+    """
+    schema: dict[str, Json] = {
+        "type": "object",
+        "properties": {name: _parameter_schema(given) for name, given in parameters.items()},
+    }
+    return schema | {"required": [*required.split()]} if required else schema
+
+
+def _parameter_schema(given: str | list[str] | dict[str, Json]) -> dict[str, Json]:
+    if isinstance(given, dict):
+        return given
+    if isinstance(given, list):
+        return {"type": "string", "enum": [*given]}
+    kind, _, description = given.partition(": ")
+    schema: dict[str, Json] = {"type": "array", "items": {"type": "string"}} if kind == "strings" else {"type": kind}
+    return schema | {"description": description} if description else schema

@@ -8,21 +8,17 @@ from msgspec import Struct
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
+from alipes.tools.common import make_schema
 
 MAX_TASKS = 16
-"""Maximum number of tasks in one call."""
 
 
 class SubagentTask(Struct, frozen=True):
-    """One task for one subagent."""
-
     goal: str
     context: str = ""
 
 
 class DelegationRequest(Struct, frozen=True):
-    """The tasks of one call and how to run them."""
-
     tasks: tuple[SubagentTask, ...]
     model: str = ""
     """Empty: the model of the caller."""
@@ -42,31 +38,22 @@ class Delegator(Protocol):
 
 
 class DelegateTask:
-    """The `delegate_task` tool."""
-
     spec = ToolSpec(
         name="delegate_task",
-        description="Give tasks to subagents that work in parallel. Each sees only its goal and context "
-        "and returns a report.",
-        schema={
-            "type": "object",
-            "properties": {
-                "goal": {"type": "string", "description": "the task, or the common goal of tasks"},
-                "context": {"type": "string", "description": "everything they need to know"},
-                "tasks": {
-                    "type": "array",
-                    "description": "for several tasks",
-                    "items": {
-                        "type": "object",
-                        "properties": {"goal": {"type": "string"}, "context": {"type": "string"}},
-                        "required": ["goal"],
-                    },
-                },
-                "model": {"type": "string"},
-                "tools": {"type": "array", "items": {"type": "string"}, "description": "a subset of yours"},
-                "background": {"type": "boolean", "description": "do not wait; reports arrive as notices"},
+        description="Give tasks to parallel subagents. Each sees only its goal and context and returns a report.",
+        schema=make_schema(
+            "",
+            goal="string: the task, or the common goal of tasks",
+            context="string: all they need to know",
+            tasks={
+                "type": "array",
+                "description": "for several tasks",
+                "items": make_schema("goal", goal="string", context="string"),
             },
-        },
+            model="string",
+            tools="strings: a subset of yours",
+            background="boolean: do not wait; reports arrive as notices",
+        ),
         # parallel with other calls, and repeated after a crash: it then finds the subagents it started
         effect="read",
     )
@@ -108,7 +95,6 @@ def _parse_task(task: Json, shared: str) -> SubagentTask:
 
 
 MAX_MODELS = 8
-"""Maximum number of models in one call."""
 
 
 class ModelMixer(Protocol):
@@ -118,20 +104,10 @@ class ModelMixer(Protocol):
 
 
 class MixtureOfAgents:
-    """The `mixture_of_agents` tool."""
-
     spec = ToolSpec(
         name="mixture_of_agents",
         description="Ask several models a hard question in parallel; an aggregator combines their answers.",
-        schema={
-            "type": "object",
-            "properties": {
-                "prompt": {"type": "string", "description": "with all context needed"},
-                "models": {"type": "array", "items": {"type": "string"}},
-                "aggregator": {"type": "string"},
-            },
-            "required": ["prompt"],
-        },
+        schema=make_schema("prompt", prompt="string: with all context needed", models="strings", aggregator="string"),
         effect="read",
     )
 

@@ -17,15 +17,15 @@ from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
 from alipes.runtime.process_lock import short_socket_path
 from alipes.runtime.processes.child import Child, open_child
-from alipes.runtime.processes.orphans import OrphanGuard, scratch_directory
+from alipes.runtime.processes.process_tree import OrphanGuard, scratch_directory
 from alipes.tools import code_child
+from alipes.tools.common import make_schema
 from alipes.tools.shell.background import describe_exit
 from alipes.tools.shell.output import CommandOutput, SpillFolder
-from alipes.tools.shell.terminal import OutputProgress
+from alipes.tools.shell.terminal import OutputProgress, read_until_exit
 
 log = logging.getLogger(__name__)
 MAX_REQUEST_BYTES = 16 * 2**20
-"""Longest request of one tool call."""
 MAX_STDERR_CHARS = 4_000
 """Characters of stderr shown when the code fails."""
 
@@ -33,7 +33,6 @@ MAX_STDERR_CHARS = 4_000
 class CodeLimits(msgspec.Struct, frozen=True):
     seconds: float = 300.0
     calls: int = 50
-    """Maximum number of tool calls."""
 
 
 class ExecuteCode:
@@ -50,15 +49,16 @@ class ExecuteCode:
     ) -> None:
         """`tools`: those the code may call. `env`: its whole environment."""
         limits = limits or CodeLimits()
-        self._tools = {spec.name: list(_parameter_names(spec)) for spec in tools}
+        found = {spec.name: spec.schema.get("properties") for spec in tools}
+        self._tools = {name: [*given] if isinstance(given, dict) else [] for name, given in found.items()}
         self._env, self._spill, self._keeper = env, spill, keeper
         self._seconds, self._calls = limits.seconds, limits.calls
         names = ", ".join(f"{name}({', '.join(given)})" for name, given in self._tools.items())
         self.spec = ToolSpec(
             name="execute_code",
-            description="Run Python, for multi-step work or large data. Only printed output is returned. "
-            f"These functions are available; they return text or raise ToolError: {names}.",
-            schema={"type": "object", "properties": {"code": {"type": "string"}}, "required": ["code"]},
+            description="Run Python for multi-step work or large data; returns only printed output. Available"
+            f" functions, which return text or raise ToolError: {names}.",
+            schema=make_schema("code", code="string"),
         )
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
@@ -80,14 +80,7 @@ class ExecuteCode:
         try:
             scope = open_child(argv, cwd=act.workdir or os.getcwd(), env=self._env, keeper=self._keeper)
             async with scope as child:
-                try:
-                    async with asyncio.timeout(self._seconds):
-                        while piece := await progress.read_and_show(child.read):
-                            await output.feed(piece)
-                        await child.wait()
-                except TimeoutError:
-                    return child, False
-                return child, True
+                return child, await read_until_exit(child, self._seconds, progress, output, None)
         except OSError as error:
             raise ToolError(f"the code could not be started: {error}") from error
 
@@ -161,11 +154,6 @@ async def _serve_tools(path: Path, server: _ToolServer) -> AsyncIterator[None]:
                     task.cancel()
                 for connection in accepted:
                     connection.close()
-
-
-def _parameter_names(spec: ToolSpec) -> list[str]:
-    found = spec.schema.get("properties")
-    return [*found] if isinstance(found, dict) else []
 
 
 def _read_stderr(path: Path) -> str:

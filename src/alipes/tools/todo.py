@@ -8,6 +8,7 @@ from msgspec import Struct
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
+from alipes.tools.common import make_schema
 
 TodoStatus: TypeAlias = Literal["pending", "in_progress", "completed", "cancelled"]
 MAX_ITEMS, MAX_CONTENT_CHARS = 100, 500
@@ -26,34 +27,21 @@ class TodoItem(Struct, frozen=True):
 
 TodoItems: TypeAlias = tuple[TodoItem, ...]
 ReadTodos: TypeAlias = Callable[[str], Awaitable[TodoItems]]
-"""Reads the list of a session."""
 WriteTodos: TypeAlias = Callable[[str, TodoItems], Awaitable[None]]
 
 
 class Todo:
-    """The `todo` tool."""
-
     spec = ToolSpec(
         name="todo",
         description="Keep a todo list for multi-step work. Omit todos to read the list.",
-        schema={
-            "type": "object",
-            "properties": {
-                "todos": {
-                    "type": "array",
-                    "items": {
-                        "type": "object",
-                        "properties": {
-                            "id": {"type": "string"},
-                            "content": {"type": "string"},
-                            "status": {"type": "string", "enum": [*get_args(TodoStatus)]},
-                        },
-                        "required": ["id"],
-                    },
-                },
-                "merge": {"type": "boolean", "description": "update items by id instead of replacing the list"},
+        schema=make_schema(
+            "",
+            todos={
+                "type": "array",
+                "items": make_schema("id", id="string", content="string", status=[*get_args(TodoStatus)]),
             },
-        },
+            merge="boolean: update by id instead of replacing the list",
+        ),
     )
 
     def __init__(self, read: ReadTodos, write: WriteTodos) -> None:

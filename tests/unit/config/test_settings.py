@@ -16,7 +16,7 @@ from alipes.config.platforms import DiscordConfig, TelegramConfig
 from alipes.config.settings import EmbeddedConfig, GatewayConfig, ServeConfig, Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.models import Endpoint, ModelFacts, Secret
-from alipes.providers.catalog import catalog
+from alipes.providers.registry import catalog
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from alipes.config.known_providers import KEYED, KNOWN
 from alipes.kernel.models import ModelFacts
 from alipes.kernel.turns import Usage
-from alipes.providers.catalog import catalog, compute_cost, find_facts, similar_names
+from alipes.providers.registry import catalog, compute_cost, find_facts, similar_names
 
 PRICED = ModelFacts(price_input=2.0, price_output=10.0, price_cached=0.2, price_cache_write=2.5)
 M = 1_000_000
@@ -123,7 +123,7 @@ def test_nothing_is_near_to_nonsense():
 
 def test_the_catalog_is_read_only_when_somebody_asks():
     code = (
-        "import alipes.providers.catalog as c\n"
+        "import alipes.providers.registry as c\n"
         "assert c.catalog.cache_info().currsize == 0\n"
         "c.find_facts('openai/gpt-6.1-sol')\n"
         "assert c.catalog.cache_info().currsize == 1\n"

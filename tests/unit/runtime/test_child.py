@@ -14,7 +14,7 @@ import pytest
 
 from alipes.runtime.processes import process_tree
 from alipes.runtime.processes.child import open_child
-from alipes.runtime.processes.orphans import kill_orphans, open_orphan_guard
+from alipes.runtime.processes.process_tree import kill_orphans, open_orphan_guard
 from tests.world.environment import LIMIT_S
 
 ENV = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}

@@ -12,8 +12,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from alipes.runtime import unhandled
-from alipes.runtime.unhandled import handle_uncaught_errors
+from alipes.runtime.tasks import handle_uncaught_errors, report_unclosed_clients
 
 SRC = Path(__file__).parents[3] / "src" / "alipes"
 
@@ -235,7 +234,7 @@ def test_a_library_loaded_later_is_met_at_the_next_collection(monkeypatch):
 
     noted: list[str] = []
     monkeypatch.delitem(sys.modules, "httpx", raising=False)
-    with unhandled.report_unclosed_clients(noted.append):
+    with report_unclosed_clients(noted.append):
         library = type(sys)("httpx")
         library.AsyncClient = AsyncClient
         monkeypatch.setitem(sys.modules, "httpx", library)

@@ -93,13 +93,13 @@ async def test_ending_a_session_stops_only_its_processes(tmp_path):
             processes, f"trap 'echo x > {tmp_path}/tidied; exit' TERM; while :; do sleep 0.01; done", "mine"
         )
         yours = await start(processes, "sleep 300", "yours")
-        await processes.stop_session("mine")
+        await processes.session_left("mine")
         assert (mine.is_finished, gentle.is_finished, yours.is_finished) == (True, True, False)
         assert not is_alive(mine.child.pid) and is_alive(yours.child.pid)
         assert (tmp_path / "tidied").exists()
         assert processes.processes_of("mine") == ()
-        await processes.stop_session("mine")
-        await processes.stop_session("nobody")
+        await processes.session_left("mine")
+        await processes.session_left("nobody")
 
 
 async def test_session_left_hook_stops_the_processes_of_the_session(tmp_path):

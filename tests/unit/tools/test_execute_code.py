@@ -12,7 +12,7 @@ import pytest
 
 from alipes.kernel.messages import ToolResult
 from alipes.kernel.ports import ToolSpec
-from alipes.runtime.processes.orphans import kill_orphans, open_orphan_guard
+from alipes.runtime.processes.process_tree import kill_orphans, open_orphan_guard
 from alipes.tools.common import child_environment
 from alipes.tools.execute_code import CodeLimits, ExecuteCode, _serve_tools
 from alipes.tools.shell.output import SpillFolder
@@ -161,7 +161,7 @@ async def test_its_files_are_in_the_home_even_with_a_long_path(tmp_path):
 
 async def test_leftovers_of_a_killed_process_are_removed_by_the_next(tmp_path):
     script = (
-        "import asyncio, os, sys; from pathlib import Path; from alipes.runtime.processes.orphans import *\n"
+        "import asyncio, os, sys; from pathlib import Path; from alipes.runtime.processes.process_tree import *\n"
         "async def main():\n"
         "    async with open_orphan_guard(Path(sys.argv[1])) as keeper:\n"
         "        with scratch_directory(keeper) as folder:\n"

@@ -21,7 +21,7 @@ from alipes.plugins.registry import Contributions, ProviderContribution
 from alipes.providers.image_generation import ImageModel
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.http.public_fetch import PublicFetcher
-from alipes.tools.image_generate import ImageGenerate
+from alipes.tools.images import ImageGenerate
 from tests.world.environment import LIMIT_S
 
 

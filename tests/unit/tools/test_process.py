@@ -15,8 +15,7 @@ from alipes.kernel.messages import ToolCall
 from alipes.tools.common import Places, child_environment
 from alipes.tools.shell.background import BackgroundProcesses
 from alipes.tools.shell.output import SpillFolder
-from alipes.tools.shell.process import ProcessTool
-from alipes.tools.shell.terminal import TerminalTool
+from alipes.tools.shell.terminal import ProcessTool, TerminalTool
 from tests.world.environment import LIMIT_S
 
 

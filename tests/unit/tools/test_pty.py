@@ -42,7 +42,7 @@ def render(raw: bytes) -> str:
     """The scrolled text and the screen."""
     emulator = TerminalEmulator()
     scrolled = emulator.feed(raw).decode()
-    return scrolled + emulator.screen_text()
+    return scrolled + emulator.screen.text()
 
 
 def open_descriptors() -> set[str]:
@@ -186,7 +186,7 @@ def test_splitting_the_output_does_not_change_the_screen(raw):
     whole.feed(raw)
     for n in range(len(raw)):
         bytewise.feed(raw[n : n + 1])
-    assert bytewise.screen_text() == whole.screen_text()
+    assert bytewise.screen.text() == whole.screen.text()
 
 
 def test_scrolled_rows_are_returned_once_and_in_order():
@@ -195,7 +195,7 @@ def test_scrolled_rows_are_returned_once_and_in_order():
         scrolled += emulator.feed(b"line %d\r\n" % n)
     assert scrolled.decode().splitlines() == [f"line {n}" for n in range(77)]
     assert (scrolled + emulator.finish()).decode().splitlines() == [f"line {n}" for n in range(100)]
-    assert (emulator.screen_text(), emulator.finish()) == ("", b"")
+    assert (emulator.screen.text(), emulator.finish()) == ("", b"")
 
 
 def test_scrolling_in_margins_or_alternate_screen_returns_nothing():
@@ -265,7 +265,7 @@ def test_no_output_breaks_the_screen(parts):
         assert len(screen.rows) == 24
         assert all(len(row.cells) <= 80 for row in screen.rows)
         assert 0 <= screen.y < 24 and 0 <= screen.x <= 80
-    emulator.screen_text()
+    emulator.screen.text()
     emulator.finish()
 
 

@@ -12,7 +12,7 @@ from alipes.kernel.ports import ToolOutput
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.tools.common import Places
-from alipes.tools.vision import (
+from alipes.tools.images import (
     MAX_IMAGE_BYTES,
     MAX_PROVIDER_BYTES,
     MAX_SIDE_PIXELS,

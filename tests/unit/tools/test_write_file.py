@@ -354,7 +354,7 @@ async def test_concurrent_writers_leave_one_complete_text(places, work, call):
 
 
 def diff(old, new):
-    return diff_texts(old, new, before="a/f", after="b/f")
+    return diff_texts(old, new, before="f", after="f")
 
 
 def test_diff_counts_lines_and_gives_the_first_change():

@@ -14,15 +14,17 @@ from alipes.config.loader import load_settings
 from alipes.config.settings import MIXTURE_PREFIX, Settings
 from alipes.kernel.errors import ConfigError, ProviderError
 from alipes.kernel.models import Endpoint, ModelFacts
-from alipes.providers.catalog import catalog, find_facts, similar_names
 from alipes.providers.registry import (
     ModelChoice,
     Models,
+    catalog,
     choose_model,
+    find_facts,
     is_mixture_name,
     is_usable,
     known_models,
     resolve_model,
+    similar_names,
 )
 from alipes.providers.streaming import models
 from alipes.runtime.http.clients import ClientScope, HttpClient

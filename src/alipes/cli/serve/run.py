@@ -33,7 +33,7 @@ from alipes.runtime import process_setup
 from alipes.runtime.process_lock import hold_process_lock
 from alipes.runtime.process_setup import raise_file_limit
 from alipes.runtime.systemd import SystemdNotifier
-from alipes.runtime.unhandled import handle_uncaught_errors
+from alipes.runtime.tasks import handle_uncaught_errors
 from alipes.store.api_keys import SqliteApiKeys, SqliteWebhooks
 from alipes.store.quick_reads import check_writable, read_status
 from alipes.web.auth import Authenticator, RequestLimits

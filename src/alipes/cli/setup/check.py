@@ -16,8 +16,7 @@ from alipes.kernel.messages import user
 from alipes.kernel.models import Endpoint
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import ModelReply
-from alipes.providers.catalog import similar_names
-from alipes.providers.registry import Models
+from alipes.providers.registry import Models, similar_names
 from alipes.providers.streaming import models
 from alipes.runtime.http.clients import ClientScope
 

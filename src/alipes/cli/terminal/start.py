@@ -20,7 +20,7 @@ from alipes.config.reader import read_config
 from alipes.config.settings import Settings
 from alipes.runtime import tasks
 from alipes.runtime.log_file import open_log
-from alipes.runtime.unhandled import handle_uncaught_errors
+from alipes.runtime.tasks import handle_uncaught_errors
 
 RunSession: TypeAlias = Callable[[TerminalApp, Settings, TalkOptions, asyncio.Event], Awaitable[None]]
 

@@ -25,7 +25,7 @@ from alipes.plugins.context import Context
 from alipes.plugins.interruption.attribution import TURN
 from alipes.plugins.registry import CommandHandler
 from alipes.runtime.processes.child import Child, open_child
-from alipes.runtime.processes.orphans import OrphanGuard, open_orphan_guard, scratch_directory
+from alipes.runtime.processes.process_tree import OrphanGuard, open_orphan_guard, scratch_directory
 
 FILE = "shell-hooks-allowlist.json"
 

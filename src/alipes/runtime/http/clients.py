@@ -7,12 +7,11 @@ import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import lru_cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import httpx2
 from msgspec import Struct
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _Handle: TypeAlias = tuple[str, str, float, float, MayConnect | None]
-_RequestParts: TypeAlias = tuple[str, str, Mapping[str, str], bytes | None]
-"""Method, URL, headers, content."""
 NO_KEY = "none"
 """Sent by an SDK to an endpoint without a key; otherwise it would take one from the environment."""
 NOT_SENT = (
@@ -45,22 +42,12 @@ NOT_SENT = (
 """Raised before anything of a request was sent, so it had no effect."""
 
 
-class OpenClient(Struct, frozen=True):
-    """A client as `alipes doctor` shows it."""
-
-    name: str
-    kind: str
-    """`http`, `openai` or `anthropic`."""
-    base_url: str
-    opened: float
-    requests: int
-
-
-class _Owned(Struct, frozen=True, eq=False):
+class OpenClient(Struct, frozen=True, eq=False):
     """A client of a scope: strong references to its transports, a weak one to the client."""
 
     name: str
     kind: str
+    """`http`, `openai` or `anthropic`."""
     base_url: str
     opened: float
     client: "weakref.ref[httpx2.AsyncClient]"
@@ -70,6 +57,10 @@ class _Owned(Struct, frozen=True, eq=False):
     def closed(self) -> bool:
         client = self.client()
         return client is not None and client.is_closed
+
+    @property
+    def requests(self) -> int:
+        return sum(wire.requests for wire in self.wires)
 
     async def close(self) -> None:
         if (client := self.client()) is not None:
@@ -92,7 +83,7 @@ class ClientScope:
         self._proxies = proxies or Proxies()
         self._trust = TlsTrust(trust)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._owned: dict[weakref.ref[httpx2.AsyncClient], _Owned] = {}
+        self._owned: dict[weakref.ref[httpx2.AsyncClient], OpenClient] = {}
         self._dropped: deque[weakref.ref[httpx2.AsyncClient]] = deque()
         self._handles: dict[_Handle, HttpClient] = {}
 
@@ -102,9 +93,7 @@ class ClientScope:
         self._loop = asyncio.get_running_loop()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self._loop = None
         failures: list[Exception] = []
 
@@ -141,47 +130,23 @@ class ClientScope:
 
     def openai(self, endpoint: Endpoint) -> "AsyncOpenAI":
         """An SDK object with its own client and no retries. Closing it is optional."""
-        self._check_loop()
-        try:
+        with self._importing_sdk():
             from openai import AsyncOpenAI  # noqa: PLC0415
-        except ModuleNotFoundError as missing:
-            raise _no_sdk(missing) from missing
-        base_url = endpoint.base_url or "https://api.openai.com/v1"
-        sdk = AsyncOpenAI(
-            api_key=endpoint.key.reveal() or NO_KEY,
-            base_url=base_url,
-            default_headers=dict(endpoint.headers),
-            max_retries=0,
-            http_client=self._for_sdk("openai", endpoint, base_url),
-        )
+        sdk = AsyncOpenAI(**self._for_sdk("openai", endpoint, endpoint.base_url or "https://api.openai.com/v1"))
         # The SDK reads these from the environment, where they may belong to another vendor.
         sdk.organization = sdk.project = sdk.admin_api_key = None
         return sdk
 
     def anthropic(self, endpoint: Endpoint) -> "AsyncAnthropic":
         """An SDK object with its own client and no retries. Closing it is optional."""
-        self._check_loop()
-        try:
+        with self._importing_sdk():
             from anthropic import AsyncAnthropic  # noqa: PLC0415
-        except ModuleNotFoundError as missing:
-            raise _no_sdk(missing) from missing
         # The SDK adds the version itself.
         base_url = (endpoint.base_url or "https://api.anthropic.com").rstrip("/").removesuffix("/v1")
-        return AsyncAnthropic(
-            api_key=endpoint.key.reveal() or NO_KEY,
-            base_url=base_url,
-            default_headers=dict(endpoint.headers),
-            max_retries=0,
-            http_client=self._for_sdk("anthropic", endpoint, base_url),
-        )
+        return AsyncAnthropic(**self._for_sdk("anthropic", endpoint, base_url))
 
     def open_clients(self) -> tuple[OpenClient, ...]:
-        """Open clients, oldest first."""
-        return tuple(
-            OpenClient(o.name, o.kind, o.base_url, o.opened, sum(wire.requests for wire in o.wires))
-            for o in self._owned.values()
-            if not o.closed
-        )
+        return tuple(owned for owned in self._owned.values() if not owned.closed)
 
     def _check_loop(self) -> None:
         if self._loop is None:
@@ -193,9 +158,25 @@ class ClientScope:
         if running is not self._loop:
             raise RuntimeError("This ClientScope belongs to another event loop: use it on its own.")
 
-    def _for_sdk(self, kind: str, endpoint: Endpoint, base_url: str) -> httpx2.AsyncClient:
+    @contextmanager
+    def _importing_sdk(self) -> Iterator[None]:
+        self._check_loop()
+        try:
+            yield
+        except ModuleNotFoundError as missing:
+            raise ConfigError(f"The vendor's SDK is not installed ({missing}): pip install 'alipes[sdk]'") from missing
+
+    def _for_sdk(self, kind: str, endpoint: Endpoint, base_url: str) -> dict[str, Any]:
         timeout = _timeout(endpoint.stall, endpoint.connect)
-        return self._open(endpoint.name, kind, base_url, timeout=timeout, follow_redirects=True)[0]
+        client, _ = self._open(endpoint.name, kind, base_url, timeout=timeout, follow_redirects=True)
+        headers, key = dict(endpoint.headers), endpoint.key.reveal() or NO_KEY
+        return {
+            "api_key": key,
+            "base_url": base_url,
+            "default_headers": headers,
+            "max_retries": 0,
+            "http_client": client,
+        }
 
     def _open(
         self,
@@ -223,7 +204,7 @@ class ClientScope:
         )
         watch = weakref.ref(client, self._dropped.append)
         wires = (straight, *(way for way in ways.values() if way is not None))
-        self._owned[watch] = _Owned(name, kind, base_url, time.time(), watch, wires)
+        self._owned[watch] = OpenClient(name, kind, base_url, time.time(), watch, wires)
         return client, None if ways else straight
 
     async def _close_dropped(self) -> None:
@@ -274,17 +255,18 @@ class HttpClient:
         If the body is read to its end, the connection is reused; otherwise it is closed at the end of
         the context.
         """
-        response = await self._answer((method, url, headers or {}, content), stall)
+        response = await self._answer(method, url, headers or {}, content, stall)
         try:
             yield response
         finally:
             if not response.is_closed:
                 await run_to_completion(response.aclose)
 
-    async def _answer(self, asked: _RequestParts, stall: float | None) -> httpx2.Response:
+    async def _answer(
+        self, method: str, url: str, headers: Mapping[str, str], content: bytes | None, stall: float | None
+    ) -> httpx2.Response:
         client = await self._open_client()
         timeout = self._timeout if stall is None else _timeout(stall, self._timeout.connect or stall)
-        method, url, headers, content = asked
         if self._wire is None:
             built = client.build_request(method, url, headers=headers, content=content, timeout=timeout)
             return await client.send(built, stream=True)
@@ -312,23 +294,15 @@ class HttpClient:
         stall: float | None = None,
     ) -> httpx2.Response:
         """Send a request and read the whole response; `timeout` limits the total time."""
-        asked = (method, url, headers or {}, content)
-        if timeout is None:
-            return await self._whole(asked, stall)
         try:
             async with asyncio.timeout(timeout):
-                return await self._whole(asked, stall)
+                async with self.stream(method, url, headers=headers, content=content, stall=stall) as response:
+                    await response.aread()
+                return response
         except TimeoutError as late:
+            if timeout is None:
+                raise
             raise httpx2.ReadTimeout(f"no complete response within {timeout} s") from late
-
-    async def _whole(self, asked: _RequestParts, stall: float | None) -> httpx2.Response:
-        response = await self._answer(asked, stall)
-        try:
-            await response.aread()
-        finally:
-            if not response.is_closed:
-                await run_to_completion(response.aclose)
-        return response
 
     async def _open_client(self) -> httpx2.AsyncClient:
         self._scope._check_loop()
@@ -362,11 +336,7 @@ def _timeout(stall: float, connect: float) -> httpx2.Timeout:
     return httpx2.Timeout(connect=connect, read=stall, write=stall, pool=None)
 
 
-def _no_sdk(missing: ModuleNotFoundError) -> ConfigError:
-    return ConfigError(f"The vendor's SDK is not installed ({missing}): pip install 'alipes[sdk]'")
-
-
-async def _close(owned: _Owned, failures: list[Exception]) -> None:
+async def _close(owned: OpenClient, failures: list[Exception]) -> None:
     try:
         await owned.close()
     except (httpx2.HTTPError, OSError, RuntimeError) as error:

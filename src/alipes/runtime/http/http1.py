@@ -12,7 +12,6 @@ from msgspec import Struct
 MAX_HEAD_BYTES = 100 * 1024
 """Limit of bytes without a complete head, a part of the body, or an end."""
 MAX_LENGTH_DIGITS = 20
-"""Digits of a content length, at most."""
 _TOKEN = re.compile(rb"[-!#$%&'*+.^_`|~0-9a-zA-Z]+")
 _TARGET = re.compile(rb"[\x21-\x7e]+")
 _VALUE = re.compile(rb"(?:[^\0\s]+(?:[ \t]+[^\0\s]+)*)?")
@@ -85,8 +84,6 @@ def _framing(special: Headers) -> tuple[bool, int, bool]:
 
 
 class ResponseHead(Struct, frozen=True):
-    """Head of a response."""
-
     status: int
     reason: bytes
     version: bytes
@@ -216,7 +213,6 @@ class ResponseParser:
             raise _StopParsing
 
     def _measure(self) -> None:
-        """Determine how the body ends."""
         for name, value in self._headers:
             if b"\0" in value or name.endswith(b" "):
                 self._refuse(f"the response has an invalid header: {name!r}")

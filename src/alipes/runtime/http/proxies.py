@@ -119,21 +119,17 @@ class RouteTransport(httpx2.AsyncBaseTransport):
 
     def _pool(self, secure: bool) -> httpx2.AsyncHTTPTransport:
         if secure not in self._pools:
+            # Otherwise the library would create a context from the environment.
+            context = self._trust.tls if self._proxy.startswith("https:") else None
+            proxy = httpx2.Proxy(self._proxy, ssl_context=context)
+            trust = self._trust.tls if secure else self._trust.none
             try:
                 self._pools[secure] = httpx2.AsyncHTTPTransport(
-                    verify=self._trust.tls if secure else self._trust.none,
-                    trust_env=False,
-                    limits=LIMITS,
-                    proxy=self._through(),
+                    verify=trust, trust_env=False, limits=LIMITS, proxy=proxy
                 )
             except ImportError as missing:
                 raise ConfigError("A SOCKS proxy needs another package: pip install socksio") from missing
         return self._pools[secure]
-
-    def _through(self) -> httpx2.Proxy:
-        # Otherwise the library would create a context from the environment.
-        context = self._trust.tls if self._proxy.startswith("https:") else None
-        return httpx2.Proxy(self._proxy, ssl_context=context)
 
 
 def proxy_routes(proxies: Proxies, trust: TlsTrust) -> dict[str, RouteTransport | None]:

@@ -40,7 +40,6 @@ def is_public(address: str) -> bool:
 
 
 def _embedded_ipv4(address: IPv6Address) -> IPv4Address | None:
-    """The IPv4 address embedded in an IPv6 one."""
     if address in _NAT64:
         return IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
@@ -63,7 +62,7 @@ class PublicFetcher:
         return host in self._allowed or f"{host}:{port}" in self._allowed or is_public(address)
 
     async def fetch(self, url: str, *, largest: int, seconds: float = 60.0) -> FetchedResource:
-        """Raises `NotFetched`."""
+        """Raises `FetchError`."""
         try:
             async with asyncio.timeout(seconds):
                 for _ in range(MAX_REDIRECTS + 1):

@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from itertools import chain, zip_longest
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import httpx2
 
 MAX_BUFFERED_BYTES = 256 * 1024
 """Bytes buffered for reading or sending before the producer is paused."""
 BLOCK_BYTES = 64 * 1024
-"""Bytes per read."""
 CONNECT_STAGGER_S = 0.25
 """Seconds before the next address of a host is tried in parallel."""
 UNTHROTTLED_READS = 4
@@ -40,36 +39,18 @@ class ForbiddenAddress(httpx2.ConnectError):
     """All addresses of the host are forbidden."""
 
 
-class Connection(Protocol):
-    """A connection, read by one task at a time. Raises `httpx2.TransportError` subclasses."""
-
-    @property
-    def readable(self) -> bool:
-        """True if data or the end has arrived; an idle connection should have neither."""
-        ...
-
-    async def read(self, limit: float | None) -> bytes:
-        """At least one byte; empty at the end."""
-        ...
-
-    async def write(self, data: bytes, limit: float | None) -> None:
-        """Sent together with later writes, at the latest before the next read."""
-        ...
-
-    def abort(self) -> None:
-        """Close at once, without waiting for the other side."""
-        ...
-
-
 class Sockets:
     """Opens connections and counts those being read."""
 
     def __init__(self, each: float = PAUSE_PER_STREAM_S, *, permits: MayConnect | None = None) -> None:
         """`permits`: called for each resolved address; only allowed ones are tried."""
         self.reading, self._permits = 0, permits
-        self._turnstile = _ReadThrottle(each)
+        self._each = each
+        self._resting: deque[asyncio.Future[None]] = deque()
+        """Paused streams, in the order in which they are released."""
+        self._ticking = False
 
-    async def connect(self, host: str, port: int, limit: float | None) -> Connection:
+    async def connect(self, host: str, port: int, limit: float | None) -> "TcpConnection":
         with _translate_connect_errors():
             async with asyncio.timeout(limit):
                 found = await resolve_addresses(host, port)
@@ -79,16 +60,18 @@ class Sockets:
                         raise ForbiddenAddress(f"{host} is on this machine or a private network")
                 return await self._first(found, port)
 
-    async def _first(self, addresses: list[str], port: int) -> "_TcpConnection":
+    async def _first(self, addresses: list[str], port: int) -> "TcpConnection":
         """Connect to the first reachable address; the next is tried when one fails or takes long."""
-        loop, failures, reached = asyncio.get_running_loop(), list[OSError](), list[_TcpConnection]()
+        loop, failures, reached = asyncio.get_running_loop(), list[OSError](), list[TcpConnection]()
         racing: dict[str, asyncio.Timeout] = {}
 
         async def reach(address: str, before: asyncio.Event, after: asyncio.Event) -> None:
             try:
                 async with asyncio.timeout(None) as racing[address]:
-                    await _wait_at_most(CONNECT_STAGGER_S, before)
-                    _, line = await loop.create_connection(lambda: _TcpConnection(self), address, port)
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(CONNECT_STAGGER_S):
+                            await before.wait()
+                    _, line = await loop.create_connection(lambda: TcpConnection(self), address, port)
                     reached.append(line)
             except OSError as error:  # or another address was reached first
                 failures.append(error)
@@ -118,19 +101,7 @@ class Sockets:
         return self.reading > MAX_UNTHROTTLED_STREAMS
 
     async def rest(self) -> None:
-        """Wait for our turn to read."""
-        await self._turnstile.passed()
-
-
-class _ReadThrottle:
-    """Releases paused streams in order, a few at a time."""
-
-    def __init__(self, each: float) -> None:
-        self._each = each
-        self._resting: deque[asyncio.Future[None]] = deque()
-        self._ticking = False
-
-    async def passed(self) -> None:
+        """Wait for our turn to read; a few streams are released at a time."""
         loop = asyncio.get_running_loop()
         self._resting.append(mine := loop.create_future())
         if not self._ticking:
@@ -149,8 +120,8 @@ class _ReadThrottle:
             asyncio.get_running_loop().call_later(TICK_S, self._tick)
 
 
-class _TcpConnection(asyncio.Protocol):
-    """A TCP connection."""
+class TcpConnection(asyncio.Protocol):
+    """A TCP connection, read by one task at a time. Raises `httpx2.TransportError` subclasses."""
 
     def __init__(self, sockets: Sockets) -> None:
         self._sockets = sockets
@@ -205,9 +176,11 @@ class _TcpConnection(asyncio.Protocol):
 
     @property
     def readable(self) -> bool:
+        """True if data or the end has arrived; an idle connection should have neither."""
         return self._over or bool(self._came)
 
     async def read(self, limit: float | None) -> bytes:
+        """At least one byte; empty at the end."""
         self._flush()
         self._reads += 1
         self._sockets.reading += 1
@@ -256,6 +229,7 @@ class _TcpConnection(asyncio.Protocol):
         return data[:BLOCK_BYTES]
 
     async def write(self, data: bytes, limit: float | None) -> None:
+        """Sent together with later writes, at the latest before the next read."""
         self._reads = 0
         self._unsent.append(data)
         if sum(map(len, self._unsent)) < MAX_BUFFERED_BYTES:
@@ -274,22 +248,23 @@ class _TcpConnection(asyncio.Protocol):
             self._transport.write(b"".join(unsent))
 
     def abort(self) -> None:
+        """Close at once, without waiting for the other side."""
         self._transport.abort()
 
 
-async def start_tls(below: Connection, context: ssl.SSLContext, host: str, limit: float | None) -> Connection:
+async def start_tls(below: TcpConnection, context: ssl.SSLContext, host: str, limit: float | None) -> "TlsConnection":
     """Start TLS on `below`. If this fails, the caller must abort `below`."""
-    secure = _TlsConnection(below, context, host)
+    secure = TlsConnection(below, context, host)
     with _translate_connect_errors():
         async with asyncio.timeout(limit):
             await secure.handshake()
     return secure
 
 
-class _TlsConnection:
+class TlsConnection:
     """TLS on another connection. asyncio's own leaks the connection if the handshake is cancelled."""
 
-    def __init__(self, below: Connection, context: ssl.SSLContext, host: str) -> None:
+    def __init__(self, below: TcpConnection, context: ssl.SSLContext, host: str) -> None:
         self._below = below
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
@@ -355,6 +330,9 @@ class _TlsConnection:
         self._below.abort()
 
 
+Connection: TypeAlias = TcpConnection | TlsConnection
+
+
 @contextmanager
 def _translate_connect_errors() -> Iterator[None]:
     """Translate errors while connecting into httpx2's."""
@@ -364,13 +342,6 @@ def _translate_connect_errors() -> Iterator[None]:
         raise httpx2.ConnectTimeout("connection timed out") from late
     except (OSError, httpx2.ReadError) as error:  # includes ssl.SSLError
         raise httpx2.ConnectError(str(error)) from error
-
-
-async def _wait_at_most(seconds: float, event: asyncio.Event) -> None:
-    """Wait for the event, at most `seconds`."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()
 
 
 async def resolve_addresses(host: str, port: int) -> list[str]:

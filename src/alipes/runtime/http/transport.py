@@ -18,7 +18,6 @@ Origin: TypeAlias = tuple[str, str, int]
 MAX_IDLE_CONNECTIONS = 64
 """Idle connections kept, at most. Busy ones are not limited: requests would wait for unrelated ones."""
 IDLE_TIMEOUT_S = 300.0
-"""Seconds that an idle connection is kept."""
 NO_REUSE_S = 10.0
 """Seconds during which a server gets only new connections after it closed a reused one: a retry must not
 get another one that is about to be closed."""
@@ -47,7 +46,9 @@ class DirectTransport(httpx2.AsyncBaseTransport):
             head = await connection.ask(request, limits)
         except (httpx2.RemoteProtocolError, httpx2.ReadError):
             if connection.waited:
-                self._avoid_reuse(connection.origin)
+                now = time.monotonic()
+                self._no_reuse = {each: until for each, until in self._no_reuse.items() if until > now}
+                self._no_reuse[connection.origin] = now + NO_REUSE_S
             raise
         finally:
             if head is None:
@@ -108,11 +109,6 @@ class DirectTransport(httpx2.AsyncBaseTransport):
                 line.abort()
         return secure
 
-    def _avoid_reuse(self, origin: Origin) -> None:
-        now = time.monotonic()
-        self._no_reuse = {each: until for each, until in self._no_reuse.items() if until > now}
-        self._no_reuse[origin] = now + NO_REUSE_S
-
     def _drop(self, connection: "_HttpConnection") -> None:
         self.busy.discard(connection)
         self._idle.pop(connection, None)
@@ -125,7 +121,6 @@ class _HttpConnection:
     def __init__(self, origin: Origin, line: Connection) -> None:
         self.origin, self._line = origin, line
         self._answer: ResponseParser | None = None
-        """Parser of the current response."""
         self._asked = False
         """The whole request was sent, and another may follow."""
         self._until = 0.0
@@ -207,8 +202,6 @@ class _UncompressedResponse(httpx2.Response):
 
 
 class _ResponseBody(httpx2.AsyncByteStream):
-    """The body of one response."""
-
     def __init__(self, pool: DirectTransport, connection: _HttpConnection, limit: float | None) -> None:
         self._pool, self._connection, self._limit = pool, connection, limit
         self._closed = False

@@ -17,12 +17,11 @@ from itertools import count
 from typing import Literal, NamedTuple, TypeAlias
 
 from alipes.runtime.processes import process_tree
-from alipes.runtime.processes.orphans import OrphanGuard
 
 COLUMNS, ROWS = 80, 24
 END_OF_FILE = b"\x04"
 _TAKE_TERMINAL = ': <>"$0"; exec "$@"'
-"""A session leader gets the first terminal it opens as its controlling terminal."""
+"""A session leader gets the first terminal it opens as controlling terminal, so that ^C and /dev/tty work."""
 
 Link: TypeAlias = Literal["output", "pipes", "terminal"]
 """Read the output only; also write the input; or both through a pseudo terminal."""
@@ -44,30 +43,21 @@ def open_stream_ends(link: Link) -> Iterator[StreamEnds]:
     """Open both sides. The child's ends are closed at the end of the block, ours only if it fails."""
     with ExitStack() as theirs, ExitStack() as ours:
         speaking, stdin = -1, subprocess.DEVNULL
+        output, stdout = os.openpty() if link == "terminal" else os.pipe()
+        ours.callback(os.close, output)
+        theirs.callback(os.close, stdout)
         if link == "terminal":
-            output, stdout = os.openpty()
-            ours.callback(os.close, output)
-            theirs.callback(os.close, stdout)
             termios.tcsetwinsize(stdout, (ROWS, COLUMNS))
             speaking, stdin = os.dup(output), stdout
             ours.callback(os.close, speaking)
-        else:
-            output, stdout = os.pipe()
-            ours.callback(os.close, output)
-            theirs.callback(os.close, stdout)
-            if link == "pipes":
-                stdin, speaking = os.pipe()
-                theirs.callback(os.close, stdin)
-                ours.callback(os.close, speaking)
-                os.set_blocking(speaking, False)
+        elif link == "pipes":
+            stdin, speaking = os.pipe()
+            theirs.callback(os.close, stdin)
+            ours.callback(os.close, speaking)
+            os.set_blocking(speaking, False)
         os.set_blocking(output, False)
         yield StreamEnds(output, speaking, stdin, stdout)
         ours.pop_all()
-
-
-def with_controlling_terminal(argv: Sequence[str], terminal: int) -> list[str]:
-    """An argv that runs `argv` with `terminal` as controlling terminal, so that ^C and /dev/tty work."""
-    return ["/bin/sh", "-c", _TAKE_TERMINAL, os.ttyname(terminal), *argv]
 
 
 class ChildInput:
@@ -112,17 +102,12 @@ class ChildInput:
             self._handle = -1
 
     async def _room(self) -> None:
-        free = self._loop.create_future()
-        self._loop.add_writer(self._handle, _wake, free)
+        free = asyncio.Event()
+        self._loop.add_writer(self._handle, free.set)
         try:
-            await free
+            await free.wait()
         finally:
             self._loop.remove_writer(self._handle)
-
-
-def _wake(waiting: "asyncio.Future[None]") -> None:
-    if not waiting.done():
-        waiting.set_result(None)
 
 
 log = logging.getLogger(__name__)
@@ -257,7 +242,7 @@ async def open_child(
     cwd: str,
     env: Mapping[str, str],
     link: Link = "output",
-    keeper: OrphanGuard | None = None,
+    keeper: process_tree.OrphanGuard | None = None,
     portable: bool = not process_tree.LINUX,
 ) -> AsyncIterator[Child]:
     """Run an argv or a shell command line in its own session.
@@ -268,23 +253,32 @@ async def open_child(
     `portable` relies on the process group alone, for systems without /proc. Raises OSError if it cannot
     be started.
     """
-    argv = _shell(command, env.get("PATH", os.defpath)) if isinstance(command, str) else list(command)
+    if isinstance(command, str):
+        command = (shutil.which("bash", path=env.get("PATH", os.defpath)) or "/bin/sh", "-c", command)
     mark = process_tree.new_mark(keeper.guard() if keeper else None)
     if not portable:
         process_tree.adopt_orphans()
-    child = _start(argv, cwd, process_tree.marked_environment(env, mark), None if portable else mark, link)
+    child = _start(list(command), cwd, process_tree.marked_environment(env, mark), None if portable else mark, link)
     try:
         yield child
     finally:
-        await _end(child)
+        try:
+            child.survivors = len(child.tree.living())
+            if child.survivors:
+                await _stop(child)
+        finally:
+            child.close()
 
 
 def _start(argv: list[str], cwd: str, env: dict[str, str], mark: int | None, link: Link) -> Child:
     with open_stream_ends(link) as ends:
         if link == "terminal":
-            argv = with_controlling_terminal(argv, ends.stdin)
+            argv = ["/bin/sh", "-c", _TAKE_TERMINAL, os.ttyname(ends.stdin), *argv]
         with nullcontext() if mark is None else process_tree.inherit_mark(mark):
-            popen = _spawn(argv, cwd, env, ends)
+            # no preexec_fn: without it the child is created by vfork, which is faster and safe with threads
+            popen = subprocess.Popen(
+                argv, cwd=cwd, env=env, stdin=ends.stdin, stdout=ends.stdout, stderr=ends.stdout, start_new_session=True
+            )
         tree = process_tree.ProcessGroup(popen.pid) if mark is None else process_tree.open_tree(popen.pid, mark)
         try:
             return Child(popen, ends, tree)
@@ -292,22 +286,6 @@ def _start(argv: list[str], cwd: str, env: dict[str, str], mark: int | None, lin
             tree.kill()
             popen.wait()
             raise
-
-
-def _spawn(argv: list[str], cwd: str, env: dict[str, str], ends: StreamEnds) -> "subprocess.Popen[bytes]":
-    # no preexec_fn: without it the child is created by vfork, which is faster and safe with threads
-    return subprocess.Popen(
-        argv, cwd=cwd, env=env, stdin=ends.stdin, stdout=ends.stdout, stderr=ends.stdout, start_new_session=True
-    )
-
-
-async def _end(child: Child) -> None:
-    try:
-        child.survivors = len(child.tree.living())
-        if child.survivors:
-            await _stop(child)
-    finally:
-        child.close()
 
 
 async def _stop(child: Child) -> None:
@@ -331,7 +309,3 @@ async def _stop(child: Child) -> None:
         pause = min(pause * 1.5, 0.005)
     if again:
         raise again
-
-
-def _shell(line: str, path: str) -> list[str]:
-    return [shutil.which("bash", path=path) or "/bin/sh", "-c", line]

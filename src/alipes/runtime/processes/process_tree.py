@@ -1,4 +1,4 @@
-"""Process trees: mark a child, find its descendants, kill them all.
+"""Process trees: mark a child, find its descendants, kill them all, also if this process is killed.
 
 On Linux a mark is two things that descendants inherit: an environment variable, and a soft limit on
 realtime CPU time of some centuries, which limits nothing, can be read with one system call (also for
@@ -6,17 +6,24 @@ a zombie) and survives `setsid`, a double fork and a cleared environment. Elsewh
 group is available: a process that leaves it is not found.
 """
 
+import asyncio
 import ctypes
+import fcntl
 import os
 import resource
 import secrets
+import shutil
 import signal
+import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from itertools import count
-from typing import NamedTuple, Protocol
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 LINUX = sys.platform == "linux" and hasattr(os, "pidfd_open")
 VARIABLE = "ALIPES_CHILD"
@@ -26,6 +33,18 @@ _NUMBERS = count()
 _PR_SET_CHILD_SUBREAPER = 36
 _PASSES = 50
 _LIBC = ctypes.CDLL(None)
+_WATCHDOG = """
+trap '' HUP INT TERM
+read -r _
+try=0
+while [ $((try += 1)) -le 50 ]; do
+  found=$(grep -lsE -e "ALIPES_CHILD=[0-9:]*$1" -e "realtime timeout +$1" \\
+    /proc/[0-9]*/environ /proc/[0-9]*/limits | cut -d/ -f3)
+  [ "$found" ] || exit
+  kill -9 $found
+done
+"""
+"""Waits on a pipe that only we hold open, so it wakes when we die. On a normal exit we kill it first."""
 
 
 class ProcessId(NamedTuple):
@@ -46,26 +65,6 @@ _THIS_PROCESS = new_owner()
 def new_mark(owner: int | None = None) -> int:
     """A mark for one child and its descendants; `owner` defaults to this process."""
     return (owner or _THIS_PROCESS) * SCOPES + next(_NUMBERS) % SCOPES
-
-
-class ProcessTree(Protocol):
-    """The processes of one child scope."""
-
-    def living(self) -> list[ProcessId]:
-        """Living processes, parents before children. Reaps zombies on the way."""
-        ...
-
-    def reap_zombies(self) -> int:
-        """Reap adopted zombies. Returns their number."""
-        ...
-
-    def tell(self, number: signal.Signals) -> None:
-        """Send a signal to all living processes."""
-        ...
-
-    def kill(self) -> None:
-        """Stop all processes so that none can fork, then kill them. Does not wait."""
-        ...
 
 
 def adopt_orphans() -> None:
@@ -93,10 +92,8 @@ def inherit_mark(mark: int) -> Iterator[None]:
 
 def open_tree(pid: int, mark: int) -> "LinuxProcessTree":
     """The tree of `pid`, a child just started inside `inherit_mark` with `marked_environment`."""
-    ours = {
-        os.getpid(),
-        threading.get_native_id(),
-    }  # orphans are adopted by the main thread, children belong to their thread
+    # orphans are adopted by the main thread, children belong to their thread
+    ours = {os.getpid(), threading.get_native_id()}
     for thread in set(_threads(os.getpid())) - ours:
         for other in _children_of(os.getpid(), thread):
             if _limit(other) == mark:  # started by another thread at the same moment: not in this tree
@@ -112,6 +109,7 @@ class LinuxProcessTree:
         self._root, self._mark = pid, mark
 
     def living(self) -> list[ProcessId]:
+        """Living processes, parents before children. Reaps zombies on the way."""
         dead: set[int] = set()
         for _ in range(_PASSES):
             known = frozenset(dead)
@@ -137,6 +135,7 @@ class LinuxProcessTree:
         return alive
 
     def reap_zombies(self) -> int:
+        """Reap adopted zombies. Returns their number."""
         adopted = (pid for pid in _children_lookup()(os.getpid()) if pid != self._root)
         return sum(_reap(pid) for pid in adopted if has_mark(pid, self._mark))
 
@@ -145,6 +144,7 @@ class LinuxProcessTree:
             send_signal(kin, number)
 
     def kill(self) -> None:
+        """Stop all processes so that none can fork, then kill them. Does not wait."""
         caught: set[ProcessId] = set()
         for _ in range(_PASSES):  # a fork chain may outrun one pass, but hardly fifty
             fresh = [kin for kin in self.living() if kin not in caught]
@@ -182,6 +182,10 @@ class ProcessGroup:
 
     def kill(self) -> None:
         self.tell(signal.SIGKILL)
+
+
+ProcessTree: TypeAlias = LinuxProcessTree | ProcessGroup
+"""The processes of one child scope."""
 
 
 def has_mark(pid: int, mark: int) -> bool:
@@ -241,16 +245,12 @@ def _group(pid: int) -> int:
 def _children_lookup() -> Callable[[int], Iterable[int]]:
     """A function from pid to child pids: by the kernel's lists if available, else by a scan."""
     if os.path.exists(f"/proc/self/task/{os.getpid()}/children"):
-        return _children
+        return lambda pid: [child for thread in _threads(pid) for child in _children_of(pid, thread)]
     parents: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and (found := _read_stat(int(name))):
             parents.setdefault(found.parent, []).append(int(name))
     return lambda pid: parents.get(pid, ())
-
-
-def _children(pid: int) -> Iterable[int]:
-    return [child for thread in _threads(pid) for child in _children_of(pid, thread)]
 
 
 def _children_of(pid: int, thread: int) -> Iterable[int]:
@@ -290,3 +290,120 @@ def _read(path: str) -> bytes:
             return file.read()
     except OSError:
         return b""
+
+
+class OrphanGuard:
+    """Keeps children from outliving this process. Idle until the first child."""
+
+    def __init__(self, records: Path) -> None:
+        self.owner = new_owner()
+        self._record, self._files = records / str(self.owner), records / f"of-{self.owner}"
+        self._lock = -1
+        self._watchdog: subprocess.Popen[bytes] | None = None
+
+    def guard(self) -> int:
+        """Call before starting a child. Returns the owner number for its mark."""
+        if LINUX:
+            self._hold()
+            if self._watchdog is None or self._watchdog.poll() is not None:
+                self._dismiss()
+                self._watchdog = subprocess.Popen(
+                    ["/bin/sh", "-c", _WATCHDOG, "alipes-watchdog", str(self.owner)],
+                    env={"PATH": os.defpath},
+                    cwd="/",
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    start_new_session=True,
+                )
+        return self.owner
+
+    def folder(self) -> Path:
+        """A directory that is removed with this process, at the latest when the next one starts."""
+        self._hold()
+        self._files.mkdir(0o700, exist_ok=True)
+        return self._files
+
+    def close(self) -> None:
+        """Stop guarding, after every child scope is closed."""
+        self._dismiss()
+        if self._lock >= 0:
+            shutil.rmtree(self._files, ignore_errors=True)
+            self._record.unlink(missing_ok=True)
+            os.close(self._lock)
+            self._lock = -1
+
+    def _hold(self) -> None:
+        if self._lock < 0:
+            self._lock = _create_locked(self._record)
+
+    def _dismiss(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.kill()
+            self._watchdog.communicate()
+            self._watchdog = None
+
+
+@asynccontextmanager
+async def open_orphan_guard(run: Path) -> AsyncIterator[OrphanGuard]:
+    """Kill the orphans of earlier processes of this home; then guard the children of this one.
+
+    `run` is the home's directory for per-process files. Enter it before the first child scope.
+    """
+    if LINUX:
+        await asyncio.to_thread(kill_orphans, run)
+    keeper = OrphanGuard(run / "children")
+    try:
+        yield keeper
+    finally:
+        keeper.close()
+
+
+@contextmanager
+def scratch_directory(keeper: OrphanGuard | None) -> Iterator[Path]:
+    """A temporary directory; with a guard it is removed even if this process is killed."""
+    kept = keeper.folder() if keeper is not None and LINUX else None
+    with tempfile.TemporaryDirectory(prefix="alipes-", dir=kept) as name:
+        yield Path(name)
+
+
+def kill_orphans(run: Path) -> int:
+    """Kill the orphans of every dead process recorded under `run`, remove its files; returns their number."""
+    ended = 0
+    for record in (run / "children").glob("[0-9]*"):
+        try:
+            lock = os.open(record, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            ended += _end_all(int(record.name))
+            shutil.rmtree(record.with_name(f"of-{record.name}"), ignore_errors=True)
+            record.unlink(missing_ok=True)
+        except BlockingIOError:  # its process is alive and holds the lock
+            continue
+        finally:
+            os.close(lock)
+    return ended
+
+
+def _end_all(owner: int) -> int:
+    ended: set[ProcessId] = set()
+    for _ in range(100):
+        left = list(find_marked(owner))
+        if not left:
+            break
+        for one in left:
+            send_signal(one, signal.SIGKILL)
+        ended.update(left)
+        time.sleep(0.005)
+    return len(ended)
+
+
+def _create_locked(record: Path) -> int:
+    record.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    new = record.with_name(f"new-{record.name}")
+    lock = os.open(new, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    new.rename(record)  # renamed after locking, so that nobody finds it unlocked and takes us for dead
+    return lock

@@ -6,13 +6,14 @@ from difflib import SequenceMatcher
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from alipes.kernel.errors import ToolError
+from alipes.kernel.formatting import join_names
+from alipes.tools.common import common_prefix
 from alipes.tools.files.fuzzy_match import LOOK_ALIKES, LineMatch, describe_nearest, find_lines, normalize_line
 
 MAX_NAMED_LINES = 10
-"""Line numbers listed in an error message."""
 DiffLine: TypeAlias = tuple[Literal[" ", "-", "+"], str]
 _ESCAPE = re.compile(r"\\([nrt\"'\\])")
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t"}
@@ -103,8 +104,11 @@ def apply_hunks(text: str, hunks: Sequence[Hunk]) -> tuple[str, list[str]]:
 
 
 def _find_places(lines: Sequence[str], hunk: Hunk) -> tuple[list[PlacedHunk], str]:
-    if not hunk.old:
-        return [PlacedHunk(hunk, LineMatch(at)) for at in _insertion_points(lines, hunk)], ""
+    if not hunk.old:  # it only adds lines
+        points = [min(hunk.line or len(lines), len(lines))]
+        if hunk.anchors:
+            points = [at + 1 for at in _find_anchors(lines, hunk.anchors)]
+        return [PlacedHunk(hunk, LineMatch(at)) for at in points], ""
     places, ignored = find_hunk(lines, hunk)
     if len(places) > 1 and hunk.anchors:
         places = _after_anchors(lines, hunk, places)
@@ -113,13 +117,6 @@ def _find_places(lines: Sequence[str], hunk: Hunk) -> tuple[list[PlacedHunk], st
     if len(places) > 1 and hunk.line:
         places = [each for each in places if each.match.start + 1 == hunk.line] or places
     return places, ignored
-
-
-def _insertion_points(lines: Sequence[str], hunk: Hunk) -> list[int]:
-    """Where to insert a hunk that only adds lines."""
-    if hunk.anchors:
-        return [at + 1 for at in _find_anchors(lines, hunk.anchors)]
-    return [min(hunk.line, len(lines))] if hunk.line else [len(lines)]
 
 
 def _after_anchors(lines: Sequence[str], hunk: Hunk, places: list[PlacedHunk]) -> list[PlacedHunk]:
@@ -202,7 +199,7 @@ def _trim_context(hunk: Hunk) -> Hunk:
         ops.pop(0)
     while ops and ops[-1][0] == " " and not ops[-1][1].strip():
         ops.pop()
-    return Hunk(tuple(ops), hunk.anchors, hunk.line, hunk.at_end, hunk.newline)
+    return structs.replace(hunk, ops=tuple(ops))
 
 
 def _hunk_name(number: int, hunks: Sequence[Hunk]) -> str:
@@ -214,8 +211,7 @@ def format_line_numbers(numbers: Sequence[int], count: int) -> str:
     names = [str(number) for number in numbers[:MAX_NAMED_LINES]]
     if count > len(names):
         return f"lines {', '.join(names)} and {count - len(names):,} more"
-    *first, last = names
-    return f"lines {', '.join(first)} and {last}" if first else f"line {last}"
+    return f"{'lines' if len(names) > 1 else 'line'} {join_names(names)}"
 
 
 class Replacement(Struct, frozen=True):
@@ -273,8 +269,8 @@ def _replace_look_alikes(text: str, old: str, new: str, everywhere: bool) -> Rep
     if not starts:
         return None
     _check_single(text, starts, everywhere)
-    head = _common_prefix(old, new)
-    tail = min(_common_prefix(old[::-1], new[::-1]), min(len(old), len(new)) - head)
+    head = common_prefix(old, new)
+    tail = min(common_prefix(old[::-1], new[::-1]), min(len(old), len(new)) - head)
     middle = new[head : len(new) - tail]
     pieces, at = [], 0
     for start in starts:
@@ -327,10 +323,3 @@ def _already_applied(text: str, new: str) -> str:
         return ""
     line = text.count("\n", 0, text.index(new)) + 1
     return f" new_string is already at line {line}; was this edit already made?"
-
-
-def _common_prefix(one: str, other: str) -> int:
-    for n, (a, b) in enumerate(zip(one, other, strict=False)):
-        if a != b:
-            return n
-    return min(len(one), len(other))

@@ -6,41 +6,23 @@ from contextlib import contextmanager
 from functools import partial
 
 from alipes.kernel.errors import ToolError
-from alipes.kernel.formatting import did_you_mean
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
-from alipes.tools.common import CommitGate, Places, run_in_thread
+from alipes.tools.common import CommitGate, Places, make_schema, run_in_thread, suggest_name
+from alipes.tools.files import patch_formats, text_file
 from alipes.tools.files.hunks import apply_hunks, replace_text
-from alipes.tools.files.patch_formats import (
-    FileEdit,
-    is_envelope,
-    is_unified,
-    parse_bare_hunks,
-    parse_envelope,
-    parse_unified,
-)
-from alipes.tools.files.text_file import (
-    FileDiff,
-    FileTarget,
-    TextDocument,
-    diff_texts,
-    display_path,
-    read_document,
-    resolve_target,
-)
 from alipes.tools.files.write_file import FileChange, write_files
 
 
 class EditedFile:
     """One file before and after the edit. Text None: the file does not exist."""
 
-    def __init__(self, target: FileTarget, name: str) -> None:
+    def __init__(self, target: text_file.FileTarget, name: str) -> None:
         self.target, self.name = target, name
-        self.document = TextDocument() if target.stat is None else read_document(target)
+        self.document = text_file.TextDocument() if target.stat is None else text_file.read_document(target)
         self.before = None if target.stat is None else self.document.text
         self.text = self.before
         self.moved_from: EditedFile | None = None
-        """The file it was moved from."""
         self.notes: list[str] = [f"through a link to {target.real}"] if target.is_link else []
 
     @property
@@ -48,16 +30,17 @@ class EditedFile:
         return self.text == self.before and (self.text is None or self.moved_from is None)
 
     @property
-    def diff(self) -> FileDiff:
+    def diff(self) -> text_file.FileDiff:
         source = self.moved_from or self
-        before = "/dev/null" if source.before is None else f"a/{source.name.lstrip('/')}"
-        after = "/dev/null" if self.text is None else f"b/{self.name.lstrip('/')}"
-        return diff_texts(source.before or "", self.text or "", before=before, after=after)
+        before, after = source.name if source.before is not None else "", self.name if self.text is not None else ""
+        return text_file.diff_texts(source.before or "", self.text or "", before=before, after=after)
 
-    def summarize(self, diff: FileDiff) -> str:
+    def summarize(self, diff: text_file.FileDiff) -> str:
         """One line for the model: what happened to the file."""
         line = f", line {diff.line}" if self.text is not None and self.before is not None else ""
-        return "; ".join([f"{self._describe_action()} ({diff.summary}{line})", *self.notes])
+        verb = "created" if self.before is None else "deleted" if self.text is None else "updated"
+        action = f"moved {self.moved_from.name} to {self.name}" if self.moved_from else f"{verb} {self.name}"
+        return "; ".join([f"{action} ({diff.summary}{line})", *self.notes])
 
     def to_change(self) -> FileChange:
         if self.text is None:
@@ -69,12 +52,6 @@ class EditedFile:
             codec = self.document.codec
             why = "a lone surrogate" if codec.startswith("utf") else "characters it cannot encode"
             raise ToolError(f"{self.name} is encoded as {codec} and the new text contains {why}") from None
-
-    def _describe_action(self) -> str:
-        if self.moved_from is not None:
-            return f"moved {self.moved_from.name} to {self.name}"
-        verb = "created" if self.before is None else "deleted" if self.text is None else "updated"
-        return f"{verb} {self.name}"
 
 
 class PatchSession:
@@ -95,11 +72,14 @@ class PatchSession:
         if done.ignored:
             file.notes.append(f"matched ignoring {done.ignored}")
 
-    def apply(self, edits: Sequence[FileEdit]) -> None:
+    def apply(self, edits: Sequence[patch_formats.FileEdit]) -> None:
         for edit in edits:
             match edit.kind:
                 case "add":
-                    self._add(edit)
+                    file = self._open(edit.path)
+                    if file.text is not None:
+                        raise ToolError(f"{file.name} already exists; update it, or overwrite it with write_file")
+                    file.text = edit.content
                 case "delete":
                     file, _ = self._open_existing(edit.path)
                     _refuse_link(file)
@@ -110,13 +90,7 @@ class PatchSession:
     def changed_files(self) -> list[EditedFile]:
         return [file for file in self._files.values() if not file.is_unchanged]
 
-    def _add(self, edit: FileEdit) -> None:
-        file = self._open(edit.path)
-        if file.text is not None:
-            raise ToolError(f"{file.name} already exists; update it, or overwrite it with write_file")
-        file.text = edit.content
-
-    def _update(self, edit: FileEdit) -> None:
+    def _update(self, edit: patch_formats.FileEdit) -> None:
         file, text = self._open_existing(edit.path)
         if edit.hunks:
             with _prefix_errors(file.name):
@@ -135,15 +109,17 @@ class PatchSession:
         file.text = None
 
     def _open(self, path: str) -> EditedFile:
-        target = resolve_target(self._places, path, self._workdir)
+        target = text_file.resolve_target(self._places, path, self._workdir)
         if target.real not in self._files:
-            self._files[target.real] = EditedFile(target, display_path(target.path, self._workdir))
+            self._files[target.real] = EditedFile(target, text_file.display_path(target.path, self._workdir))
         return self._files[target.real]
 
     def _open_existing(self, path: str) -> tuple[EditedFile, str]:
         file = self._open(path)
         if file.text is None:
-            raise ToolError(f"{file.name} does not exist.{_suggest_name(file.target)}")
+            wanted = file.target.path
+            missing = "" if os.path.isdir(wanted.parent) else f" The directory {wanted.parent} does not exist."
+            raise ToolError(f"{file.name} does not exist.{missing or suggest_name(wanted)}")
         return file, file.text
 
 
@@ -160,32 +136,22 @@ def _refuse_link(file: EditedFile) -> None:
         raise ToolError(f"{file.name} is a link to {file.target.real}; use the terminal tool to move or delete it")
 
 
-def _suggest_name(target: FileTarget) -> str:
-    try:
-        return did_you_mean(target.path.name, os.listdir(target.path.parent))
-    except OSError:
-        return f" The directory {target.path.parent} does not exist."
-
-
 class Patch:
     """The `patch` tool. Tolerates small differences in the old text, but never ambiguity."""
 
     spec = ToolSpec(
         name="patch",
         description="Edit text files. mode=replace: replace old_string, unique in path, with new_string."
-        " mode=patch: apply a unified diff or a `*** Begin Patch` to any number of files, all or nothing.",
-        schema={
-            "type": "object",
-            "properties": {
-                "mode": {"type": "string", "enum": ["replace", "patch"]},
-                "path": {"type": "string"},
-                "old_string": {"type": "string"},
-                "new_string": {"type": "string"},
-                "replace_all": {"type": "boolean"},
-                "patch": {"type": "string"},
-            },
-            "required": ["mode"],
-        },
+        " mode=patch: apply a unified diff or `*** Begin Patch` to several files, all or nothing.",
+        schema=make_schema(
+            "mode",
+            mode=["replace", "patch"],
+            path="string",
+            old_string="string",
+            new_string="string",
+            replace_all="boolean",
+            patch="string",
+        ),
     )
 
     def __init__(self, places: Places, *, mask: Callable[[str], str] = str) -> None:
@@ -240,13 +206,13 @@ def _build_patch(args: Mapping[str, Json]) -> Callable[[PatchSession], None]:
     return fill
 
 
-def _parse_edits(text: str, path: str) -> list[FileEdit]:
-    if is_envelope(text):
-        return parse_envelope(text)
-    if is_unified(text):
-        return parse_unified(text)
+def _parse_edits(text: str, path: str) -> list[patch_formats.FileEdit]:
+    if patch_formats.is_envelope(text):
+        return patch_formats.parse_envelope(text)
+    if patch_formats.is_unified(text):
+        return patch_formats.parse_unified(text)
     if path and any(line.startswith("@@") for line in text.split("\n")):
-        return parse_bare_hunks(text, path)
+        return patch_formats.parse_bare_hunks(text, path)
     raise ToolError(
         "not a valid patch: use `*** Update File: path` between `*** Begin Patch` and `*** End Patch`,"
         " or a unified diff with `---`, `+++` and `@@` lines"

@@ -24,7 +24,6 @@ class FileEdit(Struct, frozen=True):
     path: str
     hunks: tuple[Hunk, ...] = ()
     content: str = ""
-    """Content of a file that is added."""
     move_to: str = ""
     """New path of an updated file; empty if it is not moved."""
 
@@ -108,7 +107,10 @@ def _parse_hunks(lines: Sequence[str], body: range) -> Iterator[Hunk]:
             yield from _finish_hunk(ops, anchors, at_end=True)
             anchors, ops = [], []
         else:
-            ops.append(_parse_line(n, line))
+            op = _parse_line(line)
+            if op is None:
+                raise _syntax_error(n, line, "a line starting with a space, + or -")
+            ops.append(op)
     yield from _finish_hunk(ops, anchors, at_end=False)
 
 
@@ -123,19 +125,6 @@ def _parse_anchor(line: str) -> str:
     """Context of `@@ def f():`, with or without a second `@@`; line numbers are ignored."""
     text = re.sub(r"^@@\s?(?:-\d+(?:,\d+)? \+\d+(?:,\d+)? )?", "", line).strip()
     return re.sub(r"\s*@@\s*$", "", text)
-
-
-def _parse_line(number: int, line: str) -> DiffLine:
-    match line[:1]:
-        case "+":
-            return "+", line[1:]
-        case "-":
-            return "-", line[1:]
-        case " ":
-            return " ", line[1:]
-        case "":
-            return " ", ""
-    raise _syntax_error(number, line, "a line starting with a space, + or -")
 
 
 def _syntax_error(number: int, line: str, expected: str) -> ToolError:
@@ -163,7 +152,9 @@ def parse_unified(text: str) -> list[FileEdit]:
             moved = ""
         elif _starts_file(lines, n):
             edit, n = _parse_file(lines, n)
-            _add_edit(edits, edit)
+            if edits and edits[-1].move_to and not edits[-1].hunks and edit.move_to == edits[-1].move_to:
+                edits.pop()  # the rename that came before its hunks
+            edits.append(edit)
             continue
         n += 1
     return edits
@@ -173,14 +164,6 @@ def parse_bare_hunks(text: str, path: str) -> list[FileEdit]:
     """Parse hunks without a file header, for the file at `path`."""
     hunks, _ = _parse_unified_hunks([line.removesuffix("\r") for line in text.split("\n")], 0)
     return [FileEdit("update", path, tuple(hunks))]
-
-
-def _add_edit(edits: list[FileEdit], edit: FileEdit) -> None:
-    """Add an edit; hunks of a renamed file replace the rename that came before."""
-    last = edits[-1] if edits else None
-    if last is not None and last.move_to and not last.hunks and edit.move_to == last.move_to:
-        edits.pop()
-    edits.append(edit)
 
 
 def _starts_file(lines: Sequence[str], n: int) -> bool:
@@ -240,7 +223,7 @@ class _HunkParser(Struct):
             if line.startswith("\\"):
                 self.newline = self.ops[-1][0] == "-" if self.ops else None
                 continue
-            op = _parse_unified_line(line)
+            op = _parse_line(line)
             if op is None:
                 raise ToolError(f"line {n} of the patch is {line[:80]!r}; it must start with ' ', + or -")
             self.ops.append(op)
@@ -263,16 +246,12 @@ class _HunkParser(Struct):
         if self.old_left > 0 or self.new_left > 0 or lines[n].startswith("\\"):
             return False
         # a mail signature, the next file, or text after the last hunk
-        return (
-            lines[n] == "-- " or _starts_file(lines, n) or (self.span is not None and not _parse_unified_line(lines[n]))
-        )
+        return lines[n] == "-- " or _starts_file(lines, n) or (self.span is not None and not _parse_line(lines[n]))
 
 
-def _parse_unified_line(line: str) -> DiffLine | None:
-    if not line:
-        return " ", ""
-    signs: dict[str, DiffLine] = {"+": ("+", line[1:]), "-": ("-", line[1:]), " ": (" ", line[1:])}
-    return signs.get(line[0])
+def _parse_line(line: str) -> DiffLine | None:
+    signs: dict[str, DiffLine] = {"+": ("+", line[1:]), "-": ("-", line[1:]), " ": (" ", line[1:]), "": (" ", "")}
+    return signs.get(line[:1])
 
 
 def _parse_path(name: str, prefix: str) -> str:
@@ -283,7 +262,6 @@ def _parse_path(name: str, prefix: str) -> str:
 
 
 def _unquote(name: str) -> str:
-    """Unquote a name that git quoted in C style."""
     raw = _QUOTED.sub(
         lambda m: bytes([int(m[1], 8) & 255]) if m[1].isdigit() else _LETTERS.get(m[1], m[1]), name.encode()
     )

@@ -14,8 +14,8 @@ from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import closest_matches
 from alipes.kernel.messages import Image, Json, image_type
 from alipes.kernel.ports import ToolContext, ToolOutput, ToolSpec
-from alipes.tools.common import Places, describe_file_type, int_argument
-from alipes.tools.files.text_file import binary_kind, detect_encoding
+from alipes.tools.common import Places, describe_file_type, int_argument, make_schema
+from alipes.tools.files.text_file import binary_kind, detect_encoding, error_reason
 
 BLOCK_BYTES = 1 << 20
 MAX_COUNTED_BYTES = 256 << 20
@@ -25,7 +25,6 @@ MAX_SEEK_BYTES = 1 << 30
 MAX_WIDE_BYTES = 32 << 20
 """Largest UTF-16 or UTF-32 file."""
 MAX_LINE_BYTES = 4_000
-"""Bytes shown of one line."""
 DEFAULT_LINES, MAX_RESULT_BYTES = 2_000, 40_000
 """Default number of lines, and most bytes of one result."""
 MAX_IMAGE_BYTES = 3_750_000
@@ -118,20 +117,15 @@ def _read_line(file: BinaryIO) -> bytes:
 
 
 class ReadFile:
-    """The `read_file` tool."""
-
     spec = ToolSpec(
         name="read_file",
         description="Read a text file, view an image (png, jpeg, gif, webp) or list a directory.",
-        schema={
-            "type": "object",
-            "properties": {
-                "path": {"type": "string"},
-                "offset": {"type": "integer", "description": "first line, from 1; negative: from the end"},
-                "limit": {"type": "integer", "description": "max lines, default 2000"},
-            },
-            "required": ["path"],
-        },
+        schema=make_schema(
+            "path",
+            path="string",
+            offset="integer: first line, from 1; negative: from the end",
+            limit="integer: max lines, default 2000",
+        ),
         effect="read",
     )
 
@@ -144,8 +138,10 @@ class ReadFile:
         offset, limit = int_argument(args, "offset", 1), max(1, int_argument(args, "limit", DEFAULT_LINES))
         try:
             given = await asyncio.to_thread(self._read, path, offset, limit)
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise ToolError(f"{path} does not exist.{_suggest_path(path)}") from error
         except (OSError, ValueError) as error:
-            raise ToolError(_explain_error(path, error)) from error
+            raise ToolError(f"{path} cannot be read: {error_reason(error)}") from error
         return self._mask(given) if isinstance(given, str) else given
 
     def _read(self, path: Path, offset: int, limit: int) -> str | ToolOutput:
@@ -187,7 +183,8 @@ def _format_file(file: BinaryIO, path: Path, offset: int, limit: int) -> str | T
     if text is None:
         what = f"{encoding} text of more than {MAX_WIDE_BYTES:,} bytes" if encoding else binary_kind(start)
         return f"[{path} is {what}, {size:,} bytes; use the terminal tool to inspect it]"
-    found = read_lines(text, offset=offset or 1, limit=limit, room=MAX_RESULT_BYTES, encoding=_line_encoding(encoding))
+    codec = "latin-1" if encoding == "latin-1" else "utf-8"
+    found = read_lines(text, offset=offset or 1, limit=limit, room=MAX_RESULT_BYTES, encoding=codec)
     return _format_slice(found, encoding)
 
 
@@ -204,10 +201,6 @@ def _format_slice(found: LineSlice, encoding: str) -> str:
     return f"[{'; '.join(notes)}]\n{found.text}" if notes else found.text
 
 
-def _line_encoding(encoding: str) -> str:
-    return "latin-1" if encoding == "latin-1" else "utf-8"
-
-
 def _list_folder(path: Path) -> str:
     with os.scandir(path) as entries:
         names = sorted(f"{entry.name}/" if entry.is_dir() else entry.name for entry in entries)
@@ -220,14 +213,6 @@ def _opened_path(handle: int, path: Path) -> str:
         return os.readlink(f"/proc/self/fd/{handle}")
     except OSError:
         return os.path.realpath(path)
-
-
-def _explain_error(path: Path, error: OSError | ValueError) -> str:
-    if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return f"{path} does not exist.{_suggest_path(path)}"
-    if isinstance(error, OSError) and error.strerror:
-        return f"{path} cannot be read: {error.strerror}"
-    return f"{path} cannot be read: {error}"
 
 
 def _suggest_path(path: Path) -> str:

@@ -1,17 +1,17 @@
 """Text files: resolving paths, decoding and encoding, diffs. It writes nothing."""
 
 import codecs
+import io
 import os
 import stat
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import NoReturn
 
 from msgspec import Struct
 
 from alipes.kernel.errors import ToolError
-from alipes.tools.common import Places, describe_file_type
+from alipes.tools.common import Places, common_prefix, describe_file_type
 
 CONTEXT_LINES = 3
 MAX_COMPARED_LINES = 4_000
@@ -20,13 +20,6 @@ MAX_DIFF_LINES, MAX_DIFF_CHARS = 300, 16_000
 """Most lines and characters of a displayed diff."""
 Opcode = tuple[str, int, int, int, int]
 MAX_TEXT_BYTES = 10 << 20
-"""Largest file that can be edited."""
-_BOM_ENCODINGS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
 _BINARIES = (
     (b"%PDF-", "a PDF document"),
     (b"\x7fELF", "a program or library (ELF)"),
@@ -66,38 +59,27 @@ class FileDiff(Struct, frozen=True):
 
 
 def diff_texts(old: str, new: str, *, before: str, after: str) -> FileDiff:
-    """Unified diff from `old` to `new`; `before` and `after` are the names in its header."""
-    a, b = _split_lines(old), _split_lines(new)
-    head = _common_prefix(a, b)
-    tail = _common_prefix(a[head:][::-1], b[head:][::-1])
+    """Unified diff from `old` to `new`; `before` and `after` are the paths, empty if there is no file."""
+    # not `splitlines`, which would also split at form feeds
+    a, b = list(io.StringIO(old, newline="\n")), list(io.StringIO(new, newline="\n"))
+    head = common_prefix(a, b)
+    tail = common_prefix(a[head:][::-1], b[head:][::-1])
     gone, come = a[head : len(a) - tail], b[head : len(b) - tail]
     if not gone and not come:
         return FileDiff(0, 0, 0, "")
-    first, end = max(0, head - CONTEXT_LINES), max(0, tail - CONTEXT_LINES)
-    window = a[first : len(a) - end], b[first : len(b) - end]
-    codes = _opcodes(gone, come, head - first, tail - end)
-    removed = sum(i2 - i1 for tag, i1, i2, _, _ in codes if tag != "equal")
-    added = sum(j2 - j1 for tag, _, _, j1, j2 in codes if tag != "equal")
-    start = next(j1 for tag, _, _, j1, _ in codes if tag != "equal")
-    rows = [f"--- {before}", f"+++ {after}"]
-    for group in _group_opcodes(codes):
-        rows += _format_hunk(group, first, *window)
-    return FileDiff(added, removed, first + start + 1, _shorten_diff(rows))
-
-
-def _opcodes(gone: Sequence[str], come: Sequence[str], before: int, after: int) -> list[Opcode]:
-    """Opcodes relative to the window, which has `before` and `after` unchanged lines."""
-    if len(gone) + len(come) > MAX_COMPARED_LINES:
-        middle: list[Opcode] = [("replace", 0, len(gone), 0, len(come))]
-    else:
+    middle: list[Opcode] = [("replace", 0, len(gone), 0, len(come))]
+    if len(gone) + len(come) <= MAX_COMPARED_LINES:
         middle = [*SequenceMatcher(None, gone, come).get_opcodes()]
-    codes = [(tag, i1 + before, i2 + before, j1 + before, j2 + before) for tag, i1, i2, j1, j2 in middle]
-    if before:
-        codes.insert(0, ("equal", 0, before, 0, before))
-    if after:
-        i, j = len(gone) + before, len(come) + before
-        codes.append(("equal", i, i + after, j, j + after))
-    return codes
+    first, rest = max(0, head - CONTEXT_LINES), min(tail, CONTEXT_LINES)
+    codes = [(tag, i1 + head, i2 + head, j1 + head, j2 + head) for tag, i1, i2, j1, j2 in middle]
+    changes = [code for code in codes if code[0] != "equal"]
+    removed, added = sum(i2 - i1 for _, i1, i2, _, _ in changes), sum(j2 - j1 for *_, j1, j2 in changes)
+    _, _, i, _, j = codes[-1]
+    rows = [f"--- {'a/' + before.lstrip('/') if before else '/dev/null'}"]
+    rows += [f"+++ {'b/' + after.lstrip('/') if after else '/dev/null'}"]
+    for group in _group_opcodes([("equal", first, head, first, head), *codes, ("equal", i, i + rest, j, j + rest)]):
+        rows += _format_hunk(group, a, b)
+    return FileDiff(added, removed, changes[0][3] + 1, _shorten_diff(rows))
 
 
 def _group_opcodes(codes: Sequence[Opcode]) -> Iterator[list[Opcode]]:
@@ -112,44 +94,22 @@ def _group_opcodes(codes: Sequence[Opcode]) -> Iterator[list[Opcode]]:
     yield group
 
 
-def _format_hunk(group: Sequence[Opcode], shift: int, a: Sequence[str], b: Sequence[str]) -> Iterator[str]:
+def _format_hunk(group: Sequence[Opcode], a: Sequence[str], b: Sequence[str]) -> Iterator[str]:
     (_, i1, _, j1, _), (_, _, i2, _, j2) = group[0], group[-1]
-    yield f"@@ -{_format_span(i1, i2, shift)} +{_format_span(j1, j2, shift)} @@"
+    yield f"@@ -{_format_span(i1, i2)} +{_format_span(j1, j2)} @@"
     for tag, i1, i2, j1, j2 in group:
-        if tag == "equal":
-            yield from _format_rows(" ", a[i1:i2])
-            continue
-        yield from _format_rows("-", a[i1:i2])
-        yield from _format_rows("+", b[j1:j2])
+        old, new = (" ", "") if tag == "equal" else ("-", "+")
+        for sign, lines in ((old, a[i1:i2]), (new, b[j1:j2] if new else ())):
+            for line in lines:
+                yield sign + line.removesuffix("\n")
+                if not line.endswith("\n"):
+                    yield "\\ No newline at end of file"
 
 
-def _format_rows(sign: str, lines: Sequence[str]) -> Iterator[str]:
-    for line in lines:
-        yield sign + line.removesuffix("\n")
-        if not line.endswith("\n"):
-            yield "\\ No newline at end of file"
-
-
-def _format_span(start: int, end: int, shift: int) -> str:
+def _format_span(start: int, end: int) -> str:
     count = end - start
-    first = start + shift + (1 if count else 0)
+    first = start + (1 if count else 0)
     return str(first) if count == 1 else f"{first},{count}"
-
-
-def _split_lines(text: str) -> list[str]:
-    """Split at line feeds only; `splitlines` would also split at form feeds."""
-    lines = [line + "\n" for line in text.split("\n")]
-    last = lines.pop()[:-1]
-    return [*lines, last] if last else lines
-
-
-def _common_prefix(a: Sequence[str], b: Sequence[str]) -> int:
-    count = 0
-    for one, other in zip(a, b, strict=False):
-        if one != other:
-            break
-        count += 1
-    return count
 
 
 def _shorten_diff(rows: Sequence[str]) -> str:
@@ -173,11 +133,6 @@ class FileTarget(Struct, frozen=True):
     """None: the file does not exist."""
     is_link: bool
     """The path itself is a link."""
-
-    @property
-    def version(self) -> tuple[int, int, int] | None:
-        """Changes when another process writes the file."""
-        return None if self.stat is None else (self.stat.st_ino, self.stat.st_mtime_ns, self.stat.st_size)
 
 
 class TextDocument(Struct, frozen=True):
@@ -210,7 +165,8 @@ def resolve_target(places: Places, path: str, workdir: str) -> FileTarget:
     named = places.resolve(path, workdir)
     try:
         real = os.path.realpath(named)
-        refuse_secrets(places, real)
+        if places.secrecy(real) == "ours":
+            raise _secrets_error(real)
         facts = os.stat(real) if os.path.lexists(real) else None
         link = os.path.islink(named)
     except (OSError, ValueError) as error:
@@ -219,7 +175,7 @@ def resolve_target(places: Places, path: str, workdir: str) -> FileTarget:
         if not stat.S_ISREG(facts.st_mode):
             raise ToolError(f"{named} is {describe_file_type(facts.st_mode)}, not a file")
         if places.is_linked_env_file(facts):
-            refuse(real)
+            raise _secrets_error(real)
     return FileTarget(named, real, facts, link)
 
 
@@ -256,9 +212,9 @@ def decode_document(data: bytes) -> TextDocument | None:
 
 def detect_encoding(sample: bytes) -> str:
     """Probable encoding of a file that starts with `sample`; empty if it is binary."""
-    for mark, name in _BOM_ENCODINGS:
+    for mark, codec in _MARKS:
         if sample.startswith(mark):
-            return name
+            return codec.removesuffix("-le").removesuffix("-be")
     if b"\0" in sample:
         return _detect_utf16(sample)
     try:
@@ -287,13 +243,8 @@ def binary_kind(start: bytes) -> str:
     return next((kind for magic, kind in _BINARIES if start.startswith(magic)), "binary data")
 
 
-def refuse_secrets(places: Places, real: str) -> None:
-    if places.secrecy(real) == "ours":
-        refuse(real)
-
-
-def refuse(real: str) -> NoReturn:
-    raise ToolError(f"{real} holds secrets or internal state of alipes and cannot be edited")
+def _secrets_error(real: str) -> ToolError:
+    return ToolError(f"{real} holds secrets or internal state of alipes and cannot be edited")
 
 
 def display_path(path: str | Path, workdir: str) -> str:

@@ -13,10 +13,9 @@ from msgspec import Struct
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
-from alipes.tools.common import CommitGate, Places, run_in_thread
+from alipes.tools.common import CommitGate, Places, make_schema, run_in_thread
 from alipes.tools.files.text_file import (
     MAX_TEXT_BYTES,
-    FileDiff,
     FileTarget,
     TextDocument,
     diff_texts,
@@ -80,7 +79,7 @@ class _PendingChange:
         self._make_folders()
         self._temporary = self._temporary_name()
         mode = self.change.mode_from or self.target.stat
-        with open(self._temporary, "xb", opener=_open_private if mode else _open_default) as file:
+        with open(self._temporary, "xb", opener=partial(_open, mode=0o600 if mode else 0o666)) as file:
             if mode is not None:
                 _copy_owner_and_mode(file.fileno(), mode)
             file.write(self.change.content)
@@ -88,13 +87,15 @@ class _PendingChange:
             os.fsync(file.fileno())
 
     def check_unchanged(self) -> None:
-        now = FileTarget(self.target.path, self.target.real, _stat(self.target.real), self.target.is_link)
-        if now.version != self.target.version:
+        if _version(_stat(self.target.real)) != _version(self.target.stat):
             raise ToolError(f"{self.target.path} changed on disk; read it again")
 
     def commit(self, *, keep: bool) -> None:
         if self.target.stat is not None and (keep or self.change.content is None):
-            self._back_up()
+            kept = self._temporary_name()
+            if self.change.content is None or not _try_link(self.target.real, kept):
+                os.rename(self.target.real, kept)
+            self._backup = kept
         if self.change.content is not None:
             os.replace(self._temporary, self.target.real)
             self._temporary = ""
@@ -123,12 +124,6 @@ class _PendingChange:
                 with _log_leftover(folder):
                     os.rmdir(folder)
 
-    def _back_up(self) -> None:
-        kept = self._temporary_name()
-        if self.change.content is None or not _try_link(self.target.real, kept):
-            os.rename(self.target.real, kept)
-        self._backup = kept
-
     def _make_folders(self) -> None:
         missing, folder = [], self._folder
         while not os.path.lexists(folder):
@@ -151,12 +146,8 @@ def _try_link(path: str, other: str) -> bool:
     return True
 
 
-def _open_default(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+def _open(path: str, flags: int, *, mode: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
 
 
 def _copy_owner_and_mode(handle: int, facts: os.stat_result) -> None:
@@ -175,6 +166,11 @@ def _stat(path: str) -> os.stat_result | None:
         return os.stat(path, follow_symlinks=False)
     except OSError:
         return None
+
+
+def _version(facts: os.stat_result | None) -> tuple[int, int, int] | None:
+    """Changes when another process writes the file."""
+    return None if facts is None else (facts.st_ino, facts.st_mtime_ns, facts.st_size)
 
 
 @contextmanager
@@ -201,12 +197,8 @@ class WriteFile:
 
     spec = ToolSpec(
         name="write_file",
-        description="Create or overwrite a text file; missing directories are created.",
-        schema={
-            "type": "object",
-            "properties": {"path": {"type": "string"}, "content": {"type": "string"}},
-            "required": ["path", "content"],
-        },
+        description="Create or overwrite a text file and missing directories.",
+        schema=make_schema("path content", path="string", content="string"),
     )
 
     def __init__(self, places: Places, *, mask: Callable[[str], str] = str) -> None:
@@ -215,31 +207,29 @@ class WriteFile:
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         path, content = str(args["path"]), str(args["content"])
-        written = await run_in_thread(partial(self._write, path, content, act.workdir))
-        if written.diff.text:
-            await act.progress(self._mask(written.diff.text))
-        return _format_result(written, act.workdir)
+        summary, diff = await run_in_thread(partial(self._write, path, content, act.workdir))
+        if diff:
+            await act.progress(self._mask(diff))
+        return summary
 
-    def _write(self, path: str, content: str, workdir: str, gate: CommitGate) -> "_Written":
+    def _write(self, path: str, content: str, workdir: str, gate: CommitGate) -> tuple[str, str]:
+        """Write the file; returns a summary and the diff."""
         target = resolve_target(self._places, path, workdir)
         old, note = _read_old(target)
         new, data, reencoded = _encode_content(old, content, target)
         name = display_path(target.path, workdir)
-        before = "/dev/null" if target.stat is None else f"a/{name.lstrip('/')}"
-        diff = diff_texts(old.text if old else "", new, before=before, after=f"b/{name.lstrip('/')}")
+        diff = diff_texts(old.text if old else "", new, before="" if target.stat is None else name, after=name)
         same = old is not None and new == old.text and not reencoded
         if not same:
             write_files([FileChange(target, data)], gate)
-        traits = [] if old is None or reencoded else [f"{trait} kept" for trait in old.unusual_traits]
-        return _Written(target, data, diff, [*traits, *(n for n in (note, reencoded) if n)], same)
-
-
-class _Written(Struct, frozen=True):
-    target: FileTarget
-    data: bytes
-    diff: FileDiff
-    notes: list[str]
-    same: bool
+        notes = [f"through a link to {target.real}"] if target.is_link else []
+        notes += [] if old is None or reencoded else [f"{trait} kept" for trait in old.unusual_traits]
+        notes += [each for each in (note, reencoded) if each]
+        if target.stat is not None and target.stat.st_nlink > 1 and not same:
+            notes.append("its other hard links keep the old content")
+        verb = "unchanged" if same else "created" if target.stat is None else "updated"
+        lines = "" if same else f", {diff.summary} lines"
+        return "; ".join([f"{verb} {name} ({len(data):,} bytes{lines})", *notes]), diff.text
 
 
 def _read_old(target: FileTarget) -> tuple[TextDocument | None, str]:
@@ -272,15 +262,3 @@ def _encode_content(old: TextDocument | None, content: str, target: FileTarget) 
 
 def _surrogate_error(target: FileTarget) -> ToolError:
     return ToolError(f"the content for {target.path} contains a lone surrogate (invalid Unicode)")
-
-
-def _format_result(written: _Written, workdir: str) -> str:
-    target, notes = written.target, list(written.notes)
-    if target.is_link:
-        notes.insert(0, f"through a link to {target.real}")
-    if target.stat is not None and target.stat.st_nlink > 1 and not written.same:
-        notes.append("its other hard links keep the old content")
-    verb = "unchanged" if written.same else "created" if target.stat is None else "updated"
-    size = f"{len(written.data):,} bytes"
-    what = size if written.same else f"{size}, {written.diff.summary} lines"
-    return "; ".join([f"{verb} {display_path(target.path, workdir)} ({what})", *notes])

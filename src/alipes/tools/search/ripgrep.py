@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 import alipes
 from alipes.tools.search.walker import GlobFilter
@@ -22,9 +22,7 @@ _PLAIN = re.compile(r"[\w.*?+@ -]+", re.ASCII)
 _KERNEL = ("/proc", "/sys", "/dev")
 _WALKER = "import sys; sys.path.append(sys.argv[1]); from alipes.tools.search import walker; walker.main(sys.argv[2])"
 MAX_LINE_CHARS = 300
-"""Characters shown of a line."""
 MAX_PAGE_CHARS = 30_000
-"""Approximate length of a page."""
 MAX_ROW_BYTES = 4 << 20
 """Longer rows of an engine are skipped."""
 _COUNTED = re.compile(rb"([^\0]*)\0(\d+)\r?\n")
@@ -78,17 +76,8 @@ def ripgrep_command(program: str, order: SearchRequest) -> list[str]:
 
 def walker_command(order: SearchRequest) -> list[str]:
     """Command line of our walker. Without site packages Python starts in half the time."""
-    request = msgspec.json.encode(
-        {
-            "mode": order.mode,
-            "pattern": order.pattern,
-            "start": order.start,
-            "glob": order.glob,
-            "context": order.context,
-            "largest": order.max_file_bytes,
-            "skipped": order.skipped_folders,
-        }
-    )
+    limits = {"largest": order.max_file_bytes, "skipped": order.skipped_folders}
+    request = msgspec.json.encode(structs.asdict(order) | limits)
     package = str(Path(alipes.__file__).parents[1])
     return [sys.executable, "-I", "-S", "-c", _WALKER, package, request.decode()]
 
@@ -123,7 +112,11 @@ class SearchOutputParser:
     def feed(self, piece: bytes) -> Iterator[ResultRow]:
         if self._mode == "count":
             self._buffer += piece
-            yield from self._parse_counts()
+            at = 0
+            while found := _COUNTED.match(self._buffer, at):
+                yield ResultRow(found[1], int(found[2]))
+                at = found.end()
+            del self._buffer[:at]
             return
         end = b"\n" if self._mode == "content" else b"\0"
         for n, part in enumerate(piece.split(end)):
@@ -161,13 +154,6 @@ class SearchOutputParser:
             line = read.data.lines.raw.rstrip(b"\r\n")
             yield ResultRow(read.data.path.raw, read.data.line_number, _excerpt(line, start), read.type == "match")
 
-    def _parse_counts(self) -> Iterator[ResultRow]:
-        at = 0
-        while found := _COUNTED.match(self._buffer, at):
-            yield ResultRow(found[1], int(found[2]))
-            at = found.end()
-        del self._buffer[:at]
-
     def _add_message(self, raw: bytes) -> None:
         self.messages = (self.messages + raw.decode("utf-8", "replace") + "\n")[:4000]
 
@@ -197,7 +183,7 @@ class ResultPage:
             self.more = True
             return True
         if not self.count:
-            self.rows += [self._as_context(each) for each in self._before if self._near(each, row)]
+            self.rows += [structs.replace(each, match=False) for each in self._before if self._near(each, row)]
         self.rows.append(row)
         self.count += 1
         self._room -= len(row.text) + 20 + (0 if self._mode == "content" else len(row.path))
@@ -215,9 +201,6 @@ class ResultPage:
 
     def _near(self, one: ResultRow, other: ResultRow) -> bool:
         return one.path == other.path and abs(one.number - other.number) <= self._context
-
-    def _as_context(self, row: ResultRow) -> ResultRow:
-        return ResultRow(row.path, row.number, row.text, False)
 
 
 class _Bytes(Struct, frozen=True):

@@ -11,12 +11,11 @@ from typing import cast
 from msgspec import Struct
 
 from alipes.kernel.errors import ToolError
-from alipes.kernel.formatting import did_you_mean
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
 from alipes.runtime.processes.child import open_child
-from alipes.runtime.processes.orphans import OrphanGuard
-from alipes.tools.common import Places, describe_file_type, int_argument
+from alipes.runtime.processes.process_tree import OrphanGuard
+from alipes.tools.common import Places, describe_file_type, int_argument, make_schema, suggest_name
 from alipes.tools.files.text_file import display_path, error_reason
 from alipes.tools.search.ripgrep import (
     ResultPage,
@@ -33,7 +32,6 @@ from alipes.tools.search.walker import GlobFilter
 
 DEFAULT_LIMIT, MAX_LIMIT = 50, 500
 MAX_CONTEXT = 10
-"""Most context lines around a match."""
 TIMEOUT_S = 60.0
 _BREAK = re.compile(r"\n|(?<!\\)(?:\\\\)*\\n")
 _MAGIC = re.compile(r"[*?\[{]")
@@ -44,22 +42,19 @@ class SearchFiles:
 
     spec = ToolSpec(
         name="search_files",
-        description="Search file contents by regex (target=content, the default; (?i) ignores case), or find"
-        " files by a glob on name or path (target=files). Skips hidden, git-ignored and binary files.",
-        schema={
-            "type": "object",
-            "properties": {
-                "pattern": {"type": "string"},
-                "target": {"type": "string", "enum": ["content", "files"]},
-                "path": {"type": "string", "description": "directory or file"},
-                "file_glob": {"type": "string", "description": "only these files, e.g. *.py"},
-                "limit": {"type": "integer", "description": "max results, default 50"},
-                "offset": {"type": "integer", "description": "results to skip"},
-                "output_mode": {"type": "string", "enum": ["content", "files_only", "count"]},
-                "context": {"type": "integer", "description": "lines around a match"},
-            },
-            "required": ["pattern"],
-        },
+        description="Search file contents by regex (target=content, default; (?i) ignores case), or find files by"
+        " glob on name or path (target=files). Skips hidden, git-ignored and binary files.",
+        schema=make_schema(
+            "pattern",
+            pattern="string",
+            target=["content", "files"],
+            path="string: directory or file",
+            file_glob="string: e.g. *.py",
+            limit="integer: max results, default 50",
+            offset="integer: results to skip",
+            output_mode=["content", "files_only", "count"],
+            context="integer: lines around a match",
+        ),
         effect="read",
     )
 
@@ -89,7 +84,8 @@ class SearchFiles:
             self._program = shutil.which("rg", path=self._env.get("PATH", os.defpath)) or ""
         engines = [ripgrep_command(self._program, search.request)] if self._program else []
         for argv in (*engines, walker_command(search.request)):
-            page = search.page()
+            order = search.request
+            page = ResultPage(order.mode, offset=search.offset, limit=search.limit, context=order.context)
             notes = await self._run_engine(argv, search, page)
             if notes is not None:
                 page.trim()
@@ -121,13 +117,7 @@ class SearchFiles:
             return True
         if any(part.startswith(".") for part in path.split("/")) or not all(each(path) for each in search.filters):
             return False
-        return search.request.mode == "files" or not self._is_secret(os.path.join(search.request.folder, path))
-
-    def _is_secret(self, real: str) -> bool:
-        try:
-            return bool(self._places.secrecy(real)) or self._places.is_linked_env_file(os.stat(real))
-        except OSError:
-            return True
+        return search.request.mode == "files" or not self._places.is_withheld(os.path.join(search.request.folder, path))
 
 
 def _check_exit(reader: SearchOutputParser, code: int, pattern: str) -> list[str] | None:
@@ -143,18 +133,12 @@ def _check_exit(reader: SearchOutputParser, code: int, pattern: str) -> list[str
 
 
 class _Search(Struct, frozen=True):
-    """Parsed arguments of a call."""
-
     request: SearchRequest
     display_name: str
     """The searched path as it was given."""
     filters: tuple[GlobFilter, ...]
     offset: int
     limit: int
-
-    def page(self) -> ResultPage:
-        order = self.request
-        return ResultPage(order.mode, offset=self.offset, limit=self.limit, context=order.context)
 
 
 def _parse_arguments(args: Mapping[str, Json], places: Places, workdir: str) -> _Search:
@@ -163,7 +147,9 @@ def _parse_arguments(args: Mapping[str, Json], places: Places, workdir: str) -> 
     if args.get("target") == "files":
         mode = "files"
         if pattern.startswith(("/", "~/")):
-            named, pattern = _split_glob(pattern)
+            magic = _MAGIC.search(pattern)  # search below the folder before the first wildcard
+            cut = pattern.rfind("/", 0, magic.start() if magic else len(pattern))
+            named, pattern = pattern[:cut] or "/", pattern[cut + 1 :]
     elif not pattern:
         raise ToolError("pattern is empty; it would match every line")
     elif _BREAK.search(pattern):
@@ -187,7 +173,7 @@ def _locate(places: Places, named: str, workdir: str) -> tuple[str, str, str]:
         real = os.path.realpath(place)
         facts = os.stat(real)
     except FileNotFoundError:
-        raise ToolError(f"{place} does not exist.{_suggest_name(str(place))}") from None
+        raise ToolError(f"{place} does not exist.{suggest_name(place)}") from None
     except (OSError, ValueError) as error:
         raise ToolError(f"{place} cannot be searched: {error_reason(error)}") from error
     if stat.S_ISDIR(facts.st_mode):
@@ -199,20 +185,16 @@ def _locate(places: Places, named: str, workdir: str) -> tuple[str, str, str]:
     return str(place), os.path.dirname(real), f"./{os.path.basename(real)}"
 
 
-def _split_glob(pattern: str) -> tuple[str, str]:
-    """Split an absolute glob into the folder before its first wildcard and the rest."""
-    magic = _MAGIC.search(pattern)
-    cut = pattern.rfind("/", 0, magic.start() if magic else len(pattern))
-    return pattern[:cut] or "/", pattern[cut + 1 :]
-
-
 def _format_page(search: _Search, page: ResultPage, workdir: str) -> str:
     if not page.rows:
         return _format_no_matches(search)
     lines: list[str] = []
     before: ResultRow | None = None
     for row in page.rows:
-        name = _format_path(row.path, search, workdir)
+        path = search.display_name
+        if search.request.start == ".":
+            path = os.path.join(path, os.fsdecode(row.path))
+        name = quote_path(os.fsencode(display_path(path, workdir)))
         if search.request.mode != "content":
             lines.append(f"{name}: {row.number}" if search.request.mode == "count" else name)
             continue
@@ -242,16 +224,3 @@ def _format_summary(search: _Search, page: ResultPage) -> str:
     files = len({row.path for row in page.rows})
     where = f" in {files:,} file{'s' if files > 1 else ''}" if search.request.mode == "content" and files else ""
     return f"{page.count:,} {one if page.count == 1 else many}{where}"
-
-
-def _format_path(path: bytes, search: _Search, workdir: str) -> str:
-    if search.request.start != ".":
-        return quote_path(os.fsencode(display_path(search.display_name, workdir)))
-    return quote_path(os.fsencode(display_path(os.path.join(search.display_name, os.fsdecode(path)), workdir)))
-
-
-def _suggest_name(place: str) -> str:
-    try:
-        return did_you_mean(os.path.basename(place), os.listdir(os.path.dirname(place)))
-    except OSError:
-        return ""

@@ -26,6 +26,7 @@ MAX_UTF16_BYTES = 64 << 20
 _LITERAL = re.compile(r"[\w \-,;:=<>@#%&'\"/]+", re.ASCII)
 _SINGLE_LINE = re.compile(r"(?:\\[wdb.\\/()\[\]{}+*?|^$-]|\((?!\?)|\(\?:|\(\?i\)|\[(?!\^)|[^\\(\[])+")
 """Patterns that cannot match across lines: the whole file is checked once before its lines."""
+_BRACES = re.compile(r"\{([^{}]*,[^{}]*)\}")
 _UTF16_MARKS = ((b"\xff\xfe", "utf-16-le"), (b"\xfe\xff", "utf-16-be"))
 
 
@@ -34,25 +35,12 @@ def expand_braces(glob: str) -> list[str]:
     pending, done = [glob], list[str]()
     while pending:
         each = pending.pop()
-        braces = _innermost(each)
+        braces = _BRACES.search(each)
         if braces is None or len(pending) + len(done) > 200:
             done.append(each)
             continue
-        start, end = braces
-        pending += [each[:start] + choice + each[end + 1 :] for choice in each[start + 1 : end].split(",")]
+        pending += [each[: braces.start()] + choice + each[braces.end() :] for choice in braces[1].split(",")]
     return sorted(done)
-
-
-def _innermost(glob: str) -> tuple[int, int] | None:
-    start = -1
-    for n, char in enumerate(glob):
-        if char == "{":
-            start = n
-        elif char == "}" and start >= 0:
-            if "," in glob[start:n]:
-                return start, n
-            start = -1
-    return None
 
 
 @lru_cache(maxsize=4096)
@@ -96,8 +84,7 @@ def _character_class(glob: str, n: int) -> tuple[str, int] | None:
     end = glob.find("]", start + 1)  # a first bracket is a member
     if end < 0:
         return None
-    members = glob[start:end].replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]")
-    members = members.replace("^", "\\^").replace("&", "\\&").replace("~", "\\~").replace("|", "\\|")
+    members = re.sub(r"[\\\[\]^&~|]", r"\\\g<0>", glob[start:end])
     return f"(?!/)[{'^' if negated else ''}{members}]", end + 1
 
 
@@ -110,7 +97,8 @@ class GlobFilter:
         self._names, self._paths = (
             _compile([each for each in globs if ("/" in each) == slashed]) for slashed in (False, True)
         )
-        self.names = [] if self._negated else [_name_glob(each) for each in globs]
+        names = [each.rpartition("/")[2] for each in globs]
+        self.names = [] if self._negated else ["*" if set(name) <= {"*"} else name for name in names]
         """Name globs, one of which every matching file fits; empty if there is no such list."""
 
     def __call__(self, path: str) -> bool:
@@ -124,11 +112,6 @@ class GlobFilter:
 
 def _compile(globs: list[str]) -> "re.Pattern[str] | None":
     return re.compile("|".join(f"(?:{glob_to_regex(each)})" for each in globs), re.DOTALL) if globs else None
-
-
-def _name_glob(glob: str) -> str:
-    name = glob.rpartition("/")[2]
-    return "*" if set(name) <= {"*"} else name
 
 
 class IgnoreFile:
@@ -384,12 +367,11 @@ def _encode(text: str) -> bytes:
 
 
 def _encode_row(kind: str, name: bytes, number: int, line: str, at: int) -> bytes:
-    found = [{"start": at}] if at >= 0 else []
     data = {
         "path": _encode_value(name),
         "lines": _encode_value(_encode(line)),
         "line_number": number,
-        "submatches": found,
+        "submatches": [{"start": at}] if at >= 0 else [],
     }
     return json.dumps({"type": kind, "data": data}).encode() + b"\n"
 

@@ -5,12 +5,11 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from alipes.kernel.errors import ToolError
 from alipes.runtime.processes.child import Child, open_child
-from alipes.runtime.processes.orphans import OrphanGuard
+from alipes.runtime.processes.process_tree import OrphanGuard
 from alipes.tools.shell.output import ProcessLog, SpillFolder
 from alipes.tools.shell.pty import TerminalEmulator
 
@@ -23,15 +22,12 @@ STOP_GRACE_S = 0.5
 
 
 class BackgroundProcess:
-    """One background process and its output."""
-
     def __init__(self, name: str, session: str, command: str, log: ProcessLog) -> None:
         self.name, self.session, self.command = name, session, command
         self.log = log
         self.child: Child | None = None
         """None until it has started."""
         self.start_error: OSError | None = None
-        """Why it could not be started."""
         self.is_reported = False
         """The model has been informed how it ended."""
         self.task: asyncio.Task[None]
@@ -144,22 +140,19 @@ async def send_replies(child: Child, emulator: TerminalEmulator) -> None:
 
 
 def describe_exit(child: Child) -> str:
-    """How a finished child ended."""
     code = child.returncode
     assert code is not None
-    status = f"exit code {code}" if code >= 0 else f"killed by {_signal_name(-code)}"
+    status = f"exit code {code}"
+    if code < 0:
+        known = -code in list(signal.Signals)
+        status = f"killed by {signal.Signals(-code).name if known else f'signal {-code}'}"
     if child.survivors:
         plural = "es" if child.survivors > 1 else ""
         return f"{status}; {child.survivors} leftover child process{plural} killed"
     return status
 
 
-def _signal_name(number: int) -> str:
-    return signal.Signals(number).name if number in list(signal.Signals) else f"signal {number}"
-
-
 def format_age(seconds: float) -> str:
-    """A duration in rounded units."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"
@@ -188,15 +181,13 @@ class BackgroundProcesses:
         await self._group.__aenter__()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: Any) -> None:
         try:
             await stop_processes(self._processes.values(), STOP_GRACE_S)
         finally:
             # only a cancellation is passed on: the group would wrap other errors of the body
-            cancelled = isinstance(error, asyncio.CancelledError)
-            await self._group.__aexit__(*((kind, error, trace) if cancelled else (None, None, None)))
+            cancelled = isinstance(error[1], asyncio.CancelledError)
+            await self._group.__aexit__(*(error if cancelled else (None, None, None)))
 
     async def start(
         self, session: str, command: str, *, cwd: str, env: Mapping[str, str], pty: bool = False
@@ -253,15 +244,11 @@ class BackgroundProcesses:
             process.is_reported = True
         return "; ".join(f"{process.title} {process.status}" for process in finished)
 
-    async def stop_session(self, session: str) -> None:
-        """Stop the processes of a session that has ended. Call it when no turn of it is running."""
+    async def session_left(self, session: str) -> None:
+        """Hook: stop the processes of a session that has ended. Call it when no turn of it is running."""
         await stop_processes(self.running(session), STOP_GRACE_S)
         for process in self.processes_of(session):
             del self._processes[process.name]
-
-    async def session_left(self, session: str) -> None:
-        """Hook: the session has ended."""
-        await self.stop_session(session)
 
     def _check_limits(self, session: str) -> None:
         running = self.running(session)

@@ -6,10 +6,10 @@ import re
 import secrets
 import time
 from collections.abc import Callable
-from itertools import takewhile
 from pathlib import Path
 
 from alipes.kernel.errors import ToolError
+from alipes.tools.common import common_prefix
 from alipes.tools.shell.pty import TerminalEmulator
 
 HEAD_BYTES, TAIL_BYTES = 8_000, 12_000
@@ -84,7 +84,6 @@ class CommandOutput:
         self._size = 0
 
     async def feed(self, piece: bytes) -> None:
-        """Add the next piece."""
         fitted = self._size <= HEAD_BYTES + TAIL_BYTES
         self._size += len(piece)
         room = max(HEAD_BYTES - len(self._head), 0)
@@ -112,7 +111,7 @@ class CommandOutput:
     async def full_text(self) -> str:
         """All of it, as far as it was saved."""
         if self._size <= HEAD_BYTES + TAIL_BYTES:
-            return self._mask(clean_output(self._head + self._tail))
+            return await self.text()
         await self._file.finish()
         return await self._file.read()
 
@@ -137,7 +136,6 @@ class SpillFile:
             await self._write(self._pending.rfind(b"\n") + 1 or len(self._pending))
 
     async def flush(self) -> None:
-        """Write the complete lines."""
         await self._write(self._pending.rfind(b"\n") + 1)
 
     async def finish(self) -> None:
@@ -213,7 +211,7 @@ class ProcessLog:
 
         For lines that are no longer in memory the result names the file.
         """
-        text = self._mask(clean_output(self._ring) + (self._emulator.screen_text() if self._emulator else ""))
+        text = self._mask(clean_output(self._ring) + (self._emulator.screen.text() if self._emulator else ""))
         if not text:
             return "(no output)"
         rows = text.removesuffix("\n").split("\n")
@@ -227,7 +225,9 @@ class ProcessLog:
             first = total - len(shown)
         notes = [f"lines {first + 1:,}-{first + len(shown):,} of {total:,}"] if len(shown) < total else []
         if self._lines:
-            notes.append(await self._describe_location())
+            async with self._writing:
+                await self._file.flush()
+            notes.append(self._file.describe_location())
         return "\n".join([f"[{'; '.join(notes)}]", *shown] if notes else shown)
 
     async def _append(self, final: bytes) -> None:
@@ -246,15 +246,9 @@ class ProcessLog:
     def _changed_rows(self, settled: str) -> str:
         """Scrolled rows and the screen, without the rows that are unchanged since the last call."""
         assert self._emulator is not None
-        before, self._last_screen = self._last_screen, self._emulator.screen_text()
+        before, self._last_screen = self._last_screen, self._emulator.screen.text()
         rows = (settled + self._last_screen).split("\n")
-        pairs = zip(rows, before.split("\n"), strict=False)
-        return "\n".join(rows[sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)) :])
-
-    async def _describe_location(self) -> str:
-        async with self._writing:
-            await self._file.flush()
-        return self._file.describe_location()
+        return "\n".join(rows[common_prefix(rows, before.split("\n")) :])
 
 
 def _complete_length(raw: bytes) -> int:

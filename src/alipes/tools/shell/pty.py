@@ -21,7 +21,6 @@ _UNFINISHED = r"\x1b(?:\[[0-?]{0,40}[ -/]{0,4}|[ -/]{1,4})?\Z"
 _STRING_END = r"\x07|\x18|\x1a|\x1b\\?"
 _MAX_SEQUENCE_CHARS = 48
 _LINE_DRAWING = str.maketrans("`afgjklmnopqrstuvwxyz{|}~", "◆▒°±┘┐┌└┼⎺⎻─⎼⎽├┤┴┬│≤≥π≠£·")
-"""The DEC line-drawing character set."""
 
 
 class ScreenRow:
@@ -90,7 +89,6 @@ class PtyScreen:
         """Cursor. `x` is one past the last column when a row is full and nothing followed yet."""
         self.insert_mode = False
         self.saved = (0, 0)
-        """Saved cursor position."""
         self.rows = _blank_rows()
         self._top, self._bottom = 0, ROWS - 1
         self._main: tuple[list[ScreenRow], int, int] | None = None
@@ -186,9 +184,8 @@ class PtyScreen:
 
     def _put_one(self, char: str) -> None:
         size = cell_width(char)
-        row = self.rows[self.y]
         if size == 0:
-            row.combine(self.x, char)
+            self.rows[self.y].combine(self.x, char)
             return
         self._wrap_if_full(size)
         row = self.rows[self.y]
@@ -219,8 +216,7 @@ def _blank_rows(count: int = ROWS) -> list[ScreenRow]:
 class TerminalEmulator:
     """Turns raw terminal output into the text that a person would see.
 
-    Rows that scroll off the top are final and returned by `feed`; `screen_text` is what the
-    screen shows now.
+    Rows that scroll off the top are final and returned by `feed`; `screen.text()` is what the screen shows now.
     """
 
     def __init__(self) -> None:
@@ -248,10 +244,6 @@ class TerminalEmulator:
             at = self._skip_string(text, at, end) if self._in_string else self._step(text, at, end)
         return self.screen.take_scrolled().encode(errors="replace")
 
-    def screen_text(self) -> str:
-        """The current text of the screen."""
-        return self.screen.text()
-
     def finish(self) -> bytes:
         """The output has ended; returns the rest of the text."""
         self.screen.alternate(False)
@@ -264,7 +256,8 @@ class TerminalEmulator:
         if token is None:  # a lone escape
             return at + 1
         if run := token["text"]:
-            self._write_text(run)
+            self.screen.put(run.translate(_LINE_DRAWING) if self._line_drawing[self._charset] else run)
+            self._last = run[-1]
         elif token["final"]:
             self._sequence(token["params"], token["marks"], token["final"])
         elif token["string"]:
@@ -282,10 +275,6 @@ class TerminalEmulator:
             return end
         self._in_string = False
         return found.start() if found[0] == "\x1b" else found.end()
-
-    def _write_text(self, run: str) -> None:
-        self.screen.put(run.translate(_LINE_DRAWING) if self._line_drawing[self._charset] else run)
-        self._last = run[-1]
 
     def _control(self, char: str) -> None:
         screen = self.screen
@@ -315,8 +304,10 @@ class TerminalEmulator:
             return
         private = params[:1] == "?"
         numbers = [_number(each) for each in params.lstrip("?").split(";")]
-        if final in "hl":
-            self._mode(private, numbers, final == "h")
+        if final in "hl" and private and not {47, 1047, 1049}.isdisjoint(numbers):
+            self.screen.alternate(final == "h")
+        elif final in "hl" and not private and 4 in numbers:
+            self.screen.insert_mode = final == "h"
         elif final in "nc":
             self._reply(private, numbers[0], final)
         elif final == "b":
@@ -324,14 +315,7 @@ class TerminalEmulator:
         elif not private and final in _SEQUENCES:
             _SEQUENCES[final](self.screen, numbers)
 
-    def _mode(self, private: bool, numbers: list[int], on: bool) -> None:
-        if private and not {47, 1047, 1049}.isdisjoint(numbers):
-            self.screen.alternate(on)
-        elif not private and 4 in numbers:
-            self.screen.insert_mode = on
-
     def _reply(self, private: bool, number: int, final: str) -> None:
-        """Reply to device status and attribute queries."""
         if len(self.replies) > 1000:  # flooded with queries
             return
         if final == "c" and not private:
@@ -348,18 +332,8 @@ def _number(text: str) -> int:
     return int(digits) if digits.isascii() and digits.isdigit() else 0
 
 
-def _erase_display(screen: PtyScreen, numbers: list[int]) -> None:
+def _erase(screen: PtyScreen, numbers: list[int], first: tuple[int, int], last: tuple[int, int]) -> None:
     here, after = (screen.y, screen.x), (screen.y, screen.x + 1)
-    _erase(screen, numbers, ((0, 0), here, after, (ROWS - 1, COLUMNS)))
-
-
-def _erase_line(screen: PtyScreen, numbers: list[int]) -> None:
-    y, x = screen.y, screen.x
-    _erase(screen, numbers, ((y, 0), (y, x), (y, x + 1), (y, COLUMNS)))
-
-
-def _erase(screen: PtyScreen, numbers: list[int], places: tuple[tuple[int, int], ...]) -> None:
-    first, here, after, last = places
     match numbers[0]:
         case 0:
             screen.erase(here, last)
@@ -420,8 +394,8 @@ _SEQUENCES: dict[str, Callable[[PtyScreen, list[int]], None]] = {
     "G": lambda screen, n: screen.move(screen.y, max(1, n[0]) - 1),
     "H": _move_to,
     "I": lambda screen, n: screen.move(screen.y, (screen.x // 8 + max(1, n[0])) * 8),
-    "J": _erase_display,
-    "K": _erase_line,
+    "J": lambda screen, n: _erase(screen, n, (0, 0), (ROWS - 1, COLUMNS)),
+    "K": lambda screen, n: _erase(screen, n, (screen.y, 0), (screen.y, COLUMNS)),
     "L": lambda screen, n: screen.scroll(-max(1, n[0]), screen.y),
     "M": lambda screen, n: screen.scroll(max(1, n[0]), screen.y),
     "P": lambda screen, n: screen.shift(-min(max(1, n[0]), COLUMNS)),

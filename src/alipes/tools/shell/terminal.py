@@ -1,4 +1,4 @@
-"""`terminal`: runs shell commands, in the foreground or background. Approval comes before it."""
+"""`terminal` runs shell commands, in the foreground or background; `process` controls the background ones."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -8,17 +8,22 @@ from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
 from alipes.runtime.processes.child import COLUMNS, ROWS, Child, open_child
-from alipes.runtime.processes.orphans import OrphanGuard
-from alipes.tools.common import Places
-from alipes.tools.shell.background import BackgroundProcesses, describe_exit, send_replies
+from alipes.runtime.processes.process_tree import OrphanGuard
+from alipes.tools.common import Places, int_argument, make_schema
+from alipes.tools.shell.background import (
+    BackgroundProcess,
+    BackgroundProcesses,
+    describe_exit,
+    send_replies,
+    stop_processes,
+)
 from alipes.tools.shell.output import CommandOutput, SpillFolder, clean_output
 from alipes.tools.shell.pty import TerminalEmulator
 
 PROGRESS_INTERVAL_S = 0.2
-"""Seconds between two progress updates."""
 MAX_PROGRESS_BYTES = 2_000
-"""Most bytes of output in one progress update."""
 DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S = 120, 600
+DEFAULT_LINES = 200
 PTY_ENVIRONMENT = {"TERM": "xterm", "COLUMNS": str(COLUMNS), "LINES": str(ROWS)}
 
 
@@ -72,19 +77,16 @@ class TerminalTool:
 
     spec = ToolSpec(
         name="terminal",
-        description="Run a bash command and return its output and exit code. It has no stdin, and child"
-        " processes are killed when it exits. Long output is truncated and saved to a file.",
-        schema={
-            "type": "object",
-            "properties": {
-                "command": {"type": "string"},
-                "timeout": {"type": "integer", "description": "seconds, default 120, max 600"},
-                "workdir": {"type": "string"},
-                "background": {"type": "boolean", "description": "keep running; use process"},
-                "pty": {"type": "boolean", "description": "run in an 80x24 terminal"},
-            },
-            "required": ["command"],
-        },
+        description="Run a bash command; returns output and exit code. No stdin; child processes are killed when it"
+        " exits. Long output is truncated and saved to a file.",
+        schema=make_schema(
+            "command",
+            command="string",
+            timeout="integer: seconds, default 120, max 600",
+            workdir="string",
+            background="boolean: keep running; use process",
+            pty="boolean: run in an 80x24 terminal",
+        ),
     )
 
     def __init__(
@@ -118,28 +120,21 @@ class TerminalTool:
         )
         try:
             async with child_scope as child:
-                in_time = await _read_until_exit(child, limit, OutputProgress(act, self._spill.mask), output, emulator)
+                in_time = await read_until_exit(child, limit, OutputProgress(act, self._spill.mask), output, emulator)
         except OSError as error:
             raise ToolError(f"the command could not be started: {error}") from error
         if emulator:
             await output.feed(emulator.finish())
         if self._rewriter is not None and self._rewriter.is_active():
             code = child.returncode if in_time else None
-            output = await self._rewrite(output, self._rewriter, command, code)
+            changed = await self._rewriter.rewrite(await output.full_text(), command, code)
+            if changed is not None:
+                output = CommandOutput(self._spill)
+                await output.feed(changed.encode())
         text = (await output.text()).rstrip()
         status = describe_exit(child) if in_time else f"timed out after {limit} s and was killed"
         notes = self._background_notes(act.session, failed=status != "exit code 0")
         return f"{text or '(no output)'}\n[{status}]{notes}"
-
-    async def _rewrite(
-        self, output: CommandOutput, rewriter: OutputRewriter, command: str, code: int | None
-    ) -> CommandOutput:
-        text = await rewriter.rewrite(await output.full_text(), command, code)
-        if text is None:
-            return output
-        changed = CommandOutput(self._spill)
-        await changed.feed(text.encode())
-        return changed
 
     async def _start(self, command: str, workdir: str, pty: bool, session: str) -> str:
         if self._background is None:
@@ -168,7 +163,7 @@ class TerminalTool:
         return str(path)
 
 
-async def _read_until_exit(
+async def read_until_exit(
     child: Child, limit: float, progress: OutputProgress, output: CommandOutput, emulator: TerminalEmulator | None
 ) -> bool:
     """Read its output until it exits. False if it timed out."""
@@ -196,3 +191,103 @@ def parse_timeout(given: Json) -> int:
     if not isinstance(given, int | float) or given <= 0:
         raise ToolError(f"timeout must be between 1 and {MAX_TIMEOUT_S} seconds, not {given}")
     return max(1, int(min(given, MAX_TIMEOUT_S)))
+
+
+class ProcessTool:
+    """The `process` tool. A session sees only its own processes."""
+
+    spec = ToolSpec(
+        name="process",
+        description="Background processes of terminal. poll: new output; log: lines of all output;"
+        " wait: until exit; write: data to stdin; close: close stdin.",
+        schema=make_schema(
+            "action",
+            action=["list", "poll", "log", "wait", "kill", "write", "close"],
+            session_id="string: e.g. p1",
+            data="string: text; end a line with \\n",
+            timeout="integer: seconds",
+            offset="integer: first line; negative: from the end",
+            limit="integer: max lines",
+        ),
+    )
+
+    def __init__(
+        self,
+        background: BackgroundProcesses,
+        *,
+        mask: Callable[[str], str] = str,
+        grace: float = 3.0,
+        patience: float = 5.0,
+    ) -> None:
+        """`grace`: seconds between SIGTERM and SIGKILL; `patience`: seconds to read what is written."""
+        self._background, self._mask = background, mask
+        self._grace, self._patience = grace, patience
+
+    async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
+        action = str(args["action"])
+        if action == "list":
+            titles = [f"{process.title} {process.status}" for process in self._background.processes_of(act.session)]
+            return "\n".join(titles) or "(no background processes)"
+        process = self._background.find(act.session, str(args.get("session_id") or ""))
+        match action:
+            case "poll":
+                return _format_new_output(process)
+            case "log":
+                limit = max(1, int_argument(args, "limit") or DEFAULT_LINES)
+                lines = await process.log.read_lines(int_argument(args, "offset"), limit)
+                return f"{lines}\n{_format_status(process)}"
+            case "wait":
+                await self._wait(process, parse_timeout(args.get("timeout")), act)
+            case "kill":
+                await stop_processes([process], self._grace)
+            case "write":
+                await _write_input(process, str(args.get("data") or ""), self._patience)
+            case "close":
+                await _open_input(process).input.finish()
+                await process.wait_for_output()
+            case _:
+                raise ToolError(f"unknown action {action}")
+        return _format_new_output(process)
+
+    async def _wait(self, process: BackgroundProcess, limit: float, act: ToolContext) -> None:
+        progress = OutputProgress(act, self._mask)
+        try:
+            async with asyncio.timeout(limit) as clock:
+                with process.subscribe() as next_piece:
+                    while await progress.read_and_show(next_piece):
+                        pass
+        except TimeoutError:
+            if not clock.expired():
+                raise
+
+
+async def _write_input(process: BackgroundProcess, data: str, patience: float) -> None:
+    raw = data.encode(errors="replace")
+    child = _open_input(process)
+    if child.input.terminal:
+        raw = raw.replace(b"\n", b"\r")  # as the Enter key; the terminal turns it into a newline
+    try:
+        taken = await child.input.write(raw, patience)
+    except OSError as error:
+        raise ToolError(f"{process.name} no longer reads its input: {error.strerror}") from error
+    if taken < len(raw):
+        raise ToolError(f"{process.name} read only {taken:,} of {len(raw):,} bytes")
+    await process.wait_for_output()
+
+
+def _open_input(process: BackgroundProcess) -> Child:
+    """The child, if its input is open. Raises `ToolError`."""
+    if process.is_finished or process.child is None:
+        raise ToolError(f"{process.name} {process.status}")
+    if process.child.input.closed:
+        raise ToolError(f"the input of {process.name} is already closed")
+    return process.child
+
+
+def _format_new_output(process: BackgroundProcess) -> str:
+    return f"{process.log.read_new().rstrip() or '(no new output)'}\n{_format_status(process)}"
+
+
+def _format_status(process: BackgroundProcess) -> str:
+    process.is_reported = process.is_finished
+    return f"[{process.name} {process.status}]"

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 from starlette.responses import Response
 
-from alipes.providers.catalog import similar_names
+from alipes.providers.registry import similar_names
 from alipes.web.endpoint import ApiCall, ApiEndpoint, ApiServices, HttpProblem
 from alipes.web.openai.chat import ChatCompletions, Completion
 from alipes.web.openai.response_objects import ResponseDeleted, ResponseDocument
