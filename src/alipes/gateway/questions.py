@@ -50,7 +50,7 @@ CHOICE_WORDS: dict[str, ApprovalChoice] = {
     "always": "always",
 }
 """Words that answer an approval if they are the whole message."""
-_LABELS: dict[ApprovalChoice, str] = {"once": "Yes", "session": "Yes, here", "always": "Always", "no": "No"}
+_LABELS: dict[ApprovalChoice, str] = {"once": "Yes", "session": "Yes, this session", "always": "Always", "no": "No"}
 _RESULTS: dict[ApprovalChoice, str] = {
     "once": "Approved.",
     "session": "Approved for this conversation.",
