@@ -1,11 +1,11 @@
 """API endpoints as values, JSON responses, and errors as problem+json (RFC 9457) or in OpenAI's format."""
 
 import http
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal, Protocol, TypeAlias
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -26,6 +26,8 @@ from alipes.store.database import codec
 from alipes.store.store import Store
 
 Scope: TypeAlias = Literal["read", "run", "admin"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+ErrorFormat: TypeAlias = Literal["problem", "openai"]
 PLATFORM = "api"
 """Platform name in the addresses of API conversations; their `user` is the caller's name."""
 
@@ -57,15 +59,22 @@ class ApiCall(Struct, frozen=True):
 
 
 Handler: TypeAlias = Callable[[ApiCall], Awaitable[Response]]
+Method = TypeVar("Method", bound=Callable[[Any, ApiCall], Awaitable[Response]])
 
 
-class ApiEndpoint(Struct, frozen=True, kw_only=True):
+async def _no_handler(_call: ApiCall) -> Response:
+    raise NotImplementedError
+
+
+class ApiEndpoint(Struct, frozen=True):
+    """Decorates the method that handles it; `endpoints_of` collects them. Its docstring starts with the summary."""
+
     method: Literal["GET", "POST", "DELETE"]
     path: str
     """With parameters in braces, as in `/v1/runs/{id}`."""
     scope: Scope
-    handle: Handler
-    summary: str
+    handle: Handler = _no_handler
+    summary: str = ""
     """One sentence for the OpenAPI document."""
     body: type | None = None
     """A Struct decoded from JSON; invalid bodies are refused before `handle` is called."""
@@ -79,9 +88,23 @@ class ApiEndpoint(Struct, frozen=True, kw_only=True):
     streams: bool = False
     """True if it can also return Server-Sent Events."""
     errors: tuple[int, ...] = ()
-    """Error statuses beyond those that every route can return."""
-    error_format: Literal["problem", "openai"] = "problem"
-    """Format of its errors: problem+json or OpenAI's."""
+    """Error statuses beyond those that every route with such a path, body and query can return."""
+
+    @property
+    def error_format(self) -> ErrorFormat:
+        return error_format_at(self.path)
+
+    def __call__(self, method: Method) -> Method:
+        method.__dict__.setdefault("endpoints", []).insert(0, self)
+        return method
+
+
+def endpoints_of(handlers: object) -> Iterator[ApiEndpoint]:
+    """The endpoints that the methods of `handlers` are decorated with, in the order of the source."""
+    for name, method in vars(type(handlers)).items():
+        for each in getattr(method, "endpoints", ()):
+            summary = (method.__doc__ or "").partition("\n")[0]
+            yield structs.replace(each, handle=getattr(handlers, name), summary=summary)
 
 
 class HttpProblem(Exception):
@@ -120,7 +143,6 @@ class ApiServices(Protocol):
     async def choice(self) -> ModelChoice: ...
 
 
-ErrorFormat: TypeAlias = Literal["problem", "openai"]
 JSON_PROBLEM = "application/problem+json"
 _OPENAI_PATHS = tuple(f"/v1/{name}" for name in ("chat", "completions", "embeddings", "models", "responses"))
 """Paths of OpenAI clients, including those we do not serve."""
@@ -160,7 +182,7 @@ def problem_response(problem: HttpProblem, shape: ErrorFormat = "problem") -> Re
 
 
 def error_format_at(path: str) -> ErrorFormat:
-    """The error format for a path that has no route."""
+    """Format of the errors at `path`, whether it has a route or not."""
     return "openai" if path.startswith(_OPENAI_PATHS) else "problem"
 
 

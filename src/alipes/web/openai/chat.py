@@ -10,7 +10,7 @@ from starlette.responses import Response
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.turns import Event, Retracted, Said, TextDelta, ThinkingDelta, Usage
 from alipes.providers.wire import arguments_json
-from alipes.web.endpoint import ApiCall, HttpProblem, problem_response
+from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, problem_response
 from alipes.web.openai import parse as reading
 from alipes.web.openai.outcome import (
     MESSAGE_SEPARATOR,
@@ -22,7 +22,7 @@ from alipes.web.openai.outcome import (
     tool_progress,
 )
 from alipes.web.openai.schema import ChatRequest
-from alipes.web.openai.turns import OpenAiTurn, OpenAiTurns, TurnOptions
+from alipes.web.openai.turns import RUN_ERRORS, OpenAiTurn, OpenAiTurns, TurnOptions
 from alipes.web.sse import EventStream, SendFrames, frame
 
 _DONE = frame(b"[DONE]")
@@ -85,7 +85,11 @@ class ChatCompletions:
     def __init__(self, turns: OpenAiTurns) -> None:
         self._turns = turns
 
+    @ApiEndpoint(
+        "POST", "/v1/chat/completions", "run", body=ChatRequest, answer=Completion, streams=True, errors=RUN_ERRORS
+    )
     async def complete(self, call: ApiCall) -> Response:
+        """Answer a conversation, using the agent's own tools where needed."""
         request: ChatRequest = call.body
         api_turn = await self._turns.begin(call.caller, "chat", reading.parse_chat(request), TurnOptions())
         if request.stream:

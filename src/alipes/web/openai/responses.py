@@ -11,7 +11,7 @@ from starlette.responses import Response
 from alipes.kernel.turns import Said, Stop, TurnEnded
 from alipes.store.api_runs import StoredResponse
 from alipes.store.export import TurnFacts
-from alipes.web.endpoint import ApiCall, ApiServices, HttpProblem
+from alipes.web.endpoint import ApiCall, ApiEndpoint, ApiServices, HttpProblem
 from alipes.web.openai import parse as reading
 from alipes.web.openai.outcome import MESSAGE_SEPARATOR, OpenAiOutcome, TurnRecord, build_outcome
 from alipes.web.openai.response_objects import (
@@ -28,7 +28,7 @@ from alipes.web.openai.response_objects import (
     status_of,
 )
 from alipes.web.openai.schema import ResponseRequest
-from alipes.web.openai.turns import OpenAiTurn, OpenAiTurns, TurnOptions
+from alipes.web.openai.turns import RUN_ERRORS, OpenAiTurn, OpenAiTurns, TurnOptions
 from alipes.web.sse import EventStream, SendFrames
 
 STOP_TIMEOUT_S = 5.0
@@ -48,7 +48,11 @@ class ResponseEndpoints:
     def __init__(self, app: ApiServices, turns: OpenAiTurns) -> None:
         self._app, self._turns = app, turns
 
+    @ApiEndpoint(
+        "POST", "/v1/responses", "run", body=ResponseRequest, answer=ResponseDocument, streams=True, errors=RUN_ERRORS
+    )
     async def create(self, call: ApiCall) -> Response:
+        """Create a response, optionally as a continuation of another one."""
         request: ResponseRequest = call.body
         if request.background and request.store is False:
             raise HttpProblem(400, "background responses must be stored", code="background")
@@ -75,17 +79,22 @@ class ResponseEndpoints:
             raise result.problem
         return _json(finished_document(id, record, api_turn.placed.turn, result))
 
+    @ApiEndpoint("GET", "/v1/responses/{id}", "read", answer=ResponseDocument)
     async def show(self, call: ApiCall) -> Response:
+        """Get a response, finished or not."""
         named = await self._find_response(call, call.path["id"])
         return _json(await self._stored_document(named))
 
+    @ApiEndpoint("DELETE", "/v1/responses/{id}", "run", answer=ResponseDeleted)
     async def delete(self, call: ApiCall) -> Response:
+        """Delete a response; deleting the last one of a conversation deletes the conversation."""
         named = await self._find_response(call, call.path["id"])
         await self._turns.responses.delete(named)
         return _json(ResponseDeleted(named.id))
 
+    @ApiEndpoint("POST", "/v1/responses/{id}/cancel", "run", answer=ResponseDocument)
     async def cancel(self, call: ApiCall) -> Response:
-        """Stop the turn if it is running, and return the response as it is."""
+        """Cancel a response in progress."""
         named = await self._find_response(call, call.path["id"])
         facts = await self._facts(named)
         key, sessions = facts.inbound.address.key, self._app.sessions

@@ -30,6 +30,8 @@ from alipes.web.openai.parse import ParsedRequest, conversation_hash
 
 DEFAULT_MODEL = "alipes"
 """Model name that means the default model."""
+RUN_ERRORS = (400, 404, 409, 422, 500, 502)
+"""Statuses of errors of a turn."""
 NO_ANSWER = "Nobody can answer here. Decide yourself, or ask the question in your answer."
 
 

@@ -41,6 +41,7 @@ from alipes.web.sse import EventStream, SendFrames, finished_stream
 
 MAX_KEY_CHARS = 255
 """Maximum length of an `Idempotency-Key`."""
+_LAST_EVENT_ID = {"Last-Event-ID": "The id of the last event received; the stream continues after it."}
 
 
 class RequestId(Struct, frozen=True):
@@ -110,102 +111,15 @@ class VisibleRun(Struct, frozen=True):
         return self.facts is not None and self.facts.ending is not None
 
 
-def endpoints(app: ApiServices, runs: LiveRuns) -> tuple[ApiEndpoint, ...]:
-    """`runs` must be running."""
-    handlers = RunEndpoints(app, runs)
-    return (*_read_endpoints(handlers), *_control_endpoints(handlers))
-
-
-def _read_endpoints(handlers: "RunEndpoints") -> tuple[ApiEndpoint, ...]:
-    return (
-        ApiEndpoint(
-            method="POST",
-            path="/v1/runs",
-            scope="run",
-            handle=handlers.begin,
-            summary="Start a run. Repeating it with the same Idempotency-Key returns the same run.",
-            body=RunBody,
-            answer=Run,
-            status=202,
-            errors=(404, 409),
-        ),
-        ApiEndpoint(
-            method="GET",
-            path="/v1/runs/{id}",
-            scope="read",
-            handle=handlers.look,
-            summary="Get the state of a run.",
-            answer=Run,
-            errors=(404,),
-        ),
-        ApiEndpoint(
-            method="GET",
-            path="/v1/runs/{id}/events",
-            scope="read",
-            handle=handlers.listen,
-            summary="Stream the events of a run after Last-Event-ID, to its end.",
-            headers={"Last-Event-ID": "The id of the last event received; the stream continues after it."},
-            streams=True,
-            errors=(404,),
-        ),
-    )
-
-
-def _control_endpoints(handlers: "RunEndpoints") -> tuple[ApiEndpoint, ...]:
-    return (
-        ApiEndpoint(
-            method="POST",
-            path="/v1/runs/{id}/stop",
-            scope="run",
-            handle=handlers.stop,
-            summary="Stop a run. Messages so far are kept.",
-            answer=Run,
-            status=202,
-            errors=(404,),
-        ),
-        ApiEndpoint(
-            method="POST",
-            path="/v1/runs/{id}/steer",
-            scope="run",
-            handle=handlers.steer,
-            summary="Send another message to a live run.",
-            body=SteerBody,
-            answer=SteerResult,
-            status=202,
-            errors=(404, 409),
-        ),
-        ApiEndpoint(
-            method="POST",
-            path="/v1/runs/{id}/approval",
-            scope="run",
-            handle=handlers.approve,
-            summary="Approve or deny a tool call that waits for approval.",
-            body=ApprovalBody,
-            answer=Run,
-            status=202,
-            errors=(404, 409),
-        ),
-        ApiEndpoint(
-            method="POST",
-            path="/v1/runs/{id}/reply",
-            scope="run",
-            handle=handlers.reply,
-            summary="Answer a question of the model.",
-            body=ReplyBody,
-            answer=Run,
-            status=202,
-            errors=(404, 409),
-        ),
-    )
-
-
 class RunEndpoints:
     def __init__(self, app: ApiServices, runs: LiveRuns) -> None:
         self._app, self._runs = app, runs
         self._store = SqliteApiRuns(app.store.database)
         self._idempotency = IdempotentRequests(self._store)
 
+    @ApiEndpoint("POST", "/v1/runs", "run", body=RunBody, answer=Run, status=202, errors=(404, 409))
     async def begin(self, call: ApiCall) -> Response:
+        """Start a run. Repeating it with the same Idempotency-Key returns the same run."""
         body: RunBody = call.body
         request_id = request_id_of(call)
         async with self._idempotency.lane(request_id) as before:
@@ -228,11 +142,15 @@ class RunEndpoints:
         assert turn is not None  # the id is new
         return _accepted(Run(turn, address.chat, "queued", input=body.input))
 
+    @ApiEndpoint("GET", "/v1/runs/{id}", "read", answer=Run)
     async def look(self, call: ApiCall) -> Response:
+        """Get the state of a run."""
         run = await self._find_run(call)
         return json_response(await self._run(run.turn))
 
+    @ApiEndpoint("GET", "/v1/runs/{id}/events", "read", headers=_LAST_EVENT_ID, streams=True)
     async def listen(self, call: ApiCall) -> Response:
+        """Stream the events of a run after Last-Event-ID, to its end."""
         last_event_id = call.request.headers.get("last-event-id", "")
         run = await self._find_run(call)
         if last_event_id.strip() == END_ID:
@@ -250,14 +168,18 @@ class RunEndpoints:
 
         return EventStream(write, left=left)
 
+    @ApiEndpoint("POST", "/v1/runs/{id}/stop", "run", answer=Run, status=202)
     async def stop(self, call: ApiCall) -> Response:
+        """Stop a run. Messages so far are kept."""
         run = await self._find_run(call)
         if not run.has_ended:
             stop = Stop("user_stop", "session_interrupt", run.turn)
             await self._app.sessions.post(run.key, stop)
         return json_response(await self._run(run.turn), 202)
 
+    @ApiEndpoint("POST", "/v1/runs/{id}/steer", "run", body=SteerBody, answer=SteerResult, status=202, errors=(409,))
     async def steer(self, call: ApiCall) -> Response:
+        """Send another message to a live run."""
         body: SteerBody = call.body
         request_id = request_id_of(call)
         async with self._idempotency.lane(request_id) as before:
@@ -276,7 +198,9 @@ class RunEndpoints:
         assert message is not None
         return json_response(SteerResult(run.turn, message), 202)
 
+    @ApiEndpoint("POST", "/v1/runs/{id}/approval", "run", body=ApprovalBody, answer=Run, status=202, errors=(409,))
     async def approve(self, call: ApiCall) -> Response:
+        """Approve or deny a tool call that waits for approval."""
         body: ApprovalBody = call.body
         if body.choice == "always" and not call.caller.may("admin"):
             raise HttpProblem(403, "`always` applies to everybody and needs an admin key", code="scope")
@@ -285,7 +209,9 @@ class RunEndpoints:
         await self._app.sessions.post(run.key, AnswerApproval(ask, body.choice, call.caller.name))
         return json_response(await self._run(run.turn), 202)
 
+    @ApiEndpoint("POST", "/v1/runs/{id}/reply", "run", body=ReplyBody, answer=Run, status=202, errors=(409,))
     async def reply(self, call: ApiCall) -> Response:
+        """Answer a question of the model."""
         body: ReplyBody = call.body
         run = await self._find_live_run(call)
         ask = self._find_question(run, body.ask, QuestionAsked)
