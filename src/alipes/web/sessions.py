@@ -22,8 +22,7 @@ from alipes.web.endpoint import (
     json_response,
     no_content,
 )
-from alipes.web.runs.endpoints import may_see, owner
-from alipes.web.runs.schema import Name
+from alipes.web.runs.endpoints import Name, may_see, owner
 
 Limit: TypeAlias = Annotated[int, Meta(ge=1, le=500)]
 Title: TypeAlias = Annotated[str, Meta(max_length=200)]

@@ -11,18 +11,21 @@ from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.turns import Event, Retracted, Said, TextDelta, ThinkingDelta, Usage
 from alipes.providers.wire import arguments_json
 from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, problem_response
-from alipes.web.openai import parse as reading
-from alipes.web.openai.outcome import (
+from alipes.web.openai.requests import ChatRequest, parse_chat
+from alipes.web.openai.turns import (
     MESSAGE_SEPARATOR,
+    RUN_ERRORS,
     TOOL_EVENT,
     Finish,
     MessageText,
     OpenAiOutcome,
+    OpenAiTurn,
+    OpenAiTurns,
+    TurnOptions,
     TurnRecord,
+    to_json,
     tool_progress,
 )
-from alipes.web.openai.schema import ChatRequest
-from alipes.web.openai.turns import RUN_ERRORS, OpenAiTurn, OpenAiTurns, TurnOptions
 from alipes.web.sse import EventStream, SendFrames, frame
 
 _DONE = frame(b"[DONE]")
@@ -91,15 +94,14 @@ class ChatCompletions:
     async def complete(self, call: ApiCall) -> Response:
         """Answer a conversation, using the agent's own tools where needed."""
         request: ChatRequest = call.body
-        api_turn = await self._turns.begin(call.caller, "chat", reading.parse_chat(request), TurnOptions())
+        api_turn = await self._turns.begin(call.caller, "chat", parse_chat(request), TurnOptions())
         if request.stream:
             return self._stream(api_turn, request)
         record = await self._turns.wait_for_end(api_turn, call.request)
         result = await self._turns.conclude(api_turn, record)
         if result.problem is not None:
             raise result.problem
-        answer = completion(api_turn.placed.turn, request.model, result)
-        return Response(msgspec.json.encode(answer), media_type="application/json")
+        return to_json(completion(api_turn.placed.turn, request.model, result))
 
     def _stream(self, api_turn: OpenAiTurn, request: ChatRequest) -> EventStream:
         counted = bool(request.stream_options and request.stream_options.include_usage)
@@ -109,11 +111,7 @@ class ChatCompletions:
             record = TurnRecord()
             try:
                 await send(chunks.opening_frames())
-                async with self._turns.open_events(api_turn) as events:
-                    async for event in events:
-                        record.add(event)
-                        if frames := chunks.event_frames(event):
-                            await send(frames)
+                await self._turns.follow(api_turn, record, chunks.event_frames, send)
                 result = await self._turns.conclude(api_turn, record, chunks.text)
                 await send(chunks.ending_frames(result))
             finally:  # the client or the server is going away: nobody could fetch the rest

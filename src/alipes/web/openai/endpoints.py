@@ -2,7 +2,6 @@
 
 from typing import Literal
 
-import msgspec
 from msgspec import Struct
 from starlette.responses import Response
 
@@ -10,7 +9,7 @@ from alipes.providers.catalog import similar_names
 from alipes.web.endpoint import ApiCall, ApiEndpoint, ApiServices, HttpProblem, endpoints_of
 from alipes.web.openai.chat import ChatCompletions
 from alipes.web.openai.responses import ResponseEndpoints
-from alipes.web.openai.turns import DEFAULT_MODEL, OpenAiTurns
+from alipes.web.openai.turns import DEFAULT_MODEL, OpenAiTurns, to_json
 
 CREATED = 1_700_000_000
 """OpenAI clients require a creation time; ours is always the same."""
@@ -35,7 +34,7 @@ class ModelEndpoints:
     @ApiEndpoint("GET", "/v1/models", "read", answer=ModelList)
     async def all(self, _call: ApiCall) -> Response:
         """List the available models."""
-        return _json(ModelList([_model(name) for name in self._names()]))
+        return to_json(ModelList([_model(name) for name in self._names()]))
 
     @ApiEndpoint("GET", "/v1/models/{id}", "read", answer=ModelObject)
     @ApiEndpoint("GET", "/v1/models/{provider}/{id}", "read", answer=ModelObject)
@@ -45,7 +44,7 @@ class ModelEndpoints:
         name = "/".join(call.path.values())
         names = self._names()
         if name in names:
-            return _json(_model(name))
+            return to_json(_model(name))
         close = similar_names(name, names)
         meant = f" Did you mean {' or '.join(close)}?" if close else ""
         raise HttpProblem(404, f"no model {name!r}.{meant}", code="model_not_found")
@@ -56,10 +55,6 @@ class ModelEndpoints:
 
 def _model(name: str) -> ModelObject:
     return ModelObject(name, name.partition("/")[0])
-
-
-def _json(value: object) -> Response:
-    return Response(msgspec.json.encode(value), media_type="application/json")
 
 
 def endpoints(app: ApiServices, *, workdir: str = "") -> tuple[ApiEndpoint, ...]:
