@@ -193,11 +193,11 @@ class _IdleTimeoutProtocol(H11Protocol):
 async def open_server(
     app: Starlette | ASGIApp, sock: socket.socket, *, patience: float = IDLE_TIMEOUT_S
 ) -> AsyncIterator[None]:
-    """Serve `app` on `door` while entered, on the running loop and without signal handlers."""
+    """Serve `app` on `sock` while entered, on the running loop and without signal handlers."""
     config = uvicorn.Config(
         app,
         lifespan="off",
-        http=type("Line", (_IdleTimeoutProtocol,), {"patience": patience}),
+        http=type("Line", (_IdleTimeoutProtocol,), {"idle_timeout_s": patience}),
         ws="none",
         log_config=None,
         access_log=False,
