@@ -19,8 +19,7 @@ from alipes.kernel.errors import (
     Transient,
 )
 from alipes.plugins.dispatch import Hooks
-from alipes.plugins.registry import Contributions
-from alipes.providers.registry import ModelChoice, Models
+from alipes.providers.registry import Models
 from alipes.sessions.sessions import Sessions
 from alipes.store.database import codec
 from alipes.store.store import Store
@@ -125,27 +124,16 @@ class ServerState:
 class ApiServices(Protocol):
     """The parts of the app that the API uses."""
 
-    @property
-    def sessions(self) -> Sessions: ...
-
-    @property
-    def store(self) -> Store: ...
-
-    @property
-    def hooks(self) -> Hooks: ...
-
-    @property
-    def contributions(self) -> Contributions: ...
-
-    @property
-    def models(self) -> Models: ...
-
-    async def choice(self) -> ModelChoice: ...
+    sessions: Sessions
+    store: Store
+    hooks: Hooks
+    models: Models
 
 
 JSON_PROBLEM = "application/problem+json"
 _OPENAI_PATHS = tuple(f"/v1/{name}" for name in ("chat", "completions", "embeddings", "models", "responses"))
 """Paths of OpenAI clients, including those we do not serve."""
+_OPENAI_TYPES: Mapping[int, str] = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 NO_STORE = {"cache-control": "no-store"}
 """Responses about our current state must not be cached."""
 
@@ -174,38 +162,32 @@ class OpenAiErrorDocument(Struct, frozen=True):
 
 
 def problem_response(problem: HttpProblem, shape: ErrorFormat = "problem") -> Response:
-    """The response for `problem`."""
-    document = _openai_document(problem) if shape == "openai" else _problem_document(problem)
+    status, detail, code = problem.status, problem.detail, problem.code
+    document: ProblemDocument | OpenAiErrorDocument
+    if shape == "openai":
+        kind = _OPENAI_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+        document = OpenAiErrorDocument(OpenAiError(detail, kind, code=code or None))
+    else:
+        title = http.HTTPStatus(status).phrase if status in set(http.HTTPStatus) else "Error"
+        document = ProblemDocument(title, status, detail, code=code)
     media = "application/json" if shape == "openai" else JSON_PROBLEM
     headers = {**NO_STORE, **problem.headers}
-    return Response(msgspec.json.encode(document), problem.status, headers=headers, media_type=media)
+    return Response(msgspec.json.encode(document), status, headers=headers, media_type=media)
+
+
+async def answer_errors(work: Awaitable[Response], shape: ErrorFormat = "problem") -> Response:
+    """The response of `work`, or of the error it raises."""
+    try:
+        return await work
+    except HttpProblem as problem:
+        return problem_response(problem, shape)
+    except AlipesError as error:
+        return problem_response(problem_from_error(error), shape)
 
 
 def error_format_at(path: str) -> ErrorFormat:
     """Format of the errors at `path`, whether it has a route or not."""
     return "openai" if path.startswith(_OPENAI_PATHS) else "problem"
-
-
-def _problem_document(problem: HttpProblem) -> ProblemDocument:
-    return ProblemDocument(_title(problem.status), problem.status, problem.detail, code=problem.code)
-
-
-def _openai_document(problem: HttpProblem) -> OpenAiErrorDocument:
-    return OpenAiErrorDocument(OpenAiError(problem.detail, _openai_type(problem.status), code=problem.code or None))
-
-
-def _title(status: int) -> str:
-    try:
-        return http.HTTPStatus(status).phrase
-    except ValueError:
-        return "Error"
-
-
-_OPENAI_TYPES: Mapping[int, str] = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
-
-
-def _openai_type(status: int) -> str:
-    return _OPENAI_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
 
 
 def problem_from_error(error: AlipesError) -> HttpProblem:
@@ -217,10 +199,8 @@ def problem_from_error(error: AlipesError) -> HttpProblem:
             return HttpProblem(409, str(error), code="session")
         case StoreError():
             return HttpProblem(503, str(error), code="store")
-        case Transient(retry_after=None):
-            return HttpProblem(503, str(error), code="provider")
-        case Transient(retry_after=float() | int() as seconds):
-            headers = {"retry-after": str(max(1, round(seconds)))}
+        case Transient(retry_after=seconds):
+            headers = {} if seconds is None else {"retry-after": str(max(1, round(seconds)))}
             return HttpProblem(503, str(error), code="provider", headers=headers)
         case ProviderError():
             return HttpProblem(502, str(error), code="provider")
@@ -228,10 +208,8 @@ def problem_from_error(error: AlipesError) -> HttpProblem:
 
 
 def json_response(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """`value` as a JSON response."""
-    return Response(
-        codec.to_json_bytes(value), status, headers={**NO_STORE, **(headers or {})}, media_type="application/json"
-    )
+    content, headers = codec.to_json_bytes(value), {**NO_STORE, **(headers or {})}
+    return Response(content, status, headers=headers, media_type="application/json")
 
 
 def no_content() -> Response:

@@ -3,7 +3,8 @@
 import os
 from typing import Annotated, Any, TypeAlias
 
-from msgspec import Meta, Struct
+import msgspec
+from msgspec import Meta, Struct, structs
 from starlette.responses import PlainTextResponse, Response
 
 from alipes.kernel.messages import Message
@@ -109,20 +110,8 @@ class SessionExport(Struct, frozen=True):
 
 
 def session_document(row: ApiSession) -> SessionDocument:
-    return SessionDocument(
-        id=row.id,
-        name=row.address.chat,
-        platform=row.address.platform,
-        title=row.title,
-        created=row.created,
-        updated=row.updated,
-        turns=row.turns,
-        unfinished=row.unfinished,
-        messages=row.messages,
-        model=row.model,
-        parent=row.parent,
-        user=row.address.user,
-    )
+    address = {"name": row.address.chat, "platform": row.address.platform, "user": row.address.user}
+    return msgspec.convert({**structs.asdict(row), **address}, SessionDocument)
 
 
 class SessionEndpoints:

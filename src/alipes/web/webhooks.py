@@ -18,14 +18,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from alipes.kernel.errors import AlipesError, ConfigError, MessageRejected
+from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.models import Secret
 from alipes.kernel.turns import Address, Inbound
 from alipes.runtime.http.clients import ClientScope
 from alipes.sessions.sessions import Sessions
 from alipes.store.api_keys import SignatureStyle, SqliteWebhooks, Webhook
 from alipes.web.auth import RateLimiter, RequestLimits, read_body
-from alipes.web.endpoint import NO_STORE, HttpProblem, ServerState, problem_from_error, problem_response
+from alipes.web.endpoint import HttpProblem, ServerState, answer_errors, json_response
 
 MAX_CLOCK_SKEW_S = 300.0
 """Allowed difference between a signed timestamp and our clock, in seconds."""
@@ -228,12 +228,7 @@ class WebhookRoutes:
         return [Route(PATH, self.take, methods=["POST"])]
 
     async def take(self, request: Request) -> Response:
-        try:
-            return await self._take(request)
-        except HttpProblem as problem:
-            return problem_response(problem)
-        except AlipesError as error:
-            return problem_response(problem_from_error(error))
+        return await answer_errors(self._take(request))
 
     async def _take(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -246,13 +241,13 @@ class WebhookRoutes:
         if why := self._state.shutdown_reason:
             raise HttpProblem(503, f"{why}; send it again", code="leaving", headers={"retry-after": "5"})
         if hook.style == "github" and request.headers.get("x-github-event") == "ping":
-            return _result_response(200, DeliveryResult("pong"))
+            return json_response(DeliveryResult("pong"))
         self._rate_limiter.check(name, hook.rate)
         turn = await self._sessions.submit(await self._inbound(hook, id, request, body), busy="queue")
         if turn is None:
-            return _result_response(200, DeliveryResult("duplicate"))
+            return json_response(DeliveryResult("duplicate"))
         await self._hooks.count_delivery(name)
-        return _result_response(202, DeliveryResult("accepted", turn))
+        return json_response(DeliveryResult("accepted", turn), 202)
 
     async def _inbound(self, hook: Webhook, id: str, request: Request, body: bytes) -> Inbound:
         thread = "" if hook.together else hashlib.sha256(id.encode()).hexdigest()[:12]
@@ -276,7 +271,3 @@ class WebhookRoutes:
         except MessageRejected as error:
             log.warning("webhook %s cannot deliver its answer: %s", hook.name, error)
             raise HttpProblem(503, "the chat for the answer was not found", code="target") from error
-
-
-def _result_response(status: int, result: DeliveryResult) -> Response:
-    return Response(msgspec.json.encode(result), status, media_type="application/json", headers=NO_STORE)
