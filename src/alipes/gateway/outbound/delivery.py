@@ -76,7 +76,7 @@ class DeliveryAttempts:
         self._counters.sent[runner.name] += 1
         self._counters.uncertain[runner.name] += sent.uncertain and not delivery.uncertain
         self._failing[runner.name].clear()
-        runner.sending = ""
+        runner.state.sending = ""
 
     async def _is_reachable(self, runner: PlatformRunner, delivery: Delivery) -> bool:
         """Probe before a doubtful message is sent again: that is done only once, so not during an outage."""
@@ -99,7 +99,8 @@ class DeliveryAttempts:
         failing = self._failing[name]
         failing.add(delivery.outbound.lane)
         outage = len(failing) >= OUTAGE_LANES
-        runner.sending = str(error) if outage else runner.sending
+        if outage:
+            runner.state.sending = str(error)
         if isinstance(error, Undeliverable):
             await self._give_up(runner, delivery, str(error))
         elif uncertain and delivery.doubtful:

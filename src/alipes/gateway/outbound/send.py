@@ -30,7 +30,7 @@ class Sender:
         outbound = delivery.outbound
         texts = await _format_text(runner, outbound)
         files = (_format_file(each, runner) for each in outbound.media)
-        parts = _add_ids(outbound, (*texts, *files))
+        parts = [structs.replace(each, id=f"{outbound.id}#{n}") for n, each in enumerate((*texts, *files))]
         drafts = await self._find_drafts(runner, delivery, texts)
         # a draft whose message id we never learned may still be in the chat
         stray = not runner.capabilities.deduplicates and any(each.startswith(UNCONFIRMED) for each in delivery.drafts)
@@ -85,8 +85,7 @@ async def _format_text(runner: PlatformRunner, outbound: Outbound) -> tuple[Mess
     texts = await runner.format_message(outbound.text) if outbound.text.strip() else ()
     if not texts:
         return ()
-    first = structs.replace(texts[0], reply_to=outbound.reply_to)
-    texts = (first, *texts[1:])
+    texts = (structs.replace(texts[0], reply_to=outbound.reply_to), *texts[1:])
     return (*texts[:-1], structs.replace(texts[-1], buttons=outbound.buttons))
 
 
@@ -101,10 +100,6 @@ def _format_file(media: Media, runner: PlatformRunner) -> MessagePart:
     else:
         text = f"({name} can't be sent on this platform. It is saved at {media.path}.)"
     return MessagePart(text=text, plain=text)
-
-
-def _add_ids(outbound: Outbound, parts: tuple[MessagePart, ...]) -> tuple[MessagePart, ...]:
-    return tuple(structs.replace(each, id=f"{outbound.id}#{number}") for number, each in enumerate(parts))
 
 
 _MATRIX_ROOM = re.compile(r"([!#][^:]+:[^:]+(?::\d+)?)(?::([^:\d].*))?\Z")
@@ -128,7 +123,10 @@ async def address_message(people: SqlitePeople, to: str, text: str, platforms: C
         hint = did_you_mean(platform, platforms)
         raise MessageRejected(f"unknown platform {platform!r} (available: {known}).{hint}")
     elif not place:
-        address = homes.get(platform) or _missing_home(platform)
+        if platform not in homes:
+            fix = f"send /sethome in a chat there, or name one as {platform}:CHAT"
+            raise MessageRejected(f"{platform} has no default chat: {fix}")
+        address = homes[platform]
     else:
         parts = _MATRIX_ROOM.match(place) or _CHAT.match(place)
         assert parts is not None  # _CHAT matches everything
@@ -142,9 +140,3 @@ def _only_home(homes: dict[str, Address]) -> Address:
     if not homes:
         raise MessageRejected("there is no default chat: send /sethome in one")
     return next(iter(homes.values()))
-
-
-def _missing_home(platform: str) -> Address:
-    raise MessageRejected(
-        f"{platform} has no default chat: send /sethome in a chat there, or name one as {platform}:CHAT"
-    )
