@@ -6,7 +6,7 @@ from functools import partial
 from typing import TypeAlias
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from alipes.gateway.access import Access
 from alipes.gateway.outbound import replies
@@ -70,7 +70,6 @@ class ChatQuestion(Struct, frozen=True):
     """Sender of the message that led to it: may answer, besides owners."""
     id: str
     """Id of its outbox row."""
-    reply_to: str = ""
 
 
 def is_question_button(data: str) -> bool:
@@ -109,9 +108,9 @@ class ChatQuestions:
         else:
             text, buttons = _clarify_text(asked), _clarify_buttons(asked)
             id = f"inquiry:{asked.ask}"
-        self._open[asked.ask] = ChatQuestion(asked, address, asker, id, reply_to)
-        outbound = Outbound(id, address, text, buttons=buttons, reply_to=reply_to)
-        await self._outbox.enqueue(structs.replace(outbound, notice=True, fleeting=True))
+        self._open[asked.ask] = ChatQuestion(asked, address, asker, id)
+        outbound = Outbound(id, address, text, buttons=buttons, reply_to=reply_to, notice=True, fleeting=True)
+        await self._outbox.enqueue(outbound)
 
     async def close(self, answered: Answered) -> None:
         """A question was answered or withdrawn: show the result in its message and remove the buttons."""
@@ -141,8 +140,14 @@ class ChatQuestions:
                 continue
             self._open.pop(ask, None)
             why = f"the question was not delivered: {delivery.why.rstrip('.')}"
-            await self._sessions.post(question.address.key, _undelivered_op(question.asked, why))
-            text = _undelivered_text(question.asked)
+            text = "My question may not have been delivered, so I"
+            if isinstance(question.asked, ApprovalAsked):
+                op: AnswerApproval | AnswerQuestion = AnswerApproval(ask, "no", unasked=why)
+                text += f" treated it as “no”:\n\n{_fence(_shorten_call(question.asked.call))}"
+            else:
+                op = AnswerQuestion(ask, "", unasked=why)
+                text += f" continued without an answer:\n\n{_clarify_head(question.asked)}"
+            await self._sessions.post(question.address.key, op)
             await self._outbox.enqueue(Outbound(f"unasked:{ask}", question.address, text, notice=True))
 
     async def handle(self, message: IncomingMessage, role: PersonRole) -> bool:
@@ -318,19 +323,6 @@ def _closed_text(question: ChatQuestion, answered: Answered) -> str:
         result = f"_{escape_markdown(answered.text)}_" if answered.text else "_No answer._"
         return f"{_clarify_head(question.asked)}{result}"
     return ""
-
-
-def _undelivered_op(asked: Asked, why: str) -> AnswerApproval | AnswerQuestion:
-    if isinstance(asked, ApprovalAsked):
-        return AnswerApproval(asked.ask, "no", unasked=why)
-    return AnswerQuestion(asked.ask, "", unasked=why)
-
-
-def _undelivered_text(asked: Asked) -> str:
-    start = "My question may not have been delivered, so I"
-    if isinstance(asked, ApprovalAsked):
-        return f"{start} treated it as “no”:\n\n{_fence(_shorten_call(asked.call))}"
-    return f"{start} continued without an answer:\n\n{_clarify_head(asked)}"
 
 
 def _shorten_call(call: ToolCall) -> str:

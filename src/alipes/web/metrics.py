@@ -94,14 +94,9 @@ def _format_metric(metric: Metric) -> Iterator[str]:
 
 
 def _format_labels(labels: Mapping[str, str]) -> str:
-    if not labels:
-        return ""
-    pairs = (f'{name}="{_escape(value)}"' for name, value in labels.items())
-    return "{" + ",".join(pairs) + "}"
-
-
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    escapes = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+    pairs = (f'{name}="{value.translate(escapes)}"' for name, value in labels.items())
+    return "{" + ",".join(pairs) + "}" if labels else ""
 
 
 LAG_INTERVAL_S = 0.5

@@ -89,23 +89,19 @@ def _operation(endpoint: ApiEndpoint, schemas: dict[str, Any], components: dict[
 
 
 def _error_statuses(endpoint: ApiEndpoint) -> set[int]:
-    return {*_ALWAYS, *_request_errors(endpoint), *endpoint.errors} - {endpoint.status}
+    found = {*_ALWAYS, *endpoint.errors}
+    if endpoint.body is not None:
+        found |= {*_WITH_BODY}
+    if endpoint.query is not None or (endpoint.body is not None and endpoint.error_format == "problem"):
+        found.add(422)
+    if "{" in endpoint.path:
+        found.add(404)
+    return found - {endpoint.status}
 
 
 def _error_component(status: int, shape: ErrorFormat) -> str:
     """Name of an error response in the components."""
     return f"{_phrase(status).replace(' ', '').replace('-', '')}{'AsOpenAI' if shape == 'openai' else ''}"
-
-
-def _request_errors(endpoint: ApiEndpoint) -> Iterable[int]:
-    if endpoint.body is not None:
-        yield from _WITH_BODY
-        if endpoint.error_format == "problem":
-            yield 422
-    if endpoint.query is not None:
-        yield 422
-    if "{" in endpoint.path:
-        yield 404
 
 
 def _parameters(endpoint: ApiEndpoint, schemas: dict[str, Any], components: dict[str, Any]) -> Iterable[dict[str, Any]]:

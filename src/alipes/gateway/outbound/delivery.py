@@ -134,7 +134,9 @@ class DeliveryAttempts:
     async def _give_up_doubtful(self, runner: PlatformRunner, delivery: Delivery, why: str) -> None:
         """It was sent twice and may have arrived once, twice or not at all: tell the chat."""
         if not delivery.outbound.notice:
-            await self._outbox.enqueue(_uncertain_notice(delivery))
+            text = "My last message may not have been delivered. If something is missing, please ask again."
+            notice = Outbound(f"unsure:{delivery.number}", delivery.outbound.address, text, notice=True)
+            await self._outbox.enqueue(notice)
         await self._give_up(runner, delivery, f"it may have been delivered and was already sent twice: {why}")
 
     async def _give_up(self, runner: PlatformRunner, delivery: Delivery, why: str) -> None:
@@ -157,11 +159,6 @@ class DeliveryAttempts:
         if missed:
             log.warning("%d messages to %s were too old to be sent", len(missed), lane)
             await self._outbox.enqueue(_expired_notice(missed, self._clock()))
-
-
-def _uncertain_notice(delivery: Delivery) -> Outbound:
-    text = "My last message may not have been delivered. If something is missing, please ask again."
-    return Outbound(f"unsure:{delivery.number}", delivery.outbound.address, text, notice=True)
 
 
 def _expired_notice(missed: list[Delivery], now: float) -> Outbound:
@@ -228,10 +225,13 @@ class OutboxWorker:
         if self._tasks.start(self._serve(runner, lane), f"lane {lane}"):
             self._busy.add(lane)
 
-    async def notify_ready(self, platform: str) -> None:
-        """A platform became ready."""
-        for lane in await self._due_lanes(platform):
+    async def notify_ready(self, platform: str) -> int:
+        """A platform is ready: send what is due there. Returns in how many lanes."""
+        lanes = await self._outbox.lanes(platform)
+        due_lanes = [lane for lane, due in lanes.items() if not self._attempts.wait_time(due)]
+        for lane in due_lanes:
             self.notify(platform, lane)
+        return len(due_lanes)
 
     async def wait_idle(self) -> None:
         """Return once nothing is being sent and nothing is left that could be sent now."""
@@ -241,17 +241,7 @@ class OutboxWorker:
                 await self._lane_done.wait()
 
     async def _notify_due(self) -> int:
-        found = 0
-        for name, runner in self._runners.items():
-            if runner.ready:
-                for lane in await self._due_lanes(name):
-                    found += 1
-                    self.notify(name, lane)
-        return found
-
-    async def _due_lanes(self, platform: str) -> list[str]:
-        lanes = await self._outbox.lanes(platform)
-        return [lane for lane, due in lanes.items() if not self._attempts.wait_time(due)]
+        return sum([await self.notify_ready(name) for name, runner in self._runners.items() if runner.ready])
 
     async def _recover(self, name: str) -> None:
         interrupted = await self._outbox.list_interrupted(name)

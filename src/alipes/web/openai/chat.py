@@ -10,7 +10,7 @@ from starlette.responses import Response
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.turns import Event, Retracted, Said, TextDelta, ThinkingDelta, Usage
 from alipes.providers.wire import arguments_json
-from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, problem_response
+from alipes.web.endpoint import ApiCall, ApiEndpoint, problem_response
 from alipes.web.openai.requests import ChatRequest, parse_chat
 from alipes.web.openai.turns import (
     MESSAGE_SEPARATOR,
@@ -158,7 +158,7 @@ class ChatChunks:
 
     def ending_frames(self, result: OpenAiOutcome) -> bytes:
         if result.problem is not None:
-            return error_frame(result.problem) + _DONE
+            return frame(bytes(problem_response(result.problem, "openai").body)) + _DONE
         frames = [
             self._chunk({"tool_calls": [{"index": n, **_call_to_wire(call)}]}) for n, call in enumerate(result.calls)
         ]
@@ -212,11 +212,6 @@ def completion_usage(usage: Usage) -> CompletionUsage:
         prompt_tokens_details=PromptTokensDetails(usage.cached),
         completion_tokens_details=CompletionTokensDetails(usage.reasoning),
     )
-
-
-def error_frame(problem: HttpProblem) -> bytes:
-    """An error frame in the middle of a stream."""
-    return frame(bytes(problem_response(problem, "openai").body))
 
 
 def _call_to_wire(call: ToolCall) -> dict[str, Json]:

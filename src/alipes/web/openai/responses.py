@@ -10,8 +10,9 @@ from msgspec import Struct, structs
 from starlette.responses import Response
 
 from alipes.kernel.messages import ToolCall
-from alipes.kernel.turns import Event, Retracted, Said, Stop, TextDelta, TurnEnded, Usage
+from alipes.kernel.turns import Event, Retracted, Said, Stop, TextDelta, Usage
 from alipes.providers.wire import arguments_json
+from alipes.sessions.event_stream import TurnProgress
 from alipes.store.api_runs import StoredResponse
 from alipes.store.export import TurnFacts
 from alipes.web.endpoint import ApiCall, ApiEndpoint, ApiServices, HttpProblem
@@ -310,14 +311,6 @@ STOP_TIMEOUT_S = 5.0
 _echoes = msgspec.json.Decoder(RequestEcho)
 
 
-class PendingResponse(Struct, frozen=True):
-    """A response in progress."""
-
-    id: str
-    asked: RequestEcho
-    api_turn: OpenAiTurn
-
-
 class ResponseEndpoints:
     def __init__(self, app: ApiServices, turns: OpenAiTurns) -> None:
         self._app, self._turns = app, turns
@@ -341,9 +334,8 @@ class ResponseEndpoints:
             attended=not record.background,
         )
         api_turn = await self._turns.begin(call.caller, "response", asked, terms)
-        pending = PendingResponse(id, record, api_turn)
         if request.stream:
-            return self._stream(pending)
+            return self._stream(id, record, api_turn)
         if request.background:
             await self._turns.wake(api_turn)
             return to_json(response_document(id, record, "queued", []))
@@ -380,20 +372,20 @@ class ResponseEndpoints:
                     pass
         return to_json(await self._stored_document(named))
 
-    def _stream(self, pending: PendingResponse) -> EventStream:
-        api_turn, turn = pending.api_turn, pending.api_turn.placed.turn
-        events = ResponseEvents(pending.id, pending.asked, turn, api_turn.names)
+    def _stream(self, id: str, asked: RequestEcho, api_turn: OpenAiTurn) -> EventStream:
+        turn = api_turn.placed.turn
+        events = ResponseEvents(id, asked, turn, api_turn.names)
 
         async def write(send: SendFrames) -> None:
             record = TurnRecord()
             await send(events.opening_frames())
             await self._turns.follow(api_turn, record, events.event_frames, send)
             result = await self._turns.conclude(api_turn, record, MESSAGE_SEPARATOR.join(events.texts))
-            answer = finished_document(pending.id, pending.asked, turn, result)
+            answer = finished_document(id, asked, turn, result)
             await send(events.calls(result.calls) + events.ending(answer))
 
         async def left() -> None:
-            if not pending.asked.background:
+            if not asked.background:
                 await self._turns.stop_turn(api_turn)
 
         return EventStream(write, left=left)
@@ -425,9 +417,8 @@ class ResponseEndpoints:
         if facts.ending is None:
             return response_document(named.id, asked, "in_progress" if facts.attempts else "queued", [])
         record = TurnRecord()
-        for message in facts.said:
-            record.add(Said(message))
-        record.add(TurnEnded(named.turn, facts.ending, facts.detail, facts.spent.usage))
+        for event in TurnProgress().catch_up(named.turn, facts):
+            record.add(event)
         return finished_document(named.id, asked, named.turn, build_outcome(record, frozenset(asked.offered)))
 
 

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Annotated, Literal, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -41,7 +42,7 @@ from alipes.web.endpoint import (
     no_content,
 )
 from alipes.web.runs.events import END_ID, LiveRuns, parse_position, replay_events
-from alipes.web.sse import EventStream, SendFrames, finished_stream
+from alipes.web.sse import EventStream, finished_stream
 
 InputText: TypeAlias = Annotated[str, Meta(min_length=1, max_length=1_000_000)]
 Name: TypeAlias = Annotated[str, Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
@@ -123,78 +124,14 @@ class SteerResult(Struct, frozen=True):
     """Id of the message: a run of its own that ends as `steered` when it is read."""
 
 
-def decode_images(urls: tuple[str, ...]) -> tuple[Image, ...]:
-    return tuple(_decode_image(url) for url in urls)
-
-
-def _decode_image(url: str) -> Image:
-    head, _, data = url.partition(",")
-    found = re.match(r"data:([^;]+)", head)
-    assert found is not None  # the pattern was checked when it was decoded
-    return Image(found[1], binascii.a2b_base64(data))
-
-
-def run_document(facts: TurnFacts, waits_for: tuple[ApprovalAsked | QuestionAsked, ...] = ()) -> Run:
-    answers = (each.text for each in reversed(facts.said) if each.role == "assistant")
-    return Run(
-        id=facts.id,
-        session=facts.inbound.address.chat,
-        status=_status(facts, waits_for),
-        session_id=facts.session,
-        input=facts.inbound.text,
-        text=next(answers, ""),
-        detail=facts.detail,
-        created=facts.created,
-        ended=facts.ended,
-        attempts=facts.attempts,
-        usage=facts.spent.usage if facts.spent.calls else None,
-        waits_for=waits_for,
-    )
-
-
-def _status(facts: TurnFacts, waits_for: tuple[ApprovalAsked | QuestionAsked, ...]) -> Status:
-    if facts.ending is not None:
-        return facts.ending
-    if waits_for:
-        return "waiting"
-    return "running" if facts.attempts else "queued"
-
-
-def ending_event(facts: TurnFacts) -> TurnEnded:
-    """The last event of a run that has ended."""
-    assert facts.ending is not None
-    return TurnEnded(facts.id, facts.ending, facts.detail, facts.spent.usage)
+def decode_images(urls: tuple[ImageDataUrl, ...]) -> tuple[Image, ...]:
+    parts = (url.removeprefix("data:").split(";base64,") for url in urls)
+    return tuple(Image(kind, binascii.a2b_base64(data)) for kind, data in parts)
 
 
 MAX_KEY_CHARS = 255
 """Maximum length of an `Idempotency-Key`."""
 _LAST_EVENT_ID = {"Last-Event-ID": "The id of the last event received; the stream continues after it."}
-
-
-class RequestId(Struct, frozen=True):
-    """Id of a request; the same for a repeated request with the same `Idempotency-Key`."""
-
-    name: str
-    digest: str
-    again: bool
-    """True if the request may have been sent before."""
-
-    @property
-    def id(self) -> str:
-        return f"{self.name}:{self.digest}"
-
-
-def request_id_of(call: ApiCall) -> RequestId:
-    key = call.request.headers.get("idempotency-key", "").strip()
-    if len(key) > MAX_KEY_CHARS:
-        raise HttpProblem(
-            422, f"Idempotency-Key is too long; the limit is {MAX_KEY_CHARS} characters", code="idempotency_key"
-        )
-    if not key:
-        return RequestId(os.urandom(8).hex(), os.urandom(8).hex(), again=False)
-    name = hashlib.sha256(f"{call.caller.name}\0{key}".encode()).hexdigest()[:32]
-    sent = msgspec.json.encode((call.request.url.path, call.body))
-    return RequestId(name, hashlib.sha256(sent).hexdigest()[:32], again=True)
 
 
 class IdempotentRequests:
@@ -203,19 +140,27 @@ class IdempotentRequests:
         self._lanes: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @asynccontextmanager
-    async def lane(self, request_id: RequestId) -> AsyncIterator[str]:
-        """The turn that an earlier copy of the request started, or empty. Copies wait for each other."""
-        if not request_id.again:
-            yield ""
+    async def lane(self, call: ApiCall) -> AsyncIterator[tuple[str, str]]:
+        """The id of the request, and the turn that an earlier copy of it started, or empty.
+
+        Copies have the same `Idempotency-Key`; they wait for each other.
+        """
+        key = call.request.headers.get("idempotency-key", "").strip()
+        if len(key) > MAX_KEY_CHARS:
+            why = f"Idempotency-Key is too long; the limit is {MAX_KEY_CHARS} characters"
+            raise HttpProblem(422, why, code="idempotency_key")
+        if not key:
+            yield f"{os.urandom(8).hex()}:{os.urandom(8).hex()}", ""
             return
-        async with self._lanes.setdefault(request_id.name, asyncio.Lock()):
-            found = await self._store.find_by_prefix(PLATFORM, f"{request_id.name}:")
-            turn, id = found or ("", "")
-            if turn and id != request_id.id:
-                raise HttpProblem(
-                    422, "this Idempotency-Key was already used for a different request", code="idempotency_key"
-                )
-            yield turn
+        name = hashlib.sha256(f"{call.caller.name}\0{key}".encode()).hexdigest()[:32]
+        sent = msgspec.json.encode((call.request.url.path, call.body))
+        id = f"{name}:{hashlib.sha256(sent).hexdigest()[:32]}"
+        async with self._lanes.setdefault(name, asyncio.Lock()):
+            turn, before = await self._store.find_by_prefix(PLATFORM, f"{name}:") or ("", "")
+            if turn and before != id:
+                why = "this Idempotency-Key was already used for a different request"
+                raise HttpProblem(422, why, code="idempotency_key")
+            yield id, turn
 
 
 _ID = re.compile(r"[0-9a-f]{12}")
@@ -248,13 +193,12 @@ class RunEndpoints:
     async def begin(self, call: ApiCall) -> Response:
         """Start a run. Repeating it with the same Idempotency-Key returns the same run."""
         body: RunBody = call.body
-        request_id = request_id_of(call)
-        async with self._idempotency.lane(request_id) as before:
+        async with self._idempotency.lane(call) as (request_id, before):
             if before:
-                return await self._replay(before)
+                return _accepted(await self._run(before), {"idempotent-replayed": "true"})
             address = await self._address(call.caller, body.session)
             inbound = Inbound(
-                request_id.id,
+                request_id,
                 address,
                 call.caller.name,
                 body.input,
@@ -283,17 +227,12 @@ class RunEndpoints:
         if last_event_id.strip() == END_ID:
             return no_content()  # so that a browser does not reconnect
         since = parse_position(last_event_id)
-        if run.facts is not None and run.has_ended:
-            return finished_stream(replay_events(run.facts.said, ending_event(run.facts), since))
+        if (facts := run.facts) is not None and facts.ending is not None:
+            ended = TurnEnded(run.turn, facts.ending, facts.detail, facts.spent.usage)
+            return finished_stream(replay_events(facts.said, ended, since))
         live = await self._runs.follow(run.turn, run.inbound)
-
-        async def write(send: SendFrames) -> None:
-            await self._runs.stream_events(live, since, send)
-
-        async def left() -> None:
-            await self._runs.handle_disconnect(live)
-
-        return EventStream(write, left=left)
+        write = partial(self._runs.stream_events, live, since)
+        return EventStream(write, left=partial(self._runs.handle_disconnect, live))
 
     @ApiEndpoint("POST", "/v1/runs/{id}/stop", "run", answer=Run, status=202)
     async def stop(self, call: ApiCall) -> Response:
@@ -308,13 +247,12 @@ class RunEndpoints:
     async def steer(self, call: ApiCall) -> Response:
         """Send another message to a live run."""
         body: SteerBody = call.body
-        request_id = request_id_of(call)
-        async with self._idempotency.lane(request_id) as before:
+        async with self._idempotency.lane(call) as (request_id, before):
             if before:
                 return json_response(SteerResult(call.path["id"], before), 202)
             run = await self._find_live_run(call)
             inbound = Inbound(
-                request_id.id,
+                request_id,
                 run.inbound.address,
                 call.caller.name,
                 body.input,
@@ -376,10 +314,23 @@ class RunEndpoints:
         facts = await self._app.store.archive.turn(turn)
         if facts is None:
             raise HttpProblem(404, f"no run {turn}", code="no_run")
-        return run_document(facts, self._runs.questions(facts.inbound.address.key, turn))
-
-    async def _replay(self, turn: str) -> Response:
-        return _accepted(await self._run(turn), {"idempotent-replayed": "true"})
+        waits_for = self._runs.questions(facts.inbound.address.key, turn)
+        unfinished: Status = "waiting" if waits_for else "running" if facts.attempts else "queued"
+        answers = (each.text for each in reversed(facts.said) if each.role == "assistant")
+        return Run(
+            id=facts.id,
+            session=facts.inbound.address.chat,
+            status=facts.ending or unfinished,
+            session_id=facts.session,
+            input=facts.inbound.text,
+            text=next(answers, ""),
+            detail=facts.detail,
+            created=facts.created,
+            ended=facts.ended,
+            attempts=facts.attempts,
+            usage=facts.spent.usage if facts.spent.calls else None,
+            waits_for=waits_for,
+        )
 
     async def _address(self, caller: Caller, session: str) -> Address:
         """The address of a run: the conversation with this name or id."""
