@@ -20,8 +20,6 @@ _ID_CHARS = 6
 
 
 class ChatCommands:
-    """The commands that can be given in a chat."""
-
     def __init__(self, access: Access, questions: ChatQuestions, views: LiveViews) -> None:
         self._access, self._questions, self._views = access, questions, views
         own = (

@@ -10,10 +10,9 @@ from alipes.gateway.access import Access
 from alipes.gateway.commands import ChatCommands
 from alipes.gateway.inbound.pipeline import GatewayApp, InboundPipeline, Transcribe
 from alipes.gateway.live_view import LiveViews
-from alipes.gateway.outbound.delivery import OutboxWorker
+from alipes.gateway.outbound.delivery import OutboxWorker, address_message
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.gateway.outbound.replies import ResumeNotices, delete_old_files
-from alipes.gateway.outbound.send import address_message
 from alipes.gateway.platform_runner import PlatformRunner, PlatformState
 from alipes.gateway.policy import GatewayPolicy, LateTaskGroup
 from alipes.gateway.questions import ChatQuestions
@@ -105,7 +104,6 @@ class Gateway:
         return outbound.id
 
     def states(self) -> tuple[PlatformState, ...]:
-        """Status of each platform."""
         return tuple(runner.state for runner in self._runners.values())
 
     def can_reach(self, key: str) -> bool:

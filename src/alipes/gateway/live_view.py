@@ -12,8 +12,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import structs
 
-from alipes.gateway.outbound.delivery import OutboxWorker
-from alipes.gateway.outbound.send import UNCONFIRMED
+from alipes.gateway.outbound.delivery import UNCONFIRMED, OutboxWorker
 from alipes.gateway.platform_runner import LIVE_TIMEOUT, PlatformRunner
 from alipes.gateway.policy import EditRateLimiter, GatewayPolicy, LateTaskGroup
 from alipes.gateway.questions import ChatQuestions

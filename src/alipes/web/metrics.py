@@ -81,7 +81,6 @@ Metric: TypeAlias = Gauge | Histogram
 
 
 def render_metrics(metrics: Iterable[Metric]) -> str:
-    """All metrics in text format."""
     return "".join(line + "\n" for metric in metrics for line in _format_metric(metric))
 
 
@@ -115,8 +114,6 @@ class QueueDepths(Struct, frozen=True):
 
 
 class ServerMetrics:
-    """All metrics of the process."""
-
     def __init__(self, version: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._stopped = clock, dict[str, float]()
         self.messages = Counter("alipes_messages_total", "Messages by platform and result.", "platform", "fate")

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from starlette.responses import Response
@@ -61,12 +61,11 @@ class EventStream(Response):
         write: WriteEvents,
         *,
         left: Callable[[], Awaitable[None]] | None = None,
-        headers: Mapping[str, str] | None = None,
         beat: float = HEARTBEAT_S,
         stall: float = STALL_TIMEOUT_S,
     ) -> None:
         self.status_code, self.background = 200, None
-        self.init_headers({**_HEADERS, **(headers or {})})
+        self.init_headers(_HEADERS)
         self._write, self._left, self._heartbeat_s, self._stall_timeout_s = write, left, beat, stall
         self._sent_at = 0.0
         """Time of the last send."""

@@ -49,7 +49,14 @@ def verify_delivery(
     style: SignatureStyle, secret: Secret, headers: Mapping[str, str], body: bytes, *, now: float
 ) -> str:
     """The id of a delivery. Raises `HttpProblem` if the signature is not valid."""
-    return (_verify_github if style == "github" else _verify_standard)(secret, headers, body, now)
+    if style == "github":
+        header = headers.get("x-hub-signature-256", "")
+        if not header:
+            raise _signature_problem("missing signature: x-hub-signature-256 is required")
+        if not hmac.compare_digest(header.encode(), _github_signature(secret, body).encode()):
+            raise _signature_problem("the signature does not match the body and the secret")
+        return hashlib.sha256(body).hexdigest()
+    return _verify_standard(secret, headers, body, now)
 
 
 def sign_delivery(style: SignatureStyle, secret: Secret, id: str, body: bytes, *, now: float) -> dict[str, str]:
@@ -73,15 +80,6 @@ def _verify_standard(secret: Secret, headers: Mapping[str, str], body: bytes, no
     if not at.isdecimal() or abs(now - int(at[:15])) > MAX_CLOCK_SKEW_S:
         raise _signature_problem(f"the signed timestamp is more than {MAX_CLOCK_SKEW_S:g} s from now")
     return id
-
-
-def _verify_github(secret: Secret, headers: Mapping[str, str], body: bytes, _now: float) -> str:
-    header = headers.get("x-hub-signature-256", "")
-    if not header:
-        raise _signature_problem("missing signature: x-hub-signature-256 is required")
-    if not hmac.compare_digest(header.encode(), _github_signature(secret, body).encode()):
-        raise _signature_problem("the signature does not match the body and the secret")
-    return hashlib.sha256(body).hexdigest()
 
 
 def _standard_signature(secret: Secret, id: str, at: str, body: bytes) -> str:
@@ -150,7 +148,6 @@ def compose_prompt(prompt: str, name: str, headers: Mapping[str, str], body: byt
 
 
 def prompt_placeholders(prompt: str) -> tuple[str, ...]:
-    """The placeholders in a prompt."""
     return tuple(match[0][1:-1] for match in _PLACEHOLDER.finditer(prompt))
 
 
@@ -181,11 +178,10 @@ def _format_value(value: Any) -> str:
 
 
 def _quote(text: str) -> str:
-    cut = len(text) > MAX_BODY_CHARS
-    lines = text[:MAX_BODY_CHARS].splitlines() or [""]
-    return "\n".join(f"> {line}" for line in lines) + (
-        f"\n[{len(text) - MAX_BODY_CHARS} more characters]" if cut else ""
-    )
+    lines = [f"> {line}" for line in text[:MAX_BODY_CHARS].splitlines() or [""]]
+    if len(text) > MAX_BODY_CHARS:
+        lines.append(f"[{len(text) - MAX_BODY_CHARS} more characters]")
+    return "\n".join(lines)
 
 
 log = logging.getLogger(__name__)
@@ -208,8 +204,6 @@ class DeliveryResult(Struct, frozen=True, omit_defaults=True):
 
 
 class WebhookRoutes:
-    """The route for all webhooks."""
-
     def __init__(
         self,
         sessions: Sessions,

@@ -289,22 +289,15 @@ def to_inbound(messages: Sequence[IncomingMessage], *, workdir: str = "", edited
 
 
 def _compose_text(message: IncomingMessage, text: str, quoted: str, files: Sequence[ReceivedFile]) -> str:
-    parts = [_format_quote(quoted)] if quoted else []
+    parts = []
+    if quoted:
+        lines = "\n".join(f"> {line}" for line in quoted.splitlines())
+        parts.append(f"[quoted message, written by someone else:]\n{lines}")
     if text:
-        parts.append(f"{_speaker(message)}{text}")
-    parts += [_format_file(file) for file in files]
-    return "\n\n".join(parts)
-
-
-def _speaker(message: IncomingMessage) -> str:
-    """In a conversation that several people share, each message names its sender."""
-    shared = message.group and not message.address.user
-    return f"{message.name or message.sender}: " if shared else ""
-
-
-def _format_quote(text: str) -> str:
-    lines = "\n".join(f"> {line}" for line in text.splitlines())
-    return f"[quoted message, written by someone else:]\n{lines}"
+        # in a conversation that several people share, each message names its sender
+        shared = message.group and not message.address.user
+        parts.append(f"{message.name or message.sender}: {text}" if shared else text)
+    return "\n\n".join([*parts, *map(_format_file, files)])
 
 
 def _format_file(file: ReceivedFile) -> str:

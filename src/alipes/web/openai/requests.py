@@ -173,8 +173,6 @@ _IMAGE_TYPES = ("image_url", "input_image")
 
 
 class ParsedRequest(Struct, frozen=True):
-    """A parsed chat or response request."""
-
     said: tuple[Message, ...]
     """All messages as the client sent them."""
     before: tuple[Message, ...]
@@ -238,7 +236,7 @@ def _hash_input(part: Part) -> object:
 
 
 def _chat_message(message: UserMessage | AssistantMessage | ToolMessage) -> Message:
-    """One chat message. Raises `HttpProblem`."""
+    """Raises `HttpProblem`."""
     match message:
         case ToolMessage(id, content):
             return Message("tool", (_result(id, content),))

@@ -141,17 +141,7 @@ class ResponseDeleted(Struct, frozen=True):
 
 
 def request_echo(request: ResponseRequest, created: float, offered: list[str]) -> RequestEcho:
-    tools: list[dict[str, Any]] = [
-        {
-            "type": "function",
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": tool.parameters,
-            "strict": False,
-        }
-        for tool in request.tools or ()
-        if tool.type == "function" and tool.name
-    ]
+    tools = [tool for tool in request.tools or () if tool.type == "function" and tool.name]
     wanted = request.text.format if request.text else None
     return RequestEcho(
         model=request.model,
@@ -159,7 +149,7 @@ def request_echo(request: ResponseRequest, created: float, offered: list[str]) -
         instructions=request.instructions,
         previous=request.previous_response_id,
         metadata=request.metadata or {},
-        tools=tools,
+        tools=[{**structs.asdict(tool), "strict": False} for tool in tools],
         tool_choice=request.tool_choice if isinstance(request.tool_choice, str) else "auto",
         format=wanted.type if wanted else "text",
         store=request.store is not False,
@@ -247,10 +237,6 @@ class ResponseEvents:
             return self._frame(TOOL_EVENT, alipes=data)
         return b""
 
-    def calls(self, calls: tuple[ToolCall, ...]) -> bytes:
-        """Frames for the calls that the client has to run."""
-        return b"".join(self._call(call) for call in calls)
-
     def ending(self, answer: ResponseDocument) -> bytes:
         names = {"completed": "response.completed", "failed": "response.failed"}
         closing = self._close(self._message.current, whole=False)
@@ -282,7 +268,8 @@ class ResponseEvents:
         self._item, self._index = None, self._index + 1
         return frames
 
-    def _call(self, call: ToolCall) -> bytes:
+    def call_frames(self, call: ToolCall) -> bytes:
+        """Frames for a call that the client has to run."""
         item = call_item(call)
         started = structs.replace(item, arguments="", status="in_progress")
         at = {"item_id": item.id, "output_index": self._index}
@@ -337,7 +324,7 @@ class ResponseEndpoints:
         if request.stream:
             return self._stream(id, record, api_turn)
         if request.background:
-            await self._turns.wake(api_turn)
+            await self._app.sessions.wake(api_turn.key)
             return to_json(response_document(id, record, "queued", []))
         account = await self._turns.wait_for_end(api_turn, call.request)
         result = await self._turns.conclude(api_turn, account)
@@ -382,7 +369,7 @@ class ResponseEndpoints:
             await self._turns.follow(api_turn, record, events.event_frames, send)
             result = await self._turns.conclude(api_turn, record, MESSAGE_SEPARATOR.join(events.texts))
             answer = finished_document(id, asked, turn, result)
-            await send(events.calls(result.calls) + events.ending(answer))
+            await send(b"".join(map(events.call_frames, result.calls)) + events.ending(answer))
 
         async def left() -> None:
             if not asked.background:

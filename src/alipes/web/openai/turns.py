@@ -257,7 +257,7 @@ class OpenAiTurns:
         app.hooks.add(CORE, self._errors.request_failed)
 
     async def begin(self, caller: Caller, kind: str, parsed: ParsedRequest, terms: TurnOptions) -> OpenAiTurn:
-        """Store the request as a turn, which starts with `follow` or `wake`. Raises `HttpProblem`."""
+        """Store the request as a turn; `follow`, or waking its session, starts it. Raises `HttpProblem`."""
         model = await self._model(parsed.model)
         name = os.urandom(8).hex()
         inbound = Inbound(
@@ -311,10 +311,6 @@ class OpenAiTurns:
                 if send is not None and (frames := encode(event)):
                     await send(frames)
 
-    async def wake(self, api_turn: OpenAiTurn) -> None:
-        """Start the turn without following it."""
-        await self._sessions.wake(api_turn.key)
-
     async def wait_for_end(self, api_turn: OpenAiTurn, request: Request) -> TurnRecord:
         """Run the turn to its end. It is stopped when the client disconnects or the request times out."""
         record = TurnRecord()
@@ -332,8 +328,7 @@ class OpenAiTurns:
 
     async def stop_turn(self, api_turn: OpenAiTurn) -> None:
         """Stop the turn, also if it has not started: nobody could fetch the answer."""
-        turn = api_turn.placed.turn
-        await self._sessions.post(api_turn.key, Stop("disconnected", "disconnected", turn))
+        await self._sessions.post(api_turn.key, Stop("disconnected", "disconnected", api_turn.placed.turn))
         await self._sessions.wake(api_turn.key)
 
     async def conclude(self, api_turn: OpenAiTurn, record: TurnRecord, text: str | None = None) -> OpenAiOutcome:

@@ -239,8 +239,7 @@ class RunEndpoints:
         """Stop a run. Messages so far are kept."""
         run = await self._find_run(call)
         if not run.has_ended:
-            stop = Stop("user_stop", "session_interrupt", run.turn)
-            await self._app.sessions.post(run.key, stop)
+            await self._app.sessions.post(run.key, Stop("user_stop", "session_interrupt", run.turn))
         return json_response(await self._run(run.turn), 202)
 
     @ApiEndpoint("POST", "/v1/runs/{id}/steer", "run", body=SteerBody, answer=SteerResult, status=202, errors=(409,))

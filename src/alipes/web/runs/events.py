@@ -6,7 +6,7 @@ import re
 from collections.abc import Coroutine, Iterable
 from typing import TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from alipes.kernel.errors import AlipesError
 from alipes.kernel.messages import Message
@@ -141,15 +141,12 @@ class RunEventLog:
 
 
 T = TypeVar("T")
-DISCONNECTED = "disconnected"
 
 
-class LiveRun:
-    """A run with its event log."""
-
-    def __init__(self, turn: str, inbound: Inbound) -> None:
-        self.turn, self.inbound = turn, inbound
-        self.log = RunEventLog()
+class LiveRun(Struct, frozen=True):
+    turn: str
+    inbound: Inbound
+    log: RunEventLog = field(default_factory=RunEventLog)
 
 
 class LiveRuns:
@@ -217,8 +214,7 @@ class LiveRuns:
     async def handle_disconnect(self, live: LiveRun) -> None:
         """A client disconnected. If it was the last one, a run with `on_disconnect: stop` is stopped."""
         if live.inbound.attended and not live.log.listeners and not live.log.closed:
-            stop = Stop(DISCONNECTED, DISCONNECTED, live.turn)
-            await self._app.sessions.post(live.inbound.address.key, stop)
+            await self._app.sessions.post(live.inbound.address.key, Stop("disconnected", "disconnected", live.turn))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         assert self._group is not None
