@@ -84,16 +84,17 @@ def _message(message: ChatMessage, y: float, theme: dict[str, str]) -> tuple[lis
 
 
 def _buttons(labels: tuple[str, ...], x: float, y: float, width: float, theme: dict[str, str]) -> list[str]:
-    each = (width - 5 * (len(labels) - 1)) / len(labels)
-    out = []
-    for n, label in enumerate(labels):
-        left = x + n * (each + 5)
+    letters = sum(len(label) + 4 for label in labels)
+    out, left = [], x
+    for label in labels:
+        each = (width - 5 * (len(labels) - 1)) * (len(label) + 4) / letters
         place = f'x="{left:.1f}" y="{y:.0f}" width="{each:.1f}" height="28"'
         out.append(f'<rect {place} rx="8" fill="{theme["button"]}"/>')
         out.append(
             f'<text x="{left + each / 2:.1f}" y="{y + 19:.0f}" text-anchor="middle" fill="{theme["text"]}">'
             f"{html.escape(label)}</text>"
         )
+        left += each + 5
     return out
 
 

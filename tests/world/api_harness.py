@@ -11,13 +11,13 @@ import msgspec
 from starlette.applications import Starlette
 
 from alipes.kernel.ports import Provider, Tool
-from alipes.web import sessions
 from alipes.web.auth import Authenticator, KeyHolder, RequestLimits, hash_key
-from alipes.web.endpoint import Caller
+from alipes.web.endpoint import Caller, endpoints_of
 from alipes.web.router import ApiRouter
-from alipes.web.runs import endpoints
+from alipes.web.runs.endpoints import RunEndpoints
 from alipes.web.runs.events import LiveRuns
 from alipes.web.server import bind_socket, open_server, server_url
+from alipes.web.sessions import SessionEndpoints
 from tests.world.session_harness import SessionHarness, open_sessions
 
 SCOPES = {"ann": "run", "bob": "run", "reader": "read", "root": "admin"}
@@ -127,7 +127,10 @@ async def open_api(home: Path, provider: Provider, *tools: Tool, **habits: Any) 
         living = LiveRuns(house)  # type: ignore[arg-type]
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(living.run())
-            rooms = (*endpoints.endpoints(house, living), *sessions.endpoints(house))  # type: ignore[arg-type]
+            rooms = (
+                *endpoints_of(RunEndpoints(house, living)),  # type: ignore[arg-type]
+                *endpoints_of(SessionEndpoints(house)),  # type: ignore[arg-type]
+            )
             app = Starlette(routes=ApiRouter(rooms, Authenticator("", _find), RequestLimits(rate=0)).routes())
             with closing(bind_socket("127.0.0.1", 0)) as door:
                 async with open_server(app, door):

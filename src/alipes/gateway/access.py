@@ -66,13 +66,9 @@ class Access:
         applicant = PairingRequest(address.platform, message.sender, message.name, address)
         return await self.people.request_pairing(applicant, offer)
 
-    async def approve(self, code: str, role: PersonRole = "user") -> Person:
-        """Give access to the person with this code and tell them. Raises `MessageRejected`."""
-        return await approve(self.people, code, role)
-
 
 async def approve(people: SqlitePeople, code: str, role: PersonRole = "user") -> Person:
-    """As `Access.approve`, for callers without a gateway such as the command line."""
+    """Give access to the person with this code and tell them. Raises `MessageRejected`."""
 
     def welcome(who: PairingRequest) -> Outbound:
         id = f"welcome:{who.platform}:{who.person}:{who.created}"

@@ -1,6 +1,6 @@
 """Commands that exist only in chats, and built-in commands that show less in a chat."""
 
-from alipes.gateway.access import Access
+from alipes.gateway.access import Access, approve
 from alipes.gateway.live_view import LiveViews
 from alipes.gateway.platform_runner import PlatformState
 from alipes.gateway.questions import ChatQuestions
@@ -21,8 +21,6 @@ _ID_CHARS = 6
 
 
 class ChatCommands:
-    """The commands that can be given in a chat."""
-
     def __init__(self, access: Access, questions: ChatQuestions, views: LiveViews) -> None:
         self._access, self._questions, self._views = access, questions, views
         own = (
@@ -105,12 +103,13 @@ class ChatCommands:
         role = more[0].lower() if more else "user"
         if role not in ("owner", "user"):
             return CommandReply("Usage: /pair CODE [owner]. Owners can pair others.", failed=True)
-        person = await self._access.approve(code, "owner" if role == "owner" else "user")
+        person = await approve(self._access.people, code, "owner" if role == "owner" else "user")
         name = person.name or person.person
         return CommandReply(f"{name} now has access on {person.platform} (role: {person.role}).")
 
     async def _platforms(self, _context: CommandContext, _args: str) -> CommandReply:
-        return CommandReply(format_columns([(each.name, _describe(each)) for each in self._views.states()]))
+        runners = self._views.runners.values()
+        return CommandReply(format_columns([(each.name, _describe(each.state)) for each in runners]))
 
     async def _restart(self, _context: CommandContext, _args: str) -> CommandReply:
         return CommandReply("Restarting. Running tasks will resume in a moment.")

@@ -10,12 +10,11 @@ from alipes.gateway.access import Access
 from alipes.gateway.commands import ChatCommands
 from alipes.gateway.inbound.pipeline import GatewayApp, InboundPipeline, Transcribe
 from alipes.gateway.live_view import LiveViews
-from alipes.gateway.outbound.delivery import OutboxWorker
+from alipes.gateway.outbound.delivery import OutboxWorker, address_message
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.gateway.outbound.replies import ResumeNotices, delete_old_files
-from alipes.gateway.outbound.send import address_message
 from alipes.gateway.platform_runner import PlatformRunner, PlatformState
-from alipes.gateway.policy import GatewayCounters, GatewayPolicy, LateTaskGroup
+from alipes.gateway.policy import GatewayPolicy, LateTaskGroup
 from alipes.gateway.questions import ChatQuestions
 from alipes.kernel.errors import AlipesError, DeliveryError
 from alipes.kernel.outbox import Outbound, lane
@@ -49,6 +48,7 @@ class Gateway:
         self._app, self._policy = app, policy
         self._runners = {name: PlatformRunner(platform) for name, platform in platforms.items()}
         self.delivery = OutboxWorker(app.store, self._runners, policy)
+        self.counters = self.delivery.counters
         self.access = Access(app.store.people, policy)
         for platform in platforms.values():
             platform.set_fetch_policy(self.access.may_fetch)
@@ -64,10 +64,6 @@ class Gateway:
             app, policy, self.commands, self._views, restart=restart, transcribe=transcribe
         )
 
-    @property
-    def counters(self) -> GatewayCounters:
-        return self.delivery.counters
-
     async def run(self) -> None:
         """Serve until cancelled. Raises only `StoreError`; other failures are logged and retried."""
         try:
@@ -76,7 +72,7 @@ class Gateway:
                 await self._resume_notices.send(())  # withdraws old rows before a resumed turn asks again
                 self._tasks.open(group)
                 await self._resume()
-                await self._pipeline.recover(tuple(self._runners))
+                await self._pipeline.batcher.recover(tuple(self._runners))
                 group.create_task(self.delivery.run(), name="delivery")
                 group.create_task(self._clean_up(), name="cleanup")
                 group.create_task(self._review_questions(), name="questions")
@@ -108,8 +104,7 @@ class Gateway:
         return outbound.id
 
     def states(self) -> tuple[PlatformState, ...]:
-        """Status of each platform."""
-        return self._views.states()
+        return tuple(runner.state for runner in self._runners.values())
 
     def can_reach(self, key: str) -> bool:
         """See `FrontEnd`. A resumed turn may have to ask before the live view of its chat is open again."""
@@ -146,11 +141,11 @@ class Gateway:
                 self._views.watch(address)
 
     def _on_ready(self, runner: PlatformRunner) -> None:
-        self._tasks.start(self._start_platform(runner), f"starting {runner.name}")
+        async def start() -> None:
+            await self.delivery.notify_ready(runner.name)
+            await self._show_menu(runner)
 
-    async def _start_platform(self, runner: PlatformRunner) -> None:
-        await self.delivery.notify_ready(runner.name)
-        await self._show_menu(runner)
+        self._tasks.start(start(), f"starting {runner.name}")
 
     def _menu(self) -> tuple[tuple[str, str], ...]:
         return tuple((each.name, each.help) for each in self.commands.known(self._app.contributions))

@@ -12,9 +12,8 @@ from typing import TypeAlias
 import msgspec
 from msgspec import structs
 
-from alipes.gateway.outbound.delivery import OutboxWorker
-from alipes.gateway.outbound.send import UNCONFIRMED
-from alipes.gateway.platform_runner import LIVE_TIMEOUT, PlatformRunner, PlatformState
+from alipes.gateway.outbound.delivery import UNCONFIRMED, OutboxWorker
+from alipes.gateway.platform_runner import LIVE_TIMEOUT, PlatformRunner
 from alipes.gateway.policy import EditRateLimiter, GatewayPolicy, LateTaskGroup
 from alipes.gateway.questions import ChatQuestions
 from alipes.kernel.errors import DeliveryError, Undeliverable
@@ -241,7 +240,7 @@ class LiveView(Subscription):
         self.turn = ""
         """Id of the running turn; empty if none."""
         self._runner, self._views, self._policy = runner, views, views.policy
-        self._rate = views.rate_limiter(runner.name)
+        self._rate = views.rates[runner.name]
         self._drafts = DraftMessages(address, runner, views.store)
         self._tools, self._text = ToolProgressView(), list[str]()
         self._question_events: deque[tuple[str, QuestionEvent]] = deque()
@@ -316,9 +315,12 @@ class LiveView(Subscription):
             self._loop.call_later(TYPING_DELAY, self._on_typing_timer, turn)
 
     def _end(self, turn: str, ended: TurnEnded) -> None:
-        self._views.outbox.notify(self.address.platform, self.lane)
+        outbox = self._views.outbox
+        outbox.notify(self.address.platform, self.lane)
         if turn == self.turn:
-            self._views.record_ending(ended, self._loop.time() - self._muted_at if self._muted_at else -1.0)
+            outbox.counters.turns[ended.ending] += 1
+            if self._muted_at:
+                outbox.counters.stops.append(self._loop.time() - self._muted_at)
             if ended.ending != "stopped" and not self._muted_at and self._drafts.has_progress:
                 self._final_progress = self._tools.text(self.progress)
                 self._wake.set()
@@ -431,23 +433,16 @@ class LiveViews:
         *,
         tasks: LateTaskGroup,
     ) -> None:
-        self.store, self.policy, self.outbox, self.questions, self.tasks = (store, policy, outbox, questions, tasks)
-        self._runners = runners
+        self.store, self.policy, self.outbox, self.questions, self.tasks = store, policy, outbox, questions, tasks
+        self.runners = runners
         clock = asyncio.get_running_loop().time
-        self._rates = {name: EditRateLimiter(policy.edits_per_second, clock) for name in runners}
-        self._views: dict[str, LiveView] = {}
-
-    def rate_limiter(self, platform: str) -> EditRateLimiter:
+        self.rates = {name: EditRateLimiter(policy.edits_per_second, clock) for name in runners}
         """Shared by all views of a platform."""
-        return self._rates[platform]
-
-    def states(self) -> tuple[PlatformState, ...]:
-        """Status of each platform."""
-        return tuple(runner.state for runner in self._runners.values())
+        self._views: dict[str, LiveView] = {}
 
     def watch(self, address: Address) -> None:
         """Open a view for a conversation, if there is none."""
-        runner = self._runners.get(address.platform)
+        runner = self.runners.get(address.platform)
         if runner is None or address.key in self._views:
             return
         progress = self.policy.for_platform(address.platform).progress
@@ -470,12 +465,6 @@ class LiveViews:
         for view in self._views.values():
             if view.lane == lane(address):
                 view.progress = progress
-
-    def record_ending(self, ended: TurnEnded, seconds: float) -> None:
-        """Count the end of a turn; `seconds`: since it was stopped here, negative if it was not."""
-        self.outbox.counters.turns[ended.ending] += 1
-        if seconds >= 0:
-            self.outbox.counters.record_stop(seconds)
 
     async def _run(self, view: LiveView) -> None:
         try:

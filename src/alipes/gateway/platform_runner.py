@@ -30,20 +30,20 @@ CONFIG_ERROR_RETRY = 60.0
 """Retry interval after a configuration error, in seconds."""
 
 
-class PlatformState(Struct, frozen=True):
+class PlatformState(Struct):
     """Status of a platform, for /platforms and the health page."""
 
     name: str
-    condition: Condition
     since: float
     """Unix time of the last change of `condition`."""
-    polled: float
+    condition: Condition = "starting"
+    polled: float = 0.0
     """Unix time of the last success report; zero: never."""
-    cause: str
+    cause: str = "it has not been connected yet"
     """Why it is not ready; empty if it is."""
-    sending: str
+    sending: str = ""
     """Why sending fails; empty if it works."""
-    restarts: int
+    restarts: int = 0
 
 
 class PlatformRunner:
@@ -59,34 +59,19 @@ class PlatformRunner:
     ) -> None:
         self.name, self._platform = platform.name, platform
         self._clock, self._sleep, self._dice = clock, sleep, dice
-        self.condition: Condition = "starting"
-        self.sending = ""
-        self._restarts = 0
+        self.state = PlatformState(platform.name, clock())
         self._on_ready: Callable[[], None] = lambda: None
-        self._since, self._polled, self._cause = clock(), 0.0, "it has not been connected yet"
         self._fatal: StoreError | None = None
         self._prepared: dict[str, tuple[MessagePart, ...]] = {}
         """Parts of texts that are about to be sent, by text."""
 
     @property
     def ready(self) -> bool:
-        return self.condition == "ready"
+        return self.state.condition == "ready"
 
     @property
     def capabilities(self) -> Capabilities:
         return self._platform.capabilities
-
-    @property
-    def state(self) -> PlatformState:
-        return PlatformState(
-            self.name,
-            self.condition,
-            self._since,
-            self._polled,
-            self._cause,
-            sending=self.sending,
-            restarts=self._restarts,
-        )
 
     async def serve(
         self, on_message: OnMessage, *, on_ready: Callable[[], None] = lambda: None, silence_timeout: float = 0.0
@@ -117,7 +102,7 @@ class PlatformRunner:
                 raise self._fatal
             self.set_status("broken", str(why))
             attempt = 1 if time.monotonic() - started > HEALTHY_AFTER else attempt + 1
-            self._restarts += 1
+            self.state.restarts += 1
             pause = CONFIG_ERROR_RETRY if isinstance(why, ConfigError) else 0.1 + backoff(attempt, self._dice)
             log.warning("platform %s failed: %s; restarting in %.1f s", self.name, why, pause)
             await self._sleep(pause)
@@ -137,16 +122,16 @@ class PlatformRunner:
 
         await self._guard("listen", listen())
 
-    def set_status(self, state: ConnectionState, why: str = "") -> None:
+    def set_status(self, condition: ConnectionState, why: str = "") -> None:
         """Record what the platform reports about its connection."""
-        if state == "ready":
-            self._polled = self._clock()
-        changed = state != self.condition
+        ready, changed = condition == "ready", condition != self.state.condition
+        if ready:
+            self.state.polled = self._clock()
         if changed:
-            self.condition, self._since = state, self._clock()
-            log.info("platform %s is %s%s", self.name, state, f": {why}" if why else "")
-        self._cause = "" if state == "ready" else why or "no reason given"
-        if changed and state == "ready":
+            self.state.condition, self.state.since = condition, self._clock()
+            log.info("platform %s is %s%s", self.name, condition, f": {why}" if why else "")
+        self.state.cause = "" if ready else why or "no reason given"
+        if changed and ready:
             self._on_ready()
 
     async def prepare(self, text: str) -> None:

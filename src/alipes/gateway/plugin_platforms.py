@@ -25,7 +25,6 @@ _CLOSED = Capabilities()
 
 
 def plugin_platform_names(contributions: Contributions) -> tuple[str, ...]:
-    """Names of the platforms that plugins offer now."""
     return tuple(each.name for each in contributions.all(ProviderContribution) if each.kind == KIND)
 
 
@@ -59,7 +58,9 @@ class PluginPlatform:
         return role if role in ("owner", "user") else None
 
     async def listen(self, on_message: OnMessage, on_status: OnStatus) -> None:
-        offer = await self._wait_for_offer(on_status)
+        while (offer := self._offer()) is None:
+            on_status("broken", "no loaded plugin provides it")
+            await asyncio.sleep(self._check_interval)
 
         async def receive(message: IncomingMessage) -> None:
             turn = TURN.set(None)
@@ -98,12 +99,6 @@ class PluginPlatform:
                 finally:
                     self._platform = None
         raise DeliveryError("it stopped listening")
-
-    async def _wait_for_offer(self, on_status: OnStatus) -> ProviderContribution:
-        while (offer := self._offer()) is None:
-            on_status("broken", "no loaded plugin provides it")
-            await asyncio.sleep(self._check_interval)
-        return offer
 
     def _offer(self) -> ProviderContribution | None:
         return self._contributions.find(ProviderContribution, f"{KIND}:{self.name}")

@@ -1,7 +1,7 @@
 """Settings of the gateway, its counters, and small parts that its modules share. Nothing here does I/O."""
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Literal
@@ -27,11 +27,8 @@ class GatewayCounters:
         self.expired: Counter[str] = Counter()
         self.turns: Counter[str] = Counter()
         """Finished chat turns, by ending."""
-        self.stops: list[float] = []
+        self.stops: deque[float] = deque(maxlen=1000)
         """Seconds from /stop to the end of the turn, for the last thousand stops."""
-
-    def record_stop(self, seconds: float) -> None:
-        self.stops = [*self.stops[-999:], seconds]
 
 
 class LateTaskGroup:

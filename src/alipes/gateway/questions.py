@@ -6,7 +6,7 @@ from functools import partial
 from typing import TypeAlias
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from alipes.gateway.access import Access
 from alipes.gateway.outbound import replies
@@ -35,6 +35,8 @@ from alipes.store.store import Store
 
 Asked: TypeAlias = ApprovalAsked | QuestionAsked
 Answered: TypeAlias = ApprovalAnswered | QuestionAnswered
+GiveAnswer: TypeAlias = Callable[[], Awaitable[str | None]]
+"""Gives an answer; returns what to tell the person, if anything."""
 
 APPROVAL_BUTTON, CLARIFY_BUTTON = "ask", "reply"
 EXPIRED = "That question has expired."
@@ -50,7 +52,7 @@ CHOICE_WORDS: dict[str, ApprovalChoice] = {
     "always": "always",
 }
 """Words that answer an approval if they are the whole message."""
-_LABELS: dict[ApprovalChoice, str] = {"once": "Yes", "session": "Yes, here", "always": "Always", "no": "No"}
+_LABELS: dict[ApprovalChoice, str] = {"once": "Yes", "session": "Yes, this session", "always": "Always", "no": "No"}
 _RESULTS: dict[ApprovalChoice, str] = {
     "once": "Approved.",
     "session": "Approved for this conversation.",
@@ -68,7 +70,6 @@ class ChatQuestion(Struct, frozen=True):
     """Sender of the message that led to it: may answer, besides owners."""
     id: str
     """Id of its outbox row."""
-    reply_to: str = ""
 
 
 def is_question_button(data: str) -> bool:
@@ -107,9 +108,9 @@ class ChatQuestions:
         else:
             text, buttons = _clarify_text(asked), _clarify_buttons(asked)
             id = f"inquiry:{asked.ask}"
-        self._open[asked.ask] = ChatQuestion(asked, address, asker, id, reply_to)
-        outbound = Outbound(id, address, text, buttons=buttons, reply_to=reply_to)
-        await self._outbox.enqueue(structs.replace(outbound, notice=True, fleeting=True))
+        self._open[asked.ask] = ChatQuestion(asked, address, asker, id)
+        outbound = Outbound(id, address, text, buttons=buttons, reply_to=reply_to, notice=True, fleeting=True)
+        await self._outbox.enqueue(outbound)
 
     async def close(self, answered: Answered) -> None:
         """A question was answered or withdrawn: show the result in its message and remove the buttons."""
@@ -139,13 +140,22 @@ class ChatQuestions:
                 continue
             self._open.pop(ask, None)
             why = f"the question was not delivered: {delivery.why.rstrip('.')}"
-            await self._sessions.post(question.address.key, _undelivered_op(question.asked, why))
-            text = _undelivered_text(question.asked)
+            text = "My question may not have been delivered, so I"
+            if isinstance(question.asked, ApprovalAsked):
+                op: AnswerApproval | AnswerQuestion = AnswerApproval(ask, "no", unasked=why)
+                text += f" treated it as “no”:\n\n{_fence(_shorten_call(question.asked.call))}"
+            else:
+                op = AnswerQuestion(ask, "", unasked=why)
+                text += f" continued without an answer:\n\n{_clarify_head(question.asked)}"
+            await self._sessions.post(question.address.key, op)
             await self._outbox.enqueue(Outbound(f"unasked:{ask}", question.address, text, notice=True))
 
     async def handle(self, message: IncomingMessage, role: PersonRole) -> bool:
         """Take a message as an answer, if it is one. A second copy is not given twice."""
-        give = self._approval_answer(message, role) or self._clarify_answer(message)
+        if is_question_button(message.pressed):
+            give: GiveAnswer | None = partial(self._press, message)
+        else:
+            give = self._approval_answer(message, role) or self._clarify_answer(message)
         if give is None and _choice_word(message) and await self._wait_for_same(message.address.key):
             give = self._approval_answer(message, role)  # it answered a question that was only now asked again
         if give is None:
@@ -197,18 +207,12 @@ class ChatQuestions:
         """Open questions of a conversation, oldest first."""
         return [each for each in self._open.values() if each.address.key == key]
 
-    def _find(self, ask: str, platform: str) -> ChatQuestion | None:
-        question = self._open.get(ask)
-        return question if question is not None and question.address.platform == platform else None
-
     async def _role(self, question: ChatQuestion, person: str) -> PersonRole | None:
         """Role of a person who may answer; otherwise None."""
         role = await self.access.role(question.address.platform, person)
         return role if role == "owner" or person == question.asker else None
 
-    def _approval_answer(
-        self, message: IncomingMessage, role: PersonRole
-    ) -> Callable[[], Awaitable[str | None]] | None:
+    def _approval_answer(self, message: IncomingMessage, role: PersonRole) -> GiveAnswer | None:
         choice = _choice_word(message)
         key, sender = message.address.key, message.sender
         if choice and any(
@@ -216,13 +220,9 @@ class ChatQuestions:
             for each in self._of(key)
         ):
             return partial(self.approve, key, choice, sender)
-        if message.pressed.startswith(f"{APPROVAL_BUTTON}:"):
-            return partial(self._press_approval, message)
         return None
 
-    def _clarify_answer(self, message: IncomingMessage) -> Callable[[], Awaitable[str | None]] | None:
-        if message.pressed.startswith(f"{CLARIFY_BUTTON}:"):
-            return partial(self._press_choice, message)
+    def _clarify_answer(self, message: IncomingMessage) -> GiveAnswer | None:
         text = message.text.strip()
         other = message.pressed or message.edits or message.files or message.images
         if not text or text.startswith("/") or other:
@@ -232,22 +232,17 @@ class ChatQuestions:
                 return partial(self._reply, each, each.asked.interpret(message.text), message.sender)
         return None
 
-    async def _press_approval(self, message: IncomingMessage) -> str:
-        _, ask, choice = (*message.pressed.split(":"), "", "")[:3]
-        question = self._find(ask, message.address.platform)
-        if question is None or choice not in _LABELS:
+    async def _press(self, message: IncomingMessage) -> str:
+        kind, ask, choice = (*message.pressed.split(":"), "", "")[:3]
+        question = self._open.get(ask)
+        if question is None or question.address.platform != message.address.platform:
             return EXPIRED
-        return await self._choose(question, next(each for each in _LABELS if each == choice), message.sender)
-
-    async def _press_choice(self, message: IncomingMessage) -> str:
-        _, ask, number = (*message.pressed.split(":"), "", "")[:3]
-        question = self._find(ask, message.address.platform)
-        if question is None or not isinstance(question.asked, QuestionAsked) or not number.isdecimal():
-            return EXPIRED
-        chosen = question.asked.choices[int(number) : int(number) + 1]
-        if not chosen:
-            return EXPIRED
-        return await self._reply(question, chosen[0], message.sender)
+        if kind == APPROVAL_BUTTON and choice in _LABELS:
+            return await self._choose(question, next(each for each in _LABELS if each == choice), message.sender)
+        choices = question.asked.choices if isinstance(question.asked, QuestionAsked) else ()
+        if kind == CLARIFY_BUTTON and choice.isdecimal() and int(choice) < len(choices):
+            return await self._reply(question, choices[int(choice)], message.sender)
+        return EXPIRED
 
     async def _choose(self, question: ChatQuestion, choice: ApprovalChoice, person: str) -> str:
         """Answer an approval. Returns what to tell the person; empty: the question shows the result."""
@@ -266,7 +261,7 @@ class ChatQuestions:
         await self._sessions.post(question.address.key, AnswerQuestion(question.asked.ask, text, person))
         return ""
 
-    async def _give(self, message: IncomingMessage, give: Callable[[], Awaitable[str | None]]) -> None:
+    async def _give(self, message: IncomingMessage, give: GiveAnswer) -> None:
         """Store that the message is an answer, then give it. After a crash in between the question is asked
         again: an answer never becomes a message."""
         first = await self._store.inbox.add_answer(message.address.platform, message.id)
@@ -328,19 +323,6 @@ def _closed_text(question: ChatQuestion, answered: Answered) -> str:
         result = f"_{escape_markdown(answered.text)}_" if answered.text else "_No answer._"
         return f"{_clarify_head(question.asked)}{result}"
     return ""
-
-
-def _undelivered_op(asked: Asked, why: str) -> AnswerApproval | AnswerQuestion:
-    if isinstance(asked, ApprovalAsked):
-        return AnswerApproval(asked.ask, "no", unasked=why)
-    return AnswerQuestion(asked.ask, "", unasked=why)
-
-
-def _undelivered_text(asked: Asked) -> str:
-    start = "My question may not have been delivered, so I"
-    if isinstance(asked, ApprovalAsked):
-        return f"{start} treated it as “no”:\n\n{_fence(_shorten_call(asked.call))}"
-    return f"{start} continued without an answer:\n\n{_clarify_head(asked)}"
 
 
 def _shorten_call(call: ToolCall) -> str:

@@ -59,12 +59,8 @@ def hash_key(key: str) -> bytes:
 
 def unauthorized_problem() -> HttpProblem:
     """The answer to a request without a valid key."""
-    return HttpProblem(
-        401,
-        "missing or invalid key: send Authorization: Bearer KEY (get one with `alipes serve key`)",
-        code="invalid_api_key",
-        headers={"www-authenticate": "Bearer"},
-    )
+    why = "missing or invalid key: send Authorization: Bearer KEY (get one with `alipes serve key`)"
+    return HttpProblem(401, why, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
 
 
 DRAIN_MAX_BYTES, DRAIN_TIMEOUT_S = 20_000_000, 2.0
@@ -109,12 +105,8 @@ class RateLimiter:
         bucket.at = now
         if bucket.left < 1:
             seconds = math.ceil((1 - bucket.left) / second)
-            raise HttpProblem(
-                429,
-                f"rate limit of {rate} requests/min exceeded; retry in {seconds} s",
-                code="rate_limited",
-                headers={"retry-after": str(seconds)},
-            )
+            why = f"rate limit of {rate} requests/min exceeded; retry in {seconds} s"
+            raise HttpProblem(429, why, code="rate_limited", headers={"retry-after": str(seconds)})
         bucket.left -= 1
 
 
@@ -132,12 +124,8 @@ async def read_body(request: Request, limits: RequestLimits) -> bytes:
                 if length > limits.body:
                     raise await _drain_too_long(request, limits)
     except TimeoutError as error:
-        raise HttpProblem(
-            408,
-            f"the request body must arrive within {limits.body_seconds:g} s (api.body_seconds)",
-            code="too_slow",
-            headers={"connection": "close"},
-        ) from error
+        why = f"the request body must arrive within {limits.body_seconds:g} s (api.body_seconds)"
+        raise HttpProblem(408, why, code="too_slow", headers={"connection": "close"}) from error
     except ClientDisconnect as error:
         raise HttpProblem(400, "incomplete request body", code="cut_off") from error
     return b"".join(chunks)

@@ -1,11 +1,11 @@
 """API endpoints as values, JSON responses, and errors as problem+json (RFC 9457) or in OpenAI's format."""
 
 import http
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal, Protocol, TypeAlias
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,13 +19,14 @@ from alipes.kernel.errors import (
     Transient,
 )
 from alipes.plugins.dispatch import Hooks
-from alipes.plugins.registry import Contributions
-from alipes.providers.registry import ModelChoice, Models
+from alipes.providers.registry import Models
 from alipes.sessions.sessions import Sessions
 from alipes.store.database.database import to_json_bytes
 from alipes.store.store import Store
 
 Scope: TypeAlias = Literal["read", "run", "admin"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+ErrorFormat: TypeAlias = Literal["problem", "openai"]
 PLATFORM = "api"
 """Platform name in the addresses of API conversations; their `user` is the caller's name."""
 
@@ -57,15 +58,22 @@ class ApiCall(Struct, frozen=True):
 
 
 Handler: TypeAlias = Callable[[ApiCall], Awaitable[Response]]
+Method = TypeVar("Method", bound=Callable[[Any, ApiCall], Awaitable[Response]])
 
 
-class ApiEndpoint(Struct, frozen=True, kw_only=True):
+async def _no_handler(_call: ApiCall) -> Response:
+    raise NotImplementedError
+
+
+class ApiEndpoint(Struct, frozen=True):
+    """Decorates the method that handles it; `endpoints_of` collects them. Its docstring starts with the summary."""
+
     method: Literal["GET", "POST", "DELETE"]
     path: str
     """With parameters in braces, as in `/v1/runs/{id}`."""
     scope: Scope
-    handle: Handler
-    summary: str
+    handle: Handler = _no_handler
+    summary: str = ""
     """One sentence for the OpenAPI document."""
     body: type | None = None
     """A Struct decoded from JSON; invalid bodies are refused before `handle` is called."""
@@ -79,9 +87,23 @@ class ApiEndpoint(Struct, frozen=True, kw_only=True):
     streams: bool = False
     """True if it can also return Server-Sent Events."""
     errors: tuple[int, ...] = ()
-    """Error statuses beyond those that every route can return."""
-    error_format: Literal["problem", "openai"] = "problem"
-    """Format of its errors: problem+json or OpenAI's."""
+    """Error statuses beyond those that every route with such a path, body and query can return."""
+
+    @property
+    def error_format(self) -> ErrorFormat:
+        return error_format_at(self.path)
+
+    def __call__(self, method: Method) -> Method:
+        method.__dict__.setdefault("endpoints", []).insert(0, self)
+        return method
+
+
+def endpoints_of(handlers: object) -> Iterator[ApiEndpoint]:
+    """The endpoints that the methods of `handlers` are decorated with, in the order of the source."""
+    for name, method in vars(type(handlers)).items():
+        for each in getattr(method, "endpoints", ()):
+            summary = (method.__doc__ or "").partition("\n")[0]
+            yield structs.replace(each, handle=getattr(handlers, name), summary=summary)
 
 
 class HttpProblem(Exception):
@@ -102,28 +124,16 @@ class ServerState:
 class ApiServices(Protocol):
     """The parts of the app that the API uses."""
 
-    @property
-    def sessions(self) -> Sessions: ...
-
-    @property
-    def store(self) -> Store: ...
-
-    @property
-    def hooks(self) -> Hooks: ...
-
-    @property
-    def contributions(self) -> Contributions: ...
-
-    @property
-    def models(self) -> Models: ...
-
-    async def choice(self) -> ModelChoice: ...
+    sessions: Sessions
+    store: Store
+    hooks: Hooks
+    models: Models
 
 
-ErrorFormat: TypeAlias = Literal["problem", "openai"]
 JSON_PROBLEM = "application/problem+json"
 _OPENAI_PATHS = tuple(f"/v1/{name}" for name in ("chat", "completions", "embeddings", "models", "responses"))
 """Paths of OpenAI clients, including those we do not serve."""
+_OPENAI_TYPES: Mapping[int, str] = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 NO_STORE = {"cache-control": "no-store"}
 """Responses about our current state must not be cached."""
 
@@ -152,38 +162,32 @@ class OpenAiErrorDocument(Struct, frozen=True):
 
 
 def problem_response(problem: HttpProblem, shape: ErrorFormat = "problem") -> Response:
-    """The response for `problem`."""
-    document = _openai_document(problem) if shape == "openai" else _problem_document(problem)
+    status, detail, code = problem.status, problem.detail, problem.code
+    document: ProblemDocument | OpenAiErrorDocument
+    if shape == "openai":
+        kind = _OPENAI_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
+        document = OpenAiErrorDocument(OpenAiError(detail, kind, code=code or None))
+    else:
+        title = http.HTTPStatus(status).phrase if status in set(http.HTTPStatus) else "Error"
+        document = ProblemDocument(title, status, detail, code=code)
     media = "application/json" if shape == "openai" else JSON_PROBLEM
     headers = {**NO_STORE, **problem.headers}
-    return Response(msgspec.json.encode(document), problem.status, headers=headers, media_type=media)
+    return Response(msgspec.json.encode(document), status, headers=headers, media_type=media)
+
+
+async def answer_errors(work: Awaitable[Response], shape: ErrorFormat = "problem") -> Response:
+    """The response of `work`, or of the error it raises."""
+    try:
+        return await work
+    except HttpProblem as problem:
+        return problem_response(problem, shape)
+    except AlipesError as error:
+        return problem_response(problem_from_error(error), shape)
 
 
 def error_format_at(path: str) -> ErrorFormat:
-    """The error format for a path that has no route."""
+    """Format of the errors at `path`, whether it has a route or not."""
     return "openai" if path.startswith(_OPENAI_PATHS) else "problem"
-
-
-def _problem_document(problem: HttpProblem) -> ProblemDocument:
-    return ProblemDocument(_title(problem.status), problem.status, problem.detail, code=problem.code)
-
-
-def _openai_document(problem: HttpProblem) -> OpenAiErrorDocument:
-    return OpenAiErrorDocument(OpenAiError(problem.detail, _openai_type(problem.status), code=problem.code or None))
-
-
-def _title(status: int) -> str:
-    try:
-        return http.HTTPStatus(status).phrase
-    except ValueError:
-        return "Error"
-
-
-_OPENAI_TYPES: Mapping[int, str] = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
-
-
-def _openai_type(status: int) -> str:
-    return _OPENAI_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
 
 
 def problem_from_error(error: AlipesError) -> HttpProblem:
@@ -195,10 +199,8 @@ def problem_from_error(error: AlipesError) -> HttpProblem:
             return HttpProblem(409, str(error), code="session")
         case StoreError():
             return HttpProblem(503, str(error), code="store")
-        case Transient(retry_after=None):
-            return HttpProblem(503, str(error), code="provider")
-        case Transient(retry_after=float() | int() as seconds):
-            headers = {"retry-after": str(max(1, round(seconds)))}
+        case Transient(retry_after=seconds):
+            headers = {} if seconds is None else {"retry-after": str(max(1, round(seconds)))}
             return HttpProblem(503, str(error), code="provider", headers=headers)
         case ProviderError():
             return HttpProblem(502, str(error), code="provider")
@@ -206,10 +208,8 @@ def problem_from_error(error: AlipesError) -> HttpProblem:
 
 
 def json_response(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """`value` as a JSON response."""
-    return Response(
-        to_json_bytes(value), status, headers={**NO_STORE, **(headers or {})}, media_type="application/json"
-    )
+    content, headers = to_json_bytes(value), {**NO_STORE, **(headers or {})}
+    return Response(content, status, headers=headers, media_type="application/json")
 
 
 def no_content() -> Response:

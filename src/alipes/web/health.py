@@ -134,7 +134,12 @@ class ServiceRoutes:
         guarded: dict[str, Callable[[Request], Awaitable[Response]]]
         guarded = {"/ready": self.ready, "/metrics": self.metrics}
         if api is not None:
-            guarded["/openapi.json"] = _document_handler(openapi_document(api.endpoints))
+            document = openapi_document(api.endpoints)
+
+            async def show_document(_request: Request) -> Response:
+                return Response(document, media_type="application/json", headers=NO_STORE)
+
+            guarded["/openapi.json"] = show_document
         routes = [
             Route("/health", self.health),
             *(Route(path, handler) for path, handler in guarded.items()),
@@ -170,10 +175,3 @@ class ServiceRoutes:
             return Response(status_code=await bring(request.headers, body))
 
         return take
-
-
-def _document_handler(document: bytes) -> Callable[[Request], Awaitable[Response]]:
-    async def handler(_request: Request) -> Response:
-        return Response(document, media_type="application/json", headers=NO_STORE)
-
-    return handler

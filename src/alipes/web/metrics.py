@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Literal, Protocol
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -12,59 +12,48 @@ from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+Sample: TypeAlias = tuple[str, Mapping[str, str], float]
+"""One line of the output: suffix of the name, labels, value."""
 
 
-class Sample(Struct, frozen=True):
-    """One line of the output."""
+class Gauge:
+    """A value per combination of labels."""
 
-    suffix: str
-    labels: tuple[tuple[str, str], ...]
-    value: float
-
-
-class Metric(Protocol):
-    """A named metric with its current samples."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def help(self) -> str: ...
-
-    @property
-    def kind(self) -> Literal["counter", "gauge", "histogram"]: ...
-
-    def samples(self) -> Iterator[Sample]: ...
-
-
-class Counter:
-    """A value per combination of labels that only grows."""
-
-    kind: Literal["counter"] = "counter"
+    kind = "gauge"
 
     def __init__(self, name: str, help: str, *labels: str) -> None:
         self.name, self.help, self._labels = name, help, labels
-        self._values: dict[tuple[str, ...], float] = {} if labels else {(): 0.0}
+        self._values: dict[tuple[str, ...], float] = {}
 
-    def add(self, *values: str, amount: float = 1.0) -> None:
-        self._values[values] = self._values.get(values, 0.0) + amount
-
-    def reach(self, total: float, *values: str) -> None:
-        """Set the total that was counted elsewhere."""
-        self._values[values] = total
+    def set(self, value: float, *values: str) -> None:
+        self._values[values] = value
 
     def value(self, *values: str) -> float:
         return self._values.get(values, 0.0)
 
     def samples(self) -> Iterator[Sample]:
         for values, amount in sorted(self._values.items()):
-            yield Sample("", tuple(zip(self._labels, values, strict=True)), amount)
+            yield "", dict(zip(self._labels, values, strict=True)), amount
+
+
+class Counter(Gauge):
+    """Its values only grow; `set` is for totals that are counted elsewhere."""
+
+    kind = "counter"
+
+    def __init__(self, name: str, help: str, *labels: str) -> None:
+        super().__init__(name, help, *labels)
+        if not labels:
+            self.set(0.0)
+
+    def add(self, *values: str, amount: float = 1.0) -> None:
+        self.set(self.value(*values) + amount, *values)
 
 
 class Histogram:
     """Counts observations by upper bound."""
 
-    kind: Literal["histogram"] = "histogram"
+    kind = "histogram"
 
     def __init__(self, name: str, help: str, bounds: Iterable[float]) -> None:
         self.name, self.help = name, help
@@ -83,54 +72,30 @@ class Histogram:
         seen = 0
         for bound, count in zip(self._bounds, self._counts, strict=True):
             seen += count
-            yield Sample("_bucket", (("le", "+Inf" if bound == float("inf") else f"{bound:g}"),), seen)
-        yield Sample("_sum", (), self._sum)
-        yield Sample("_count", (), seen)
+            yield "_bucket", {"le": "+Inf" if bound == float("inf") else f"{bound:g}"}, seen
+        yield "_sum", {}, self._sum
+        yield "_count", {}, seen
 
 
-class Gauge:
-    """A value that is set when the metrics are requested."""
-
-    kind: Literal["gauge"] = "gauge"
-
-    def __init__(self, name: str, help: str, *labels: str) -> None:
-        self.name, self.help, self._labels = name, help, labels
-        self._values: dict[tuple[str, ...], float] = {}
-
-    def set(self, value: float, *values: str) -> None:
-        self._values[values] = value
-
-    def samples(self) -> Iterator[Sample]:
-        for values, amount in sorted(self._values.items()):
-            yield Sample("", tuple(zip(self._labels, values, strict=True)), amount)
+Metric: TypeAlias = Gauge | Histogram
 
 
 def render_metrics(metrics: Iterable[Metric]) -> str:
-    """All metrics in text format."""
     return "".join(line + "\n" for metric in metrics for line in _format_metric(metric))
 
 
 def _format_metric(metric: Metric) -> Iterator[str]:
     yield f"# HELP {metric.name} {metric.help}"
     yield f"# TYPE {metric.name} {metric.kind}"
-    for sample in metric.samples():
-        labels = _format_labels(dict(sample.labels))
-        yield f"{metric.name}{sample.suffix}{labels} {_format_number(sample.value)}"
+    for suffix, labels, value in metric.samples():
+        number = str(int(value)) if value == int(value) else repr(float(value))
+        yield f"{metric.name}{suffix}{_format_labels(labels)} {number}"
 
 
 def _format_labels(labels: Mapping[str, str]) -> str:
-    if not labels:
-        return ""
-    pairs = (f'{name}="{_escape(value)}"' for name, value in labels.items())
-    return "{" + ",".join(pairs) + "}"
-
-
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _format_number(value: float) -> str:
-    return str(int(value)) if value == int(value) else repr(float(value))
+    escapes = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+    pairs = (f'{name}="{value.translate(escapes)}"' for name, value in labels.items())
+    return "{" + ",".join(pairs) + "}" if labels else ""
 
 
 LAG_INTERVAL_S = 0.5
@@ -149,8 +114,6 @@ class QueueDepths(Struct, frozen=True):
 
 
 class ServerMetrics:
-    """All metrics of the process."""
-
     def __init__(self, version: str, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._stopped = clock, dict[str, float]()
         self.messages = Counter("alipes_messages_total", "Messages by platform and result.", "platform", "fate")
@@ -169,19 +132,7 @@ class ServerMetrics:
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
-        return (
-            self.messages,
-            self.turns,
-            self.tokens,
-            self.cost,
-            self.stops,
-            self.lag,
-            self.queue,
-            self.oldest,
-            self.up,
-            self.started,
-            self.about,
-        )
+        return tuple(each for each in vars(self).values() if isinstance(each, Metric))
 
     def register(self, hooks: Hooks) -> None:
         """Observe turns through hooks, like a plugin."""
@@ -205,7 +156,7 @@ class ServerMetrics:
     def update_gauges(self, depths: QueueDepths, messages: Mapping[tuple[str, str], int]) -> None:
         """`messages`: totals by platform and result."""
         for (platform, fate), count in messages.items():
-            self.messages.reach(count, platform, fate)
+            self.messages.set(count, platform, fate)
         self.queue.set(depths.turns, "turns")
         self.queue.set(depths.owed, "outbox")
         self.queue.set(depths.dead, "dead_letters")

@@ -3,7 +3,7 @@
 import http
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -11,11 +11,9 @@ from alipes import __version__
 from alipes.web.endpoint import JSON_PROBLEM, ApiEndpoint, ErrorFormat, OpenAiErrorDocument, ProblemDocument
 
 _REFERENCE = "#/components/schemas/{name}"
-ERROR_FORMATS: tuple[ErrorFormat, ...] = ("problem", "openai")
 _ALWAYS = (401, 403, 429, 503, 504)
 _WITH_BODY = (400, 408, 413, 415)
 _NAMES = re.compile(r"\{(\w+)\}")
-_HEADER = {"type": "string"}
 _EVENT = {
     "type": "object",
     "description": "One event: its name, its id, and its data as text.",
@@ -43,7 +41,7 @@ def openapi_document(endpoints: Sequence[ApiEndpoint]) -> bytes:
                 "schemas": components,
                 "responses": {
                     _error_component(status, shape): _error_response(status, shape, schemas)
-                    for shape in ERROR_FORMATS
+                    for shape in get_args(ErrorFormat)
                     for status in sorted({status for each in endpoints for status in _error_statuses(each)})
                 },
                 "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
@@ -74,14 +72,10 @@ def _ok_response(content: dict[str, Any]) -> dict[str, Any]:
 
 def _operation(endpoint: ApiEndpoint, schemas: dict[str, Any], components: dict[str, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
-        "operationId": _operation_id(endpoint),
+        "operationId": "_".join([endpoint.method.lower(), *re.findall(r"\w+", endpoint.path)]),
         "summary": endpoint.summary,
         "description": f"Needs the scope `{endpoint.scope}`.",
-        "parameters": [
-            *_path_parameters(endpoint),
-            *_query_parameters(endpoint, schemas, components),
-            *_header_parameters(endpoint),
-        ],
+        "parameters": list(_parameters(endpoint, schemas, components)),
         "responses": {str(endpoint.status): _success_response(endpoint, schemas)},
     }
     for status in sorted(_error_statuses(endpoint)):
@@ -94,13 +88,15 @@ def _operation(endpoint: ApiEndpoint, schemas: dict[str, Any], components: dict[
     return operation
 
 
-def _operation_id(endpoint: ApiEndpoint) -> str:
-    words = re.findall(r"\w+", endpoint.path)
-    return "_".join([endpoint.method.lower(), *words])
-
-
 def _error_statuses(endpoint: ApiEndpoint) -> set[int]:
-    return {*_ALWAYS, *_request_errors(endpoint), *endpoint.errors} - {endpoint.status}
+    found = {*_ALWAYS, *endpoint.errors}
+    if endpoint.body is not None:
+        found |= {*_WITH_BODY}
+    if endpoint.query is not None or (endpoint.body is not None and endpoint.error_format == "problem"):
+        found.add(422)
+    if "{" in endpoint.path:
+        found.add(404)
+    return found - {endpoint.status}
 
 
 def _error_component(status: int, shape: ErrorFormat) -> str:
@@ -108,44 +104,18 @@ def _error_component(status: int, shape: ErrorFormat) -> str:
     return f"{_phrase(status).replace(' ', '').replace('-', '')}{'AsOpenAI' if shape == 'openai' else ''}"
 
 
-def _request_errors(endpoint: ApiEndpoint) -> Iterable[int]:
-    if endpoint.body is not None:
-        yield from _WITH_BODY
-        if endpoint.error_format == "problem":
-            yield 422
+def _parameters(endpoint: ApiEndpoint, schemas: dict[str, Any], components: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    for name in _NAMES.findall(endpoint.path):
+        yield {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
     if endpoint.query is not None:
-        yield 422
-    if "{" in endpoint.path:
-        yield 404
-
-
-def _path_parameters(endpoint: ApiEndpoint) -> list[dict[str, Any]]:
-    return [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-        for name in _NAMES.findall(endpoint.path)
-    ]
-
-
-def _query_parameters(
-    endpoint: ApiEndpoint, schemas: dict[str, Any], components: dict[str, Any]
-) -> list[dict[str, Any]]:
-    if endpoint.query is None:
-        return []
-    schema = schemas[repr(endpoint.query)]
-    if "$ref" in schema:
-        schema = components[schema["$ref"].rpartition("/")[2]]
-    required = schema.get("required", ())
-    return [
-        {"name": name, "in": "query", "required": name in required, "schema": endpoint}
-        for name, endpoint in schema["properties"].items()
-    ]
-
-
-def _header_parameters(endpoint: ApiEndpoint) -> list[dict[str, Any]]:
-    return [
-        {"name": name, "in": "header", "description": what, "schema": _HEADER}
-        for name, what in endpoint.headers.items()
-    ]
+        query = schemas[repr(endpoint.query)]
+        if "$ref" in query:
+            query = components[query["$ref"].rpartition("/")[2]]
+        required = query.get("required", ())
+        for name, schema in query["properties"].items():
+            yield {"name": name, "in": "query", "required": name in required, "schema": schema}
+    for name, what in endpoint.headers.items():
+        yield {"name": name, "in": "header", "description": what, "schema": {"type": "string"}}
 
 
 def _success_response(endpoint: ApiEndpoint, schemas: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from alipes.kernel.errors import AlipesError
 from alipes.web.auth import Authenticator, RateLimiter, RequestLimits, read_body, unauthorized_problem
 from alipes.web.endpoint import (
     ApiCall,
@@ -20,8 +19,8 @@ from alipes.web.endpoint import (
     Caller,
     HttpProblem,
     ServerState,
+    answer_errors,
     error_format_at,
-    problem_from_error,
     problem_response,
 )
 
@@ -49,7 +48,7 @@ class ApiRouter:
 
     async def disconnect_all(self) -> None:
         """Cancel all open requests, after a short grace period for clients that disconnect by themselves."""
-        if self._requests.any_open:
+        if self._requests.waiting:
             await asyncio.sleep(DISCONNECT_GRACE_S)
         self._requests.cancel_all()
 
@@ -64,12 +63,7 @@ class ApiRouter:
     def _route(self, path: str, methods: dict[str, ApiEndpoint]) -> Route:
         async def answer(request: Request) -> Response:
             endpoint = methods[request.method]
-            try:
-                return await self._handle(endpoint, request)
-            except HttpProblem as problem:
-                return problem_response(problem, endpoint.error_format)
-            except AlipesError as error:
-                return problem_response(problem_from_error(error), endpoint.error_format)
+            return await answer_errors(self._handle(endpoint, request), endpoint.error_format)
 
         route = Route(path, answer, methods=list(methods))
         route.methods = set(methods)  # without HEAD: a HEAD request for a stream would never end
@@ -98,7 +92,8 @@ class ApiRouter:
         if not caller.may(endpoint.scope):
             raise HttpProblem(403, f"this key lacks the scope {endpoint.scope}", code="scope")
         self._rate_limiter.check(caller.name, self._limits.rate if known.rate is None else known.rate)
-        if (why := self._state.shutdown_reason) and _starts_work(endpoint):
+        starts_work = endpoint.method == "POST" and endpoint.scope != "read"
+        if starts_work and (why := self._state.shutdown_reason) and not endpoint.path.endswith(_ALLOWED_AT_SHUTDOWN):
             raise _shutdown_problem(why)
         return caller
 
@@ -108,25 +103,21 @@ class OpenRequests:
 
     def __init__(self) -> None:
         self.closed = False
-        self._open: set[asyncio.Timeout] = set()
+        self.waiting: set[asyncio.Timeout] = set()
 
     @asynccontextmanager
     async def open(self, seconds: float | None) -> AsyncIterator[None]:
         """Raises `TimeoutError` after `seconds`, or on `cancel_all`."""
         async with asyncio.timeout(0 if self.closed else seconds) as limit:
-            self._open.add(limit)
+            self.waiting.add(limit)
             try:
                 yield
             finally:
-                self._open.discard(limit)
-
-    @property
-    def any_open(self) -> bool:
-        return bool(self._open)
+                self.waiting.discard(limit)
 
     def cancel_all(self) -> None:
         self.closed = True
-        for limit in self._open:
+        for limit in self.waiting:
             if not limit.expired():  # it ends by itself
                 limit.reschedule(0)
 
@@ -148,10 +139,6 @@ class _CancellableStream(Response):
 
 def _shutdown_problem(why: str) -> HttpProblem:
     return HttpProblem(503, f"{why}; try again", code="leaving", headers={"retry-after": "5"})
-
-
-def _starts_work(endpoint: ApiEndpoint) -> bool:
-    return endpoint.method == "POST" and endpoint.scope != "read" and not endpoint.path.endswith(_ALLOWED_AT_SHUTDOWN)
 
 
 def _parse_query(kind: type | None, request: Request) -> Any:

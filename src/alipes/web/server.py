@@ -6,7 +6,6 @@ import socket
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
-import msgspec
 import uvicorn
 from msgspec import Struct
 from starlette.applications import Starlette
@@ -18,21 +17,23 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from alipes.kernel.errors import ConfigError
 from alipes.runtime.http.proxies import is_loopback
-from alipes.web import sessions
 from alipes.web.auth import Authenticator, unauthorized_problem
 from alipes.web.endpoint import (
-    NO_STORE,
+    SCOPES,
     ApiCall,
     ApiEndpoint,
     ApiServices,
     HttpProblem,
     Scope,
+    endpoints_of,
     error_format_at,
+    json_response,
     problem_response,
 )
 from alipes.web.openai import endpoints as openai
-from alipes.web.runs import endpoints as runs
+from alipes.web.runs.endpoints import RunEndpoints
 from alipes.web.runs.events import LiveRuns
+from alipes.web.sessions import SessionEndpoints
 
 SHUTDOWN_GRACE_S = 2
 """Seconds that open requests have to finish at shutdown."""
@@ -192,11 +193,11 @@ class _IdleTimeoutProtocol(H11Protocol):
 async def open_server(
     app: Starlette | ASGIApp, sock: socket.socket, *, patience: float = IDLE_TIMEOUT_S
 ) -> AsyncIterator[None]:
-    """Serve `app` on `door` while entered, on the running loop and without signal handlers."""
+    """Serve `app` on `sock` while entered, on the running loop and without signal handlers."""
     config = uvicorn.Config(
         app,
         lifespan="off",
-        http=type("Line", (_IdleTimeoutProtocol,), {"patience": patience}),
+        http=type("Line", (_IdleTimeoutProtocol,), {"idle_timeout_s": patience}),
         ws="none",
         log_config=None,
         access_log=False,
@@ -239,28 +240,18 @@ class KeyInfo(Struct, frozen=True):
     scopes: list[Scope]
 
 
-async def _show_key(call: ApiCall) -> Response:
-    may = [scope for scope in _SCOPES if call.caller.may(scope)]
-    content = msgspec.json.encode(KeyInfo(call.caller.name, may))
-    return Response(content, media_type="application/json", headers=NO_STORE)
-
-
-_SCOPES: tuple[Scope, ...] = ("read", "run", "admin")
-_KEY_ENDPOINT = ApiEndpoint(
-    method="GET",
-    path="/v1/key",
-    scope="read",
-    handle=_show_key,
-    summary="The name and scopes of your key.",
-    answer=KeyInfo,
-)
+class KeyEndpoint:
+    @ApiEndpoint("GET", "/v1/key", "read", answer=KeyInfo)
+    async def show(self, call: ApiCall) -> Response:
+        """The name and scopes of your key."""
+        return json_response(KeyInfo(call.caller.name, [scope for scope in SCOPES if call.caller.may(scope)]))
 
 
 def endpoints(app: ApiServices, live_runs: LiveRuns) -> tuple[ApiEndpoint, ...]:
     """All API endpoints. `live_runs` must be running; tools of all callers work in its `workdir`."""
     return (
-        _KEY_ENDPOINT,
-        *runs.endpoints(app, live_runs),
-        *sessions.endpoints(app),
+        *endpoints_of(KeyEndpoint()),
+        *endpoints_of(RunEndpoints(app, live_runs)),
+        *endpoints_of(SessionEndpoints(app)),
         *openai.endpoints(app, workdir=live_runs.workdir),
     )

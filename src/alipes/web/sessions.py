@@ -3,7 +3,8 @@
 import os
 from typing import Annotated, Any, TypeAlias
 
-from msgspec import Meta, Struct
+import msgspec
+from msgspec import Meta, Struct, structs
 from starlette.responses import PlainTextResponse, Response
 
 from alipes.kernel.messages import Message
@@ -22,8 +23,7 @@ from alipes.web.endpoint import (
     json_response,
     no_content,
 )
-from alipes.web.runs.endpoints import may_see, owner
-from alipes.web.runs.schema import Name
+from alipes.web.runs.endpoints import Name, may_see, owner
 
 Limit: TypeAlias = Annotated[int, Meta(ge=1, le=500)]
 Title: TypeAlias = Annotated[str, Meta(max_length=200)]
@@ -110,134 +110,26 @@ class SessionExport(Struct, frozen=True):
 
 
 def session_document(row: ApiSession) -> SessionDocument:
-    return SessionDocument(
-        id=row.id,
-        name=row.address.chat,
-        platform=row.address.platform,
-        title=row.title,
-        created=row.created,
-        updated=row.updated,
-        turns=row.turns,
-        unfinished=row.unfinished,
-        messages=row.messages,
-        model=row.model,
-        parent=row.parent,
-        user=row.address.user,
-    )
-
-
-def endpoints(app: ApiServices) -> tuple[ApiEndpoint, ...]:
-    handlers = SessionEndpoints(app)
-    return (*_collection_endpoints(handlers), *_item_endpoints(handlers))
-
-
-def _collection_endpoints(handlers: "SessionEndpoints") -> tuple[ApiEndpoint, ...]:
-    return (
-        ApiEndpoint(
-            method="GET",
-            path="/v1/sessions",
-            scope="read",
-            handle=handlers.list,
-            summary="List conversations, latest first.",
-            query=ListQuery,
-            answer=SessionList,
-        ),
-        ApiEndpoint(
-            method="POST",
-            path="/v1/sessions",
-            scope="run",
-            handle=handlers.create,
-            summary="Create a conversation.",
-            body=NewSession,
-            answer=SessionDocument,
-            status=201,
-            errors=(409,),
-        ),
-        ApiEndpoint(
-            method="GET",
-            path="/v1/sessions/search",
-            scope="read",
-            handle=handlers.search,
-            summary="Search messages for all words, best match first.",
-            query=SearchQuery,
-            answer=SearchResults,
-        ),
-    )
-
-
-def _item_endpoints(handlers: "SessionEndpoints") -> tuple[ApiEndpoint, ...]:
-    return (
-        ApiEndpoint(
-            method="GET",
-            path="/v1/sessions/{id}",
-            scope="read",
-            handle=handlers.look,
-            summary="Get a conversation by id or name.",
-            answer=SessionDocument,
-            errors=(404,),
-        ),
-        ApiEndpoint(
-            method="DELETE",
-            path="/v1/sessions/{id}",
-            scope="run",
-            handle=handlers.delete,
-            summary="Delete a conversation permanently.",
-            status=204,
-            errors=(404, 409),
-        ),
-        ApiEndpoint(
-            method="GET",
-            path="/v1/sessions/{id}/messages",
-            scope="read",
-            handle=handlers.messages,
-            summary="Get the messages of a conversation as the model sees them.",
-            query=MessagesQuery,
-            answer=MessageList,
-            errors=(404,),
-        ),
-        ApiEndpoint(
-            method="POST",
-            path="/v1/sessions/{id}/fork",
-            scope="run",
-            handle=handlers.fork,
-            summary="Create a conversation that shares the finished turns of this one.",
-            body=ForkBody,
-            answer=SessionDocument,
-            status=201,
-            errors=(404, 409),
-        ),
-        ApiEndpoint(
-            method="GET",
-            path="/v1/sessions/{id}/export",
-            scope="read",
-            handle=handlers.export,
-            summary="Export the whole conversation, including undone turns.",
-            answer=SessionExport,
-            errors=(404,),
-        ),
-        ApiEndpoint(
-            method="GET",
-            path="/v1/sessions/{id}/export/markdown",
-            scope="read",
-            handle=handlers.markdown,
-            summary="Export the conversation as Markdown.",
-            errors=(404,),
-        ),
-    )
+    address = {"name": row.address.chat, "platform": row.address.platform, "user": row.address.user}
+    return msgspec.convert({**structs.asdict(row), **address}, SessionDocument)
 
 
 class SessionEndpoints:
     def __init__(self, app: ApiServices) -> None:
         self._app, self._store = app, SqliteApiRuns(app.store.database)
 
+    @ApiEndpoint("GET", "/v1/sessions", "read", query=ListQuery, answer=SessionList)
     async def list(self, call: ApiCall) -> Response:
+        """List conversations, latest first."""
         query: ListQuery = call.query
         found = await self._store.sessions(
             _owner_filter(call.caller), limit=query.limit + 1, words=query.q, before=query.before
         )
         return json_response(SessionList(tuple(map(session_document, found[: query.limit])), len(found) > query.limit))
 
+    @ApiEndpoint("POST", "/v1/sessions", "run", body=NewSession, answer=SessionDocument, status=201, errors=(409,))
     async def create(self, call: ApiCall) -> Response:
+        """Create a conversation."""
         body: NewSession = call.body
         address = await self._new_address(call.caller, body.name)
         conversation = await self._app.store.sessions.open(address)
@@ -245,38 +137,54 @@ class SessionEndpoints:
             await self._app.store.sessions.configure(conversation.session, title=body.title, model=body.model)
         return await self._created(conversation.session)
 
+    @ApiEndpoint("GET", "/v1/sessions/search", "read", query=SearchQuery, answer=SearchResults)
+    async def search(self, call: ApiCall) -> Response:
+        """Search messages for all words, best match first."""
+        query: SearchQuery = call.query
+        return json_response(
+            SearchResults(tuple(await self._store.search(_owner_filter(call.caller), query.q, query.limit)))
+        )
+
+    @ApiEndpoint("GET", "/v1/sessions/{id}", "read", answer=SessionDocument)
     async def look(self, call: ApiCall) -> Response:
+        """Get a conversation by id or name."""
         return json_response(session_document(await self._find_session(call)))
 
+    @ApiEndpoint("DELETE", "/v1/sessions/{id}", "run", status=204, errors=(409,))
+    async def delete(self, call: ApiCall) -> Response:
+        """Delete a conversation permanently."""
+        row = await self._find_session(call)
+        await self._app.store.archive.delete(row.id)
+        return no_content()
+
+    @ApiEndpoint("GET", "/v1/sessions/{id}/messages", "read", query=MessagesQuery, answer=MessageList)
     async def messages(self, call: ApiCall) -> Response:
+        """Get the messages of a conversation as the model sees them."""
         query: MessagesQuery = call.query
         row = await self._find_session(call)
         said = await self._app.store.archive.messages(row.id)
         first = max(len(said) - query.limit, 0) if query.limit else 0
         return json_response(MessageList(said[first:], first))
 
+    @ApiEndpoint(
+        "POST", "/v1/sessions/{id}/fork", "run", body=ForkBody, answer=SessionDocument, status=201, errors=(409,)
+    )
     async def fork(self, call: ApiCall) -> Response:
+        """Create a conversation that shares the finished turns of this one."""
         body: ForkBody = call.body
         row = await self._find_session(call)
         address = await self._new_address(call.caller, body.name)
         return await self._created(await self._store.fork(row.id, address, body.title))
 
-    async def delete(self, call: ApiCall) -> Response:
-        row = await self._find_session(call)
-        await self._app.store.archive.delete(row.id)
-        return no_content()
-
-    async def search(self, call: ApiCall) -> Response:
-        query: SearchQuery = call.query
-        return json_response(
-            SearchResults(tuple(await self._store.search(_owner_filter(call.caller), query.q, query.limit)))
-        )
-
+    @ApiEndpoint("GET", "/v1/sessions/{id}/export", "read", answer=SessionExport)
     async def export(self, call: ApiCall) -> Response:
+        """Export the whole conversation, including undone turns."""
         row = await self._find_session(call)
         return json_response(await self._app.store.archive.export(row.id))
 
+    @ApiEndpoint("GET", "/v1/sessions/{id}/export/markdown", "read")
     async def markdown(self, call: ApiCall) -> Response:
+        """Export the conversation as Markdown."""
         row = await self._find_session(call)
         text = export.to_markdown(await self._app.store.archive.export(row.id))
         return PlainTextResponse(text, media_type="text/markdown", headers=NO_STORE)

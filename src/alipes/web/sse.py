@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from starlette.responses import Response
@@ -36,8 +36,15 @@ def finished_stream(frames: bytes) -> Response:
     return Response(frames, headers=_HEADERS, media_type=EventStream.media_type)
 
 
-class _ClientGone(Exception):
+class ClientGone(Exception):
     """The client disconnected."""
+
+
+async def wait_for_disconnect(receive: Receive) -> None:
+    """Raise `ClientGone` when the client closes its connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    raise ClientGone
 
 
 class EventStream(Response):
@@ -54,12 +61,11 @@ class EventStream(Response):
         write: WriteEvents,
         *,
         left: Callable[[], Awaitable[None]] | None = None,
-        headers: Mapping[str, str] | None = None,
         beat: float = HEARTBEAT_S,
         stall: float = STALL_TIMEOUT_S,
     ) -> None:
         self.status_code, self.background = 200, None
-        self.init_headers({**_HEADERS, **(headers or {})})
+        self.init_headers(_HEADERS)
         self._write, self._left, self._heartbeat_s, self._stall_timeout_s = write, left, beat, stall
         self._sent_at = 0.0
         """Time of the last send."""
@@ -79,7 +85,7 @@ class EventStream(Response):
                 watch = group.create_task(self._watch(receive, send_frames), name="listener")
                 await self._write(send_frames)
                 watch.cancel()
-        except* _ClientGone:
+        except* ClientGone:
             disconnected = True
         if not disconnected:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -87,17 +93,16 @@ class EventStream(Response):
             await self._left()
 
     async def _watch(self, receive: Receive, send_frames: SendFrames) -> None:
-        """Raise `_ClientGone` when the client disconnects; send a comment after a long silence."""
+        """Raise `ClientGone` when the client disconnects; send a comment after a long silence."""
         while True:
             try:
                 # Spread the heartbeats of clients that connected at the same time.
                 async with asyncio.timeout(self._heartbeat_s * random.uniform(0.7, 1.0)):
-                    if (await receive())["type"] == "http.disconnect":
-                        raise _ClientGone
+                    await wait_for_disconnect(receive)
             except TimeoutError:
                 silent = time.monotonic() - self._sent_at
                 if self._pending:
                     if silent > self._stall_timeout_s:
-                        raise _ClientGone from None
+                        raise ClientGone from None
                 elif silent >= self._heartbeat_s / 2:
                     await send_frames(_COMMENT)

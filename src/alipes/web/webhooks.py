@@ -18,14 +18,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from alipes.kernel.errors import AlipesError, ConfigError, MessageRejected
+from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.models import Secret
 from alipes.kernel.turns import Address, Inbound
 from alipes.runtime.http.clients import ClientScope
 from alipes.sessions.sessions import Sessions
 from alipes.store.api_keys import SignatureStyle, SqliteWebhooks, Webhook
 from alipes.web.auth import RateLimiter, RequestLimits, read_body
-from alipes.web.endpoint import NO_STORE, HttpProblem, ServerState, problem_from_error, problem_response
+from alipes.web.endpoint import HttpProblem, ServerState, answer_errors, json_response
 
 MAX_CLOCK_SKEW_S = 300.0
 """Allowed difference between a signed timestamp and our clock, in seconds."""
@@ -49,7 +49,14 @@ def verify_delivery(
     style: SignatureStyle, secret: Secret, headers: Mapping[str, str], body: bytes, *, now: float
 ) -> str:
     """The id of a delivery. Raises `HttpProblem` if the signature is not valid."""
-    return (_verify_github if style == "github" else _verify_standard)(secret, headers, body, now)
+    if style == "github":
+        header = headers.get("x-hub-signature-256", "")
+        if not header:
+            raise _signature_problem("missing signature: x-hub-signature-256 is required")
+        if not hmac.compare_digest(header.encode(), _github_signature(secret, body).encode()):
+            raise _signature_problem("the signature does not match the body and the secret")
+        return hashlib.sha256(body).hexdigest()
+    return _verify_standard(secret, headers, body, now)
 
 
 def sign_delivery(style: SignatureStyle, secret: Secret, id: str, body: bytes, *, now: float) -> dict[str, str]:
@@ -73,15 +80,6 @@ def _verify_standard(secret: Secret, headers: Mapping[str, str], body: bytes, no
     if not at.isdecimal() or abs(now - int(at[:15])) > MAX_CLOCK_SKEW_S:
         raise _signature_problem(f"the signed timestamp is more than {MAX_CLOCK_SKEW_S:g} s from now")
     return id
-
-
-def _verify_github(secret: Secret, headers: Mapping[str, str], body: bytes, _now: float) -> str:
-    header = headers.get("x-hub-signature-256", "")
-    if not header:
-        raise _signature_problem("missing signature: x-hub-signature-256 is required")
-    if not hmac.compare_digest(header.encode(), _github_signature(secret, body).encode()):
-        raise _signature_problem("the signature does not match the body and the secret")
-    return hashlib.sha256(body).hexdigest()
 
 
 def _standard_signature(secret: Secret, id: str, at: str, body: bytes) -> str:
@@ -150,7 +148,6 @@ def compose_prompt(prompt: str, name: str, headers: Mapping[str, str], body: byt
 
 
 def prompt_placeholders(prompt: str) -> tuple[str, ...]:
-    """The placeholders in a prompt."""
     return tuple(match[0][1:-1] for match in _PLACEHOLDER.finditer(prompt))
 
 
@@ -181,11 +178,10 @@ def _format_value(value: Any) -> str:
 
 
 def _quote(text: str) -> str:
-    cut = len(text) > MAX_BODY_CHARS
-    lines = text[:MAX_BODY_CHARS].splitlines() or [""]
-    return "\n".join(f"> {line}" for line in lines) + (
-        f"\n[{len(text) - MAX_BODY_CHARS} more characters]" if cut else ""
-    )
+    lines = [f"> {line}" for line in text[:MAX_BODY_CHARS].splitlines() or [""]]
+    if len(text) > MAX_BODY_CHARS:
+        lines.append(f"[{len(text) - MAX_BODY_CHARS} more characters]")
+    return "\n".join(lines)
 
 
 log = logging.getLogger(__name__)
@@ -208,8 +204,6 @@ class DeliveryResult(Struct, frozen=True, omit_defaults=True):
 
 
 class WebhookRoutes:
-    """The route for all webhooks."""
-
     def __init__(
         self,
         sessions: Sessions,
@@ -228,12 +222,7 @@ class WebhookRoutes:
         return [Route(PATH, self.take, methods=["POST"])]
 
     async def take(self, request: Request) -> Response:
-        try:
-            return await self._take(request)
-        except HttpProblem as problem:
-            return problem_response(problem)
-        except AlipesError as error:
-            return problem_response(problem_from_error(error))
+        return await answer_errors(self._take(request))
 
     async def _take(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -246,13 +235,13 @@ class WebhookRoutes:
         if why := self._state.shutdown_reason:
             raise HttpProblem(503, f"{why}; send it again", code="leaving", headers={"retry-after": "5"})
         if hook.style == "github" and request.headers.get("x-github-event") == "ping":
-            return _result_response(200, DeliveryResult("pong"))
+            return json_response(DeliveryResult("pong"))
         self._rate_limiter.check(name, hook.rate)
         turn = await self._sessions.submit(await self._inbound(hook, id, request, body), busy="queue")
         if turn is None:
-            return _result_response(200, DeliveryResult("duplicate"))
+            return json_response(DeliveryResult("duplicate"))
         await self._hooks.count_delivery(name)
-        return _result_response(202, DeliveryResult("accepted", turn))
+        return json_response(DeliveryResult("accepted", turn), 202)
 
     async def _inbound(self, hook: Webhook, id: str, request: Request, body: bytes) -> Inbound:
         thread = "" if hook.together else hashlib.sha256(id.encode()).hexdigest()[:12]
@@ -276,7 +265,3 @@ class WebhookRoutes:
         except MessageRejected as error:
             log.warning("webhook %s cannot deliver its answer: %s", hook.name, error)
             raise HttpProblem(503, "the chat for the answer was not found", code="target") from error
-
-
-def _result_response(status: int, result: DeliveryResult) -> Response:
-    return Response(msgspec.json.encode(result), status, media_type="application/json", headers=NO_STORE)

@@ -62,9 +62,9 @@ async def test_nobody_has_access_unless_configured(tmp_path):
 async def test_a_paired_person_has_access_until_it_is_revoked(tmp_path):
     async with open_store(tmp_path) as store:
         gate = Gate(store)
-        await gate.access.approve(await gate.code("nine", "1"))
+        await approve(gate.access.people, await gate.code("nine", "1"))
         gate.now += CODE_VALID_S
-        await gate.access.approve(await gate.code("nine", "2"), "owner")
+        await approve(gate.access.people, await gate.code("nine", "2"), "owner")
         assert await gate.access.role("test", "nine") == "owner"
         assert [(each.person, each.role) for each in await gate.people.all()] == [("nine", "owner")]
         assert await gate.people.revoke_access("test", "nine") and not await gate.people.revoke_access("test", "nine")
@@ -76,12 +76,12 @@ async def test_a_pairing_code_gives_access_once(tmp_path):
         gate = Gate(store)
         code = await gate.code()
         assert [each.name for each in await gate.people.list_requests()] == ["Eve"]
-        person = await gate.access.approve(code.lower().replace("-", " "))
+        person = await approve(gate.access.people, code.lower().replace("-", " "))
         assert (person.person, person.role) == ("eve", "user")
         assert await gate.access.role("test", "eve") == "user"
         assert await gate.people.list_requests() == ()
         with pytest.raises(MessageRejected, match="unknown or expired code"):
-            await gate.access.approve(code)
+            await approve(gate.access.people, code)
         texts = []
         while (debt := await store.outbox.head(lane(EVE))) is not None:
             texts.append(debt.outbound.text)
@@ -118,10 +118,10 @@ async def test_codes_expire_and_are_rate_limited(tmp_path):
         second = await gate.code(id="3")
         assert second not in (None, first)
         with pytest.raises(MessageRejected):
-            await gate.access.approve(first)
+            await approve(gate.access.people, first)
         gate.now += CODE_VALID_S + 1
         with pytest.raises(MessageRejected, match="expired"):
-            await gate.access.approve(second)
+            await approve(gate.access.people, second)
         shown = [await gate.code(f"p{n}", f"p{n}") for n in range(MAX_REQUESTS + 3)]
         assert sum(code is not None for code in shown) == MAX_REQUESTS
         gate.now += CODE_VALID_S + 1
@@ -134,9 +134,9 @@ async def test_after_several_wrong_codes_even_a_right_one_is_rejected_for_a_whil
         code = await gate.code()
         for _ in range(MAX_WRONG_CODES):
             with pytest.raises(MessageRejected, match="unknown or expired"):
-                await gate.access.approve("AAAA-AAAA")
+                await approve(gate.access.people, "AAAA-AAAA")
         with pytest.raises(MessageRejected, match="wrong codes"):
-            await gate.access.approve(code)
+            await approve(gate.access.people, code)
         gate.now += CODE_VALID_S + 1
         code = await gate.code(id="2")
         assert (await approve(gate.people, code, "owner")).role == "owner"

@@ -73,7 +73,7 @@ async def test_a_button_answers_and_the_question_shows_the_result(tmp_path):
         await g.take("go", sender="boss")
         bubble = await question(g)
         assert "**Approve?** This command \\*explodes\\*." in bubble.text and "hand: rm -rf `x`" in bubble.text
-        assert [button.label for button in bubble.piece.buttons] == ["Yes", "Yes, here", "Always", "No"]
+        assert [button.label for button in bubble.piece.buttons] == ["Yes", "Yes, this session", "Always", "No"]
         await g.take(sender="boss", pressed=data(bubble, "Yes"))
         await g.messenger.until(lambda: "ok" in g.messenger.said())
         await g.quiet()
@@ -123,7 +123,7 @@ async def test_session_approval_holds_in_this_conversation(tmp_path):
     async with open_guarded(tmp_path, call("c1"), call("c2"), "ok") as (g, hand):
         await g.take("go")
         bubble = await question(g)
-        await g.take(pressed=data(bubble, "Yes, here"))
+        await g.take(pressed=data(bubble, "Yes, this session"))
         await g.messenger.until(lambda: "ok" in g.messenger.said())
         assert len(hand.ran) == 2
 

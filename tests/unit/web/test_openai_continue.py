@@ -8,7 +8,7 @@ from alipes.kernel.messages import Image, Message, Text, ToolCall, ToolResult, a
 from alipes.kernel.turns import Address, ClientTool, Inbound, Said, Stop
 from alipes.store.api_history import IMPORTED, Continuation, HistoryMismatch, SqliteApiHistory
 from alipes.store.store import open_store
-from alipes.web.openai.parse import conversation_hash
+from alipes.web.openai.requests import conversation_hash
 from tests.unit.web.openai_harness import open_desk, result, said, tool
 
 CALL = ToolCall("c1", "weather", {"city": "Rome"})

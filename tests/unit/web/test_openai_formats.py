@@ -8,8 +8,9 @@ from alipes.kernel.errors import Refused, Transient
 from alipes.kernel.messages import Message, Text, ToolCall, ToolResult, assistant, user
 from alipes.kernel.turns import Address, Said, TextDelta, ToolFinished, ToolProgress, ToolStarted, TurnEnded, Usage
 from alipes.web.endpoint import HttpProblem
-from alipes.web.openai import parse as reading
-from alipes.web.openai.outcome import (
+from alipes.web.openai import requests as reading
+from alipes.web.openai.requests import ChatRequest, ResponseRequest
+from alipes.web.openai.turns import (
     MAX_ERRORS,
     MAX_RESULT_CHARS,
     MessageText,
@@ -18,7 +19,6 @@ from alipes.web.openai.outcome import (
     build_outcome,
     tool_progress,
 )
-from alipes.web.openai.schema import ChatRequest, ResponseRequest
 from tests.unit.agent_harness import turn
 
 CALL = ToolCall("c1", "weather", {"city": "Rome"})

@@ -69,7 +69,7 @@ def test_what_is_begun_by_another_teller_is_taken_back():
 
 def test_who_comes_in_the_middle_of_a_message_hears_no_half_of_it():
     chronicle = RunEventLog()
-    chronicle.join_late()
+    chronicle.mid_message = True
     chronicle.add(Said(user("hi")), old=True)
     chronicle.add(TextDelta("lo"))
     chronicle.add(ToolProgress("c", "half"))
@@ -196,7 +196,7 @@ async def test_a_run_that_was_asked_to_ends_with_its_last_listener(tmp_path: Pat
                 await first.until("text_delta")
                 await second.until("text_delta")
             assert (await api.look(run))["status"] == "running"
-        async with api.house.sessions.follow(api.runs.find(run).address.key, run) as following:  # type: ignore[union-attr]
+        async with api.house.sessions.follow(api.runs.find(run).inbound.address.key, run) as following:  # type: ignore[union-attr]
             events = [event async for event in following]
         assert events[-1].detail == "disconnected"  # type: ignore[union-attr]
         assert (await api.look(run))["status"] == "stopped" and model.living == 0

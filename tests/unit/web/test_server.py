@@ -76,13 +76,7 @@ class Room:
             ApiEndpoint(method="GET", path="/v1/never", scope="read", handle=self.never, summary="f"),
             ApiEndpoint(method="GET", path="/v1/stream", scope="read", handle=self.stream, summary="h", streams=True),
             ApiEndpoint(
-                method="POST",
-                path="/v1/chat/completions",
-                scope="run",
-                handle=self.tell,
-                summary="g",
-                body=Wish,
-                error_format="openai",
+                method="POST", path="/v1/chat/completions", scope="run", handle=self.tell, summary="g", body=Wish
             ),
         )
 

@@ -14,7 +14,7 @@ from alipes.cli.serve.signals import LOCK_NAME
 from alipes.config.loader import load_settings
 from alipes.config.platforms import MESSENGERS
 from alipes.config.settings import Settings
-from alipes.gateway.outbound.send import address_message
+from alipes.gateway.outbound.delivery import address_message
 from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.outbox import Delivery, Media, MediaKind, Outbound
 from alipes.runtime.process_lock import find_holder

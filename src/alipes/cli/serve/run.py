@@ -21,7 +21,7 @@ from alipes.cli.serve.platforms import ServedPlatforms
 from alipes.cli.serve.signals import LOCK_NAME, ExitAction, ExitSignals
 from alipes.config.loader import load_settings
 from alipes.config.settings import Settings
-from alipes.gateway.outbound.send import address_message
+from alipes.gateway.outbound.delivery import address_message
 from alipes.kernel.errors import AlipesError, ConfigError
 from alipes.kernel.formatting import format_count
 from alipes.kernel.messages import Json, ToolCall

@@ -19,7 +19,7 @@ OnBatch: TypeAlias = Callable[[Sequence[IncomingMessage]], Awaitable[None]]
 
 
 class _Queue:
-    """WaitingMessage messages of one conversation."""
+    """Waiting messages of one conversation."""
 
     def __init__(self) -> None:
         self.waiting: list[WaitingMessage] = []

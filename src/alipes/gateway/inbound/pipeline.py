@@ -81,13 +81,12 @@ def endpoint_transcriber(http: HttpClient, url: str, *, model: str, key: Secret 
             sound = await asyncio.to_thread(Path(path).read_bytes)
         except OSError as error:
             raise MessageRejected(FAILED) from error
-        boundary = os.urandom(16).hex()
-        headers = {"content-type": f"multipart/form-data; boundary={boundary}"}
+        form = httpx2.Request("POST", url, data={"model": model}, files={"file": (os.path.basename(path), sound)})
+        headers = {"content-type": form.headers["content-type"]}
         if key:
             headers["authorization"] = f"Bearer {key.reveal()}"
-        body = _form(boundary, model, os.path.basename(path), sound)
         try:
-            response = await http.request("POST", url, headers=headers, content=body, timeout=TIMEOUT)
+            response = await http.request("POST", url, headers=headers, content=form.read(), timeout=TIMEOUT)
             text = msgspec.json.decode(response.content, type=_Transcript).text
         except (httpx2.HTTPError, msgspec.DecodeError) as error:
             raise MessageRejected(FAILED) from error
@@ -108,16 +107,6 @@ async def transcribe_voice(message: IncomingMessage, transcribe: Transcribe | No
     return structs.replace(message, text=text, files=rest)
 
 
-def _form(boundary: str, model: str, name: str, sound: bytes) -> bytes:
-    safe = name.replace('"', "").replace("\r", "").replace("\n", "")
-    head = (
-        f'--{boundary}\r\nContent-Disposition: form-data; name="model"\r\n\r\n{model}\r\n'
-        f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{safe}"\r\n'
-        f"Content-Type: application/octet-stream\r\n\r\n"
-    )
-    return head.encode() + sound + f"\r\n--{boundary}--\r\n".encode()
-
-
 log = logging.getLogger(__name__)
 CONFIRM_DELAY = 0.005
 """Seconds by which the confirmation to the messenger may be delayed so that the turn starts first."""
@@ -132,17 +121,10 @@ MAX_STRANGERS = 1000
 class GatewayApp(Protocol):
     """The parts of an app that the gateway uses."""
 
-    @property
-    def sessions(self) -> Sessions: ...
-
-    @property
-    def store(self) -> Store: ...
-
-    @property
-    def hooks(self) -> Hooks: ...
-
-    @property
-    def contributions(self) -> Contributions: ...
+    sessions: Sessions
+    store: Store
+    hooks: Hooks
+    contributions: Contributions
 
     def context(self, inbound: Inbound, *, local_files: bool = True) -> CommandContext: ...
 
@@ -164,13 +146,9 @@ class InboundPipeline:
         self._restart, self._transcribe = restart, transcribe
         self._outbox, self._questions, self._inbox = views.outbox, views.questions, app.store.inbox
         self._access, self._counters = views.questions.access, views.outbox.counters
-        self._batcher = Batcher(self._inbox, self._on_batch, window=policy.batch_window, tasks=views.tasks)
+        self.batcher = Batcher(self._inbox, self._on_batch, window=policy.batch_window, tasks=views.tasks)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._strangers: set[tuple[str, str]] = set()
-
-    async def recover(self, platforms: Sequence[str]) -> None:
-        """Continue with messages that an earlier process stored and did not finish."""
-        await self._batcher.recover(platforms)
 
     async def receive(self, message: IncomingMessage) -> None:
         """Handle a message. A second copy changes nothing."""
@@ -187,14 +165,15 @@ class InboundPipeline:
             if error.by_choice:
                 return
             refused = str(error)
+        platform_policy = self._policy.for_platform(message.address.platform)
         role = await self._access.role(message.address.platform, message.sender)
         if role is None:
             await self._turn_away(message)
         elif refused:
-            await self._finish(message, replies.escape_lines(refused))
+            await self._reply(message, replies.make_note(message, replies.escape_lines(refused)))
         elif await self._questions.handle(message, role):
             return
-        elif _is_for_us(message, self._policy):
+        elif message.addressed or not message.group or platform_policy.group == "all":
             parsed = self._commands.parse(message.text, self._app.contributions)
             await (self._handle_command(message, parsed, role) if parsed else self._handle_text(message))
 
@@ -202,7 +181,7 @@ class InboundPipeline:
         """Let plugins reject or rewrite the text; they are asked before access is checked."""
         if message.pressed:
             return structs.replace(message, text="" if is_question_button(message.pressed) else message.pressed)
-        before = plain_inbound(message)
+        before = Inbound(message.id, message.address, message.sender, message.text, attachments=message.images)
         after = await admit_message(before, self._app.hooks.dispatcher)
         return message if after is before else structs.replace(message, text=after.text)
 
@@ -217,11 +196,8 @@ class InboundPipeline:
         if await self._access.offer_code(message):
             self._outbox.notify(platform, replies.make_note(message, "").lane)
 
-    async def _finish(self, message: IncomingMessage, text: str) -> None:
-        """Mark a message as handled and send a reply, if there is text."""
-        await self._reply(message, (replies.make_note(message, text),) if text else ())
-
-    async def _reply(self, message: IncomingMessage, outbounds: tuple[Outbound, ...]) -> None:
+    async def _reply(self, message: IncomingMessage, *outbounds: Outbound) -> None:
+        """Mark a message as handled and send the replies to it."""
         await self._inbox.mark_handled(message.address.platform, message.id, owed=outbounds)
         for outbound in outbounds:
             self._outbox.notify(message.address.platform, outbound.lane)
@@ -231,7 +207,8 @@ class InboundPipeline:
         if await self._inbox.contains(platform, message.id):
             return
         if name in OWNER_COMMANDS and role != "owner":
-            await self._finish(message, replies.escape_lines(f"/{name} is for owners."))
+            note = replies.make_note(message, replies.escape_lines(f"/{name} is for owners."))
+            await self._reply(message, note)
             return
         self._views.watch(message.address)
         if name in _STOP_COMMANDS:
@@ -254,7 +231,7 @@ class InboundPipeline:
         context = self._app.context(to_inbound([message], workdir=self._policy.workdir), local_files=False)
         busy = self._policy.for_platform(message.address.platform).busy
         reply: CommandReply = await run(structs.replace(context, default_busy=busy), parsed)
-        await self._reply(message, await replies.to_outbound(message, reply, self._policy.outgoing))
+        await self._reply(message, *await replies.to_outbound(message, reply, self._policy.outgoing))
         if parsed.command.name == "restart" and not reply.failed:
             self._restart()
 
@@ -263,13 +240,13 @@ class InboundPipeline:
             return
         if message.edits:
             await self._handle_edit(message)
-        elif self._batcher.wants(message):
-            await self._batcher.add(message)
+        elif self.batcher.wants(message):
+            await self.batcher.add(message)
         else:
             await self._submit(to_inbound([message], workdir=self._policy.workdir))
 
     async def _handle_edit(self, edit: IncomingMessage) -> None:
-        if await self._batcher.amend(edit):
+        if await self.batcher.amend(edit):
             return
         changed = to_inbound([edit], workdir=self._policy.workdir)
         result = await self._inbox.apply_edit(edit.id, edit.edits, changed)
@@ -294,11 +271,6 @@ class InboundPipeline:
         await self._app.sessions.submit(inbound, usual=busy, ruled=True, unhurried=CONFIRM_DELAY)
 
 
-def _is_for_us(message: IncomingMessage, policy: GatewayPolicy) -> bool:
-    everything = policy.for_platform(message.address.platform).group == "all"
-    return everything or message.addressed or not message.group
-
-
 def to_inbound(messages: Sequence[IncomingMessage], *, workdir: str = "", edited: bool = False) -> Inbound:
     """One message for the agent from the messages of a batch."""
     first = messages[0]
@@ -317,28 +289,16 @@ def to_inbound(messages: Sequence[IncomingMessage], *, workdir: str = "", edited
     )
 
 
-def plain_inbound(message: IncomingMessage) -> Inbound:
-    """The person's own text only, for plugins to judge."""
-    return Inbound(message.id, message.address, message.sender, message.text, attachments=message.images)
-
-
 def _compose_text(message: IncomingMessage, text: str, quoted: str, files: Sequence[ReceivedFile]) -> str:
-    parts = [_format_quote(quoted)] if quoted else []
+    parts = []
+    if quoted:
+        lines = "\n".join(f"> {line}" for line in quoted.splitlines())
+        parts.append(f"[quoted message, written by someone else:]\n{lines}")
     if text:
-        parts.append(f"{_speaker(message)}{text}")
-    parts += [_format_file(file) for file in files]
-    return "\n\n".join(parts)
-
-
-def _speaker(message: IncomingMessage) -> str:
-    """In a conversation that several people share, each message names its sender."""
-    shared = message.group and not message.address.user
-    return f"{message.name or message.sender}: " if shared else ""
-
-
-def _format_quote(text: str) -> str:
-    lines = "\n".join(f"> {line}" for line in text.splitlines())
-    return f"[quoted message, written by someone else:]\n{lines}"
+        # in a conversation that several people share, each message names its sender
+        shared = message.group and not message.address.user
+        parts.append(f"{message.name or message.sender}: {text}" if shared else text)
+    return "\n\n".join([*parts, *map(_format_file, files)])
 
 
 def _format_file(file: ReceivedFile) -> str:

@@ -1,19 +1,153 @@
-"""Delivers the outbox: one ordered lane per chat; failed messages are retried, dropped or reported."""
+"""Delivers the outbox: one ordered lane per chat, part by part; failed messages are retried, dropped or reported."""
 
 import asyncio
 import logging
+import os
 import random
+import re
 import time
 from collections.abc import Callable, Collection, Mapping
 from weakref import WeakValueDictionary
 
-from alipes.gateway.outbound.send import UNCONFIRMED, Sender
+from msgspec import structs
+
 from alipes.gateway.platform_runner import PlatformRunner
 from alipes.gateway.policy import GatewayCounters, GatewayPolicy, LateTaskGroup
-from alipes.kernel.errors import DeliveryError, Undeliverable
-from alipes.kernel.formatting import format_count, format_duration, format_excerpt
-from alipes.kernel.outbox import Delivery, Outbound
+from alipes.kernel.errors import DeliveryError, MessageRejected, Undeliverable
+from alipes.kernel.formatting import did_you_mean, format_count, format_duration, format_excerpt
+from alipes.kernel.outbox import Delivery, Media, Outbound
+from alipes.kernel.platform import MessagePart
+from alipes.kernel.turns import Address
+from alipes.store.outbox import SqliteOutbox
+from alipes.store.people import SqlitePeople
 from alipes.store.store import Store
+
+UNCONFIRMED = "?"
+"""Prefix of a draft row whose send was started: its message id is not known yet."""
+
+
+class Sender:
+    """Stores each part before it sends the next, so that another process knows what was delivered."""
+
+    def __init__(self, outbox: SqliteOutbox) -> None:
+        self._outbox = outbox
+
+    async def send(self, runner: PlatformRunner, delivery: Delivery) -> Delivery:
+        """Send a delivery that is marked as `sending`. Raises `DeliveryError`; delivered parts are stored."""
+        outbound = delivery.outbound
+        texts = await _format_text(runner, outbound)
+        files = (_format_file(each, runner) for each in outbound.media)
+        parts = [structs.replace(each, id=f"{outbound.id}#{n}") for n, each in enumerate((*texts, *files))]
+        drafts = await self._find_drafts(runner, delivery, texts)
+        # a draft whose message id we never learned may still be in the chat
+        stray = not runner.capabilities.deduplicates and any(each.startswith(UNCONFIRMED) for each in delivery.drafts)
+        for index in range(len(delivery.paid), len(parts)):
+            draft = drafts[index] if index < min(len(drafts), len(texts)) else ""
+            id = await self._send_part(runner, outbound, parts[index], draft)
+            rest = index + 1 < len(parts)
+            delivery = await self._outbox.mark_sent(delivery, id, rest=rest, uncertain=stray)
+        if delivery.state != "sent":  # there was nothing to send
+            delivery = await self._outbox.mark_sent(delivery)
+        await self._remove_drafts(runner, outbound, drafts[len(texts) :])
+        return delivery
+
+    async def _find_drafts(
+        self, runner: PlatformRunner, delivery: Delivery, texts: tuple[MessagePart, ...]
+    ) -> list[str]:
+        """Message ids of the drafts. An unconfirmed one is sent again under its id where the platform
+        deduplicates: that returns the existing message."""
+        found = [each for each in delivery.drafts if not each.startswith(UNCONFIRMED)]
+        names = [each.removeprefix(UNCONFIRMED) for each in delivery.drafts if each.startswith(UNCONFIRMED)]
+        for name in names if texts and runner.capabilities.deduplicates else ():
+            part = structs.replace(texts[min(len(found), len(texts) - 1)], id=name)
+            id = await runner.send(delivery.outbound.address, part)
+            found += [id] if id not in found else []
+        return found
+
+    async def _send_part(self, runner: PlatformRunner, outbound: Outbound, part: MessagePart, draft: str) -> str:
+        if draft:
+            try:
+                await runner.edit(outbound.address, draft, part)
+            except Undeliverable:
+                pass  # the draft was deleted: send a new message
+            except DeliveryError as error:  # never uncertain: editing again is harmless
+                raise DeliveryError(str(error), retry_after=error.retry_after) from error
+            else:
+                return draft
+        return await runner.send(outbound.address, part)
+
+    async def _remove_drafts(self, runner: PlatformRunner, outbound: Outbound, left: list[str]) -> None:
+        """The drafts had more messages than the final text."""
+        for message in left:
+            try:
+                if runner.capabilities.can_delete:
+                    await runner.delete(outbound.address, message)
+                else:
+                    await runner.edit(outbound.address, message, MessagePart(text="…", plain="…"))
+            except DeliveryError:
+                continue  # a leftover draft repeats only what was said
+
+
+async def _format_text(runner: PlatformRunner, outbound: Outbound) -> tuple[MessagePart, ...]:
+    texts = await runner.format_message(outbound.text) if outbound.text.strip() else ()
+    if not texts:
+        return ()
+    texts = (structs.replace(texts[0], reply_to=outbound.reply_to), *texts[1:])
+    return (*texts[:-1], structs.replace(texts[-1], buttons=outbound.buttons))
+
+
+def _format_file(media: Media, runner: PlatformRunner) -> MessagePart:
+    name = media.name or os.path.basename(media.path)
+    if not os.path.isfile(media.path):
+        text = f"({name} no longer exists and was not sent.)"
+    elif media.kind in runner.capabilities.media:
+        return MessagePart(media=media)
+    elif "file" in runner.capabilities.media:
+        return MessagePart(media=structs.replace(media, kind="file"))
+    else:
+        text = f"({name} can't be sent on this platform. It is saved at {media.path}.)"
+    return MessagePart(text=text, plain=text)
+
+
+_MATRIX_ROOM = re.compile(r"([!#][^:]+:[^:]+(?::\d+)?)(?::([^:\d].*))?\Z")
+"""A Matrix room name contains its server and sometimes a port."""
+_CHAT = re.compile(r"([^:]*):?(.*)\Z", re.DOTALL)
+
+
+async def address_message(people: SqlitePeople, to: str, text: str, platforms: Collection[str]) -> Outbound:
+    """A message for `to`: `platform:chat[:thread]`, a platform with a default chat, or `home`.
+
+    Raises `MessageRejected` if `to` names nothing.
+    """
+    if not text.strip():
+        raise MessageRejected("there is nothing to send")
+    platform, _, place = to.strip().partition(":")
+    homes = {name: home for name, home in (await people.default_chats()).items() if name in platforms}
+    if platform == "home" and not place:
+        address = _only_home(homes)
+    elif platform not in platforms:
+        known = ", ".join(sorted(platforms)) or "none"
+        hint = did_you_mean(platform, platforms)
+        raise MessageRejected(f"unknown platform {platform!r} (available: {known}).{hint}")
+    elif not place:
+        if platform not in homes:
+            fix = f"send /sethome in a chat there, or name one as {platform}:CHAT"
+            raise MessageRejected(f"{platform} has no default chat: {fix}")
+        address = homes[platform]
+    else:
+        parts = _MATRIX_ROOM.match(place) or _CHAT.match(place)
+        assert parts is not None  # _CHAT matches everything
+        address = Address(platform, parts[1], thread=parts[2] or "")
+    return Outbound(f"send:{os.urandom(8).hex()}", address, text)
+
+
+def _only_home(homes: dict[str, Address]) -> Address:
+    if len(homes) > 1:
+        raise MessageRejected(f"several platforms have a default chat: {', '.join(homes)}; name one")
+    if not homes:
+        raise MessageRejected("there is no default chat: send /sethome in one")
+    return next(iter(homes.values()))
+
 
 log = logging.getLogger(__name__)
 MAX_RETRY_PAUSE = 60.0
@@ -76,7 +210,7 @@ class DeliveryAttempts:
         self._counters.sent[runner.name] += 1
         self._counters.uncertain[runner.name] += sent.uncertain and not delivery.uncertain
         self._failing[runner.name].clear()
-        runner.sending = ""
+        runner.state.sending = ""
 
     async def _is_reachable(self, runner: PlatformRunner, delivery: Delivery) -> bool:
         """Probe before a doubtful message is sent again: that is done only once, so not during an outage."""
@@ -99,7 +233,8 @@ class DeliveryAttempts:
         failing = self._failing[name]
         failing.add(delivery.outbound.lane)
         outage = len(failing) >= OUTAGE_LANES
-        runner.sending = str(error) if outage else runner.sending
+        if outage:
+            runner.state.sending = str(error)
         if isinstance(error, Undeliverable):
             await self._give_up(runner, delivery, str(error))
         elif uncertain and delivery.doubtful:
@@ -133,7 +268,9 @@ class DeliveryAttempts:
     async def _give_up_doubtful(self, runner: PlatformRunner, delivery: Delivery, why: str) -> None:
         """It was sent twice and may have arrived once, twice or not at all: tell the chat."""
         if not delivery.outbound.notice:
-            await self._outbox.enqueue(_uncertain_notice(delivery))
+            text = "My last message may not have been delivered. If something is missing, please ask again."
+            notice = Outbound(f"unsure:{delivery.number}", delivery.outbound.address, text, notice=True)
+            await self._outbox.enqueue(notice)
         await self._give_up(runner, delivery, f"it may have been delivered and was already sent twice: {why}")
 
     async def _give_up(self, runner: PlatformRunner, delivery: Delivery, why: str) -> None:
@@ -156,11 +293,6 @@ class DeliveryAttempts:
         if missed:
             log.warning("%d messages to %s were too old to be sent", len(missed), lane)
             await self._outbox.enqueue(_expired_notice(missed, self._clock()))
-
-
-def _uncertain_notice(delivery: Delivery) -> Outbound:
-    text = "My last message may not have been delivered. If something is missing, please ask again."
-    return Outbound(f"unsure:{delivery.number}", delivery.outbound.address, text, notice=True)
 
 
 def _expired_notice(missed: list[Delivery], now: float) -> Outbound:
@@ -227,10 +359,13 @@ class OutboxWorker:
         if self._tasks.start(self._serve(runner, lane), f"lane {lane}"):
             self._busy.add(lane)
 
-    async def notify_ready(self, platform: str) -> None:
-        """A platform became ready."""
-        for lane in await self._due_lanes(platform):
+    async def notify_ready(self, platform: str) -> int:
+        """A platform is ready: send what is due there. Returns in how many lanes."""
+        lanes = await self._outbox.lanes(platform)
+        due_lanes = [lane for lane, due in lanes.items() if not self._attempts.wait_time(due)]
+        for lane in due_lanes:
             self.notify(platform, lane)
+        return len(due_lanes)
 
     async def wait_idle(self) -> None:
         """Return once nothing is being sent and nothing is left that could be sent now."""
@@ -240,17 +375,7 @@ class OutboxWorker:
                 await self._lane_done.wait()
 
     async def _notify_due(self) -> int:
-        found = 0
-        for name, runner in self._runners.items():
-            if runner.ready:
-                for lane in await self._due_lanes(name):
-                    found += 1
-                    self.notify(name, lane)
-        return found
-
-    async def _due_lanes(self, platform: str) -> list[str]:
-        lanes = await self._outbox.lanes(platform)
-        return [lane for lane, due in lanes.items() if not self._attempts.wait_time(due)]
+        return sum([await self.notify_ready(name) for name, runner in self._runners.items() if runner.ready])
 
     async def _recover(self, name: str) -> None:
         interrupted = await self._outbox.list_interrupted(name)

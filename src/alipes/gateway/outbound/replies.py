@@ -81,17 +81,13 @@ class ResumeNotices:
         """Queue a notice for each session, once however often this is called. To appear before the turn's
         own messages, it must be called before the turn is resumed."""
         async with self._lock:
-            await self._withdraw_old()
+            if not self._cleared:  # once: drop messages that are only valid while their process lives
+                self._cleared = True
+                for name in self._platforms:
+                    await self._store.outbox.expire_fleeting(name)
             notices = [notice for key in keys if (notice := await self._notice(key)) is not None]
             if notices:
                 await self._store.outbox.enqueue(*notices)
-
-    async def _withdraw_old(self) -> None:
-        """Once, at the start: drop messages that are only valid while their process lives."""
-        if not self._cleared:
-            self._cleared = True
-            for name in self._platforms:
-                await self._store.outbox.expire_fleeting(name)
 
     async def _notice(self, key: str) -> Outbound | None:
         if (address := await self.address(key)) is None:

@@ -10,19 +10,22 @@ from starlette.responses import Response
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.turns import Event, Retracted, Said, TextDelta, ThinkingDelta, Usage
 from alipes.providers.wire import arguments_json
-from alipes.web.endpoint import ApiCall, HttpProblem, problem_response
-from alipes.web.openai import parse as reading
-from alipes.web.openai.outcome import (
+from alipes.web.endpoint import ApiCall, ApiEndpoint, problem_response
+from alipes.web.openai.requests import ChatRequest, parse_chat
+from alipes.web.openai.turns import (
     MESSAGE_SEPARATOR,
+    RUN_ERRORS,
     TOOL_EVENT,
     Finish,
     MessageText,
     OpenAiOutcome,
+    OpenAiTurn,
+    OpenAiTurns,
+    TurnOptions,
     TurnRecord,
+    to_json,
     tool_progress,
 )
-from alipes.web.openai.schema import ChatRequest
-from alipes.web.openai.turns import OpenAiTurn, OpenAiTurns, TurnOptions
 from alipes.web.sse import EventStream, SendFrames, frame
 
 _DONE = frame(b"[DONE]")
@@ -85,17 +88,20 @@ class ChatCompletions:
     def __init__(self, turns: OpenAiTurns) -> None:
         self._turns = turns
 
+    @ApiEndpoint(
+        "POST", "/v1/chat/completions", "run", body=ChatRequest, answer=Completion, streams=True, errors=RUN_ERRORS
+    )
     async def complete(self, call: ApiCall) -> Response:
+        """Answer a conversation, using the agent's own tools where needed."""
         request: ChatRequest = call.body
-        api_turn = await self._turns.begin(call.caller, "chat", reading.parse_chat(request), TurnOptions())
+        api_turn = await self._turns.begin(call.caller, "chat", parse_chat(request), TurnOptions())
         if request.stream:
             return self._stream(api_turn, request)
         record = await self._turns.wait_for_end(api_turn, call.request)
         result = await self._turns.conclude(api_turn, record)
         if result.problem is not None:
             raise result.problem
-        answer = completion(api_turn.placed.turn, request.model, result)
-        return Response(msgspec.json.encode(answer), media_type="application/json")
+        return to_json(completion(api_turn.placed.turn, request.model, result))
 
     def _stream(self, api_turn: OpenAiTurn, request: ChatRequest) -> EventStream:
         counted = bool(request.stream_options and request.stream_options.include_usage)
@@ -105,11 +111,7 @@ class ChatCompletions:
             record = TurnRecord()
             try:
                 await send(chunks.opening_frames())
-                async with self._turns.open_events(api_turn) as events:
-                    async for event in events:
-                        record.add(event)
-                        if frames := chunks.event_frames(event):
-                            await send(frames)
+                await self._turns.follow(api_turn, record, chunks.event_frames, send)
                 result = await self._turns.conclude(api_turn, record, chunks.text)
                 await send(chunks.ending_frames(result))
             finally:  # the client or the server is going away: nobody could fetch the rest
@@ -156,7 +158,7 @@ class ChatChunks:
 
     def ending_frames(self, result: OpenAiOutcome) -> bytes:
         if result.problem is not None:
-            return error_frame(result.problem) + _DONE
+            return frame(bytes(problem_response(result.problem, "openai").body)) + _DONE
         frames = [
             self._chunk({"tool_calls": [{"index": n, **_call_to_wire(call)}]}) for n, call in enumerate(result.calls)
         ]
@@ -210,11 +212,6 @@ def completion_usage(usage: Usage) -> CompletionUsage:
         prompt_tokens_details=PromptTokensDetails(usage.cached),
         completion_tokens_details=CompletionTokensDetails(usage.reasoning),
     )
-
-
-def error_frame(problem: HttpProblem) -> bytes:
-    """An error frame in the middle of a stream."""
-    return frame(bytes(problem_response(problem, "openai").body))
 
 
 def _call_to_wire(call: ToolCall) -> dict[str, Json]:

@@ -1,58 +1,316 @@
-"""Endpoints for responses: create, get, delete, cancel. A response is stored as its turn."""
+"""OpenAI's Responses API: create, get, delete, cancel. A response is stored as its turn."""
 
 import asyncio
 import os
 import time
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Struct, structs
 from starlette.responses import Response
 
-from alipes.kernel.turns import Said, Stop, TurnEnded
+from alipes.kernel.messages import ToolCall
+from alipes.kernel.turns import Event, Retracted, Said, Stop, TextDelta, Usage
+from alipes.providers.wire import arguments_json
+from alipes.sessions.event_stream import TurnProgress
 from alipes.store.api_runs import StoredResponse
 from alipes.store.export import TurnFacts
-from alipes.web.endpoint import ApiCall, ApiServices, HttpProblem
-from alipes.web.openai import parse as reading
-from alipes.web.openai.outcome import MESSAGE_SEPARATOR, OpenAiOutcome, TurnRecord, build_outcome
-from alipes.web.openai.response_objects import (
-    RequestEcho,
-    ResponseDeleted,
-    ResponseDocument,
-    ResponseEvents,
-    error_of,
-    incomplete_details,
-    output_items,
-    request_echo,
-    response_document,
-    response_usage,
-    status_of,
+from alipes.web.endpoint import ApiCall, ApiEndpoint, ApiServices, HttpProblem
+from alipes.web.openai.requests import ResponseRequest, parse_response
+from alipes.web.openai.turns import (
+    MESSAGE_SEPARATOR,
+    RUN_ERRORS,
+    TOOL_EVENT,
+    MessageText,
+    OpenAiOutcome,
+    OpenAiTurn,
+    OpenAiTurns,
+    TurnOptions,
+    TurnRecord,
+    build_outcome,
+    to_json,
+    tool_progress,
 )
-from alipes.web.openai.schema import ResponseRequest
-from alipes.web.openai.turns import OpenAiTurn, OpenAiTurns, TurnOptions
-from alipes.web.sse import EventStream, SendFrames
+from alipes.web.sse import EventStream, SendFrames, frame
+
+Status: TypeAlias = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
+
+
+class OutputText(Struct, frozen=True, tag="output_text", tag_field="type"):
+    text: str
+    annotations: list[Any] = []
+    logprobs: list[Any] = []
+
+
+class OutputRefusal(Struct, frozen=True, tag="refusal", tag_field="type"):
+    refusal: str
+
+
+class OutputMessage(Struct, frozen=True, tag="message", tag_field="type"):
+    id: str
+    content: list[OutputText | OutputRefusal]
+    status: Literal["in_progress", "completed", "incomplete"] = "completed"
+    role: Literal["assistant"] = "assistant"
+
+
+class OutputCall(Struct, frozen=True, tag="function_call", tag_field="type"):
+    id: str
+    call_id: str
+    name: str
+    arguments: str
+    status: Literal["in_progress", "completed", "incomplete"] = "completed"
+
+
+OutputItem: TypeAlias = OutputMessage | OutputCall
+
+
+class InputTokensDetails(Struct, frozen=True):
+    cached_tokens: int
+    cache_write_tokens: int
+
+
+class OutputTokensDetails(Struct, frozen=True):
+    reasoning_tokens: int
+
+
+class ResponseUsage(Struct, frozen=True):
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+    input_tokens_details: InputTokensDetails
+    output_tokens_details: OutputTokensDetails
+
+
+class ResponseError(Struct, frozen=True):
+    code: str
+    message: str
+
+
+class IncompleteDetails(Struct, frozen=True):
+    reason: Literal["max_output_tokens", "content_filter"]
+
+
+class RequestEcho(Struct, frozen=True):
+    """Request fields that are repeated in the response; stored with it."""
+
+    model: str
+    created: int
+    instructions: str | None = None
+    previous: str | None = None
+    metadata: dict[str, str] = {}
+    tools: list[dict[str, Any]] = []
+    tool_choice: Any = "auto"
+    format: str = "text"
+    store: bool = True
+    background: bool = False
+    offered: list[str] = []
+    """Names of the client's tools."""
+
+
+class ResponseDocument(Struct, frozen=True):
+    """A response; `output` grows until it is completed."""
+
+    id: str
+    created_at: int
+    status: Status
+    model: str
+    output: list[OutputItem]
+    instructions: str | None
+    previous_response_id: str | None
+    metadata: dict[str, str]
+    tools: list[dict[str, Any]]
+    tool_choice: Any
+    text: dict[str, Any]
+    store: bool
+    background: bool
+    error: ResponseError | None = None
+    incomplete_details: IncompleteDetails | None = None
+    usage: ResponseUsage | None = None
+    object: Literal["response"] = "response"
+    parallel_tool_calls: bool = True
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    truncation: Literal["disabled"] = "disabled"
+
+
+class ResponseDeleted(Struct, frozen=True):
+    id: str
+    object: Literal["response"] = "response"
+    deleted: bool = True
+
+
+def request_echo(request: ResponseRequest, created: float, offered: list[str]) -> RequestEcho:
+    tools = [tool for tool in request.tools or () if tool.type == "function" and tool.name]
+    wanted = request.text.format if request.text else None
+    return RequestEcho(
+        model=request.model,
+        created=int(created),
+        instructions=request.instructions,
+        previous=request.previous_response_id,
+        metadata=request.metadata or {},
+        tools=[{**structs.asdict(tool), "strict": False} for tool in tools],
+        tool_choice=request.tool_choice if isinstance(request.tool_choice, str) else "auto",
+        format=wanted.type if wanted else "text",
+        store=request.store is not False,
+        background=bool(request.background),
+        offered=offered,
+    )
+
+
+def response_document(id: str, echo: RequestEcho, status: Status, output: list[OutputItem]) -> ResponseDocument:
+    return ResponseDocument(
+        id=id,
+        created_at=echo.created,
+        status=status,
+        model=echo.model,
+        output=output,
+        instructions=echo.instructions,
+        previous_response_id=echo.previous,
+        metadata=echo.metadata,
+        tools=echo.tools,
+        tool_choice=echo.tool_choice,
+        text={"format": {"type": echo.format}},
+        store=echo.store,
+        background=echo.background,
+    )
+
+
+def output_items(turn: str, result: OpenAiOutcome) -> list[OutputItem]:
+    said: list[OutputItem] = [OutputMessage(f"msg_{turn}_{place}", [OutputText(text)]) for place, text in result.texts]
+    if result.refusal:
+        said.append(OutputMessage(f"msg_{turn}_refusal", [OutputRefusal(result.refusal)]))
+    return [*said, *(call_item(call) for call in result.calls)]
+
+
+def call_item(call: ToolCall) -> OutputCall:
+    return OutputCall(f"fc_{call.id}", call.id, call.name, arguments_json(call))
+
+
+def response_usage(usage: Usage) -> ResponseUsage:
+    return ResponseUsage(
+        input_tokens=usage.input,
+        output_tokens=usage.output,
+        total_tokens=usage.input + usage.output,
+        input_tokens_details=InputTokensDetails(usage.cached, usage.cache_write),
+        output_tokens_details=OutputTokensDetails(usage.reasoning),
+    )
+
+
+class ResponseEvents:
+    """Builds the stream frames in order. Each message of the turn is one output item."""
+
+    def __init__(self, id: str, echo: RequestEcho, turn: str, offered: frozenset[str]) -> None:
+        self._id, self._asked, self._turn, self._offered = id, echo, turn, offered
+        self._number = 0
+        self._index = 0
+        """Index of the open or next item."""
+        self._item: OutputMessage | None = None
+        """The open message item."""
+        self._message = MessageText()
+        self._messages = 0
+        """Number of messages so far."""
+        self._retractions = 0
+        """Number of retracted messages."""
+        self.texts: list[str] = []
+        """Text sent, by message."""
+
+    def opening_frames(self) -> bytes:
+        started = response_document(self._id, self._asked, "in_progress", [])
+        return self._frame("response.created", response=started) + self._frame("response.in_progress", response=started)
+
+    def event_frames(self, event: Event) -> bytes:
+        match event:
+            case TextDelta():
+                return self._delta(self._message.add(event))
+            case Said(message) if message.role == "assistant":
+                rest = self._message.complete(message.text)
+                frames = self._delta(rest) if message.text.strip() else b""
+                frames += self._close(message.text)
+                self._messages += 1
+                return frames
+            case Retracted():
+                sent = self._message.current
+                self._retractions += self._message.drop()
+                return self._close(sent, whole=False)
+        if (data := tool_progress(event, self._offered)) is not None:
+            return self._frame(TOOL_EVENT, alipes=data)
+        return b""
+
+    def ending(self, answer: ResponseDocument) -> bytes:
+        names = {"completed": "response.completed", "failed": "response.failed"}
+        closing = self._close(self._message.current, whole=False)
+        return closing + self._frame(names.get(answer.status, "response.incomplete"), response=answer)
+
+    def _delta(self, text: str) -> bytes:
+        if not text:
+            return b""
+        frames = b"" if self._item is not None else self._open()
+        return frames + self._frame("response.output_text.delta", **self._at(), delta=text, logprobs=[])
+
+    def _open(self) -> bytes:
+        again = f"{self._messages}_{self._retractions}" if self._retractions else f"{self._messages}"
+        self._item = OutputMessage(f"msg_{self._turn}_{again}", [], "in_progress")
+        added = self._frame("response.output_item.added", output_index=self._index, item=self._item)
+        return added + self._frame("response.content_part.added", **self._at(), part=OutputText(""))
+
+    def _close(self, text: str, *, whole: bool = True) -> bytes:
+        if self._item is None:
+            return b""
+        part = OutputText(text)
+        done = structs.replace(self._item, content=[part], status="completed" if whole else "incomplete")
+        frames = (
+            self._frame("response.output_text.done", **self._at(), text=text, logprobs=[])
+            + self._frame("response.content_part.done", **self._at(), part=part)
+            + self._frame("response.output_item.done", output_index=self._index, item=done)
+        )
+        self.texts.append(text)
+        self._item, self._index = None, self._index + 1
+        return frames
+
+    def call_frames(self, call: ToolCall) -> bytes:
+        """Frames for a call that the client has to run."""
+        item = call_item(call)
+        started = structs.replace(item, arguments="", status="in_progress")
+        at = {"item_id": item.id, "output_index": self._index}
+        text = item.arguments
+        frames = (
+            self._frame("response.output_item.added", output_index=self._index, item=started)
+            + self._frame("response.function_call_arguments.delta", **at, delta=text)
+            + self._frame("response.function_call_arguments.done", **at, arguments=text)
+            + self._frame("response.output_item.done", output_index=self._index, item=item)
+        )
+        self._index += 1
+        return frames
+
+    def _at(self) -> dict[str, Any]:
+        assert self._item is not None
+        return {"item_id": self._item.id, "output_index": self._index, "content_index": 0}
+
+    def _frame(self, name: str, /, **fields: object) -> bytes:
+        data = msgspec.json.encode({"type": name, "sequence_number": self._number, **fields})
+        self._number += 1
+        return frame(data, event=name)
+
 
 STOP_TIMEOUT_S = 5.0
 """Seconds in which a stopped turn must have ended."""
 _echoes = msgspec.json.Decoder(RequestEcho)
 
 
-class PendingResponse(Struct, frozen=True):
-    """A response in progress."""
-
-    id: str
-    asked: RequestEcho
-    api_turn: OpenAiTurn
-
-
 class ResponseEndpoints:
     def __init__(self, app: ApiServices, turns: OpenAiTurns) -> None:
         self._app, self._turns = app, turns
 
+    @ApiEndpoint(
+        "POST", "/v1/responses", "run", body=ResponseRequest, answer=ResponseDocument, streams=True, errors=RUN_ERRORS
+    )
     async def create(self, call: ApiCall) -> Response:
+        """Create a response, optionally as a continuation of another one."""
         request: ResponseRequest = call.body
         if request.background and request.store is False:
             raise HttpProblem(400, "background responses must be stored", code="background")
-        asked = reading.parse_response(request)
+        asked = parse_response(request)
         previous = await self._previous(call, request.previous_response_id)
         id = f"resp_{os.urandom(12).hex()}"
         record = request_echo(request, time.time(), [each.name for each in asked.offered])
@@ -63,29 +321,33 @@ class ResponseEndpoints:
             attended=not record.background,
         )
         api_turn = await self._turns.begin(call.caller, "response", asked, terms)
-        pending = PendingResponse(id, record, api_turn)
         if request.stream:
-            return self._stream(pending)
+            return self._stream(id, record, api_turn)
         if request.background:
-            await self._turns.wake(api_turn)
-            return _json(response_document(id, record, "queued", []))
+            await self._app.sessions.wake(api_turn.key)
+            return to_json(response_document(id, record, "queued", []))
         account = await self._turns.wait_for_end(api_turn, call.request)
         result = await self._turns.conclude(api_turn, account)
         if result.problem is not None:
             raise result.problem
-        return _json(finished_document(id, record, api_turn.placed.turn, result))
+        return to_json(finished_document(id, record, api_turn.placed.turn, result))
 
+    @ApiEndpoint("GET", "/v1/responses/{id}", "read", answer=ResponseDocument)
     async def show(self, call: ApiCall) -> Response:
+        """Get a response, finished or not."""
         named = await self._find_response(call, call.path["id"])
-        return _json(await self._stored_document(named))
+        return to_json(await self._stored_document(named))
 
+    @ApiEndpoint("DELETE", "/v1/responses/{id}", "run", answer=ResponseDeleted)
     async def delete(self, call: ApiCall) -> Response:
+        """Delete a response; deleting the last one of a conversation deletes the conversation."""
         named = await self._find_response(call, call.path["id"])
         await self._turns.responses.delete(named)
-        return _json(ResponseDeleted(named.id))
+        return to_json(ResponseDeleted(named.id))
 
+    @ApiEndpoint("POST", "/v1/responses/{id}/cancel", "run", answer=ResponseDocument)
     async def cancel(self, call: ApiCall) -> Response:
-        """Stop the turn if it is running, and return the response as it is."""
+        """Cancel a response in progress."""
         named = await self._find_response(call, call.path["id"])
         facts = await self._facts(named)
         key, sessions = facts.inbound.address.key, self._app.sessions
@@ -95,26 +357,22 @@ class ResponseEndpoints:
                 await sessions.wake(key)
                 async for _ in events:
                     pass
-        return _json(await self._stored_document(named))
+        return to_json(await self._stored_document(named))
 
-    def _stream(self, pending: PendingResponse) -> EventStream:
-        api_turn, turn = pending.api_turn, pending.api_turn.placed.turn
-        events = ResponseEvents(pending.id, pending.asked, turn, api_turn.names)
+    def _stream(self, id: str, asked: RequestEcho, api_turn: OpenAiTurn) -> EventStream:
+        turn = api_turn.placed.turn
+        events = ResponseEvents(id, asked, turn, api_turn.names)
 
         async def write(send: SendFrames) -> None:
             record = TurnRecord()
             await send(events.opening_frames())
-            async with self._turns.open_events(api_turn) as happening:
-                async for event in happening:
-                    record.add(event)
-                    if frames := events.event_frames(event):
-                        await send(frames)
+            await self._turns.follow(api_turn, record, events.event_frames, send)
             result = await self._turns.conclude(api_turn, record, MESSAGE_SEPARATOR.join(events.texts))
-            answer = finished_document(pending.id, pending.asked, turn, result)
-            await send(events.calls(result.calls) + events.ending(answer))
+            answer = finished_document(id, asked, turn, result)
+            await send(b"".join(map(events.call_frames, result.calls)) + events.ending(answer))
 
         async def left() -> None:
-            if not pending.asked.background:
+            if not asked.background:
                 await self._turns.stop_turn(api_turn)
 
         return EventStream(write, left=left)
@@ -146,20 +404,25 @@ class ResponseEndpoints:
         if facts.ending is None:
             return response_document(named.id, asked, "in_progress" if facts.attempts else "queued", [])
         record = TurnRecord()
-        for message in facts.said:
-            record.add(Said(message))
-        record.add(TurnEnded(named.turn, facts.ending, facts.detail, facts.spent.usage))
+        for event in TurnProgress().catch_up(named.turn, facts):
+            record.add(event)
         return finished_document(named.id, asked, named.turn, build_outcome(record, frozenset(asked.offered)))
 
 
 def finished_document(id: str, asked: RequestEcho, turn: str, result: OpenAiOutcome) -> ResponseDocument:
+    status: Status = "completed"
+    error = incomplete = None
+    if result.stopped:
+        status = "cancelled"
+    elif problem := result.problem:
+        status = "failed"
+        error = ResponseError("rate_limit_exceeded" if problem.status == 429 else "server_error", problem.detail)
+    elif result.finish in ("length", "content_filter"):
+        status = "incomplete"
+        incomplete = IncompleteDetails("max_output_tokens" if result.finish == "length" else "content_filter")
     return structs.replace(
-        response_document(id, asked, status_of(result), output_items(turn, result)),
-        error=error_of(result),
-        incomplete_details=incomplete_details(result),
+        response_document(id, asked, status, output_items(turn, result)),
+        error=error,
+        incomplete_details=incomplete,
         usage=response_usage(result.usage),
     )
-
-
-def _json(value: object) -> Response:
-    return Response(msgspec.json.encode(value), media_type="application/json")

@@ -1,15 +1,20 @@
 """Turns of OpenAI clients: places a request in a conversation, runs it, and collects its outcome."""
 
 import asyncio
+import copy
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Self
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Literal, TypeAlias
 
+import msgspec
 from msgspec import Struct
 from starlette.requests import Request
+from starlette.responses import Response
 
-from alipes.kernel.errors import ConfigError
+from alipes.agent import loop
+from alipes.kernel.errors import ConfigError, ContextTooLong, OutOfCredit, ProviderError, Refused, Transient
+from alipes.kernel.messages import Json, Message, Text, Thinking, ToolCall
 from alipes.kernel.turns import (
     Address,
     AnswerApproval,
@@ -18,18 +23,198 @@ from alipes.kernel.turns import (
     Event,
     Inbound,
     QuestionAsked,
+    Said,
     Stop,
+    TextDelta,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+    Turn,
+    TurnEnded,
+    Usage,
 )
-from alipes.sessions.event_stream import TurnFollower
-from alipes.sessions.sessions import Sessions, admit_message
+from alipes.plugins.owner import CORE
+from alipes.sessions.sessions import admit_message
 from alipes.store.api_history import AdmittedContinuation, Continuation, HistoryMismatch, SqliteApiHistory
 from alipes.store.api_runs import SqliteResponses
 from alipes.web.endpoint import PLATFORM, ApiServices, Caller, HttpProblem
-from alipes.web.openai.outcome import OpenAiOutcome, ProviderErrors, TurnRecord, build_outcome
-from alipes.web.openai.parse import ParsedRequest, conversation_hash
+from alipes.web.openai.requests import ParsedRequest, conversation_hash
+from alipes.web.sse import ClientGone, SendFrames, wait_for_disconnect
+
+MAX_ERRORS = 1000
+"""Turns whose last provider error is kept; it is asked for at once."""
+
+
+class ProviderErrors:
+    def __init__(self) -> None:
+        self._last: OrderedDict[str, ProviderError] = OrderedDict()
+
+    async def request_failed(self, error: ProviderError, again: bool, turn: Turn) -> None:
+        if again or turn.inbound.address.platform != PLATFORM:
+            return
+        self._last[turn.id] = copy.copy(error)  # without its traceback, which would keep the whole turn alive
+        while len(self._last) > MAX_ERRORS:
+            self._last.popitem(last=False)
+
+    def take(self, turn: str) -> ProviderError | None:
+        """Remove and return the last error of a turn."""
+        return self._last.pop(turn, None)
+
+
+Finish: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter"]
+MESSAGE_SEPARATOR = "\n\n"
+"""Between two messages of one turn, where the client sees only one."""
+_DO_NOT_RETRY = {"x-should-retry": "false"}
+"""The turn may have done something already: clients must not retry automatically."""
+
+
+class TurnRecord:
+    """The messages and the ending of a turn, collected from its events."""
+
+    def __init__(self) -> None:
+        self.said: list[Message] = []
+        self.ended: TurnEnded | None = None
+
+    def add(self, event: Event) -> None:
+        match event:
+            case Said(message):
+                self.said.append(message)
+            case TurnEnded():
+                self.ended = event
+
+
+class OpenAiOutcome(Struct, frozen=True):
+    texts: tuple[tuple[int, str], ...]
+    """Texts with their index among the model's messages."""
+    thinking: str
+    calls: tuple[ToolCall, ...]
+    """Calls that the client has to run."""
+    usage: Usage
+    finish: Finish
+    refusal: str = ""
+    stopped: bool = False
+    problem: HttpProblem | None = None
+
+    @property
+    def text(self) -> str:
+        return MESSAGE_SEPARATOR.join(text for _, text in self.texts)
+
+    def message(self, text: str | None = None) -> Message:
+        """The answer as the client received it."""
+        body = self.text if text is None else text
+        return Message("assistant", (*((Text(body),) if body else ()), *self.calls))
+
+
+def build_outcome(record: TurnRecord, offered: frozenset[str], error: ProviderError | None = None) -> OpenAiOutcome:
+    """`offered`: names of the client's tools."""
+    answers = [message for message in record.said if message.role == "assistant"]
+    ended = record.ended or TurnEnded("", "failed", "the answer was cut off")
+    calls = _client_calls(record.said, ended, offered)
+    refused = ended.ending == "failed" and isinstance(error, Refused)
+    finish = _finish(ended, record.said, calls, refused)
+    return OpenAiOutcome(
+        texts=tuple((place, each.text) for place, each in enumerate(answers) if each.text.strip()),
+        thinking=MESSAGE_SEPARATOR.join(
+            part.text for each in answers for part in each.parts if isinstance(part, Thinking) and part.text
+        ),
+        calls=calls,
+        usage=ended.usage or Usage(),
+        finish=finish or "stop",
+        refusal=ended.detail if refused else "",
+        stopped=ended.ending == "stopped",
+        problem=None if finish else _find_problem(ended, error, acted=any(each.calls for each in answers)),
+    )
+
+
+def _client_calls(said: list[Message], ended: TurnEnded, offered: frozenset[str]) -> tuple[ToolCall, ...]:
+    """The calls that ended the turn: the client has to run them."""
+    if ended.ending != "answered" or not said or said[-1].role != "tool":
+        return ()
+    calls = next((message.calls for message in reversed(said) if message.calls), ())
+    return tuple(call for call in calls if call.name in offered)
+
+
+def _finish(ended: TurnEnded, said: list[Message], calls: tuple[ToolCall, ...], refused: bool) -> Finish | None:
+    """None if the turn failed."""
+    match ended.ending:
+        case "answered" | "steered":
+            return "tool_calls" if calls else "stop"
+        case "out_of_steps":
+            return "length"
+        case "failed" if refused:
+            return "content_filter"
+        case "failed" if loop.count_cutoffs(tuple(said)) >= loop.MAX_CUTOFFS:
+            return "length"
+    return None
+
+
+def _find_problem(ended: TurnEnded, error: ProviderError | None, *, acted: bool) -> HttpProblem:
+    once = _DO_NOT_RETRY if acted else {}
+    if ended.ending == "stopped":
+        return HttpProblem(409, f"the turn was stopped: {ended.detail}", code="stopped", headers=_DO_NOT_RETRY)
+    match error:
+        case ContextTooLong():
+            return HttpProblem(400, ended.detail, code="context_length_exceeded")
+        case OutOfCredit():
+            return HttpProblem(429, ended.detail, code="insufficient_quota", headers=_DO_NOT_RETRY)
+        case Transient():
+            return HttpProblem(503, ended.detail, code="model_unavailable", headers=once)
+        case ProviderError():
+            return HttpProblem(502, ended.detail, code="model_failed", headers=_DO_NOT_RETRY)
+    return HttpProblem(500, ended.detail or "the turn failed", code="turn_failed", headers=_DO_NOT_RETRY)
+
+
+MAX_RESULT_CHARS = 2000
+"""Characters of a tool result that are sent to the client; the model sees all of it."""
+TOOL_EVENT = "alipes.tool"
+"""Event about the agent's own tools, an extension of OpenAI's events."""
+
+
+class MessageText:
+    """Text of the current message as far as it was sent. Sent text cannot be retracted."""
+
+    def __init__(self) -> None:
+        self.current = ""
+        """The part of the unfinished message that was sent."""
+
+    def add(self, delta: TextDelta) -> str:
+        self.current += delta.text
+        return delta.text
+
+    def complete(self, text: str) -> str:
+        """The message is complete: return what was not sent yet. The bus may have dropped deltas."""
+        current, self.current = self.current, ""
+        if text.startswith(current):
+            return text[len(current) :]
+        return "" if text.strip() == current.strip() else text
+
+    def drop(self) -> bool:
+        """The message was retracted; True if some of it was sent."""
+        current, self.current = self.current, ""
+        return bool(current)
+
+
+def tool_progress(event: Event, offered: frozenset[str]) -> dict[str, Json] | None:
+    """Event data about one of the agent's tools; None for other events and for the client's tools."""
+    match event:
+        case ToolStarted(call) if call.name not in offered:
+            return {"status": "started", "call_id": call.id, "name": call.name, "arguments": dict(call.args)}
+        case ToolProgress(call_id, text):
+            return {"status": "progress", "call_id": call_id, "text": _cut(text)}
+        case ToolFinished(call, result, seconds) if call.name not in offered:
+            record: dict[str, Json] = {"status": "finished", "call_id": call.id, "name": call.name}
+            return {**record, "outcome": result.outcome, "text": _cut(result.text), "seconds": round(seconds, 3)}
+    return None
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_RESULT_CHARS else text[:MAX_RESULT_CHARS] + "…"
+
 
 DEFAULT_MODEL = "alipes"
 """Model name that means the default model."""
+RUN_ERRORS = (400, 404, 409, 422, 500, 502)
+"""Statuses of errors of a turn."""
 NO_ANSWER = "Nobody can answer here. Decide yourself, or ask the question in your answer."
 
 
@@ -62,10 +247,6 @@ class OpenAiTurn(Struct, frozen=True):
         return frozenset(each.name for each in self.parsed.offered)
 
 
-class _ClientGone(Exception):
-    """The client disconnected."""
-
-
 class OpenAiTurns:
     def __init__(self, app: ApiServices, *, workdir: str = "") -> None:
         """`workdir`: working directory of the agent's tools."""
@@ -73,10 +254,10 @@ class OpenAiTurns:
         self._seeding = SqliteApiHistory(app.store.database)
         self.responses = SqliteResponses(app.store.database, app.store.archive)
         self._errors = ProviderErrors()
-        self._errors.register(app.hooks)
+        app.hooks.add(CORE, self._errors.request_failed)
 
     async def begin(self, caller: Caller, kind: str, parsed: ParsedRequest, terms: TurnOptions) -> OpenAiTurn:
-        """Store the request as a turn, which starts with `open_events` or `wake`. Raises `HttpProblem`."""
+        """Store the request as a turn; `follow`, or waking its session, starts it. Raises `HttpProblem`."""
         model = await self._model(parsed.model)
         name = os.urandom(8).hex()
         inbound = Inbound(
@@ -106,28 +287,39 @@ class OpenAiTurns:
             raise HttpProblem(400, str(error), code=error.code) from error
         return OpenAiTurn(placed, parsed, caller.name, terms)
 
-    @asynccontextmanager
-    async def open_events(self, api_turn: OpenAiTurn) -> AsyncIterator["AutoAnsweredEvents"]:
-        """Start the turn and follow its events to the end."""
-        async with self._sessions.follow(api_turn.key, api_turn.placed.turn) as stream:
-            await self._sessions.wake(api_turn.key)
-            yield AutoAnsweredEvents(stream, self._sessions, api_turn)
+    async def follow(
+        self,
+        api_turn: OpenAiTurn,
+        record: TurnRecord,
+        encode: Callable[[Event], bytes] = lambda _event: b"",
+        send: SendFrames | None = None,
+    ) -> None:
+        """Start the turn and record its events to the end; `send` gets them as frames by `encode`.
 
-    async def wake(self, api_turn: OpenAiTurn) -> None:
-        """Start the turn without following it."""
-        await self._sessions.wake(api_turn.key)
+        The client cannot answer questions: approvals are denied, questions refused.
+        """
+        key, caller = api_turn.key, api_turn.caller
+        async with self._sessions.follow(key, api_turn.placed.turn) as events:
+            await self._sessions.wake(key)
+            async for event in events:
+                record.add(event)
+                match event:
+                    case ApprovalAsked(ask):
+                        await self._sessions.post(key, AnswerApproval(ask, "no", caller))
+                    case QuestionAsked(ask):
+                        await self._sessions.post(key, AnswerQuestion(ask, NO_ANSWER, caller))
+                if send is not None and (frames := encode(event)):
+                    await send(frames)
 
     async def wait_for_end(self, api_turn: OpenAiTurn, request: Request) -> TurnRecord:
         """Run the turn to its end. It is stopped when the client disconnects or the request times out."""
         record = TurnRecord()
         try:
             async with asyncio.TaskGroup() as group:
-                watch = group.create_task(_wait_for_disconnect(request), name="client")
-                async with self.open_events(api_turn) as events:
-                    async for event in events:
-                        record.add(event)
+                watch = group.create_task(wait_for_disconnect(request.receive), name="client")
+                await self.follow(api_turn, record)
                 watch.cancel()
-        except* _ClientGone:
+        except* ClientGone:
             raise HttpProblem(499, "the client disconnected before the answer", code="client_left") from None
         finally:
             if record.ended is None:
@@ -136,8 +328,7 @@ class OpenAiTurns:
 
     async def stop_turn(self, api_turn: OpenAiTurn) -> None:
         """Stop the turn, also if it has not started: nobody could fetch the answer."""
-        turn = api_turn.placed.turn
-        await self._sessions.post(api_turn.key, Stop("disconnected", "disconnected", turn))
+        await self._sessions.post(api_turn.key, Stop("disconnected", "disconnected", api_turn.placed.turn))
         await self._sessions.wake(api_turn.key)
 
     async def conclude(self, api_turn: OpenAiTurn, record: TurnRecord, text: str | None = None) -> OpenAiOutcome:
@@ -165,28 +356,5 @@ class OpenAiTurns:
             raise HttpProblem(404, why, code="model_not_found") from error
 
 
-class AutoAnsweredEvents:
-    """The events of a turn whose client cannot answer questions: approvals are denied, questions refused."""
-
-    def __init__(self, stream: TurnFollower, sessions: Sessions, api_turn: OpenAiTurn) -> None:
-        self._following, self._sessions, self._api_turn = stream, sessions, api_turn
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Event:
-        event = await anext(self._following)
-        key, caller = self._api_turn.key, self._api_turn.caller
-        match event:
-            case ApprovalAsked(ask):
-                await self._sessions.post(key, AnswerApproval(ask, "no", caller))
-            case QuestionAsked(ask):
-                await self._sessions.post(key, AnswerQuestion(ask, NO_ANSWER, caller))
-        return event
-
-
-async def _wait_for_disconnect(request: Request) -> None:
-    """Raise `_ClientGone` when the client closes its connection."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-    raise _ClientGone
+def to_json(value: object) -> Response:
+    return Response(msgspec.json.encode(value), media_type="application/json")

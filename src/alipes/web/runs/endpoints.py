@@ -1,18 +1,34 @@
 """Endpoints for runs: start, get, follow, stop, steer, approve and reply. A run is a turn."""
 
 import asyncio
+import binascii
 import hashlib
 import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
+from typing import Annotated, Literal, TypeAlias
 from weakref import WeakValueDictionary
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 from starlette.responses import Response
 
-from alipes.kernel.turns import Address, AnswerApproval, AnswerQuestion, ApprovalAsked, Inbound, QuestionAsked, Stop
+from alipes.kernel.messages import Image
+from alipes.kernel.turns import (
+    Address,
+    AnswerApproval,
+    AnswerQuestion,
+    ApprovalAsked,
+    ApprovalChoice,
+    Ending,
+    Inbound,
+    QuestionAsked,
+    Stop,
+    TurnEnded,
+    Usage,
+)
 from alipes.store.api_runs import SessionOwner, SqliteApiRuns
 from alipes.store.export import TurnFacts
 from alipes.web.endpoint import (
@@ -26,47 +42,96 @@ from alipes.web.endpoint import (
     no_content,
 )
 from alipes.web.runs.events import END_ID, LiveRuns, parse_position, replay_events
-from alipes.web.runs.schema import (
-    ApprovalBody,
-    ReplyBody,
-    Run,
-    RunBody,
-    SteerBody,
-    SteerResult,
-    decode_images,
-    ending_event,
-    run_document,
-)
-from alipes.web.sse import EventStream, SendFrames, finished_stream
+from alipes.web.sse import EventStream, finished_stream
+
+InputText: TypeAlias = Annotated[str, Meta(min_length=1, max_length=1_000_000)]
+Name: TypeAlias = Annotated[str, Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+ImageDataUrl: TypeAlias = Annotated[
+    str,
+    Meta(
+        pattern=r"^data:image/(png|jpeg|gif|webp);base64,"
+        r"([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})$",
+        description="An image as a data URL.",
+    ),
+]
+Status: TypeAlias = Literal["queued", "running", "waiting"] | Ending
+"""`waiting`: for an answer from a person; see `waits_for`."""
+
+
+class RunBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """A new run."""
+
+    input: InputText
+    session: Name = ""
+    """Name (created if needed) or id of a conversation; empty means a new one."""
+    model: Name = ""
+    instructions: str = ""
+    """Added to the system prompt of this run."""
+    images: tuple[ImageDataUrl, ...] = ()
+    tools: tuple[str, ...] | None = None
+    """Names of the tools it may use; null means all."""
+    busy: Literal["queue", "interrupt", "steer"] = "queue"
+    """If the session is busy: wait, stop the current run, or join it."""
+    on_disconnect: Literal["continue", "stop"] = "continue"
+    """When the last client disconnects from its events: continue or stop."""
+
+
+class SteerBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """Another message for a live run, read at its next step."""
+
+    input: InputText
+    images: tuple[ImageDataUrl, ...] = ()
+
+
+class ApprovalBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """The answer to an approval request."""
+
+    choice: ApprovalChoice
+    ask: Name = ""
+    """Id of the request; may be empty if only one is open."""
+
+
+class ReplyBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """The answer to a question of the model."""
+
+    text: InputText
+    ask: Name = ""
+    """Id of the question; may be empty if only one is open."""
+
+
+class Run(Struct, frozen=True, omit_defaults=True):
+    id: str
+    session: str
+    """Name of its conversation."""
+    status: Status
+    session_id: str = ""
+    input: str = ""
+    text: str = ""
+    """The last answer."""
+    detail: str = ""
+    """Reason of the ending."""
+    created: float | None = None
+    ended: float | None = None
+    attempts: int = 0
+    """Number of starts; more than one after a restart of the process."""
+    usage: Usage | None = None
+    waits_for: tuple[ApprovalAsked | QuestionAsked, ...] = ()
+
+
+class SteerResult(Struct, frozen=True):
+    run: str
+    message: str
+    """Id of the message: a run of its own that ends as `steered` when it is read."""
+
+
+def decode_images(urls: tuple[ImageDataUrl, ...]) -> tuple[Image, ...]:
+    parts = (url.removeprefix("data:").split(";base64,") for url in urls)
+    return tuple(Image(kind, binascii.a2b_base64(data)) for kind, data in parts)
+
 
 MAX_KEY_CHARS = 255
 """Maximum length of an `Idempotency-Key`."""
-
-
-class RequestId(Struct, frozen=True):
-    """Id of a request; the same for a repeated request with the same `Idempotency-Key`."""
-
-    name: str
-    digest: str
-    again: bool
-    """True if the request may have been sent before."""
-
-    @property
-    def id(self) -> str:
-        return f"{self.name}:{self.digest}"
-
-
-def request_id_of(call: ApiCall) -> RequestId:
-    key = call.request.headers.get("idempotency-key", "").strip()
-    if len(key) > MAX_KEY_CHARS:
-        raise HttpProblem(
-            422, f"Idempotency-Key is too long; the limit is {MAX_KEY_CHARS} characters", code="idempotency_key"
-        )
-    if not key:
-        return RequestId(os.urandom(8).hex(), os.urandom(8).hex(), again=False)
-    name = hashlib.sha256(f"{call.caller.name}\0{key}".encode()).hexdigest()[:32]
-    sent = msgspec.json.encode((call.request.url.path, call.body))
-    return RequestId(name, hashlib.sha256(sent).hexdigest()[:32], again=True)
+_LAST_EVENT_ID = {"Last-Event-ID": "The id of the last event received; the stream continues after it."}
 
 
 class IdempotentRequests:
@@ -75,19 +140,27 @@ class IdempotentRequests:
         self._lanes: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @asynccontextmanager
-    async def lane(self, request_id: RequestId) -> AsyncIterator[str]:
-        """The turn that an earlier copy of the request started, or empty. Copies wait for each other."""
-        if not request_id.again:
-            yield ""
+    async def lane(self, call: ApiCall) -> AsyncIterator[tuple[str, str]]:
+        """The id of the request, and the turn that an earlier copy of it started, or empty.
+
+        Copies have the same `Idempotency-Key`; they wait for each other.
+        """
+        key = call.request.headers.get("idempotency-key", "").strip()
+        if len(key) > MAX_KEY_CHARS:
+            why = f"Idempotency-Key is too long; the limit is {MAX_KEY_CHARS} characters"
+            raise HttpProblem(422, why, code="idempotency_key")
+        if not key:
+            yield f"{os.urandom(8).hex()}:{os.urandom(8).hex()}", ""
             return
-        async with self._lanes.setdefault(request_id.name, asyncio.Lock()):
-            found = await self._store.find_by_prefix(PLATFORM, f"{request_id.name}:")
-            turn, id = found or ("", "")
-            if turn and id != request_id.id:
-                raise HttpProblem(
-                    422, "this Idempotency-Key was already used for a different request", code="idempotency_key"
-                )
-            yield turn
+        name = hashlib.sha256(f"{call.caller.name}\0{key}".encode()).hexdigest()[:32]
+        sent = msgspec.json.encode((call.request.url.path, call.body))
+        id = f"{name}:{hashlib.sha256(sent).hexdigest()[:32]}"
+        async with self._lanes.setdefault(name, asyncio.Lock()):
+            turn, before = await self._store.find_by_prefix(PLATFORM, f"{name}:") or ("", "")
+            if turn and before != id:
+                why = "this Idempotency-Key was already used for a different request"
+                raise HttpProblem(422, why, code="idempotency_key")
+            yield id, turn
 
 
 _ID = re.compile(r"[0-9a-f]{12}")
@@ -110,110 +183,22 @@ class VisibleRun(Struct, frozen=True):
         return self.facts is not None and self.facts.ending is not None
 
 
-def endpoints(app: ApiServices, runs: LiveRuns) -> tuple[ApiEndpoint, ...]:
-    """`runs` must be running."""
-    handlers = RunEndpoints(app, runs)
-    return (*_read_endpoints(handlers), *_control_endpoints(handlers))
-
-
-def _read_endpoints(handlers: "RunEndpoints") -> tuple[ApiEndpoint, ...]:
-    return (
-        ApiEndpoint(
-            method="POST",
-            path="/v1/runs",
-            scope="run",
-            handle=handlers.begin,
-            summary="Start a run. Repeating it with the same Idempotency-Key returns the same run.",
-            body=RunBody,
-            answer=Run,
-            status=202,
-            errors=(404, 409),
-        ),
-        ApiEndpoint(
-            method="GET",
-            path="/v1/runs/{id}",
-            scope="read",
-            handle=handlers.look,
-            summary="Get the state of a run.",
-            answer=Run,
-            errors=(404,),
-        ),
-        ApiEndpoint(
-            method="GET",
-            path="/v1/runs/{id}/events",
-            scope="read",
-            handle=handlers.listen,
-            summary="Stream the events of a run after Last-Event-ID, to its end.",
-            headers={"Last-Event-ID": "The id of the last event received; the stream continues after it."},
-            streams=True,
-            errors=(404,),
-        ),
-    )
-
-
-def _control_endpoints(handlers: "RunEndpoints") -> tuple[ApiEndpoint, ...]:
-    return (
-        ApiEndpoint(
-            method="POST",
-            path="/v1/runs/{id}/stop",
-            scope="run",
-            handle=handlers.stop,
-            summary="Stop a run. Messages so far are kept.",
-            answer=Run,
-            status=202,
-            errors=(404,),
-        ),
-        ApiEndpoint(
-            method="POST",
-            path="/v1/runs/{id}/steer",
-            scope="run",
-            handle=handlers.steer,
-            summary="Send another message to a live run.",
-            body=SteerBody,
-            answer=SteerResult,
-            status=202,
-            errors=(404, 409),
-        ),
-        ApiEndpoint(
-            method="POST",
-            path="/v1/runs/{id}/approval",
-            scope="run",
-            handle=handlers.approve,
-            summary="Approve or deny a tool call that waits for approval.",
-            body=ApprovalBody,
-            answer=Run,
-            status=202,
-            errors=(404, 409),
-        ),
-        ApiEndpoint(
-            method="POST",
-            path="/v1/runs/{id}/reply",
-            scope="run",
-            handle=handlers.reply,
-            summary="Answer a question of the model.",
-            body=ReplyBody,
-            answer=Run,
-            status=202,
-            errors=(404, 409),
-        ),
-    )
-
-
 class RunEndpoints:
     def __init__(self, app: ApiServices, runs: LiveRuns) -> None:
         self._app, self._runs = app, runs
         self._store = SqliteApiRuns(app.store.database)
         self._idempotency = IdempotentRequests(self._store)
 
+    @ApiEndpoint("POST", "/v1/runs", "run", body=RunBody, answer=Run, status=202, errors=(404, 409))
     async def begin(self, call: ApiCall) -> Response:
+        """Start a run. Repeating it with the same Idempotency-Key returns the same run."""
         body: RunBody = call.body
-        request_id = request_id_of(call)
-        async with self._idempotency.lane(request_id) as before:
+        async with self._idempotency.lane(call) as (request_id, before):
             if before:
-                return await self._replay(before)
+                return _accepted(await self._run(before), {"idempotent-replayed": "true"})
             address = await self._address(call.caller, body.session)
             inbound = Inbound(
-                request_id.id,
+                request_id,
                 address,
                 call.caller.name,
                 body.input,
@@ -228,44 +213,45 @@ class RunEndpoints:
         assert turn is not None  # the id is new
         return _accepted(Run(turn, address.chat, "queued", input=body.input))
 
+    @ApiEndpoint("GET", "/v1/runs/{id}", "read", answer=Run)
     async def look(self, call: ApiCall) -> Response:
+        """Get the state of a run."""
         run = await self._find_run(call)
         return json_response(await self._run(run.turn))
 
+    @ApiEndpoint("GET", "/v1/runs/{id}/events", "read", headers=_LAST_EVENT_ID, streams=True)
     async def listen(self, call: ApiCall) -> Response:
+        """Stream the events of a run after Last-Event-ID, to its end."""
         last_event_id = call.request.headers.get("last-event-id", "")
         run = await self._find_run(call)
         if last_event_id.strip() == END_ID:
             return no_content()  # so that a browser does not reconnect
         since = parse_position(last_event_id)
-        if run.facts is not None and run.has_ended:
-            return finished_stream(replay_events(run.facts.said, ending_event(run.facts), since))
+        if (facts := run.facts) is not None and facts.ending is not None:
+            ended = TurnEnded(run.turn, facts.ending, facts.detail, facts.spent.usage)
+            return finished_stream(replay_events(facts.said, ended, since))
         live = await self._runs.follow(run.turn, run.inbound)
+        write = partial(self._runs.stream_events, live, since)
+        return EventStream(write, left=partial(self._runs.handle_disconnect, live))
 
-        async def write(send: SendFrames) -> None:
-            await self._runs.stream_events(live, since, send)
-
-        async def left() -> None:
-            await self._runs.handle_disconnect(live)
-
-        return EventStream(write, left=left)
-
+    @ApiEndpoint("POST", "/v1/runs/{id}/stop", "run", answer=Run, status=202)
     async def stop(self, call: ApiCall) -> Response:
+        """Stop a run. Messages so far are kept."""
         run = await self._find_run(call)
         if not run.has_ended:
-            stop = Stop("user_stop", "session_interrupt", run.turn)
-            await self._app.sessions.post(run.key, stop)
+            await self._app.sessions.post(run.key, Stop("user_stop", "session_interrupt", run.turn))
         return json_response(await self._run(run.turn), 202)
 
+    @ApiEndpoint("POST", "/v1/runs/{id}/steer", "run", body=SteerBody, answer=SteerResult, status=202, errors=(409,))
     async def steer(self, call: ApiCall) -> Response:
+        """Send another message to a live run."""
         body: SteerBody = call.body
-        request_id = request_id_of(call)
-        async with self._idempotency.lane(request_id) as before:
+        async with self._idempotency.lane(call) as (request_id, before):
             if before:
                 return json_response(SteerResult(call.path["id"], before), 202)
             run = await self._find_live_run(call)
             inbound = Inbound(
-                request_id.id,
+                request_id,
                 run.inbound.address,
                 call.caller.name,
                 body.input,
@@ -276,7 +262,9 @@ class RunEndpoints:
         assert message is not None
         return json_response(SteerResult(run.turn, message), 202)
 
+    @ApiEndpoint("POST", "/v1/runs/{id}/approval", "run", body=ApprovalBody, answer=Run, status=202, errors=(409,))
     async def approve(self, call: ApiCall) -> Response:
+        """Approve or deny a tool call that waits for approval."""
         body: ApprovalBody = call.body
         if body.choice == "always" and not call.caller.may("admin"):
             raise HttpProblem(403, "`always` applies to everybody and needs an admin key", code="scope")
@@ -285,7 +273,9 @@ class RunEndpoints:
         await self._app.sessions.post(run.key, AnswerApproval(ask, body.choice, call.caller.name))
         return json_response(await self._run(run.turn), 202)
 
+    @ApiEndpoint("POST", "/v1/runs/{id}/reply", "run", body=ReplyBody, answer=Run, status=202, errors=(409,))
     async def reply(self, call: ApiCall) -> Response:
+        """Answer a question of the model."""
         body: ReplyBody = call.body
         run = await self._find_live_run(call)
         ask = self._find_question(run, body.ask, QuestionAsked)
@@ -323,10 +313,23 @@ class RunEndpoints:
         facts = await self._app.store.archive.turn(turn)
         if facts is None:
             raise HttpProblem(404, f"no run {turn}", code="no_run")
-        return run_document(facts, self._runs.questions(facts.inbound.address.key, turn))
-
-    async def _replay(self, turn: str) -> Response:
-        return _accepted(await self._run(turn), {"idempotent-replayed": "true"})
+        waits_for = self._runs.questions(facts.inbound.address.key, turn)
+        unfinished: Status = "waiting" if waits_for else "running" if facts.attempts else "queued"
+        answers = (each.text for each in reversed(facts.said) if each.role == "assistant")
+        return Run(
+            id=facts.id,
+            session=facts.inbound.address.chat,
+            status=facts.ending or unfinished,
+            session_id=facts.session,
+            input=facts.inbound.text,
+            text=next(answers, ""),
+            detail=facts.detail,
+            created=facts.created,
+            ended=facts.ended,
+            attempts=facts.attempts,
+            usage=facts.spent.usage if facts.spent.calls else None,
+            waits_for=waits_for,
+        )
 
     async def _address(self, caller: Caller, session: str) -> Address:
         """The address of a run: the conversation with this name or id."""

@@ -6,12 +6,11 @@ import re
 from collections.abc import Coroutine, Iterable
 from typing import TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from alipes.kernel.errors import AlipesError
 from alipes.kernel.messages import Message
 from alipes.kernel.turns import (
-    Address,
     ApprovalAsked,
     BusyMode,
     Event,
@@ -82,24 +81,20 @@ class RunEventLog:
         self._previous_deltas: list[bytes] = []
         """The same for the previous message, for clients that have not read it yet."""
         self._ended = b""
-        self._waiting: set[asyncio.Future[None]] = set()
-        self._mid_message = False
+        self._changed = asyncio.Event()
+        self.mid_message = False
         """True while the deltas of a message that started before we joined are skipped."""
         self.closed = False
         """True if no more events will come, whether the run has ended or not."""
         self.listeners = 0
 
-    def join_late(self) -> None:
-        """The run may be in the middle of a message."""
-        self._mid_message = True
-
     def add(self, event: Event, *, old: bool = False) -> None:
         """`old`: read from the journal, not happening now."""
         if isinstance(event, TextDelta | ThinkingDelta):
-            if self._mid_message:
+            if self.mid_message:
                 return
         elif not old and isinstance(event, Said | TurnStarted | Retracted | ToolStarted | ToolFinished):
-            self._mid_message = False
+            self.mid_message = False
         if isinstance(event, Said):
             self._previous_deltas, self._deltas = self._deltas, []
             self._said.append(encode_event(event, str(len(self._said) + 1)))
@@ -137,35 +132,21 @@ class RunEventLog:
 
     async def wait_for_events(self) -> None:
         """Wait for more events or for the end of the log."""
-        if self.closed:
-            return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(future)
-        try:
-            await future
-        finally:
-            self._waiting.discard(future)
+        if not self.closed:
+            await self._changed.wait()
 
     def _wake(self) -> None:
-        for future in self._waiting:
-            if not future.done():
-                future.set_result(None)
+        self._changed.set()
+        self._changed = asyncio.Event()
 
 
 T = TypeVar("T")
-DISCONNECTED = "disconnected"
 
 
-class LiveRun:
-    """A run with its event log."""
-
-    def __init__(self, turn: str, inbound: Inbound) -> None:
-        self.turn, self.inbound = turn, inbound
-        self.log = RunEventLog()
-
-    @property
-    def address(self) -> Address:
-        return self.inbound.address
+class LiveRun(Struct, frozen=True):
+    turn: str
+    inbound: Inbound
+    log: RunEventLog = field(default_factory=RunEventLog)
 
 
 class LiveRuns:
@@ -233,8 +214,7 @@ class LiveRuns:
     async def handle_disconnect(self, live: LiveRun) -> None:
         """A client disconnected. If it was the last one, a run with `on_disconnect: stop` is stopped."""
         if live.inbound.attended and not live.log.listeners and not live.log.closed:
-            stop = Stop(DISCONNECTED, DISCONNECTED, live.turn)
-            await self._app.sessions.post(live.address.key, stop)
+            await self._app.sessions.post(live.inbound.address.key, Stop("disconnected", "disconnected", live.turn))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         assert self._group is not None
@@ -244,10 +224,11 @@ class LiveRuns:
         try:
             async with self._app.sessions.ask(inbound, busy) as stream:
                 turn = stream.turn
-                live = self._add(turn, inbound) if turn else None
+                if turn:
+                    self._live[turn] = LiveRun(turn, inbound)
                 _settle(started, turn)
-                if live is not None:
-                    await self._follow(stream, live)
+                if turn:
+                    await self._follow(stream, self._live[turn])
         except AlipesError as error:
             if started.done():
                 raise
@@ -255,19 +236,15 @@ class LiveRuns:
 
     async def _run_joined(self, turn: str, inbound: Inbound, joining: "asyncio.Future[LiveRun]") -> None:
         async with self._app.sessions.follow(inbound.address.key, turn) as stream:
-            live = self._add(turn, inbound)
-            live.log.join_late()
+            live = self._live[turn] = LiveRun(turn, inbound)
+            live.log.mid_message = True  # perhaps
             for _ in range(stream.behind):
                 live.log.add(await anext(stream), old=True)
-            for question in self.questions(live.address.key, turn):
+            for question in self.questions(inbound.address.key, turn):
                 live.log.add(question)
             del self._joining[turn]
             _settle(joining, live)
             await self._follow(stream, live)
-
-    def _add(self, turn: str, inbound: Inbound) -> LiveRun:
-        live = self._live[turn] = LiveRun(turn, inbound)
-        return live
 
     async def _follow(self, stream: TurnFollower, live: LiveRun) -> None:
         try:

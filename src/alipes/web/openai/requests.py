@@ -1,35 +1,171 @@
-"""Parses requests of OpenAI clients into our own types."""
+"""Requests of OpenAI clients: their bodies, and how they are parsed into our own types. Unknown fields are ignored."""
 
 import base64
 import binascii
 import hashlib
 from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Meta, Struct, structs
 
 from alipes.agent.transcript_repair import with_unique_call_ids
 from alipes.kernel.messages import MODEL_IMAGE_TYPES, Image, Json, Message, Part, Text, ToolCall, ToolResult
 from alipes.kernel.turns import ClientTool
 from alipes.providers.wire import parse_tool_call
 from alipes.web.endpoint import HttpProblem
-from alipes.web.openai.schema import (
-    AssistantMessage,
-    ChatRequest,
-    Content,
-    DeveloperMessage,
-    FunctionSpec,
-    ImageUrl,
-    InputItem,
-    OutputFormat,
-    ResponseRequest,
-    SystemMessage,
-    ToolChoice,
-    ToolChoiceOption,
-    ToolMessage,
-    UserMessage,
-)
-from alipes.web.openai.schema import ContentPart as WirePart
+
+Name: TypeAlias = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_-]{1,64}(?!\n)$")]
+Schema: TypeAlias = dict[str, Any]
+
+
+class ImageUrl(Struct, frozen=True):
+    url: str
+
+
+class ContentPart(Struct, frozen=True):
+    """Any kind of content part; `type` decides which fields are used."""
+
+    type: str
+    text: str | None = None
+    image_url: ImageUrl | str | None = None
+    refusal: str | None = None
+
+
+Content: TypeAlias = str | list[ContentPart] | None
+
+
+class CalledFunctionInput(Struct, frozen=True):
+    name: str
+    arguments: str
+
+
+class ToolCallInput(Struct, frozen=True):
+    id: str
+    function: CalledFunctionInput
+    type: Literal["function"] = "function"
+
+
+class SystemMessage(Struct, frozen=True, tag="system", tag_field="role"):
+    content: Content
+
+
+class DeveloperMessage(Struct, frozen=True, tag="developer", tag_field="role"):
+    content: Content
+
+
+class UserMessage(Struct, frozen=True, tag="user", tag_field="role"):
+    content: Content
+
+
+class AssistantMessage(Struct, frozen=True, tag="assistant", tag_field="role"):
+    content: Content = None
+    tool_calls: list[ToolCallInput] | None = None
+
+
+class ToolMessage(Struct, frozen=True, tag="tool", tag_field="role"):
+    tool_call_id: Annotated[str, Meta(min_length=1)]
+    content: Content
+
+
+ChatMessage: TypeAlias = SystemMessage | DeveloperMessage | UserMessage | AssistantMessage | ToolMessage
+
+
+class FunctionSpec(Struct, frozen=True):
+    name: Name
+    description: str | None = None
+    parameters: Schema | None = None
+
+
+class ChatTool(Struct, frozen=True):
+    """Types other than `function` are ignored: the agent has its own tools."""
+
+    type: str
+    function: FunctionSpec | None = None
+
+
+class NamedFunction(Struct, frozen=True):
+    name: str
+
+
+class ToolChoice(Struct, frozen=True):
+    """A tool by name: inside `function` in chat completions, directly in responses."""
+
+    type: str = "function"
+    function: NamedFunction | None = None
+    name: str | None = None
+
+
+ToolChoiceOption: TypeAlias = Literal["none", "auto", "required"] | ToolChoice | None
+
+
+class StreamOptions(Struct, frozen=True):
+    include_usage: bool | None = None
+
+
+class JsonSchema(Struct, frozen=True):
+    name: str | None = None
+    schema: Schema | None = None
+
+
+class OutputFormat(Struct, frozen=True):
+    """Format of the answer: `text`, `json_object` or `json_schema`."""
+
+    type: str
+    json_schema: JsonSchema | None = None
+    schema: Schema | None = None
+    """Used by the Responses API."""
+
+
+class ChatRequest(Struct, frozen=True):
+    messages: Annotated[list[ChatMessage], Meta(min_length=1)]
+    model: str = "alipes"
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    tools: list[ChatTool] | None = None
+    tool_choice: ToolChoiceOption = None
+    response_format: OutputFormat | None = None
+    n: Annotated[int, Meta(ge=1, le=1)] | None = None
+
+
+class InputItem(Struct, frozen=True):
+    """Any kind of input item; without a `type` it is a message."""
+
+    type: str = "message"
+    role: Literal["system", "developer", "user", "assistant"] | None = None
+    content: Content = None
+    call_id: str | None = None
+    name: str | None = None
+    arguments: str | None = None
+    output: Content = None
+
+
+class ResponseTool(Struct, frozen=True):
+    """Types other than `function` are ignored: the agent has its own tools."""
+
+    type: str
+    name: Name | None = None
+    description: str | None = None
+    parameters: Schema | None = None
+
+
+class TextConfig(Struct, frozen=True):
+    format: OutputFormat | None = None
+
+
+class ResponseRequest(Struct, frozen=True):
+    input: Annotated[str, Meta(min_length=1)] | Annotated[list[InputItem], Meta(min_length=1)]
+    model: str = "alipes"
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    store: bool | None = None
+    stream: bool | None = None
+    background: bool | None = None
+    tools: list[ResponseTool] | None = None
+    tool_choice: ToolChoiceOption = None
+    text: TextConfig | None = None
+    metadata: dict[str, str] | None = None
+
 
 EMPTY_SCHEMA: dict[str, Json] = {"type": "object", "properties": {}}
 _TEXT_TYPES = ("text", "input_text", "output_text")
@@ -37,8 +173,6 @@ _IMAGE_TYPES = ("image_url", "input_image")
 
 
 class ParsedRequest(Struct, frozen=True):
-    """A parsed chat or response request."""
-
     said: tuple[Message, ...]
     """All messages as the client sent them."""
     before: tuple[Message, ...]
@@ -58,13 +192,7 @@ def parse_chat(request: ChatRequest) -> ParsedRequest:
     system = [_text(each.content) for each in request.messages if isinstance(each, SystemMessage | DeveloperMessage)]
     specs = [tool.function for tool in request.tools or () if tool.type == "function" and tool.function]
     prompts = [*system, *_format_prompt(request.response_format), *_tool_choice_prompt(request.tool_choice)]
-    parsed = _split_request(_join_messages(_chat_message(message) for message in said))
-    return structs.replace(
-        parsed,
-        instructions="\n\n".join(filter(None, prompts)),
-        offered=_client_tools(specs, request.tool_choice),
-        model=request.model,
-    )
+    return _split_request(request, [_chat_message(message) for message in said], prompts, specs)
 
 
 def parse_response(request: ResponseRequest) -> ParsedRequest:
@@ -76,22 +204,14 @@ def parse_response(request: ResponseRequest) -> ParsedRequest:
         for tool in request.tools or ()
         if tool.type == "function" and tool.name
     ]
-    wanted = [*_format_prompt(request.text.format if request.text else None)]
+    wanted = _format_prompt(request.text.format if request.text else None)
     prompts = [request.instructions or "", *system, *wanted, *_tool_choice_prompt(request.tool_choice)]
     said = [message for item in items if (message := _item_message(item)) is not None]
-    parsed = _split_request(_join_messages(said), alone=not request.previous_response_id)
+    parsed = _split_request(request, said, prompts, specs, alone=not request.previous_response_id)
     if parsed.before and request.previous_response_id:
-        raise HttpProblem(
-            400,
-            "with previous_response_id, input must contain only new items: user messages and call outputs",
-            code="input_not_new",
-        )
-    return structs.replace(
-        parsed,
-        instructions="\n\n".join(filter(None, prompts)),
-        offered=_client_tools(specs, request.tool_choice),
-        model=request.model,
-    )
+        why = "with previous_response_id, input must contain only new items: user messages and call outputs"
+        raise HttpProblem(400, why, code="input_not_new")
+    return parsed
 
 
 def conversation_hash(caller: str, messages: Iterable[Message]) -> bytes:
@@ -116,7 +236,7 @@ def _hash_input(part: Part) -> object:
 
 
 def _chat_message(message: UserMessage | AssistantMessage | ToolMessage) -> Message:
-    """One chat message. Raises `HttpProblem`."""
+    """Raises `HttpProblem`."""
     match message:
         case ToolMessage(id, content):
             return Message("tool", (_result(id, content),))
@@ -150,7 +270,7 @@ def _result(id: str | None, content: Content) -> ToolResult:
     return ToolResult(id, text, images=tuple(part for part in parts if isinstance(part, Image)))
 
 
-def _join_messages(messages: Iterable[Message]) -> list[Message]:
+def _join_messages(messages: list[Message]) -> list[Message]:
     """Merge neighbouring messages of one role, such as text and calls, or results of several calls."""
     joined: list[Message] = []
     for message in messages:
@@ -172,8 +292,16 @@ def _merge_texts(parts: tuple[Part, ...]) -> tuple[Part, ...]:
     return tuple(merged)
 
 
-def _split_request(said: list[Message], *, alone: bool = True) -> ParsedRequest:
+def _split_request(
+    request: ChatRequest | ResponseRequest,
+    messages: list[Message],
+    prompts: list[str],
+    specs: list[FunctionSpec],
+    *,
+    alone: bool = True,
+) -> ParsedRequest:
     """Split after the model's last message. `alone`: there is no earlier history. Raises `HttpProblem`."""
+    said = _join_messages(messages)
     if alone:
         _check_pairs(said)
         said = _make_ids_unique(said)
@@ -185,7 +313,8 @@ def _split_request(said: list[Message], *, alone: bool = True) -> ParsedRequest:
     if not (results or text.strip() or images):
         why = "nothing to answer: the last message must be a non-empty user or tool message"
         raise HttpProblem(400, why, code="nothing_asked")
-    return ParsedRequest(tuple(said), tuple(said[:end]), results, text, images, "", (), "")
+    instructions, offered = "\n\n".join(filter(None, prompts)), _client_tools(specs, request.tool_choice)
+    return ParsedRequest(tuple(said), tuple(said[:end]), results, text, images, instructions, offered, request.model)
 
 
 def _check_pairs(said: list[Message]) -> None:
@@ -216,15 +345,11 @@ def _make_ids_unique(said: list[Message]) -> list[Message]:
             used |= set(names.values())
             message = fresh
         elif message.role == "tool":
-            message = Message("tool", tuple(_rename_result(part, names) for part in message.parts))
+            results = (part for part in message.parts if isinstance(part, ToolResult))
+            renamed = (structs.replace(part, call_id=names.get(part.call_id, part.call_id)) for part in results)
+            message = Message("tool", tuple(renamed))
         whole.append(message)
     return whole
-
-
-def _rename_result(part: Part, names: dict[str, str]) -> Part:
-    if not isinstance(part, ToolResult):
-        return part
-    return structs.replace(part, call_id=names.get(part.call_id, part.call_id))
 
 
 def _parts(content: Content) -> Iterator[Part]:
@@ -245,7 +370,7 @@ def _parts(content: Content) -> Iterator[Part]:
 def _text(content: Content) -> str:
     """The text without images, which system and assistant messages do not have."""
     if isinstance(content, list):
-        content = [part for part in content if isinstance(part, WirePart) and part.type not in _IMAGE_TYPES]
+        content = [part for part in content if part.type not in _IMAGE_TYPES]
     return "\n\n".join(part.text for part in _parts(content) if isinstance(part, Text))
 
 
@@ -260,19 +385,17 @@ def _image(image: ImageUrl | str | None) -> Image:
     if not (comma and head.startswith("data:") and head.endswith(";base64")):
         raise HttpProblem(400, "images must be data URLs: data:image/png;base64,...", code="image_url")
     if media_type not in MODEL_IMAGE_TYPES:
-        raise HttpProblem(
-            400, f"image type {media_type} is not supported; use {', '.join(MODEL_IMAGE_TYPES)}", code="image_type"
-        )
+        why = f"image type {media_type} is not supported; use {', '.join(MODEL_IMAGE_TYPES)}"
+        raise HttpProblem(400, why, code="image_type")
     try:
         return Image(media_type, base64.b64decode(data, validate=True))
     except (binascii.Error, ValueError) as error:
         raise HttpProblem(400, f"the image is not valid base64: {error}", code="image_data") from error
 
 
-def _client_tools(specs: Iterable[FunctionSpec], choice: ToolChoiceOption) -> tuple[ClientTool, ...]:
+def _client_tools(specs: list[FunctionSpec], choice: ToolChoiceOption) -> tuple[ClientTool, ...]:
     if choice == "none":
         return ()
-    specs = tuple(specs)
     if len({spec.name for spec in specs}) < len(specs):
         raise HttpProblem(400, "two tools have the same name", code="tool_twice")
     return tuple(ClientTool(spec.name, spec.description or "", spec.parameters or EMPTY_SCHEMA) for spec in specs)
