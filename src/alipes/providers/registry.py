@@ -1,8 +1,8 @@
 """Opens models by name and chooses the default one. Provider modules are imported when first used."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import PurePath
 from types import TracebackType
 from typing import Self
@@ -205,6 +205,16 @@ def _load_provider(endpoint: Endpoint, scope: ClientScope) -> Provider:
 def open_http_client(endpoint: Endpoint, scope: ClientScope, base_url: str | None = None) -> HttpClient:
     base_url = endpoint.base_url if base_url is None else base_url
     return scope.http(endpoint.name, base_url=base_url, stall=endpoint.stall, connect=endpoint.connect)
+
+
+@asynccontextmanager
+async def open_models(settings: Settings) -> AsyncIterator[tuple[ClientScope, Models]]:
+    """The models and their clients, for a command without a conversation."""
+    async with (
+        ClientScope(settings.proxies, trust=settings.ca_file or None) as scope,
+        Models(settings, scope) as models,
+    ):
+        yield scope, models
 
 
 PROBE_TIMEOUT_S = 0.3

@@ -1,12 +1,11 @@
 """`alipes model`: shows the model in use and the other models, and switches."""
 
 import asyncio
-import sys
 from collections.abc import Iterator
 from typing import TypeAlias
 
 from alipes.cli import help_text
-from alipes.cli.options import OptionParser
+from alipes.cli.options import OptionParser, print_config_errors
 from alipes.cli.render import format_choice
 from alipes.config.editor import set_value
 from alipes.config.known_providers import KEYED, LOCAL
@@ -17,11 +16,11 @@ from alipes.kernel.models import Endpoint, ModelFacts
 from alipes.providers.catalog import catalog, find_facts, similar_names
 from alipes.providers.registry import (
     ModelChoice,
-    Models,
     choose_model,
     is_mixture_name,
     is_usable,
     known_models,
+    open_models,
     resolve_model,
 )
 from alipes.providers.streaming import models
@@ -32,35 +31,27 @@ OPEN_ENDED = ("openrouter",)
 """Providers with too many models to list."""
 
 
+@print_config_errors
 def run(argv: list[str]) -> int:
     """Show the models, or switch to one. Output goes to standard output, errors to standard error."""
     parser = OptionParser("alipes model", help_text.MODEL)
     parser.add_argument("name", nargs="?", default="")
-    parser.add_argument("--live", action="store_true")
-    parser.add_argument("--all", action="store_true")
-    parser.add_argument("--anyway", action="store_true")
-    try:
-        args = parser.parse_args(argv)
-        if args.name and args.all:
-            parser.error("--all only works without NAME")
-        settings = load_settings()
-        answer = (
-            _switch(settings, args.name, live=args.live, anyway=args.anyway)
-            if args.name
-            else _show(settings, live=args.live, all=args.all)
-        )
-        for line in asyncio.run(answer):
-            print(line)
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 2
+    args = parser.parse_args(argv)
+    if args.name and args.all:
+        parser.error("--all only works without NAME")
+    settings = load_settings()
+    answer = (
+        _switch(settings, args.name, live=args.live, anyway=args.anyway)
+        if args.name
+        else _show(settings, live=args.live, all=args.all)
+    )
+    for line in asyncio.run(answer):
+        print(line)
     return 0
 
 
 async def _show(settings: Settings, *, live: bool, all: bool) -> list[str]:
-    async with ClientScope(settings.proxies, trust=settings.ca_file or None) as scope:
+    async with open_models(settings) as (scope, _):
         choice = await choose_model(settings, scope)
         offers = await _list_all_models(settings, scope) if live else {}
     return [format_choice(choice), "", *_format_table(settings, choice, offers, all), "", *_hints(settings, all)]
@@ -112,16 +103,11 @@ def _hints(settings: Settings, all: bool) -> Iterator[str]:
 
 async def _switch(settings: Settings, name: str, *, live: bool, anyway: bool) -> list[str]:
     """Save `name` as the model. Raises ConfigError and changes nothing if it is not usable."""
-    async with (
-        ClientScope(settings.proxies, trust=settings.ca_file or None) as scope,
-        Models(settings, scope) as opened,
-    ):
+    async with open_models(settings) as (scope, opened):
         backend = await opened.open(name)
         trouble = "" if is_mixture_name(settings, name) else await _check_model(settings, name, scope, live, anyway)
     left = set_value(("model",), backend.name)
-    said = [f"Switched to {backend.name}."]
-    if trouble:
-        said.append(trouble)
+    said = [f"Switched to {backend.name}.", *([trouble] if trouble else [])]
     if (winning := load_settings().model) != backend.name:
         said.append(f"But ALIPES_MODEL is set to {winning} and overrides it.")
     if backend.facts.tools is False:

@@ -2,7 +2,7 @@
 
 import re
 from copy import copy
-from typing import Protocol
+from typing import TYPE_CHECKING, Self
 
 from alipes.cli.markdown.inline import InlineParser, parse_inline
 from alipes.cli.markdown.line_parser import (
@@ -16,9 +16,12 @@ from alipes.cli.markdown.line_parser import (
     parse_line,
 )
 from alipes.cli.markdown.table import MarkdownTable
-from alipes.cli.markdown.wrap import LineWrapper, Row, Span, strip_row
+from alipes.cli.markdown.wrap import LineWrapper, Row, Span, row_width, strip_row, wrap_row
 from alipes.cli.theme import Theme
 from alipes.cli.width import display_width
+
+if TYPE_CHECKING:
+    from alipes.cli.markdown.highlight import PygmentsHighlighter
 
 MAX_LINES = 5000
 MAX_COLUMNS = 1000
@@ -26,14 +29,7 @@ MAX_DRAFT_COLUMNS = 300
 MAX_NAME = 30
 
 
-class LineHighlighter(Protocol):
-    """Highlights the lines of one language and keeps its state between lines."""
-
-    def highlight(self, line: str) -> Row | None: ...
-    def fork(self) -> "LineHighlighter": ...
-
-
-def find_highlighter(language: str, styles: dict[str, str]) -> LineHighlighter | None:
+def find_highlighter(language: str, styles: dict[str, str]) -> "PygmentsHighlighter | None":
     """A highlighter; None if the language is unknown or Pygments is not installed."""
     try:
         from alipes.cli.markdown.highlight import open_highlighter  # noqa: PLC0415
@@ -42,10 +38,10 @@ def find_highlighter(language: str, styles: dict[str, str]) -> LineHighlighter |
     return open_highlighter(language, styles)
 
 
-class CodeBlock:
+class CodeBlock(LeafBlock):
     """A block from its opening to its closing fence."""
 
-    whole_lines, keeps_outdented, source = True, True, ""
+    keeps_outdented = True
 
     def __init__(self, theme: Theme, mark: str, info: str, indent: int) -> None:
         self._theme, self._indent = theme, indent
@@ -56,7 +52,7 @@ class CodeBlock:
         coloured = self._language and theme.tokens
         self._highlighter = find_highlighter(self._language, theme.tokens) if coloured else None
         self._lines = 0
-        self.closed = self._draft = False
+        self._draft = False
 
     def open(self) -> list[Row]:
         fence = self._theme.glyphs.fence
@@ -80,14 +76,11 @@ class CodeBlock:
         self.closed = True
         return [[(self._theme.glyphs.fence, self._theme.faint, "")]]
 
-    def fork(self) -> "CodeBlock":
-        other = copy(self)
+    def fork(self) -> Self:
+        other = super().fork()
         other._highlighter = self._highlighter and self._highlighter.fork()
         other._draft = True
         return other
-
-    def resize(self, width: int) -> list[Row]:
-        return []
 
     def _highlight(self, text: str) -> Row:
         self._lines += 1
@@ -101,21 +94,17 @@ class CodeBlock:
         return row or [(text, "", "")]
 
 
-class Paragraph:
+class Paragraph(LeafBlock):
     """Wrapped text. Line breaks are preserved, as in a chat."""
 
-    whole_lines = keeps_outdented = closed = False
+    whole_lines = False
 
     def __init__(self, theme: Theme, width: int, *, held: bool = False) -> None:
         self._inline, self._flow = InlineParser(theme), LineWrapper(width)
         self._table_head: str | None = "" if held else None
         """A line that may be a table head, held until the next line."""
         self._draft = False
-        self.source = ""
         self._single_line = True
-
-    def accepts(self, text: str) -> bool:
-        return False
 
     def add(self, text: str) -> list[Row]:
         """Add to the current line."""
@@ -142,8 +131,8 @@ class Paragraph:
         self._flow.close()
         return self._flow.take()
 
-    def fork(self) -> "Paragraph":
-        other = copy(self)
+    def fork(self) -> Self:
+        other = super().fork()
         other._inline, other._flow, other._draft = self._inline.fork(), self._flow.fork(), True
         return other
 
@@ -162,52 +151,34 @@ class Paragraph:
             self._flow.add(*span)
 
 
-class IndentedCode:
+class IndentedCode(LeafBlock):
     """Indented code. Blank lines inside it are shown, trailing ones are not."""
-
-    whole_lines, keeps_outdented, closed, source = True, False, False, ""
 
     def __init__(self, theme: Theme) -> None:
         self._style = theme.code
-        self._blanks = 0
+        self.blanks = 0
+        """Blank lines at its end."""
 
     def accepts(self, text: str) -> bool:
         return not text.strip() or text.startswith("    ")
 
     def line(self, text: str) -> list[Row]:
         if not text.strip():
-            self._blanks += 1
+            self.blanks += 1
             return []
-        rows: list[Row] = [[] for _ in range(self._blanks)]
-        self._blanks = 0
+        rows: list[Row] = [[] for _ in range(self.blanks)]
+        self.blanks = 0
         return [*rows, [(text[:4].lstrip(" ") + text[4:], self._style, "")]]
 
-    def close(self) -> list[Row]:
-        return []
 
-    @property
-    def ends_with_blank(self) -> bool:
-        """True if blank lines follow it."""
-        return self._blanks > 0
-
-    def fork(self) -> "IndentedCode":
-        return copy(self)
-
-    def resize(self, width: int) -> list[Row]:
-        return []
-
-
-class HtmlBlock:
+class HtmlBlock(LeafBlock):
     """Raw HTML, shown as it is."""
-
-    whole_lines, keeps_outdented, source = True, False, ""
 
     def __init__(self, theme: Theme, first: str) -> None:
         self._style = theme.faint
         start = first.lstrip(" ").lower()
         ends = {"<!--": "-->", "<script": "</script>", "<style": "</style>", "<pre": "</pre>"}
         self._end = next((end for begin, end in ends.items() if start.startswith(begin)), "")
-        self.closed = False
 
     def accepts(self, text: str) -> bool:
         return bool(self._end or text.strip())
@@ -215,15 +186,6 @@ class HtmlBlock:
     def line(self, text: str) -> list[Row]:
         self.closed = bool(self._end) and self._end in text.lower()
         return [[(text, self._style, "")]]
-
-    def close(self) -> list[Row]:
-        return []
-
-    def fork(self) -> "HtmlBlock":
-        return copy(self)
-
-    def resize(self, width: int) -> list[Row]:
-        return []
 
 
 MIN_COLUMNS = 10
@@ -243,9 +205,7 @@ class ContainerStack:
     @property
     def room(self) -> int:
         """The columns left for the content."""
-        return max(
-            MIN_COLUMNS, self.columns - sum(display_width(self._prefix(holder)[0]) for holder in self._visible())
-        )
+        return max(MIN_COLUMNS, self.columns - row_width(self._prefix(holder) for holder in self._visible()))
 
     @property
     def empty(self) -> bool:
@@ -297,9 +257,8 @@ class ContainerStack:
         self.columns = max(MIN_COLUMNS, columns)
 
     def fork(self) -> "ContainerStack":
-        other = ContainerStack(self._theme, self.columns)
-        other.stack = [_copy_container(container) for container in self.stack]
-        other.gap, other._started = self.gap, self._started
+        other = copy(self)
+        other.stack = [copy(container) for container in self.stack]
         return other
 
     def _continued(self) -> list[Container]:
@@ -325,12 +284,6 @@ class ContainerStack:
         if container.empty:
             return (container.marker, container.style, "")
         return (" " * display_width(container.marker), "", "")
-
-
-def _copy_container(container: Container) -> Container:
-    if isinstance(container, QuoteBlock):
-        return QuoteBlock(container.empty)
-    return ListItem(container.indent, container.number, container.marker, container.style, container.empty)
 
 
 MAX_RULE = 64
@@ -375,7 +328,7 @@ class BlockParser:
 
     def fork(self) -> "BlockParser":
         """A copy for drawing the unfinished rest."""
-        other = BlockParser(self._theme, 0)
+        other = copy(self)
         other._containers = self._containers.fork()
         other._leaf = self._leaf and self._leaf.fork()
         other.rows = self.rows[:]
@@ -408,7 +361,9 @@ class BlockParser:
             case "blank":
                 self._containers.gap = self._containers.gap or not found.opened
             case "heading":
-                self._add_heading(*_parse_heading(rest))
+                marks, _, text = rest.strip().partition(" ")
+                bare = text.rstrip("#")  # without closing marks
+                self._add_heading(bare if bare[-1:] in ("", " ") else text, len(marks))
             case "rule":
                 length = min(self._containers.room, MAX_RULE)
                 self._emit([[(self._theme.glyphs.rule * length, self._theme.faint, "")]])
@@ -436,31 +391,19 @@ class BlockParser:
     def _add_heading(self, text: str, level: int) -> None:
         """Add a heading, always with a blank line above."""
         self._containers.gap = self._containers.gap or not self._containers.empty
-        flow = LineWrapper(self._containers.room)
         style = self._theme.headings[level - 1]
-        if self._theme.marks:
-            flow.add("#" * level + " ", style)
-        for span in parse_inline(text.strip(), self._theme, style):
-            flow.add(*span)
-        flow.close()
-        self._emit(flow.take())
+        marks: Row = [("#" * level + " ", style, "")] if self._theme.marks else []
+        row = marks + parse_inline(text.strip(), self._theme, style)
+        self._emit(wrap_row(row, self._containers.room) if row else [])
 
     def _leave(self, remaining: int) -> None:
         """Close the open block and all containers but the outer `remaining`."""
         if self._leaf is not None:
             self._emit(self._leaf.close())
-            self._containers.gap = self._containers.gap or (
-                isinstance(self._leaf, IndentedCode) and self._leaf.ends_with_blank
-            )
+            if isinstance(self._leaf, IndentedCode) and self._leaf.blanks:
+                self._containers.gap = True
             self._leaf = None
         self.rows += self._containers.leave(remaining)
 
     def _emit(self, rows: list[Row]) -> None:
         self.rows += self._containers.add_prefixes(rows)
-
-
-def _parse_heading(line: str) -> tuple[str, int]:
-    """The text and level of a heading, without closing marks."""
-    marks, _, text = line.strip().partition(" ")
-    bare = text.rstrip("#")
-    return (bare if bare[-1:] in ("", " ") else text), len(marks)

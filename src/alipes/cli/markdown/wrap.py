@@ -165,6 +165,15 @@ class LineWrapper:
         self._line, self._used, self._space = [], 0, None
 
 
+def wrap_row(row: Row, columns: int) -> list[Row]:
+    """The rows of a complete text, at least one."""
+    flow = LineWrapper(columns)
+    for span in row:
+        flow.add(*span)
+    flow.close()
+    return flow.take() or [[]]
+
+
 def _span_to_ansi(text: str, style: str, link: str) -> str:
     if style and text:
         text = f"\x1b[{style}m{text}\x1b[0m"

@@ -15,7 +15,6 @@ from alipes.cli.plugins.describe import (
     new_abilities,
     print_rows,
     scan_plugin,
-    unset_variables,
 )
 from alipes.cli.plugins.fetch import FetchedPlugin, fetch
 from alipes.cli.plugins.install_dir import PluginDirectory, PluginVersion, hash_tree, open_plugin_directory
@@ -28,8 +27,6 @@ from alipes.plugins.discovery import DiscoveredPlugin, find_plugins, inspect_fol
 
 
 class InstallOptions(Struct, frozen=True):
-    """Options of an installation."""
-
     yes: bool = False
     enable: bool = True
 
@@ -54,8 +51,8 @@ def install(source: Source, options: InstallOptions) -> int:
         except ConfigError:
             directory.delete(name)
             raise
-    print(f"{name} is installed{_enabled_text(options)}.")
-    _print_unset(fetched.found, reading)
+    print(f"{name} is installed{' and enabled from the next start' if options.enable else ''}.")
+    print_unset_variables(fetched.found, reading)
     return 0
 
 
@@ -79,7 +76,7 @@ def update(name: str, options: InstallOptions) -> int:
         directory.install(name, fetched.folder, pin)
     print(f"{name} is now {pin}; to return to {old.now}, use `alipes plugins update --rollback {name}`.")
     print(f"Use `/plugins reload {name}` in a running alipes.")
-    _print_unset(fetched.found, reading)
+    print_unset_variables(fetched.found, reading)
     return 0
 
 
@@ -97,7 +94,12 @@ def remove(name: str, options: InstallOptions) -> int:
     with open_plugin_directory(reading.paths) as directory:
         found = find_plugin(name)
         if found.path is None or found.path.parent != directory.plugins:
-            raise ConfigError(_elsewhere_message(found))
+            if found.path is None and found.entry:
+                raise ConfigError(
+                    f"{name} belongs to {found.source}: remove it with `pip uninstall`, or use `disable`."
+                )
+            where = found.path or found.source
+            raise ConfigError(f"{name} is in {where}, not in the plugins folder: remove it there, or disable it.")
         by_hand = "" if name in directory.installed else ", which was not installed by alipes"
         if not options.yes and not confirm(f"Delete {found.path}{by_hand}?", "remove it"):
             _print_note("nothing removed")
@@ -127,9 +129,8 @@ def _refuse_duplicate(directory: PluginDirectory, name: str) -> None:
 
 
 def _make_version(source: Source, fetched: FetchedPlugin) -> PluginVersion:
-    return PluginVersion(
-        source, fetched.exact, hash_tree(fetched.folder), time.time(), fetched.found.manifest.version, fetched.packages
-    )
+    digest, version = hash_tree(fetched.folder), fetched.found.manifest.version
+    return PluginVersion(source, fetched.exact, digest, time.time(), version, fetched.packages)
 
 
 def _new_abilities(directory: PluginDirectory, name: str, fetched: FetchedPlugin) -> list[DescriptionRow]:
@@ -140,20 +141,11 @@ def _new_abilities(directory: PluginDirectory, name: str, fetched: FetchedPlugin
     return list(new_abilities(before, after))
 
 
-def _elsewhere_message(found: DiscoveredPlugin) -> str:
-    if found.path is None and found.entry:
-        return f"{found.name} belongs to {found.source}: remove it with `pip uninstall`, or use `disable`."
-    where = found.path or found.source
-    return f"{found.name} is in {where}, not in the plugins folder: remove it there, or disable it."
-
-
-def _enabled_text(options: InstallOptions) -> str:
-    return " and enabled from the next start" if options.enable else ""
-
-
-def _print_unset(found: DiscoveredPlugin, reading: RawConfig) -> None:
-    for name in unset_variables(found, reading.variables):
-        print(f"It needs {name}, which is not set: use `alipes config set {name} -`")
+def print_unset_variables(found: DiscoveredPlugin, reading: RawConfig) -> None:
+    """Print which required environment variables are not set."""
+    for name in found.manifest.requires_env:
+        if not reading.variables.get(name):
+            print(f"It needs {name}, which is not set: use `alipes config set {name} -`")
 
 
 def _print_note(line: str) -> None:

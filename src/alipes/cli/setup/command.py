@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+import msgspec
 from msgspec import structs
 
 from alipes.cli import help_text
-from alipes.cli.options import OptionParser
+from alipes.cli.options import Details, OptionParser, print_config_errors
 from alipes.cli.setup.check import SetupProblem, list_models_or_v1, try_model_or_v1
 from alipes.cli.setup.plan import SetupOptions, SetupPlan, format_changes, plan_changes, plan_from_options
 from alipes.cli.setup.prompts import Choice, PlainPrompter, Prompter, SetupCancelled, TerminalPrompter
@@ -28,45 +29,21 @@ UNCHANGED = "Nothing changed."
 EXIT_CANCELLED = 130
 
 
+@print_config_errors
 def run(argv: list[str]) -> int:
-    """Run the setup. Output goes to standard output, errors to standard error."""
-    parser = _make_parser()
+    details: Details = {"api": {"choices": ("", *WIRE_APIS)}, "no-check": {"dest": "check", "action": "store_false"}}
+    parser = OptionParser("alipes setup", help_text.SETUP, details)
+    given = parser.parse_args(argv)
+    if given.key_env and given.key_stdin:
+        parser.error("use either --key-env or --key-stdin")
     try:
-        given = parser.parse_args(argv)
-        if given.key_env and given.key_stdin:
-            parser.error("use either --key-env or --key-stdin")
         reading = read_config()
         settings = build_settings(reading)
-        asked = SetupOptions(
-            provider=given.provider,
-            base_url=given.base_url,
-            api=given.api,
-            key=_read_key() if given.key_stdin else "",
-            key_env=given.key_env,
-            model=given.model,
-            check=given.check,
-            yes=given.yes,
-        )
-        return _run_setup(reading, settings, asked)
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        return 2
+        key = _read_key() if given.key_stdin else ""
+        return _run_setup(reading, settings, msgspec.convert({**vars(given), "key": key}, SetupOptions))
     except (SetupCancelled, KeyboardInterrupt):
         print(f"\n{UNCHANGED}", file=sys.stderr)
         return EXIT_CANCELLED
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 2
-
-
-def _make_parser() -> OptionParser:
-    parser = OptionParser("alipes setup", help_text.SETUP)
-    for name in ("--provider", "--key-env", "--model", "--base-url"):
-        parser.add_argument(name, default="")
-    parser.add_argument("--api", default="", choices=("", *WIRE_APIS))
-    parser.add_argument("--key-stdin", action="store_true")
-    parser.add_argument("--no-check", dest="check", action="store_false")
-    parser.add_argument("-y", "--yes", action="store_true")
-    return parser
 
 
 def _read_key() -> str:
