@@ -4,8 +4,9 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Coroutine
 from types import TracebackType
-from typing import Self, TextIO, TypeAlias
+from typing import Any, Self, TextIO, TypeAlias
 
 import msgspec
 from msgspec import structs
@@ -192,10 +193,13 @@ def run(argv: list[str]) -> int:
     if not question[0].strip() and not question[1]:
         sys.stderr.write("alipes ask: no prompt given\nTry `alipes ask --help`.\n")
         return 2
-    colour = use_colour(reading.variables)
+    return _run_logged(settings, _ask(settings, options, question, use_colour(reading.variables)))
+
+
+def _run_logged(settings: Settings, work: Coroutine[Any, Any, int]) -> int:
     with open_log(settings.paths.make().log, settings.log_level, settings.secrets()):
         try:
-            return tasks.run_event_loop(_ask(settings, options, question, colour))
+            return tasks.run_event_loop(work)
         except asyncio.CancelledError:  # by a signal; everything is closed
             return EXIT_STOPPED
 
@@ -263,12 +267,7 @@ def run_piped(argv: list[str]) -> int:
     options = parse_talk(argv)
     reading = read_config()
     settings = with_plugins(build_settings(reading), not options.safe)
-    colour = use_colour(reading.variables)
-    with open_log(settings.paths.make().log, settings.log_level, settings.secrets()):
-        try:
-            return tasks.run_event_loop(_run_lines(settings, options, colour))
-        except asyncio.CancelledError:  # by a signal
-            return EXIT_STOPPED
+    return _run_logged(settings, _run_lines(settings, options, use_colour(reading.variables)))
 
 
 async def _run_lines(settings: Settings, options: TalkOptions, colour: bool) -> int:
@@ -281,8 +280,8 @@ async def _run_lines(settings: Settings, options: TalkOptions, colour: bool) -> 
                 if options.model:
                     await app.models.open(options.model)
                 place = await find_conversation(options.conversation, app.store.archive)
-                message = Inbound("", place, "owner", "", model=options.model, trusted=options.trusted)
-                message = structs.replace(message, workdir=current_directory())
+                here = current_directory()
+                message = Inbound("", place, "owner", "", model=options.model, workdir=here, trusted=options.trusted)
                 client, lines = PromptClient(app, streams, signals), LineReader(sys.stdin)
                 while (line := await lines.next()) is not None:
                     if line.strip():

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from alipes.cli import render
-from alipes.cli.stdio import terminal_width
+from alipes.cli.stdio import is_terminal, terminal_width
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_count
@@ -36,7 +36,7 @@ def run_in_store(settings: Settings, action: Callable[[Store], Awaitable[T]]) ->
 
 def confirm(question: str, action: str) -> bool:
     """True if the user answers yes. Raises ConfigError where there is no terminal to ask on."""
-    if sys.stdin is None or not sys.stdin.isatty():
+    if not is_terminal(sys.stdin):
         raise ConfigError(f"no terminal to confirm on; use --yes to {action}")
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()

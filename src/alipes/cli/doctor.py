@@ -147,8 +147,8 @@ def _check_embedded(settings: Settings) -> CheckResult:
 
 def _check_proxies(settings: Settings) -> list[CheckResult]:
     proxies = settings.proxies
-    ways = {"http": proxies.http, "https": proxies.https, "all": proxies.all}
-    used = [f"{name} through {_strip_credentials(url)}" for name, url in ways.items() if url]
+    ways = (("http", proxies.http), ("https", proxies.https), ("all", proxies.all))
+    used = [f"{name} through {_strip_credentials(url)}" for name, url in ways if url]
     says = f"{', '.join(used)}; except for {', '.join(proxies.no) or 'nothing'}"
     return [CheckResult("proxies", "ok", says)] if used else []
 
@@ -161,8 +161,7 @@ def _strip_credentials(url: str) -> str:
 
 async def _check_connection(settings: Settings, model: str) -> CheckResult:
     """Check that the model's server accepts connections; only --live checks the key."""
-    where = _first_hop(settings, model)
-    if not where:
+    if not (where := _first_hop(settings, model)):
         return CheckResult("reach", "ok", "no network needed")
     if why := await find_connection_error(settings, model):
         return CheckResult("reach", "wrong", why, "check the network and the address")
@@ -171,8 +170,7 @@ async def _check_connection(settings: Settings, model: str) -> CheckResult:
 
 async def find_connection_error(settings: Settings, model: str) -> str:
     """Why the model's server is unreachable; empty if it is reachable or not needed."""
-    where = _first_hop(settings, model)
-    if not where:
+    if not (where := _first_hop(settings, model)):
         return ""
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):

@@ -116,15 +116,11 @@ def parse_ask(argv: list[str]) -> AskOptions:
     if args.quiet and args.verbose:
         parser.error("use either --quiet or --verbose")
     return AskOptions(
-        prompt=" ".join(prompt),
-        conversation=_conversation_choice(parser, args),
-        model=args.model,
+        " ".join(prompt),
+        _conversation_choice(parser, args),
         images=tuple(args.image),
         trusted=args.yes,
-        safe=args.safe,
-        json=args.json,
-        verbose=args.verbose,
-        quiet=args.quiet,
+        **{name: getattr(args, name) for name in ("model", "safe", "json", "verbose", "quiet")},
     )
 
 

@@ -259,10 +259,10 @@ async def choose_model(settings: Settings, scope: ClientScope, *, within: float 
 
 def _configured_choice(settings: Settings) -> ModelChoice:
     if is_mixture_name(settings, settings.model):
-        return ModelChoice(settings.model, "from config.toml")
+        return ModelChoice(settings.model, f"from {settings.model_source}")
     endpoint, model = resolve_model(settings, settings.model)
     toy = endpoint.api == "embedded" and model == DEMO_MODEL
-    return ModelChoice(f"{endpoint.name}/{model}", "from config.toml", toy)
+    return ModelChoice(f"{endpoint.name}/{model}", f"from {settings.model_source}", toy)
 
 
 def _endpoints_with_key(settings: Settings) -> list[Endpoint]:

@@ -29,7 +29,7 @@ def run(argv: list[str]) -> int:
         parser.error("use either --owner or --user")
     match named:
         case [] | ["list"]:
-            _show(run_in_store(load_settings(), _read_pairings), json=args.json)
+            _show(load_settings(), json=args.json)
         case ["revoke", who]:
             return _revoke(load_settings(), who)
         case ["revoke", *_]:
@@ -40,11 +40,11 @@ def run(argv: list[str]) -> int:
     return 0
 
 
-async def _read_pairings(store: Store) -> Pairings:
-    return Pairings(await store.people.all(), await store.people.list_requests())
+def _show(settings: Settings, *, json: bool) -> None:
+    async def read(store: Store) -> Pairings:
+        return Pairings(await store.people.all(), await store.people.list_requests())
 
-
-def _show(found: Pairings, *, json: bool) -> None:
+    found = run_in_store(settings, read)
     people = [(each.platform, each.person, each.name, each.role, each.since) for each in found.people]
     pending = [(each.platform, each.person, each.name, "pending", each.created) for each in found.applicants]
     rows = [(f"{where}:{who}", name, role, format_ago(since)) for where, who, name, role, since in (*people, *pending)]

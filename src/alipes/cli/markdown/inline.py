@@ -310,14 +310,11 @@ class _Spans:
         self._styles.pop()
         link, self._link = self._link, ""
         shown = "".join(text for text, _, _ in self._row[self._begun :])
-        if link and (not self._theme.links or _is_misleading(shown, link)) and shown.strip() not in link:
+        # a text that names another host than its target is misleading
+        names, leads = _HOST.match(shown.strip()), _HOST.match(link)
+        misleads = names is not None and (leads is None or names[1].lower() != leads[1].lower())
+        if link and (not self._theme.links or misleads) and shown.strip() not in link:
             self._row.append((f" ({link})", _combine_styles(self._styles[-1], self._theme.url), link))
-
-
-def _is_misleading(shown: str, link: str) -> bool:
-    """True if the text of a link names another host than its target."""
-    names, leads = _HOST.match(shown.strip()), _HOST.match(link)
-    return names is not None and (leads is None or names[1].lower() != leads[1].lower())
 
 
 def _address(token: Token, name: str) -> str:

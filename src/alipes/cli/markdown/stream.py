@@ -7,7 +7,6 @@ from alipes.cli.markdown.wrap import Row, row_width, split_row, to_ansi
 from alipes.cli.theme import Theme
 
 MAX_TAIL_ROWS = 8
-"""Maximum rows of the tail."""
 _MAX_DRAFT_CHARS = 1000
 """Maximum characters of an unfinished line that are drawn in the tail."""
 

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
@@ -130,7 +131,7 @@ def _format_power(what: str, places: list[str]) -> str:
 
 
 def _merge(*names: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(name for each in names for name in each))
+    return list(dict.fromkeys(chain(*names)))
 
 
 def _is_importable(name: str) -> bool:

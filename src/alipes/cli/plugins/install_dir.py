@@ -73,7 +73,6 @@ def read_installed(plugins: Path) -> dict[str, InstalledPlugin]:
 
 
 def write_installed(plugins: Path, pins: dict[str, InstalledPlugin]) -> None:
-    """Replace the file atomically."""
     new = plugins / ".installed.json.new"
     text = msgspec.json.format(msgspec.json.encode(_File(dict(sorted(pins.items())))), indent=2)
     with open(new, "wb") as opened:

@@ -197,8 +197,6 @@ def scan_code(folder: Path, files: Iterable[Path]) -> CodeScan:
 
 
 class _FileScan:
-    """The scan of one file."""
-
     def __init__(self, found: CodeScan, name: str, tree: ast.Module) -> None:
         self._found, self._name, self._tree, self._names = found, name, tree, NameResolver(tree)
         self._guarded = {

@@ -1,5 +1,6 @@
 """The questions of `alipes setup`. Makes and tests a plan; does not save it."""
 
+from collections.abc import Awaitable, Callable
 from typing import Literal, TypeAlias
 
 from msgspec import structs
@@ -69,21 +70,17 @@ class SetupWizard:
 
     async def run(self) -> SetupPlan:
         """Ask for everything that was not given. Raises SetupCancelled, or ConfigError for a wrong option."""
+        steps: dict[Step, Callable[[], Awaitable[Step]]] = {
+            "provider": self._provider,
+            "address": self._address,
+            "key": self._key,
+            "models": self._models,
+            "model": self._model,
+            "trial": self._try_model,
+        }
         step: Step = "provider"
         while step != "done":
-            match step:
-                case "provider":
-                    step = await self._provider()
-                case "address":
-                    step = await self._address()
-                case "key":
-                    step = await self._key()
-                case "models":
-                    step = await self._models()
-                case "model":
-                    step = await self._model()
-                case "trial":
-                    step = await self._try_model()
+            step = await steps[step]()
         return self._plan
 
     def _take_option(self, flag: str) -> str:
@@ -144,10 +141,8 @@ class SetupWizard:
                 self._prompter.warn(str(error))
 
     async def _key(self) -> Step:
-        endpoint, given = (
-            self._plan.endpoint,
-            SetupOptions(key=self._take_option("key"), key_env=self._take_option("key_env")),
-        )
+        endpoint = self._plan.endpoint
+        given = SetupOptions(key=self._take_option("key"), key_env=self._take_option("key_env"))
         known = endpoint.name in KNOWN
         if given == SetupOptions():
             if known and not endpoint.key_env:
@@ -241,8 +236,10 @@ class SetupWizard:
         )
         if chosen == "model":
             self._plan = structs.replace(self._plan, model="")
+        if chosen == "trial":
+            return failed
         for way in ways:
             if chosen == way:
-                return failed if way == "trial" else way
+                return way
         self._check = False
         return "model" if failed == "models" else "done"

@@ -12,14 +12,12 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import History
 
-from alipes.cli.render import to_one_line
-from alipes.cli.terminal.styles import TerminalStyle, apply_style, shorten
+from alipes.cli.render import to_one_line, truncate
+from alipes.cli.terminal.styles import TerminalStyle, apply_style
 from alipes.cli.width import display_width
 
 MENU_ROWS = 6
-"""Maximum rows of the menu."""
 MAX_FILES = 200
-"""Maximum files offered."""
 
 ListChoices = Callable[[], Iterable[str]]
 
@@ -95,11 +93,11 @@ def render_menu(state: CompletionState | None, columns: int, style: TerminalStyl
     chosen = state.complete_index
     first = max(0, min((chosen or 0) - MENU_ROWS + 2, len(state.completions) - MENU_ROWS))
     shown = state.completions[first : first + MENU_ROWS]
-    names = [shorten(to_one_line(one.display_text), max(4, columns // 2), style.more) for one in shown]
+    names = [truncate(to_one_line(one.display_text), max(4, columns // 2), style.more) for one in shown]
     room = max(display_width(name) for name in names)
     rows = []
     for number, (one, name) in enumerate(zip(shown, names, strict=True), first):
-        meaning = shorten(to_one_line(one.display_meta_text), max(0, columns - room - 6), style.more)
+        meaning = truncate(to_one_line(one.display_meta_text), max(0, columns - room - 6), style.more)
         gap = " " * (room - display_width(name) + 2) if one.display_meta_text else ""
         mark, sgr = (style.prompt, style.accent) if number == chosen else (" ", "")
         rows.append(f"{apply_style(mark, sgr)} {apply_style(name, sgr)}{gap}{apply_style(meaning, style.faint)}")
@@ -142,7 +140,11 @@ class InputHistory(History):
         if len(data) > MAX_FILE_BYTES:
             lines = lines[-MAX_ENTRIES:]
             self._shorten(lines)
-        return [*self._loaded_strings, *_decode_entries(lines[: -MAX_ENTRIES - 1 : -1])]
+        entries, decode = [], msgspec.json.Decoder(str).decode
+        for line in lines[: -MAX_ENTRIES - 1 : -1]:
+            with suppress(msgspec.DecodeError):  # a damaged line is skipped
+                entries.append(decode(line))
+        return [*self._loaded_strings, *entries]
 
     def store_string(self, string: str) -> None:
         text = self._expand(string)
@@ -163,11 +165,3 @@ class InputHistory(History):
             with open(file, "wb") as shorter:
                 shorter.write(b"".join(line + b"\n" for line in lines))
             os.replace(beside, self._path)
-
-
-def _decode_entries(lines: Iterable[bytes]) -> Iterable[str]:
-    """The valid entries; damaged lines are skipped."""
-    decode = msgspec.json.Decoder(str).decode
-    for line in lines:
-        with suppress(msgspec.DecodeError):
-            yield decode(line)

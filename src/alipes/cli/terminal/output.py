@@ -135,6 +135,3 @@ def _size(stdout: TextIO) -> Size:
 
 def writes_utf8(stdout: TextIO) -> bool:
     return stdout.encoding.lower().replace("-", "") == "utf8"
-
-
-__all__ = ["ScreenRenderer", "FrameSource", "Frame", "TerminalOutput", "writes_utf8"]

@@ -29,16 +29,14 @@ class SessionView:
         self.transcript = TranscriptView(self._theme(), self._bottom.style, columns, thinking=thinking, begun=True)
         self._bottom.tail = self.transcript.tail
         self._bottom.on_resize = self._resize
-        terminal.on_theme_change = self._restyle
+        terminal.on_theme_change = lambda: self.transcript.restyle(self._theme(), self._bottom.style)
         self._labels: dict[str, str] = {}
         """Labels of messages with long pastes, by their text."""
         self._started: set[str] = set()
         """Turns that started or ended while their message was still being sent."""
         self._sending = 0
         self.running_turn = ""
-        """The running turn."""
         self.question: QuestionAsked | None = None
-        """The open question of the model."""
         self._text: str | None = None
         """The message of the running turn, until its event arrived."""
         self.idle = asyncio.Event()
@@ -48,7 +46,9 @@ class SessionView:
     def handle_event(self, turn: str, event: Event) -> None:
         match event:
             case TurnStarted(text=text):
-                self._start_turn(turn, text)
+                self._remove_queued(turn)
+                self._text, self.running_turn = text, turn
+                self.idle.clear()
             case Said(message) if message.role == "user":
                 self._show_user_message(message.text)
             case ApprovalAsked() | ApprovalAnswered() | QuestionAsked() | QuestionAnswered():
@@ -85,7 +85,6 @@ class SessionView:
                 self.question = None
 
     def send_started(self, text: str, shown: str) -> None:
-        """A message is being sent."""
         self._sending += 1
         if shown != text:
             self._labels[text] = shown
@@ -116,11 +115,6 @@ class SessionView:
         self.status.queued = len(self._bottom.queued)
         self._terminal.append(self.transcript.take_final())
 
-    def _start_turn(self, turn: str, text: str) -> None:
-        self._remove_queued(turn)
-        self._text, self.running_turn = text, turn
-        self.idle.clear()
-
     def _show_user_message(self, text: str) -> None:
         """Show a message that was steered into the turn; the first was shown at its start."""
         if text == self._text:
@@ -136,9 +130,6 @@ class SessionView:
     def _resize(self, columns: int) -> None:
         self.transcript.resize(columns)
         self._bottom.append(self.transcript.take_final())
-
-    def _restyle(self) -> None:
-        self.transcript.restyle(self._theme(), self._bottom.style)
 
     def _theme(self) -> theme.Theme:
         return theme.make_theme(self._terminal.theme, ascii_only=self._terminal.features.ascii_only)
