@@ -237,16 +237,9 @@ async def _make_inbound(app: App, options: AskOptions, question: Prompt) -> Inbo
     if options.model:
         await app.models.open(options.model)  # report a wrong name before anything is saved
     text, images = question
-    return Inbound(
-        id=new_id(),
-        address=await find_conversation(options.conversation, app.store.archive),
-        sender="owner",
-        text=text,
-        attachments=images,
-        model=options.model,
-        workdir=current_directory(),
-        trusted=options.trusted,
-    )
+    place, here = await find_conversation(options.conversation, app.store.archive), current_directory()
+    message = Inbound(new_id(), place, "owner", text, model=options.model, workdir=here, trusted=options.trusted)
+    return structs.replace(message, attachments=images)
 
 
 async def _print_model_note(app: App, options: AskOptions, inbound: Inbound, streams: StandardStreams) -> None:

@@ -154,7 +154,6 @@ def _check_proxies(settings: Settings) -> list[CheckResult]:
 
 
 def _strip_credentials(url: str) -> str:
-    """The URL without user name and password."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
@@ -201,7 +200,6 @@ async def _connect(url: str, ca_file: str) -> None:
 
 
 async def _check_answer(backend: Backend) -> CheckResult:
-    """Ask the model one short question."""
     try:
         request = Request(backend.model, "", (user("Say ok."),), max_tokens=16)
         async with asyncio.timeout(ANSWER_TIMEOUT_S), backend.provider.stream(request) as deltas:

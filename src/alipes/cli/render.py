@@ -67,7 +67,6 @@ def format_table(rows: Iterable[Sequence[str]], gap: str = "  ") -> list[str]:
 
 
 def format_size(count: int) -> str:
-    """A number of bytes with a unit."""
     amount = float(count)
     for unit in ("bytes", "KB", "MB"):
         if amount < 1000:
@@ -132,11 +131,8 @@ class TurnPrinter:
         """The last line has no line break yet."""
         self._model = ""
         self._last_call = ""
-        self.started = False
-        """At least one event was shown."""
 
     def show_event(self, event: turns.Event) -> None:
-        self.started = True
         match event:
             case turns.TextDelta(text):
                 self._print_thinking()

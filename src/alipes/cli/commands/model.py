@@ -13,16 +13,8 @@ from alipes.config.loader import load_settings
 from alipes.config.settings import MIXTURE_PREFIX, Settings
 from alipes.kernel.errors import ConfigError, ProviderError
 from alipes.kernel.models import Endpoint, ModelFacts
+from alipes.providers import registry
 from alipes.providers.catalog import catalog, find_facts, similar_names
-from alipes.providers.registry import (
-    ModelChoice,
-    choose_model,
-    is_mixture_name,
-    is_usable,
-    known_models,
-    open_models,
-    resolve_model,
-)
 from alipes.providers.streaming import models
 from alipes.runtime.http.clients import ClientScope, HttpClient
 
@@ -51,14 +43,14 @@ def run(argv: list[str]) -> int:
 
 
 async def _show(settings: Settings, *, live: bool, all: bool) -> list[str]:
-    async with open_models(settings) as (scope, _):
-        choice = await choose_model(settings, scope)
+    async with registry.open_models(settings) as (scope, _):
+        choice = await registry.choose_model(settings, scope)
         offers = await _list_all_models(settings, scope) if live else {}
     return [format_choice(choice), "", *_format_table(settings, choice, offers, all), "", *_hints(settings, all)]
 
 
-def _format_table(settings: Settings, choice: ModelChoice, offers: ProviderModels, all: bool) -> Iterator[str]:
-    ours = [name for name in known_models(settings) if all or is_usable(settings, name)]
+def _format_table(settings: Settings, choice: registry.ModelChoice, offers: ProviderModels, all: bool) -> Iterator[str]:
+    ours = [name for name in registry.known_models(settings) if all or registry.is_usable(settings, name)]
     ours += [f"{MIXTURE_PREFIX}/{name}" for name in settings.moa]
     theirs = [f"{provider}/{model}" for provider, (offered, _) in offers.items() for model in offered]
     listed = [name for name in dict.fromkeys((choice.model, *ours, *theirs)) if name != "scripted/echo"]
@@ -103,9 +95,11 @@ def _hints(settings: Settings, all: bool) -> Iterator[str]:
 
 async def _switch(settings: Settings, name: str, *, live: bool, anyway: bool) -> list[str]:
     """Save `name` as the model. Raises ConfigError and changes nothing if it is not usable."""
-    async with open_models(settings) as (scope, opened):
+    async with registry.open_models(settings) as (scope, opened):
         backend = await opened.open(name)
-        trouble = "" if is_mixture_name(settings, name) else await _check_model(settings, name, scope, live, anyway)
+        trouble = (
+            "" if registry.is_mixture_name(settings, name) else await _check_model(settings, name, scope, live, anyway)
+        )
     left = set_value(("model",), backend.name)
     said = [f"Switched to {backend.name}.", *([trouble] if trouble else [])]
     if (winning := load_settings().model) != backend.name:
@@ -117,7 +111,7 @@ async def _switch(settings: Settings, name: str, *, live: bool, anyway: bool) ->
 
 async def _check_model(settings: Settings, name: str, scope: ClientScope, live: bool, anyway: bool) -> str:
     """A warning about the model, or an empty string. Raises ConfigError if the model is unknown."""
-    endpoint, model = resolve_model(settings, name)
+    endpoint, model = registry.resolve_model(settings, name)
     offered, trouble = await _list_models(endpoint, scope.http("list")) if live else ((), "")
     if not anyway and not _is_known(settings, endpoint, model, offered):
         raise ConfigError(_unknown_model_message(settings, endpoint, model, offered))
@@ -130,11 +124,13 @@ def _is_known(settings: Settings, endpoint: Endpoint, model: str, offered: tuple
         return model in offered
     if endpoint.name in OPEN_ENDED or not any(name.startswith(f"{endpoint.name}/") for name in catalog()):
         return True
-    return full in known_models(settings) or find_facts(full) != ModelFacts() or endpoint.api == "embedded"
+    return full in registry.known_models(settings) or find_facts(full) != ModelFacts() or endpoint.api == "embedded"
 
 
 def _unknown_model_message(settings: Settings, endpoint: Endpoint, model: str, offered: tuple[str, ...]) -> str:
-    ours = tuple(name.partition("/")[2] for name in known_models(settings) if name.startswith(f"{endpoint.name}/"))
+    ours = tuple(
+        name.partition("/")[2] for name in registry.known_models(settings) if name.startswith(f"{endpoint.name}/")
+    )
     close = [f"{endpoint.name}/{each}" for each in similar_names(model, offered or ours)]
     meant = f" Similar: {', '.join(close)}." if close else ""
     if offered:

@@ -117,7 +117,6 @@ class Paragraph(LeafBlock):
         return self._take_rows()
 
     def line(self, text: str) -> list[Row]:
-        """Add a new line."""
         self._single_line, self.source = False, ""
         held, self._table_head = self._table_head, None
         self._wrap(f"{held or ''}\n{text}")
@@ -278,7 +277,6 @@ class ContainerStack:
         return self.stack
 
     def _prefix(self, container: Container) -> Span:
-        """The prefix of a row in this container."""
         if isinstance(container, QuoteBlock):
             return (f"{self._theme.glyphs.bar} ", self._theme.faint, "")
         if container.empty:

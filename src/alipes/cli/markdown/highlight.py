@@ -41,7 +41,6 @@ class PygmentsHighlighter:
         self._rules: dict[str, list[Any]] | None = lexer._tokens if resumable else None
         self._comments = [pair for pair in _COMMENTS if _is_comment(lexer, " x ".join(pair))]
         self._comment_end = ""
-        """End mark of the open comment."""
 
     def highlight(self, line: str) -> Row | None:
         """The styled line; None if it took too long or the lexer failed."""
@@ -120,7 +119,6 @@ class PygmentsHighlighter:
         return pos + 1
 
     def _change_state(self, state: Any) -> None:
-        """Push or pop lexer states."""
         stack = self._stack
         if isinstance(state, int):
             del stack[max(1, len(stack) + state) if state < 0 else 1 :]

@@ -98,7 +98,6 @@ class LineWrapper:
         self._emit()
 
     def close(self) -> None:
-        """Finish the last word and the last row."""
         self._finish_word()
         if self._line:
             self._emit()

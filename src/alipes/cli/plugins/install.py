@@ -8,14 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from alipes.cli.common import confirm
-from alipes.cli.plugins.describe import (
-    DescriptionRow,
-    describe_plugin,
-    list_abilities,
-    new_abilities,
-    print_rows,
-    scan_plugin,
-)
+from alipes.cli.plugins import describe
 from alipes.cli.plugins.fetch import FetchedPlugin, fetch
 from alipes.cli.plugins.install_dir import PluginDirectory, PluginVersion, hash_tree, open_plugin_directory
 from alipes.cli.plugins.list import disable, enable, find_plugin
@@ -39,7 +32,7 @@ def install(source: Source, options: InstallOptions) -> int:
         fetched = _fetch(source, stage)
         name = fetched.found.name
         _refuse_duplicate(directory, name)
-        print_rows(describe_plugin(fetched, source, reading.variables))
+        describe.print_rows(describe.describe_plugin(fetched, source, reading.variables))
         question = f"Install {'and enable ' if options.enable else ''}{name}?"
         if not options.yes and not confirm(question, "install it"):
             _print_note("nothing installed")
@@ -69,7 +62,9 @@ def update(name: str, options: InstallOptions) -> int:
         if pin.sha256 == old.now.sha256:
             print(f"{name} is up to date: {old.now}.")
             return 0
-        print_rows(describe_plugin(fetched, source, reading.variables, _new_abilities(directory, name, fetched)))
+        describe.print_rows(
+            describe.describe_plugin(fetched, source, reading.variables, _new_abilities(directory, name, fetched))
+        )
         if not options.yes and not confirm(f"Update {name} from {old.now} to {pin}?", "update it"):
             _print_note(f"{name} was not changed")
             return 1
@@ -133,12 +128,12 @@ def _make_version(source: Source, fetched: FetchedPlugin) -> PluginVersion:
     return PluginVersion(source, fetched.exact, digest, time.time(), version, fetched.packages)
 
 
-def _new_abilities(directory: PluginDirectory, name: str, fetched: FetchedPlugin) -> list[DescriptionRow]:
+def _new_abilities(directory: PluginDirectory, name: str, fetched: FetchedPlugin) -> list[describe.DescriptionRow]:
     folder = directory.plugins / name
     found = inspect_folder(folder) or fetched.found
-    before = list_abilities(found, scan_plugin(folder, directory.installed[name].now.packages))
-    after = list_abilities(fetched.found, scan_plugin(fetched.folder, fetched.packages))
-    return list(new_abilities(before, after))
+    before = describe.list_abilities(found, describe.scan_plugin(folder, directory.installed[name].now.packages))
+    after = describe.list_abilities(fetched.found, describe.scan_plugin(fetched.folder, fetched.packages))
+    return list(describe.new_abilities(before, after))
 
 
 def print_unset_variables(found: DiscoveredPlugin, reading: RawConfig) -> None:

@@ -151,14 +151,12 @@ def check_plugins_state(settings: Settings) -> list[CheckResult]:
     if others and in_use:
         summary += f"; {others} more not enabled"
     safe = "; not loaded because of --safe" if settings.plugins.safe else ""
-    return [
-        CheckResult("plugins", "note" if safe else "ok", summary + safe),
-        *(
-            CheckResult("plugins", "wrong", f"{each.name}: {each.why}", f"`alipes plugins doctor {each.name}`")
-            for each in known
-            if each.state in ("failed", "off")
-        ),
-    ]
+    results = [CheckResult("plugins", "note" if safe else "ok", summary + safe)]
+    for each in known:
+        if each.state in ("failed", "off"):
+            advice = f"`alipes plugins doctor {each.name}`"
+            results.append(CheckResult("plugins", "wrong", f"{each.name}: {each.why}", advice))
+    return results
 
 
 def _make_entry(

@@ -117,13 +117,8 @@ POWER_NAMES: Mapping[str, tuple[str, ...]] = {
     "made code": ("eval", "exec", "compile", "__import__"),
 }
 
-POWER_LABELS = {
-    "network": "network",
-    "processes": "processes",
-    "native code": "native code",
-    "made code": "dynamic code",
-    "environment": "whole environment",
-}
+POWER_LABELS = {name: name for name in ("network", "processes", "native code")}
+POWER_LABELS |= {"made code": "dynamic code", "environment": "whole environment"}
 """The powers and their labels, in the order shown."""
 
 CONTEXT_METHOD_KINDS = {"tool": "tools", "hook": "hooks", "command": "commands", "cli": "programs", "skill": "skills"}

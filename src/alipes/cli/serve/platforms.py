@@ -144,15 +144,8 @@ class ServedPlatforms:
 
     def messages(self) -> Mapping[tuple[str, str], int]:
         counts = self.gateway.counters
-        fates = {
-            "in": counts.arrived,
-            "stranger": counts.strangers,
-            "out": counts.sent,
-            "uncertain": counts.uncertain,
-            "postponed": counts.postponed,
-            "dead": counts.failed,
-            "expired": counts.expired,
-        }
+        fates = {"in": counts.arrived, "stranger": counts.strangers, "out": counts.sent, "uncertain": counts.uncertain}
+        fates |= {"postponed": counts.postponed, "dead": counts.failed, "expired": counts.expired}
         return {(name, fate): counted[name] for fate, counted in fates.items() for name in self.names}
 
     @property

@@ -22,8 +22,6 @@ GENERIC_LABELS = ("api", "www", "llm", "ai", "models", "gateway")
 
 
 class SetupOptions(Struct, frozen=True):
-    """Options from the command line."""
-
     provider: str = ""
     base_url: str = ""
     api: str = ""

@@ -29,7 +29,6 @@ class InputCompleter(Completer):
         self.commands: Sequence[tuple[str, str]] = ()
         """Command with its slash, and its description."""
         self.arguments: dict[str, ListChoices] = {}
-        """Possible arguments by command."""
 
     def opens_menu(self, text: str) -> bool:
         """True if the menu opens by itself: for a command, its argument, or a file after `@`."""

@@ -46,8 +46,6 @@ InputEvent: TypeAlias = TypedText | StopRequest | ApprovalKey
 
 
 class InputActions:
-    """The actions of the keys."""
-
     def __init__(
         self, buffer: Buffer, pastes: PasteStore, bottom: BottomArea, hint: Callable[[str, float], None]
     ) -> None:
@@ -90,7 +88,6 @@ class InputActions:
         self._buffer.load_history_if_not_yet_loaded()
 
     def edit(self) -> None:
-        """Open the input in the user's editor."""
         self._buffer.text = self._pastes.expand(self._buffer.text)
         self._buffer.open_in_editor()
 

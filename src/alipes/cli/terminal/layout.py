@@ -26,8 +26,6 @@ class InputBox(NamedTuple):
 
 
 class InputStyle(NamedTuple):
-    """How the input is drawn."""
-
     prompt: str
     """Styled prompt of the first row, two columns wide."""
     label: Callable[[str], str]
@@ -119,7 +117,6 @@ class PasteStore:
         return f"[pasted {lines:,} lines]" if lines > 1 else f"[pasted {len(text):,} characters]"
 
     def show_labels(self, text: str) -> str:
-        """The text with labels instead of marks."""
         return _MARK.sub(lambda found: self.label(found[0]), text)
 
     def expand(self, text: str) -> str:

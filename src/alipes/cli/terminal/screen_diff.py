@@ -16,7 +16,6 @@ _UNSURE = re.compile("[\u200d\ufe0e\ufe0f\U0001f000-\U0001ffff]")
 
 
 def strip_escapes(row: str) -> str:
-    """The row without its escape sequences."""
     return _ESCAPE.sub("", row) if "\x1b" in row else row
 
 

@@ -35,8 +35,6 @@ RECENT_MESSAGES = 4
 
 
 class TerminalCommands:
-    """Runs commands and updates the status line."""
-
     def __init__(self, terminal: TerminalApp, app: App, view: SessionView) -> None:
         self._terminal, self._app, self._view = terminal, app, view
         self._update_completions()

@@ -57,7 +57,6 @@ class StatusLine:
                 self._handle_wait(event)
 
     def reset_usage(self) -> None:
-        """Start counting for another conversation."""
         self.cost, self.context_tokens = 0.0, 0
 
     def render(self, columns: int, style: TerminalStyle) -> str:

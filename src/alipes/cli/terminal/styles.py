@@ -35,7 +35,6 @@ class TerminalStyle(Struct, frozen=True):
     note: str = "·"
     more: str = "…"
     images: ImageProtocol = ""
-    """Protocol for inline images."""
 
 
 def make_style(name: ThemeName, *, ascii_only: bool = False, images: ImageProtocol = "") -> TerminalStyle:
@@ -92,7 +91,6 @@ class TerminalFeatures(Struct, frozen=True):
     reflows: bool = True
     ascii_only: bool = False
     images: ImageProtocol = ""
-    """Protocol for inline images."""
 
 
 def detect_features(

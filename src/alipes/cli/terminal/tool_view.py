@@ -78,8 +78,6 @@ _STATUS = re.compile(r"\[(exit code [1-9]\d*|ended by \w+|timed out[^\]]*)[^\]]*
 
 
 class RunningCall:
-    """A call that has not finished."""
-
     def __init__(self, call: ToolCall, began: float) -> None:
         self.call, self.started = call, began
         self._lines: deque[str] = deque([""], maxlen=50)
