@@ -146,15 +146,11 @@ class PromptClient:
             return 1
         return EXIT_UNREAD if self._streams.reader_gone.is_set() else status
 
-    def error(self, text: str) -> None:
-        self._streams.error(text)
-
     async def wait_for_recovered(self) -> None:
         """Wait for interrupted turns of other processes that were resumed here."""
         if others := self._app.sessions.recovered:
-            self._streams.note(
-                f"· resuming interrupted conversations: {to_one_line(describe_interrupted(others), 100)}"
-            )
+            names = to_one_line(describe_interrupted(others), 100)
+            self._streams.note(f"· resuming interrupted conversations: {names}")
             await self._app.sessions.wait_idle()
 
     async def _follow(self, following: TurnFollower) -> int:
@@ -277,22 +273,18 @@ async def _run_lines(settings: Settings, options: TalkOptions, colour: bool) -> 
                 message = Inbound("", place, "owner", "", model=options.model, workdir=here, trusted=options.trusted)
                 client, lines = PromptClient(app, streams, signals), LineReader(sys.stdin)
                 while (line := await lines.next()) is not None:
-                    if line.strip():
-                        status = await _send_line(client, structs.replace(message, id=new_id(), text=line))
+                    try:
+                        if line.strip():
+                            status = await client.ask(structs.replace(message, id=new_id(), text=line))
+                    except MessageRejected as refused:  # only this message; continue with the next
+                        streams.error(str(refused))
+                        status = 1
                     if signals.stop_requested.is_set():  # even if the answer was just completed
                         return status or EXIT_STOPPED
                 await client.wait_for_recovered()
                 return status
     finally:
         streams.close()
-
-
-async def _send_line(client: PromptClient, inbound: Inbound) -> int:
-    try:
-        return await client.ask(inbound)
-    except MessageRejected as refused:  # only this message; continue with the next
-        client.error(str(refused))
-        return 1
 
 
 class LineReader:

@@ -4,17 +4,8 @@ import re
 from copy import copy
 from typing import TYPE_CHECKING, Self
 
+from alipes.cli.markdown import line_parser
 from alipes.cli.markdown.inline import InlineParser, parse_inline
-from alipes.cli.markdown.line_parser import (
-    FENCE,
-    TASK,
-    Container,
-    LeafBlock,
-    LineAction,
-    ListItem,
-    QuoteBlock,
-    parse_line,
-)
 from alipes.cli.markdown.table import MarkdownTable
 from alipes.cli.markdown.wrap import LineWrapper, Row, Span, row_width, strip_row, wrap_row
 from alipes.cli.theme import Theme
@@ -38,7 +29,7 @@ def find_highlighter(language: str, styles: dict[str, str]) -> "PygmentsHighligh
     return open_highlighter(language, styles)
 
 
-class CodeBlock(LeafBlock):
+class CodeBlock(line_parser.LeafBlock):
     """A block from its opening to its closing fence."""
 
     keeps_outdented = True
@@ -94,7 +85,7 @@ class CodeBlock(LeafBlock):
         return row or [(text, "", "")]
 
 
-class Paragraph(LeafBlock):
+class Paragraph(line_parser.LeafBlock):
     """Wrapped text. Line breaks are preserved, as in a chat."""
 
     whole_lines = False
@@ -150,7 +141,7 @@ class Paragraph(LeafBlock):
             self._flow.add(*span)
 
 
-class IndentedCode(LeafBlock):
+class IndentedCode(line_parser.LeafBlock):
     """Indented code. Blank lines inside it are shown, trailing ones are not."""
 
     def __init__(self, theme: Theme) -> None:
@@ -170,7 +161,7 @@ class IndentedCode(LeafBlock):
         return [*rows, [(text[:4].lstrip(" ") + text[4:], self._style, "")]]
 
 
-class HtmlBlock(LeafBlock):
+class HtmlBlock(line_parser.LeafBlock):
     """Raw HTML, shown as it is."""
 
     def __init__(self, theme: Theme, first: str) -> None:
@@ -196,7 +187,7 @@ class ContainerStack:
     def __init__(self, theme: Theme, columns: int) -> None:
         self._theme = theme
         self.columns = max(MIN_COLUMNS, columns)
-        self.stack: list[Container] = []
+        self.stack: list[line_parser.Container] = []
         self.gap = False
         """A blank line is needed before the next row."""
         self._started = False
@@ -211,10 +202,10 @@ class ContainerStack:
         """The next row is the first of a container, so it has a marker."""
         return any(container.empty for container in self.stack)
 
-    def enter(self, container: Container) -> None:
-        if isinstance(container, ListItem):
+    def enter(self, container: line_parser.Container) -> None:
+        if isinstance(container, line_parser.ListItem):
             bullets = self._theme.glyphs.bullets
-            depth = sum(isinstance(outer, ListItem) and not outer.number for outer in self.stack)
+            depth = sum(isinstance(outer, line_parser.ListItem) and not outer.number for outer in self.stack)
             container.marker = f"{container.number or bullets[depth % len(bullets)]} "
             container.style = self._theme.marker
         self.stack.append(container)
@@ -224,7 +215,7 @@ class ContainerStack:
         rows: list[Row] = []
         while len(self.stack) > remaining:
             innermost = self.stack[-1]
-            if isinstance(innermost, ListItem) and innermost.empty:
+            if isinstance(innermost, line_parser.ListItem) and innermost.empty:
                 rows += self.add_prefixes([[]])
             self.stack.pop()
         return rows
@@ -232,7 +223,7 @@ class ContainerStack:
     def take_checkbox(self, text: str) -> str:
         """Use a checkbox at the start of the text as the marker of its item; returns the rest."""
         item = self.stack[-1] if self.stack else None
-        if not isinstance(item, ListItem) or not item.empty or not (task := TASK.match(text)):
+        if not isinstance(item, line_parser.ListItem) or not item.empty or not (task := line_parser.TASK.match(text)):
             return text
         done = task[1] != " "
         item.marker = f"[{'x' if done else ' '}] "
@@ -260,14 +251,14 @@ class ContainerStack:
         other.stack = [copy(container) for container in self.stack]
         return other
 
-    def _continued(self) -> list[Container]:
+    def _continued(self) -> list[line_parser.Container]:
         """The containers of both the last row and the next one."""
         for place, container in enumerate(self.stack):
             if container.empty:
                 return self.stack[:place]
         return self._visible()
 
-    def _visible(self) -> list[Container]:
+    def _visible(self) -> list[line_parser.Container]:
         """The innermost containers that fit into half of the screen."""
         left = self.columns // 2
         for place in range(len(self.stack) - 1, -1, -1):
@@ -276,8 +267,8 @@ class ContainerStack:
                 return self.stack[place + 1 :]
         return self.stack
 
-    def _prefix(self, container: Container) -> Span:
-        if isinstance(container, QuoteBlock):
+    def _prefix(self, container: line_parser.Container) -> Span:
+        if isinstance(container, line_parser.QuoteBlock):
             return (f"{self._theme.glyphs.bar} ", self._theme.faint, "")
         if container.empty:
             return (container.marker, container.style, "")
@@ -296,7 +287,7 @@ class BlockParser:
     def __init__(self, theme: Theme, columns: int) -> None:
         self._theme = theme
         self._containers = ContainerStack(theme, columns)
-        self._leaf: LeafBlock | None = None
+        self._leaf: line_parser.LeafBlock | None = None
         self.rows: list[Row] = []
 
     @property
@@ -306,7 +297,7 @@ class BlockParser:
 
     def begin(self, text: str, *, is_whole: bool) -> bool:
         """Parse a line or the start of one. False: call again with the complete line."""
-        found = parse_line(text, self._containers.stack, self._leaf, whole=is_whole)
+        found = line_parser.parse_line(text, self._containers.stack, self._leaf, whole=is_whole)
         if found is None:
             return False
         self._apply(found)
@@ -337,7 +328,7 @@ class BlockParser:
         if self._leaf is not None:
             self._emit(self._leaf.resize(self._containers.room))
 
-    def _apply(self, found: LineAction) -> None:
+    def _apply(self, found: line_parser.LineAction) -> None:
         leaf = self._leaf
         if leaf is not None and (found.kind == "line" or found.continues):
             self._emit(leaf.line(found.rest.lstrip(" ") if found.continues else found.rest))
@@ -353,7 +344,7 @@ class BlockParser:
                 self._containers.enter(container)
             self._open(found)
 
-    def _open(self, found: LineAction) -> None:
+    def _open(self, found: line_parser.LineAction) -> None:
         rest = found.rest
         match found.kind:
             case "blank":
@@ -380,7 +371,7 @@ class BlockParser:
                 self._emit(paragraph.add(text))
 
     def _open_fence(self, rest: str) -> None:
-        found = FENCE.match(rest.rstrip())
+        found = line_parser.FENCE.match(rest.rstrip())
         assert found is not None
         mark, info = (found[1], found[2]) if found[1] else (found[3], found[4])
         fence = self._leaf = CodeBlock(self._theme, mark, info, found.start(1 if found[1] else 3))

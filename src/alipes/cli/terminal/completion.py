@@ -116,6 +116,10 @@ MAX_ENTRY_CHARS = 20_000
 """Longer texts are not saved in the file."""
 
 
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
 class InputHistory(History):
     """The input history in a file that several processes append to. Disk errors are ignored."""
 
@@ -150,17 +154,12 @@ class InputHistory(History):
         if len(text) > MAX_ENTRY_CHARS:
             return
         line = msgspec.json.encode(text.encode("utf-8", "replace").decode()) + b"\n"
-        with suppress(OSError):
-            file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                os.write(file, line)
-            finally:
-                os.close(file)
+        with suppress(OSError), open(self._path, "ab", buffering=0, opener=_open_private) as file:
+            file.write(line)
 
     def _shorten(self, lines: list[bytes]) -> None:
         beside = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         with suppress(OSError):
-            file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with open(file, "wb") as shorter:
+            with open(beside, "xb", opener=_open_private) as shorter:
                 shorter.write(b"".join(line + b"\n" for line in lines))
             os.replace(beside, self._path)
