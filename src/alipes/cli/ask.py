@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self, TextIO, TypeAlias
 
@@ -189,13 +189,13 @@ def run(argv: list[str]) -> int:
     if not question[0].strip() and not question[1]:
         sys.stderr.write("alipes ask: no prompt given\nTry `alipes ask --help`.\n")
         return 2
-    return _run_logged(settings, _ask(settings, options, question, use_colour(reading.variables)))
+    return _run_logged(settings, lambda: _ask(settings, options, question, use_colour(reading.variables)))
 
 
-def _run_logged(settings: Settings, work: Coroutine[Any, Any, int]) -> int:
+def _run_logged(settings: Settings, start: Callable[[], Coroutine[Any, Any, int]]) -> int:
     with open_log(settings.paths.make().log, settings.log_level, settings.secrets()):
         try:
-            return tasks.run_event_loop(work)
+            return tasks.run_event_loop(start())
         except asyncio.CancelledError:  # by a signal; everything is closed
             return EXIT_STOPPED
 
@@ -218,7 +218,7 @@ async def _ask(settings: Settings, options: AskOptions, question: Prompt, colour
                 client = PromptClient(
                     app, streams, signals, json=options.json, verbose=options.verbose, quiet=options.quiet
                 )
-                inbound = await _make_inbound(app, options, question)
+                inbound = await _make_inbound(app, options, *question)
                 if not (options.quiet or options.json):
                     await _print_model_note(app, options, inbound, streams)
                 status = await client.ask(inbound, last=True)
@@ -229,10 +229,11 @@ async def _ask(settings: Settings, options: AskOptions, question: Prompt, colour
         streams.close()
 
 
-async def _make_inbound(app: App, options: AskOptions, question: Prompt) -> Inbound:
+async def _make_inbound(
+    app: App, options: AskOptions | TalkOptions, text: str = "", images: tuple[Image, ...] = ()
+) -> Inbound:
     if options.model:
         await app.models.open(options.model)  # report a wrong name before anything is saved
-    text, images = question
     place, here = await find_conversation(options.conversation, app.store.archive), current_directory()
     message = Inbound(new_id(), place, "owner", text, model=options.model, workdir=here, trusted=options.trusted)
     return structs.replace(message, attachments=images)
@@ -256,7 +257,7 @@ def run_piped(argv: list[str]) -> int:
     options = parse_talk(argv)
     reading = read_config()
     settings = with_plugins(build_settings(reading), not options.safe)
-    return _run_logged(settings, _run_lines(settings, options, use_colour(reading.variables)))
+    return _run_logged(settings, lambda: _run_lines(settings, options, use_colour(reading.variables)))
 
 
 async def _run_lines(settings: Settings, options: TalkOptions, colour: bool) -> int:
@@ -266,11 +267,7 @@ async def _run_lines(settings: Settings, options: TalkOptions, colour: bool) -> 
     try:
         with InterruptSignals() as signals, handle_uncaught_errors(streams.error):
             async with open_app(settings) as app:
-                if options.model:
-                    await app.models.open(options.model)
-                place = await find_conversation(options.conversation, app.store.archive)
-                here = current_directory()
-                message = Inbound("", place, "owner", "", model=options.model, workdir=here, trusted=options.trusted)
+                message = await _make_inbound(app, options)
                 client, lines = PromptClient(app, streams, signals), LineReader(sys.stdin)
                 while (line := await lines.next()) is not None:
                     try:
