@@ -4,8 +4,9 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Self, TextIO, TypeAlias
+from typing import Any, Self, TextIO, TypeAlias
 
 import msgspec
 from msgspec import structs
@@ -145,15 +146,11 @@ class PromptClient:
             return 1
         return EXIT_UNREAD if self._streams.reader_gone.is_set() else status
 
-    def error(self, text: str) -> None:
-        self._streams.error(text)
-
     async def wait_for_recovered(self) -> None:
         """Wait for interrupted turns of other processes that were resumed here."""
         if others := self._app.sessions.recovered:
-            self._streams.note(
-                f"· resuming interrupted conversations: {to_one_line(describe_interrupted(others), 100)}"
-            )
+            names = to_one_line(describe_interrupted(others), 100)
+            self._streams.note(f"· resuming interrupted conversations: {names}")
             await self._app.sessions.wait_idle()
 
     async def _follow(self, following: TurnFollower) -> int:
@@ -192,10 +189,13 @@ def run(argv: list[str]) -> int:
     if not question[0].strip() and not question[1]:
         sys.stderr.write("alipes ask: no prompt given\nTry `alipes ask --help`.\n")
         return 2
-    colour = use_colour(reading.variables)
+    return _run_logged(settings, lambda: _ask(settings, options, question, use_colour(reading.variables)))
+
+
+def _run_logged(settings: Settings, start: Callable[[], Coroutine[Any, Any, int]]) -> int:
     with open_log(settings.paths.make().log, settings.log_level, settings.secrets()):
         try:
-            return tasks.run_event_loop(_ask(settings, options, question, colour))
+            return tasks.run_event_loop(start())
         except asyncio.CancelledError:  # by a signal; everything is closed
             return EXIT_STOPPED
 
@@ -218,7 +218,7 @@ async def _ask(settings: Settings, options: AskOptions, question: Prompt, colour
                 client = PromptClient(
                     app, streams, signals, json=options.json, verbose=options.verbose, quiet=options.quiet
                 )
-                inbound = await _make_inbound(app, options, question)
+                inbound = await _make_inbound(app, options, *question)
                 if not (options.quiet or options.json):
                     await _print_model_note(app, options, inbound, streams)
                 status = await client.ask(inbound, last=True)
@@ -229,20 +229,14 @@ async def _ask(settings: Settings, options: AskOptions, question: Prompt, colour
         streams.close()
 
 
-async def _make_inbound(app: App, options: AskOptions, question: Prompt) -> Inbound:
+async def _make_inbound(
+    app: App, options: AskOptions | TalkOptions, text: str = "", images: tuple[Image, ...] = ()
+) -> Inbound:
     if options.model:
         await app.models.open(options.model)  # report a wrong name before anything is saved
-    text, images = question
-    return Inbound(
-        id=new_id(),
-        address=await find_conversation(options.conversation, app.store.archive),
-        sender="owner",
-        text=text,
-        attachments=images,
-        model=options.model,
-        workdir=current_directory(),
-        trusted=options.trusted,
-    )
+    place, here = await find_conversation(options.conversation, app.store.archive), current_directory()
+    message = Inbound(new_id(), place, "owner", text, model=options.model, workdir=here, trusted=options.trusted)
+    return structs.replace(message, attachments=images)
 
 
 async def _print_model_note(app: App, options: AskOptions, inbound: Inbound, streams: StandardStreams) -> None:
@@ -263,12 +257,7 @@ def run_piped(argv: list[str]) -> int:
     options = parse_talk(argv)
     reading = read_config()
     settings = with_plugins(build_settings(reading), not options.safe)
-    colour = use_colour(reading.variables)
-    with open_log(settings.paths.make().log, settings.log_level, settings.secrets()):
-        try:
-            return tasks.run_event_loop(_run_lines(settings, options, colour))
-        except asyncio.CancelledError:  # by a signal
-            return EXIT_STOPPED
+    return _run_logged(settings, lambda: _run_lines(settings, options, use_colour(reading.variables)))
 
 
 async def _run_lines(settings: Settings, options: TalkOptions, colour: bool) -> int:
@@ -278,29 +267,21 @@ async def _run_lines(settings: Settings, options: TalkOptions, colour: bool) -> 
     try:
         with InterruptSignals() as signals, handle_uncaught_errors(streams.error):
             async with open_app(settings) as app:
-                if options.model:
-                    await app.models.open(options.model)
-                place = await find_conversation(options.conversation, app.store.archive)
-                message = Inbound("", place, "owner", "", model=options.model, trusted=options.trusted)
-                message = structs.replace(message, workdir=current_directory())
+                message = await _make_inbound(app, options)
                 client, lines = PromptClient(app, streams, signals), LineReader(sys.stdin)
                 while (line := await lines.next()) is not None:
-                    if line.strip():
-                        status = await _send_line(client, structs.replace(message, id=new_id(), text=line))
+                    try:
+                        if line.strip():
+                            status = await client.ask(structs.replace(message, id=new_id(), text=line))
+                    except MessageRejected as refused:  # only this message; continue with the next
+                        streams.error(str(refused))
+                        status = 1
                     if signals.stop_requested.is_set():  # even if the answer was just completed
                         return status or EXIT_STOPPED
                 await client.wait_for_recovered()
                 return status
     finally:
         streams.close()
-
-
-async def _send_line(client: PromptClient, inbound: Inbound) -> int:
-    try:
-        return await client.ask(inbound)
-    except MessageRejected as refused:  # only this message; continue with the next
-        client.error(str(refused))
-        return 1
 
 
 class LineReader:

@@ -1,6 +1,7 @@
-"""Results of the checks of `alipes doctor`, how they are printed, and the optional programs."""
+"""What the commands share: the store, questions, lists, the results of checks, and the optional programs."""
 
 import asyncio
+import re
 import shutil
 import sys
 import textwrap
@@ -12,13 +13,15 @@ import msgspec
 from msgspec import Struct
 
 from alipes.cli import render
-from alipes.cli.stdio import terminal_width
+from alipes.cli.stdio import is_terminal, terminal_width
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
+from alipes.kernel.formatting import format_count
 from alipes.store.store import Store, open_store
 
 T = TypeVar("T")
 MIN_WRAP_WIDTH = 40
+_LABEL = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
 
 
 def run_in_store(settings: Settings, action: Callable[[Store], Awaitable[T]]) -> T:
@@ -33,15 +36,32 @@ def run_in_store(settings: Settings, action: Callable[[Store], Awaitable[T]]) ->
 
 def confirm(question: str, action: str) -> bool:
     """True if the user answers yes. Raises ConfigError where there is no terminal to ask on."""
-    if sys.stdin is None or not sys.stdin.isatty():
+    if not is_terminal(sys.stdin):
         raise ConfigError(f"no terminal to confirm on; use --yes to {action}")
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def print_table(rows: Iterable[Sequence[str]]) -> None:
-    print_lines(render.format_table(rows))
+def check_label(kind: str, name: str, taken: str = "") -> None:
+    """Raises ConfigError unless `name` is a valid name for a key or webhook. `taken`: why it cannot be used."""
+    if taken or not _LABEL.fullmatch(name):
+        usable = "use lowercase letters, digits, and -, _ or . between them"
+        raise ConfigError(f"{name!r} is not a valid {kind} name: {usable}{taken}")
+
+
+def print_list(
+    found: object, head: Sequence[str], rows: Iterable[Sequence[str]], *, json: bool, empty: str = ""
+) -> bool:
+    """Print `found` as JSON, or its rows as a table, or `empty` if there are none. True if it was a table."""
+    cells = [tuple(map(render.sanitize, row)) for row in rows]
+    if json:
+        print_json(found)
+    elif not cells:
+        print(empty)
+    else:
+        print_lines(render.format_table([head, *cells]))
+    return bool(cells) and not json
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -110,8 +130,7 @@ def print_checks(results: Sequence[CheckResult]) -> int:
 
 def print_verdict(results: Sequence[CheckResult]) -> None:
     wrong = sum(result.state == "wrong" for result in results)
-    problems = f"{wrong} problem{'' if wrong == 1 else 's'}" if wrong else "No problems"
-    print(f"\n{problems} found.")
+    print(f"\n{format_count(wrong, 'problem') if wrong else 'No problems'} found.")
 
 
 def missing_programs() -> tuple[OptionalProgram, ...]:

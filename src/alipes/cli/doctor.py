@@ -5,6 +5,7 @@ import os
 import ssl
 import stat
 import sys
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import msgspec
@@ -12,7 +13,7 @@ import msgspec
 from alipes import __version__
 from alipes.cli import common, render
 from alipes.cli.common import CheckResult, print_json
-from alipes.cli.options import DoctorOptions, parse_doctor
+from alipes.cli.options import parse_doctor
 from alipes.cli.plugins.list import check_plugins_state
 from alipes.config.loader import load_settings
 from alipes.config.paths import find_home
@@ -20,11 +21,10 @@ from alipes.config.settings import Settings
 from alipes.kernel.errors import AlipesError, ConfigError, ProviderError, StoreError
 from alipes.kernel.formatting import format_ago, format_count
 from alipes.kernel.messages import user
-from alipes.kernel.models import Endpoint
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import ModelReply
 from alipes.providers.embedded import find_weights
-from alipes.providers.registry import Backend, Models, choose_model
+from alipes.providers.registry import Backend, Models, choose_model, open_models
 from alipes.runtime.http.clients import ClientScope, OpenClient
 from alipes.store.peers import open_processes
 from alipes.store.store import Store, open_store
@@ -36,11 +36,14 @@ ANSWER_TIMEOUT_S = 60.0
 
 def check_machine() -> tuple[Settings | None, list[CheckResult]]:
     """Check Python, home, settings and programs. If the settings are broken, use the defaults."""
-    findings = [_check_python()]
+    version = sys.version.split()[0]
+    findings = [CheckResult("python", "ok", f"{version} at {sys.executable}")]
+    if sys.version_info < MIN_PYTHON:
+        findings = [CheckResult("python", "wrong", version, "alipes needs Python 3.11 or newer")]
     settings: Settings | None = None
     try:
         settings = load_settings()
-        findings += [_check_home(settings), *_check_settings(settings), _check_log(settings)]
+        findings += [_check_home(settings), *_check_files(settings)]
     except ConfigError as error:
         findings.append(CheckResult("settings", "wrong", str(error), "correct this, then run `alipes doctor` again"))
         try:
@@ -76,13 +79,6 @@ async def check_models(settings: Settings, scope: ClientScope, models: Models, *
     return findings
 
 
-def _check_python() -> CheckResult:
-    version = sys.version.split()[0]
-    if sys.version_info < MIN_PYTHON:
-        return CheckResult("python", "wrong", version, "alipes needs Python 3.11 or newer")
-    return CheckResult("python", "ok", f"{version} at {sys.executable}")
-
-
 def _check_home(settings: Settings) -> CheckResult:
     home = settings.home
     if not home.exists():
@@ -93,34 +89,27 @@ def _check_home(settings: Settings) -> CheckResult:
     free = os.statvfs(home)
     room = free.f_bavail * free.f_frsize
     if room < 100_000_000:
-        return CheckResult(
-            "home", "wrong", f"{home}: only {render.format_size(room)} free on its disk", "free some space"
-        )
+        full = f"{home}: only {render.format_size(room)} free on its disk"
+        return CheckResult("home", "wrong", full, "free some space")
     if mode & 0o077:
         return CheckResult("home", "note", f"{home} is readable by other users", f"chmod 700 {home}")
     return CheckResult("home", "ok", f"{home} (private, {render.format_size(room)} free)")
 
 
-def _check_settings(settings: Settings) -> list[CheckResult]:
-    file = settings.paths.config
-    path = str(file) if file.exists() else f"no {file}; using the defaults"
-    return [CheckResult("settings", "ok", path), *(CheckResult("settings", "note", note) for note in settings.notes)]
-
-
-def _check_log(settings: Settings) -> CheckResult:
-    path = settings.paths.log
-    size = render.format_size(path.stat().st_size) if path.exists() else "empty"
-    return CheckResult("log", "ok", f"{path} ({size}, level {settings.log_level})")
+def _check_files(settings: Settings) -> Iterator[CheckResult]:
+    file, log = settings.paths.config, settings.paths.log
+    yield CheckResult("settings", "ok", str(file) if file.exists() else f"no {file}; using the defaults")
+    yield from (CheckResult("settings", "note", note) for note in settings.notes)
+    size = render.format_size(log.stat().st_size) if log.exists() else "empty"
+    yield CheckResult("log", "ok", f"{log} ({size}, level {settings.log_level})")
 
 
 def _check_programs() -> list[CheckResult]:
     gone = common.missing_programs()
     found = [program.name for program in common.PROGRAMS if program not in gone]
-    findings = [CheckResult("programs", "ok", ", ".join(found))] if found else []
-    for program in gone:
-        says = f"{program.package} is not installed (optional, for {program.benefit})"
-        findings.append(CheckResult("programs", "note", says))
-    return findings
+    missing = [f"{program.package} is not installed (optional, for {program.benefit})" for program in gone]
+    present = [CheckResult("programs", "ok", ", ".join(found))] if found else []
+    return [*present, *(CheckResult("programs", "note", says) for says in missing)]
 
 
 async def _check_database(store: Store) -> list[CheckResult]:
@@ -130,30 +119,21 @@ async def _check_database(store: Store) -> list[CheckResult]:
         f"{format_count(facts.sessions, 'conversation')}, {format_count(facts.turns, 'turn')}, "
         f"{format_count(facts.messages, 'message')}"
     )
-    problems = await store.archive.check()
     advice = "copy the file, then restore a backup with `alipes restore`"
-    return [CheckResult("database", "wrong", problem, advice) for problem in problems] or [
-        CheckResult("database", "ok", about)
-    ]
+    wrong = [CheckResult("database", "wrong", problem, advice) for problem in await store.archive.check()]
+    return wrong or [CheckResult("database", "ok", about)]
 
 
 def _check_processes(settings: Settings, store: Store) -> list[CheckResult]:
-    others = [
-        peer
-        for peer in open_processes(settings.home, timeout_s=CONNECT_TIMEOUT_S).list_peers()
-        if peer.host != store.host
-    ]
-    names = "; ".join(f"pid {peer.pid}, started {format_ago(peer.started)}" for peer in others)
-    return [CheckResult("processes", "ok", names or "no other alipes process uses this home")]
+    peers = open_processes(settings.home, timeout_s=CONNECT_TIMEOUT_S).list_peers()
+    others = [f"pid {peer.pid}, started {format_ago(peer.started)}" for peer in peers if peer.host != store.host]
+    return [CheckResult("processes", "ok", "; ".join(others) or "no other alipes process uses this home")]
 
 
 async def _check_unfinished(store: Store) -> list[CheckResult]:
     orphans = await store.turns.list_orphans()
-    if not orphans:
-        return []
-    names = ", ".join(orphans)
-    says = f"{len(orphans)} interrupted: {names}"
-    return [CheckResult("turns", "note", says, "the next `alipes` or `alipes ask` resumes them")]
+    says = f"{len(orphans)} interrupted: {', '.join(orphans)}"
+    return [CheckResult("turns", "note", says, "the next `alipes` or `alipes ask` resumes them")] if orphans else []
 
 
 def _check_embedded(settings: Settings) -> CheckResult:
@@ -167,23 +147,20 @@ def _check_embedded(settings: Settings) -> CheckResult:
 
 def _check_proxies(settings: Settings) -> list[CheckResult]:
     proxies = settings.proxies
-    ways = {"http": proxies.http, "https": proxies.https, "all": proxies.all}
-    used = [f"{name} through {_strip_credentials(url)}" for name, url in ways.items() if url]
-    if not used:
-        return []
-    return [CheckResult("proxies", "ok", ", ".join(used) + f"; except for {', '.join(proxies.no) or 'nothing'}")]
+    ways = (("http", proxies.http), ("https", proxies.https), ("all", proxies.all))
+    used = [f"{name} through {_strip_credentials(url)}" for name, url in ways if url]
+    says = f"{', '.join(used)}; except for {', '.join(proxies.no) or 'nothing'}"
+    return [CheckResult("proxies", "ok", says)] if used else []
 
 
 def _strip_credentials(url: str) -> str:
-    """The URL without user name and password."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 async def _check_connection(settings: Settings, model: str) -> CheckResult:
     """Check that the model's server accepts connections; only --live checks the key."""
-    where = _first_hop(settings, model)
-    if not where:
+    if not (where := _first_hop(settings, model)):
         return CheckResult("reach", "ok", "no network needed")
     if why := await find_connection_error(settings, model):
         return CheckResult("reach", "wrong", why, "check the network and the address")
@@ -192,8 +169,7 @@ async def _check_connection(settings: Settings, model: str) -> CheckResult:
 
 async def find_connection_error(settings: Settings, model: str) -> str:
     """Why the model's server is unreachable; empty if it is reachable or not needed."""
-    where = _first_hop(settings, model)
-    if not where:
+    if not (where := _first_hop(settings, model)):
         return ""
     try:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
@@ -204,18 +180,14 @@ async def find_connection_error(settings: Settings, model: str) -> str:
 
 
 def _first_hop(settings: Settings, model: str) -> str:
-    """The address to connect to; empty if the model needs no network."""
+    """The address to connect to, the proxy or the model's server; empty if the model needs no network."""
     endpoint = settings.providers.get(model.partition("/")[0])
-    return "" if endpoint is None or not endpoint.base_url else _strip_credentials(_proxy_or_server(settings, endpoint))
-
-
-def _proxy_or_server(settings: Settings, endpoint: Endpoint) -> str:
-    """The proxy for the endpoint, or the endpoint itself."""
-    parts = urlsplit(endpoint.base_url)
-    proxies = settings.proxies
-    if any(name == "*" or (parts.hostname or "").endswith(name.lstrip(".")) for name in proxies.no):
-        return endpoint.base_url
-    return (proxies.https if parts.scheme == "https" else proxies.http) or proxies.all or endpoint.base_url
+    if endpoint is None or not endpoint.base_url:
+        return ""
+    parts, proxies = urlsplit(endpoint.base_url), settings.proxies
+    direct = any(name == "*" or (parts.hostname or "").endswith(name.lstrip(".")) for name in proxies.no)
+    proxy = (proxies.https if parts.scheme == "https" else proxies.http) or proxies.all
+    return _strip_credentials(endpoint.base_url if direct or not proxy else proxy)
 
 
 async def _connect(url: str, ca_file: str) -> None:
@@ -228,7 +200,6 @@ async def _connect(url: str, ca_file: str) -> None:
 
 
 async def _check_answer(backend: Backend) -> CheckResult:
-    """Ask the model one short question."""
     try:
         request = Request(backend.model, "", (user("Say ok."),), max_tokens=16)
         async with asyncio.timeout(ANSWER_TIMEOUT_S), backend.provider.stream(request) as deltas:
@@ -238,9 +209,8 @@ async def _check_answer(backend: Backend) -> CheckResult:
     except ProviderError as error:
         return CheckResult("answer", "wrong", str(error))
     except TimeoutError:
-        return CheckResult(
-            "answer", "wrong", f"no answer within {ANSWER_TIMEOUT_S:.0f} s", "try again, or another model"
-        )
+        late = f"no answer within {ANSWER_TIMEOUT_S:.0f} s"
+        return CheckResult("answer", "wrong", late, "try again, or another model")
     return CheckResult("answer", "wrong", f"{backend.name} gave no answer")
 
 
@@ -250,37 +220,26 @@ class DoctorReport(msgspec.Struct, frozen=True):
     findings: list[CheckResult]
     clients: tuple[OpenClient, ...]
 
-    @property
-    def well(self) -> bool:
-        return all(finding.state != "wrong" for finding in self.findings)
-
 
 def run(argv: list[str]) -> int:
     options = parse_doctor(argv)
-    report = _run_checks(options)
-    if options.json:
-        print_json(report)
-    else:
-        _print_report(report)
-    return 0 if report.well else 1
-
-
-def _run_checks(options: DoctorOptions) -> DoctorReport:
     settings, found = check_machine()
     clients: tuple[OpenClient, ...] = ()
     if settings is not None:
         found += check_plugins_state(settings)
         more, clients = asyncio.run(_check_services(settings, options.live))
         found += more
-    return DoctorReport(__version__, sys.version.split()[0], found, clients)
+    report = DoctorReport(__version__, sys.version.split()[0], found, clients)
+    if options.json:
+        print_json(report)
+    else:
+        _print_report(report)
+    return int(any(finding.state == "wrong" for finding in found))
 
 
 async def _check_services(settings: Settings, live: bool) -> tuple[list[CheckResult], tuple[OpenClient, ...]]:
     found = await check_store(settings)
-    async with (
-        ClientScope(settings.proxies, trust=settings.ca_file or None) as scope,
-        Models(settings, scope) as models,
-    ):
+    async with open_models(settings) as (scope, models):
         if settings.providers:
             found += await check_models(settings, scope, models, live=live)
         else:

@@ -3,6 +3,7 @@
 import logging
 import sys
 import traceback
+from contextlib import suppress
 from types import TracebackType
 
 from alipes.config.loader import load_settings
@@ -51,14 +52,11 @@ def _flatten(error: BaseException) -> list[BaseException]:
 
 def _load_settings() -> Settings | None:
     """The settings, the defaults if the file is broken, or None if there is no home."""
-    try:
+    with suppress(AlipesError):
         return load_settings()
-    except AlipesError:
-        pass
-    try:
+    with suppress(AlipesError):
         return Settings(home=find_home())
-    except AlipesError:
-        return None
+    return None
 
 
 def _print(sentence: str) -> None:

@@ -32,13 +32,7 @@ class PipedInput(Struct, frozen=True):
 
 
 def new_id() -> str:
-    """A unique id for one inbound message."""
     return f"{PLATFORM}:{os.urandom(12).hex()}"
-
-
-def new_conversation() -> Address:
-    """A new conversation whose name contains its start time."""
-    return Address(PLATFORM, f"{time.strftime('%y%m%d-%H%M')}-{os.urandom(3).hex()}")
 
 
 async def find_conversation(choice: ConversationChoice, archive: "Archive") -> Address:
@@ -46,7 +40,7 @@ async def find_conversation(choice: ConversationChoice, archive: "Archive") -> A
     if choice.name:
         return Address(PLATFORM, choice.name)
     if not choice.latest:
-        return new_conversation()
+        return Address(PLATFORM, f"{time.strftime('%y%m%d-%H%M')}-{os.urandom(3).hex()}")
     if (latest := await archive.latest(PLATFORM)) is None:
         raise ConfigError("there is no conversation to continue; omit --continue to start one")
     return latest.address

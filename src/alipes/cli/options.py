@@ -1,14 +1,20 @@
 """Parses command lines into frozen options. Wrong usage exits with status 2."""
 
 import argparse
+import re
 import sys
-from typing import NoReturn
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, NoReturn, TypeAlias
 
 from msgspec import Struct
 
 from alipes.cli import help_text
+from alipes.kernel.errors import ConfigError
 
 SESSION_ACTIONS = ("list", "show", "search", "export", "delete")
+_OPTION = re.compile(r"^  (?:(-\w), )?--([\w-]+)(?: ([A-Z]+))?  +(.*)$", re.MULTILINE)
+"""A line of a help page: short name, name, value and description of an option."""
 
 
 class ConversationChoice(Struct, frozen=True):
@@ -49,24 +55,48 @@ class SessionsOptions(Struct, frozen=True):
     yes: bool = False
 
 
-class DoctorOptions(Struct, frozen=True):
-    live: bool = False
-    json: bool = False
+def print_config_errors(run: Callable[[list[str]], int]) -> Callable[[list[str]], int]:
+    """Decorates a command that edits the settings: their errors are printed without a prefix."""
+
+    @wraps(run)
+    def run_command(argv: list[str]) -> int:
+        try:
+            return run(argv)
+        except ConfigError as error:
+            print(error, file=sys.stderr)
+            return 2
+        except SystemExit as end:
+            return end.code if isinstance(end.code, int) else 2
+
+    return run_command
+
+
+Details: TypeAlias = dict[str, dict[str, Any]]
+"""Arguments of `add_argument` that a help page does not show, by option."""
 
 
 class OptionParser(argparse.ArgumentParser):
-    """A parser with a hand-written help page, so that it is the same in every Python version."""
+    """Parses the options that a hand-written help page lists.
 
-    def __init__(self, name: str, page: str) -> None:
+    An option with a value is a text, or a list of texts if it is repeatable; any other is a flag.
+    """
+
+    def __init__(self, name: str, page: str, details: Details | None = None) -> None:
         super().__init__(prog=name, add_help=False, allow_abbrev=False)
         self._page = page
-        self.add_argument("-h", "--help", action="help")
+        known = {"help": {"action": "help"}, **(details or {})}
+        for short, option, value, about in _OPTION.findall(page):
+            if option == "version":  # only as the first word; see main.py
+                continue
+            kind: dict[str, Any] = {"default": ""} if value else {"action": "store_true"}
+            if about.endswith("repeatable)"):
+                kind = {"action": "append", "default": []}
+            self.add_argument(*filter(None, (short, f"--{option}")), **kind | known.get(option, {}))
 
     def format_help(self) -> str:
         return self._page
 
-    def format_usage(self) -> str:
-        return self._page
+    format_usage = format_help
 
     def parse_with_words(self, argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
         """The options and the other words in order; everything after `--` is a word."""
@@ -81,42 +111,31 @@ class OptionParser(argparse.ArgumentParser):
 
 
 def parse_ask(argv: list[str]) -> AskOptions:
-    parser = OptionParser("alipes ask", help_text.ASK)
-    _add_conversation_options(parser)
-    parser.add_argument("-i", "--image", action="append", default=[])
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("-v", "--verbose", action="store_true")
-    parser.add_argument("-q", "--quiet", action="store_true")
+    parser = OptionParser("alipes ask", help_text.ASK, _CONVERSATION)
     args, prompt = parser.parse_with_words(argv)
     if args.quiet and args.verbose:
         parser.error("use either --quiet or --verbose")
     return AskOptions(
-        prompt=" ".join(prompt),
-        conversation=_conversation_choice(parser, args),
-        model=args.model,
+        " ".join(prompt),
+        _conversation_choice(parser, args),
         images=tuple(args.image),
         trusted=args.yes,
-        safe=args.safe,
-        json=args.json,
-        verbose=args.verbose,
-        quiet=args.quiet,
+        **{name: getattr(args, name) for name in ("model", "safe", "json", "verbose", "quiet")},
     )
 
 
 def parse_talk(argv: list[str]) -> TalkOptions:
-    parser = OptionParser("alipes", help_text.TOP)
-    _add_conversation_options(parser)
+    parser = OptionParser("alipes", help_text.TOP, _CONVERSATION)
     args = parser.parse_args(argv)
     return TalkOptions(_conversation_choice(parser, args), args.model, args.yes, args.safe)
 
 
 def parse_sessions(argv: list[str]) -> SessionsOptions:
-    parser = OptionParser("alipes sessions", help_text.SESSIONS)
-    parser.add_argument("-n", "--limit", type=parse_count, default=20)
-    parser.add_argument("-f", "--format", choices=("md", "json"), default="md")
-    parser.add_argument("-o", "--output", default="")
-    parser.add_argument("-y", "--yes", action="store_true")
-    parser.add_argument("--json", action="store_true")
+    details: Details = {
+        "limit": {"type": whole_number(1, sys.maxsize, "a positive number"), "default": 20},
+        "format": {"choices": ("md", "json"), "default": "md"},
+    }
+    parser = OptionParser("alipes sessions", help_text.SESSIONS, details)
     args, named = parser.parse_with_words(argv)
     action, *name = named or ["list"]
     if action not in SESSION_ACTIONS:
@@ -130,20 +149,11 @@ def parse_sessions(argv: list[str]) -> SessionsOptions:
     return SessionsOptions(action, " ".join(name), args.limit, args.json, args.format, args.output, args.yes)
 
 
-def parse_doctor(argv: list[str]) -> DoctorOptions:
-    parser = OptionParser("alipes doctor", help_text.DOCTOR)
-    parser.add_argument("--live", action="store_true")
-    parser.add_argument("--json", action="store_true")
-    args = parser.parse_args(argv)
-    return DoctorOptions(args.live, args.json)
+def parse_doctor(argv: list[str]) -> argparse.Namespace:
+    return OptionParser("alipes doctor", help_text.DOCTOR).parse_args(argv)
 
 
-def _add_conversation_options(parser: OptionParser) -> None:
-    parser.add_argument("-m", "--model", default="")
-    parser.add_argument("--session", default=None)
-    parser.add_argument("-c", "--continue", dest="latest", action="store_true")
-    parser.add_argument("-y", "--yes", action="store_true")
-    parser.add_argument("--safe", action="store_true")
+_CONVERSATION: Details = {"session": {"default": None}, "continue": {"dest": "latest"}}
 
 
 def _conversation_choice(parser: OptionParser, args: argparse.Namespace) -> ConversationChoice:
@@ -154,7 +164,12 @@ def _conversation_choice(parser: OptionParser, args: argparse.Namespace) -> Conv
     return ConversationChoice(args.session or "", args.latest)
 
 
-def parse_count(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
-    return int(text)
+def whole_number(least: int, most: int, what: str) -> Callable[[str], int]:
+    """A parser of numbers from `least` to `most`; `what` is expected, says the error."""
+
+    def parse(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+        return int(text)
+
+    return parse

@@ -3,20 +3,8 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from alipes.kernel import formatting
-from alipes.kernel.messages import Json, ToolCall, ToolResult
-from alipes.kernel.turns import (
-    Event,
-    Notice,
-    Retracted,
-    Said,
-    TextDelta,
-    ThinkingDelta,
-    ToolFinished,
-    ToolStarted,
-    TurnEnded,
-    Usage,
-)
+from alipes.kernel import formatting, turns
+from alipes.kernel.messages import ToolCall, ToolResult
 
 if TYPE_CHECKING:
     from alipes.providers.registry import ModelChoice
@@ -34,13 +22,13 @@ _ENDINGS = {
 
 
 def sanitize(text: str) -> str:
-    """The text without control characters."""
     return text.translate(_UNSAFE)
 
 
 def to_one_line(text: str, width: int = 0) -> str:
     """The text on one line, without control characters, truncated to `width` columns if given."""
-    return truncate(" ".join(sanitize(text).split()), width) if width else " ".join(sanitize(text).split())
+    line = " ".join(sanitize(text).split())
+    return truncate(line, width) if width else line
 
 
 def text_width(text: str) -> int:
@@ -52,16 +40,19 @@ def text_width(text: str) -> int:
     return width.display_width(text)
 
 
-def truncate(text: str, room: int) -> str:
-    """The text, cut with an ellipsis if it takes more columns than `room`."""
-    if text_width(text) <= room:
+def truncate(text: str, columns: int, mark: str = "…") -> str:
+    """The text without styles, cut with a mark at its end if it takes more than `columns`."""
+    if text_width(text) <= columns:
         return text
+    room = columns - len(mark)
+    if room <= 0:
+        return mark[: max(0, columns)]
     if text.isascii():
-        return text[: max(0, room - 1)].rstrip() + "…"
+        return text[:room].rstrip() + mark
     from alipes.cli import width  # noqa: PLC0415
 
-    head, _ = width.split_at_width(text, room - 1)
-    return (head.rstrip() if text_width(head) < room else "") + "…"
+    head, _ = width.split_at_width(text, room)
+    return (head.rstrip() if text_width(head) <= room else "") + mark
 
 
 def pad(text: str, width: int) -> str:
@@ -76,7 +67,6 @@ def format_table(rows: Iterable[Sequence[str]], gap: str = "  ") -> list[str]:
 
 
 def format_size(count: int) -> str:
-    """A number of bytes with a unit."""
     amount = float(count)
     for unit in ("bytes", "KB", "MB"):
         if amount < 1000:
@@ -94,13 +84,16 @@ def format_choice(choice: "ModelChoice") -> str:
     return choice.why if choice.why.endswith(".") else f"Model: {choice.model} ({choice.why})"
 
 
-def format_usage(usage: Usage, model: str = "") -> str:
+def format_usage(usage: turns.Usage, model: str = "") -> str:
     return " · ".join(filter(None, (model, formatting.format_usage(usage), format_cost(usage.cost))))
 
 
 def format_call(call: ToolCall, width: int = 100) -> str:
     """A tool call on one line: its name and its main argument."""
-    return to_one_line(f"{call.name} {_main_argument(call.args)}" if call.args else call.name, width)
+    main = ("command", "path", "pattern", "query", "url", "question", "goal")
+    texts = [value for name in main if isinstance(value := call.args.get(name), str)]
+    argument = texts[0] if texts else ", ".join(f"{name}={value}" for name, value in call.args.items())
+    return to_one_line(f"{call.name} {argument}" if call.args else call.name, width)
 
 
 def format_result(result: ToolResult, seconds: float, width: int = 100) -> str:
@@ -111,7 +104,7 @@ def format_result(result: ToolResult, seconds: float, width: int = 100) -> str:
     return to_one_line(", ".join(word for word in (result.outcome, took) if word) + f": {result.text}", width)
 
 
-def format_ending(end: TurnEnded) -> str:
+def format_ending(end: turns.TurnEnded) -> str:
     """One line about how a turn ended; empty if it was answered."""
     if end.ending == "answered":
         return ""
@@ -138,34 +131,30 @@ class TurnPrinter:
         """The last line has no line break yet."""
         self._model = ""
         self._last_call = ""
-        """The id of the call printed last."""
-        self.started = False
-        """At least one event was shown."""
 
-    def show_event(self, event: Event) -> None:
-        self.started = True
+    def show_event(self, event: turns.Event) -> None:
         match event:
-            case TextDelta(text):
+            case turns.TextDelta(text):
                 self._print_thinking()
                 self._written.append(text)
                 self._write(text)
-            case ThinkingDelta(text):
+            case turns.ThinkingDelta(text):
                 self._thinking.append(text)
-            case Said(message, model) if message.role == "assistant":
+            case turns.Said(message, model) if message.role == "assistant":
                 self._model = model or self._model
                 self._complete(message.text)
-            case ToolStarted(call):
+            case turns.ToolStarted(call):
                 self._print_thinking()
                 self._print_call(call)
-            case ToolFinished(call, result, seconds):
+            case turns.ToolFinished(call, result, seconds):
                 if line := format_result(result, seconds):
                     self._print_call(call)
                     self._note(f"  {line}")
-            case Retracted(reason):
+            case turns.Retracted(reason):
                 self._retract(reason)
-            case Notice(text):
+            case turns.Notice(text):
                 self._note(f"· {sanitize(text)}")
-            case TurnEnded():
+            case turns.TurnEnded():
                 self._end(event)
 
     def _write(self, text: str) -> None:
@@ -197,7 +186,7 @@ class TurnPrinter:
         lost = "connection lost; ignore the partial answer above" if partial else "connection lost"
         self._remark(f"· {lost} ({to_one_line(reason)}). Retrying")
 
-    def _end(self, end: TurnEnded) -> None:
+    def _end(self, end: turns.TurnEnded) -> None:
         self._written.clear()
         self._print_thinking()
         self._finish_line()
@@ -230,10 +219,3 @@ class TurnPrinter:
         if self._line_open:
             self._answer("\n")
         self._line_open, self._held_breaks = False, 0
-
-
-def _main_argument(args: dict[str, Json]) -> str:
-    for name in ("command", "path", "pattern", "query", "url", "question", "goal"):
-        if isinstance(value := args.get(name), str):
-            return value
-    return ", ".join(f"{name}={value}" for name, value in args.items())

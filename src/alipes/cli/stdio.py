@@ -24,7 +24,8 @@ class AsyncWriter:
         self._loop = asyncio.get_running_loop()
         self._pending = bytearray()
         self._scheduled: asyncio.Handle | None = None
-        self._watching = False
+        self.is_blocked = False
+        """The reader is too slow for the buffered text, so its descriptor is watched."""
         self._empty = asyncio.Event()
         self.reader_gone = asyncio.Event()
         self.failure: OSError | None = None
@@ -33,17 +34,12 @@ class AsyncWriter:
         if fd is not None:
             self._poll.register(fd, select.POLLOUT)
 
-    @property
-    def is_blocked(self) -> bool:
-        """True while the reader is too slow for the buffered text."""
-        return self._watching
-
     def write(self, text: str | bytes) -> None:
         if self._fd is None or self.reader_gone.is_set():
             return
         self._pending += text.encode("utf-8", "replace") if isinstance(text, str) else text
         self._empty.clear()
-        if self._scheduled is None and not self._watching:
+        if self._scheduled is None and not self.is_blocked:
             self._scheduled = self._loop.call_soon(self.flush_now)
 
     def flush_now(self) -> None:
@@ -75,9 +71,9 @@ class AsyncWriter:
         self.flush_now()
 
     def _watch(self, wanted: bool) -> None:
-        if wanted == self._watching or self._fd is None:
+        if wanted == self.is_blocked or self._fd is None:
             return
-        self._watching = wanted
+        self.is_blocked = wanted
         if wanted:
             self._loop.add_writer(self._fd, self.flush_now)
         else:
@@ -88,9 +84,9 @@ class StandardStreams:
     """Answers to standard output, notes to standard error, in the order they were written."""
 
     def __init__(self, out: TextIO | None, err: TextIO | None, *, colour: bool = True) -> None:
-        self._out, self._err = AsyncWriter(_fileno(out)), AsyncWriter(_fileno(err))
-        self._out_is_terminal = _is_terminal(out)
-        self._colour = colour and _is_terminal(err)
+        self._out, self._err = (AsyncWriter(None if each is None else each.fileno()) for each in (out, err))
+        self._out_is_terminal = is_terminal(out)
+        self._colour = colour and is_terminal(err)
         self.reader_gone = self._out.reader_gone
 
     def write_answer(self, text: str) -> None:
@@ -135,9 +131,5 @@ def use_colour(variables: Variables) -> bool:
     return not variables.get("NO_COLOR") and variables.get("TERM") != "dumb"
 
 
-def _fileno(stream: TextIO | None) -> int | None:
-    return None if stream is None else stream.fileno()
-
-
-def _is_terminal(stream: TextIO | None) -> bool:
-    return stream is not None and os.isatty(stream.fileno())
+def is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty()

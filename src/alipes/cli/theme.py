@@ -52,6 +52,20 @@ def make_theme(name: ThemeName, *, links: bool = True, ascii_only: bool = False)
         return Theme(marks=True, glyphs=glyphs)
     blue, cyan, yellow, magenta = ("94", "96", "93", "95") if name == "dark" else ("34", "36", "33", "35")
     green, red = ("92", "91") if name == "dark" else ("32", "31")
+    by_style = {
+        "1": "Generic.Heading",
+        "2": "Generic.Prompt",
+        "2;3": "Comment",
+        f"1;{blue}": "Name.Class",
+        blue: "Name.Function Name.Tag",
+        cyan: "Keyword.Constant Name.Builtin Name.Attribute Name.Variable",
+        green: "Literal.String Generic.Inserted",
+        magenta: "Comment.Preproc Keyword Operator.Word Generic.Subheading",
+        red: "Name.Exception Generic.Deleted Generic.Error",
+    }
+    tokens = {token: style for style, names in by_style.items() for token in names.split()}
+    tokens |= dict.fromkeys(("Name.Decorator", "Literal.String.Escape"), yellow if name == "dark" else magenta)
+    tokens["Literal.Number"] = yellow if name == "dark" else red
     return Theme(
         headings=(f"1;4;{blue}", f"1;{blue}", f"1;{cyan}", "1", "1;2", "1;2"),
         bold="1",
@@ -63,30 +77,7 @@ def make_theme(name: ThemeName, *, links: bool = True, ascii_only: bool = False)
         marker=blue,
         done=green,
         faint="2",
-        tokens={
-            "Comment": "2;3",
-            "Comment.Preproc": magenta,
-            "Keyword": magenta,
-            "Keyword.Constant": cyan,
-            "Operator.Word": magenta,
-            "Name.Builtin": cyan,
-            "Name.Class": f"1;{blue}",
-            "Name.Decorator": yellow if name == "dark" else magenta,
-            "Name.Exception": red,
-            "Name.Function": blue,
-            "Name.Tag": blue,
-            "Name.Attribute": cyan,
-            "Name.Variable": cyan,
-            "Literal.String": green,
-            "Literal.String.Escape": yellow if name == "dark" else magenta,
-            "Literal.Number": yellow if name == "dark" else red,
-            "Generic.Deleted": red,
-            "Generic.Inserted": green,
-            "Generic.Heading": "1",
-            "Generic.Subheading": magenta,
-            "Generic.Prompt": "2",
-            "Generic.Error": red,
-        },
+        tokens=tokens,
         links=links,
         glyphs=glyphs,
     )

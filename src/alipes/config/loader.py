@@ -141,6 +141,7 @@ def build_settings(config: RawConfig) -> Settings:
     settings = Settings(
         home=config.paths.home,
         model=model[0] if model else "",
+        model_source="ALIPES_MODEL" if config.effective("model").layer == "variable" else "config.toml",
         fallback=_models(config, known, "fallback"),
         providers=known,
         models=_facts(config, known),

@@ -302,6 +302,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     serve: ServeConfig = ServeConfig()
     providers: dict[str, Endpoint] = {}
     """Configured providers first, then every known one, with or without a key."""
+    model_source: str = "config.toml"
+    """Where `model` was set: the file, or the name of its variable."""
     models: dict[str, ModelFacts] = {}
     api: ApiConfig = ApiConfig()
     auxiliary: dict[str, AuxiliaryConfig] = {}

@@ -5,8 +5,8 @@ The catalog is read and provider modules are imported when first used.
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import cache
 from pathlib import Path, PurePath
 
@@ -276,6 +276,16 @@ def open_http_client(endpoint: Endpoint, scope: ClientScope, base_url: str | Non
     return scope.http(endpoint.name, base_url=base_url, stall=endpoint.stall, connect=endpoint.connect)
 
 
+@asynccontextmanager
+async def open_models(settings: Settings) -> AsyncIterator[tuple[ClientScope, Models]]:
+    """The models and their clients, for a command without a conversation."""
+    async with (
+        ClientScope(settings.proxies, trust=settings.ca_file or None) as scope,
+        Models(settings, scope) as models,
+    ):
+        yield scope, models
+
+
 PROBE_TIMEOUT_S = 0.3
 """Seconds for a local server to answer; a closed port fails at once."""
 _TITLES = {"ollama": "Ollama", "lmstudio": "LM Studio", "llamacpp": "llama.cpp", "vllm": "vLLM"}
@@ -298,10 +308,10 @@ async def choose_model(settings: Settings, scope: ClientScope, *, within: float 
     """
     if settings.model:
         if is_mixture_name(settings, settings.model):
-            return ModelChoice(settings.model, "from config.toml")
+            return ModelChoice(settings.model, f"from {settings.model_source}")
         endpoint, model = resolve_model(settings, settings.model)
         toy = endpoint.api == "embedded" and model == DEMO_MODEL
-        return ModelChoice(f"{endpoint.name}/{model}", "from config.toml", toy)
+        return ModelChoice(f"{endpoint.name}/{model}", f"from {settings.model_source}", toy)
     order = dict.fromkeys((*KEYED, *settings.providers))  # well-known ones first
     for endpoint in [settings.providers[name] for name in order if name in settings.providers]:
         if endpoint.key and (model := endpoint.model or _first_catalog_model(endpoint.name)):

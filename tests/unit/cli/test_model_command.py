@@ -67,6 +67,12 @@ async def test_a_name_is_saved_and_the_rest_of_the_file_is_kept(tmp_path):
     assert again.out.startswith("Model: xai/grok-4.6 (from config.toml)")
 
 
+async def test_a_model_of_the_environment_is_said_to_come_from_its_variable(tmp_path):
+    (tmp_path / "config.toml").write_text('model = "xai/grok-4"\n')
+    seen = await alipes_model(tmp_path, XAI_API_KEY=KEY, ALIPES_MODEL="xai/grok-4.6")
+    assert seen.out.startswith("Model: xai/grok-4.6 (from ALIPES_MODEL)")
+
+
 @pytest.mark.parametrize(
     ("name", "near"),
     [

@@ -52,12 +52,8 @@ class RestoreOptions(Struct, frozen=True):
 
 
 def run_restore(argv: list[str]) -> int:
-    parser = OptionParser("alipes restore", help_text.RESTORE)
+    parser = OptionParser("alipes restore", help_text.RESTORE, {"continue": {"dest": "keep"}})
     parser.add_argument("file")
-    parser.add_argument("--to", default="")
-    parser.add_argument("--dry-run", action="store_true")
-    parser.add_argument("--force", action="store_true")
-    parser.add_argument("--continue", dest="keep", action="store_true")
     args = parser.parse_args(argv)
     home = Path(args.to).expanduser().absolute() if args.to else find_home()
     options = RestoreOptions(Path(args.file).expanduser().absolute(), home, args.dry_run, args.force, args.keep)
@@ -72,7 +68,8 @@ async def _restore(options: RestoreOptions) -> int:
     print(f"{options.file} was made on {made} by alipes {manifest.version}, from {manifest.home}:")
     content = f"{format_count(len(manifest.entries), 'file')}, {render.format_size(manifest.size)}"
     print(f"  {content}, verified; contains no secrets")
-    occupied = _has_data(options.home)
+    home = options.home  # it is in use if it has content that the user might miss
+    occupied = home.is_dir() and any(each.name not in ("run", "logs") for each in home.iterdir())
     _refuse(options, occupied)
     if options.dry:
         aside = f"; the current home would be moved to {_moved_home(options.home)}" if occupied else ""
@@ -80,11 +77,6 @@ async def _restore(options: RestoreOptions) -> int:
         return 0
     await _install_home(options, occupied)
     return 0
-
-
-def _has_data(home: Path) -> bool:
-    """True if the directory has content that the user might miss."""
-    return home.is_dir() and any(each.name not in ("run", "logs") for each in home.iterdir())
 
 
 def _refuse(options: RestoreOptions, occupied: bool) -> None:

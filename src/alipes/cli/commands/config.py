@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from getpass import getpass
 
 from alipes.cli import help_text
-from alipes.cli.options import OptionParser
+from alipes.cli.options import OptionParser, print_config_errors
 from alipes.config.display import HIDDEN, mask, to_toml, toml_key, toml_path
 from alipes.config.editor import change, has_value, set_secret
 from alipes.config.environment import read_variables
@@ -20,26 +20,20 @@ from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean
 
 
+@print_config_errors
 def run(argv: list[str]) -> int:
-    """Run one action. Output goes to standard output, errors to standard error."""
     parser = OptionParser("alipes config", help_text.CONFIG)
     parser.add_argument("action", choices=("show", "get", "set", "unset", "why", "path"))
     parser.add_argument("key", nargs="?", default="")
     parser.add_argument("value", nargs="?")
-    try:
-        # A value may start with a hyphen: nothing after `set KEY` is an option.
-        args = parser.parse_args([*argv[:2], "--", *argv[2:]] if argv[:1] == ["set"] else argv)
-        if bool(args.key) != (args.action not in ("show", "path")):
-            parser.error(f"`{args.action}` {'takes no' if args.key else 'needs a'} KEY")
-        if (args.value is not None) != (args.action == "set"):
-            parser.error(f"`{args.action}` {'needs' if args.action == 'set' else 'takes no'} VALUE")
-        for line in _run_action(args.action, args.key, args.value):
-            print(line)
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 2
+    # A value may start with a hyphen: nothing after `set KEY` is an option.
+    args = parser.parse_args([*argv[:2], "--", *argv[2:]] if argv[:1] == ["set"] else argv)
+    if bool(args.key) != (args.action not in ("show", "path")):
+        parser.error(f"`{args.action}` {'takes no' if args.key else 'needs a'} KEY")
+    if (args.value is not None) != (args.action == "set"):
+        parser.error(f"`{args.action}` {'needs' if args.action == 'set' else 'takes no'} VALUE")
+    for line in _run_action(args.action, args.key, args.value):
+        print(line)
     return 0
 
 
@@ -132,16 +126,12 @@ def _get(reading: RawConfig, way: KeyPath) -> Iterator[str]:
     if key is None:
         yield from _format_settings(reading, [each for each in _all_keys(reading) if each[: len(way)] == way])
         return
-    value = _nested_value(_value(reading, *way[: key.path.count(".") + 1]), way[key.path.count(".") + 1 :])
+    depth = key.path.count(".") + 1
+    value = _value(reading, *way[:depth])
+    for name in way[depth:]:  # in a table such as headers or body
+        value = value.get(name) if isinstance(value, dict) else None
     if value is not None:
         yield mask(value) if isinstance(value, str) else to_toml(value)
-
-
-def _nested_value(value: object, rest: KeyPath) -> object:
-    """The value at `rest` in a table such as headers or body."""
-    for name in rest:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
 
 
 def _why(reading: RawConfig, way: KeyPath) -> Iterator[str]:
@@ -190,7 +180,9 @@ def _set(key: str, value: str) -> Iterator[str]:
                 raise ConfigError(f"{key} sets a setting: use `alipes config set {known.path} VALUE`.")
         if key == "ALIPES_HOME":
             raise ConfigError("ALIPES_HOME cannot be set in .env, which is inside it: set it in the environment.")
-        yield f"{key} saved in {set_secret(key, _read_value(key, value))}"
+        if value == "-":
+            value = getpass(f"{key}: ") if sys.stdin.isatty() else sys.stdin.read().strip()
+        yield f"{key} saved in {set_secret(key, value)}"
         return
     way = split_key(key)
     if not way:
@@ -225,9 +217,3 @@ def _unset(key: str) -> Iterator[str]:
         yield from _describe_value(read_config(), way)
     if left:
         print("Remaining problems in the file:", *left, sep="\n", file=sys.stderr)
-
-
-def _read_value(name: str, value: str) -> str:
-    if value != "-":
-        return value
-    return getpass(f"{name}: ") if sys.stdin.isatty() else sys.stdin.read().strip()

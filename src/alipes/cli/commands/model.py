@@ -1,12 +1,11 @@
 """`alipes model`: shows the model in use and the other models, and switches."""
 
 import asyncio
-import sys
 from collections.abc import Iterator
 from typing import TypeAlias
 
 from alipes.cli import help_text
-from alipes.cli.options import OptionParser
+from alipes.cli.options import OptionParser, print_config_errors
 from alipes.cli.render import format_choice
 from alipes.config.editor import change
 from alipes.config.known_providers import KEYED, LOCAL
@@ -14,18 +13,8 @@ from alipes.config.loader import load_settings
 from alipes.config.settings import MIXTURE_PREFIX, Settings
 from alipes.kernel.errors import ConfigError, ProviderError
 from alipes.kernel.models import Endpoint, ModelFacts
-from alipes.providers.registry import (
-    ModelChoice,
-    Models,
-    catalog,
-    choose_model,
-    find_facts,
-    is_mixture_name,
-    is_usable,
-    known_models,
-    resolve_model,
-    similar_names,
-)
+from alipes.providers import registry
+from alipes.providers.registry import catalog, find_facts, similar_names
 from alipes.providers.streaming import models
 from alipes.runtime.http.clients import ClientScope, HttpClient
 
@@ -34,42 +23,34 @@ OPEN_ENDED = ("openrouter",)
 """Providers with too many models to list."""
 
 
+@print_config_errors
 def run(argv: list[str]) -> int:
     """Show the models, or switch to one. Output goes to standard output, errors to standard error."""
     parser = OptionParser("alipes model", help_text.MODEL)
     parser.add_argument("name", nargs="?", default="")
-    parser.add_argument("--live", action="store_true")
-    parser.add_argument("--all", action="store_true")
-    parser.add_argument("--anyway", action="store_true")
-    try:
-        args = parser.parse_args(argv)
-        if args.name and args.all:
-            parser.error("--all only works without NAME")
-        settings = load_settings()
-        answer = (
-            _switch(settings, args.name, live=args.live, anyway=args.anyway)
-            if args.name
-            else _show(settings, live=args.live, all=args.all)
-        )
-        for line in asyncio.run(answer):
-            print(line)
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 2
+    args = parser.parse_args(argv)
+    if args.name and args.all:
+        parser.error("--all only works without NAME")
+    settings = load_settings()
+    answer = (
+        _switch(settings, args.name, live=args.live, anyway=args.anyway)
+        if args.name
+        else _show(settings, live=args.live, all=args.all)
+    )
+    for line in asyncio.run(answer):
+        print(line)
     return 0
 
 
 async def _show(settings: Settings, *, live: bool, all: bool) -> list[str]:
-    async with ClientScope(settings.proxies, trust=settings.ca_file or None) as scope:
-        choice = await choose_model(settings, scope)
+    async with registry.open_models(settings) as (scope, _):
+        choice = await registry.choose_model(settings, scope)
         offers = await _list_all_models(settings, scope) if live else {}
     return [format_choice(choice), "", *_format_table(settings, choice, offers, all), "", *_hints(settings, all)]
 
 
-def _format_table(settings: Settings, choice: ModelChoice, offers: ProviderModels, all: bool) -> Iterator[str]:
-    ours = [name for name in known_models(settings) if all or is_usable(settings, name)]
+def _format_table(settings: Settings, choice: registry.ModelChoice, offers: ProviderModels, all: bool) -> Iterator[str]:
+    ours = [name for name in registry.known_models(settings) if all or registry.is_usable(settings, name)]
     ours += [f"{MIXTURE_PREFIX}/{name}" for name in settings.moa]
     theirs = [f"{provider}/{model}" for provider, (offered, _) in offers.items() for model in offered]
     listed = [name for name in dict.fromkeys((choice.model, *ours, *theirs)) if name != "scripted/echo"]
@@ -114,16 +95,13 @@ def _hints(settings: Settings, all: bool) -> Iterator[str]:
 
 async def _switch(settings: Settings, name: str, *, live: bool, anyway: bool) -> list[str]:
     """Save `name` as the model. Raises ConfigError and changes nothing if it is not usable."""
-    async with (
-        ClientScope(settings.proxies, trust=settings.ca_file or None) as scope,
-        Models(settings, scope) as opened,
-    ):
+    async with registry.open_models(settings) as (scope, opened):
         backend = await opened.open(name)
-        trouble = "" if is_mixture_name(settings, name) else await _check_model(settings, name, scope, live, anyway)
+        trouble = (
+            "" if registry.is_mixture_name(settings, name) else await _check_model(settings, name, scope, live, anyway)
+        )
     left = change({("model",): backend.name})
-    said = [f"Switched to {backend.name}."]
-    if trouble:
-        said.append(trouble)
+    said = [f"Switched to {backend.name}.", *([trouble] if trouble else [])]
     if (winning := load_settings().model) != backend.name:
         said.append(f"But ALIPES_MODEL is set to {winning} and overrides it.")
     if backend.facts.tools is False:
@@ -133,7 +111,7 @@ async def _switch(settings: Settings, name: str, *, live: bool, anyway: bool) ->
 
 async def _check_model(settings: Settings, name: str, scope: ClientScope, live: bool, anyway: bool) -> str:
     """A warning about the model, or an empty string. Raises ConfigError if the model is unknown."""
-    endpoint, model = resolve_model(settings, name)
+    endpoint, model = registry.resolve_model(settings, name)
     offered, trouble = await _list_models(endpoint, scope.http("list")) if live else ((), "")
     if not anyway and not _is_known(settings, endpoint, model, offered):
         raise ConfigError(_unknown_model_message(settings, endpoint, model, offered))
@@ -146,11 +124,13 @@ def _is_known(settings: Settings, endpoint: Endpoint, model: str, offered: tuple
         return model in offered
     if endpoint.name in OPEN_ENDED or not any(name.startswith(f"{endpoint.name}/") for name in catalog()):
         return True
-    return full in known_models(settings) or find_facts(full) != ModelFacts() or endpoint.api == "embedded"
+    return full in registry.known_models(settings) or find_facts(full) != ModelFacts() or endpoint.api == "embedded"
 
 
 def _unknown_model_message(settings: Settings, endpoint: Endpoint, model: str, offered: tuple[str, ...]) -> str:
-    ours = tuple(name.partition("/")[2] for name in known_models(settings) if name.startswith(f"{endpoint.name}/"))
+    ours = tuple(
+        name.partition("/")[2] for name in registry.known_models(settings) if name.startswith(f"{endpoint.name}/")
+    )
     close = [f"{endpoint.name}/{each}" for each in similar_names(model, offered or ours)]
     meant = f" Similar: {', '.join(close)}." if close else ""
     if offered:

@@ -3,7 +3,7 @@
 import msgspec
 
 from alipes.cli import help_text, render
-from alipes.cli.common import print_json, print_table, run_in_store
+from alipes.cli.common import print_list, run_in_store
 from alipes.cli.options import OptionParser
 from alipes.config.loader import load_settings
 from alipes.config.platforms import MESSENGERS, CommonPlatformConfig
@@ -24,15 +24,12 @@ class Pairings(msgspec.Struct, frozen=True):
 
 def run(argv: list[str]) -> int:
     parser = OptionParser("alipes pair", help_text.PAIR)
-    parser.add_argument("--owner", action="store_true")
-    parser.add_argument("--user", action="store_true")
-    parser.add_argument("--json", action="store_true")
     args, named = parser.parse_with_words(argv)
     if args.owner and args.user:
         parser.error("use either --owner or --user")
     match named:
         case [] | ["list"]:
-            _show(run_in_store(load_settings(), _read_pairings), json=args.json)
+            _show(load_settings(), json=args.json)
         case ["revoke", who]:
             return _revoke(load_settings(), who)
         case ["revoke", *_]:
@@ -43,26 +40,17 @@ def run(argv: list[str]) -> int:
     return 0
 
 
-async def _read_pairings(store: Store) -> Pairings:
-    return Pairings(await store.people.all(), await store.people.list_requests())
+def _show(settings: Settings, *, json: bool) -> None:
+    async def read(store: Store) -> Pairings:
+        return Pairings(await store.people.all(), await store.people.list_requests())
 
-
-def _show(found: Pairings, *, json: bool) -> None:
-    if json:
-        print_json(found)
-        return
-    rows: list[tuple[str, str, str, str]] = [
-        (f"{each.platform}:{each.person}", each.name, each.role, format_ago(each.since)) for each in found.people
-    ]
-    rows += [
-        (f"{each.platform}:{each.person}", each.name, "pending", format_ago(each.created)) for each in found.applicants
-    ]
-    if not rows:
-        print("Nobody is paired yet. People who message the bot get a code; approve it with `alipes pair CODE`.")
-        return
-    shown = [tuple(render.sanitize(cell) for cell in row) for row in rows]
-    print_table([("WHO", "NAME", "ROLE", "SINCE"), *shown])
-    print("People listed in `allow` in config.toml have access as well.")
+    found = run_in_store(settings, read)
+    people = [(each.platform, each.person, each.name, each.role, each.since) for each in found.people]
+    pending = [(each.platform, each.person, each.name, "pending", each.created) for each in found.applicants]
+    rows = [(f"{where}:{who}", name, role, format_ago(since)) for where, who, name, role, since in (*people, *pending)]
+    empty = "Nobody is paired yet. People who message the bot get a code; approve it with `alipes pair CODE`."
+    if print_list(found, ("WHO", "NAME", "ROLE", "SINCE"), rows, json=json, empty=empty):
+        print("People listed in `allow` in config.toml have access as well.")
 
 
 def _approve(settings: Settings, code: str, role: PersonRole | None) -> int:
@@ -106,8 +94,7 @@ def _find_person(people: tuple[Person, ...], who: str) -> Person:
     found = exact or [each for each in people if who.lower() in (each.name.lower(), each.person.lower())]
     if len(found) == 1:
         return found[0]
+    names = [f"{each.platform}:{each.person}" for each in found or people]
     if found:
-        names = ", ".join(f"{each.platform}:{each.person}" for each in found)
-        raise ConfigError(f"{who} matches {names}; choose one of these")
-    known = [f"{each.platform}:{each.person}" for each in people]
-    raise ConfigError(f"{who} is not paired.{did_you_mean(who, known)}")
+        raise ConfigError(f"{who} matches {', '.join(names)}; choose one of these")
+    raise ConfigError(f"{who} is not paired.{did_you_mean(who, names)}")

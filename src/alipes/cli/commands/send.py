@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from alipes.cli import help_text
 from alipes.cli.inbound import read_piped
@@ -29,17 +29,8 @@ _KINDS: dict[str, MediaKind] = {
 }
 
 
-class SendOptions(Struct, frozen=True):
-    target: str
-    text: str
-    files: tuple[Media, ...] = ()
-    wait: float = 0.0
-
-
 def run(argv: list[str]) -> int:
-    parser = OptionParser("alipes send", help_text.SEND)
-    parser.add_argument("-f", "--file", action="append", default=[])
-    parser.add_argument("-w", "--wait", type=float, default=0.0)
+    parser = OptionParser("alipes send", help_text.SEND, {"wait": {"type": float, "default": 0.0}})
     args, named = parser.parse_with_words(argv)
     if not named:
         parser.error("missing TARGET")
@@ -48,18 +39,17 @@ def run(argv: list[str]) -> int:
         text = read_piped(sys.stdin.buffer).text
     if not text.strip() and not args.file:
         parser.error("nothing to send")
-    options = SendOptions(named[0], text, tuple(map(_to_media, args.file)), args.wait)
-    return asyncio.run(_send(load_settings(), options))
+    return asyncio.run(_send(load_settings(), named[0], text, tuple(map(_to_media, args.file)), args.wait))
 
 
-async def _send(settings: Settings, options: SendOptions) -> int:
+async def _send(settings: Settings, target: str, text: str, files: tuple[Media, ...], wait_s: float) -> int:
     async with open_store(settings.home) as store:
-        outbound = await resolve_target(store, options.target, options.text or "a file")
-        outbound = structs.replace(outbound, text=options.text, media=options.files)
+        outbound = await resolve_target(store, target, text or "a file")
+        outbound = structs.replace(outbound, text=text, media=files)
         await store.outbox.enqueue(outbound)
         serving = find_holder(settings.paths.run / LOCK_NAME)
-        if options.wait:
-            return _report_delivery(await _wait_for_delivery(store, outbound.id, time.monotonic() + options.wait))
+        if wait_s:
+            return _report_delivery(await _wait_for_delivery(store, outbound.id, time.monotonic() + wait_s))
         if serving is None:
             print("Queued; it will be sent when `alipes serve` is running.")
         return 0

@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 
 from alipes.cli import help_text, render
-from alipes.cli.common import confirm, print_json, print_table, run_in_store
+from alipes.cli.common import confirm, print_json, print_list, run_in_store
 from alipes.cli.options import OptionParser, SessionsOptions, parse_sessions
 from alipes.config.loader import load_settings
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
-from alipes.kernel.formatting import format_ago
+from alipes.kernel.formatting import format_ago, format_count
 from alipes.kernel.messages import Image, Json, Message, Text, ToolCall, ToolResult
 from alipes.kernel.turns import Usage
 from alipes.sessions.commands.usage_report import lines, report
@@ -21,6 +21,7 @@ from alipes.store.export import SearchHit, SessionFacts, to_markdown
 
 ID = 6
 """Characters of an id that are shown; any unique start of an id works as a name."""
+MAX_RESULT_LINES = 10
 WHO = {"user": "you", "assistant": "alipes", "tool": "tools", "notice": "note"}
 
 
@@ -45,16 +46,14 @@ def run(argv: list[str]) -> int:
 
 
 def _print_sessions(sessions: list[SessionFacts], options: SessionsOptions) -> None:
-    if options.json:
-        print_json(sessions)
-        return
-    if not sessions:
-        print('No conversations yet. Start one with `alipes ask "hello"`.')
-        return
     head = ("ID", "LAST USED", "TURNS", "NAME", "TITLE")
-    rows = [(s.id[:ID], format_ago(s.updated), _turn_count(s), _name(s), _title(s)) for s in sessions]
-    print_table([head, *rows])
-    if any(facts.unfinished for facts in sessions):
+    rows = [
+        (each.id[:ID], format_ago(each.updated), _turn_count(each), _name(each), render.to_one_line(each.title))
+        for each in sessions
+    ]
+    empty = 'No conversations yet. Start one with `alipes ask "hello"`.'
+    shown = print_list(sessions, head, rows, json=options.json, empty=empty)
+    if shown and any(facts.unfinished for facts in sessions):
         print("* has an unfinished turn, which the next `alipes` or `alipes ask` resumes")
 
 
@@ -89,7 +88,7 @@ def _print_transcript(facts: SessionFacts, messages: tuple[Message, ...], json: 
 
 def _summarize(facts: SessionFacts) -> Iterator[str]:
     yield f"{facts.id} {_name(facts)}"
-    yield f"{facts.turns} turn{'' if facts.turns == 1 else 's'}"
+    yield format_count(facts.turns, "turn")
     if facts.unfinished:
         yield f"{facts.unfinished} unfinished"
     yield f"started {format_ago(facts.created)}, last used {format_ago(facts.updated)}"
@@ -106,18 +105,16 @@ def _message_lines(message: Message) -> Iterator[str]:
                 yield f"· {render.format_call(part)}"
             case ToolResult(_, text, outcome):
                 yield from (() if outcome == "ok" else (f"{outcome}:",))
-                yield from _first_lines(render.sanitize(text).splitlines())
+                lines = render.sanitize(text).splitlines()
+                yield from lines[:MAX_RESULT_LINES]
+                if len(lines) > MAX_RESULT_LINES:
+                    yield f"… {len(lines) - MAX_RESULT_LINES} more lines"
             case Image(media_type, data):
                 yield f"[{media_type}, {render.format_size(len(data))}]"
 
 
-def _first_lines(lines: list[str], most: int = 10) -> list[str]:
-    return lines if len(lines) <= most else [*lines[:most], f"… {len(lines) - most} more lines"]
-
-
 async def _read_export(archive: Archive, name: str) -> dict[str, Json]:
-    facts = await archive.resolve(name)
-    return await archive.export(facts.id)
+    return await archive.export((await archive.resolve(name)).id)
 
 
 def _write_export(document: dict[str, Json], options: SessionsOptions) -> None:
@@ -149,10 +146,6 @@ def _turn_count(facts: SessionFacts) -> str:
     return f"{facts.turns}{'*' if facts.unfinished else ''}"
 
 
-def _title(facts: SessionFacts) -> str:
-    return render.to_one_line(facts.title)
-
-
 def _name(facts: SessionFacts) -> str:
     """The name for `--session`; conversations of other platforms have theirs in front."""
     place = facts.address
@@ -164,9 +157,7 @@ MAX_DAYS = 3660
 
 
 def run_usage(argv: list[str]) -> int:
-    parser = OptionParser("alipes usage", help_text.USAGE)
-    parser.add_argument("-d", "--days", default=str(DEFAULT_DAYS))
-    parser.add_argument("--json", action="store_true")
+    parser = OptionParser("alipes usage", help_text.USAGE, {"days": {"default": str(DEFAULT_DAYS)}})
     args = parser.parse_args(argv)
     if not args.days.isascii() or not args.days.isdecimal() or not 1 <= int(args.days) <= MAX_DAYS:
         parser.error(f"--days takes a number of days from 1 to {MAX_DAYS}")

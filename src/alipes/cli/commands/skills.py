@@ -1,15 +1,14 @@
 """`alipes skills`: lists and shows the skills of the enabled plugins."""
 
 import asyncio
-import sys
 from pathlib import Path
 
 import msgspec
 
 from alipes.cli import help_text, render
-from alipes.cli.common import print_json, print_table
+from alipes.cli.common import print_list
 from alipes.cli.options import OptionParser
-from alipes.cli.plugins.standalone import LoadedPlugins, open_standalone
+from alipes.cli.plugins.standalone import open_standalone
 from alipes.config.loader import load_settings
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
@@ -27,13 +26,15 @@ class Skill(msgspec.Struct, frozen=True):
 
 def run(argv: list[str]) -> int:
     parser = OptionParser("alipes skills", help_text.SKILLS)
-    parser.add_argument("--json", action="store_true")
     args, named = parser.parse_with_words(argv)
     match named:
         case [] | ["list"]:
-            _print_skills(_skills(load_settings()), json=args.json)
+            found = _skills(load_settings())
+            rows = [(each.name, each.plugin, render.to_one_line(each.description, 60), each.path) for each in found]
+            empty = "No enabled plugin has skills. List the plugins with `alipes plugins list`."
+            print_list(found, ("NAME", "PLUGIN", "DESCRIPTION", "PATH"), rows, json=args.json, empty=empty)
         case ["show", name]:
-            print(_read_skill(_find(_skills(load_settings()), name)), end="")
+            print(_read_skill(_skills(load_settings()), name), end="")
         case ["show", *_]:
             parser.error("`show` takes one NAME")
         case _:
@@ -47,39 +48,17 @@ def _skills(settings: Settings) -> list[Skill]:
 
 async def _read_skills(settings: Settings) -> list[Skill]:
     async with open_standalone(settings) as opened:
-        _report_failures(opened)
+        opened.report_failures()
         offers = opened.contributions.all(SkillContribution)
         found = [Skill(each.name, each.owner.name, each.path, each.description) for each in offers]
         return sorted(found, key=lambda skill: skill.name)
 
 
-def _report_failures(opened: LoadedPlugins) -> None:
-    for facts in opened.plugins.statuses():
-        if facts.state != "on":
-            sys.stderr.write(f"plugin {facts.name} could not be loaded: {facts.why}\n")
-
-
-def _print_skills(skills: list[Skill], *, json: bool) -> None:
-    if json:
-        print_json(skills)
-        return
-    if not skills:
-        print("No enabled plugin has skills. List the plugins with `alipes plugins list`.")
-        return
-    head = ("NAME", "PLUGIN", "DESCRIPTION", "PATH")
-    rows = [(each.name, each.plugin, render.to_one_line(each.description, 60), each.path) for each in skills]
-    print_table([head, *rows])
-
-
-def _find(skills: list[Skill], name: str) -> Skill:
-    for skill in skills:
-        if skill.name == name:
-            return skill
-    raise ConfigError(f"Unknown skill {name}.{did_you_mean(name, [each.name for each in skills])}")
-
-
-def _read_skill(skill: Skill) -> str:
+def _read_skill(skills: list[Skill], name: str) -> str:
     """The text of the file, or of SKILL.md in the directory."""
+    skill = next((each for each in skills if each.name == name), None)
+    if skill is None:
+        raise ConfigError(f"Unknown skill {name}.{did_you_mean(name, [each.name for each in skills])}")
     path = Path(skill.path)
     path = path / "SKILL.md" if path.is_dir() else path
     try:

@@ -2,14 +2,13 @@
 
 import argparse
 import asyncio
-import re
 import sys
 from pathlib import Path
 
 from alipes.cli import help_text, render
 from alipes.cli.commands.send import resolve_target
-from alipes.cli.common import print_json, print_table, run_in_store
-from alipes.cli.options import OptionParser
+from alipes.cli.common import check_label, print_list, run_in_store
+from alipes.cli.options import Details, OptionParser
 from alipes.cli.serve.signals import LOCK_NAME
 from alipes.config.loader import load_settings
 from alipes.config.settings import Settings
@@ -20,58 +19,40 @@ from alipes.store.api_keys import SqliteWebhooks, Webhook, WebhookStatus
 from alipes.store.store import Store, open_store
 from alipes.web.webhooks import is_secret, make_secret, send_test_delivery
 
-_NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
 _SAMPLE = b'{"test": "sent by `alipes webhook test`"}'
 
 
 def run(argv: list[str]) -> int:
-    parser = OptionParser("alipes webhook", help_text.WEBHOOK)
-    parser.add_argument("-p", "--prompt", default="")
-    parser.add_argument("--to", default="")
-    parser.add_argument("--style", choices=("standard", "github"), default="standard")
-    parser.add_argument("--tools", default=None)
-    parser.add_argument("-m", "--model", default="")
-    parser.add_argument("--rate", type=int, default=60)
-    parser.add_argument("--body", default="")
-    for flag in ("--together", "--secret", "--json"):
-        parser.add_argument(flag, action="store_true")
+    details: Details = {
+        "style": {"choices": ("standard", "github"), "default": "standard"},
+        "tools": {"default": None},
+        "rate": {"type": int, "default": 60},
+    }
+    parser = OptionParser("alipes webhook", help_text.WEBHOOK, details)
     args, named = parser.parse_with_words(argv)
     match named:
         case [] | ["list"]:
-            status = _list(load_settings(), json=args.json)
+            return _list(load_settings(), json=args.json)
         case ["add", name]:
             if not args.prompt.strip():
                 parser.error("missing --prompt")
-            status = _add(load_settings(), _parse_webhook(name, args), _read_secret(args))
+            return _add(load_settings(), _parse_webhook(name, args), _read_secret(args))
         case ["test", name]:
-            status = asyncio.run(_test(load_settings(), name, _read_body(args.body)))
+            return asyncio.run(_test(load_settings(), name, _read_body(args.body)))
         case ["remove", name]:
-            status = _remove(load_settings(), name)
+            return _remove(load_settings(), name)
         case ["add" | "test" | "remove" as act, *_]:
             parser.error(f"`{act}` takes one NAME")
-        case _:
-            parser.error(f"unknown action: {' '.join(named)} (use add, list, test or remove)")
-    return status
+    return parser.error(f"unknown action: {' '.join(named)} (use add, list, test or remove)")
 
 
 def _parse_webhook(name: str, args: argparse.Namespace) -> Webhook:
-    if not _NAME.fullmatch(name):
-        raise ConfigError(
-            f"{name!r} is not a valid webhook name: use lowercase letters, digits, and -, _ or . between them"
-        )
+    check_label("webhook", name)
     tools = None
     if args.tools is not None:
         tools = tuple(each.strip() for each in args.tools.split(",") if each.strip())
-    return Webhook(
-        name,
-        args.prompt,
-        args.style,
-        target=args.to,
-        tools=tools,
-        model=args.model,
-        rate=max(0, args.rate),
-        together=args.together,
-    )
+    rest = {"model": args.model, "rate": max(0, args.rate), "together": args.together}
+    return Webhook(name, args.prompt, args.style, target=args.to, tools=tools, **rest)
 
 
 def _read_secret(args: argparse.Namespace) -> str:
@@ -102,27 +83,17 @@ def _add(settings: Settings, webhook: Webhook, secret: str) -> int:
 
 def _list(settings: Settings, *, json: bool) -> int:
     found = run_in_store(settings, lambda store: SqliteWebhooks(store.database).all())
-    if json:
-        print_json(found)
-        return 0
-    if not found:
-        print("No webhooks. Add one with `alipes webhook add NAME --prompt TEXT`.")
-        return 0
-    print_table([("NAME", "SIGNATURE", "ANSWERS TO", "USED", "LAST", "PROMPT"), *map(_format_row, found)])
+    head = ("NAME", "SIGNATURE", "ANSWERS TO", "USED", "LAST", "PROMPT")
+    empty = "No webhooks. Add one with `alipes webhook add NAME --prompt TEXT`."
+    print_list(found, head, map(_format_row, found), json=json, empty=empty)
     return 0
 
 
 def _format_row(status: WebhookStatus) -> tuple[str, ...]:
     hook = status.webhook
-    cells = (
-        hook.name,
-        hook.style,
-        hook.target or "-",
-        str(status.deliveries),
-        "never" if status.last_delivery is None else format_ago(status.last_delivery),
-        render.to_one_line(hook.prompt, 60),
-    )
-    return tuple(map(render.sanitize, cells))
+    last = "never" if status.last_delivery is None else format_ago(status.last_delivery)
+    prompt = render.to_one_line(hook.prompt, 60)
+    return hook.name, hook.style, hook.target or "-", str(status.deliveries), last, prompt
 
 
 async def _test(settings: Settings, name: str, body: bytes) -> int:

@@ -2,23 +2,17 @@
 
 import re
 from copy import copy
-from typing import Protocol
+from typing import TYPE_CHECKING, Self
 
+from alipes.cli.markdown import line_parser
 from alipes.cli.markdown.inline import InlineParser, parse_inline
-from alipes.cli.markdown.line_parser import (
-    FENCE,
-    TASK,
-    Container,
-    LeafBlock,
-    LineAction,
-    ListItem,
-    QuoteBlock,
-    parse_line,
-)
 from alipes.cli.markdown.table import MarkdownTable
-from alipes.cli.markdown.wrap import LineWrapper, Row, Span, strip_row
+from alipes.cli.markdown.wrap import LineWrapper, Row, Span, row_width, strip_row, wrap_row
 from alipes.cli.theme import Theme
 from alipes.cli.width import display_width
+
+if TYPE_CHECKING:
+    from alipes.cli.markdown.highlight import PygmentsHighlighter
 
 MAX_LINES = 5000
 MAX_COLUMNS = 1000
@@ -26,14 +20,7 @@ MAX_DRAFT_COLUMNS = 300
 MAX_NAME = 30
 
 
-class LineHighlighter(Protocol):
-    """Highlights the lines of one language and keeps its state between lines."""
-
-    def highlight(self, line: str) -> Row | None: ...
-    def fork(self) -> "LineHighlighter": ...
-
-
-def find_highlighter(language: str, styles: dict[str, str]) -> LineHighlighter | None:
+def find_highlighter(language: str, styles: dict[str, str]) -> "PygmentsHighlighter | None":
     """A highlighter; None if the language is unknown or Pygments is not installed."""
     try:
         from alipes.cli.markdown.highlight import open_highlighter  # noqa: PLC0415
@@ -42,10 +29,10 @@ def find_highlighter(language: str, styles: dict[str, str]) -> LineHighlighter |
     return open_highlighter(language, styles)
 
 
-class CodeBlock:
+class CodeBlock(line_parser.LeafBlock):
     """A block from its opening to its closing fence."""
 
-    whole_lines, keeps_outdented, source = True, True, ""
+    keeps_outdented = True
 
     def __init__(self, theme: Theme, mark: str, info: str, indent: int) -> None:
         self._theme, self._indent = theme, indent
@@ -56,7 +43,7 @@ class CodeBlock:
         coloured = self._language and theme.tokens
         self._highlighter = find_highlighter(self._language, theme.tokens) if coloured else None
         self._lines = 0
-        self.closed = self._draft = False
+        self._draft = False
 
     def open(self) -> list[Row]:
         fence = self._theme.glyphs.fence
@@ -80,14 +67,11 @@ class CodeBlock:
         self.closed = True
         return [[(self._theme.glyphs.fence, self._theme.faint, "")]]
 
-    def fork(self) -> "CodeBlock":
-        other = copy(self)
+    def fork(self) -> Self:
+        other = super().fork()
         other._highlighter = self._highlighter and self._highlighter.fork()
         other._draft = True
         return other
-
-    def resize(self, width: int) -> list[Row]:
-        return []
 
     def _highlight(self, text: str) -> Row:
         self._lines += 1
@@ -101,21 +85,17 @@ class CodeBlock:
         return row or [(text, "", "")]
 
 
-class Paragraph:
+class Paragraph(line_parser.LeafBlock):
     """Wrapped text. Line breaks are preserved, as in a chat."""
 
-    whole_lines = keeps_outdented = closed = False
+    whole_lines = False
 
     def __init__(self, theme: Theme, width: int, *, held: bool = False) -> None:
         self._inline, self._flow = InlineParser(theme), LineWrapper(width)
         self._table_head: str | None = "" if held else None
         """A line that may be a table head, held until the next line."""
         self._draft = False
-        self.source = ""
         self._single_line = True
-
-    def accepts(self, text: str) -> bool:
-        return False
 
     def add(self, text: str) -> list[Row]:
         """Add to the current line."""
@@ -128,7 +108,6 @@ class Paragraph:
         return self._take_rows()
 
     def line(self, text: str) -> list[Row]:
-        """Add a new line."""
         self._single_line, self.source = False, ""
         held, self._table_head = self._table_head, None
         self._wrap(f"{held or ''}\n{text}")
@@ -142,8 +121,8 @@ class Paragraph:
         self._flow.close()
         return self._flow.take()
 
-    def fork(self) -> "Paragraph":
-        other = copy(self)
+    def fork(self) -> Self:
+        other = super().fork()
         other._inline, other._flow, other._draft = self._inline.fork(), self._flow.fork(), True
         return other
 
@@ -162,52 +141,34 @@ class Paragraph:
             self._flow.add(*span)
 
 
-class IndentedCode:
+class IndentedCode(line_parser.LeafBlock):
     """Indented code. Blank lines inside it are shown, trailing ones are not."""
-
-    whole_lines, keeps_outdented, closed, source = True, False, False, ""
 
     def __init__(self, theme: Theme) -> None:
         self._style = theme.code
-        self._blanks = 0
+        self.blanks = 0
+        """Blank lines at its end."""
 
     def accepts(self, text: str) -> bool:
         return not text.strip() or text.startswith("    ")
 
     def line(self, text: str) -> list[Row]:
         if not text.strip():
-            self._blanks += 1
+            self.blanks += 1
             return []
-        rows: list[Row] = [[] for _ in range(self._blanks)]
-        self._blanks = 0
+        rows: list[Row] = [[] for _ in range(self.blanks)]
+        self.blanks = 0
         return [*rows, [(text[:4].lstrip(" ") + text[4:], self._style, "")]]
 
-    def close(self) -> list[Row]:
-        return []
 
-    @property
-    def ends_with_blank(self) -> bool:
-        """True if blank lines follow it."""
-        return self._blanks > 0
-
-    def fork(self) -> "IndentedCode":
-        return copy(self)
-
-    def resize(self, width: int) -> list[Row]:
-        return []
-
-
-class HtmlBlock:
+class HtmlBlock(line_parser.LeafBlock):
     """Raw HTML, shown as it is."""
-
-    whole_lines, keeps_outdented, source = True, False, ""
 
     def __init__(self, theme: Theme, first: str) -> None:
         self._style = theme.faint
         start = first.lstrip(" ").lower()
         ends = {"<!--": "-->", "<script": "</script>", "<style": "</style>", "<pre": "</pre>"}
         self._end = next((end for begin, end in ends.items() if start.startswith(begin)), "")
-        self.closed = False
 
     def accepts(self, text: str) -> bool:
         return bool(self._end or text.strip())
@@ -215,15 +176,6 @@ class HtmlBlock:
     def line(self, text: str) -> list[Row]:
         self.closed = bool(self._end) and self._end in text.lower()
         return [[(text, self._style, "")]]
-
-    def close(self) -> list[Row]:
-        return []
-
-    def fork(self) -> "HtmlBlock":
-        return copy(self)
-
-    def resize(self, width: int) -> list[Row]:
-        return []
 
 
 MIN_COLUMNS = 10
@@ -235,7 +187,7 @@ class ContainerStack:
     def __init__(self, theme: Theme, columns: int) -> None:
         self._theme = theme
         self.columns = max(MIN_COLUMNS, columns)
-        self.stack: list[Container] = []
+        self.stack: list[line_parser.Container] = []
         self.gap = False
         """A blank line is needed before the next row."""
         self._started = False
@@ -243,19 +195,17 @@ class ContainerStack:
     @property
     def room(self) -> int:
         """The columns left for the content."""
-        return max(
-            MIN_COLUMNS, self.columns - sum(display_width(self._prefix(holder)[0]) for holder in self._visible())
-        )
+        return max(MIN_COLUMNS, self.columns - row_width(self._prefix(holder) for holder in self._visible()))
 
     @property
     def empty(self) -> bool:
         """The next row is the first of a container, so it has a marker."""
         return any(container.empty for container in self.stack)
 
-    def enter(self, container: Container) -> None:
-        if isinstance(container, ListItem):
+    def enter(self, container: line_parser.Container) -> None:
+        if isinstance(container, line_parser.ListItem):
             bullets = self._theme.glyphs.bullets
-            depth = sum(isinstance(outer, ListItem) and not outer.number for outer in self.stack)
+            depth = sum(isinstance(outer, line_parser.ListItem) and not outer.number for outer in self.stack)
             container.marker = f"{container.number or bullets[depth % len(bullets)]} "
             container.style = self._theme.marker
         self.stack.append(container)
@@ -265,7 +215,7 @@ class ContainerStack:
         rows: list[Row] = []
         while len(self.stack) > remaining:
             innermost = self.stack[-1]
-            if isinstance(innermost, ListItem) and innermost.empty:
+            if isinstance(innermost, line_parser.ListItem) and innermost.empty:
                 rows += self.add_prefixes([[]])
             self.stack.pop()
         return rows
@@ -273,7 +223,7 @@ class ContainerStack:
     def take_checkbox(self, text: str) -> str:
         """Use a checkbox at the start of the text as the marker of its item; returns the rest."""
         item = self.stack[-1] if self.stack else None
-        if not isinstance(item, ListItem) or not item.empty or not (task := TASK.match(text)):
+        if not isinstance(item, line_parser.ListItem) or not item.empty or not (task := line_parser.TASK.match(text)):
             return text
         done = task[1] != " "
         item.marker = f"[{'x' if done else ' '}] "
@@ -297,19 +247,18 @@ class ContainerStack:
         self.columns = max(MIN_COLUMNS, columns)
 
     def fork(self) -> "ContainerStack":
-        other = ContainerStack(self._theme, self.columns)
-        other.stack = [_copy_container(container) for container in self.stack]
-        other.gap, other._started = self.gap, self._started
+        other = copy(self)
+        other.stack = [copy(container) for container in self.stack]
         return other
 
-    def _continued(self) -> list[Container]:
+    def _continued(self) -> list[line_parser.Container]:
         """The containers of both the last row and the next one."""
         for place, container in enumerate(self.stack):
             if container.empty:
                 return self.stack[:place]
         return self._visible()
 
-    def _visible(self) -> list[Container]:
+    def _visible(self) -> list[line_parser.Container]:
         """The innermost containers that fit into half of the screen."""
         left = self.columns // 2
         for place in range(len(self.stack) - 1, -1, -1):
@@ -318,19 +267,12 @@ class ContainerStack:
                 return self.stack[place + 1 :]
         return self.stack
 
-    def _prefix(self, container: Container) -> Span:
-        """The prefix of a row in this container."""
-        if isinstance(container, QuoteBlock):
+    def _prefix(self, container: line_parser.Container) -> Span:
+        if isinstance(container, line_parser.QuoteBlock):
             return (f"{self._theme.glyphs.bar} ", self._theme.faint, "")
         if container.empty:
             return (container.marker, container.style, "")
         return (" " * display_width(container.marker), "", "")
-
-
-def _copy_container(container: Container) -> Container:
-    if isinstance(container, QuoteBlock):
-        return QuoteBlock(container.empty)
-    return ListItem(container.indent, container.number, container.marker, container.style, container.empty)
 
 
 MAX_RULE = 64
@@ -345,7 +287,7 @@ class BlockParser:
     def __init__(self, theme: Theme, columns: int) -> None:
         self._theme = theme
         self._containers = ContainerStack(theme, columns)
-        self._leaf: LeafBlock | None = None
+        self._leaf: line_parser.LeafBlock | None = None
         self.rows: list[Row] = []
 
     @property
@@ -355,7 +297,7 @@ class BlockParser:
 
     def begin(self, text: str, *, is_whole: bool) -> bool:
         """Parse a line or the start of one. False: call again with the complete line."""
-        found = parse_line(text, self._containers.stack, self._leaf, whole=is_whole)
+        found = line_parser.parse_line(text, self._containers.stack, self._leaf, whole=is_whole)
         if found is None:
             return False
         self._apply(found)
@@ -375,7 +317,7 @@ class BlockParser:
 
     def fork(self) -> "BlockParser":
         """A copy for drawing the unfinished rest."""
-        other = BlockParser(self._theme, 0)
+        other = copy(self)
         other._containers = self._containers.fork()
         other._leaf = self._leaf and self._leaf.fork()
         other.rows = self.rows[:]
@@ -386,7 +328,7 @@ class BlockParser:
         if self._leaf is not None:
             self._emit(self._leaf.resize(self._containers.room))
 
-    def _apply(self, found: LineAction) -> None:
+    def _apply(self, found: line_parser.LineAction) -> None:
         leaf = self._leaf
         if leaf is not None and (found.kind == "line" or found.continues):
             self._emit(leaf.line(found.rest.lstrip(" ") if found.continues else found.rest))
@@ -402,13 +344,15 @@ class BlockParser:
                 self._containers.enter(container)
             self._open(found)
 
-    def _open(self, found: LineAction) -> None:
+    def _open(self, found: line_parser.LineAction) -> None:
         rest = found.rest
         match found.kind:
             case "blank":
                 self._containers.gap = self._containers.gap or not found.opened
             case "heading":
-                self._add_heading(*_parse_heading(rest))
+                marks, _, text = rest.strip().partition(" ")
+                bare = text.rstrip("#")  # without closing marks
+                self._add_heading(bare if bare[-1:] in ("", " ") else text, len(marks))
             case "rule":
                 length = min(self._containers.room, MAX_RULE)
                 self._emit([[(self._theme.glyphs.rule * length, self._theme.faint, "")]])
@@ -427,7 +371,7 @@ class BlockParser:
                 self._emit(paragraph.add(text))
 
     def _open_fence(self, rest: str) -> None:
-        found = FENCE.match(rest.rstrip())
+        found = line_parser.FENCE.match(rest.rstrip())
         assert found is not None
         mark, info = (found[1], found[2]) if found[1] else (found[3], found[4])
         fence = self._leaf = CodeBlock(self._theme, mark, info, found.start(1 if found[1] else 3))
@@ -436,31 +380,19 @@ class BlockParser:
     def _add_heading(self, text: str, level: int) -> None:
         """Add a heading, always with a blank line above."""
         self._containers.gap = self._containers.gap or not self._containers.empty
-        flow = LineWrapper(self._containers.room)
         style = self._theme.headings[level - 1]
-        if self._theme.marks:
-            flow.add("#" * level + " ", style)
-        for span in parse_inline(text.strip(), self._theme, style):
-            flow.add(*span)
-        flow.close()
-        self._emit(flow.take())
+        marks: Row = [("#" * level + " ", style, "")] if self._theme.marks else []
+        row = marks + parse_inline(text.strip(), self._theme, style)
+        self._emit(wrap_row(row, self._containers.room) if row else [])
 
     def _leave(self, remaining: int) -> None:
         """Close the open block and all containers but the outer `remaining`."""
         if self._leaf is not None:
             self._emit(self._leaf.close())
-            self._containers.gap = self._containers.gap or (
-                isinstance(self._leaf, IndentedCode) and self._leaf.ends_with_blank
-            )
+            if isinstance(self._leaf, IndentedCode) and self._leaf.blanks:
+                self._containers.gap = True
             self._leaf = None
         self.rows += self._containers.leave(remaining)
 
     def _emit(self, rows: list[Row]) -> None:
         self.rows += self._containers.add_prefixes(rows)
-
-
-def _parse_heading(line: str) -> tuple[str, int]:
-    """The text and level of a heading, without closing marks."""
-    marks, _, text = line.strip().partition(" ")
-    bare = text.rstrip("#")
-    return (bare if bare[-1:] in ("", " ") else text), len(marks)

@@ -23,7 +23,7 @@ def open_highlighter(language: str, styles: dict[str, str]) -> "PygmentsHighligh
         lexer = get_lexer_by_name(language)
     except ClassNotFound:
         return None
-    return PygmentsHighlighter(lexer, _Palette(styles))
+    return PygmentsHighlighter(lexer, styles)
 
 
 class PygmentsHighlighter:
@@ -33,14 +33,14 @@ class PygmentsHighlighter:
     matches over several lines are tracked here.
     """
 
-    def __init__(self, lexer: Any, palette: "_Palette") -> None:
-        self._lexer, self._palette = lexer, palette
+    def __init__(self, lexer: Any, styles: dict[str, str]) -> None:
+        self._lexer, self._styles = lexer, styles
+        self._known_styles: dict[Any, str] = {}
         self._stack = ["root"]
         resumable = isinstance(lexer, RegexLexer) and not isinstance(lexer, ExtendedRegexLexer)
         self._rules: dict[str, list[Any]] | None = lexer._tokens if resumable else None
         self._comments = [pair for pair in _COMMENTS if _is_comment(lexer, " x ".join(pair))]
         self._comment_end = ""
-        """End mark of the open comment."""
 
     def highlight(self, line: str) -> Row | None:
         """The styled line; None if it took too long or the lexer failed."""
@@ -54,12 +54,20 @@ class PygmentsHighlighter:
         row: Row = []
         for kind, text in tokens:
             if text := text.rstrip("\n"):
-                style = self._palette.style(kind)
+                style = self._style(kind)
                 if row and row[-1][1] == style:
                     row[-1] = (row[-1][0] + text, style, "")
                 else:
                     row.append((text, style, ""))
         return row
+
+    def _style(self, kind: Any) -> str:
+        if kind not in self._known_styles:
+            names = ".".join(kind)
+            while names and names not in self._styles:
+                names = names.rpartition(".")[0]
+            self._known_styles[kind] = self._styles.get(names, "")
+        return self._known_styles[kind]
 
     def fork(self) -> "PygmentsHighlighter":
         other = copy(self)
@@ -111,7 +119,6 @@ class PygmentsHighlighter:
         return pos + 1
 
     def _change_state(self, state: Any) -> None:
-        """Push or pop lexer states."""
         stack = self._stack
         if isinstance(state, int):
             del stack[max(1, len(stack) + state) if state < 0 else 1 :]
@@ -123,22 +130,6 @@ class PygmentsHighlighter:
             else:
                 stack.append(stack[-1] if name == "#push" else name)
         del stack[1 : max(1, len(stack) - MAX_STATES)]
-
-
-class _Palette:
-    """Styles by token kind, cached."""
-
-    def __init__(self, styles: dict[str, str]) -> None:
-        self._styles = styles
-        self._known: dict[Any, str] = {}
-
-    def style(self, kind: Any) -> str:
-        if kind not in self._known:
-            names = ".".join(kind)
-            while names and names not in self._styles:
-                names = names.rpartition(".")[0]
-            self._known[kind] = self._styles.get(names, "")
-        return self._known[kind]
 
 
 def _is_comment(lexer: Any, text: str) -> bool:

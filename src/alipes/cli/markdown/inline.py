@@ -29,10 +29,7 @@ class InlineSplitter:
 
     def __init__(self) -> None:
         self._text = ""
-        self._open: list[tuple[str, int]]
-        self._start: int
-        self._pos: int
-        self._marked: int
+        self._start = self._pos = self._marked = 0
         self._begin(0)
 
     def feed(self, text: str) -> list[tuple[str, bool]]:
@@ -69,10 +66,8 @@ class InlineSplitter:
 
     def _begin(self, start: int) -> None:
         self._start = self._pos = start
-        self._open = []
-        self._ticks = 0
-        self._parens = 0
-        self._marked = 0
+        self._open: list[tuple[str, int]] = []
+        self._ticks = self._parens = self._marked = 0
 
     def _next_cut(self) -> int | None:
         """The end of the current part, if it is known yet."""
@@ -113,7 +108,8 @@ class InlineSplitter:
             return found.end() if self._nothing_open() else None
         self._marked += 1
         if first == "`":
-            self._take_ticks(len(token))
+            if not self._ticks or self._ticks == len(token):
+                self._ticks = 0 if self._ticks else len(token)
         elif self._parens:
             self._take_paren(first)
         elif first in "*_~":
@@ -126,12 +122,6 @@ class InlineSplitter:
 
     def _nothing_open(self) -> bool:
         return not (self._open or self._ticks or self._parens)
-
-    def _take_ticks(self, count: int) -> None:
-        if not self._ticks:
-            self._ticks = count
-        elif self._ticks == count:
-            self._ticks = 0
 
     def _take_paren(self, char: str) -> None:
         if char == "(":
@@ -320,14 +310,11 @@ class _Spans:
         self._styles.pop()
         link, self._link = self._link, ""
         shown = "".join(text for text, _, _ in self._row[self._begun :])
-        if link and (not self._theme.links or _is_misleading(shown, link)) and shown.strip() not in link:
+        # a text that names another host than its target is misleading
+        names, leads = _HOST.match(shown.strip()), _HOST.match(link)
+        misleads = names is not None and (leads is None or names[1].lower() != leads[1].lower())
+        if link and (not self._theme.links or misleads) and shown.strip() not in link:
             self._row.append((f" ({link})", _combine_styles(self._styles[-1], self._theme.url), link))
-
-
-def _is_misleading(shown: str, link: str) -> bool:
-    """True if the text of a link names another host than its target."""
-    names, leads = _HOST.match(shown.strip()), _HOST.match(link)
-    return names is not None and (leads is None or names[1].lower() != leads[1].lower())
 
 
 def _address(token: Token, name: str) -> str:

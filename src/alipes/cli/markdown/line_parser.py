@@ -1,7 +1,8 @@
 """Decides what a line of Markdown does: which containers it continues or opens, and its block kind."""
 
 import re
-from typing import Literal, Protocol, TypeAlias
+from copy import copy
+from typing import Literal, Self, TypeAlias
 
 from msgspec import Struct
 
@@ -57,31 +58,33 @@ class ListItem(Struct):
 Container: TypeAlias = QuoteBlock | ListItem
 
 
-class LeafBlock(Protocol):
+class LeafBlock:
     """The innermost open block. A fork is a draft that is shown once and discarded."""
 
-    @property
-    def whole_lines(self) -> bool:
-        """It accepts only complete lines."""
+    whole_lines = True
+    """It accepts only complete lines."""
+    keeps_outdented = False
+    """Lines with too little indentation for the list item still belong to it."""
+    closed = False
+    """Its closing line was read."""
+    source = ""
+    """Its only line, while that can still become a heading or a table head."""
 
-    @property
-    def keeps_outdented(self) -> bool:
-        """Lines with too little indentation for the list item still belong to it."""
+    def accepts(self, text: str) -> bool:
+        raise NotImplementedError
 
-    @property
-    def closed(self) -> bool:
-        """Its closing line was read."""
+    def line(self, text: str) -> list[Row]:
+        raise NotImplementedError
 
-    @property
-    def source(self) -> str:
-        """Its only line, while that can still become a heading or a table head."""
+    def close(self) -> list[Row]:
+        return []
 
-    def accepts(self, text: str) -> bool: ...
-    def line(self, text: str) -> list[Row]: ...
-    def close(self) -> list[Row]: ...
-    def fork(self) -> "LeafBlock": ...
+    def fork(self) -> Self:
+        return copy(self)
+
     def resize(self, width: int) -> list[Row]:
         """Change the width; returns the rows that this finishes."""
+        return []
 
 
 class LineAction(Struct, frozen=True):

@@ -7,7 +7,6 @@ from alipes.cli.markdown.wrap import Row, row_width, split_row, to_ansi
 from alipes.cli.theme import Theme
 
 MAX_TAIL_ROWS = 8
-"""Maximum rows of the tail."""
 _MAX_DRAFT_CHARS = 1000
 """Maximum characters of an unfinished line that are drawn in the tail."""
 
@@ -106,14 +105,14 @@ class MarkdownStream:
 
     def _partial(self) -> str:
         """The unfinished line, limited to what the tail can show."""
+        step = -1 if self._blocks.whole_lines else 1
         parts, size = [], 0
-        ordered = reversed(self._parts) if self._blocks.whole_lines else self._parts
-        for part in ordered:
+        for part in self._parts[::step]:
             parts.append(part)
             size += len(part)
             if size >= _MAX_DRAFT_CHARS:
                 break
-        return "".join(reversed(parts) if self._blocks.whole_lines else parts)
+        return "".join(parts[::step])
 
     def _take_lines(self) -> list[str]:
         return [to_ansi(row, links=self._theme.links) for row in self._blocks.take()]

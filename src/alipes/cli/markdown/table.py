@@ -1,12 +1,12 @@
 """Markdown tables with column widths that fit their content and the screen."""
 
 import re
-from copy import copy
-from typing import TypeAlias
+from bisect import bisect_right
+from typing import Self, TypeAlias
 
 from alipes.cli.markdown.inline import parse_inline
-from alipes.cli.markdown.line_parser import split_cells
-from alipes.cli.markdown.wrap import LineWrapper, Row, row_width, strip_row
+from alipes.cli.markdown.line_parser import LeafBlock, split_cells
+from alipes.cli.markdown.wrap import Row, row_width, strip_row, wrap_row
 from alipes.cli.theme import Theme
 from alipes.cli.width import display_width, split_units
 
@@ -21,10 +21,8 @@ _WORDS = re.compile(r"\S+")
 Cells: TypeAlias = list[Row]
 
 
-class MarkdownTable:
+class MarkdownTable(LeafBlock):
     """Rows become final once the widths are known: at the end, or after `MEASURED_ROWS`."""
-
-    whole_lines, keeps_outdented, closed, source = True, False, False, ""
 
     def __init__(self, theme: Theme, columns: int, head: str, delimiters: str) -> None:
         self._theme, self._columns = theme, columns
@@ -52,9 +50,9 @@ class MarkdownTable:
     def close(self) -> list[Row]:
         return self._fix_widths() if self._widths is None else []
 
-    def fork(self) -> "MarkdownTable":
-        other = copy(self)
-        other._rows, other._full_widths, other._min_widths = (self._rows[:], self._full_widths[:], self._min_widths[:])
+    def fork(self) -> Self:
+        other = super().fork()
+        other._rows, other._full_widths, other._min_widths = self._rows[:], self._full_widths[:], self._min_widths[:]
         other._draft = True
         return other
 
@@ -86,17 +84,15 @@ class MarkdownTable:
             return self._full_widths[:]
         if room < MIN_COLUMN * count:
             return []
-        floors = (
-            self._min_widths if sum(self._min_widths) <= room else [min(f, room // count) for f in self._min_widths]
-        )
-        low, high = 0, room
-        while low < high:  # the largest width that all columns can have
-            level = (low + high + 1) // 2
-            if sum(map(_clamp_width, floors, self._full_widths, [level] * count)) <= room:
-                low = level
-            else:
-                high = level - 1
-        return list(map(_clamp_width, floors, self._full_widths, [low] * count))
+        floors = self._min_widths
+        if sum(floors) > room:
+            floors = [min(floor, room // count) for floor in floors]
+
+        def widths(level: int) -> list[int]:
+            return [max(floor, min(full, level)) for floor, full in zip(floors, self._full_widths, strict=True)]
+
+        # the largest width that all columns can have
+        return widths(bisect_right(range(room + 1), room, 1, key=lambda level: sum(widths(level))) - 1)
 
     def _fix_widths(self) -> list[Row]:
         widths, rows = self._fit(), self._rows
@@ -120,7 +116,7 @@ class MarkdownTable:
     def _draw(self, row: Cells, widths: list[int]) -> list[Row]:
         if not widths:
             return self._stack(row)
-        columns = [_wrap_cell(cell, room) for cell, room in zip(row, widths, strict=True)]
+        columns = [wrap_row(cell, room) for cell, room in zip(row, widths, strict=True)]
         bar = (f" {self._theme.glyphs.bar} ", self._theme.faint, "")
         out: list[Row] = []
         for place in range(max(map(len, columns))):
@@ -149,17 +145,5 @@ class MarkdownTable:
         """For a narrow screen: one line per cell, with the column name in front."""
         out: list[Row] = []
         for name, cell in zip(self._head, row, strict=True):
-            out += _wrap_cell([*name, (": ", "", ""), *cell], self._columns)
+            out += wrap_row([*name, (": ", "", ""), *cell], self._columns)
         return out
-
-
-def _clamp_width(floor: int, natural: int, level: int) -> int:
-    return max(floor, min(natural, level))
-
-
-def _wrap_cell(cell: Row, room: int) -> list[Row]:
-    flow = LineWrapper(room)
-    for span in cell:
-        flow.add(*span)
-    flow.close()
-    return flow.take() or [[]]

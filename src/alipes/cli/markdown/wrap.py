@@ -98,7 +98,6 @@ class LineWrapper:
         self._emit()
 
     def close(self) -> None:
-        """Finish the last word and the last row."""
         self._finish_word()
         if self._line:
             self._emit()
@@ -163,6 +162,15 @@ class LineWrapper:
     def _emit(self) -> None:
         self.rows.append(self._line)
         self._line, self._used, self._space = [], 0, None
+
+
+def wrap_row(row: Row, columns: int) -> list[Row]:
+    """The rows of a complete text, at least one."""
+    flow = LineWrapper(columns)
+    for span in row:
+        flow.add(*span)
+    flow.close()
+    return flow.take() or [[]]
 
 
 def _span_to_ansi(text: str, style: str, link: str) -> str:

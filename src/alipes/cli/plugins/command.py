@@ -10,7 +10,6 @@ from alipes.cli.common import print_json, print_lines
 from alipes.cli.main import COMMANDS, PLANNED_COMMANDS
 from alipes.cli.options import OptionParser
 from alipes.cli.plugins import doctor, install, scaffold
-from alipes.cli.plugins.describe import unset_variables
 from alipes.cli.plugins.install import InstallOptions
 from alipes.cli.plugins.list import disable, enable, find_plugin, format_plugins, list_plugins
 from alipes.cli.plugins.sources import parse_source
@@ -21,10 +20,7 @@ from alipes.runtime.log_file import open_log
 
 ACTIONS = ("list", "enable", "disable", "install", "update", "remove", "doctor", "new")
 _ACTIONS_OF_OPTION = {
-    "ref": ("install",),
-    "folder": ("install",),
-    "entry": ("install",),
-    "no_enable": ("install",),
+    **dict.fromkeys(("ref", "folder", "entry", "no_enable"), ("install",)),
     "yes": ("install", "update", "remove"),
     "rollback": ("update",),
     "hermes": ("new",),
@@ -49,11 +45,8 @@ class PluginsOptions(Struct, frozen=True):
 
 def parse_plugins(argv: list[str]) -> PluginsOptions:
     parser = OptionParser("alipes plugins", help_text.PLUGINS)
-    for text in ("--ref", "--folder", "--entry"):
-        parser.add_argument(text, default="")
-    for flag in ("--no-enable", "--rollback", "--hermes", "--json"):
+    for flag in ("--rollback", "--hermes"):
         parser.add_argument(flag, action="store_true")
-    parser.add_argument("-y", "--yes", action="store_true")
     args, named = parser.parse_with_words(argv)
     action, *name = named or ["list"]
     if action not in ACTIONS:
@@ -86,7 +79,9 @@ def run(argv: list[str]) -> int:
         case "enable":
             return _enable(options.name)
         case "disable":
-            return _disable(options.name)
+            changed = disable(options.name)
+            print(f"{options.name} is {'disabled from the next start' if changed else 'not enabled'}.")
+            return 0
         case "install":
             source = parse_source(options.name, ref=options.ref, folder=options.folder, entry=options.entry)
             return install.install(source, install_options)
@@ -102,11 +97,10 @@ def _list(json: bool) -> int:
     known = list_plugins(load_settings())
     if json:
         print_json(known)
-        return 0
-    if not known:
+    elif not known:
         print("No plugins installed. Use `alipes plugins install SOURCE`, or create one with `new`.")
-        return 0
-    print_lines(format_plugins(known))
+    else:
+        print_lines(format_plugins(known))
     return 0
 
 
@@ -140,12 +134,5 @@ def _enable(name: str) -> int:
     found = find_plugin(name)
     changed = enable(name)
     print(f"{name} is enabled from the next start." if changed else f"{name} is already enabled.")
-    for variable in unset_variables(found, read_config().variables):
-        print(f"It needs {variable}, which is not set: use `alipes config set {variable} -`")
-    return 0
-
-
-def _disable(name: str) -> int:
-    changed = disable(name)
-    print(f"{name} is disabled from the next start." if changed else f"{name} is not enabled.")
+    install.print_unset_variables(found, read_config())
     return 0

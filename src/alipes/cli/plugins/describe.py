@@ -1,30 +1,29 @@
 """Describes a plugin before its installation: its source and what it can do."""
 
 import sys
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
 from alipes.cli import render
-from alipes.cli.plugins.fetch import FetchedPlugin, plugin_files
+from alipes.cli.common import wrap_text
+from alipes.cli.plugins.fetch import SITE, FetchedPlugin, plugin_files
 from alipes.cli.plugins.install_dir import InstalledPackage, measure_tree
-from alipes.cli.plugins.packages import SITE
 from alipes.cli.plugins.scan import POWER_LABELS, CodeScan, is_hermes_name, scan_code
 from alipes.cli.plugins.sources import Source
 from alipes.cli.stdio import terminal_width
 from alipes.config.environment import Variables
+from alipes.kernel.formatting import format_count
 from alipes.plugins.discovery import DiscoveredPlugin
 
 DescriptionRow: TypeAlias = tuple[str, str]
 """Name and text; without a name, the text is a line of its own."""
-_MIN_WIDTH = 40
 
 
 def print_rows(rows: Iterable[DescriptionRow]) -> None:
-    for line in format_rows(list(rows), terminal_width(sys.stdout)):
-        print(line)
+    print(*format_rows(list(rows), terminal_width(sys.stdout)), sep="\n")
 
 
 def format_rows(rows: list[DescriptionRow], width: int = 0) -> Iterator[str]:
@@ -32,16 +31,9 @@ def format_rows(rows: list[DescriptionRow], width: int = 0) -> Iterator[str]:
     indent = 4 + max((render.text_width(name) for name, _ in rows), default=0)
     for name, text in rows:
         head = f"  {render.pad(name, indent - 4)}  " if name else ""
-        first, *rest = _wrap(render.to_one_line(text), width - len(head)) or [""]
+        first, *rest = wrap_text(render.to_one_line(text), width - len(head)) or [""]
         yield head + first
-        for line in rest:
-            yield " " * len(head) + line
-
-
-def _wrap(text: str, room: int) -> list[str]:
-    if room < _MIN_WIDTH:
-        return [text]
-    return textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
+        yield from (" " * len(head) + line for line in rest)
 
 
 KIND_LABELS = {
@@ -61,14 +53,14 @@ def scan_plugin(folder: Path, packages: tuple[InstalledPackage, ...] = ()) -> Co
 
 def list_abilities(found: DiscoveredPlugin, seen: CodeScan) -> dict[str, list[str]]:
     """What the plugin adds and uses, by the label shown."""
-    items_by_name = {kind: list(seen.adds.get(kind, {})) for kind in ADDED_KINDS}
-    items_by_name["tools"] = _merge(items_by_name["tools"], found.manifest.provides_tools)
-    items_by_name["hooks"] = _merge(items_by_name["hooks"], found.manifest.provides_hooks)
-    items_by_name["commands"] = [f"/{name}" for name in items_by_name["commands"]]
-    items_by_name["programs"] = [f"alipes {name}" for name in items_by_name["programs"]]
+    abilities = {kind: list(seen.adds.get(kind, {})) for kind in ADDED_KINDS}
+    abilities["tools"] = _merge(abilities["tools"], found.manifest.provides_tools)
+    abilities["hooks"] = _merge(abilities["hooks"], found.manifest.provides_hooks)
+    abilities["commands"] = [f"/{name}" for name in abilities["commands"]]
+    abilities["programs"] = [f"alipes {name}" for name in abilities["programs"]]
     for power, name in POWER_LABELS.items():
-        items_by_name[name] = [_format_power(what, places) for what, places in seen.powers.get(power, {}).items()]
-    return {name: items for name, items in items_by_name.items() if items}
+        abilities[name] = [_format_power(what, places) for what, places in seen.powers.get(power, {}).items()]
+    return {name: items for name, items in abilities.items() if items}
 
 
 def describe_plugin(
@@ -85,14 +77,15 @@ def describe_plugin(
     exact = f" ({fetched.exact})" if fetched.exact else ""
     count, size = measure_tree(fetched.folder)
     yield "from", f"{source.kind} {source}{exact}"
-    yield "is", f"{KIND_LABELS[found.kind]}; {count} file{'s' * (count != 1)}, {render.format_size(size)}"
+    yield "is", f"{KIND_LABELS[found.kind]}; {format_count(count, 'file')}, {render.format_size(size)}"
     if fetched.packages[1:]:
         yield "brings", ", ".join(f"{each.name} {each.version}" for each in fetched.packages[1:])
     for name, items in list_abilities(found, seen).items():
         yield name, ", ".join(items)
     yield from _describe_variables(found, seen, variables)
     if missing := missing_modules(fetched.folder, seen):
-        yield "missing", f"{_format_missing(missing)}: needed for its import"
+        places = ", ".join(f"{name} ({place})" for name, place in missing.items())
+        yield "missing", f"{places}: needed for its import"
     for name in seen.unread:
         yield "unreadable", name
     for remark in seen.unsupported:
@@ -121,11 +114,6 @@ def missing_modules(folder: Path, seen: CodeScan) -> dict[str, str]:
     }
 
 
-def unset_variables(found: DiscoveredPlugin, variables: Variables) -> list[str]:
-    """Required environment variables that are not set."""
-    return [name for name in found.manifest.requires_env if not variables.get(name)]
-
-
 def _describe_variables(found: DiscoveredPlugin, seen: CodeScan, variables: Variables) -> Iterator[DescriptionRow]:
     needed = found.manifest.requires_env
     if needed:
@@ -142,12 +130,8 @@ def _format_power(what: str, places: list[str]) -> str:
     return f"{what} ({', '.join(places[:_MAX_PLACES])}{more})"
 
 
-def _format_missing(missing: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} ({place})" for name, place in missing.items())
-
-
 def _merge(*names: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(name for each in names for name in each))
+    return list(dict.fromkeys(chain(*names)))
 
 
 def _is_importable(name: str) -> bool:

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 from alipes.cli.common import CheckResult
@@ -20,7 +20,7 @@ from alipes.plugins.native_loader import NativeLoader
 _NOT_SUPPORTED = "not supported: alipes has no equivalent"
 
 
-async def check_plugins(settings: Settings, name: str = "", taken: Iterable[str] = ()) -> list[CheckResult]:
+async def check_plugins(settings: Settings, name: str, taken: Collection[str]) -> list[CheckResult]:
     """Check all plugins, or only `name`, which is loaded even if it is not enabled.
 
     `taken`: names of built-in commands.
@@ -37,12 +37,17 @@ async def check_plugins(settings: Settings, name: str = "", taken: Iterable[str]
     opened = await _open_plugins(settings, to_open)
     for found in chosen:
         status = opened.get(found.name)
-        findings += [_opened_result(found, *status)] if status else [_unopened_result(found)]
-        findings += [CheckResult(found.name, "note", line) for line in (status[1] if status else ())]
-        findings += _check_code(
-            found, installed_plugins.get(found.name), opened=bool(status and status[0].state == "on")
-        )
-        findings += _check_shadowed(status[0] if status else None, taken)
+        if status is None:
+            says = f"not enabled; only its code was scanned (load it with `alipes plugins doctor {found.name}`)"
+            findings.append(CheckResult(found.name, "note", says))
+        else:
+            findings.append(_opened_result(found, status[0]))
+            findings += [CheckResult(found.name, "note", line) for line in status[1]]
+        on = status is not None and status[0].state == "on"
+        findings += _check_code(found, installed_plugins.get(found.name), opened=on)
+        for command in [each for each in (status[0].cli if status else ()) if each in {*taken}]:
+            says = f"its command `alipes {command}` is hidden by the built-in one"
+            findings.append(CheckResult(found.name, "note", says))
     return findings
 
 
@@ -89,17 +94,12 @@ def _collect_warnings() -> Iterator[list[str]]:
         log.removeHandler(collector)
 
 
-def _opened_result(found: DiscoveredPlugin, facts: PluginStatus, _said: list[str]) -> CheckResult:
+def _opened_result(found: DiscoveredPlugin, facts: PluginStatus) -> CheckResult:
     if facts.state != "on":
         return CheckResult(found.name, "wrong", facts.why or "it could not be loaded")
     status = format_added(PluginEntry(found.name, "on", adds=added_by(facts))) or "it adds nothing"
     version = f"{found.manifest.version}, " if found.manifest.version else ""
     return CheckResult(found.name, "ok", f"{version}{KIND_LABELS[found.kind]}: {status}")
-
-
-def _unopened_result(found: DiscoveredPlugin) -> CheckResult:
-    says = f"not enabled; only its code was scanned (load it with `alipes plugins doctor {found.name}`)"
-    return CheckResult(found.name, "note", says)
 
 
 def _check_code(found: DiscoveredPlugin, installed: InstalledPlugin | None, *, opened: bool) -> Iterator[CheckResult]:
@@ -117,12 +117,3 @@ def _check_code(found: DiscoveredPlugin, installed: InstalledPlugin | None, *, o
     for module, place in missing_modules(found.path, seen).items():
         says = f"{found.path / place} imports {module}, which is not installed"
         yield CheckResult(found.name, "note" if opened else "wrong", says, f"pip install {module}")
-
-
-def _check_shadowed(facts: PluginStatus | None, taken: Iterable[str]) -> Iterator[CheckResult]:
-    ours = {*taken}
-    for name in facts.cli if facts else ():
-        if name in ours:
-            yield CheckResult(
-                facts.name if facts else "", "note", f"its command `alipes {name}` is hidden by the built-in one"
-            )

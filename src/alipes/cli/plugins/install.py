@@ -8,15 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from alipes.cli.common import confirm
-from alipes.cli.plugins.describe import (
-    DescriptionRow,
-    describe_plugin,
-    list_abilities,
-    new_abilities,
-    print_rows,
-    scan_plugin,
-    unset_variables,
-)
+from alipes.cli.plugins import describe
 from alipes.cli.plugins.fetch import FetchedPlugin, fetch
 from alipes.cli.plugins.install_dir import PluginDirectory, PluginVersion, hash_tree, open_plugin_directory
 from alipes.cli.plugins.list import disable, enable, find_plugin
@@ -28,8 +20,6 @@ from alipes.plugins.discovery import DiscoveredPlugin, find_plugins, inspect_fol
 
 
 class InstallOptions(Struct, frozen=True):
-    """Options of an installation."""
-
     yes: bool = False
     enable: bool = True
 
@@ -42,7 +32,7 @@ def install(source: Source, options: InstallOptions) -> int:
         fetched = _fetch(source, stage)
         name = fetched.found.name
         _refuse_duplicate(directory, name)
-        print_rows(describe_plugin(fetched, source, reading.variables))
+        describe.print_rows(describe.describe_plugin(fetched, source, reading.variables))
         question = f"Install {'and enable ' if options.enable else ''}{name}?"
         if not options.yes and not confirm(question, "install it"):
             _print_note("nothing installed")
@@ -54,8 +44,8 @@ def install(source: Source, options: InstallOptions) -> int:
         except ConfigError:
             directory.delete(name)
             raise
-    print(f"{name} is installed{_enabled_text(options)}.")
-    _print_unset(fetched.found, reading)
+    print(f"{name} is installed{' and enabled from the next start' if options.enable else ''}.")
+    print_unset_variables(fetched.found, reading)
     return 0
 
 
@@ -72,14 +62,16 @@ def update(name: str, options: InstallOptions) -> int:
         if pin.sha256 == old.now.sha256:
             print(f"{name} is up to date: {old.now}.")
             return 0
-        print_rows(describe_plugin(fetched, source, reading.variables, _new_abilities(directory, name, fetched)))
+        describe.print_rows(
+            describe.describe_plugin(fetched, source, reading.variables, _new_abilities(directory, name, fetched))
+        )
         if not options.yes and not confirm(f"Update {name} from {old.now} to {pin}?", "update it"):
             _print_note(f"{name} was not changed")
             return 1
         directory.install(name, fetched.folder, pin)
     print(f"{name} is now {pin}; to return to {old.now}, use `alipes plugins update --rollback {name}`.")
     print(f"Use `/plugins reload {name}` in a running alipes.")
-    _print_unset(fetched.found, reading)
+    print_unset_variables(fetched.found, reading)
     return 0
 
 
@@ -97,7 +89,12 @@ def remove(name: str, options: InstallOptions) -> int:
     with open_plugin_directory(reading.paths) as directory:
         found = find_plugin(name)
         if found.path is None or found.path.parent != directory.plugins:
-            raise ConfigError(_elsewhere_message(found))
+            if found.path is None and found.entry:
+                raise ConfigError(
+                    f"{name} belongs to {found.source}: remove it with `pip uninstall`, or use `disable`."
+                )
+            where = found.path or found.source
+            raise ConfigError(f"{name} is in {where}, not in the plugins folder: remove it there, or disable it.")
         by_hand = "" if name in directory.installed else ", which was not installed by alipes"
         if not options.yes and not confirm(f"Delete {found.path}{by_hand}?", "remove it"):
             _print_note("nothing removed")
@@ -127,33 +124,23 @@ def _refuse_duplicate(directory: PluginDirectory, name: str) -> None:
 
 
 def _make_version(source: Source, fetched: FetchedPlugin) -> PluginVersion:
-    return PluginVersion(
-        source, fetched.exact, hash_tree(fetched.folder), time.time(), fetched.found.manifest.version, fetched.packages
-    )
+    digest, version = hash_tree(fetched.folder), fetched.found.manifest.version
+    return PluginVersion(source, fetched.exact, digest, time.time(), version, fetched.packages)
 
 
-def _new_abilities(directory: PluginDirectory, name: str, fetched: FetchedPlugin) -> list[DescriptionRow]:
+def _new_abilities(directory: PluginDirectory, name: str, fetched: FetchedPlugin) -> list[describe.DescriptionRow]:
     folder = directory.plugins / name
     found = inspect_folder(folder) or fetched.found
-    before = list_abilities(found, scan_plugin(folder, directory.installed[name].now.packages))
-    after = list_abilities(fetched.found, scan_plugin(fetched.folder, fetched.packages))
-    return list(new_abilities(before, after))
+    before = describe.list_abilities(found, describe.scan_plugin(folder, directory.installed[name].now.packages))
+    after = describe.list_abilities(fetched.found, describe.scan_plugin(fetched.folder, fetched.packages))
+    return list(describe.new_abilities(before, after))
 
 
-def _elsewhere_message(found: DiscoveredPlugin) -> str:
-    if found.path is None and found.entry:
-        return f"{found.name} belongs to {found.source}: remove it with `pip uninstall`, or use `disable`."
-    where = found.path or found.source
-    return f"{found.name} is in {where}, not in the plugins folder: remove it there, or disable it."
-
-
-def _enabled_text(options: InstallOptions) -> str:
-    return " and enabled from the next start" if options.enable else ""
-
-
-def _print_unset(found: DiscoveredPlugin, reading: RawConfig) -> None:
-    for name in unset_variables(found, reading.variables):
-        print(f"It needs {name}, which is not set: use `alipes config set {name} -`")
+def print_unset_variables(found: DiscoveredPlugin, reading: RawConfig) -> None:
+    """Print which required environment variables are not set."""
+    for name in found.manifest.requires_env:
+        if not reading.variables.get(name):
+            print(f"It needs {name}, which is not set: use `alipes config set {name} -`")
 
 
 def _print_note(line: str) -> None:

@@ -73,7 +73,6 @@ def read_installed(plugins: Path) -> dict[str, InstalledPlugin]:
 
 
 def write_installed(plugins: Path, pins: dict[str, InstalledPlugin]) -> None:
-    """Replace the file atomically."""
     new = plugins / ".installed.json.new"
     text = msgspec.json.format(msgspec.json.encode(_File(dict(sorted(pins.items())))), indent=2)
     with open(new, "wb") as opened:
@@ -101,7 +100,11 @@ def copy_tree(source: Path, target: Path) -> None:
     """Copy the files without caches and build output. Raises ConfigError; a part may remain."""
     try:
         for path in list_files(source):
-            _refuse_outside_link(source, path)
+            file = source / path
+            if file.is_symlink() and (
+                os.path.isabs(os.readlink(file)) or not file.resolve().is_relative_to(source.resolve())
+            ):
+                raise ConfigError(f"{path} is a link to {os.readlink(file)}, outside of the plugin: not allowed.")
             (target / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source / path, target / path, follow_symlinks=False)
         target.mkdir(parents=True, exist_ok=True)
@@ -129,14 +132,6 @@ def measure_tree(folder: Path) -> tuple[int, int]:
     """The number of files and their size in bytes."""
     sizes = [(folder / path).lstat().st_size for path in list_files(folder)]
     return len(sizes), sum(sizes)
-
-
-def _refuse_outside_link(root: Path, path: Path) -> None:
-    file = root / path
-    if not file.is_symlink():
-        return
-    if os.path.isabs(os.readlink(file)) or not file.resolve().is_relative_to(root.resolve()):
-        raise ConfigError(f"{path} is a link to {os.readlink(file)}, outside of the plugin: not allowed.")
 
 
 class PluginDirectory:
@@ -223,10 +218,6 @@ class PluginDirectory:
 
     def recover(self) -> None:
         """Finish or undo what a killed command left behind."""
-        with _report_disk_errors("Cannot clean up an interrupted command"):
-            self._recover()
-
-    def _recover(self) -> None:
         shutil.rmtree(self.plugins / ".new", ignore_errors=True)
         going = self.plugins / ".before"
         for before in list(going.iterdir()) if going.is_dir() else ():
@@ -235,20 +226,17 @@ class PluginDirectory:
             if place.is_dir() and known and known.now.sha256 == hash_tree(place):
                 self._store_previous(name)
                 continue
-            if place.is_dir():
-                self._undo(place, self._previous(name), known)
+            kept = self._previous(name)
+            if place.is_dir() and known and known.before and not kept.exists():
+                place.rename(kept)  # it was being swapped with the previous version
+            elif place.is_dir():
+                shutil.rmtree(place)
             before.rename(place)
         lost = [name for name in self.installed if name not in self]
         for name in lost:
             del self.installed[name]
         if lost:
             write_installed(self.plugins, self.installed)
-
-    def _undo(self, place: Path, kept: Path, known: InstalledPlugin | None) -> None:
-        if known and known.before and not kept.exists():
-            place.rename(kept)  # it was being swapped with the previous version
-        else:
-            shutil.rmtree(place)
 
 
 @contextmanager
@@ -262,7 +250,8 @@ def open_plugin_directory(paths: Paths) -> Iterator[PluginDirectory]:
         except BlockingIOError:
             raise ConfigError("Another `alipes plugins` is running: wait until it has finished.") from None
         directory = PluginDirectory(plugins)
-        directory.recover()
+        with _report_disk_errors("Cannot clean up an interrupted command"):
+            directory.recover()
         yield directory
     finally:
         os.close(lock)

@@ -16,7 +16,7 @@ from alipes.config.loader import build_settings
 from alipes.config.reader import KeyPath, RawConfig, read_config
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
-from alipes.kernel.formatting import did_you_mean, format_ago
+from alipes.kernel.formatting import did_you_mean, format_ago, format_count
 from alipes.plugins.discovery import DiscoveredPlugin, PluginStatus, SavedPluginStatus, find_plugins, read_status
 
 ENABLED: KeyPath = ("plugins", "enabled")
@@ -132,9 +132,10 @@ def format_plugins(known: Sequence[PluginEntry]) -> Iterator[str]:
 def format_added(entry: PluginEntry) -> str:
     """`2 tools, 1 hook, /way, alipes way`"""
     return ", ".join(
-        text
+        ", ".join(map(render.to_one_line, names))
+        if kind in _NAMED_KINDS
+        else format_count(len(names), kind.removesuffix("s"))
         for kind, names in entry.adds.items()
-        for text in (map(render.to_one_line, names) if kind in _NAMED_KINDS else [_format_count(kind, len(names))])
     )
 
 
@@ -149,14 +150,12 @@ def check_plugins_state(settings: Settings) -> list[CheckResult]:
     if others and in_use:
         summary += f"; {others} more not enabled"
     safe = "; not loaded because of --safe" if settings.plugins.safe else ""
-    return [
-        CheckResult("plugins", "note" if safe else "ok", summary + safe),
-        *(
-            CheckResult("plugins", "wrong", f"{each.name}: {each.why}", f"`alipes plugins doctor {each.name}`")
-            for each in known
-            if each.state in ("failed", "off")
-        ),
-    ]
+    results = [CheckResult("plugins", "note" if safe else "ok", summary + safe)]
+    for each in known:
+        if each.state in ("failed", "off"):
+            advice = f"`alipes plugins doctor {each.name}`"
+            results.append(CheckResult("plugins", "wrong", f"{each.name}: {each.why}", advice))
+    return results
 
 
 def _make_entry(
@@ -169,13 +168,14 @@ def _make_entry(
     if why and last and state in ("failed", "off") and not found.manifest.error:
         why = f"{why} (loaded {format_ago(last.when)})"
     now = installed.now if installed else None
+    place = "manual" if found.source == "home" else found.source or str(found.path or Path())
     return PluginEntry(
         name=found.name,
         state=state,
         version=found.manifest.version,
         kind=found.kind,
         description=found.manifest.description,
-        source=f"{now.source.kind} {now.source}" if now else _format_place(found),
+        source=f"{now.source.kind} {now.source}" if now else place,
         path=str(found.path or ""),
         why=why,
         adds=_added(found, status if status and status.state == "on" else None, installed),
@@ -219,20 +219,11 @@ def _added(
     return {kind: tuple(said[kind]) for kind in ADDED_KINDS if kind in said}
 
 
-def _format_place(found: DiscoveredPlugin) -> str:
-    """The place of a plugin that was not installed by alipes."""
-    return "manual" if found.source == "home" else found.source or str(found.path or Path())
-
-
-def _format_count(kind: str, count: int) -> str:
-    return f"{count} {kind if count != 1 else kind.removesuffix('s')}"
-
-
 def _is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass
     return True

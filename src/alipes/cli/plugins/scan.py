@@ -20,7 +20,11 @@ class NameResolver:
             for name, meant, _ in iter_imports(node):
                 self._names[name] = meant
         for node in ast.walk(tree):
-            self._add_assigned_name(node)
+            # assignments such as `runner = gateway.run.Runner`
+            if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+                meant = self.dotted(node.value) or self.module(node.value)
+                if "." in meant or meant in self._names.values():
+                    self._names[node.targets[0].id] = meant
 
     def dotted(self, node: ast.expr) -> str:
         """The full dotted name of a name or `a.b.c`; empty for anything else."""
@@ -38,13 +42,6 @@ class NameResolver:
         if isinstance(node, ast.Subscript) and self.dotted(node.value) == "sys.modules":
             return string_value(node.slice)
         return ""
-
-    def _add_assigned_name(self, node: ast.AST) -> None:
-        """Record assignments such as `runner = gateway.run.Runner`."""
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-            meant = self.dotted(node.value) or self.module(node.value)
-            if "." in meant or meant in self._names.values():
-                self._names[node.targets[0].id] = meant
 
 
 def iter_imports(node: ast.AST) -> Iterator[tuple[str, str, str]]:
@@ -120,32 +117,17 @@ POWER_NAMES: Mapping[str, tuple[str, ...]] = {
     "made code": ("eval", "exec", "compile", "__import__"),
 }
 
-POWER_LABELS = {
-    "network": "network",
-    "processes": "processes",
-    "native code": "native code",
-    "made code": "dynamic code",
-    "environment": "whole environment",
-}
+POWER_LABELS = {name: name for name in ("network", "processes", "native code")}
+POWER_LABELS |= {"made code": "dynamic code", "environment": "whole environment"}
 """The powers and their labels, in the order shown."""
 
-HERMES_REGISTER_KINDS: Mapping[str, str] = {
-    "register_tool": "tools",
-    "register_hook": "hooks",
-    "register_command": "commands",
-    "register_cli_command": "programs",
-    "register_skill": "skills",
+CONTEXT_METHOD_KINDS = {"tool": "tools", "hook": "hooks", "command": "commands", "cli": "programs", "skill": "skills"}
+"""Methods of the native `ctx`."""
+
+HERMES_REGISTER_KINDS = {
+    f"register_{name.replace('cli', 'cli_command')}": kind for name, kind in CONTEXT_METHOD_KINDS.items()
 }
 """Methods of the Hermes `ctx`; any other `register_x` provides an x."""
-
-CONTEXT_METHOD_KINDS: Mapping[str, str] = {
-    "tool": "tools",
-    "hook": "hooks",
-    "command": "commands",
-    "cli": "programs",
-    "skill": "skills",
-}
-"""Methods of the native `ctx`."""
 
 TOOL_DECORATORS = ("alipes.plugin.tool", "alipes.plugins.tool_decorator.tool")
 """Decorators that make a function a tool."""
@@ -195,13 +177,13 @@ class CodeScan(Struct):
 
 
 def scan_code(folder: Path, files: Iterable[Path]) -> CodeScan:
-    """Scan the Python files; places are relative to `folder`."""
+    """Scan the Python files except tests, which are not loaded; places are relative to `folder`."""
     found = CodeScan()
     for file in files:
         name = file.relative_to(folder).as_posix()
         if file.suffix in COMPILED:
             found.add_power("native code", name, name)
-        elif file.suffix == ".py" and not is_test(Path(name)):
+        elif file.suffix == ".py" and file.name != "conftest.py" and not {"tests", "test"} & {*name.split("/")[:-1]}:
             try:
                 _FileScan(found, name, ast.parse(file.read_bytes())).read()
             except (SyntaxError, ValueError, RecursionError, MemoryError, OSError) as error:
@@ -209,14 +191,7 @@ def scan_code(folder: Path, files: Iterable[Path]) -> CodeScan:
     return found
 
 
-def is_test(path: Path) -> bool:
-    """True for test files, which are not loaded with the plugin."""
-    return any(part in ("tests", "test") for part in path.parts[:-1]) or path.name == "conftest.py"
-
-
 class _FileScan:
-    """The scan of one file."""
-
     def __init__(self, found: CodeScan, name: str, tree: ast.Module) -> None:
         self._found, self._name, self._tree, self._names = found, name, tree, NameResolver(tree)
         self._guarded = {
@@ -259,7 +234,9 @@ class _FileScan:
             case ast.AsyncFunctionDef() | ast.FunctionDef():
                 self._scan_function(node)
             case ast.Attribute() | ast.Name() if isinstance(node.ctx, ast.Load):
-                self._scan_name(node)
+                name = self._names.dotted(node)
+                for power in [each for each, names in POWER_NAMES.items() if name in names]:
+                    self._found.add_power(power, name, self._place(node))
             case ast.Subscript() if self._names.dotted(node.value) == "os.environ":
                 self._add_variable(node.slice, node)
             case ast.Assign() | ast.Delete():
@@ -267,12 +244,6 @@ class _FileScan:
                     self._scan_target(target)
             case ast.AugAssign() | ast.AnnAssign():
                 self._scan_target(node.target)
-
-    def _scan_name(self, node: ast.Attribute | ast.Name) -> None:
-        name = self._names.dotted(node)
-        for power, names in POWER_NAMES.items():
-            if name in names:
-                self._found.add_power(power, name, self._place(node))
 
     def _scan_function(self, node: ast.AsyncFunctionDef | ast.FunctionDef) -> None:
         for mark in node.decorator_list:

@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
@@ -36,7 +36,7 @@ async def run_program(argv: Sequence[str], cwd: Path, *, what: str, may_fail: bo
 
     `may_fail`: return an empty string instead.
     """
-    kept: Mapping[str, str] = {name: value for name, value in process_environment().items() if name not in _DROPPED}
+    kept = {name: value for name, value in process_environment().items() if name not in _DROPPED}
     said = b""
     try:
         async with open_child(argv, cwd=str(cwd), env={**kept, **_SAFE_ENVIRONMENT}) as child:
@@ -125,7 +125,8 @@ def _detect_kind(text: str) -> tuple[SourceKind, str]:
         raise ConfigError(f"{text!r} is not a folder, Git URL or package.")
     here = Path(text).expanduser()
     if here.is_dir():
-        return ("git" if _is_bare_repository(here) else "folder"), str(here.absolute())
+        bare = (here / "HEAD").is_file() and (here / "objects").is_dir() and (here / "refs").is_dir()
+        return ("git" if bare else "folder"), str(here.absolute())
     if here.suffix == ".whl" and here.is_file():
         return "package", str(here.absolute())
     if text.startswith("git+"):
@@ -143,8 +144,3 @@ def _not_found_message(text: str) -> str:
     if os.sep in text or text.startswith("."):
         return f"There is no folder or wheel at {text}."
     return f"{text!r} is not a folder, Git URL or package."
-
-
-def _is_bare_repository(folder: Path) -> bool:
-    """True for a repository without a working copy."""
-    return (folder / "HEAD").is_file() and (folder / "objects").is_dir() and (folder / "refs").is_dir()

@@ -26,7 +26,7 @@ from alipes.plugins.dispatch import Hooks, guard
 from alipes.plugins.interruption.attribution import on_behalf_of
 from alipes.plugins.loader import PluginLoader, Plugins, open_plugins
 from alipes.plugins.registry import CliContribution, Contributions
-from alipes.providers.registry import Models, choose_model
+from alipes.providers.registry import Models, choose_model, open_models
 from alipes.runtime import tasks
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.log_file import open_log
@@ -85,24 +85,28 @@ class LoadedPlugins(Struct, frozen=True):
     plugins: Plugins
     contributions: Contributions
 
+    def report_failures(self) -> None:
+        for facts in self.plugins.statuses():
+            if facts.state != "on":
+                sys.stderr.write(f"plugin {facts.name} could not be loaded: {facts.why}\n")
+
 
 @asynccontextmanager
 async def open_standalone(settings: Settings) -> AsyncIterator[LoadedPlugins]:
     """Load the enabled plugins. `plugins.statuses()` has the failures."""
-    async with open_host(settings) as host:
-        offers = make_registry()
-        async with open_plugins(
+    offers = make_registry()
+    async with (
+        open_host(settings) as host,
+        open_plugins(
             settings, hooks=Hooks(), contributions=offers, host=host, loaders=doors(host, settings)
-        ) as plugins:
-            yield LoadedPlugins(plugins, offers)
+        ) as plugins,
+    ):
+        yield LoadedPlugins(plugins, offers)
 
 
 @asynccontextmanager
 async def open_host(settings: Settings) -> AsyncIterator[Host]:
-    async with (
-        ClientScope(settings.proxies, trust=settings.ca_file or None) as scope,
-        Models(settings, scope) as models,
-    ):
+    async with open_models(settings) as (scope, models):
         yield StandaloneHost(settings, scope, models)
 
 
@@ -150,7 +154,10 @@ async def _run(settings: Settings, name: str, argv: list[str], ours: tuple[str, 
         async with open_standalone(settings) as opened:
             offer = opened.contributions.find(CliContribution, name)
             if offer is None:
-                return _report_unknown(opened, name, ours)
+                theirs = tuple(offer.name for offer in opened.contributions.all(CliContribution))
+                status = _unknown_command(name, (*ours, *theirs))
+                opened.report_failures()
+                return status
             act = _PluginCommand(offer, argv)
             return await guard(offer.owner, f"alipes {name}", act.run())
     finally:
@@ -165,7 +172,6 @@ class _PluginCommand:
     def __init__(self, offer: CliContribution, argv: list[str]) -> None:
         self._offer, self._argv = offer, argv
         self.thread_running = False
-        """The thread is running."""
 
     async def run(self) -> int:
         """Run the command and return its exit status."""
@@ -203,15 +209,6 @@ def _exit_status(left: SystemExit) -> int:
         sys.stderr.write(f"{left.code}\n")
         return 1
     return left.code or 0
-
-
-def _report_unknown(opened: LoadedPlugins, name: str, ours: tuple[str, ...]) -> int:
-    theirs = tuple(offer.name for offer in opened.contributions.all(CliContribution))
-    status = _unknown_command(name, (*ours, *theirs))
-    for facts in opened.plugins.statuses():
-        if facts.state != "on":
-            sys.stderr.write(f"plugin {facts.name} could not be loaded: {facts.why}\n")
-    return status
 
 
 def _unknown_command(name: str, known: tuple[str, ...]) -> int:

@@ -1,6 +1,5 @@
 """`alipes serve key`: API keys, and the host rules of the HTTP server."""
 
-import re
 import secrets
 import sys
 import time
@@ -8,7 +7,7 @@ from urllib.parse import urlsplit
 
 from msgspec import structs
 
-from alipes.cli.common import print_json, print_table, run_in_store
+from alipes.cli.common import check_label, print_list, run_in_store
 from alipes.config.editor import set_secret
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
@@ -21,7 +20,6 @@ from alipes.web.endpoint import Caller
 from alipes.web.server import HostPolicy
 
 DAY_S = 86_400.0
-_NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
 
 
 def make_host_rules(settings: Settings) -> HostPolicy:
@@ -59,19 +57,14 @@ def print_operator_key(settings: Settings, *, new: bool) -> int:
         return 0
     serve = structs.replace(settings.serve, key=Secret())
     made = ensure_operator_key(structs.replace(settings, serve=serve))
-    message = f"New key saved in {settings.paths.env} as {serve.key_env}; restart a running `alipes serve`.\n"
-    sys.stderr.write(message)
+    sys.stderr.write(f"New key saved in {settings.paths.env} as {serve.key_env}; restart a running `alipes serve`.\n")
     print(made.serve.key.reveal())
     return 0
 
 
 def add_key(settings: Settings, name: str, scope: KeyScope, *, days: float, rate: int | None) -> int:
     """Create the key `name` and print it once."""
-    if not _NAME.fullmatch(name) or name == OPERATOR:
-        raise ConfigError(
-            f"{name!r} is not a valid key name: use lowercase letters, digits, and -, _ or . between them"
-            + (f"; {OPERATOR} is the key in {settings.serve.key_env}" if name == OPERATOR else "")
-        )
+    check_label("key", name, f"; {OPERATOR} is the key in {settings.serve.key_env}" if name == OPERATOR else "")
     key = f"alipes_{secrets.token_urlsafe(32)}"
 
     async def act(store: Store) -> bool:
@@ -87,13 +80,10 @@ def add_key(settings: Settings, name: str, scope: KeyScope, *, days: float, rate
 
 def list_keys(settings: Settings, *, json: bool) -> int:
     found = run_in_store(settings, lambda store: SqliteApiKeys(store.database).all())
-    if json:
-        print_json(found)
-        return 0
-    rows = [("NAME", "SCOPE", "CREATED", "EXPIRES", "PER MINUTE"), *map(_format_row, found)]
     there = settings.serve.key_env if settings.serve.key else "not created yet"
-    rows.insert(1, (OPERATOR, "admin", there, "never", _format_rate(settings.api.rate)))
-    print_table(rows)
+    operator = (OPERATOR, "admin", there, "never", _format_rate(settings.api.rate))
+    head = ("NAME", "SCOPE", "CREATED", "EXPIRES", "PER MINUTE")
+    print_list(found, head, [operator, *map(_format_row, found)], json=json)
     return 0
 
 
@@ -114,13 +104,8 @@ def revoke_key(settings: Settings, name: str) -> int:
 def _format_row(key: ApiKey) -> tuple[str, str, str, str, str]:
     left = None if key.expires is None else key.expires - time.time()
     expires = "never" if left is None else f"in {format_duration(left)}" if left > 0 else "expired"
-    return (
-        key.name,
-        key.scope,
-        format_ago(key.created),
-        expires,
-        "default" if key.rate is None else _format_rate(key.rate),
-    )
+    rate = "default" if key.rate is None else _format_rate(key.rate)
+    return key.name, key.scope, format_ago(key.created), expires, rate
 
 
 def _format_rate(rate: int) -> str:

@@ -11,8 +11,8 @@ from typing import NoReturn
 from msgspec import structs
 
 from alipes.cli import help_text, render
-from alipes.cli.common import print_json, print_table, run_in_store
-from alipes.cli.options import OptionParser
+from alipes.cli.common import print_list, run_in_store
+from alipes.cli.options import Details, OptionParser, whole_number
 from alipes.cli.serve import api_keys
 from alipes.cli.serve.run import ServeContext, serve
 from alipes.cli.serve.signals import replace_running_server
@@ -20,7 +20,7 @@ from alipes.config.environment import process_environment
 from alipes.config.loader import build_settings, load_settings, with_plugins
 from alipes.config.paths import make_private
 from alipes.config.reader import read_config
-from alipes.config.settings import ServeConfig, Settings
+from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_ago
 from alipes.kernel.outbox import Delivery, DeliveryState
@@ -31,58 +31,39 @@ from alipes.runtime.systemd import SystemdNotifier
 
 MAX_LISTED = 200
 _OPEN: tuple[DeliveryState, ...] = ("queued", "sending", "failed", "expired")
-_STATES: dict[DeliveryState, str] = {
-    "queued": "queued",
-    "sending": "sending",
-    "sent": "sent",
-    "failed": "failed",
-    "expired": "expired",
-}
 
 
 def print_outbox(settings: Settings, *, all: bool, json: bool) -> int:
     deliveries = run_in_store(
         settings, lambda store: store.outbox.list_deliveries(*(() if all else _OPEN), limit=MAX_LISTED)
     )
-    if json:
-        print_json(deliveries)
-        return 0
-    if not deliveries:
-        print("The outbox is empty.")
-        return 0
-    print_table([("NUMBER", "STATE", "TRIES", "SINCE", "TO", "TEXT", "WHY"), *map(_format_row, deliveries)])
+    head = ("NUMBER", "STATE", "TRIES", "SINCE", "TO", "TEXT", "WHY")
+    print_list(deliveries, head, map(_format_row, deliveries), json=json, empty="The outbox is empty.")
     return 0
 
 
-def retry_delivery(settings: Settings, number: int) -> int:
-    if run_in_store(settings, lambda store: store.outbox.requeue(number)):
-        print(f"#{number} was queued again.")
+def change_delivery(settings: Settings, action: str, number: int) -> int:
+    """`again`: send a failed message again; `drop`: discard a message."""
+    again = action == "again"
+    if run_in_store(settings, lambda store: (store.outbox.requeue if again else store.outbox.discard)(number)):
+        print(f"#{number} {'was queued again' if again else 'will not be sent'}.")
         return 0
-    sys.stderr.write(f"alipes serve outbox: there is no failed message #{number}\n")
-    return 1
-
-
-def drop_delivery(settings: Settings, number: int) -> int:
-    if run_in_store(settings, lambda store: store.outbox.discard(number)):
-        print(f"#{number} will not be sent.")
-        return 0
-    sys.stderr.write(f"alipes serve outbox: there is no queued or failed message #{number}\n")
+    kind = "failed" if again else "queued or failed"
+    sys.stderr.write(f"alipes serve outbox: there is no {kind} message #{number}\n")
     return 1
 
 
 def _format_row(delivery: Delivery) -> tuple[str, ...]:
-    outbound, state = delivery.outbound, _STATES[delivery.state]
-    place = ":".join(filter(None, (outbound.address.platform, outbound.address.chat, outbound.address.thread)))
-    cells = (
+    outbound, state = delivery.outbound, delivery.state
+    return (
         str(delivery.number),
         f"{state}, maybe twice" if delivery.uncertain else state,
         str(delivery.attempts),
         format_ago(delivery.created),
-        place,
+        ":".join(filter(None, (outbound.address.platform, outbound.address.chat, outbound.address.thread))),
         render.to_one_line(outbound.text or ", ".join(each.name for each in outbound.media), 40),
         render.to_one_line(delivery.why, 60),
     )
-    return tuple(map(render.sanitize, cells))
 
 
 UNIT_NAME = "alipes.service"
@@ -97,7 +78,7 @@ def install_unit(settings: Settings, *, system: bool, write: bool) -> int:
     if not write:
         print(text, end="")
         return 0
-    file = unit_path(system)
+    file = Path("/etc/systemd/system" if system else Path.home() / ".config/systemd/user") / UNIT_NAME
     try:
         if not system:
             make_private(file.parent)
@@ -113,41 +94,35 @@ def install_unit(settings: Settings, *, system: bool, write: bool) -> int:
     return 0
 
 
-def unit_path(system: bool) -> Path:
-    return Path("/etc/systemd/system" if system else Path.home() / ".config/systemd/user") / UNIT_NAME
-
-
 def make_unit(settings: Settings, *, system: bool) -> str:
     """The text of the unit. systemd restarts it on failure, but not for wrong settings (status 2)."""
-    own = [f"User={getpass.getuser()}"] if system else []
-    lines = [
-        "[Unit]",
-        "Description=alipes, a personal agent in your chats",
-        "Wants=network-online.target",
-        "After=network-online.target",
-        "StartLimitIntervalSec=300",
-        "StartLimitBurst=5",
-        "",
-        "[Service]",
-        "Type=notify",
-        "NotifyAccess=main",
-        *own,
-        f"Environment={_quote(f'ALIPES_HOME={settings.home}')}",
-        f"WorkingDirectory={_escape(settings.workdir or os.path.expanduser('~'))}",
-        f"ExecStart={_quote(sys.executable)} -m alipes serve",
-        "ExecReload=/bin/kill -HUP $MAINPID",
-        "Restart=on-failure",
-        "RestartSec=2",
-        "RestartPreventExitStatus=2",
-        f"WatchdogSec={WATCHDOG_S}",
-        f"TimeoutStopSec={settings.serve.drain + EXIT_GRACE_S:.0f}",
-        "KillMode=mixed",
-        "UMask=0077",
-        "",
-        "[Install]",
-        f"WantedBy={'multi-user' if system else 'default'}.target",
-    ]
-    return "\n".join(lines) + "\n"
+    own = f"User={getpass.getuser()}\n" if system else ""
+    return f"""\
+[Unit]
+Description=alipes, a personal agent in your chats
+Wants=network-online.target
+After=network-online.target
+StartLimitIntervalSec=300
+StartLimitBurst=5
+
+[Service]
+Type=notify
+NotifyAccess=main
+{own}Environment={_quote(f"ALIPES_HOME={settings.home}")}
+WorkingDirectory={_escape(settings.workdir or os.path.expanduser("~"))}
+ExecStart={_quote(sys.executable)} -m alipes serve
+ExecReload=/bin/kill -HUP $MAINPID
+Restart=on-failure
+RestartSec=2
+RestartPreventExitStatus=2
+WatchdogSec={WATCHDOG_S}
+TimeoutStopSec={settings.serve.drain + EXIT_GRACE_S:.0f}
+KillMode=mixed
+UMask=0077
+
+[Install]
+WantedBy={"multi-user" if system else "default"}.target
+"""
 
 
 def _quote(text: str) -> str:
@@ -162,45 +137,42 @@ EXIT_HURRIED = 130
 
 
 def run(argv: list[str]) -> int:
-    parser = OptionParser("alipes serve", help_text.SERVE)
-    parser.add_argument("--host", default="")
-    parser.add_argument("--port", type=_parse_port, default=None)
-    for flag in ("--replace", "--safe", "--all", "--json", "--new", "--system", "--write"):
-        parser.add_argument(flag, action="store_true")
-    parser.add_argument("--scope", choices=("read", "run", "admin"), default="run")
-    parser.add_argument("--days", type=_parse_days, default=0.0)
-    parser.add_argument("--rate", type=_parse_rate, default=None)
+    details: Details = {
+        "port": {"type": whole_number(0, 65535, "a port from 0 to 65535"), "default": None},
+        "scope": {"choices": ("read", "run", "admin"), "default": "run"},
+        "days": {"type": _parse_days, "default": 0.0},
+        "rate": {"type": whole_number(0, 1_000_000, "a number of requests per minute"), "default": None},
+    }
+    parser = OptionParser("alipes serve", help_text.SERVE, details)
     args, named = parser.parse_with_words(argv)
     match named:
         case []:
-            status = _serve(args)
+            return _serve(args)
         case ["outbox", *rest]:
-            status = _run_outbox(parser, args, rest)
+            return _run_outbox(parser, args, rest)
         case ["key", *rest]:
-            status = _run_key(parser, args, rest)
+            return _run_key(parser, args, rest)
         case ["install"]:
-            status = install_unit(load_settings(), system=args.system, write=args.write)
-        case _:
-            parser.error(f"unknown action: {' '.join(named)} (use outbox, key or install)")
-    return status
+            return install_unit(load_settings(), system=args.system, write=args.write)
+    return parser.error(f"unknown action: {' '.join(named)} (use outbox, key or install)")
 
 
 def _run_outbox(parser: OptionParser, args: argparse.Namespace, rest: list[str]) -> int:
     match rest:
         case [] | ["list"]:
-            status = print_outbox(load_settings(), all=args.all, json=args.json)
+            return print_outbox(load_settings(), all=args.all, json=args.json)
         case ["again" | "drop" as act, number] if number.isdecimal():
-            status = (retry_delivery if act == "again" else drop_delivery)(load_settings(), int(number))
+            return change_delivery(load_settings(), act, int(number))
         case ["again" | "drop" as act, *_]:
             parser.error(f"`outbox {act}` takes one NUMBER as shown by `outbox list`")
-        case _:
-            parser.error(f"unknown action: outbox {' '.join(rest)} (use list, again or drop)")
-    return status
+    return parser.error(f"unknown action: outbox {' '.join(rest)} (use list, again or drop)")
 
 
 def _serve(args: argparse.Namespace) -> int:
     settings = with_plugins(build_settings(read_config()), not args.safe)
-    settings = structs.replace(settings, serve=_listen_settings(settings, args))
+    port = settings.serve.port if args.port is None else args.port
+    chosen = structs.replace(settings.serve, host=args.host or settings.serve.host, port=port)
+    settings = structs.replace(settings, serve=chosen)
     if not is_loopback(settings.serve.host) and not settings.serve.key:
         raise ConfigError(
             f"serve.host = {settings.serve.host} is reachable from other machines, but no API key is set: "
@@ -220,12 +192,6 @@ def _serve(args: argparse.Namespace) -> int:
     return 0
 
 
-def _listen_settings(settings: Settings, args: argparse.Namespace) -> ServeConfig:
-    serve = settings.serve
-    port = serve.port if args.port is None else args.port
-    return structs.replace(serve, host=args.host or serve.host, port=port)
-
-
 def _restart(environ: dict[str, str]) -> NoReturn:
     """Run the same command again in this process, so that its supervisor sees no exit."""
     words = [word for word in sys.argv[1:] if word != "--replace"]
@@ -237,30 +203,16 @@ def _restart(environ: dict[str, str]) -> NoReturn:
 def _run_key(parser: OptionParser, args: argparse.Namespace, rest: list[str]) -> int:
     match rest:
         case []:
-            status = api_keys.print_operator_key(load_settings(), new=args.new)
+            return api_keys.print_operator_key(load_settings(), new=args.new)
         case ["list"]:
-            status = api_keys.list_keys(load_settings(), json=args.json)
+            return api_keys.list_keys(load_settings(), json=args.json)
         case ["add", name]:
-            status = api_keys.add_key(load_settings(), name, args.scope, days=args.days, rate=args.rate)
+            return api_keys.add_key(load_settings(), name, args.scope, days=args.days, rate=args.rate)
         case ["revoke", name]:
-            status = api_keys.revoke_key(load_settings(), name)
+            return api_keys.revoke_key(load_settings(), name)
         case ["add" | "revoke" as act, *_]:
             parser.error(f"`key {act}` takes one NAME")
-        case _:
-            parser.error(f"unknown action: key {' '.join(rest)} (use add, list or revoke)")
-    return status
-
-
-def _parse_port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
-    return int(text)
-
-
-def _parse_rate(text: str) -> int:
-    if not text.isdecimal() or int(text) > 1_000_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of requests per minute")
-    return int(text)
+    return parser.error(f"unknown action: key {' '.join(rest)} (use add, list or revoke)")
 
 
 def _parse_days(text: str) -> float:

@@ -89,21 +89,16 @@ class ServedPlatforms:
         self.outbound.add_platforms(*guests)
         for name in self._wanted:
             try:
-                platform = self._open(name, app.scope)
+                platforms[name] = self._open(name, app.scope)
             except ConfigError as error:
                 self.notes.append(f"{name} is not served: {error}")
-                continue
-            pushed = f"/{name}" in self.webhooks
-            platforms[name] = cast("Platform", DrainGate(platform, self.leaving, pushed=pushed))
-        for name, guest in guests.items():
-            platforms[name] = cast("Platform", DrainGate(guest, self.leaving))
+        gates = {
+            name: cast("Platform", DrainGate(each, self.leaving, pushed=f"/{name}" in self.webhooks))
+            for name, each in {**platforms, **guests}.items()
+        }
+        transcribe = _make_transcriber(self._settings, app.scope)
         self.gateway = Gateway(
-            app,
-            platforms,
-            self._rules(guests),
-            outbound=self.outbound,
-            restart=restart,
-            transcribe=_make_transcriber(self._settings, app.scope),
+            app, gates, self._rules(guests), outbound=self.outbound, restart=restart, transcribe=transcribe
         )
 
     def _open(self, name: str, scope: ClientScope) -> Platform:
@@ -148,19 +143,10 @@ class ServedPlatforms:
         return found
 
     def messages(self) -> Mapping[tuple[str, str], int]:
-        """Message counts by platform and result."""
         counts = self.gateway.counters
-        fates = {
-            "in": counts.arrived,
-            "stranger": counts.strangers,
-            "out": counts.sent,
-            "uncertain": counts.uncertain,
-            "postponed": counts.postponed,
-            "dead": counts.failed,
-            "expired": counts.expired,
-        }
-        names = [state.name for state in self.gateway.states()]
-        return {(name, fate): counted[name] for fate, counted in fates.items() for name in names}
+        fates = {"in": counts.arrived, "stranger": counts.strangers, "out": counts.sent, "uncertain": counts.uncertain}
+        fates |= {"postponed": counts.postponed, "dead": counts.failed, "expired": counts.expired}
+        return {(name, fate): counted[name] for fate, counted in fates.items() for name in self.names}
 
     @property
     def names(self) -> tuple[str, ...]:

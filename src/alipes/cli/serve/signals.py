@@ -25,9 +25,9 @@ class ExitSignals:
 
     def __init__(self, *, at_terminal: bool = False) -> None:
         """`at_terminal`: SIGHUP means that the terminal was closed, and exits."""
-        self._actions: dict[signal.Signals, ExitAction] = (
-            {**_SIGNALS, signal.SIGHUP: "leave"} if at_terminal else _SIGNALS
-        )
+        self._actions = dict(_SIGNALS)
+        if at_terminal:
+            self._actions[signal.SIGHUP] = "leave"
         self.requested = asyncio.Event()
         self.hurry = asyncio.Event()
         self.action: ExitAction = "leave"

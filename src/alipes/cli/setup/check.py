@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from typing import Literal, TypeAlias
+from collections.abc import Awaitable, Callable
+from typing import Literal, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct, structs
@@ -20,6 +21,7 @@ from alipes.providers.registry import Models, similar_names
 from alipes.providers.streaming import models
 from alipes.runtime.http.clients import ClientScope
 
+T = TypeVar("T")
 ProblemKind: TypeAlias = Literal["key", "credit", "unreachable", "address", "model", "other"]
 LIST_TIMEOUT_S = 15.0
 ANSWER_TIMEOUT_S = 60.0
@@ -82,40 +84,38 @@ async def try_model(
 
 async def list_models_or_v1(endpoint: Endpoint, scope: ClientScope) -> tuple[tuple[str, ...] | SetupProblem, Endpoint]:
     """The models and their endpoint: the given address, or the same with the often forgotten /v1."""
-    offered = await list_models(endpoint, scope)
-    if isinstance(offered, SetupProblem) and (longer := _with_v1(endpoint, offered)):
-        again = await list_models(longer, scope)
-        if not isinstance(again, SetupProblem) or again.server_found:
-            return again, longer
-    return offered, endpoint
+    return await _retry_with_v1(endpoint, lambda each: list_models(each, scope))
 
 
 async def try_model_or_v1(
     plan: SetupPlan, settings: Settings, scope: ClientScope, offered: tuple[str, ...] = ()
 ) -> tuple[float | SetupProblem, Endpoint]:
     """`try_model` at the given address, or with /v1 appended."""
-    answer = await try_model(plan, settings, scope, offered)
-    if isinstance(answer, SetupProblem) and (longer := _with_v1(plan.endpoint, answer)):
-        again = await try_model(structs.replace(plan, endpoint=longer), settings, scope, offered)
+    return await _retry_with_v1(
+        plan.endpoint, lambda each: try_model(structs.replace(plan, endpoint=each), settings, scope, offered)
+    )
+
+
+async def _retry_with_v1(
+    endpoint: Endpoint, ask: Callable[[Endpoint], Awaitable[T | SetupProblem]]
+) -> tuple[T | SetupProblem, Endpoint]:
+    answer = await ask(endpoint)
+    if isinstance(answer, SetupProblem) and answer.kind == "address" and not endpoint.base_url.endswith("/v1"):
+        longer = structs.replace(endpoint, base_url=f"{endpoint.base_url}/v1")
+        again = await ask(longer)
         if not isinstance(again, SetupProblem) or again.server_found:
             return again, longer
-    return answer, plan.endpoint
-
-
-def _with_v1(endpoint: Endpoint, trouble: SetupProblem) -> Endpoint | None:
-    if trouble.kind != "address" or endpoint.base_url.endswith("/v1"):
-        return None
-    return structs.replace(endpoint, base_url=f"{endpoint.base_url}/v1")
+    return answer, endpoint
 
 
 def _to_problem(endpoint: Endpoint, error: ProviderError, *, listed: bool) -> SetupProblem:
     """Explain the error. `listed`: the server listed models, so its address and API are right."""
-    says = str(error)
+    says, page = str(error), KEY_PAGES.get(endpoint.name, "")
     match error:
         case NotAuthorised():
-            return SetupProblem("key", says, _key_advice(endpoint))
+            return SetupProblem("key", says, f"Find your {endpoint.name} keys at {page}." if page else "")
         case OutOfCredit():
-            at = f" at {KEY_PAGES[endpoint.name].partition('/')[0]}" if endpoint.name in KEY_PAGES else ""
+            at = f" at {page.partition('/')[0]}" if page else ""
             return SetupProblem("credit", says, f"The key is valid: add credit{at}, or choose another provider.")
         case _ if isinstance(error.__cause__, msgspec.DecodeError) and not listed:
             says = f"{endpoint.base_url} is not a model server"
@@ -124,24 +124,16 @@ def _to_problem(endpoint: Endpoint, error: ProviderError, *, listed: bool) -> Se
             advice = "Trust its certificate with `alipes config set ca_file FILE`."
             return SetupProblem("unreachable", says, advice)
         case Transient():
-            return SetupProblem("unreachable", says, "" if listed else _connection_advice(endpoint))
+            advice = "Check the network and the address, or run `alipes doctor`."
+            if endpoint.name in LOCAL:
+                advice = f"Is {endpoint.name} running?"
+            return SetupProblem("unreachable", says, "" if listed else advice)
         case _ if listed:
             return SetupProblem("model", says)
         case _:
             return SetupProblem("address", says, _address_advice(endpoint))
 
 
-def _key_advice(endpoint: Endpoint) -> str:
-    at = KEY_PAGES.get(endpoint.name)
-    return f"Find your {endpoint.name} keys at {at}." if at else ""
-
-
 def _address_advice(endpoint: Endpoint) -> str:
     last = {"anthropic": "/v1/messages", "openai-responses": "/responses"}.get(endpoint.api, "/chat/completions")
     return f"Use the address without {last}; it must support {endpoint.api}."
-
-
-def _connection_advice(endpoint: Endpoint) -> str:
-    if endpoint.name in LOCAL:
-        return f"Is {endpoint.name} running?"
-    return "Check the network and the address, or run `alipes doctor`."

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from collections.abc import Iterator
 
 from alipes.cli.commands.model import format_facts
 from alipes.cli.setup.plan import default_model
@@ -11,6 +10,7 @@ from alipes.config.environment import Variables
 from alipes.config.known_providers import KEYED, LOCAL
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ProviderError
+from alipes.kernel.formatting import format_count
 from alipes.kernel.models import Endpoint
 from alipes.providers.registry import PROBE_TIMEOUT_S, known_models
 from alipes.providers.streaming import models
@@ -89,8 +89,7 @@ def provider_choices(settings: Settings, variables: Variables, found: dict[str, 
 def _provider_note(endpoint: Endpoint, variables: Variables, found: dict[str, int] | None) -> str:
     about = PROVIDER_NOTES.get(endpoint.name, endpoint.base_url)
     if found and endpoint.name in found:
-        count = found[endpoint.name]
-        return f"{about}: running, {count} model{'' if count == 1 else 's'}"
+        return f"{about}: running, {format_count(found[endpoint.name], 'model')}"
     if endpoint.key:
         where = "the environment" if variables.environ.get(endpoint.key_env) else ".env"
         return f"{about}; key found in {where}"
@@ -113,9 +112,4 @@ def model_choices(settings: Settings, endpoint: Endpoint, offered: tuple[str, ..
         names = [name for name in names if name in offered] + talking
     first = default_model(settings, endpoint)
     ordered = dict.fromkeys([first, *names] if first in names else names)
-    return list(_model_choices(settings, endpoint, ordered))
-
-
-def _model_choices(settings: Settings, endpoint: Endpoint, names: dict[str, None]) -> Iterator[Choice]:
-    for name in names:
-        yield Choice(name, name, format_facts(settings, f"{endpoint.name}/{name}"))
+    return [Choice(name, name, format_facts(settings, f"{endpoint.name}/{name}")) for name in ordered]

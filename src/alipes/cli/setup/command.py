@@ -5,86 +5,58 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TextIO
 
+import msgspec
 from msgspec import structs
 
 from alipes.cli import help_text
-from alipes.cli.options import OptionParser
+from alipes.cli.options import Details, OptionParser, print_config_errors
 from alipes.cli.setup.check import SetupProblem, list_models_or_v1, try_model_or_v1
 from alipes.cli.setup.plan import SetupOptions, SetupPlan, format_changes, plan_changes, plan_from_options
 from alipes.cli.setup.prompts import Choice, PlainPrompter, Prompter, SetupCancelled, TerminalPrompter
 from alipes.cli.setup.wizard import SetupWizard
-from alipes.cli.stdio import use_colour
+from alipes.cli.stdio import is_terminal, use_colour
 from alipes.config.editor import change
 from alipes.config.loader import build_settings, load_settings
 from alipes.config.reader import RawConfig, read_config
 from alipes.config.schema import WIRE_APIS
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
-from alipes.runtime.http.clients import ClientScope
+from alipes.providers.registry import open_models
 
 UNCHANGED = "Nothing changed."
 EXIT_CANCELLED = 130
 
 
+@print_config_errors
 def run(argv: list[str]) -> int:
-    """Run the setup. Output goes to standard output, errors to standard error."""
-    parser = _make_parser()
+    details: Details = {"api": {"choices": ("", *WIRE_APIS)}, "no-check": {"dest": "check", "action": "store_false"}}
+    parser = OptionParser("alipes setup", help_text.SETUP, details)
+    given = parser.parse_args(argv)
+    if given.key_env and given.key_stdin:
+        parser.error("use either --key-env or --key-stdin")
     try:
-        given = parser.parse_args(argv)
-        if given.key_env and given.key_stdin:
-            parser.error("use either --key-env or --key-stdin")
         reading = read_config()
         settings = build_settings(reading)
-        asked = SetupOptions(
-            provider=given.provider,
-            base_url=given.base_url,
-            api=given.api,
-            key=_read_key() if given.key_stdin else "",
-            key_env=given.key_env,
-            model=given.model,
-            check=given.check,
-            yes=given.yes,
-        )
-        return _run_setup(reading, settings, asked)
-    except ConfigError as error:
-        print(error, file=sys.stderr)
-        return 2
+        key = _read_key() if given.key_stdin else ""
+        return _run_setup(reading, settings, msgspec.convert({**vars(given), "key": key}, SetupOptions))
     except (SetupCancelled, KeyboardInterrupt):
         print(f"\n{UNCHANGED}", file=sys.stderr)
         return EXIT_CANCELLED
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 2
-
-
-def _make_parser() -> OptionParser:
-    parser = OptionParser("alipes setup", help_text.SETUP)
-    for name in ("--provider", "--key-env", "--model", "--base-url"):
-        parser.add_argument(name, default="")
-    parser.add_argument("--api", default="", choices=("", *WIRE_APIS))
-    parser.add_argument("--key-stdin", action="store_true")
-    parser.add_argument("--no-check", dest="check", action="store_false")
-    parser.add_argument("-y", "--yes", action="store_true")
-    return parser
 
 
 def _read_key() -> str:
     """The piped key; at a terminal it is asked for later."""
-    if _is_terminal(sys.stdin):
+    if is_terminal(sys.stdin):
         return ""
     if not (key := sys.stdin.read().strip() if sys.stdin else ""):
         raise ConfigError("--key-stdin: standard input was empty.")
     return key
 
 
-def _is_terminal(stream: TextIO | None) -> bool:
-    return stream is not None and stream.isatty()
-
-
 def _run_setup(reading: RawConfig, settings: Settings, given: SetupOptions) -> int:
     prompter: Prompter | None = None
-    if _is_terminal(sys.stdin) and _is_terminal(sys.stdout):
+    if is_terminal(sys.stdin) and is_terminal(sys.stdout):
         dumb = reading.variables.get("TERM") in ("", "dumb", "unknown")
         prompter = PlainPrompter() if dumb else TerminalPrompter(colour=use_colour(reading.variables))
     plan = asyncio.run(_make_plan(reading, settings, given, prompter))
@@ -104,7 +76,7 @@ async def _make_plan(
         plan = plan_from_options(settings, reading.variables, given)
         return await _check_plan(plan, settings) if given.check else plan
     prompter.note("Let's connect a model. Ctrl-C cancels.")
-    async with _open_scope(settings) as scope:
+    async with open_models(settings) as (scope, _):
         plan = await SetupWizard(settings, reading.variables, scope, prompter, given).run()
         if not given.yes:
             prompter.note("\nSave to:")
@@ -117,7 +89,7 @@ async def _make_plan(
 
 
 async def _check_plan(plan: SetupPlan, settings: Settings) -> SetupPlan | SetupProblem:
-    async with _open_scope(settings) as scope:
+    async with open_models(settings) as (scope, _):
         offered, at = await list_models_or_v1(plan.endpoint, scope)
         if isinstance(offered, SetupProblem):
             if offered.kind != "address":
@@ -126,10 +98,6 @@ async def _check_plan(plan: SetupPlan, settings: Settings) -> SetupPlan | SetupP
         plan = structs.replace(plan, endpoint=at)
         answer, at = await try_model_or_v1(plan, settings, scope, offered)
         return answer if isinstance(answer, SetupProblem) else structs.replace(plan, endpoint=at)
-
-
-def _open_scope(settings: Settings) -> ClientScope:
-    return ClientScope(settings.proxies, trust=settings.ca_file or None)
 
 
 def _write(plan: SetupPlan, settings: Settings, *, seen: bool) -> Iterator[str]:

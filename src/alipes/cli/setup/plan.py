@@ -22,8 +22,6 @@ GENERIC_LABELS = ("api", "www", "llm", "ai", "models", "gateway")
 
 
 class SetupOptions(Struct, frozen=True):
-    """Options from the command line."""
-
     provider: str = ""
     base_url: str = ""
     api: str = ""
@@ -129,24 +127,22 @@ def add_key(plan: SetupPlan, variables: Variables, given: SetupOptions) -> Setup
     """The plan with the key from the options, if there is one. Raises ConfigError."""
     endpoint = plan.endpoint
     if given.key_env:
-        key = variables.get(given.key_env).strip()
+        variable, save = given.key_env, False
+        key = variables.get(variable).strip()
         if not key and given.check:
-            raise ConfigError(f"{given.key_env} is set neither in the environment nor in {variables.file}.")
-        return SetupPlan(structs.replace(endpoint, key=Secret(check_key(key)), key_env=given.key_env), plan.model)
-    if not given.key:
+            raise ConfigError(f"{variable} is set neither in the environment nor in {variables.file}.")
+        key = check_key(key)
+    elif given.key:
+        key = check_key(given.key)
+        word = re.sub(r"\W", "_", endpoint.name).upper()
+        variable = endpoint.key_env or f"{'_' if word[0].isdecimal() else ''}{word}_API_KEY"
+        theirs = variables.environ.get(variable, "").strip()
+        save = theirs != key
+        if theirs and save:  # the environment overrides .env, so use another variable
+            variable = f"ALIPES_{variable}"
+    else:
         return plan
-    key = check_key(given.key)
-    variable = endpoint.key_env or _key_variable(endpoint.name)
-    if (theirs := variables.environ.get(variable, "").strip()) == key:
-        return SetupPlan(structs.replace(endpoint, key=Secret(key), key_env=variable), plan.model)
-    if theirs:  # the environment overrides .env, so use another variable
-        variable = f"ALIPES_{variable}"
-    return SetupPlan(structs.replace(endpoint, key=Secret(key), key_env=variable), plan.model, save_key=True)
-
-
-def _key_variable(name: str) -> str:
-    word = re.sub(r"\W", "_", name).upper()
-    return f"{'_' if word[0].isdecimal() else ''}{word}_API_KEY"
+    return SetupPlan(structs.replace(endpoint, key=Secret(key), key_env=variable), plan.model, save)
 
 
 def model_name(settings: Settings, provider: str, text: str) -> str:

@@ -173,7 +173,6 @@ def _hide_input(fd: int) -> Iterator[None]:
 MAX_ROWS = 15
 """Maximum number of choices shown at once."""
 MAX_LABEL = 44
-"""Maximum width of the label column."""
 _STYLE = Style.from_dict({"topic": "bold", "picked": "bold", "note": "ansibrightblack"})
 _STEPS = {"up": -1, "c-p": -1, "s-tab": -1, "down": 1, "c-n": 1, "tab": 1, "pageup": -MAX_ROWS, "pagedown": MAX_ROWS}
 _HINT = "type to filter, arrows to move, Enter to choose"

@@ -1,31 +1,12 @@
 """The questions of `alipes setup`. Makes and tests a plan; does not save it."""
 
+from collections.abc import Awaitable, Callable
 from typing import Literal, TypeAlias
 
 from msgspec import structs
 
+from alipes.cli.setup import choices, plan
 from alipes.cli.setup.check import ProblemKind, SetupProblem, list_models_or_v1, try_model_or_v1
-from alipes.cli.setup.choices import (
-    APIS,
-    KEY_PAGES,
-    MODEL_HINT,
-    OTHER_SERVER,
-    default_provider,
-    find_local_servers,
-    model_choices,
-    provider_choices,
-)
-from alipes.cli.setup.plan import (
-    SetupOptions,
-    SetupPlan,
-    add_key,
-    check_name,
-    check_url,
-    default_model,
-    make_endpoint,
-    model_name,
-    suggest_name,
-)
 from alipes.cli.setup.prompts import Choice, Prompter
 from alipes.config.environment import Variables
 from alipes.config.known_providers import BUILT_IN, KNOWN
@@ -51,7 +32,7 @@ _LABELS: dict[Step, str] = {
     "model": "another model",
     "provider": "another provider",
 }
-_EMPTY_PLAN = SetupPlan(Endpoint("", "openai-chat"))
+_EMPTY_PLAN = plan.SetupPlan(Endpoint("", "openai-chat"))
 SAVE_UNTESTED = Choice("keep", "save anyway", "untested")
 
 
@@ -59,7 +40,7 @@ class SetupWizard:
     """Asks step by step until the plan works or the user saves it untested."""
 
     def __init__(
-        self, settings: Settings, variables: Variables, scope: ClientScope, prompter: Prompter, given: SetupOptions
+        self, settings: Settings, variables: Variables, scope: ClientScope, prompter: Prompter, given: plan.SetupOptions
     ) -> None:
         self._settings, self._variables, self._scope = settings, variables, scope
         self._prompter, self._options = prompter, given
@@ -67,23 +48,19 @@ class SetupWizard:
         self._plan = _EMPTY_PLAN
         self._offered: tuple[str, ...] = ()
 
-    async def run(self) -> SetupPlan:
+    async def run(self) -> plan.SetupPlan:
         """Ask for everything that was not given. Raises SetupCancelled, or ConfigError for a wrong option."""
+        steps: dict[Step, Callable[[], Awaitable[Step]]] = {
+            "provider": self._provider,
+            "address": self._address,
+            "key": self._key,
+            "models": self._models,
+            "model": self._model,
+            "trial": self._try_model,
+        }
         step: Step = "provider"
         while step != "done":
-            match step:
-                case "provider":
-                    step = await self._provider()
-                case "address":
-                    step = await self._address()
-                case "key":
-                    step = await self._key()
-                case "models":
-                    step = await self._models()
-                case "model":
-                    step = await self._model()
-                case "trial":
-                    step = await self._try_model()
+            step = await steps[step]()
         return self._plan
 
     def _take_option(self, flag: str) -> str:
@@ -100,23 +77,23 @@ class SetupWizard:
             return "address"
         if not name:
             look = self._check and self._settings.local_servers
-            found = await find_local_servers(self._settings, self._scope) if look else None
-            options = provider_choices(self._settings, self._variables, found)
-            first = default_provider(self._settings, found)
+            found = await choices.find_local_servers(self._settings, self._scope) if look else None
+            options = choices.provider_choices(self._settings, self._variables, found)
+            first = choices.default_provider(self._settings, found)
             name = await self._prompter.choose("Provider", options, first=first)
-        if name == OTHER_SERVER:
+        if name == choices.OTHER_SERVER:
             return "address"
         self._take_option("base_url"), self._take_option("api")
-        self._plan = SetupPlan(make_endpoint(self._settings, name, base_url=url, api=api))
+        self._plan = plan.SetupPlan(plan.make_endpoint(self._settings, name, base_url=url, api=api))
         return "key"
 
     async def _address(self) -> Step:
         """Ask for the address, API and name of another server."""
         present = self._plan.endpoint
         url = await self._url(self._take_option("base_url"), present.base_url)
-        api = self._take_option("api") or await self._prompter.choose("API", APIS, first=present.api)
-        name = present.name or await self._name(suggest_name(url))
-        endpoint = make_endpoint(self._settings, name, base_url=url, api=api)
+        api = self._take_option("api") or await self._prompter.choose("API", choices.APIS, first=present.api)
+        name = present.name or await self._name(plan.suggest_name(url))
+        endpoint = plan.make_endpoint(self._settings, name, base_url=url, api=api)
         if present.key:
             endpoint = structs.replace(endpoint, key=present.key, key_env=present.key_env)
         self._plan = structs.replace(self._plan, endpoint=endpoint)
@@ -128,7 +105,7 @@ class SetupWizard:
         while True:
             url = given or await self._prompter.text("Address", first)
             try:
-                return check_url(url)
+                return plan.check_url(url)
             except ConfigError as error:
                 self._prompter.warn(str(error))
                 given, first = "", url
@@ -137,24 +114,22 @@ class SetupWizard:
         while True:
             name = await self._prompter.text("Name", first)
             try:
-                if check_name(name) not in KNOWN:
+                if plan.check_name(name) not in KNOWN:
                     return name
                 self._prompter.warn(f"{name} is a known provider: choose another name.")
             except ConfigError as error:
                 self._prompter.warn(str(error))
 
     async def _key(self) -> Step:
-        endpoint, given = (
-            self._plan.endpoint,
-            SetupOptions(key=self._take_option("key"), key_env=self._take_option("key_env")),
-        )
+        endpoint = self._plan.endpoint
+        given = plan.SetupOptions(key=self._take_option("key"), key_env=self._take_option("key_env"))
         known = endpoint.name in KNOWN
-        if given == SetupOptions():
+        if given == plan.SetupOptions():
             if known and not endpoint.key_env:
                 return "models"
-            given = SetupOptions(key=await self._ask_key(endpoint))
+            given = plan.SetupOptions(key=await self._ask_key(endpoint))
         try:
-            self._plan = add_key(self._plan, self._variables, given)
+            self._plan = plan.add_key(self._plan, self._variables, given)
         except ConfigError as error:
             self._prompter.warn(str(error))
             return "key"
@@ -163,7 +138,7 @@ class SetupWizard:
     async def _ask_key(self, endpoint: Endpoint) -> str:
         if endpoint.key:
             topic = f"Key (Enter to use {endpoint.key_env})"
-        elif at := KEY_PAGES.get(endpoint.name):
+        elif at := choices.KEY_PAGES.get(endpoint.name):
             self._prompter.note(f"· Get a key at {at} and paste it here (Enter to go back)")
             topic = "Key"
         else:
@@ -196,21 +171,21 @@ class SetupWizard:
 
     async def _model(self) -> Step:
         endpoint = self._plan.endpoint
-        model = model_name(self._settings, endpoint.name, self._take_option("model"))
+        model = plan.model_name(self._settings, endpoint.name, self._take_option("model"))
         if not model and endpoint.name in BUILT_IN:
-            model = default_model(self._settings, endpoint)
+            model = plan.default_model(self._settings, endpoint)
         if not (model := model or self._plan.model):
             model = await self._ask_model(endpoint)
         self._plan = structs.replace(self._plan, model=model)
         return "trial"
 
     async def _ask_model(self, endpoint: Endpoint) -> str:
-        options = model_choices(self._settings, endpoint, self._offered)
+        options = choices.model_choices(self._settings, endpoint, self._offered)
         if not options:
             return await self._prompter.text("Model")
-        first = default_model(self._settings, endpoint)
-        typed = await self._prompter.choose("Model", options, first=first, hint=MODEL_HINT, free=True)
-        return model_name(self._settings, endpoint.name, typed)
+        first = plan.default_model(self._settings, endpoint)
+        typed = await self._prompter.choose("Model", options, first=first, hint=choices.MODEL_HINT, free=True)
+        return plan.model_name(self._settings, endpoint.name, typed)
 
     async def _try_model(self) -> Step:
         if not self._plan.model:
@@ -226,7 +201,6 @@ class SetupWizard:
         return "done"
 
     async def _ask_next_step(self, trouble: SetupProblem, failed: Step) -> Step:
-        """Show the problem and ask what to do."""
         self._prompter.warn(str(trouble))
         custom = self._plan.endpoint.name not in KNOWN
         ways = [
@@ -241,8 +215,10 @@ class SetupWizard:
         )
         if chosen == "model":
             self._plan = structs.replace(self._plan, model="")
+        if chosen == "trial":
+            return failed
         for way in ways:
             if chosen == way:
-                return failed if way == "trial" else way
+                return way
         self._check = False
         return "model" if failed == "models" else "done"

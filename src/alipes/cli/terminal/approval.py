@@ -47,7 +47,6 @@ class ApprovalPrompt:
             self.close(ask)
 
     def key_pressed(self) -> None:
-        """A key was pressed."""
         self._last_key = self._clock()
 
     @property
@@ -60,8 +59,9 @@ class ApprovalPrompt:
         asked = self.current
         if asked is None:
             return []
+        title = "Run this command?" if "command" in asked.call.args else f"Allow {asked.call.name}?"
         rows = [
-            f"{apply_style('?', style.warn)} {apply_style(_title(asked), style.strong)}",
+            f"{apply_style('?', style.warn)} {apply_style(title, style.strong)}",
             *_format_command(asked, columns, style),
             *wrap_text(f"Why: {sanitize(asked.reason).rstrip('.')}", columns, "", "  ", "  "),
         ]
@@ -71,10 +71,6 @@ class ApprovalPrompt:
         if len(self._questions) > 1:
             line += apply_style(f"  ({len(self._questions) - 1} more)", style.faint)
         return [*rows, line]
-
-
-def _title(asked: ApprovalAsked) -> str:
-    return "Run this command?" if "command" in asked.call.args else f"Allow {asked.call.name}?"
 
 
 def format_question(asked: QuestionAsked, columns: int, style: TerminalStyle) -> list[str]:

@@ -12,14 +12,12 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import History
 
-from alipes.cli.render import to_one_line
-from alipes.cli.terminal.styles import TerminalStyle, apply_style, shorten
+from alipes.cli.render import to_one_line, truncate
+from alipes.cli.terminal.styles import TerminalStyle, apply_style
 from alipes.cli.width import display_width
 
 MENU_ROWS = 6
-"""Maximum rows of the menu."""
 MAX_FILES = 200
-"""Maximum files offered."""
 
 ListChoices = Callable[[], Iterable[str]]
 
@@ -31,7 +29,6 @@ class InputCompleter(Completer):
         self.commands: Sequence[tuple[str, str]] = ()
         """Command with its slash, and its description."""
         self.arguments: dict[str, ListChoices] = {}
-        """Possible arguments by command."""
 
     def opens_menu(self, text: str) -> bool:
         """True if the menu opens by itself: for a command, its argument, or a file after `@`."""
@@ -95,11 +92,11 @@ def render_menu(state: CompletionState | None, columns: int, style: TerminalStyl
     chosen = state.complete_index
     first = max(0, min((chosen or 0) - MENU_ROWS + 2, len(state.completions) - MENU_ROWS))
     shown = state.completions[first : first + MENU_ROWS]
-    names = [shorten(to_one_line(one.display_text), max(4, columns // 2), style.more) for one in shown]
+    names = [truncate(to_one_line(one.display_text), max(4, columns // 2), style.more) for one in shown]
     room = max(display_width(name) for name in names)
     rows = []
     for number, (one, name) in enumerate(zip(shown, names, strict=True), first):
-        meaning = shorten(to_one_line(one.display_meta_text), max(0, columns - room - 6), style.more)
+        meaning = truncate(to_one_line(one.display_meta_text), max(0, columns - room - 6), style.more)
         gap = " " * (room - display_width(name) + 2) if one.display_meta_text else ""
         mark, sgr = (style.prompt, style.accent) if number == chosen else (" ", "")
         rows.append(f"{apply_style(mark, sgr)} {apply_style(name, sgr)}{gap}{apply_style(meaning, style.faint)}")
@@ -117,6 +114,10 @@ MAX_FILE_BYTES = 1_000_000
 """A larger file is cut to the last `MAX_ENTRIES` entries."""
 MAX_ENTRY_CHARS = 20_000
 """Longer texts are not saved in the file."""
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 class InputHistory(History):
@@ -142,32 +143,23 @@ class InputHistory(History):
         if len(data) > MAX_FILE_BYTES:
             lines = lines[-MAX_ENTRIES:]
             self._shorten(lines)
-        return [*self._loaded_strings, *_decode_entries(lines[: -MAX_ENTRIES - 1 : -1])]
+        entries, decode = [], msgspec.json.Decoder(str).decode
+        for line in lines[: -MAX_ENTRIES - 1 : -1]:
+            with suppress(msgspec.DecodeError):  # a damaged line is skipped
+                entries.append(decode(line))
+        return [*self._loaded_strings, *entries]
 
     def store_string(self, string: str) -> None:
         text = self._expand(string)
         if len(text) > MAX_ENTRY_CHARS:
             return
         line = msgspec.json.encode(text.encode("utf-8", "replace").decode()) + b"\n"
-        with suppress(OSError):
-            file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                os.write(file, line)
-            finally:
-                os.close(file)
+        with suppress(OSError), open(self._path, "ab", buffering=0, opener=_open_private) as file:
+            file.write(line)
 
     def _shorten(self, lines: list[bytes]) -> None:
         beside = self._path.with_name(f"{self._path.name}.{os.getpid()}")
         with suppress(OSError):
-            file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            with open(file, "wb") as shorter:
+            with open(beside, "xb", opener=_open_private) as shorter:
                 shorter.write(b"".join(line + b"\n" for line in lines))
             os.replace(beside, self._path)
-
-
-def _decode_entries(lines: Iterable[bytes]) -> Iterable[str]:
-    """The valid entries; damaged lines are skipped."""
-    decode = msgspec.json.Decoder(str).decode
-    for line in lines:
-        with suppress(msgspec.DecodeError):
-            yield decode(line)

@@ -13,7 +13,6 @@ from typing import Any, Literal, TypeAlias
 
 ImageProtocol: TypeAlias = Literal["", "kitty", "iterm", "sixel"]
 MAX_COLUMNS, MAX_ROWS = 60, 20
-"""Maximum size of an image in columns and rows."""
 MAX_BYTES = 8_000_000
 CELL_PIXELS = (10, 20)
 """Assumed size of a character cell in pixels."""

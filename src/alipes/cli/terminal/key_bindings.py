@@ -10,7 +10,7 @@ from prompt_toolkit.application import get_app
 from prompt_toolkit.buffer import Buffer, CompletionState
 from prompt_toolkit.completion import CompleteEvent, get_common_complete_suffix
 from prompt_toolkit.filters import Condition, has_completions, is_searching
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.keys import Keys
 
 from alipes.cli.terminal.approval import KEYS
@@ -46,8 +46,6 @@ InputEvent: TypeAlias = TypedText | StopRequest | ApprovalKey
 
 
 class InputActions:
-    """The actions of the keys."""
-
     def __init__(
         self, buffer: Buffer, pastes: PasteStore, bottom: BottomArea, hint: Callable[[str, float], None]
     ) -> None:
@@ -55,12 +53,10 @@ class InputActions:
         self._count = 0
         self.input_events: asyncio.Queue[InputEvent] = asyncio.Queue()
         self.on_quit: Callable[[], None] = lambda: None
-        """Called when the user wants to quit."""
         self._last_ctrl_c = -DOUBLE_PRESS_S
         """When Ctrl-C was last pressed to stop or quit."""
 
     def send(self) -> None:
-        """Send the input."""
         text = self._buffer.text
         if text.strip():
             self.clear_input()
@@ -86,16 +82,12 @@ class InputActions:
             self._last_ctrl_c = now
             self._hint("Press Ctrl-C again to quit", DOUBLE_PRESS_S)
 
-    def quit(self) -> None:
-        self.on_quit()
-
     def clear_input(self) -> None:
         """Clear the input, but keep it in the history."""
         self._buffer.reset(append_to_history=True)
         self._buffer.load_history_if_not_yet_loaded()
 
     def edit(self) -> None:
-        """Open the input in the user's editor."""
         self._buffer.text = self._pastes.expand(self._buffer.text)
         self._buffer.open_in_editor()
 
@@ -116,7 +108,7 @@ def make_key_bindings(actions: InputActions, buffer: Buffer) -> KeyBindings:
     typing = ~is_searching
     asked = Condition(actions.can_answer)
 
-    def bind(*names: str, to: Callable[[], None]) -> None:
+    def bind(*names: str, to: Callable[[], object]) -> None:
         keys.add(*names, filter=typing)(lambda _event: to())
 
     bind("enter", to=lambda: _enter(buffer, actions))
@@ -124,12 +116,12 @@ def make_key_bindings(actions: InputActions, buffer: Buffer) -> KeyBindings:
     bind("c-j", to=lambda: buffer.newline(copy_margin=False))
     bind("c-c", to=actions.interrupt)
     bind("<sigint>", to=actions.interrupt)
-    bind("c-d", to=lambda: _end_of_input(buffer, actions))
+    bind("c-d", to=lambda: buffer.delete() if buffer.text else actions.on_quit())
     bind("c-x", "c-e", to=actions.edit)
     bind("tab", to=lambda: _complete(buffer))
     keys.add("s-tab", filter=has_completions)(lambda _event: buffer.complete_previous())
     keys.add("escape", filter=typing, eager=Condition(_is_single_key))(lambda _event: _escape(buffer, actions))
-    keys.add("c-l")(_clear)
+    keys.add("c-l")(lambda event: event.app.renderer.clear())
     keys.add(Keys.BracketedPaste)(lambda event: actions.paste(event.data))
     keys.add("escape", filter=asked, eager=Condition(_is_single_key))(lambda _event: actions.answer("no"))
     for letter, choice in KEYS.items():
@@ -144,13 +136,6 @@ def _enter(buffer: Buffer, actions: InputActions) -> None:
         buffer.newline(copy_margin=False)
     else:
         actions.send()
-
-
-def _end_of_input(buffer: Buffer, actions: InputActions) -> None:
-    if buffer.text:
-        buffer.delete()
-    else:
-        actions.quit()
 
 
 def _complete(buffer: Buffer) -> None:
@@ -186,10 +171,6 @@ def _escape(buffer: Buffer, actions: InputActions) -> None:
         buffer.cancel_completion()
     elif buffer.text:
         actions.clear_input()
-
-
-def _clear(event: KeyPressEvent) -> None:
-    event.app.renderer.clear()
 
 
 def _is_single_key() -> bool:

@@ -8,12 +8,12 @@ from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
 from wcwidth import iter_graphemes
 
-from alipes.cli.render import to_one_line
+from alipes.cli.render import to_one_line, truncate
 from alipes.cli.terminal.approval import ApprovalPrompt
 from alipes.cli.terminal.completion import render_menu
 from alipes.cli.terminal.output import Frame
 from alipes.cli.terminal.status import StatusLine
-from alipes.cli.terminal.styles import TerminalStyle, apply_style, clip_row, shorten
+from alipes.cli.terminal.styles import TerminalStyle, apply_style, clip_row
 from alipes.cli.width import display_width
 
 INDENT = 2
@@ -26,8 +26,6 @@ class InputBox(NamedTuple):
 
 
 class InputStyle(NamedTuple):
-    """How the input is drawn."""
-
     prompt: str
     """Styled prompt of the first row, two columns wide."""
     label: Callable[[str], str]
@@ -119,7 +117,6 @@ class PasteStore:
         return f"[pasted {lines:,} lines]" if lines > 1 else f"[pasted {len(text):,} characters]"
 
     def show_labels(self, text: str) -> str:
-        """The text with labels instead of marks."""
         return _MARK.sub(lambda found: self.label(found[0]), text)
 
     def expand(self, text: str) -> str:
@@ -128,7 +125,6 @@ class PasteStore:
 
 
 MAX_QUEUED_ROWS = 3
-"""Maximum queued messages shown."""
 
 
 class BottomArea:
@@ -182,7 +178,7 @@ class BottomArea:
         waiting = list(self.queued.values()) if self.status.activity else []
         shown = waiting[:MAX_QUEUED_ROWS]
         for text in shown:
-            line = shorten(to_one_line(text), max(1, columns - 12), self.style.more)
+            line = truncate(to_one_line(text), max(1, columns - 12), self.style.more)
             rows.append(apply_style(f"{self.style.note} queued: {line}", self.style.faint))
         if (left := len(waiting) - len(shown)) > 0:
             rows.append(apply_style(f"{self.style.note} and {left} more", self.style.faint))

@@ -73,7 +73,6 @@ class ScreenRenderer(Renderer):
         size = output.get_size()
         self._live = LiveScreen(size.columns, size.rows)
         self.painted = 0.0
-        """Time of the last change."""
         super().__init__(DummyStyle(), output)
 
     def reset(self, _scroll: bool = False, leave_alternate_screen: bool = True) -> None:
@@ -135,6 +134,3 @@ def _size(stdout: TextIO) -> Size:
 
 def writes_utf8(stdout: TextIO) -> bool:
     return stdout.encoding.lower().replace("-", "") == "utf8"
-
-
-__all__ = ["ScreenRenderer", "FrameSource", "Frame", "TerminalOutput", "writes_utf8"]

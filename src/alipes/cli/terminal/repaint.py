@@ -79,7 +79,6 @@ class RepaintTimer:
             self._tick = loop.call_later(1.0, self._on_tick)
 
     def paint_now(self) -> None:
-        """Repaint immediately."""
         self.refresh()
         if self._due is not None:
             self._due.cancel()

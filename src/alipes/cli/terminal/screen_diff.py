@@ -16,7 +16,6 @@ _UNSURE = re.compile("[\u200d\ufe0e\ufe0f\U0001f000-\U0001ffff]")
 
 
 def strip_escapes(row: str) -> str:
-    """The row without its escape sequences."""
     return _ESCAPE.sub("", row) if "\x1b" in row else row
 
 
@@ -98,8 +97,8 @@ class LiveScreen:
 
     def _draw(self, pen: "_CursorWriter", target: list[str]) -> None:
         old = self._shown
-        first = _common_prefix(old, target)
-        last = _common_prefix(old[first:][::-1], target[first:][::-1])
+        first = _common_length(old, target)
+        last = _common_length(old[first:][::-1], target[first:][::-1])
         before, after = old[first : len(old) - last], target[first : len(target) - last]
         more = len(after) - len(before)
         grows = more > 0 and (not last or len(old) + more - first > self.lines)
@@ -169,14 +168,10 @@ class _CursorWriter:
         return "".join(self._out)
 
 
-def _common_prefix(one: list[str], other: list[str]) -> int:
-    """The number of equal rows at the start of both."""
-    count = 0
-    for left, right in zip(one, other, strict=False):
-        if left != right:
-            break
-        count += 1
-    return count
+def _common_length(one: Sequence[str], other: Sequence[str]) -> int:
+    """The number of equal rows, or characters, at the start of both."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (left, right) in pairs if left != right), min(len(one), len(other)))
 
 
 def _common_start(old: str, new: str) -> tuple[int, str]:
@@ -184,10 +179,7 @@ def _common_start(old: str, new: str) -> tuple[int, str]:
 
     A row sets a style with one sequence and ends it with a reset, as `markdown.wrap.to_ansi` does.
     """
-    end = min(len(old), len(new))
-    if old[:end] != new[:end]:
-        end = next(at for at in range(end) if old[at] != new[at])
-    end = _boundary(old, new, end)
+    end = _boundary(old, new, _common_length(old, new))
     style = outside = ""
     link = -1
     for found in _ESCAPE.finditer(new):

@@ -15,14 +15,13 @@ from alipes.app import App, open_app
 from alipes.cli.common import missing_programs_note
 from alipes.cli.inbound import PLATFORM, find_conversation, new_id
 from alipes.cli.options import TalkOptions
-from alipes.cli.render import format_choice, sanitize, to_one_line
+from alipes.cli.render import format_choice, sanitize, to_one_line, truncate
 from alipes.cli.terminal.key_bindings import ApprovalKey, StopRequest, TypedText
-from alipes.cli.terminal.styles import apply_style, shorten, wrap_text
+from alipes.cli.terminal.styles import apply_style, wrap_text
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.cli.terminal.view import SessionView
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError, MessageRejected
-from alipes.kernel.messages import Message
 from alipes.kernel.turns import Address, AnswerApproval, AnswerQuestion, Event, Inbound, Said, Stop, TurnEnded
 from alipes.sessions.commands import registry as commands
 from alipes.sessions.commands.context import CommandReply, CopyText, Quit, ShowConversation
@@ -38,8 +37,6 @@ RECENT_MESSAGES = 4
 
 
 class TerminalCommands:
-    """Runs commands and updates the status line."""
-
     def __init__(self, terminal: TerminalApp, app: App, view: SessionView) -> None:
         self._terminal, self._app, self._view = terminal, app, view
         self._update_completions()
@@ -96,18 +93,15 @@ class TerminalCommands:
         messages = await self._app.store.archive.messages(session)
         spoken = [one for one in messages if one.role in ("user", "assistant") and one.text.strip()]
         for message in spoken[-RECENT_MESSAGES:]:
-            self._show_message(message)
+            if message.role == "user":
+                self._view.transcript.add_user_message(message.text)
+            else:
+                self._view.transcript.handle_event(Said(message))
         self._view.update()
-
-    def _show_message(self, message: Message) -> None:
-        if message.role == "user":
-            self._view.transcript.add_user_message(message.text)
-        else:
-            self._view.transcript.handle_event(Said(message))
 
     def _show_reply(self, typed: TypedText, reply: CommandReply) -> None:
         style, columns = self._terminal.bottom.style, self._terminal.columns
-        said = shorten(to_one_line(typed.shown), columns - 2, style.more)
+        said = truncate(to_one_line(typed.shown), columns - 2, style.more)
         rows = [apply_style(f"{style.prompt} {said}", style.faint)]
         sgr = style.bad if reply.failed else ""
         for line in sanitize(reply.text).split("\n") if reply.text else ():
@@ -169,15 +163,8 @@ class TerminalSession:
 
     def __init__(self, terminal: TerminalApp, app: App, options: TalkOptions, place: Address) -> None:
         self._terminal, self._app, self._address = terminal, app, place
-        self._inbound = Inbound(
-            id="",
-            address=place,
-            sender="owner",
-            text="",
-            model=options.model,
-            workdir=app.settings.workdir or os.getcwd(),
-            trusted=options.trusted,
-        )
+        workdir = app.settings.workdir or os.getcwd()
+        self._inbound = Inbound("", place, "owner", "", model=options.model, workdir=workdir, trusted=options.trusted)
         self._view = SessionView(terminal, thinking=app.settings.terminal.thinking)
         self._commands = TerminalCommands(terminal, app, self._view)
         self._outgoing: asyncio.Queue[TypedText] = asyncio.Queue()

@@ -10,9 +10,10 @@ from typing import TypeAlias
 
 from alipes import __version__
 from alipes.cli.options import TalkOptions, parse_talk
+from alipes.cli.render import truncate
 from alipes.cli.terminal.output import writes_utf8
 from alipes.cli.terminal.repaint import redirect_output
-from alipes.cli.terminal.styles import apply_style, detect_features, shorten
+from alipes.cli.terminal.styles import apply_style, detect_features
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.config.environment import Variables
 from alipes.config.loader import build_settings, with_plugins
@@ -67,22 +68,18 @@ async def _load_and_serve(
     load: Callable[[], RunSession], terminal: TerminalApp, settings: Settings, options: TalkOptions, left: asyncio.Event
 ) -> None:
     """Load and run the session; the user may quit during loading."""
-    await terminal.wait_until_drawn()
+    await terminal.drawn.wait()
     serve = await asyncio.to_thread(load)
     if not left.is_set():
         await serve(terminal, settings, options, left)
 
 
 def _header(terminal: TerminalApp) -> str:
-    style = terminal.bottom.style
-    rest = f" {__version__} · {_shorten_home(Path.cwd())} · /help for commands"
-    fits = shorten(rest, max(1, terminal.columns - len("alipes")), style.more)
+    style, here, home = terminal.bottom.style, Path.cwd(), Path.home()
+    where = f"~/{here.relative_to(home)}".rstrip("/.") if here.is_relative_to(home) else str(here)
+    rest = f" {__version__} · {where} · /help for commands"
+    fits = truncate(rest, max(1, terminal.columns - len("alipes")), style.more)
     return apply_style("alipes", style.strong) + apply_style(fits, style.faint)
-
-
-def _shorten_home(path: Path) -> str:
-    home = Path.home()
-    return f"~/{path.relative_to(home)}".rstrip("/.") if path.is_relative_to(home) else str(path)
 
 
 @contextmanager

@@ -4,25 +4,10 @@ import re
 import time
 from collections.abc import Callable
 
-from alipes.cli.render import format_cost, to_one_line
-from alipes.cli.terminal.styles import TerminalStyle, apply_style, shorten
+from alipes.cli.render import format_cost, to_one_line, truncate
+from alipes.cli.terminal.styles import TerminalStyle, apply_style
 from alipes.cli.width import display_width
-from alipes.kernel.turns import (
-    ApprovalAnswered,
-    ApprovalAsked,
-    Event,
-    Notice,
-    QuestionAnswered,
-    QuestionAsked,
-    Retracted,
-    Said,
-    TextDelta,
-    ThinkingDelta,
-    ToolFinished,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-)
+from alipes.kernel import turns
 
 _RETRY = re.compile(r"Retrying in (\d+(?:\.\d+)?) s\b")
 
@@ -37,7 +22,6 @@ class StatusLine:
         self.cost: float | None = 0.0
         """Cost of the conversation; None after a call without a known price."""
         self.queued = 0
-        """Number of queued messages."""
         self.activity = "starting"
         """What is happening; empty while idle."""
         self.hint = ""
@@ -50,58 +34,57 @@ class StatusLine:
 
     @property
     def is_running(self) -> bool:
-        """True during a turn."""
         return self._began is not None
 
-    def handle_event(self, event: Event) -> None:
+    def handle_event(self, event: turns.Event) -> None:
         match event:
-            case TurnStarted():
+            case turns.TurnStarted():
                 self._began, self.activity = self._clock(), "thinking"
                 self._tools.clear()
-            case ThinkingDelta() | Retracted():
+            case turns.ThinkingDelta() | turns.Retracted():
                 self.activity = "thinking"
-            case TextDelta():
+            case turns.TextDelta():
                 self.activity = "writing"
-            case ToolStarted(call):
+            case turns.ToolStarted(call):
                 self._tools[call.id] = to_one_line(call.name, 40)
                 self._name_tools()
-            case ToolFinished(call):
+            case turns.ToolFinished(call):
                 self._tools.pop(call.id, None)
                 self._name_tools()
-            case Said():
+            case turns.Said():
                 self._count(event)
             case _:
                 self._handle_wait(event)
 
     def reset_usage(self) -> None:
-        """Start counting for another conversation."""
         self.cost, self.context_tokens = 0.0, 0
 
     def render(self, columns: int, style: TerminalStyle) -> str:
         """The line, shortened to what fits."""
         if self.hint:
-            return "  " + apply_style(shorten(self.hint, max(1, columns - 2), style.more), style.warn)
+            return "  " + apply_style(truncate(self.hint, max(1, columns - 2), style.more), style.warn)
         now = self._format_activity()
-        rest = [fact for fact in (self.model, self._format_context(), self._format_price()) if fact]
+        price = format_cost(self.cost) if self.context_tokens and self.cost != 0.0 else ""
+        rest = [fact for fact in (self.model, self._format_context(), price) if fact]
         while rest and display_width(" · ".join([now, *rest] if now else rest)) > columns - 2:
             rest.pop()
-        parts = [apply_style(shorten(now, max(1, columns - 2), style.more), style.accent)] if now else []
+        parts = [apply_style(truncate(now, max(1, columns - 2), style.more), style.accent)] if now else []
         return "  " + apply_style(" · ", style.faint).join([*parts, *(apply_style(fact, style.faint) for fact in rest)])
 
-    def _handle_wait(self, event: Event) -> None:
+    def _handle_wait(self, event: turns.Event) -> None:
         match event:
-            case ApprovalAsked():
+            case turns.ApprovalAsked():
                 self.activity = "waiting for approval"
-            case QuestionAsked():
+            case turns.QuestionAsked():
                 self.activity = "waiting for your answer"
-            case ApprovalAnswered() | QuestionAnswered():
+            case turns.ApprovalAnswered() | turns.QuestionAnswered():
                 self._name_tools()
                 if not self.is_running:  # the question was from a background task
                     self.activity = ""
-            case Notice(text):
+            case turns.Notice(text):
                 if found := _RETRY.search(text):
                     self.activity, self._retry_at = "", self._clock() + float(found[1])
-            case TurnEnded(ending=ending) if ending != "steered":
+            case turns.TurnEnded(ending=ending) if ending != "steered":
                 self._began, self.activity, self._retry_at = None, "", 0.0
                 self._tools.clear()
 
@@ -111,7 +94,7 @@ class StatusLine:
         if names:
             self.activity = f"running {names[0]}" if len(names) == 1 else f"running {len(names)} tools"
 
-    def _count(self, said: Said) -> None:
+    def _count(self, said: turns.Said) -> None:
         if said.message.role == "assistant":
             self.activity = "thinking"
         self.model = said.model or self.model
@@ -126,7 +109,8 @@ class StatusLine:
             left = self._retry_at - self._clock()
             if not self.activity:
                 parts = [f"retrying in {max(1, round(left))} s" if left > 0 else "retrying"]
-            parts.append(_format_elapsed(self._clock() - (self._began or 0.0)))
+            seconds = int(self._clock() - (self._began or 0.0))
+            parts.append(f"{seconds} s" if seconds < 60 else f"{seconds // 60} min {seconds % 60:02} s")
         if self.queued:
             parts.append(f"{self.queued} queued")
         return " · ".join(parts)
@@ -137,14 +121,6 @@ class StatusLine:
         if not self.window:
             return f"{_format_tokens(self.context_tokens)} tokens"
         return f"{min(999, round(100 * self.context_tokens / self.window))} % of {_format_tokens(self.window)}"
-
-    def _format_price(self) -> str:
-        return format_cost(self.cost) if self.context_tokens and self.cost != 0.0 else ""
-
-
-def _format_elapsed(seconds: float) -> str:
-    whole = int(seconds)
-    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60:02} s"
 
 
 def _format_tokens(tokens: int) -> str:

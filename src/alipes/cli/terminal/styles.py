@@ -5,15 +5,12 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from alipes.cli.markdown.wrap import LineWrapper, to_ansi
+from alipes.cli.markdown.wrap import to_ansi, wrap_row
 from alipes.cli.terminal.images import ImageProtocol
-from alipes.cli.terminal.screen_diff import strip_escapes, visible_width
+from alipes.cli.terminal.screen_diff import visible_width
 from alipes.cli.theme import ThemeName
 from alipes.cli.width import display_width, split_at_width
 from alipes.config.environment import Variables
-
-__all__ = ["TerminalStyle", "clip_row", "make_style", "strip_escapes", "shorten", "apply_style", "wrap_text"]
-
 
 _PARTS = re.compile(r"\x1b(?:\[[0-9;:?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[_P][^\x1b]*\x1b\\|[78])|[^\x1b]+")
 
@@ -38,7 +35,6 @@ class TerminalStyle(Struct, frozen=True):
     note: str = "·"
     more: str = "…"
     images: ImageProtocol = ""
-    """Protocol for inline images."""
 
 
 def make_style(name: ThemeName, *, ascii_only: bool = False, images: ImageProtocol = "") -> TerminalStyle:
@@ -48,15 +44,11 @@ def make_style(name: ThemeName, *, ascii_only: bool = False, images: ImageProtoc
         if ascii_only
         else {}
     )
-    styles: dict[str, Any]
-    match name:
-        case "dark":
-            styles = {"accent": "96", "good": "92", "bad": "91", "warn": "93"}
-        case "light":
-            styles = {"accent": "36", "good": "32", "bad": "31", "warn": "33"}
-        case _:
-            return TerminalStyle(**marks)
-    return TerminalStyle(**styles, faint="2", strong="1", thought="2;3", **marks)
+    if name == "none":
+        return TerminalStyle(**marks)
+    bright: dict[str, Any] = {"accent": "96", "good": "92", "bad": "91", "warn": "93"}
+    deep: dict[str, Any] = {"accent": "36", "good": "32", "bad": "31", "warn": "33"}
+    return TerminalStyle(**bright if name == "dark" else deep, faint="2", strong="1", thought="2;3", **marks)
 
 
 def apply_style(text: str, style: str) -> str:
@@ -65,11 +57,9 @@ def apply_style(text: str, style: str) -> str:
 
 def wrap_text(text: str, columns: int, style: str = "", first: str = "", rest: str = "") -> list[str]:
     """The text wrapped to `columns`; the first row starts with `first`, the others with `rest`."""
-    flow = LineWrapper(max(1, columns - max(visible_width(first), visible_width(rest))))
-    flow.add(text, style)
-    flow.close()
-    rows = [to_ansi(row, links=False) for row in flow.take()] or [""]
-    return [(first if number == 0 else rest) + row for number, row in enumerate(rows)]
+    room = max(1, columns - max(visible_width(first), visible_width(rest)))
+    rows = [to_ansi(row, links=False) for row in wrap_row([(text, style, "")], room)]
+    return [(rest if number else first) + row for number, row in enumerate(rows)]
 
 
 def clip_row(row: str, columns: int) -> str:
@@ -88,14 +78,6 @@ def clip_row(row: str, columns: int) -> str:
     return "".join(out)
 
 
-def shorten(text: str, columns: int, mark: str = "…") -> str:
-    """The text without styles, truncated to `columns` with a mark at its end."""
-    if display_width(text) <= columns:
-        return text
-    room = columns - display_width(mark)
-    return split_at_width(text, room)[0].rstrip() + mark if room > 0 else split_at_width(text, max(1, columns))[0]
-
-
 _NO_QUERY = ("linux", "vt", "cons", "dumb", "sun", "emacs")
 """Terminals that would print the background query instead of answering it."""
 _NO_REFLOW = ("linux", "st-", "vt", "cons")
@@ -109,7 +91,6 @@ class TerminalFeatures(Struct, frozen=True):
     reflows: bool = True
     ascii_only: bool = False
     images: ImageProtocol = ""
-    """Protocol for inline images."""
 
 
 def detect_features(
@@ -122,12 +103,13 @@ def detect_features(
         stiff = True
     theme: ThemeName = "dark"
     asks = False
+    background = variables.get("COLORFGBG").rpartition(";")[2]  # some terminals set palette numbers
     if variables.get("NO_COLOR"):
         theme = "none"
     elif chosen != "auto":
         theme = chosen
-    elif (known := _parse_colorfgbg(variables.get("COLORFGBG"))) is not None:
-        theme = known
+    elif background.isdecimal():
+        theme = "light" if int(background) == 7 or 9 <= int(background) <= 15 else "dark"
     else:
         asks = not term.startswith(_NO_QUERY)
     return TerminalFeatures(theme, asks, not stiff, not utf8, _detect_images(variables, term))
@@ -143,11 +125,3 @@ def _detect_images(variables: Variables, term: str) -> ImageProtocol:
     if program in ("iTerm.app", "WezTerm", "mintty", "vscode"):
         return "iterm"
     return "sixel" if term.startswith(("foot", "mlterm", "contour")) or "sixel" in term else ""
-
-
-def _parse_colorfgbg(colours: str) -> ThemeName | None:
-    """The theme from COLORFGBG, which some terminals set to palette numbers."""
-    last = colours.rpartition(";")[2]
-    if not last.isdecimal():
-        return None
-    return "light" if int(last) == 7 or 9 <= int(last) <= 15 else "dark"

@@ -72,7 +72,6 @@ class Keyboard(Vt100Input):
         return bool(self._query_time) and time.monotonic() - self._query_time < REPLY_TIMEOUT_S
 
     def query_sent(self) -> None:
-        """The background query was sent."""
         self._query_time = time.monotonic()
 
     def raw_mode(self) -> AbstractContextManager[None]:
@@ -134,16 +133,16 @@ class TerminalApp:
         self.features = features
         self.theme: ThemeName = features.theme
         self.on_theme_change: Callable[[], None] = lambda: None
-        """Called when the theme changed."""
         self.exit_note = ""
-        """Printed at the end."""
         pastes = PasteStore()
         self.completer = InputCompleter()
         self._buffer = Buffer(
             completer=self.completer,
             history=InputHistory(history, pastes.expand),
             multiline=True,
-            complete_while_typing=Condition(self._opens_menu),
+            complete_while_typing=Condition(
+                lambda: self.completer.opens_menu(self._buffer.document.text_before_cursor)
+            ),
         )
         self._writer = AsyncWriter(sys.stdout.fileno())
         self._output = TerminalOutput(sys.stdout, self._writer)
@@ -157,7 +156,8 @@ class TerminalApp:
         self._actions.on_quit = self.quit
         self.input_events = self._actions.input_events
         self.refresh, self.refresh_now = self._repaint.refresh, self._repaint.paint_now
-        self._drawn = asyncio.Event()
+        self.drawn = asyncio.Event()
+        """Set once the prompt is visible."""
         self._app = self._application()
 
     @property
@@ -171,10 +171,6 @@ class TerminalApp:
                 await self._app.run_async(self._on_start, set_exception_handler=False)
         finally:
             self._repaint.stop()
-
-    async def wait_until_drawn(self) -> None:
-        """Wait until the prompt is visible."""
-        await self._drawn.wait()
 
     async def close(self) -> None:
         """Print the exit note and wait until everything is written, at most one second."""
@@ -236,7 +232,7 @@ class TerminalApp:
 
         self.bottom.search = searched
         app.key_processor.after_key_press += lambda _sender: self.bottom.approvals.key_pressed()
-        app.after_render += lambda _sender: self._drawn.set()
+        app.after_render += lambda _sender: self.drawn.set()
         return app
 
     def _on_start(self) -> None:
@@ -244,9 +240,6 @@ class TerminalApp:
         if self.features.query_background:
             self._output.write_raw(BACKGROUND_QUERY)
             self._keyboard.query_sent()
-
-    def _opens_menu(self) -> bool:
-        return self.completer.opens_menu(self._buffer.document.text_before_cursor)
 
     def _on_background(self, dark: bool) -> None:
         self.theme = "dark" if dark else "light"

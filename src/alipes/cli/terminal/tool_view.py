@@ -5,13 +5,12 @@ from collections import deque
 
 from msgspec import Struct
 
-from alipes.cli.render import format_call, sanitize, to_one_line
+from alipes.cli.render import format_call, sanitize, to_one_line, truncate
 from alipes.cli.terminal import images
-from alipes.cli.terminal.styles import TerminalStyle, apply_style, shorten
+from alipes.cli.terminal.styles import TerminalStyle, apply_style
 from alipes.kernel.messages import ToolCall, ToolResult
 
 MAX_DIFF_ROWS = 40
-"""Maximum rows shown of a diff."""
 _HEADER = re.compile(r"(?:diff --git .*\n(?:.*\n)*?)?--- .*\n\+\+\+ .*\n")
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
@@ -66,7 +65,7 @@ def _format_diff_line(line: DiffLine, digits: int, columns: int, style: Terminal
     if line.sign == "@":
         return "  " + apply_style(" " * (digits - 1) + style.more, style.faint)
     sgr = {"+": style.good, "-": style.bad}.get(line.sign, style.faint)
-    text = shorten(sanitize(line.text).expandtabs(4), max(1, columns - digits - 5), style.more)
+    text = truncate(sanitize(line.text).expandtabs(4), max(1, columns - digits - 5), style.more)
     number = apply_style(f"{line.number:>{digits}}", style.faint)
     return f"  {number} " + apply_style(f"{line.sign} {text}".rstrip(), sgr)
 
@@ -76,12 +75,9 @@ LIVE_ROWS = 4
 EXCERPT_ROWS = 3
 """Rows of output shown for a finished command or an error."""
 _STATUS = re.compile(r"\[(exit code [1-9]\d*|ended by \w+|timed out[^\]]*)[^\]]*\]\s*\Z")
-_OUTCOMES = {"failed": "failed", "denied": "denied", "cancelled": "stopped", "unknown": "unknown"}
 
 
 class RunningCall:
-    """A call that has not finished."""
-
     def __init__(self, call: ToolCall, began: float) -> None:
         self.call, self.started = call, began
         self._lines: deque[str] = deque([""], maxlen=50)
@@ -131,7 +127,7 @@ def render_finished(
     if diff and result.outcome == "ok":
         return rows + diff.rows(columns, style)
     for path in images.find_images(result.text) if result.outcome == "ok" else ():
-        rows += [f"  {apply_style(shorten(sanitize(path), columns - 2, style.more), style.faint)}"]
+        rows += [f"  {apply_style(truncate(sanitize(path), columns - 2, style.more), style.faint)}"]
         rows += images.render_image(path, style.images, columns)
     if result.outcome == "ok" and call.name != "terminal":
         return rows
@@ -144,7 +140,7 @@ def _format_outcome(result: ToolResult, style: TerminalStyle) -> tuple[str, str]
             return found[1], apply_style(style.failed, style.warn)
         return "", apply_style(style.done, style.good)
     mark = style.refused if result.outcome == "denied" else style.failed
-    return _OUTCOMES[result.outcome], apply_style(mark, style.bad)
+    return "stopped" if result.outcome == "cancelled" else result.outcome, apply_style(mark, style.bad)
 
 
 def _format_excerpt(result: ToolResult, columns: int, style: TerminalStyle) -> list[str]:
@@ -169,12 +165,12 @@ def _format_head(call: ToolCall, columns: int, style: TerminalStyle) -> str:
     argument = format_call(call, 0)[len(name) :].strip() if call.args else ""
     room = columns - len(name) - 1
     if not argument or room < 4:
-        return apply_style(shorten(name, max(1, columns)), style.strong)
-    return f"{apply_style(name, style.strong)} {shorten(argument, room, style.more)}"
+        return apply_style(truncate(name, max(1, columns)), style.strong)
+    return f"{apply_style(name, style.strong)} {truncate(argument, room, style.more)}"
 
 
 def _format_output(line: str, columns: int, style: TerminalStyle) -> str:
-    return "  " + apply_style(f"{style.bar} {shorten(line, max(1, columns - 4), style.more)}", style.faint)
+    return "  " + apply_style(f"{style.bar} {truncate(line, max(1, columns - 4), style.more)}", style.faint)
 
 
 def _apply_carriage_return(line: str) -> str:

@@ -4,27 +4,12 @@ import time
 from collections.abc import Callable
 
 from alipes.cli.markdown.stream import MarkdownStream
-from alipes.cli.render import format_ending, sanitize, to_one_line
+from alipes.cli.render import format_ending, sanitize, to_one_line, truncate
 from alipes.cli.terminal.approval import format_question
-from alipes.cli.terminal.styles import TerminalStyle, apply_style, shorten, wrap_text
+from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
 from alipes.cli.terminal.tool_view import RunningCall, render_finished
 from alipes.cli.theme import Theme
-from alipes.kernel.turns import (
-    ApprovalAnswered,
-    Event,
-    Notice,
-    QuestionAnswered,
-    QuestionAsked,
-    Retracted,
-    Said,
-    TextDelta,
-    ThinkingDelta,
-    ToolFinished,
-    ToolProgress,
-    ToolStarted,
-    TurnEnded,
-    TurnStarted,
-)
+from alipes.kernel import turns
 
 THINKING_ROWS = 3
 """Rows of thinking shown while it streams; one row remains afterwards."""
@@ -44,7 +29,6 @@ class MessageView:
 
     @property
     def text(self) -> str:
-        """The text received so far."""
         return "".join(self._parts)
 
     def think(self, text: str) -> None:
@@ -68,7 +52,7 @@ class MessageView:
         self._thinking.clear()
         if not thought or not self._show_thinking:
             return []
-        text = shorten(thought, self._columns - 2, self._style.more)
+        text = truncate(thought, self._columns - 2, self._style.more)
         return [apply_style(f"{self._style.thinking} {text}", self._style.thought)]
 
     def finish(self) -> list[str]:
@@ -109,8 +93,7 @@ class MessageView:
 
 
 MAX_MESSAGE_ROWS = 10
-"""Maximum rows shown of a user message."""
-_APPROVED = {"once": "approved once", "session": "approved for this conversation", "always": "always allowed"}
+_APPROVED = {"once": "approved once", "session": "approved for this session", "always": "always allowed"}
 """A denial is shown in the row of the call."""
 
 
@@ -133,7 +116,6 @@ class TranscriptView:
         self._running: dict[str, RunningCall] = {}
         self._final: list[str] = []
         self._kind = "note" if begun else ""
-        """Kind of the last block."""
 
     def take_final(self) -> list[str]:
         """The rows that became final since the last call."""
@@ -158,23 +140,23 @@ class TranscriptView:
         self._style = style
         self._message.restyle(theme, style)
 
-    def handle_event(self, event: Event, shown_as: str = "") -> None:
+    def handle_event(self, event: turns.Event, shown_as: str = "") -> None:
         """Add an event. `shown_as`: the label for a user message with long pastes."""
         match event:
-            case ThinkingDelta(text):
+            case turns.ThinkingDelta(text):
                 self._message.think(text)
-            case TextDelta(text):
+            case turns.TextDelta(text):
                 self._write(text)
-            case Said(message):
+            case turns.Said(message):
                 if message.role == "assistant":
                     self._complete(message.text)
-            case ToolStarted(call):
+            case turns.ToolStarted(call):
                 self._add_rows("thought", self._message.finish_thinking())
                 self._running[call.id] = RunningCall(call, self._clock())
-            case ToolProgress(call_id, text):
+            case turns.ToolProgress(call_id, text):
                 if call_id in self._running:
                     self._running[call_id].progress(text)
-            case ToolFinished(call, result, seconds):
+            case turns.ToolFinished(call, result, seconds):
                 running = self._running.pop(call.id, None)
                 rows = render_finished(call, result, seconds, running, columns=self._columns, style=self._style)
                 self._add_rows("tool", rows)
@@ -182,7 +164,6 @@ class TranscriptView:
                 self._handle_turn_event(event, shown_as)
 
     def add_user_message(self, text: str) -> None:
-        """Add a message of the user."""
         lines = sanitize(text).strip("\n").expandtabs(4).split("\n")
         rows: list[str] = []
         for line in lines[: MAX_MESSAGE_ROWS + 1]:
@@ -207,27 +188,27 @@ class TranscriptView:
         """Add finished rows as a separate block."""
         self._add_rows("shown", rows, apart=True)
 
-    def _handle_turn_event(self, event: Event, shown_as: str) -> None:
+    def _handle_turn_event(self, event: turns.Event, shown_as: str) -> None:
         match event:
-            case TurnStarted(text=text, attempt=attempt):
+            case turns.TurnStarted(text=text, attempt=attempt):
                 if words := shown_as or text:
                     self.add_user_message(words)
                 if attempt > 1:
                     self.add_note("resuming an interrupted turn")
-            case Retracted(reason):
+            case turns.Retracted(reason):
                 shown = self._message.has_final_rows
                 self._message.drop()
                 lost = "connection lost; ignore the partial answer above" if shown else "connection lost"
                 self.add_note(f"{lost} ({to_one_line(reason)}). Retrying")
-            case Notice(text):
+            case turns.Notice(text):
                 self.add_note(text)
-            case ApprovalAnswered(_, choice) if choice in _APPROVED:
+            case turns.ApprovalAnswered(_, choice) if choice in _APPROVED:
                 self.add_note(_APPROVED[choice])
-            case QuestionAsked():
+            case turns.QuestionAsked():
                 self.add_block(format_question(event, self._columns, self._style))
-            case QuestionAnswered(text=text):
+            case turns.QuestionAnswered(text=text):
                 self.add_note(f"answered: {to_one_line(text)}" if text else "no answer")
-            case TurnEnded():
+            case turns.TurnEnded():
                 self._end(event)
 
     def _write(self, text: str) -> None:
@@ -251,7 +232,7 @@ class TranscriptView:
         begins = not self._message.has_final_rows
         self._add_rows("text", self._message.finish(), apart=begins)
 
-    def _end(self, end: TurnEnded) -> None:
+    def _end(self, end: turns.TurnEnded) -> None:
         if end.ending == "steered":  # a queued message was added to the running turn
             return
         self._finish()

@@ -5,18 +5,8 @@ import asyncio
 from alipes.cli import theme
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.cli.terminal.transcript_view import TranscriptView
+from alipes.kernel import turns
 from alipes.kernel.conversations import PendingTurn
-from alipes.kernel.turns import (
-    ApprovalAnswered,
-    ApprovalAsked,
-    Event,
-    QuestionAnswered,
-    QuestionAsked,
-    Said,
-    SessionChanged,
-    TurnEnded,
-    TurnStarted,
-)
 
 
 class SessionView:
@@ -29,72 +19,69 @@ class SessionView:
         self.transcript = TranscriptView(self._theme(), self._bottom.style, columns, thinking=thinking, begun=True)
         self._bottom.tail = self.transcript.tail
         self._bottom.on_resize = self._resize
-        terminal.on_theme_change = self._restyle
+        terminal.on_theme_change = lambda: self.transcript.restyle(self._theme(), self._bottom.style)
         self._labels: dict[str, str] = {}
         """Labels of messages with long pastes, by their text."""
         self._started: set[str] = set()
         """Turns that started or ended while their message was still being sent."""
         self._sending = 0
         self.running_turn = ""
-        """The running turn."""
-        self.question: QuestionAsked | None = None
-        """The open question of the model."""
+        self.question: turns.QuestionAsked | None = None
         self._text: str | None = None
         """The message of the running turn, until its event arrived."""
         self.idle = asyncio.Event()
         """Set while no turn is running."""
         self.idle.set()
 
-    def handle_event(self, turn: str, event: Event) -> None:
+    def handle_event(self, turn: str, event: turns.Event) -> None:
         match event:
-            case TurnStarted(text=text):
-                self._start_turn(turn, text)
-            case Said(message) if message.role == "user":
+            case turns.TurnStarted(text=text):
+                self._remove_queued(turn)
+                self._text, self.running_turn = text, turn
+                self.idle.clear()
+            case turns.Said(message) if message.role == "user":
                 self._show_user_message(message.text)
-            case ApprovalAsked() | ApprovalAnswered() | QuestionAsked() | QuestionAnswered():
+            case turns.ApprovalAsked() | turns.ApprovalAnswered() | turns.QuestionAsked() | turns.QuestionAnswered():
                 self._handle_question(turn, event)
-            case TurnEnded(ending=ending):
+            case turns.TurnEnded(ending=ending):
                 self._remove_queued(turn)
                 if ending != "steered":
                     self._bottom.approvals.clear(turn)
                     self.question = None
                     self.running_turn = ""
                     self.idle.set()
-            case SessionChanged():
+            case turns.SessionChanged():
                 self.status.reset_usage()
                 if not self._sending:  # otherwise one of our commands, which prints its own message
                     self.transcript.add_note("switched to another conversation")
         self.status.handle_event(event)
-        shown = self._labels.get(event.text, "") if isinstance(event, TurnStarted) else ""
+        shown = self._labels.get(event.text, "") if isinstance(event, turns.TurnStarted) else ""
         self.transcript.handle_event(event, shown)
         self.update()
-        if isinstance(event, TurnStarted | TurnEnded | ApprovalAsked | QuestionAsked):
+        if isinstance(event, turns.TurnStarted | turns.TurnEnded | turns.ApprovalAsked | turns.QuestionAsked):
             self._terminal.refresh_now()
 
-    def _handle_question(
-        self, turn: str, event: ApprovalAsked | ApprovalAnswered | QuestionAsked | QuestionAnswered
-    ) -> None:
+    def _handle_question(self, turn: str, event: turns.Event) -> None:
         match event:
-            case ApprovalAsked():
+            case turns.ApprovalAsked():
                 self._bottom.approvals.ask(event, turn)
-            case ApprovalAnswered(ask):
+            case turns.ApprovalAnswered(ask):
                 self._bottom.approvals.close(ask)
-            case QuestionAsked():
+            case turns.QuestionAsked():
                 self.question = event
-            case QuestionAnswered():
+            case turns.QuestionAnswered():
                 self.question = None
 
     def send_started(self, text: str, shown: str) -> None:
-        """A message is being sent."""
         self._sending += 1
         if shown != text:
             self._labels[text] = shown
 
-    def send_finished(self, typed: str, shown: str, *turns: str) -> None:
+    def send_finished(self, typed: str, shown: str, *started: str) -> None:
         """The input was handled; its turns are queued unless they have started."""
         self._sending -= 1
         self._bottom.queued.pop(typed, None)
-        self._bottom.queued.update((turn, shown) for turn in turns if turn not in self._started)
+        self._bottom.queued.update((turn, shown) for turn in started if turn not in self._started)
         if not self._sending:
             self._started.clear()
         self.update()
@@ -116,11 +103,6 @@ class SessionView:
         self.status.queued = len(self._bottom.queued)
         self._terminal.append(self.transcript.take_final())
 
-    def _start_turn(self, turn: str, text: str) -> None:
-        self._remove_queued(turn)
-        self._text, self.running_turn = text, turn
-        self.idle.clear()
-
     def _show_user_message(self, text: str) -> None:
         """Show a message that was steered into the turn; the first was shown at its start."""
         if text == self._text:
@@ -136,9 +118,6 @@ class SessionView:
     def _resize(self, columns: int) -> None:
         self.transcript.resize(columns)
         self._bottom.append(self.transcript.take_final())
-
-    def _restyle(self) -> None:
-        self.transcript.restyle(self._theme(), self._bottom.style)
 
     def _theme(self) -> theme.Theme:
         return theme.make_theme(self._terminal.theme, ascii_only=self._terminal.features.ascii_only)

@@ -84,13 +84,13 @@ def test_line_by_line_highlighting_equals_that_of_the_whole_text():
     for kind, text in get_lexer_by_name("python").get_tokens(PYTHON):
         whole |= {place + n: kind for n in range(len(text))}
         place += len(text)
-    palette = open_highlighter("python", STYLES)._palette
+    style_of = open_highlighter("python", STYLES)._style
     place = 0
     for line, row in zip(PYTHON.split("\n"), styles(PYTHON, "python"), strict=True):
         assert "".join(text for text, _, _ in row) == line
         for text, style, _ in row:
             for n, letter in enumerate(text):
-                assert letter.isspace() or style == palette.style(whole[place + n]), (line, text)
+                assert letter.isspace() or style == style_of(whole[place + n]), (line, text)
             place += len(text)
         place += 1
 
@@ -158,15 +158,14 @@ def test_a_lexer_that_fails_or_is_slow_costs_only_its_colours():
         while time.thread_time() < end:
             pass
 
-    palette = open_highlighter("text", STYLES)._palette
     for fault in (fail, dawdle):
-        lexing = PygmentsHighlighter(Broken(fault), palette)
+        lexing = PygmentsHighlighter(Broken(fault), STYLES)
         assert lexing.highlight("good") == [("good", "", "")]
         assert lexing.highlight("bad") is None
 
 
 def test_a_lexer_without_progress_is_abandoned():
-    lexing = PygmentsHighlighter(get_lexer_by_name("python"), open_highlighter("text", STYLES)._palette)
+    lexing = PygmentsHighlighter(get_lexer_by_name("python"), STYLES)
     lexing._rules = {"root": [(re.compile("").match, None, "#push")]}
     assert lexing.highlight("x") is None
     assert len(lexing._stack) < 1000
