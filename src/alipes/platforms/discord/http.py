@@ -5,8 +5,8 @@ The library's own client waits for rate limits and makes five attempts; here the
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -18,14 +18,13 @@ from discord.http import HTTPClient, Route, json_or_text
 from discord.types.user import User
 from msgspec import Struct
 
-from alipes.platforms.files import FileTooLarge, save_stream
+from alipes.platforms.files import CHUNK
 
 MAX_RATE_WAIT = 5.0
 """Seconds that a call waits for its rate limit; a longer wait is raised as `RateLimited`."""
 UPLOAD_TIMEOUT = 120.0
 CLOSE_TIMEOUT = 2.0
 """Seconds for the close handshake of the socket."""
-CHUNK = 1024 * 1024
 
 
 class RateWindow(Struct):
@@ -177,25 +176,12 @@ class DiscordHttp(HTTPClient):
             raise aiohttp.ClientConnectionError("Discord is not connected")
         return self._session
 
-    async def get_from_cdn(self, url: str, limit: int = 50 * CHUNK) -> bytes:
-        """Download a small file. The CDN does not get our token."""
-        parts = bytearray()
-        async with asyncio.timeout(UPLOAD_TIMEOUT), self._require_session().get(url, proxy=self.proxy) as response:
-            self._check_download(response)
-            async for chunk in response.content.iter_chunked(CHUNK):
-                parts += chunk
-                if len(parts) > limit:
-                    raise FileTooLarge
-        return bytes(parts)
-
-    async def save(self, url: str, path: Path, limit: int) -> int:
-        """Download a file to disk and return its size."""
+    @asynccontextmanager
+    async def open_download(self, url: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The content of a file in chunks. The CDN does not get our token."""
         stall = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=30)
         async with self._require_session().get(url, proxy=self.proxy, timeout=stall) as response:
-            self._check_download(response)
-            return await save_stream(path, response.content.iter_chunked(CHUNK), limit)
-
-    def _check_download(self, response: aiohttp.ClientResponse) -> None:
-        if response.status != 200:
-            kind = {403: Forbidden, 404: NotFound}.get(response.status, HTTPException)
-            raise kind(response, "the file is not available")
+            if response.status != 200:
+                kind = {403: Forbidden, 404: NotFound}.get(response.status, HTTPException)
+                raise kind(response, "the file is not available")
+            yield response.content.iter_chunked(CHUNK)

@@ -8,52 +8,44 @@ from discord.http import Route
 from yarl import URL
 
 from alipes.kernel.errors import DeliveryError, Undeliverable
-from alipes.kernel.platform import Capabilities, MayFetch, MessagePart, OnMessage, OnStatus
+from alipes.kernel.platform import Capabilities, MessagePart, OnMessage, OnStatus
 from alipes.kernel.turns import Address
-from alipes.platforms import files
 from alipes.platforms.connection import Lanes
 from alipes.platforms.discord import payloads
 from alipes.platforms.discord.client import FAILURES, DiscordClient
 from alipes.platforms.discord.http import DiscordHttp
 from alipes.platforms.discord.receive import DiscordReadPosition, DiscordReceiver
-from alipes.platforms.discord.settings import DiscordSettings
+from alipes.platforms.files import read_outgoing
+from alipes.platforms.messenger import ALL_MEDIA, Messenger
+from alipes.platforms.settings import DiscordSettings
 from alipes.runtime.http.proxies import is_loopback
 from alipes.runtime.tasks import first_error, run_to_completion
 
 MESSAGES = "/channels/{channel_id}/messages"
 MESSAGE = "/channels/{channel_id}/messages/{message_id}"
-CAPABILITIES = Capabilities(
-    max_length=payloads.LONGEST,
-    can_edit=True,
-    edit_interval=1.2,
-    typing_seconds=9.0,
-    buttons=True,
-    media=("image", "audio", "voice", "video", "file"),
-    deduplicates=True,
-    can_delete=True,
-)
 
 
-class DiscordPlatform:
+class DiscordPlatform(Messenger):
     """Sends while `listen` runs, also while the gateway is disconnected."""
 
-    name = "discord"
-    capabilities = CAPABILITIES
+    name, title = "discord", "Discord"
+    capabilities = Capabilities(
+        payloads.LONGEST, can_edit=True, edit_interval=1.2, typing_seconds=9.0, buttons=True, media=ALL_MEDIA,
+        deduplicates=True, can_delete=True,
+    )  # fmt: skip
+    format_message = staticmethod(payloads.format_markdown)
 
     def __init__(self, settings: DiscordSettings) -> None:
+        super().__init__()
         self._settings = settings
         self._client: DiscordClient | None = None
-        self._may_fetch: MayFetch = files.fetch_for_anyone
         self._commands: list[dict[str, Any]] = []
         """Our commands as registered last; Discord keeps them."""
-
-    def set_fetch_policy(self, may_fetch: MayFetch) -> None:
-        self._may_fetch = may_fetch
 
     async def listen(self, on_message: OnMessage, on_status: OnStatus) -> None:
         settings = self._settings
         position = DiscordReadPosition(settings.folder / "seen.json")
-        receiver = DiscordReceiver(settings, position, on_message, self._may_fetch)
+        receiver = DiscordReceiver(settings, position, on_message, self.may_fetch)
         client = receiver.client = DiscordClient(
             self._http, receiver.on_event, grace=settings.grace, new_session_pause=settings.calm
         )
@@ -70,14 +62,11 @@ class DiscordPlatform:
             await run_to_completion(client.shut_down)
             position.flush()
 
-    def format_message(self, text: str) -> tuple[MessagePart, ...]:
-        return payloads.format_markdown(text)
-
     async def send(self, address: Address, part: MessagePart) -> str:
         body = payloads.message_body(part)
         content: dict[str, Any] = {"json": body}
         if part.media:
-            data = await asyncio.to_thread(files.read_outgoing, part.media.path)
+            data = await asyncio.to_thread(read_outgoing, part.media.path)
             content = {"form": payloads.file_form(part, body, data)}
         sent = await self._call("sending", Route("POST", MESSAGES, channel_id=_channel(address)), **content)
         return str(sent["id"])

@@ -12,14 +12,14 @@ import discord
 import msgspec
 from discord.http import Route
 from msgspec import Struct
-from msgspec.structs import replace
 
 from alipes.kernel.platform import IncomingMessage, MayFetch, OnMessage
 from alipes.platforms.connection import Lanes
 from alipes.platforms.discord import parse
 from alipes.platforms.discord.client import FAILURES, DiscordClient
 from alipes.platforms.discord.payloads import escape
-from alipes.platforms.discord.settings import DiscordSettings
+from alipes.platforms.files import Downloads
+from alipes.platforms.settings import DiscordSettings
 from alipes.platforms.state_files import ReadPosition, put_bounded, read_state
 from alipes.runtime.tasks import backoff
 
@@ -143,15 +143,10 @@ class DiscordReceiver:
     async def _with_files(self, incoming: IncomingMessage, message: discord.Message) -> IncomingMessage:
         if not parse.list_attachments(message) or not await self._may_fetch(incoming):
             return incoming
-        images, files, missing = await parse.fetch_files(
-            self.client.http,
-            message,
-            self._settings.folder / "files",
-            largest=self._settings.largest,
-            picture=self._settings.picture,
-        )
-        text = "\n".join(filter(None, (incoming.text, *missing)))
-        return replace(incoming, images=images, files=files, text=text)
+        settings = self._settings
+        files = Downloads(settings.folder / "files", largest=settings.largest, picture=settings.picture)
+        await parse.fetch_files(self.client.http, message, files)
+        return files.attach_to(incoming)
 
     def _on_interaction(self, interaction: discord.Interaction[Any]) -> None:
         incoming = parse.parse_interaction(interaction, per_user=self._settings.per_user)

@@ -3,49 +3,41 @@
 import asyncio
 
 from alipes.kernel.errors import DeliveryError
-from alipes.kernel.platform import Capabilities, MayFetch, MessagePart, OnMessage, OnStatus
+from alipes.kernel.platform import Capabilities, MessagePart, OnMessage, OnStatus
 from alipes.kernel.turns import Address
 from alipes.platforms.email import send
 from alipes.platforms.email.imap import open_imap
 from alipes.platforms.email.parse import NAME
 from alipes.platforms.email.receive import EmailReceiver
 from alipes.platforms.email.send import EmailSender
-from alipes.platforms.email.settings import EmailSettings
 from alipes.platforms.email.threads import MailThreads
-from alipes.platforms.files import fetch_for_anyone
+from alipes.platforms.messenger import ALL_MEDIA, Messenger
+from alipes.platforms.settings import EmailSettings
 from alipes.runtime.http.proxies import TlsTrust
 
 
-class EmailPlatform:
-    """Sends mail also while the mailbox cannot be read."""
+class EmailPlatform(Messenger):
+    """Sends mail also while the mailbox cannot be read. Only the head of other people's mail is
+    downloaded."""
 
-    name = NAME
-    capabilities = Capabilities(max_length=send.LONGEST, media=("image", "audio", "voice", "video", "file"))
+    name, title = NAME, "Mail"
+    capabilities = Capabilities(send.LONGEST, media=ALL_MEDIA)
+    format_message = staticmethod(send.format_markdown)
 
     def __init__(self, settings: EmailSettings) -> None:
+        super().__init__()
         self._settings = settings
-        self._login = (settings.user, settings.password.reveal())
+        self._login = (settings.user or settings.address, settings.password.reveal())
         protected = {settings.imap[2], settings.smtp[2]} != {"none"}
         self._trust = TlsTrust(settings.ca_file or None).tls if protected else None
         self._sender = EmailSender(settings.smtp, self._login, self._trust)
-        self._threads = MailThreads(settings.folder / "threads")
-        self._may_fetch: MayFetch = fetch_for_anyone
-        self._commands: frozenset[str] = frozenset()
-
-    def set_fetch_policy(self, may_fetch: MayFetch) -> None:
-        """Only the head of other people's mail is downloaded."""
-        self._may_fetch = may_fetch
+        self._threads = MailThreads(settings.data_folder / "threads")
 
     async def listen(self, on_message: OnMessage, on_status: OnStatus) -> None:
         settings = self._settings
         async with open_imap(settings.imap, self._login, self._trust, within=settings.patience) as imap:
-            receiver = EmailReceiver(imap, settings.folder, self._threads, settings.address)
-            receiver.authenticated, receiver.server = settings.trust == "authenticated", settings.authserv
-            receiver.may_fetch, receiver.commands = self._may_fetch, lambda: self._commands
-            await receiver.run(settings.mailbox, on_message, lambda: on_status("ready", ""), renew=settings.renew)
-
-    def format_message(self, text: str) -> tuple[MessagePart, ...]:
-        return send.format_markdown(text)
+            receiver = EmailReceiver(self, settings, imap, self._threads)
+            await receiver.run(on_message, on_status)
 
     async def send(self, address: Address, part: MessagePart) -> str:
         ours = self._settings.address
@@ -61,6 +53,3 @@ class EmailPlatform:
 
     async def typing(self, address: Address) -> None:
         """Mail has no typing indicator."""
-
-    async def set_commands(self, commands: tuple[tuple[str, str], ...]) -> None:
-        self._commands = frozenset(name for name, _ in commands)

@@ -3,22 +3,24 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection
-from pathlib import Path
 
 import msgspec
 from msgspec import Struct, structs
 
-from alipes.kernel.platform import IncomingMessage, MayFetch, OnMessage
+from alipes.kernel.platform import IncomingMessage, OnMessage, OnStatus
 from alipes.platforms.email import parse
 from alipes.platforms.email.imap import FetchedMail, ImapClient
 from alipes.platforms.email.threads import MailThreads
+from alipes.platforms.messenger import Messenger
+from alipes.platforms.settings import EmailSettings
 from alipes.platforms.state_files import read_state, write_atomic
 
 log = logging.getLogger(__name__)
 
 HEAD_BYTES = 64_000
 """Bytes of a head, and of a mail that is too large: enough for its text."""
+MAX_MAIL_BYTES = 30_000_000
+"""Of larger mails only the text is downloaded."""
 MAX_AGE = 3 * 86_400.0
 """Seconds: after the server renumbered its mail, older mail counts as read."""
 
@@ -33,30 +35,24 @@ class MailPosition(Struct, frozen=True):
 class EmailReceiver:
     """Reads one mailbox through one connection."""
 
-    def __init__(self, imap: ImapClient, folder: Path, threads: MailThreads, ours: str) -> None:
-        self._imap, self._folder, self._threads, self._translate_error = imap, folder, threads, ours
-        self.authenticated, self.server = True, ""
-        """Whether senders must be authenticated by the receiving server, and that server's name if known."""
-        self.largest = 30_000_000
-        self.may_fetch: MayFetch = _nobody
-        self.commands: Callable[[], Collection[str]] = tuple
-        self._path = folder / "seen.json"
+    def __init__(self, messenger: Messenger, settings: EmailSettings, imap: ImapClient, threads: MailThreads) -> None:
+        self._messenger, self._settings, self._imap, self._threads = messenger, settings, imap, threads
+        self._path = settings.data_folder / "seen.json"
         self._position = read_state(self._path, MailPosition)
 
-    async def run(self, mailbox: str, on_message: OnMessage, on_status: Callable[[], None], *, renew: float) -> None:
-        """Serve until cancelled. Raises DeliveryError when the connection ends. `renew`: seconds to wait
-        for the server to announce mail before looking anyway."""
-        validity, following = await self._imap.select(mailbox)
+    async def run(self, on_message: OnMessage, on_status: OnStatus) -> None:
+        """Serve until cancelled. Raises DeliveryError when the connection ends."""
+        validity, following = await self._imap.select(self._settings.folder)
         if self._position.validity != validity:
             await self._on_renumbered(validity, following, on_message)
         while True:
-            on_status()
+            on_status("ready", "")
             for uid in await self._imap.search(f"UID {self._position.uid + 1}:*"):
                 if uid > self._position.uid:  # a server always returns the last one
                     await self._deliver(uid, on_message)
                     self._save_position(MailPosition(validity, uid))
-            on_status()
-            await self._imap.wait_for_mail(renew)
+            on_status("ready", "")
+            await self._imap.wait_for_mail(self._settings.renew)
 
     async def _on_renumbered(self, validity: int, following: int, on_message: OnMessage) -> None:
         """At the first start existing mail is ignored; later, recent mail is read again."""
@@ -86,29 +82,26 @@ class EmailReceiver:
 
     async def _read(self, head: FetchedMail) -> tuple[IncomingMessage | None, bool]:
         """The message, and whether its sender has access."""
+        settings, authenticated = self._settings, self._settings.trust == "authenticated"
         why, parsed = await asyncio.to_thread(
-            parse.parse_head, head.content, self._translate_error, authenticated=self.authenticated, server=self.server
+            parse.parse_head, head.content, settings.address, authenticated=authenticated, server=settings.authserv
         )
         if parsed is None:
             log.info("skipped a mail: %s", why)
             return None, False
         who, thread = parsed.incoming.sender, parsed.incoming.address.thread
-        if not await self.may_fetch(parsed.incoming):
+        if not await self._messenger.may_fetch(parsed.incoming):
             self._threads.remember_stranger(who, thread, parsed.thread)
             return parsed.incoming, False
-        whole = head.size <= self.largest
+        whole = head.size <= MAX_MAIL_BYTES
         mail = await self._imap.fetch(head.uid, "BODY.PEEK[]" if whole else f"BODY.PEEK[]<0.{HEAD_BYTES}>")
         if mail is None:
             return None, False
-        folder = self._folder / "files" if whole else None
-        parsed = await asyncio.to_thread(parse.parse_mail, mail.content, folder, self.commands())
+        folder = settings.data_folder / "files" if whole else None
+        parsed = await asyncio.to_thread(parse.parse_mail, mail.content, folder, self._messenger.commands)
         await asyncio.to_thread(self._threads.save, who, thread, parsed.thread)
         if whole:
             return parsed.incoming, True
         note = f"[The mail has {head.size / 1e6:.0f} MB; its attachments were not downloaded.]"
         text = "\n\n".join(filter(None, (parsed.incoming.text, note)))
         return structs.replace(parsed.incoming, text=text), True
-
-
-async def _nobody(_: IncomingMessage) -> bool:
-    return False

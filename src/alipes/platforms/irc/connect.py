@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from alipes.kernel.errors import ConfigError, DeliveryError
 from alipes.platforms.irc.connection import IrcConnection
 from alipes.platforms.irc.protocol import IrcLine
-from alipes.platforms.irc.settings import IrcSettings
+from alipes.platforms.settings import IrcSettings
 from alipes.runtime.http.proxies import TlsTrust
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,8 @@ from alipes.platforms.irc import parse
 from alipes.platforms.irc.connection import IrcConnection
 from alipes.platforms.irc.protocol import CTCP, IrcLine, fold_name, is_channel
 from alipes.platforms.irc.send import ANSWER_TIMEOUT, IrcSender
-from alipes.platforms.irc.settings import IrcSettings
+from alipes.platforms.messenger import Messenger
+from alipes.platforms.settings import IrcSettings
 from alipes.runtime.tasks import first_error
 
 MAX_ANSWER_CHARS = 10
@@ -23,11 +24,16 @@ class IrcReceiver:
     """Handles the lines of one connection, in order per chat."""
 
     def __init__(
-        self, connection: IrcConnection, settings: IrcSettings, sender: IrcSender, lanes: Lanes, on_message: OnMessage
+        self,
+        messenger: Messenger,
+        settings: IrcSettings,
+        connection: IrcConnection,
+        sender: IrcSender,
+        lanes: Lanes,
+        on_message: OnMessage,
     ) -> None:
-        self._connection, self._settings, self._sender = connection, settings, sender
-        self._lanes, self._on_message = lanes, on_message
-        self.commands: Callable[[], frozenset[str]] = frozenset
+        self._messenger, self._settings, self._connection = messenger, settings, connection
+        self._sender, self._lanes, self._on_message = sender, lanes, on_message
 
     async def run(self, report_ready: Callable[[], None]) -> DeliveryError:
         """Serve until the connection ends; returns the reason."""
@@ -77,7 +83,7 @@ class IrcReceiver:
             parse.parse_message,
             line,
             nicks={self._connection.nick, self._settings.nick},
-            commands=self.commands(),
+            commands=self._messenger.commands,
             per_user=self._settings.per_user,
         )
         message = make(parse.person_id(line.source, ""))

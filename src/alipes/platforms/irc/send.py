@@ -80,7 +80,8 @@ class IrcSender:
         """True if the rate limit has room for something that nobody waits for."""
         return self._pace.reserve(0) == 0.0 and self._pace.reserve() == 0.0
 
-    async def send(self, address: Address, part: MessagePart) -> None:
+    async def send(self, address: Address, part: MessagePart) -> str:
+        """IRC messages have no id, so ours is returned."""
         target = address.chat
         if not target or any(letter in target for letter in " ,:\r\n\0"):
             raise Undeliverable(f"{target!r} is not a valid IRC target.")
@@ -93,6 +94,16 @@ class IrcSender:
             await self._send(address, target, part)
         finally:
             self._lock.release()
+        return part.id or "said"
+
+    async def edit(self, address: Address, message: str, part: MessagePart) -> None:
+        raise DeliveryError("IRC messages cannot be edited.")
+
+    async def delete(self, address: Address, message: str) -> None:
+        raise DeliveryError("IRC messages cannot be deleted.")
+
+    async def typing(self, address: Address) -> None:
+        """IRC has no typing indicator."""
 
     async def _send(self, address: Address, target: str, part: MessagePart) -> None:
         if not is_channel(target) and address.user:

@@ -17,11 +17,13 @@ import nio.store  # type: ignore[import-untyped]
 from peewee import SqliteDatabase  # type: ignore[import-untyped]
 
 from alipes.platforms.matrix.cursor import MatrixLogin
-from alipes.platforms.matrix.settings import POLL_GRACE
 from alipes.runtime.http.clients import HttpClient
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+
+POLL_GRACE = 15.0
+"""Seconds beyond the poll time, or half of it, after which a connection counts as dead."""
 
 _CHARSET = re.compile(r";.*")
 for _name in ("nio.events.misc", "nio.responses"):

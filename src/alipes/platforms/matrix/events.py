@@ -2,18 +2,20 @@
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import nio  # type: ignore[import-untyped]
 
 from alipes.kernel.errors import DeliveryError
-from alipes.kernel.platform import IncomingMessage, MayFetch, MessagePart, OnMessage
+from alipes.kernel.platform import IncomingMessage, MessagePart, OnMessage
 from alipes.platforms.matrix import parse
 from alipes.platforms.matrix.client import FAILURES, MatrixClient, expect
 from alipes.platforms.matrix.files import MatrixFiles
 from alipes.platforms.matrix.parse import EventCache, ParseOptions, RelatedEvents, RoomEvent, RoomInfo, parse_event
 from alipes.platforms.matrix.payloads import REACTION
+from alipes.platforms.messenger import MessageSender, Messenger
+from alipes.platforms.settings import MatrixSettings
 
 log = logging.getLogger(__name__)
 
@@ -26,11 +28,20 @@ class MatrixEvents:
     again."""
 
     def __init__(
-        self, client: MatrixClient, recall: EventCache, files: MatrixFiles, on_message: OnMessage, may_fetch: MayFetch
+        self,
+        messenger: Messenger,
+        settings: MatrixSettings,
+        client: MatrixClient,
+        cache: EventCache,
+        files: MatrixFiles,
+        on_message: OnMessage,
     ) -> None:
-        self._client, self._cache, self._files = client, recall, files
-        self._on_message, self._may_fetch = on_message, may_fetch
-        self.options = ParseOptions()
+        self._messenger, self._settings, self._client = messenger, settings, client
+        self._cache, self._files, self.deliver = cache, files, on_message
+
+    @property
+    def _options(self) -> ParseOptions:
+        return ParseOptions(self._settings.per_user, self._settings.group, self._messenger.commands)
 
     async def handle(self, room_id: str, event: Any) -> None:
         """Handle an event that is not encrypted or was decrypted."""
@@ -42,29 +53,26 @@ class MatrixEvents:
             return
         incoming = await self._to_message(room_id, said)
         if incoming is not None:
-            await self._on_message(incoming)
+            await self.deliver(incoming)
 
     def make_invitation(self, room_id: str, by: str) -> IncomingMessage:
         """An invitation as a message without text."""
-        address = parse.chat_address(self._room_info(room_id, by), "", by, self.options)
+        address = parse.chat_address(self._room_info(room_id, by), "", by, self._options)
         return IncomingMessage(id=f"invitation:{room_id}", address=address, sender=by, name=by)
 
     async def may_fetch(self, incoming: IncomingMessage) -> bool:
-        return await self._may_fetch(incoming)
-
-    async def deliver(self, incoming: IncomingMessage) -> None:
-        await self._on_message(incoming)
+        return await self._messenger.may_fetch(incoming)
 
     def unread(self, room_id: str, sender: str, thread: str) -> IncomingMessage:
         """An undecrypted event as a message without text."""
         place = self._room_info(room_id, sender)
-        return IncomingMessage(id="", address=parse.chat_address(place, thread, sender, self.options), sender=sender)
+        return IncomingMessage(id="", address=parse.chat_address(place, thread, sender, self._options), sender=sender)
 
     async def _to_message(self, room_id: str, event: RoomEvent) -> IncomingMessage | None:
         place = self._room_info(room_id, event.sender)
         if event.type == REACTION:
             about = await self._cache.find(room_id, str(event.relation.get("event_id") or ""))
-            return parse.parse_reaction(event, about, place, self.options) if about else None
+            return parse.parse_reaction(event, about, place, self._options) if about else None
         if not parse.is_from_person(event):
             return None
         original = await self._cache.find(room_id, event.replaces)
@@ -80,8 +88,8 @@ class MatrixEvents:
             root=await self._cache.find(room_id, origin.thread),
             original=original,
         )
-        incoming = parse.parse_message(event, place, self.options, around)
-        if event.file and incoming.addressed and await self._may_fetch(incoming):
+        incoming = parse.parse_message(event, place, self._options, around)
+        if event.file and incoming.addressed and await self.may_fetch(incoming):
             incoming = await self._files.fetch(incoming, event)
         return incoming
 
@@ -122,7 +130,6 @@ UNDECRYPTED_TEXT = (
     "I could not decrypt that message: its key is missing. I requested the key and will answer when it "
     "arrives. If it does not, please send the message again."
 )
-Say = Callable[[IncomingMessage, MessagePart], Awaitable[None]]
 
 
 class UndecryptedEvents:
@@ -134,10 +141,10 @@ class UndecryptedEvents:
         events: MatrixEvents,
         waiting: tuple[dict[str, Any], ...],
         *,
-        say: Say,
+        sender: MessageSender,
         changed: Callable[[], None],
     ) -> None:
-        self._client, self._events, self._send_notice, self._changed = client, events, say, changed
+        self._client, self._events, self._sender, self._changed = client, events, sender, changed
         self._delivering: set[str] = set()
         """Events that were decrypted and are being delivered."""
         self._waiting = {str(each.get("event_id")): each for each in waiting if not is_stale(each)}
@@ -171,7 +178,7 @@ class UndecryptedEvents:
 
     async def _notify(self, incoming: IncomingMessage, part: MessagePart) -> None:
         try:
-            await self._send_notice(incoming, part)
+            await self._sender.send(incoming.address, part)
         except DeliveryError as error:
             log.warning("could not report an undecrypted message: %s", error)
 

@@ -15,7 +15,7 @@ from alipes.kernel.models import Secret
 from alipes.platforms.matrix.client import FAILURES, MatrixClient, MatrixError, expect
 from alipes.platforms.matrix.cursor import MatrixLogin, MatrixState, SigningKeys
 from alipes.platforms.matrix.payloads import translate_error
-from alipes.platforms.matrix.settings import MatrixSettings
+from alipes.platforms.settings import MatrixSettings
 
 LOGGED_OUT = ("M_UNKNOWN_TOKEN", "M_MISSING_TOKEN")
 

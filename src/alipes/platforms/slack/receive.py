@@ -3,7 +3,6 @@ acknowledged."""
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,22 +15,17 @@ from msgspec.structs import replace
 from slack_sdk.socket_mode.request import SocketModeRequest
 
 from alipes.kernel.errors import DeliveryError, Undeliverable
-from alipes.kernel.messages import MODEL_IMAGE_TYPES, Image
-from alipes.kernel.outbox import MediaKind
-from alipes.kernel.platform import IncomingMessage, MayFetch, MessagePart, OnMessage, ReceivedFile
+from alipes.kernel.platform import IncomingMessage, MessagePart, OnMessage, ReceivedFile
 from alipes.platforms.connection import Job, Lanes
-from alipes.platforms.files import FileTooLarge, media_kind, read_outgoing, save_stream, too_large_note
+from alipes.platforms.files import CHUNK, Downloads, make_file_name, media_kind, read_outgoing
+from alipes.platforms.messenger import Messenger
+from alipes.platforms.settings import SlackSettings
 from alipes.platforms.slack import parse
 from alipes.platforms.slack.markup import escape
 from alipes.platforms.slack.parse import SlackMessage, SlackNames, mentions
-from alipes.platforms.slack.settings import SlackSettings
 from alipes.platforms.slack.socket import SlackSocket
 from alipes.platforms.slack.web_api import UPLOAD_TIMEOUT, SlackApi
 from alipes.platforms.state_files import ReadPosition, put_bounded, read_state
-
-CHUNK = 1024 * 1024
-_ODD = re.compile(r"[^\w.+-]+")
-Fetched = tuple[tuple[Image, ...], tuple[ReceivedFile, ...], tuple[str, ...]]
 
 
 class FileUnavailable(Exception):
@@ -45,32 +39,16 @@ class SlackFiles:
         self._api, self._folder, self._largest, self._picture = api, folder, largest, picture
         self._headers = {"Authorization": f"Bearer {token}"}
 
-    async def fetch(self, files: list[dict[str, Any]]) -> Fetched:
-        """Images for the model, files for tools, and a note for each file that was not downloaded."""
-        images: list[Image] = []
-        saved: list[ReceivedFile] = []
-        missing: list[str] = []
-        for listed in files:
-            name = str(listed.get("name") or listed.get("title") or "file")
+    async def fetch(self, listed: list[dict[str, Any]]) -> Downloads:
+        downloads = Downloads(self._folder, largest=self._largest, picture=self._picture)
+        for file in listed:
+            name = str(file.get("name") or file.get("title") or "file")
             try:
-                file = await self._complete(listed)
-                mime, size = str(file.get("mimetype", "")), int(file.get("size") or 0)
-                name = str(file.get("name") or name)
-                if size > self._largest:
-                    raise FileTooLarge
-                path = self._folder / _ODD.sub("_", f"{file.get('id')}-{name[-80:]}").lstrip(".")
-                size = await self._save(file, path)
-                if mime in MODEL_IMAGE_TYPES and size <= self._picture:
-                    images.append(Image(mime, await asyncio.to_thread(_taken, path)))
-                else:
-                    saved.append(ReceivedFile(str(path), _kind(file, mime), name, mime, size))
-            except FileTooLarge:
-                missing.append(too_large_note(name, self._largest))
+                with downloads.note_failure(name, DeliveryError, aiohttp.ClientError, OSError):
+                    await self._save(await self._complete(file), name, downloads)
             except FileUnavailable as why:
-                missing.append(f"[{name} {why}.]")
-            except (DeliveryError, aiohttp.ClientError, OSError, TimeoutError) as failure:
-                missing.append(f"[{name} could not be downloaded: {failure or type(failure).__name__}.]")
-        return tuple(images), tuple(saved), tuple(missing)
+                downloads.notes.append(f"[{name} {why}.]")
+        return downloads
 
     async def _complete(self, file: dict[str, Any]) -> dict[str, Any]:
         """Details of a file that another workspace shared have to be requested."""
@@ -81,8 +59,10 @@ class SlackFiles:
             raise FileUnavailable(f"is stored outside of Slack: {file.get('url_private')}")
         return file
 
-    async def _save(self, file: dict[str, Any], path: Path) -> int:
-        """Download a file to disk and return its size."""
+    async def _save(self, file: dict[str, Any], name: str, downloads: Downloads) -> None:
+        mime, name = str(file.get("mimetype", "")), str(file.get("name") or name)
+        kind = "voice" if file.get("subtype") == "slack_audio" else media_kind(mime)
+        downloads.check_size(int(file.get("size") or 0))
         url = str(file.get("url_private_download") or file.get("url_private") or "")
         if not self._api.is_slack_url(url):
             raise FileUnavailable("was not downloaded: its address is not on Slack")
@@ -90,8 +70,9 @@ class SlackFiles:
         async with self._api.session.get(
             url, headers=self._headers, proxy=self._api.proxy, timeout=stall, allow_redirects=False
         ) as response:
-            _check(response, str(file.get("mimetype", "")))
-            return await save_stream(path, response.content.iter_chunked(CHUNK), self._largest)
+            _check(response, mime)
+            stored = ReceivedFile(make_file_name(str(file.get("id")), name), kind, name, mime)
+            await downloads.save(stored, response.content.iter_chunked(CHUNK))
 
     async def upload_file(self, part: MessagePart) -> str:
         """Upload a file without showing it yet; returns its id."""
@@ -111,18 +92,6 @@ def _check(response: aiohttp.ClientResponse, mime: str) -> None:
     if response.content_type == "text/html" and mime != "text/html":
         # without permission Slack returns a login page
         raise FileUnavailable("could not be downloaded: the app needs the scope files:read")
-
-
-def _kind(file: dict[str, Any], mime: str) -> MediaKind:
-    if file.get("subtype") == "slack_audio":
-        return "voice"
-    return media_kind(mime)
-
-
-def _taken(path: Path) -> bytes:
-    data = path.read_bytes()
-    path.unlink()
-    return data
 
 
 MAX_AGE = 86_400.0
@@ -221,21 +190,17 @@ class SlackReceiver:
 
     def __init__(
         self,
+        messenger: Messenger,
         settings: SlackSettings,
         api: SlackApi,
         position: SlackReadPosition,
-        *,
         lanes: Lanes,
         on_message: OnMessage,
-        may_fetch: MayFetch,
     ) -> None:
-        self._settings, self._api, self._position = settings, api, position
-        self._on_message, self._may_fetch = on_message, may_fetch
-        self.lanes = lanes
+        self._messenger, self._settings, self._api, self._position = messenger, settings, api, position
+        self.lanes, self._on_message = lanes, on_message
         self.me = ""
         """Our user id."""
-        self.known: frozenset[str] = frozenset()
-        """Names of our commands."""
         self.before: Callable[[str], None] = lambda channel: None
         """Called with a channel before one of its messages enters its lane."""
         self.latest: dict[str, str] = {}
@@ -258,7 +223,7 @@ class SlackReceiver:
                     self._on_choice(incoming, lambda: line.acknowledge(envelope))
                     return
             case "slash_commands":
-                incoming = parse.parse_command(payload, self.known, per_user=self._settings.per_user)
+                incoming = parse.parse_command(payload, self._messenger.commands, per_user=self._settings.per_user)
                 # nobody sees that a command was given unless we show it
                 reply = {"response_type": "ephemeral", "text": escape(incoming.text)[:500]}
                 self._on_choice(incoming, lambda: line.acknowledge(envelope, reply))
@@ -317,13 +282,12 @@ class SlackReceiver:
         name = await people.name(incoming.sender)
         text = await people.plain_words(str(wire.get("text", "")), self.me)
         incoming = replace(incoming, name=name, text=text, quoted=await self._quote_shared(event_message))
-        if not await self._may_fetch(incoming):
+        if not await self._messenger.may_fetch(incoming):
             return incoming
         quoted = incoming.quoted or await self._thread_context(event_message)
         self._visit(event_message)
-        images, files, missing = await self.files.fetch(event_message.files)
-        text = "\n".join(filter(None, (text, *missing)))
-        return replace(incoming, images=images, files=files, text=text, quoted=quoted)
+        downloads = await self.files.fetch(event_message.files)
+        return downloads.attach_to(replace(incoming, quoted=quoted))
 
     def _visit(self, event_message: SlackMessage) -> None:
         position = self._position

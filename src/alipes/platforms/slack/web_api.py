@@ -16,7 +16,7 @@ from yarl import URL
 
 from alipes.kernel.errors import DeliveryError, Undeliverable
 from alipes.platforms.connection import describe_error, no_answer_error
-from alipes.platforms.slack.settings import SlackSettings
+from alipes.platforms.settings import SlackSettings
 from alipes.runtime.http.proxies import is_loopback
 
 UPLOAD_TIMEOUT = 120.0

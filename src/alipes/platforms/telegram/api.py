@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from alipes.kernel.errors import ConfigError, DeliveryError, Undeliverable
 from alipes.kernel.models import Secret
 from alipes.platforms.connection import no_answer_error
+from alipes.platforms.files import read_download
 from alipes.runtime.http.clients import NOT_SENT, HttpClient
 
 T = TypeVar("T")
@@ -93,19 +94,11 @@ class TelegramApi:
 
     async def download(self, path: str, largest: int) -> bytes:
         """Download a file by the path from `getFile`. Raises `InvalidApiResponse` if it is too large."""
-        url = f"{self._base}/file/bot{self._token.reveal()}/{path}"
-        data = bytearray()
-        try:
-            async with asyncio.timeout(CALL_TIMEOUT * 4), self._http.stream("GET", url) as response:
-                if response.status_code != 200:
-                    raise InvalidApiResponse(response.status_code)
-                async for chunk in response.aiter_bytes():
-                    data += chunk
-                    if len(data) > largest:
-                        raise InvalidApiResponse(413)
-        except TimeoutError as late:
-            raise httpx2.ReadTimeout("the download timed out") from late
-        return bytes(data)
+        stream = self._http.stream("GET", f"{self._base}/file/bot{self._token.reveal()}/{path}")
+        status, data = await read_download(stream, largest=largest, timeout_s=CALL_TIMEOUT * 4)
+        if status != 200:
+            raise InvalidApiResponse(status)
+        return data
 
     def _result(self, response: httpx2.Response, kind: type[T]) -> T:
         if kind not in self._decoders:

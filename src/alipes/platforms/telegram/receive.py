@@ -15,9 +15,11 @@ from msgspec import structs
 from alipes.kernel.errors import Undeliverable
 from alipes.kernel.messages import Image, image_type
 from alipes.kernel.outbox import MediaKind
-from alipes.kernel.platform import IncomingMessage, MayFetch, OnMessage, OnStatus, ReceivedFile
+from alipes.kernel.platform import IncomingMessage, OnMessage, OnStatus, ReceivedFile
 from alipes.platforms.connection import ConnectionRetry
-from alipes.platforms.files import fetch_for_anyone, save_file
+from alipes.platforms.files import save_file
+from alipes.platforms.messenger import Messenger
+from alipes.platforms.settings import TelegramSettings
 from alipes.platforms.telegram.api import (
     FAILURES,
     UPDATE_TYPES,
@@ -116,9 +118,10 @@ SECRET = "x-telegram-bot-api-secret-token"
 class TelegramReceiver:
     """Receives for one bot. One `listen` at a time."""
 
-    def __init__(self, api: TelegramApi, files: TelegramFiles, context: ParseContext, *, seconds: float) -> None:
-        self._api, self._fetcher, self.reader, self._seconds = api, files, context, seconds
-        self.welcome: MayFetch = fetch_for_anyone
+    def __init__(self, messenger: Messenger, api: TelegramApi, settings: TelegramSettings) -> None:
+        self._messenger, self._api, self._settings = messenger, api, settings
+        self._files = TelegramFiles(api, settings.folder)
+        self.reader = ParseContext(TelegramUser(0), settings.group, settings.per_user)
         self._on_message: OnMessage | None = None
         self._on_webhook_ok: Callable[[], None] = lambda: None
         """Called after a successful webhook call."""
@@ -128,12 +131,13 @@ class TelegramReceiver:
         await self._register(ConnectionRetry("Telegram", on_status, classify_failure), "deleteWebhook", {})
         self._on_message = on_message
         try:
-            await Poller(self._api, self._deliver, on_status, seconds=self._seconds).run()
+            await Poller(self._api, self._deliver, on_status, seconds=self._settings.poll).run()
         finally:
             self._on_message = None
 
-    async def run_webhook(self, on_message: OnMessage, on_status: OnStatus, url: str, secret: str) -> None:
-        """Receive by webhook at `url`. Telegram knows whether calls succeed, so it is asked regularly."""
+    async def run_webhook(self, on_message: OnMessage, on_status: OnStatus, secret: str) -> None:
+        """Receive by webhook. Telegram knows whether calls succeed, so it is asked regularly."""
+        url = self._settings.webhook_url
         hook = {"url": url, "secret_token": secret, "allowed_updates": UPDATE_TYPES}
         retry = ConnectionRetry("Telegram", on_status, classify_failure)
         self._on_message, self._on_webhook_ok = on_message, retry.succeeded
@@ -151,7 +155,7 @@ class TelegramReceiver:
                 else:
                     retry.succeeded()
                 looked = time.time()
-                await asyncio.sleep(self._seconds)
+                await asyncio.sleep(self._settings.poll)
         finally:
             self._on_message = None
 
@@ -205,9 +209,9 @@ class TelegramReceiver:
         message = update.message or update.edited_message
         if message is None or not (message.photo or list_attachments(message)):
             return incoming
-        if not await self.welcome(incoming):
+        if not await self._messenger.may_fetch(incoming):
             return incoming
-        return await self._fetcher.fetch(incoming, message)
+        return await self._files.fetch(incoming, message)
 
     async def _answer_button(self, query: str) -> None:
         """Stop the button's spinner; a failure does not matter."""
