@@ -6,12 +6,13 @@ import warnings
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from alipes.kernel.errors import ConfigError, DeliveryError
 from alipes.kernel.platform import OnStatus
 from alipes.runtime.tasks import backoff
 
+T = TypeVar("T")
 Job: TypeAlias = Callable[[], Awaitable[None]]
 
 
@@ -74,6 +75,14 @@ class ConnectionRetry:
         error = self._classify(failure, self._count)
         self.report(str(error))
         await asyncio.sleep(backoff(self._count) if error.retry_after is None else error.retry_after)
+
+    async def until_success(self, call: Callable[[], Awaitable[T]], *failures: type[Exception]) -> T:
+        """Repeat a call until it does not raise one of `failures`."""
+        while True:
+            try:
+                return await call()
+            except failures as failure:
+                await self.wait(failure)
 
     def report(self, why: str) -> None:
         if why != self._cause:

@@ -6,7 +6,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import aiohttp
 import discord
@@ -22,18 +22,6 @@ from alipes.kernel.platform import OnStatus
 from alipes.platforms.connection import describe_error
 from alipes.platforms.discord.http import DiscordHttp
 from alipes.runtime.tasks import backoff
-
-GRACE = 10.0
-"""Seconds beyond the heartbeat interval after which the connection counts as dead."""
-
-
-class HeartbeatOwner(Protocol):
-    """What a heartbeat needs of the client."""
-
-    tasks: asyncio.TaskGroup
-    grace: float
-
-    def report_alive(self) -> None: ...
 
 
 class Heartbeat:
@@ -105,9 +93,9 @@ class DiscordSocket(DiscordWebSocket):
             self.heartbeat.stop()
         self.heartbeat = None
         if given is not None:
-            body = cast(HeartbeatOwner, self._connection._get_client())
-            self.heartbeat = Heartbeat(self, given.interval, body.tasks, body.report_alive)
-            self._max_heartbeat_timeout = given.interval + body.grace
+            client = cast("DiscordClient", self._connection._get_client())
+            self.heartbeat = Heartbeat(self, given.interval, client.tasks, client.report_alive)
+            self._max_heartbeat_timeout = given.interval + client.grace
 
     async def poll_event(self) -> None:
         await super().poll_event()
@@ -155,14 +143,8 @@ class DiscordClient(discord.Client):
     """Calls `on_event` for every event at once and in order; the library starts no tasks for them."""
 
     def __init__(
-        self,
-        http: Callable[[Any], DiscordHttp],
-        on_event: OnEvent,
-        *,
-        grace: float = GRACE,
-        new_session_pause: float = 5.0,
+        self, http: Callable[[Any], DiscordHttp], on_event: OnEvent, *, grace: float, new_session_pause: float
     ) -> None:
-        """`calm`: the longest pause, in seconds, before a new session replaces a refused one."""
         intents = discord.Intents.none()
         intents.guilds = intents.guild_messages = intents.dm_messages = intents.message_content = True
         self._make_http, self._on_event = http, on_event

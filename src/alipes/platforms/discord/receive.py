@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import discord
-import msgspec
 from discord.http import Route
-from msgspec import Struct
 
 from alipes.kernel.platform import IncomingMessage, MayFetch, OnMessage
 from alipes.platforms.connection import Lanes
@@ -20,61 +18,29 @@ from alipes.platforms.discord.client import FAILURES, DiscordClient
 from alipes.platforms.discord.payloads import escape
 from alipes.platforms.files import Downloads
 from alipes.platforms.settings import DiscordSettings
-from alipes.platforms.state_files import ReadPosition, put_bounded, read_state
+from alipes.platforms.state_files import ReadPosition, ReadState
 from alipes.runtime.tasks import backoff
 
 EPOCH = 1_420_070_400_000
 MAX_AGE = 86_400.0
 """Seconds after which a missed message is no longer answered."""
 MAX_CHANNELS = 200
-MAX_DELIVERED = 2000
 
 
-class DiscordReadState(Struct):
-    mark: int = 0
-    """All messages up to this one were delivered."""
-    places: dict[str, str] = {}
-    """Channels and threads where someone wrote to us, with their guild; the latest last."""
-
-
-class DiscordReadPosition(ReadPosition):
-    """Read position, and the channels where people write to us."""
+class DiscordReadPosition(ReadPosition[ReadState]):
+    """The note of a place is its guild."""
 
     def __init__(self, path: Path) -> None:
-        self._state = read_state(path, DiscordReadState)
-        super().__init__(path, self._state.mark)
-        self._delivered: dict[str, None] = {}
-
-    @property
-    def places(self) -> dict[str, str]:
-        return dict(self._state.places)
+        super().__init__(path, ReadState, MAX_CHANNELS)
 
     def since(self) -> int:
         """The id after which to read; zero if nothing was read before."""
         oldest = (int((time.time() - MAX_AGE) * 1000) - EPOCH) << 22
         return max(self.position, oldest) if self.position else 0
 
-    def mark_delivered(self, name: str) -> bool:
-        """Remember a message as delivered. Returns False if it already was."""
-        if name in self._delivered:
-            return False
-        put_bounded(self._delivered, name, None, MAX_DELIVERED)
-        return True
-
     async def visit(self, place: str, guild: str) -> None:
-        """Remember a channel. A new one is saved at once: after a kill nothing else would name it."""
-        new = place not in self._state.places
-        put_bounded(self._state.places, place, guild, MAX_CHANNELS)
-        self.changed.set()
-        if new:
+        if self.remember_place(place, guild):
             await self.save()
-
-    def forget(self, place: str) -> None:
-        self._state.places.pop(place, None)
-        self.changed.set()
-
-    def _encoded(self) -> bytes:
-        return msgspec.json.encode(DiscordReadState(self.position, self._state.places))
 
 
 log = logging.getLogger(__name__)

@@ -78,7 +78,7 @@ def _quoting(spans: Spans) -> list[Span]:
     incoming: list[Span] = []
     fresh = True
     for span in spans:
-        quote = any(mark.kind == "quote" for mark in span.marks)
+        quote = span.find("quote") is not None
         text = f"{'> ' if fresh else ''}{span.text}".replace("\n", "\n> ") if quote else span.text
         incoming.append(Span(text, span.marks))
         fresh = not quote and text.endswith("\n")

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from alipes.kernel.platform import MessagePart
 from alipes.platforms.markup.markdown import parse_markdown
-from alipes.platforms.markup.spans import LINE, Border, MarkedText, Spans, plain_text, split_text
+from alipes.platforms.markup.spans import LINE, Border, MarkedText, Spans, join_text, plain_text, split_text
 
 MAX_PART_CHARS = 4000
 """Characters of one message part: one line of the text, sent as one or more IRC lines."""
@@ -20,8 +20,7 @@ _CLINGING = re.compile(r"[\u0300-\u036f\u200d\ufe00-\ufe0f\U0001f3fb-\U0001f3ff]
 
 def format_markdown(markdown: str) -> tuple[MessagePart, ...]:
     """One part per line of the text, so that delivery is known line by line. Empty lines are dropped."""
-    flow = parse_markdown(markdown)
-    parts = split_text(_by_lines(flow), _one_line, MAX_PART_CHARS)
+    parts = split_text(_by_lines(parse_markdown(markdown)), _one_line, MAX_PART_CHARS)
     return tuple(MessagePart(text=_written(part), plain=plain_text(part)) for part in parts)
 
 
@@ -58,8 +57,7 @@ def _end(text: str, room: int) -> int:
 
 
 def _one_line(spans: Spans) -> bool:
-    text = "".join(span.text for span in spans)
-    return "\n" not in text.strip("\n")
+    return "\n" not in join_text(spans).strip("\n")
 
 
 def _by_lines(flow: MarkedText) -> MarkedText:
@@ -79,9 +77,9 @@ def _written(spans: Spans) -> str:
         for span in inside:
             kinds = {mark.kind for mark in span.marks} if span.text.strip() else set()
             signs = "" if "pre" in kinds else "".join(_SIGNS[kind] for kind in _SIGNS if kind in kinds)
-            quote = "> " if "quote" in {m.kind for m in span.marks} and not out else ""
+            quote = "> " if span.find("quote") and not out else ""
             out += f"{quote}{signs}{span.text}{signs[::-1]}"
-        shown = "".join(span.text for span in inside).strip()
+        shown = join_text(inside).strip()
         out += f" ({link})" if link and link not in (shown, f"mailto:{shown}") else ""
     for sign in _TOGGLES:
         out = out.replace(sign * 2, "")

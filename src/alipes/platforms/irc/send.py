@@ -111,17 +111,13 @@ class IrcSender:
         text = part.text or part.plain
         called = f"{part.reply_to.partition(' ')[0]}: " if part.reply_to and is_channel(target) else ""
         try:
-            await self._send_text(target, called + text)
-        except IrcRefused as refused:
-            if str(refused)[:3] in ("404", "408") and strip_formatting(text) != text:
-                await self._send_plain(target, called + strip_formatting(text))
-            else:
-                raise self._translate_refusal(refused, target) from refused
-
-    async def _send_plain(self, target: str, text: str) -> None:
-        """Some channels reject formatting: send without it."""
-        try:
-            await self._send_text(target, text)
+            try:
+                await self._send_text(target, called + text)
+            except IrcRefused as refused:
+                plain = strip_formatting(text)
+                if str(refused)[:3] not in ("404", "408") or plain == text:
+                    raise
+                await self._send_text(target, called + plain)  # some channels reject formatting
         except IrcRefused as refused:
             raise self._translate_refusal(refused, target) from refused
 

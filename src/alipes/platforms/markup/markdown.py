@@ -1,12 +1,13 @@
 """Parses Markdown into marked text: blocks become lines, inline markup becomes marks."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from wcwidth import wcswidth
 
+from alipes.kernel.platform import MessagePart
 from alipes.platforms.markup.spans import (
     BLOCK,
     ITEM,
@@ -16,7 +17,9 @@ from alipes.platforms.markup.spans import (
     Span,
     Spans,
     TextMark,
+    join_text,
     plain_text,
+    split_text,
     strip_controls,
 )
 
@@ -107,8 +110,8 @@ def _end_link(page: TextBuilder) -> None:
     if inside and _LINKS.fullmatch(link.value):
         return
     # what a messenger does not accept as a link is written out behind its text
-    shown = "".join(span.text for span in inside)
-    page.spans[begin:] = [Span(s.text, tuple(mark for mark in s.marks if mark != link)) for s in inside]
+    shown = join_text(inside)
+    page.spans[begin:] = [span.without(link) for span in inside]
     if link.value and link.value not in (shown, f"mailto:{shown}"):
         page.put(f" ({link.value})" if inside else link.value)
 
@@ -173,6 +176,14 @@ _PARSER = (
 )
 _NEWLINE = re.compile(r"\r\n?|\n")
 _PIPES = re.compile(r"(?<!\\)\|")
+
+
+def format_parts(
+    markdown: str, longest: int, fits: Callable[[Spans], bool], write: Callable[[Spans], str]
+) -> tuple[MessagePart, ...]:
+    """Split a text into messages that fit, none longer than `longest`, each with complete markup."""
+    parts = split_text(parse_markdown(markdown), fits, longest)
+    return tuple(MessagePart(text=write(part), plain=plain_text(part)) for part in parts)
 
 
 def parse_markdown(markdown: str) -> MarkedText:

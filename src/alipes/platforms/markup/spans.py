@@ -1,8 +1,10 @@
 """Marked text and splitting it into messages. Each platform writes the marks in its own markup."""
 
+import html
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -29,10 +31,20 @@ class TextMark(Struct, frozen=True):
     """Address of a link, language of code, or number of a quote."""
 
 
+Marks: TypeAlias = tuple[TextMark, ...]
+
+
 class Span(Struct, frozen=True):
     text: str
-    marks: tuple[TextMark, ...] = ()
+    marks: Marks = ()
     """Outermost first."""
+
+    def find(self, *kinds: Kind) -> TextMark | None:
+        """The outermost mark of these kinds."""
+        return next((mark for mark in self.marks if mark.kind in kinds), None)
+
+    def without(self, mark: TextMark) -> "Span":
+        return Span(self.text, tuple(each for each in self.marks if each != mark))
 
 
 Spans: TypeAlias = tuple[Span, ...]
@@ -43,6 +55,54 @@ class MarkedText(Struct, frozen=True):
 
     spans: Spans
     borders: tuple[Border, ...] = ()
+
+
+def join_text(spans: Iterable[Span]) -> str:
+    return "".join(span.text for span in spans)
+
+
+def inline_marks(span: Span) -> Marks:
+    """Marks of a span inside of its block: each kind once, the innermost last, and code innermost of all."""
+    kinds = {mark.kind: mark for mark in reversed(span.marks) if mark.kind not in ("quote", "pre")}
+    return tuple(sorted(reversed(kinds.values()), key=lambda mark: mark.kind == "code"))
+
+
+def shared_marks(one: Marks, other: Marks) -> Marks:
+    """The marks with which both begin."""
+    return tuple(mine for mine, _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def escape_html(text: str) -> str:
+    return html.escape(text, quote=False)
+
+
+def escape_attribute(text: str) -> str:
+    return escape_html(text).replace('"', "&quot;")
+
+
+def write_html(spans: Spans, names: Mapping[str, str], choose_marks: Callable[[Span], Marks]) -> str:
+    """Write spans as balanced HTML: each closes what the next does not need. `names`: the tag of each mark."""
+    out: list[str] = []
+    opened: Marks = ()
+    for span in (*spans, Span("")):
+        marks = choose_marks(span)
+        kept = len(shared_marks(opened, marks))
+        out += [_tags(mark, names)[1] for mark in reversed(opened[kept:])]
+        out += [_tags(mark, names)[0] for mark in marks[kept:]]
+        out.append(escape_html(span.text))
+        opened = marks
+    return "".join(out)
+
+
+def _tags(mark: TextMark, names: Mapping[str, str]) -> tuple[str, str]:
+    value = escape_attribute(mark.value)
+    match mark.kind:
+        case "link":
+            return f'<a href="{value}">', "</a>"
+        case "pre" if value:
+            return f'<pre><code class="language-{value}">', "</code></pre>"
+        case kind:
+            return f"<{names[kind]}>", f"</{names[kind]}>"
 
 
 def strip_controls(text: str) -> str:
@@ -140,7 +200,7 @@ def _room(rest: _Rest, fits: Callable[[Spans], bool], longest: int) -> int:
 def _end(rest: _Rest, room: int, borders: Sequence[Border]) -> int:
     here = rest.gone
     known = [(at - here, rank) for at, rank in borders if here < at <= here + room]
-    text = "".join(span.text for span in rest.peek(room + 1))
+    text = join_text(rest.peek(room + 1))
     for rank, floor in _FLOORS.items():
         found = [at for at, its in known if its == rank]
         if rank < LINE:
@@ -159,7 +219,7 @@ def _trimmed(spans: Spans) -> Spans:
     out = list(spans)
     while out:
         last = out[-1]
-        kept = last.text.rstrip("\n") if any(mark.kind == "pre" for mark in last.marks) else last.text.rstrip()
+        kept = last.text.rstrip("\n") if last.find("pre") else last.text.rstrip()
         out[-1] = Span(kept, last.marks)
         if kept:
             break

@@ -16,7 +16,6 @@ import nio  # type: ignore[import-untyped]
 import nio.store  # type: ignore[import-untyped]
 from peewee import SqliteDatabase  # type: ignore[import-untyped]
 
-from alipes.platforms.matrix.cursor import MatrixLogin
 from alipes.runtime.http.clients import HttpClient
 
 log = logging.getLogger(__name__)
@@ -88,10 +87,6 @@ class MatrixClient(nio.AsyncClient):  # type: ignore[misc]
         self._http, self._patience = http, patience
         self._sharing: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         super().__init__("", store_path=str(folder), config=config)
-
-    def use_login(self, login: MatrixLogin) -> None:
-        """Use this device and its keys."""
-        self.restore_login(login.user, login.device, login.token)
 
     def close_store(self) -> None:
         if self.store:

@@ -55,18 +55,13 @@ class MatrixEvents:
         if incoming is not None:
             await self.deliver(incoming)
 
-    def make_invitation(self, room_id: str, by: str) -> IncomingMessage:
-        """An invitation as a message without text."""
-        address = parse.chat_address(self._room_info(room_id, by), "", by, self._options)
-        return IncomingMessage(id=f"invitation:{room_id}", address=address, sender=by, name=by)
-
     async def may_fetch(self, incoming: IncomingMessage) -> bool:
         return await self._messenger.may_fetch(incoming)
 
-    def unread(self, room_id: str, sender: str, thread: str) -> IncomingMessage:
-        """An undecrypted event as a message without text."""
-        place = self._room_info(room_id, sender)
-        return IncomingMessage(id="", address=parse.chat_address(place, thread, sender, self._options), sender=sender)
+    def make_empty(self, id: str, room_id: str, sender: str, thread: str = "") -> IncomingMessage:
+        """A message without text, for an invitation or an undecrypted event."""
+        address = parse.chat_address(self._room_info(room_id, sender), thread, sender, self._options)
+        return IncomingMessage(id=id, address=address, sender=sender, name=sender)
 
     async def _to_message(self, room_id: str, event: RoomEvent) -> IncomingMessage | None:
         place = self._room_info(room_id, event.sender)
@@ -160,7 +155,7 @@ class UndecryptedEvents:
             return
         if self._client.olm is None or found.id in self._waiting:
             return
-        incoming = self._events.unread(room_id, found.sender, found.thread)
+        incoming = self._events.make_empty("", room_id, found.sender, found.thread)
         if not await self._events.may_fetch(incoming):
             return
         first = all(each["room_id"] != room_id for each in self._waiting.values())

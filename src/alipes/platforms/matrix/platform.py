@@ -48,8 +48,9 @@ class MatrixPlatform(Messenger):
         settings, state = self._settings, MatrixState(self._settings.folder)
         client = MatrixClient(self._http, settings.folder, encryption=settings.encryption, patience=settings.patience)
         try:
-            login = await self._log_in(client, state, ConnectionRetry("Matrix", on_status, classify_failure))
-            client.use_login(login)
+            retry = ConnectionRetry("Matrix", on_status, classify_failure)
+            login = await retry.until_success(lambda: log_in(client, settings, state), *FAILURES)
+            client.restore_login(login.user, login.device, login.token)
             await self._serve(client, state, on_message, on_status)
         except LoggedOut as ended:
             if settings.token:
@@ -64,13 +65,6 @@ class MatrixPlatform(Messenger):
         finally:
             self.sender = None
             client.close_store()
-
-    async def _log_in(self, client: MatrixClient, state: MatrixState, retry: ConnectionRetry) -> MatrixLogin:
-        while True:
-            try:
-                return await log_in(client, self._settings, state)
-            except FAILURES as failure:
-                await retry.wait(failure)
 
     async def _serve(
         self, client: MatrixClient, state: MatrixState, on_message: OnMessage, on_status: OnStatus

@@ -170,7 +170,7 @@ class MatrixReceiver:
         if not calls:
             return
         call = calls[-1]
-        incoming = self._events.make_invitation(room_id, call.sender)
+        incoming = self._events.make_empty(f"invitation:{room_id}", room_id, call.sender)
         if await self._events.may_fetch(incoming):
             await self._with_retries(partial(self._join, room_id))
         elif (getattr(call, "content", None) or {}).get("is_direct"):

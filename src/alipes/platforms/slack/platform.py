@@ -38,7 +38,9 @@ class SlackPlatform(Messenger):
         try:
             async with asyncio.TaskGroup() as tasks:
                 receiver = SlackReceiver(self, self._settings, api, position, Lanes(tasks), on_message)
-                receiver.me = await _log_in(api, ConnectionRetry("Slack", on_status, _classify_failure))
+                retry = ConnectionRetry("Slack", on_status, _classify_failure)
+                us = await retry.until_success(lambda: api("logging in", "auth_test"), DeliveryError)
+                receiver.me = str(us["user_id"])
                 connection = SlackConnection(api, receiver.on_request, beat=self._settings.beat, tasks=tasks)
                 connection.on_gap = SlackBackfill(api, position, receiver).read
                 self.sender = SlackSender(api, receiver, SendJournal(self._settings.folder / "begun.jsonl"))
@@ -50,15 +52,6 @@ class SlackPlatform(Messenger):
             self.sender = None
             await run_to_completion(api.close)
             position.flush()
-
-
-async def _log_in(api: SlackApi, retry: ConnectionRetry) -> str:
-    """Our user id; waits while Slack is not reachable."""
-    while True:
-        try:
-            return str((await api("logging in", "auth_test"))["user_id"])
-        except DeliveryError as error:
-            await retry.wait(error)
 
 
 def _classify_failure(error: Exception, _count: int) -> DeliveryError:

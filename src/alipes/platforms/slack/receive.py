@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import aiohttp
-import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 from slack_sdk.socket_mode.request import SocketModeRequest
 
@@ -18,14 +16,14 @@ from alipes.kernel.errors import DeliveryError, Undeliverable
 from alipes.kernel.platform import IncomingMessage, MessagePart, OnMessage, ReceivedFile
 from alipes.platforms.connection import Job, Lanes
 from alipes.platforms.files import CHUNK, Downloads, make_file_name, media_kind, read_outgoing
+from alipes.platforms.markup.spans import escape_html
 from alipes.platforms.messenger import Messenger
 from alipes.platforms.settings import SlackSettings
 from alipes.platforms.slack import parse
-from alipes.platforms.slack.markup import escape
 from alipes.platforms.slack.parse import SlackMessage, SlackNames, mentions
 from alipes.platforms.slack.socket import SlackSocket
 from alipes.platforms.slack.web_api import UPLOAD_TIMEOUT, SlackApi
-from alipes.platforms.state_files import ReadPosition, put_bounded, read_state
+from alipes.platforms.state_files import ReadPosition, ReadState, put_bounded
 
 
 class FileUnavailable(Exception):
@@ -99,49 +97,33 @@ MAX_AGE = 86_400.0
 OVERLAP = 30.0
 """Seconds by which messages of different channels may arrive out of order."""
 MAX_CHANNELS = 300
-MAX_DELIVERED = 2000
 MAX_CLIENT_IDS = 500
 ThreadRole: TypeAlias = Literal["", "hangs", "ours", "called"]
 """Our part in a place: `""` it is a channel; `hangs` a thread below a message to us, without replies yet;
 `ours` the same with replies; `called` a thread of others into which we were called."""
 
 
-class SlackReadState(Struct):
-    mark: int = 0
-    """All messages up to this time were delivered, in microseconds as in Slack's timestamps."""
+class SlackReadState(ReadState):
+    """The position is in microseconds, as in Slack's timestamps."""
+
     began: int = 0
     """Messages before this are ignored."""
-    places: dict[str, ThreadRole] = {}
-    """Channels, and threads (`CHANNEL/THREAD`), where someone wrote to us; the latest last."""
     said: dict[str, str] = {}
     """Ids that clients give their messages, and our names: Slack may report one message as two."""
 
 
-class SlackReadPosition(ReadPosition):
-    """Read position, the channels where people write to us, and client message ids."""
+class SlackReadPosition(ReadPosition[SlackReadState]):
+    """The note of a place is a `ThreadRole`."""
 
     def __init__(self, path: Path) -> None:
-        self._state = read_state(path, SlackReadState)
+        super().__init__(path, SlackReadState, MAX_CHANNELS)
         self._state.began = self._state.began or int(time.time() * 1_000_000)
-        super().__init__(path, self._state.mark)
-        self._handed: dict[str, None] = {}
         self.changed.set()
-
-    @property
-    def places(self) -> dict[str, ThreadRole]:
-        return dict(self._state.places)
 
     def since(self) -> int:
         """Time after which to read: neither before we were there nor too long ago."""
         oldest = int((time.time() - MAX_AGE) * 1_000_000)
         return max(self.position - int(OVERLAP * 1_000_000), oldest, self._state.began)
-
-    def was_delivered(self, name: str) -> bool:
-        """True if this message was delivered lately."""
-        return name in self._handed
-
-    def mark_delivered(self, name: str) -> None:
-        put_bounded(self._handed, name, None, MAX_DELIVERED)
 
     def first_name(self, client: str, name: str) -> str:
         """Our first name for a message with this client id."""
@@ -150,20 +132,8 @@ class SlackReadPosition(ReadPosition):
         return self._state.said.get(client, name)
 
     def visit(self, place: str, part: ThreadRole = "") -> None:
-        fresh = not part and place not in self._state.places
-        put_bounded(self._state.places, place, part, MAX_CHANNELS)
-        self.changed.set()
-        if fresh:  # saved now, so that after a restart its gap is read before new messages
+        if self.remember_place(place, part) and not part:  # saved now, so that its gap is read after a restart
             self.flush()
-
-    def forget(self, place: str) -> None:
-        for known in [each for each in self._state.places if each.partition("/")[0] == place]:
-            del self._state.places[known]
-        self.changed.set()
-
-    def _encoded(self) -> bytes:
-        kept = self._state
-        return msgspec.json.encode(SlackReadState(self.position, kept.began, kept.places, kept.said))
 
 
 def to_micros(ts: str) -> int:
@@ -225,7 +195,7 @@ class SlackReceiver:
             case "slash_commands":
                 incoming = parse.parse_command(payload, self._messenger.commands, per_user=self._settings.per_user)
                 # nobody sees that a command was given unless we show it
-                reply = {"response_type": "ephemeral", "text": escape(incoming.text)[:500]}
+                reply = {"response_type": "ephemeral", "text": escape_html(incoming.text)[:500]}
                 self._on_choice(incoming, lambda: line.acknowledge(envelope, reply))
                 return
         self.lanes.put(f"ignored {envelope}", lambda: line.acknowledge(envelope))

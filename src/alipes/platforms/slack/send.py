@@ -12,7 +12,8 @@ from alipes.kernel.errors import DeliveryError, Undeliverable
 from alipes.kernel.outbox import Button
 from alipes.kernel.platform import MessagePart
 from alipes.kernel.turns import Address
-from alipes.platforms.slack.markup import RICH_TEXT_PREFIX, escape
+from alipes.platforms.markup.spans import escape_html
+from alipes.platforms.slack.markup import RICH_TEXT_PREFIX
 from alipes.platforms.slack.receive import SlackReceiver
 from alipes.platforms.slack.web_api import SlackApi, error_code
 from alipes.platforms.state_files import write_atomic
@@ -129,7 +130,7 @@ def message_body(part: MessagePart, *, fresh: bool = True, marked: bool = True) 
     words = part.plain or part.text
     rich = part.text.startswith(RICH_TEXT_PREFIX) and marked
     # for edits a missing `parse` means something else
-    response: dict[str, Any] = {"text": escape(words), "parse": "none", "link_names": False}
+    response: dict[str, Any] = {"text": escape_html(words), "parse": "none", "link_names": False}
     if rich or part.buttons or not fresh:
         shown = [msgspec.json.decode(part.text)] if rich else _plain(words) if part.buttons else []
         response["blocks"] = [*shown, *_actions(part.buttons)]
@@ -254,7 +255,7 @@ class SlackSender:
         assert part.media
         here = {"channel_id": address.chat, "thread_ts": address.thread or None}
         response = [{"id": file, "title": part.media.name or None}]
-        words = escape(part.plain or part.media.caption)
+        words = escape_html(part.plain or part.media.caption)
         await self._api(
             "sending a file",
             "files_completeUploadExternal",

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import aiohttp
 import msgspec
@@ -85,15 +85,9 @@ class SlackSocket:
             self.up, self.gone = False, True
             self.changed.set()
 
-    async def until_up(self) -> None:
-        """Return when it is up or closed."""
-        while not (self.up or self.gone):
-            self.changed.clear()
-            await self.changed.wait()
-
-    async def until_closing(self) -> None:
-        """Return when Slack is about to close it, or when it is closed."""
-        while not (self.closing or self.gone):
+    async def wait_for(self, state: Literal["up", "closing"]) -> None:
+        """Return when it is up, or when Slack is about to close it; in any case when it is closed."""
+        while not (getattr(self, state) or self.gone):
             self.changed.clear()
             await self.changed.wait()
 
@@ -165,10 +159,10 @@ class SlackConnection:
                 self._api, self._on_request, self._beat, on_alive=partial(on_status, "ready", ""), on_hello=on_hello
             )
             self._tasks.create_task(socket.run())
-            await socket.until_up()
+            await socket.wait_for("up")
             began, good = loop.time(), socket.up
             if good:
-                await socket.until_closing()
+                await socket.wait_for("closing")
             gap = socket.gone
             if not socket.gone:
                 log.info("Slack asks for a new socket")

@@ -145,7 +145,7 @@ class TelegramReceiver:
             await self._register(retry, "setWebhook", hook)
             looked, before = time.time(), -1
             while True:
-                info = await self._webhook_info(retry)
+                info = await retry.until_success(lambda: self._api.call("getWebhookInfo", WebhookInfo, {}), *FAILURES)
                 if info.url != url:
                     await self._register(retry, "setWebhook", hook)
                 before = info.last_error_date if before < 0 else before  # the error is from before we were started
@@ -176,22 +176,13 @@ class TelegramReceiver:
 
     async def _register(self, retry: ConnectionRetry, method: str, given: Mapping[str, object]) -> None:
         """Get our user and set where updates go; retries until that worked."""
-        while True:
-            try:
-                me = await self._api.call("getMe", TelegramUser, {})
-                await self._api.call(method, bool, given)
-            except FAILURES as failure:
-                await retry.wait(failure)
-            else:
-                self.reader = structs.replace(self.reader, me=me)
-                return
 
-    async def _webhook_info(self, retry: ConnectionRetry) -> WebhookInfo:
-        while True:
-            try:
-                return await self._api.call("getWebhookInfo", WebhookInfo, {})
-            except FAILURES as failure:
-                await retry.wait(failure)
+        async def call() -> TelegramUser:
+            me = await self._api.call("getMe", TelegramUser, {})
+            await self._api.call(method, bool, given)
+            return me
+
+        self.reader = structs.replace(self.reader, me=await retry.until_success(call, *FAILURES))
 
     async def _deliver(self, update: Update) -> None:
         """Deliver an update in the order of its chat."""
