@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import sys
 import tempfile
 from collections.abc import AsyncIterable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
@@ -14,8 +15,9 @@ from msgspec.structs import replace
 
 from alipes.kernel.errors import Undeliverable
 from alipes.kernel.messages import MODEL_IMAGE_TYPES, Image
-from alipes.kernel.outbox import MediaKind
+from alipes.kernel.outbox import Media, MediaKind
 from alipes.kernel.platform import IncomingMessage, ReceivedFile
+from alipes.platforms.markup.spans import strip_controls
 from alipes.platforms.state_files import write_atomic
 
 CHUNK = 1024 * 1024
@@ -31,7 +33,7 @@ class FileTooLarge(Exception):
 class Downloads:
     """The files of one message: pictures for the model, files for tools, and a note for each that failed."""
 
-    def __init__(self, folder: Path, *, largest: int, picture: int) -> None:
+    def __init__(self, folder: Path, largest: int, picture: int) -> None:
         """`largest`: size limit in bytes; `picture`: larger pictures are saved as files."""
         self._folder, self._largest, self._picture = folder, largest, picture
         self.images: list[Image] = []
@@ -130,19 +132,20 @@ async def save_stream(path: Path, chunks: AsyncIterable[bytes], largest: int) ->
     return size
 
 
-def read_outgoing(path: str) -> bytes:
-    """Content of a file to be sent. Raises `Undeliverable` if it cannot be read."""
-    with outgoing_file(path):
-        return Path(path).read_bytes()
+def media_name(media: Media) -> str:
+    return strip_controls(media.name) or Path(media.path).name or "file"
 
 
-@contextmanager
-def outgoing_file(path: str) -> Iterator[None]:
-    """Wraps reading a file to be sent: an unreadable file is never sent."""
+def read_outgoing(media: Media, messenger: str = "", largest: int = sys.maxsize) -> bytes:
+    """Content of a file to be sent. Raises `Undeliverable` if it cannot be read or `messenger` does not take
+    files of its size."""
     try:
-        yield
+        size = os.stat(media.path).st_size
+        if size > largest:
+            raise Undeliverable(f"A file of {size >> 20} MB is too large for {messenger} ({media_name(media)}).")
+        return Path(media.path).read_bytes()
     except OSError as error:
-        raise Undeliverable(f"The file {path} cannot be read: {error.strerror}.") from error
+        raise Undeliverable(f"The file {media.path} cannot be read: {error.strerror}.") from error
 
 
 def _partial(folder: Path) -> IO[bytes]:

@@ -1,12 +1,13 @@
 """What the platforms of all messengers have in common: access to files, command names, and a sender."""
 
-from typing import ClassVar, Protocol
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 from alipes.kernel.errors import DeliveryError
 from alipes.kernel.outbox import MediaKind
 from alipes.kernel.platform import Capabilities, IncomingMessage, MayFetch, MessagePart
 from alipes.kernel.turns import Address
 
+S = TypeVar("S")
 ALL_MEDIA: tuple[MediaKind, ...] = ("image", "audio", "voice", "video", "file")
 
 
@@ -22,14 +23,15 @@ class MessageSender(Protocol):
     async def typing(self, address: Address) -> None: ...
 
 
-class Messenger:
+class Messenger(Generic[S]):
     """Base of the platforms. Sends are passed on to `sender`, which is set while it is connected."""
 
     title: ClassVar[str]
     name: str
     capabilities: Capabilities
 
-    def __init__(self) -> None:
+    def __init__(self, settings: S) -> None:
+        self.settings = settings
         self.may_fetch: MayFetch = _fetch_for_anyone
         self.commands: frozenset[str] = frozenset()
         """Names of our commands."""

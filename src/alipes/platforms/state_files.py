@@ -44,6 +44,19 @@ def write_atomic(path: Path, data: bytes, beside: str = "") -> None:
     os.replace(fresh, path)
 
 
+class StateFile(Generic[T]):
+    """A private file with one struct; the default value if it is missing or unreadable."""
+
+    def __init__(self, path: Path, kind: type[T]) -> None:
+        self._path, self._kind = path, kind
+
+    def read(self) -> T:
+        return read_state(self._path, self._kind)
+
+    def write(self, value: T) -> None:
+        write_atomic(self._path, msgspec.json.encode(value))
+
+
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 

@@ -21,6 +21,7 @@ from alipes.kernel.errors import ConfigError
 from alipes.kernel.platform import OnStatus
 from alipes.platforms.connection import describe_error
 from alipes.platforms.discord.http import DiscordHttp
+from alipes.platforms.settings import DiscordSettings
 from alipes.runtime.tasks import backoff
 
 
@@ -142,13 +143,10 @@ class ResumePoint(Struct, frozen=True):
 class DiscordClient(discord.Client):
     """Calls `on_event` for every event at once and in order; the library starts no tasks for them."""
 
-    def __init__(
-        self, http: Callable[[Any], DiscordHttp], on_event: OnEvent, *, grace: float, new_session_pause: float
-    ) -> None:
+    def __init__(self, settings: DiscordSettings, on_event: OnEvent) -> None:
         intents = discord.Intents.none()
         intents.guilds = intents.guild_messages = intents.dm_messages = intents.message_content = True
-        self._make_http, self._on_event = http, on_event
-        self.grace, self._new_session_pause = grace, new_session_pause
+        self._settings, self._on_event, self.grace = settings, on_event, settings.grace
         self.tasks: asyncio.TaskGroup
         self._on_status: OnStatus = lambda state, why: None
         self._connected = False
@@ -163,7 +161,7 @@ class DiscordClient(discord.Client):
         )
 
     def _get_state(self, **options: Any) -> DiscordState:
-        self.http: DiscordHttp = self._make_http(self.loop)
+        self.http: DiscordHttp = DiscordHttp(self.loop, self._settings)
         return DiscordState(
             dispatch=self.dispatch, handlers=self._handlers, hooks=self._hooks, http=self.http, **options
         )
@@ -194,7 +192,7 @@ class DiscordClient(discord.Client):
                 knot = (self._resume_point() or knot) if again.resume else None
                 self._report_down("Discord gateway timed out or requested a reconnect")
                 if not again.resume:
-                    await asyncio.sleep(random.uniform(0.2, 1.0) * self._new_session_pause)
+                    await asyncio.sleep(random.uniform(0.2, 1.0) * self._settings.calm)
             except discord.ConnectionClosed as closed:
                 if closed.code in FATAL:
                     raise ConfigError(f"{FATAL[closed.code]} (Discord closed with {closed.code}).") from closed

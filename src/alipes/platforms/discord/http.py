@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import msgspec
+import yarl
 from discord import DiscordServerError, Forbidden, HTTPException, LoginFailure, NotFound, RateLimited
 from discord.file import File
 from discord.gateway import DiscordClientWebSocketResponse
@@ -19,6 +20,8 @@ from discord.types.user import User
 from msgspec import Struct
 
 from alipes.platforms.files import CHUNK
+from alipes.platforms.settings import DiscordSettings
+from alipes.runtime.http.proxies import is_loopback
 
 MAX_RATE_WAIT = 5.0
 """Seconds that a call waits for its rate limit; a longer wait is raised as `RateLimited`."""
@@ -37,9 +40,10 @@ class RateWindow(Struct):
 class DiscordHttp(HTTPClient):
     """Opened by `static_login` and closed by `close`, both in the task that owns the connection."""
 
-    def __init__(self, loop: Any, base_url: str, *, deadline: float, proxy: str = "") -> None:
-        super().__init__(loop, proxy=proxy or None)
-        self._root, self._deadline = base_url.rstrip("/"), deadline
+    def __init__(self, loop: Any, settings: DiscordSettings) -> None:
+        is_local = is_loopback(yarl.URL(settings.base_url).host or "")
+        super().__init__(loop, proxy=None if is_local else settings.proxy or None)
+        self._root, self._deadline = settings.base_url.rstrip("/"), settings.deadline
         self._session: aiohttp.ClientSession | None = None
         self._windows: dict[tuple[str, str, str], RateWindow] = {}
         self._closed_until = 0.0
@@ -155,21 +159,13 @@ class DiscordHttp(HTTPClient):
             self._windows = {name: window for name, window in self._windows.items() if window.ends > now}
 
     def _error(self, response: aiohttp.ClientResponse, data: Any) -> Exception:
-        match response.status:
-            case 429:
-                asked = data.get("retry_after") if isinstance(data, dict) else None
-                wait = float(response.headers.get("Retry-After", 60)) if asked is None else float(asked)
-                if isinstance(data, dict) and data.get("global"):
-                    self._closed_until = time.monotonic() + wait
-                return RateLimited(wait)
-            case 403:
-                return Forbidden(response, data)
-            case 404:
-                return NotFound(response, data)
-            case status if status >= 500:
-                return DiscordServerError(response, data)
-            case _:
-                return HTTPException(response, data)
+        if response.status != 429:
+            return _error_kind(response.status)(response, data)
+        asked = data.get("retry_after") if isinstance(data, dict) else None
+        wait = float(response.headers.get("Retry-After", 60)) if asked is None else float(asked)
+        if isinstance(data, dict) and data.get("global"):
+            self._closed_until = time.monotonic() + wait
+        return RateLimited(wait)
 
     def _require_session(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -182,6 +178,9 @@ class DiscordHttp(HTTPClient):
         stall = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=30)
         async with self._require_session().get(url, proxy=self.proxy, timeout=stall) as response:
             if response.status != 200:
-                kind = {403: Forbidden, 404: NotFound}.get(response.status, HTTPException)
-                raise kind(response, "the file is not available")
+                raise _error_kind(response.status)(response, "the file is not available")
             yield response.content.iter_chunked(CHUNK)
+
+
+def _error_kind(status: int) -> type[HTTPException]:
+    return {403: Forbidden, 404: NotFound}.get(status, DiscordServerError if status >= 500 else HTTPException)

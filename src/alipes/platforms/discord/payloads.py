@@ -4,7 +4,6 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -12,9 +11,10 @@ import discord
 import msgspec
 
 from alipes.kernel.errors import DeliveryError, Undeliverable
-from alipes.kernel.outbox import Button
+from alipes.kernel.outbox import Button, Media
 from alipes.kernel.platform import MessagePart
 from alipes.platforms.connection import describe_error, no_answer_error
+from alipes.platforms.files import media_name
 from alipes.platforms.markup.markdown import format_parts
 from alipes.platforms.markup.spans import (
     Marks,
@@ -161,13 +161,18 @@ def message_body(part: MessagePart, *, fresh: bool = True) -> dict[str, Any]:
     if part.reply_to:
         body["message_reference"] = {"message_id": part.reply_to, "fail_if_not_exists": False}
     if part.media:
-        body["attachments"] = [{"id": 0, "filename": _name(part)}]
+        body["attachments"] = [{"id": 0, "filename": media_name(part.media)}]
     return body
 
 
-def file_form(part: MessagePart, body: dict[str, Any], data: bytes) -> list[dict[str, Any]]:
+def file_form(media: Media, body: dict[str, Any], data: bytes) -> list[dict[str, Any]]:
     """The same as form fields, with a file."""
-    file = {"name": "files[0]", "value": data, "filename": _name(part), "content_type": "application/octet-stream"}
+    file = {
+        "name": "files[0]",
+        "value": data,
+        "filename": media_name(media),
+        "content_type": "application/octet-stream",
+    }
     return [{"name": "payload_json", "value": msgspec.json.encode(body).decode()}, file]
 
 
@@ -203,11 +208,6 @@ def translate_error(failure: BaseException, doing: str) -> DeliveryError:
             return Undeliverable(f"Discord rejected it ({doing}: {failure.text or failure}).")
     sent = not isinstance(failure, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
     return no_answer_error("Discord", doing, describe_error(failure), sent=sent, late=isinstance(failure, TimeoutError))
-
-
-def _name(part: MessagePart) -> str:
-    assert part.media
-    return part.media.name or Path(part.media.path).name or "file"
 
 
 def _rows(buttons: tuple[Button, ...]) -> list[dict[str, Any]]:

@@ -5,7 +5,6 @@ from contextlib import suppress
 from typing import Any
 
 from discord.http import Route
-from yarl import URL
 
 from alipes.kernel.errors import DeliveryError, Undeliverable
 from alipes.kernel.platform import Capabilities, MessagePart, OnMessage, OnStatus
@@ -13,19 +12,17 @@ from alipes.kernel.turns import Address
 from alipes.platforms.connection import Lanes
 from alipes.platforms.discord import payloads
 from alipes.platforms.discord.client import FAILURES, DiscordClient
-from alipes.platforms.discord.http import DiscordHttp
 from alipes.platforms.discord.receive import DiscordReadPosition, DiscordReceiver
 from alipes.platforms.files import read_outgoing
 from alipes.platforms.messenger import ALL_MEDIA, Messenger
 from alipes.platforms.settings import DiscordSettings
-from alipes.runtime.http.proxies import is_loopback
 from alipes.runtime.tasks import first_error, run_to_completion
 
 MESSAGES = "/channels/{channel_id}/messages"
 MESSAGE = "/channels/{channel_id}/messages/{message_id}"
 
 
-class DiscordPlatform(Messenger):
+class DiscordPlatform(Messenger[DiscordSettings]):
     """Sends while `listen` runs, also while the gateway is disconnected."""
 
     name, title = "discord", "Discord"
@@ -36,19 +33,16 @@ class DiscordPlatform(Messenger):
     format_message = staticmethod(payloads.format_markdown)
 
     def __init__(self, settings: DiscordSettings) -> None:
-        super().__init__()
-        self._settings = settings
+        super().__init__(settings)
         self._client: DiscordClient | None = None
         self._commands: list[dict[str, Any]] = []
         """Our commands as registered last; Discord keeps them."""
 
     async def listen(self, on_message: OnMessage, on_status: OnStatus) -> None:
-        settings = self._settings
+        settings = self.settings
         position = DiscordReadPosition(settings.folder / "seen.json")
         receiver = DiscordReceiver(settings, position, on_message, self.may_fetch)
-        client = receiver.client = DiscordClient(
-            self._http, receiver.on_event, grace=settings.grace, new_session_pause=settings.calm
-        )
+        client = receiver.client = DiscordClient(settings, receiver.on_event)
         try:
             async with asyncio.TaskGroup() as tasks:
                 client.tasks, receiver.lanes = tasks, Lanes(tasks)
@@ -66,8 +60,8 @@ class DiscordPlatform(Messenger):
         body = payloads.message_body(part)
         content: dict[str, Any] = {"json": body}
         if part.media:
-            data = await asyncio.to_thread(read_outgoing, part.media.path)
-            content = {"form": payloads.file_form(part, body, data)}
+            data = await asyncio.to_thread(read_outgoing, part.media)
+            content = {"form": payloads.file_form(part.media, body, data)}
         sent = await self._call("sending", Route("POST", MESSAGES, channel_id=_channel(address)), **content)
         return str(sent["id"])
 
@@ -98,11 +92,6 @@ class DiscordPlatform(Messenger):
             return await self._client.http.request(route, **content)
         except FAILURES as failure:
             raise payloads.translate_error(failure, doing) from failure
-
-    def _http(self, loop: Any) -> DiscordHttp:
-        settings = self._settings
-        proxy = "" if is_loopback(URL(settings.base_url).host or "") else settings.proxy
-        return DiscordHttp(loop, settings.base_url, deadline=settings.deadline, proxy=proxy)
 
 
 def _channel(address: Address) -> str:

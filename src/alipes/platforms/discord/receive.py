@@ -110,7 +110,7 @@ class DiscordReceiver:
         if not parse.list_attachments(message) or not await self._may_fetch(incoming):
             return incoming
         settings = self._settings
-        files = Downloads(settings.folder / "files", largest=settings.largest, picture=settings.picture)
+        files = Downloads(settings.folder / "files", settings.largest, settings.picture)
         await parse.fetch_files(self.client.http, message, files)
         return files.attach_to(incoming)
 

@@ -219,7 +219,7 @@ def _letter(raw: bytes, message: EmailMessage, commands: Collection[str]) -> Par
 
 def _with_files(parsed: ParsedMail, folder: Path) -> IncomingMessage:
     """Add the attachments: images for the model, files for tools, saved in `folder`."""
-    downloads = Downloads(folder, largest=sys.maxsize, picture=MAX_IMAGE_BYTES)
+    downloads = Downloads(folder, sys.maxsize, MAX_IMAGE_BYTES)
     prefix = _digest(parsed.incoming.id.encode())[:12]
     for number, part in enumerate(_attached(parsed.raw)):
         kind, name = part.get_content_type(), _filename(part, number)

@@ -16,7 +16,7 @@ from alipes.platforms.settings import EmailSettings
 from alipes.runtime.http.proxies import TlsTrust
 
 
-class EmailPlatform(Messenger):
+class EmailPlatform(Messenger[EmailSettings]):
     """Sends mail also while the mailbox cannot be read. Only the head of other people's mail is
     downloaded."""
 
@@ -25,8 +25,7 @@ class EmailPlatform(Messenger):
     format_message = staticmethod(send.format_markdown)
 
     def __init__(self, settings: EmailSettings) -> None:
-        super().__init__()
-        self._settings = settings
+        super().__init__(settings)
         self._login = (settings.user or settings.address, settings.password.reveal())
         protected = {settings.imap[2], settings.smtp[2]} != {"none"}
         self._trust = TlsTrust(settings.ca_file or None).tls if protected else None
@@ -34,13 +33,13 @@ class EmailPlatform(Messenger):
         self._threads = MailThreads(settings.data_folder / "threads")
 
     async def listen(self, on_message: OnMessage, on_status: OnStatus) -> None:
-        settings = self._settings
+        settings = self.settings
         async with open_imap(settings.imap, self._login, self._trust, within=settings.patience) as imap:
-            receiver = EmailReceiver(self, settings, imap, self._threads)
+            receiver = EmailReceiver(self, imap, self._threads)
             await receiver.run(on_message, on_status)
 
     async def send(self, address: Address, part: MessagePart) -> str:
-        ours = self._settings.address
+        ours = self.settings.address
         thread = await asyncio.to_thread(self._threads.find, address.chat, address.thread)
         mail = await asyncio.to_thread(send.build_mail, ours, address, thread, part)
         return await self._sender.send(ours, address.chat, mail)

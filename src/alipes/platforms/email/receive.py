@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 
-import msgspec
 from msgspec import Struct, structs
 
 from alipes.kernel.platform import IncomingMessage, OnMessage, OnStatus
@@ -13,7 +12,7 @@ from alipes.platforms.email.imap import FetchedMail, ImapClient
 from alipes.platforms.email.threads import MailThreads
 from alipes.platforms.messenger import Messenger
 from alipes.platforms.settings import EmailSettings
-from alipes.platforms.state_files import read_state, write_atomic
+from alipes.platforms.state_files import StateFile
 
 log = logging.getLogger(__name__)
 
@@ -35,10 +34,10 @@ class MailPosition(Struct, frozen=True):
 class EmailReceiver:
     """Reads one mailbox through one connection."""
 
-    def __init__(self, messenger: Messenger, settings: EmailSettings, imap: ImapClient, threads: MailThreads) -> None:
-        self._messenger, self._settings, self._imap, self._threads = messenger, settings, imap, threads
-        self._path = settings.data_folder / "seen.json"
-        self._position = read_state(self._path, MailPosition)
+    def __init__(self, messenger: Messenger[EmailSettings], imap: ImapClient, threads: MailThreads) -> None:
+        self._messenger, self._settings, self._imap, self._threads = messenger, messenger.settings, imap, threads
+        self._file = StateFile(self._settings.data_folder / "seen.json", MailPosition)
+        self._position = self._file.read()
 
     async def run(self, on_message: OnMessage, on_status: OnStatus) -> None:
         """Serve until cancelled. Raises DeliveryError when the connection ends."""
@@ -66,7 +65,7 @@ class EmailReceiver:
 
     def _save_position(self, mark: MailPosition) -> None:
         self._position = mark
-        write_atomic(self._path, msgspec.json.encode(mark))
+        self._file.write(mark)
 
     async def _deliver(self, uid: int, on_message: OnMessage) -> None:
         head = await self._imap.fetch(uid, f"BODY.PEEK[HEADER]<0.{HEAD_BYTES}>")

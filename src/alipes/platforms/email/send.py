@@ -7,7 +7,6 @@ import ssl
 from email.message import EmailMessage
 from email.policy import SMTP as SMTP_POLICY
 from email.utils import formataddr, formatdate
-from pathlib import Path
 
 import aiosmtplib
 from aiosmtplib import SMTP, SMTPException, SMTPResponseException
@@ -19,7 +18,7 @@ from alipes.kernel.outbox import Media
 from alipes.kernel.platform import MessagePart
 from alipes.kernel.turns import Address
 from alipes.platforms.email.threads import MailThread, make_message_id
-from alipes.platforms.files import outgoing_file
+from alipes.platforms.files import media_name, read_outgoing
 from alipes.platforms.markup.markdown import parse_markdown
 from alipes.platforms.markup.spans import Span, Spans, plain_text, strip_controls
 
@@ -89,24 +88,15 @@ def _subject(thread: MailThread, words: str, media: Media | None) -> str:
     if thread.references:
         return f"Re: {_AGAIN.sub('', strip_controls(thread.subject)).strip()}".strip()
     first = next((line.strip() for line in strip_controls(words).splitlines() if line.strip()), "")
-    first = first or (_name(media) if media else "") or "A message"
+    first = first or (media_name(media) if media else "") or "A message"
     return first if len(first) <= MAX_SUBJECT_CHARS else f"{first[: MAX_SUBJECT_CHARS - 1].rstrip()}…"
 
 
 def _attach(incoming: EmailMessage, media: Media) -> None:
-    path = Path(media.path)
-    with outgoing_file(media.path):
-        size = path.stat().st_size
-        if size > MAX_ATTACHMENT_BYTES:
-            raise Undeliverable(f"A file of {size >> 20} MB is too large for mail ({_name(media)}).")
-        data = path.read_bytes()
-    kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    data = read_outgoing(media, "mail", MAX_ATTACHMENT_BYTES)
+    kind = mimetypes.guess_type(media.path)[0] or "application/octet-stream"
     major, _, minor = kind.partition("/")
-    incoming.add_attachment(data, maintype=major, subtype=minor, filename=_name(media))
-
-
-def _name(media: Media) -> str:
-    return strip_controls(media.name) or Path(media.path).name
+    incoming.add_attachment(data, maintype=major, subtype=minor, filename=media_name(media))
 
 
 RETRY_LATER = 60.0

@@ -25,14 +25,13 @@ class IrcReceiver:
 
     def __init__(
         self,
-        messenger: Messenger,
-        settings: IrcSettings,
+        messenger: Messenger[IrcSettings],
         connection: IrcConnection,
         sender: IrcSender,
         lanes: Lanes,
         on_message: OnMessage,
     ) -> None:
-        self._messenger, self._settings, self._connection = messenger, settings, connection
+        self._messenger, self._settings, self._connection = messenger, messenger.settings, connection
         self._sender, self._lanes, self._on_message = sender, lanes, on_message
 
     async def run(self, report_ready: Callable[[], None]) -> DeliveryError:

@@ -29,19 +29,19 @@ class MatrixEvents:
 
     def __init__(
         self,
-        messenger: Messenger,
-        settings: MatrixSettings,
+        messenger: Messenger[MatrixSettings],
         client: MatrixClient,
         cache: EventCache,
         files: MatrixFiles,
         on_message: OnMessage,
     ) -> None:
-        self._messenger, self._settings, self._client = messenger, settings, client
+        self._messenger, self._client = messenger, client
         self._cache, self._files, self.deliver = cache, files, on_message
 
     @property
     def _options(self) -> ParseOptions:
-        return ParseOptions(self._settings.per_user, self._settings.group, self._messenger.commands)
+        settings = self._messenger.settings
+        return ParseOptions(settings.per_user, settings.group, self._messenger.commands)
 
     async def handle(self, room_id: str, event: Any) -> None:
         """Handle an event that is not encrypted or was decrypted."""

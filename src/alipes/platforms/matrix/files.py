@@ -3,9 +3,7 @@
 import asyncio
 import logging
 import mimetypes
-import os
 import re
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -15,9 +13,10 @@ from nio.crypto.attachments import decrypt_attachment, encrypt_attachment  # typ
 
 from alipes.kernel.outbox import Media
 from alipes.kernel.platform import IncomingMessage, ReceivedFile
-from alipes.platforms.files import Downloads, FileTooLarge, make_file_name, read_download, read_outgoing
+from alipes.platforms.files import Downloads, FileTooLarge, make_file_name, media_name, read_download, read_outgoing
 from alipes.platforms.matrix.client import MatrixClient, MatrixError
 from alipes.platforms.matrix.parse import RoomEvent
+from alipes.platforms.settings import MatrixSettings
 from alipes.runtime.tasks import backoff
 
 log = logging.getLogger(__name__)
@@ -38,16 +37,15 @@ class MediaUnavailable(Exception):
 class MatrixFiles:
     """Downloads the file of a message. A failure is noted in the message's text."""
 
-    def __init__(self, client: MatrixClient, folder: Path, *, largest: int, picture: int) -> None:
-        self._client, self._folder = client, folder
-        self._largest, self._picture = largest, picture
+    def __init__(self, client: MatrixClient, settings: MatrixSettings) -> None:
+        self._client, self._settings = client, settings
 
     async def fetch(self, incoming: IncomingMessage, event: RoomEvent) -> IncomingMessage:
-        content = event.current_content
+        settings, content = self._settings, event.current_content
         info: Any = content.get("info") if isinstance(content.get("info"), dict) else {}
         name = str(content.get("filename") or content.get("body") or event.file)
         mime = str(info.get("mimetype") or mimetypes.guess_type(name)[0] or "")
-        downloads = Downloads(self._folder, largest=self._largest, picture=self._picture)
+        downloads = Downloads(settings.folder / "files", settings.largest, settings.picture)
         with downloads.note_failure(name, MediaUnavailable, httpx2.HTTPError, OSError):
             data = await self._get(content)
             file = ReceivedFile(make_file_name(event.id[1:13], name), event.file or "file", name, mime)
@@ -91,7 +89,7 @@ class MatrixFiles:
 
     async def _read(self, path: str) -> bytes:
         stream = self._client.stream(path)
-        status, data = await read_download(stream, largest=self._largest, timeout_s=DOWNLOAD_TIMEOUT)
+        status, data = await read_download(stream, largest=self._settings.largest, timeout_s=DOWNLOAD_TIMEOUT)
         if status == 413:
             raise FileTooLarge
         if status != 200:
@@ -101,9 +99,9 @@ class MatrixFiles:
 
 async def upload_media(client: MatrixClient, media: Media, caption: str, *, sealed: bool) -> dict[str, Any]:
     """Upload a file and return the content of its message. Raises `Undeliverable` if it cannot be read."""
-    name = media.name or os.path.basename(media.path)
+    name = media_name(media)
     mime = mimetypes.guess_type(name)[0] or "application/octet-stream"
-    data = await asyncio.to_thread(read_outgoing, media.path)
+    data = await asyncio.to_thread(read_outgoing, media)
     content: dict[str, Any] = {
         "msgtype": _TYPES[media.kind],
         "body": caption or name,

@@ -9,19 +9,21 @@ from alipes.kernel.platform import Capabilities, OnMessage, OnStatus
 from alipes.platforms.connection import ConnectionRetry, Lanes
 from alipes.platforms.matrix import payloads
 from alipes.platforms.matrix.client import FAILURES, POLL_GRACE, LostKeys, MatrixClient
-from alipes.platforms.matrix.cursor import MatrixLogin, MatrixState, SyncPosition, SyncState
 from alipes.platforms.matrix.events import MatrixEvents, UndecryptedEvents
 from alipes.platforms.matrix.files import MatrixFiles
 from alipes.platforms.matrix.login import (
     CrossSigner,
     LoggedOut,
+    MatrixLogin,
+    MatrixState,
+    SyncState,
     bad_token_error,
     classify_failure,
     log_in,
     lost_keys_error,
 )
 from alipes.platforms.matrix.parse import EventCache
-from alipes.platforms.matrix.receive import MatrixReceiver
+from alipes.platforms.matrix.receive import MatrixReceiver, SyncPosition
 from alipes.platforms.matrix.send import TYPING, MatrixSender
 from alipes.platforms.messenger import ALL_MEDIA, Messenger
 from alipes.platforms.settings import MatrixSettings
@@ -29,7 +31,7 @@ from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.tasks import first_error
 
 
-class MatrixPlatform(Messenger):
+class MatrixPlatform(Messenger[MatrixSettings]):
     """Sends while `listen` runs, also while the homeserver does not answer."""
 
     name, title = "matrix", "Matrix"
@@ -40,12 +42,12 @@ class MatrixPlatform(Messenger):
     format_message = staticmethod(payloads.format_markdown)
 
     def __init__(self, settings: MatrixSettings, scope: ClientScope) -> None:
-        super().__init__()
+        super().__init__(settings)
         stall = max(settings.poll + POLL_GRACE, 4 * settings.patience)
-        self._settings, self._http = settings, scope.http("matrix", base_url=settings.base_url, stall=stall)
+        self._http = scope.http("matrix", base_url=settings.base_url, stall=stall)
 
     async def listen(self, on_message: OnMessage, on_status: OnStatus) -> None:
-        settings, state = self._settings, MatrixState(self._settings.folder)
+        settings, state = self.settings, MatrixState(self.settings.folder)
         client = MatrixClient(self._http, settings.folder, encryption=settings.encryption, patience=settings.patience)
         try:
             retry = ConnectionRetry("Matrix", on_status, classify_failure)
@@ -55,12 +57,12 @@ class MatrixPlatform(Messenger):
         except LoggedOut as ended:
             if settings.token:
                 raise bad_token_error() from ended
-            state.save_login(replace(state.login(), token=""))
+            state.login.write(replace(state.login.read(), token=""))
             raise DeliveryError("The homeserver ended our login; logging in again.") from ended
         except LostKeys as lost:
             if settings.token:
                 raise lost_keys_error(settings) from lost
-            state.save_login(MatrixLogin())
+            state.login.write(MatrixLogin())
             raise DeliveryError("The keys of our device are lost; logging in as a new device.") from lost
         finally:
             self.sender = None
@@ -69,13 +71,12 @@ class MatrixPlatform(Messenger):
     async def _serve(
         self, client: MatrixClient, state: MatrixState, on_message: OnMessage, on_status: OnStatus
     ) -> None:
-        settings, synced, cache = self._settings, state.sync_state(client.user_id), EventCache(client)
+        settings, synced, cache = self.settings, state.sync_state(client.user_id), EventCache(client)
         sender = MatrixSender(client, cache)
-        files = MatrixFiles(client, settings.folder / "files", largest=settings.largest, picture=settings.picture)
-        handler = MatrixEvents(self, settings, client, cache, files, on_message)
+        handler = MatrixEvents(self, client, cache, MatrixFiles(client, settings), on_message)
 
         def save() -> None:
-            state.save_sync_state(SyncState(synced.user, progress.since, undecrypted.waiting))
+            state.sync.write(SyncState(synced.user, progress.since, undecrypted.waiting))
 
         progress = SyncPosition(synced.since, lambda _since: save())
         undecrypted = UndecryptedEvents(client, handler, synced.unread, sender=sender, changed=save)

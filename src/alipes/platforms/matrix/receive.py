@@ -5,7 +5,8 @@ The sync position is saved only after everything before it was delivered, so a k
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,6 @@ import nio  # type: ignore[import-untyped]
 from alipes.kernel.platform import OnStatus
 from alipes.platforms.connection import ConnectionRetry, Job, Lanes
 from alipes.platforms.matrix.client import FAILURES, MatrixClient, MatrixError, expect
-from alipes.platforms.matrix.cursor import SyncBatch, SyncPosition
 from alipes.platforms.matrix.events import MatrixEvents, UndecryptedEvents
 from alipes.platforms.matrix.login import CrossSigner, classify_failure
 from alipes.platforms.matrix.payloads import translate_error
@@ -40,6 +40,43 @@ FILTER = {
         "account_data": {"types": []},
     },
 }
+
+
+class SyncBatch:
+    """The events of one sync response; done when each part of it is."""
+
+    def __init__(self, since: str, settled: Callable[[], None]) -> None:
+        self.since, self._settled = since, settled
+        self.left = 1
+        """Unfinished parts; one counts for the code that still adds parts."""
+
+    def add(self) -> None:
+        self.left += 1
+
+    def done(self) -> None:
+        self.left -= 1
+        if not self.left:
+            self._settled()
+
+
+class SyncPosition:
+    """Position up to which everything was delivered. Batches start in order and finish in any order."""
+
+    def __init__(self, since: str, moved: Callable[[str], None]) -> None:
+        self.since, self._moved = since, moved
+        self._open: deque[SyncBatch] = deque()
+
+    def begin(self, since: str) -> SyncBatch:
+        batch = SyncBatch(since, self._settle)
+        self._open.append(batch)
+        return batch
+
+    def _settle(self) -> None:
+        before = self.since
+        while self._open and not self._open[0].left:
+            self.since = self._open.popleft().since
+        if self.since != before:
+            self._moved(self.since)
 
 
 class MatrixReceiver:
@@ -209,7 +246,11 @@ def _meant(events: list[Any], me: str) -> list[Any]:
         for number, event in enumerate(events)
         if isinstance(event, nio.RoomMemberEvent) and event.state_key == me
     ]
-    incoming = [(number, source) for number, source in ours if _joins(source)]
+    incoming = [
+        (number, source)
+        for number, source in ours
+        if source["content"].get("membership") == "join" and _before(source) != "join"
+    ]
     if not incoming:
         return events
     number, source = incoming[-1]
@@ -217,10 +258,6 @@ def _meant(events: list[Any], me: str) -> list[Any]:
     if calls:
         return events[calls[-1] :]
     return events if _before(source) == "invite" else events[number:]
-
-
-def _joins(source: Any) -> bool:
-    return source["content"].get("membership") == "join" and _before(source) != "join"
 
 
 def _before(source: Any) -> str:

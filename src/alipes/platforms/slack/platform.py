@@ -16,7 +16,7 @@ from alipes.platforms.slack.web_api import UNKNOWN_TOKEN, SlackApi, error_code
 from alipes.runtime.tasks import first_error, run_to_completion
 
 
-class SlackPlatform(Messenger):
+class SlackPlatform(Messenger[SlackSettings]):
     """Sends while `listen` runs, also while the socket is closed. Only the operator can register commands
     with Slack (see docs/slack.md)."""
 
@@ -27,23 +27,19 @@ class SlackPlatform(Messenger):
     )  # fmt: skip
     format_message = staticmethod(markup.format_markdown)
 
-    def __init__(self, settings: SlackSettings) -> None:
-        super().__init__()
-        self._settings = settings
-
     async def listen(self, on_message: OnMessage, on_status: OnStatus) -> None:
-        position = SlackReadPosition(self._settings.folder / "seen.json")
-        api = SlackApi(self._settings)
+        position = SlackReadPosition(self.settings.folder / "seen.json")
+        api = SlackApi(self.settings)
         await api.open()
         try:
             async with asyncio.TaskGroup() as tasks:
-                receiver = SlackReceiver(self, self._settings, api, position, Lanes(tasks), on_message)
+                receiver = SlackReceiver(self, api, position, Lanes(tasks), on_message)
                 retry = ConnectionRetry("Slack", on_status, _classify_failure)
                 us = await retry.until_success(lambda: api("logging in", "auth_test"), DeliveryError)
                 receiver.me = str(us["user_id"])
-                connection = SlackConnection(api, receiver.on_request, beat=self._settings.beat, tasks=tasks)
-                connection.on_gap = SlackBackfill(api, position, receiver).read
-                self.sender = SlackSender(api, receiver, SendJournal(self._settings.folder / "begun.jsonl"))
+                backfill = SlackBackfill(api, position, receiver)
+                connection = SlackConnection(api, receiver.on_request, backfill.read, tasks)
+                self.sender = SlackSender(api, receiver, SendJournal(self.settings.folder / "begun.jsonl"))
                 tasks.create_task(position.save_periodically())
                 await connection.serve(on_status)
         except BaseExceptionGroup as errors:

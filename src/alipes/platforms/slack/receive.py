@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import aiohttp
+from msgspec import field
 from msgspec.structs import replace
 from slack_sdk.socket_mode.request import SocketModeRequest
 
 from alipes.kernel.errors import DeliveryError, Undeliverable
 from alipes.kernel.platform import IncomingMessage, MessagePart, OnMessage, ReceivedFile
 from alipes.platforms.connection import Job, Lanes
-from alipes.platforms.files import CHUNK, Downloads, make_file_name, media_kind, read_outgoing
+from alipes.platforms.files import CHUNK, Downloads, make_file_name, media_kind, media_name, read_outgoing
 from alipes.platforms.markup.spans import escape_html
 from alipes.platforms.messenger import Messenger
 from alipes.platforms.settings import SlackSettings
@@ -33,12 +34,13 @@ class FileUnavailable(Exception):
 class SlackFiles:
     """Downloads with the bot's token, which is sent to Slack only."""
 
-    def __init__(self, api: SlackApi, token: str, folder: Path, *, largest: int, picture: int) -> None:
-        self._api, self._folder, self._largest, self._picture = api, folder, largest, picture
-        self._headers = {"Authorization": f"Bearer {token}"}
+    def __init__(self, api: SlackApi, settings: SlackSettings) -> None:
+        self._api, self._settings = api, settings
+        self._headers = {"Authorization": f"Bearer {settings.token.reveal()}"}
 
     async def fetch(self, listed: list[dict[str, Any]]) -> Downloads:
-        downloads = Downloads(self._folder, largest=self._largest, picture=self._picture)
+        settings = self._settings
+        downloads = Downloads(settings.folder / "files", settings.largest, settings.picture)
         for file in listed:
             name = str(file.get("name") or file.get("title") or "file")
             try:
@@ -75,8 +77,7 @@ class SlackFiles:
     async def upload_file(self, part: MessagePart) -> str:
         """Upload a file without showing it yet; returns its id."""
         assert part.media
-        name = part.media.name or Path(part.media.path).name or "file"
-        data = await asyncio.to_thread(read_outgoing, part.media.path)
+        name, data = media_name(part.media), await asyncio.to_thread(read_outgoing, part.media)
         if not data:
             raise Undeliverable(f"Slack does not accept empty files ({name}).")
         listed = await self._api("requesting an upload", "files_getUploadURLExternal", filename=name, length=len(data))
@@ -108,7 +109,7 @@ class SlackReadState(ReadState):
 
     began: int = 0
     """Messages before this are ignored."""
-    said: dict[str, str] = {}
+    said: dict[str, str] = field(default_factory=dict)
     """Ids that clients give their messages, and our names: Slack may report one message as two."""
 
 
@@ -160,14 +161,13 @@ class SlackReceiver:
 
     def __init__(
         self,
-        messenger: Messenger,
-        settings: SlackSettings,
+        messenger: Messenger[SlackSettings],
         api: SlackApi,
         position: SlackReadPosition,
         lanes: Lanes,
         on_message: OnMessage,
     ) -> None:
-        self._messenger, self._settings, self._api, self._position = messenger, settings, api, position
+        self._messenger, self._settings, self._api, self._position = messenger, messenger.settings, api, position
         self.lanes, self._on_message = lanes, on_message
         self.me = ""
         """Our user id."""
@@ -176,9 +176,7 @@ class SlackReceiver:
         self.latest: dict[str, str] = {}
         """Latest message to us, by conversation."""
         self._people = SlackNames(api)
-        self.files = SlackFiles(
-            api, settings.token.reveal(), settings.folder / "files", largest=settings.largest, picture=settings.picture
-        )
+        self.files = SlackFiles(api, messenger.settings)
 
     def on_request(self, line: SlackSocket, request: SocketModeRequest) -> None:
         payload, envelope = request.payload, request.envelope_id

@@ -225,12 +225,9 @@ class SlackSender:
         method = "conversations_history"
         if address.thread:
             method, arguments["ts"] = "conversations_replies", address.thread
-        try:
-            response = await self._api("looking for a message", method, **arguments)
-        except Undeliverable:
+        response = await self._look_for("a message", method, **arguments)
+        if response is None:
             return ""  # there is no such chat, so it was not sent
-        except DeliveryError as error:
-            raise DeliveryError(f"It may have been sent. {error}", retry_after=error.retry_after) from error
         mine = [each for each in response["messages"] if has_send_id(each, part.id)]
         return str(mine[0]["ts"]) if mine else ""
 
@@ -265,13 +262,17 @@ class SlackSender:
         )
 
     async def _is_shared(self, file: str) -> bool:
+        response = await self._look_for("a file", "files_info", file=file)
+        return response is not None and bool(response["file"].get("shares"))
+
+    async def _look_for(self, what: str, method: str, **arguments: Any) -> dict[str, Any] | None:
+        """Look for something that may have been sent; None if its chat or file does not exist."""
         try:
-            response = await self._api("looking for a file", "files_info", file=file)
+            return await self._api(f"looking for {what}", method, **arguments)
         except Undeliverable:
-            return False
+            return None
         except DeliveryError as error:
             raise DeliveryError(f"It may have been sent. {error}", retry_after=error.retry_after) from error
-        return bool(response["file"].get("shares"))
 
     async def edit(self, address: Address, message: str, part: MessagePart) -> None:
         if message.startswith(FILE_PREFIX):

@@ -38,16 +38,10 @@ class SlackSocket:
     closed."""
 
     def __init__(
-        self,
-        api: SlackApi,
-        on_request: OnRequest,
-        beat: float,
-        *,
-        on_alive: Callable[[], None],
-        on_hello: Callable[[], None],
+        self, api: SlackApi, on_request: OnRequest, *, on_alive: Callable[[], None], on_hello: Callable[[], None]
     ) -> None:
         """`on_hello` is called at the hello, before any request; `on_alive` at each sign of life."""
-        self._api, self._on_request, self._beat = api, on_request, beat
+        self._api, self._on_request = api, on_request
         self._on_alive, self._on_hello = on_alive, on_hello
         self._wire: aiohttp.ClientWebSocketResponse | None = None
         self.changed = asyncio.Event()
@@ -102,7 +96,7 @@ class SlackSocket:
         asked = False
         while True:
             try:
-                message = await wire.receive(self._beat)
+                message = await wire.receive(self._api.settings.beat)
             except TimeoutError:
                 if asked:
                     self.why = "the Slack socket timed out"
@@ -145,19 +139,19 @@ class SlackSocket:
 class SlackConnection:
     """Keeps a socket open."""
 
-    def __init__(self, api: SlackApi, on_request: OnRequest, *, beat: float, tasks: asyncio.TaskGroup) -> None:
-        self._api, self._on_request, self._beat, self._tasks = api, on_request, beat, tasks
-        self.on_gap: Callable[[], None] = _nothing
-        """Called when a socket is up after a time without one, before any of its requests."""
+    def __init__(
+        self, api: SlackApi, on_request: OnRequest, on_gap: Callable[[], None], tasks: asyncio.TaskGroup
+    ) -> None:
+        """`on_gap` is called when a socket is up after a time without one, before any of its requests."""
+        self._api, self._on_request, self._on_gap, self._tasks = api, on_request, on_gap, tasks
 
     async def serve(self, on_status: OnStatus) -> None:
         """Serve until cancelled. Failures are reported and retried after a pause."""
         loop, failures, gap = asyncio.get_running_loop(), 0, True
         while True:
-            on_hello = self.on_gap if gap else _nothing
-            socket = SlackSocket(
-                self._api, self._on_request, self._beat, on_alive=partial(on_status, "ready", ""), on_hello=on_hello
-            )
+            on_hello = self._on_gap if gap else _nothing
+            on_alive = partial(on_status, "ready", "")
+            socket = SlackSocket(self._api, self._on_request, on_alive=on_alive, on_hello=on_hello)
             self._tasks.create_task(socket.run())
             await socket.wait_for("up")
             began, good = loop.time(), socket.up

@@ -4,7 +4,7 @@ The token is part of every address, so addresses never appear in messages or the
 """
 
 import asyncio
-import secrets
+import re
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
@@ -147,18 +147,13 @@ def bad_token_error() -> ConfigError:
 
 def _form(given: Mapping[str, Any], upload: FileUpload) -> tuple[bytes, str]:
     """Multipart body: the parameters, then the file."""
-    border = f"alipes{secrets.token_hex(16)}"
-    parts = []
-    for name, value in given.items():
-        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        parts.append(f'--{border}\r\ncontent-disposition: form-data; name="{name}"\r\n\r\n{text}\r\n'.encode())
-    file = upload.name.replace("\\", "_").replace('"', "'").replace("\r", " ").replace("\n", " ")
-    head = (
-        f'--{border}\r\ncontent-disposition: form-data; name="{upload.field}"; filename="{file}"\r\n'
-        "content-type: application/octet-stream\r\n\r\n"
-    )
-    body = b"".join([*parts, head.encode("utf-8", "replace"), upload.data, f"\r\n--{border}--\r\n".encode()])
-    return body, f"multipart/form-data; boundary={border}"
+    texts = {
+        name: value if isinstance(value, str) else msgspec.json.encode(value).decode() for name, value in given.items()
+    }
+    name = re.sub(r"[\r\n]", " ", upload.name.replace("\\", "_").replace('"', "'")).encode("utf-8", "replace").decode()
+    file = (name, upload.data, "application/octet-stream")
+    request = httpx2.Request("POST", "http://localhost", data=texts, files={upload.field: file})
+    return request.read(), request.headers["content-type"]
 
 
 class TelegramUser(Struct, frozen=True):
@@ -218,7 +213,9 @@ class ForwardOrigin(Struct, frozen=True):
         return named or self.sender_user_name or "someone"
 
 
-class TextQuote(Struct, frozen=True):
+class TextPart(Struct, frozen=True):
+    """A quote, or an option of a poll."""
+
     text: str
 
 
@@ -233,13 +230,9 @@ class Contact(Struct, frozen=True):
     last_name: str = ""
 
 
-class PollOption(Struct, frozen=True):
-    text: str
-
-
 class Poll(Struct, frozen=True):
     question: str
-    options: tuple[PollOption, ...] = ()
+    options: tuple[TextPart, ...] = ()
 
 
 class TelegramMessage(Struct, frozen=True):
@@ -254,7 +247,7 @@ class TelegramMessage(Struct, frozen=True):
     message_thread_id: int = 0
     is_topic_message: bool = False
     reply_to_message: "TelegramMessage | None" = None
-    quote: TextQuote | None = None
+    quote: TextPart | None = None
     forward_origin: ForwardOrigin | None = None
     media_group_id: str = ""
     photo: tuple[TelegramFile, ...] = ()

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from alipes.kernel.outbox import MediaKind
 from alipes.kernel.platform import IncomingMessage
@@ -38,10 +38,8 @@ def parse_update(update: Update, context: ParseContext) -> IncomingMessage | Non
         case Update(message=TelegramMessage() as message):
             return _said(message, context)
         case Update(edited_message=TelegramMessage() as message):
-            message_ = _said(message, context)
-            if message_ is None:
-                return None
-            return _again(message_, f"{message_.id}:{update.update_id}")
+            said = _said(message, context)
+            return said and structs.replace(said, id=f"{said.id}:{update.update_id}", edits=said.id)
     return None
 
 
@@ -89,11 +87,6 @@ def _said(message: TelegramMessage, context: ParseContext) -> IncomingMessage | 
         addressed=not group or _addressed(message, context),
         album=f"{message.chat.id}:{message.media_group_id}" if message.media_group_id else "",
     )
-
-
-def _again(message_: IncomingMessage, id: str) -> IncomingMessage:
-    fields = {name: getattr(message_, name) for name in message_.__struct_fields__}
-    return IncomingMessage(**(fields | {"id": id, "edits": message_.id}))
 
 
 def _pressed(query: CallbackQuery, context: ParseContext) -> IncomingMessage | None:

@@ -16,7 +16,7 @@ from alipes.platforms.telegram.send import TelegramSender
 from alipes.runtime.http.clients import ClientScope
 
 
-class TelegramPlatform(Messenger):
+class TelegramPlatform(Messenger[TelegramSettings]):
     """A bot on the connections of `scope`, with `on_webhook` for the HTTP server."""
 
     name, title = NAME, "Telegram"
@@ -26,17 +26,16 @@ class TelegramPlatform(Messenger):
     format_message = staticmethod(format_markdown)
 
     def __init__(self, settings: TelegramSettings, scope: ClientScope) -> None:
-        super().__init__()
+        super().__init__(settings)
         http = scope.http("telegram", base_url=settings.base_url, stall=settings.poll + 4 * CALL_TIMEOUT)
         api = TelegramApi(http, settings.token, settings.base_url)
-        self._mode = settings.mode
         # the same after every start; the token cannot be derived from it
         self._secret = hashlib.sha256(f"alipes webhook {settings.token.reveal()}".encode()).hexdigest()
         self.sender = self._sender = TelegramSender(api, settings.patience)
-        self._receiver = TelegramReceiver(self, api, settings)
+        self._receiver = TelegramReceiver(self, api)
 
     async def listen(self, on_message: OnMessage, on_status: OnStatus) -> None:
-        if self._mode == "webhook":
+        if self.settings.mode == "webhook":
             await self._receiver.run_webhook(on_message, on_status, self._secret)
         else:
             await self._receiver.poll(on_message, on_status)

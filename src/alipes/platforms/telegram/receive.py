@@ -118,8 +118,9 @@ SECRET = "x-telegram-bot-api-secret-token"
 class TelegramReceiver:
     """Receives for one bot. One `listen` at a time."""
 
-    def __init__(self, messenger: Messenger, api: TelegramApi, settings: TelegramSettings) -> None:
-        self._messenger, self._api, self._settings = messenger, api, settings
+    def __init__(self, messenger: Messenger[TelegramSettings], api: TelegramApi) -> None:
+        self._messenger, self._api, self._settings = messenger, api, messenger.settings
+        settings = messenger.settings
         self._files = TelegramFiles(api, settings.folder)
         self.reader = ParseContext(TelegramUser(0), settings.group, settings.per_user)
         self._on_message: OnMessage | None = None
