@@ -8,7 +8,7 @@ from alipes.gateway.inbound.batcher import Batcher
 from alipes.gateway.platform_runner import PlatformRunner
 from alipes.gateway.policy import LateTaskGroup
 from alipes.kernel.errors import Fenced
-from alipes.platforms.telegram.poll import ChatOrder
+from alipes.platforms.telegram.receive import ChatOrder
 from alipes.store.database.database import open_database
 from alipes.store.database.writer import WalFile
 from alipes.store.store import open_store

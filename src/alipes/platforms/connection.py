@@ -52,8 +52,7 @@ def optional_library(messenger: str, library: str, extra: str) -> Iterator[None]
 log = logging.getLogger(__name__)
 
 ClassifyFailure: TypeAlias = Callable[[Exception, int], DeliveryError]
-"""Turns a failure into a DeliveryError, given the number of failures in a row. Raises if waiting cannot
-help."""
+"""Turns a failure into a DeliveryError, given the number of failures in a row. Raises if waiting cannot help."""
 
 
 class ConnectionRetry:

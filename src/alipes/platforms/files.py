@@ -22,12 +22,16 @@ from alipes.platforms.state_files import write_atomic
 
 CHUNK = 1024 * 1024
 """Bytes that are read at once from a download."""
-_ODD = re.compile(r"[^\w.+@-]+")
+_ODD = re.compile(r"[^\w.+@ -]+")
 _KINDS: dict[str, MediaKind] = {"image": "image", "audio": "audio", "video": "video"}
 
 
 class FileTooLarge(Exception):
     """A file exceeds the size limit."""
+
+
+class FileUnavailable(Exception):
+    """Why a file was not downloaded, as the rest of a sentence that begins with its name."""
 
 
 class Downloads:
@@ -47,6 +51,8 @@ class Downloads:
             yield
         except FileTooLarge:
             self.notes.append(f"[{name} was not downloaded: it is larger than {self._largest // 1_000_000} MB.]")
+        except FileUnavailable as why:
+            self.notes.append(f"[{name} {why}.]")
         except failures as failure:
             self.notes.append(f"[{name} could not be downloaded: {failure or type(failure).__name__}.]")
 
@@ -86,8 +92,10 @@ def media_kind(media_type: str) -> MediaKind:
 
 
 def make_file_name(id: str, name: str) -> str:
-    """A name that is unique, the same for a second copy of the message, and never a path."""
-    return _ODD.sub("_", f"{id}-{name[-80:]}").lstrip(".")
+    """A file name that is unique, the same for a second copy of the message, and never a path."""
+    stem, suffix = os.path.splitext(_ODD.sub("_", os.path.basename(name.replace("\\", "/"))).strip(" ."))
+    short = stem.encode()[:120].decode("utf-8", "ignore") + suffix.encode()[:40].decode("utf-8", "ignore")
+    return f"{_ODD.sub('_', id)}-{short or 'file'}".lstrip("-.")
 
 
 async def read_download(
@@ -116,7 +124,7 @@ def save_file(path: Path, data: bytes) -> str:
 
 async def save_stream(path: Path, chunks: AsyncIterable[bytes], largest: int) -> int:
     """Write a received file in chunks and return its size. Raises OSError and `FileTooLarge`."""
-    partial = await asyncio.to_thread(_partial, path.parent)
+    partial = await asyncio.to_thread(_open_partial, path.parent)
     size = 0
     try:
         with partial:
@@ -148,6 +156,6 @@ def read_outgoing(media: Media, messenger: str = "", largest: int = sys.maxsize)
         raise Undeliverable(f"The file {media.path} cannot be read: {error.strerror}.") from error
 
 
-def _partial(folder: Path) -> IO[bytes]:
+def _open_partial(folder: Path) -> IO[bytes]:
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return tempfile.NamedTemporaryFile(dir=folder, prefix=".", suffix=".part", delete=False)

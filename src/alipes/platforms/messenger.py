@@ -9,6 +9,8 @@ from alipes.kernel.turns import Address
 
 S = TypeVar("S")
 ALL_MEDIA: tuple[MediaKind, ...] = ("image", "audio", "voice", "video", "file")
+CHAT = Capabilities(can_edit=True, buttons=True, media=ALL_MEDIA, deduplicates=True, can_delete=True)
+"""What most chats can do."""
 
 
 class MessageSender(Protocol):

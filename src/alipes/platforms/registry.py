@@ -37,39 +37,34 @@ def open_messenger(name: str, settings: Settings, folder: Path, scope: ClientSco
     raise ValueError(f"unknown messenger {name!r}")
 
 
-# Each of these checks the settings and connects nothing before `listen`. They raise ConfigError.
+# None of these connects before `listen`. They raise ConfigError if a library is missing.
 
 
 def open_telegram(settings: TelegramSettings, scope: ClientScope) -> Platform:
     from alipes.platforms.telegram.platform import TelegramPlatform  # noqa: PLC0415
 
-    settings.check()
     return TelegramPlatform(settings, scope)
 
 
 def open_discord(settings: DiscordSettings) -> Platform:
-    settings.check()
     with optional_library("Discord", "discord.py", "discord"):
         from alipes.platforms.discord.platform import DiscordPlatform  # noqa: PLC0415
     return DiscordPlatform(settings)
 
 
 def open_slack(settings: SlackSettings) -> Platform:
-    settings.check()
     with optional_library("Slack", "slack_sdk", "slack"):
         from alipes.platforms.slack.platform import SlackPlatform  # noqa: PLC0415
     return SlackPlatform(settings)
 
 
 def open_matrix(settings: MatrixSettings, scope: ClientScope) -> Platform:
-    settings.check()
     with optional_library("Matrix", "matrix-nio", "matrix"):
         from alipes.platforms.matrix.platform import MatrixPlatform  # noqa: PLC0415
     return MatrixPlatform(settings, scope)
 
 
 def open_email(settings: EmailSettings) -> Platform:
-    settings.check()
     with optional_library("Mail", "aiosmtplib", "email"):
         from alipes.platforms.email.platform import EmailPlatform  # noqa: PLC0415
     return EmailPlatform(settings)
@@ -78,5 +73,4 @@ def open_email(settings: EmailSettings) -> Platform:
 def open_irc(settings: IrcSettings) -> Platform:
     from alipes.platforms.irc.platform import IrcPlatform  # noqa: PLC0415
 
-    settings.check()
     return IrcPlatform(settings)

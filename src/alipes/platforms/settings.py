@@ -5,22 +5,13 @@ from typing import Any, TypeVar
 
 from msgspec import structs
 
-from alipes.config.platforms import (
-    DiscordConfig,
-    EmailConfig,
-    IrcConfig,
-    MatrixConfig,
-    MessengerConfig,
-    Security,
-    SlackConfig,
-    TelegramConfig,
-)
+from alipes.config import platforms as config
 from alipes.kernel.errors import ConfigError
 from alipes.platforms.irc.protocol import is_channel
 from alipes.platforms.telegram.api import CALL_TIMEOUT, bad_token_error
 from alipes.runtime.http.proxies import is_loopback
 
-T = TypeVar("T", bound=MessengerConfig)
+T = TypeVar("T", bound=config.MessengerConfig)
 
 MAX_FILE_BYTES = 50_000_000
 """Size limit for received files."""
@@ -28,27 +19,27 @@ MAX_IMAGE_BYTES = 5_000_000
 """Pictures up to this size are shown to the model; larger ones are saved as files."""
 
 
-def extend_config(kind: type[T], config: MessengerConfig, **more: Any) -> T:
+def extend_config(kind: type[T], declared: config.MessengerConfig, **more: Any) -> T:
     """The settings of a platform: its configuration and `more`."""
-    return kind(**structs.asdict(config), **more)
+    return kind(**structs.asdict(declared), **more)
 
 
-# In each, `folder` is where received files and state are stored. `check` raises ConfigError.
+# In each, `folder` is where received files and state are stored. Wrong values raise ConfigError.
 
 
-class TelegramSettings(TelegramConfig, frozen=True, kw_only=True):
+class TelegramSettings(config.TelegramConfig, frozen=True, kw_only=True):
     folder: Path
     patience: float = CALL_TIMEOUT
     """Timeout for sending a message, in seconds; after it the result is unknown."""
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         if not self.token:
             raise bad_token_error()
         if self.mode == "webhook" and not self.webhook_url:
             raise ConfigError("The webhook mode needs telegram.webhook_url: the public address of the webhook.")
 
 
-class DiscordSettings(DiscordConfig, frozen=True, kw_only=True):
+class DiscordSettings(config.DiscordConfig, frozen=True, kw_only=True):
     folder: Path
     proxy: str = ""
     deadline: float = 20.0
@@ -60,12 +51,12 @@ class DiscordSettings(DiscordConfig, frozen=True, kw_only=True):
     largest: int = MAX_FILE_BYTES
     picture: int = MAX_IMAGE_BYTES
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         if not self.token:
             raise ConfigError("Discord needs the bot's token: set the variable that [discord] token_env names.")
 
 
-class SlackSettings(SlackConfig, frozen=True, kw_only=True):
+class SlackSettings(config.SlackConfig, frozen=True, kw_only=True):
     folder: Path
     proxy: str = ""
     deadline: float = 12.0
@@ -75,7 +66,7 @@ class SlackSettings(SlackConfig, frozen=True, kw_only=True):
     largest: int = MAX_FILE_BYTES
     picture: int = MAX_IMAGE_BYTES
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         if not self.token or not self.app_token:
             raise ConfigError(
                 "Slack needs two tokens, the bot token (xoxb-) and the app-level token (xapp-): set the "
@@ -83,7 +74,7 @@ class SlackSettings(SlackConfig, frozen=True, kw_only=True):
             )
 
 
-class MatrixSettings(MatrixConfig, frozen=True, kw_only=True):
+class MatrixSettings(config.MatrixConfig, frozen=True, kw_only=True):
     folder: Path
     poll: float = 30.0
     """Duration of a long poll, in seconds."""
@@ -92,7 +83,7 @@ class MatrixSettings(MatrixConfig, frozen=True, kw_only=True):
     largest: int = MAX_FILE_BYTES
     picture: int = MAX_IMAGE_BYTES
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         if not self.user.startswith("@") or ":" not in self.user:
             raise ConfigError("Matrix needs your bot's user id: set matrix.user, as in @alipes:example.org.")
         if not self.token and not self.password:
@@ -102,7 +93,7 @@ class MatrixSettings(MatrixConfig, frozen=True, kw_only=True):
             )
 
 
-class EmailSettings(EmailConfig, frozen=True, kw_only=True):
+class EmailSettings(config.EmailConfig, frozen=True, kw_only=True):
     data_folder: Path
     """Here `folder` is the folder of the mailbox."""
     ca_file: str = ""
@@ -112,15 +103,15 @@ class EmailSettings(EmailConfig, frozen=True, kw_only=True):
     """Timeout of a command, in seconds."""
 
     @property
-    def imap(self) -> tuple[str, int, Security]:
+    def imap(self) -> tuple[str, int, config.Security]:
         """Host, port and transport security."""
         return self.imap_host, self.imap_port, self.imap_security
 
     @property
-    def smtp(self) -> tuple[str, int, Security]:
+    def smtp(self) -> tuple[str, int, config.Security]:
         return self.smtp_host or self.imap_host, self.smtp_port, self.smtp_security
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         name, _, domain = self.address.partition("@")
         if not name or not domain or not self.address.isprintable() or " " in self.address:
             raise ConfigError(f"email.address: {self.address!r} is not a mail address.")
@@ -132,14 +123,14 @@ class EmailSettings(EmailConfig, frozen=True, kw_only=True):
                 )
 
 
-class IrcSettings(IrcConfig, frozen=True, kw_only=True):
+class IrcSettings(config.IrcConfig, frozen=True, kw_only=True):
     ca_file: str = ""
     quiet: float = 30.0
     """Seconds of silence before a ping; after twice that the connection counts as dead."""
     patience: float = 30.0
     """Timeout for connecting and logging in, in seconds."""
 
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         bad = [each for each in self.channels if not is_channel(each) or any(char in each for char in " ,\a")]
         if bad:
             raise ConfigError(f"irc.channels: {bad[0]!r} is not a channel name; they start with #, as in #general.")

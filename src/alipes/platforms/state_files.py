@@ -71,6 +71,8 @@ class ReadState(Struct):
 
 S = TypeVar("S", bound=ReadState)
 MAX_DELIVERED = 2000
+MAX_AGE = 86_400.0
+"""Seconds after which a missed message is no longer answered."""
 
 
 class ReadPosition(Generic[S]):

@@ -1,5 +1,4 @@
-"""discord.py's client on our loop: it calls us for each event, and connects and closes in one of our
-tasks."""
+"""discord.py's client on our loop: it calls us for each event, and connects and closes in one of our tasks."""
 
 import asyncio
 import logging

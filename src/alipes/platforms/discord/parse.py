@@ -1,7 +1,6 @@
 """Converts Discord messages and interactions to incoming messages, and downloads attachments."""
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import aiohttp
@@ -95,15 +94,11 @@ def _text(message: discord.Message, me: discord.abc.User) -> str:
         ours = _ours(role, me)
         text = text.replace(role.mention, "" if ours else f"@{role.name}")
     for person in message.mentions:
-        text = re.sub(rf"<@!?{person.id}>", _literally(f"@{person.display_name}"), text)
+        text = re.sub(rf"<@!?{person.id}>", "@" + person.display_name.replace("\\", r"\\"), text)
     for channel in message.channel_mentions:
         text = text.replace(channel.mention, f"#{channel.name}")
     stickers = [f"[sticker: {sticker.name}]" for sticker in message.stickers]
     return "\n".join(filter(None, (text.strip(), *stickers)))
-
-
-def _literally(text: str) -> Callable[[re.Match[str]], str]:
-    return lambda _: text
 
 
 def _addressed(message: discord.Message, me: discord.abc.User) -> bool:

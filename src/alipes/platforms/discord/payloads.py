@@ -49,7 +49,7 @@ def format_markdown(markdown: str, longest: int = LONGEST) -> tuple[MessagePart,
 def render_spans(spans: Spans) -> str:
     """Write marked text in Discord's Markdown and escape everything else that looks like markup."""
     return "".join(
-        _quoted(_blocks(group)) if quote else _blocks(group)
+        "> " + _blocks(group).replace("\n", "\n> ") if quote else _blocks(group)
         for quote, group in groupby(_leading(spans), lambda span: span.find("quote"))
     )
 
@@ -78,10 +78,6 @@ def escape(text: str, *, line_start: bool = True) -> str:
 
 def _escaped(text: str) -> str:
     return _EDGE.sub(r"\_", _ALWAYS.sub(r"\\\g<0>", text))
-
-
-def _quoted(text: str) -> str:
-    return "\n".join(f"> {line}" for line in text.split("\n"))
 
 
 def _blocks(spans: Iterable[Span]) -> str:
@@ -113,8 +109,7 @@ def _inline(spans: Spans, *, line_start: bool) -> str:
 
 
 def _atoms(spans: Spans) -> Iterator[tuple[str, Marks]]:
-    """Words and the spaces between them, each with its marks: a sign next to a space is not read as
-    markup."""
+    """Words and the spaces between them, each with its marks: a sign next to a space is not read as markup."""
     words = [(part, inline_marks(span)) for span in spans for part in re.split(r"(^\s+|\s+$)", span.text) if part]
     for number, (text, marks) in enumerate(words):
         if text.strip():

@@ -5,16 +5,17 @@ from contextlib import suppress
 from typing import Any
 
 from discord.http import Route
+from msgspec.structs import replace
 
 from alipes.kernel.errors import DeliveryError, Undeliverable
-from alipes.kernel.platform import Capabilities, MessagePart, OnMessage, OnStatus
+from alipes.kernel.platform import MessagePart, OnMessage, OnStatus
 from alipes.kernel.turns import Address
 from alipes.platforms.connection import Lanes
 from alipes.platforms.discord import payloads
 from alipes.platforms.discord.client import FAILURES, DiscordClient
 from alipes.platforms.discord.receive import DiscordReadPosition, DiscordReceiver
 from alipes.platforms.files import read_outgoing
-from alipes.platforms.messenger import ALL_MEDIA, Messenger
+from alipes.platforms.messenger import CHAT, Messenger
 from alipes.platforms.settings import DiscordSettings
 from alipes.runtime.tasks import first_error, run_to_completion
 
@@ -26,10 +27,7 @@ class DiscordPlatform(Messenger[DiscordSettings]):
     """Sends while `listen` runs, also while the gateway is disconnected."""
 
     name, title = "discord", "Discord"
-    capabilities = Capabilities(
-        payloads.LONGEST, can_edit=True, edit_interval=1.2, typing_seconds=9.0, buttons=True, media=ALL_MEDIA,
-        deduplicates=True, can_delete=True,
-    )  # fmt: skip
+    capabilities = replace(CHAT, max_length=payloads.LONGEST, edit_interval=1.2, typing_seconds=9.0)
     format_message = staticmethod(payloads.format_markdown)
 
     def __init__(self, settings: DiscordSettings) -> None:

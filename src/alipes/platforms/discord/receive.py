@@ -18,12 +18,10 @@ from alipes.platforms.discord.client import FAILURES, DiscordClient
 from alipes.platforms.discord.payloads import escape
 from alipes.platforms.files import Downloads
 from alipes.platforms.settings import DiscordSettings
-from alipes.platforms.state_files import ReadPosition, ReadState
+from alipes.platforms.state_files import MAX_AGE, ReadPosition, ReadState
 from alipes.runtime.tasks import backoff
 
 EPOCH = 1_420_070_400_000
-MAX_AGE = 86_400.0
-"""Seconds after which a missed message is no longer answered."""
 MAX_CHANNELS = 200
 
 

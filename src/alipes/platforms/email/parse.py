@@ -80,8 +80,7 @@ def _results(headers: Sequence[tuple[str, str]], server: str) -> list[AuthResult
 
 
 def _receivers(headers: Sequence[tuple[str, str]], at: int) -> set[str]:
-    """Servers that received the mail above this header, and the next one below: some add it before
-    Received."""
+    """Servers that received the mail above this header, and the next one below: some add it before Received."""
     signed = [(place, value) for place, (name, value) in enumerate(headers) if name.lower() == "received"]
     above, below = [v for p, v in signed if p < at], [v for p, v in signed if p > at]
     found = [_BY.search(_COMMENT.sub(" ", value)) for value in (*above, *below[:1])]

@@ -78,7 +78,8 @@ class IrcConnection:
                 await self._reader.readexactly(long.consumed)
                 continue
             except (asyncio.IncompleteReadError, OSError) as broken:
-                raise DeliveryError(f"The connection to the IRC server broke ({_why(broken)}).") from broken
+                why = "it was closed" if isinstance(broken, asyncio.IncompleteReadError) else broken
+                raise DeliveryError(f"The connection to the IRC server broke ({why}).") from broken
             self._last_line_at = self._loop.time()
             line = parse_line(raw)
             if line.command == "PING":
@@ -235,10 +236,6 @@ class IrcConnection:
             case "KICK" if len(line.params) > 1 and fold_name(line.params[1]) == fold_name(self.nick):
                 self.joined.discard(where)
                 log.warning("we were kicked from %s by %s: %s", where, line.nick, line.last)
-
-
-def _why(broken: Exception) -> str:
-    return "it was closed" if isinstance(broken, asyncio.IncompleteReadError) else str(broken)
 
 
 REQUESTED_CAPABILITIES = ("message-tags", "account-tag", "server-time")

@@ -1,5 +1,4 @@
-"""Sends to IRC: checks the receiver, splits lines and keeps to the rate limit. Raises only
-`DeliveryError`."""
+"""Sends to IRC: checks the receiver, splits lines and keeps to the rate limit. Raises only `DeliveryError`."""
 
 import asyncio
 from collections.abc import Collection

@@ -51,8 +51,7 @@ class TextBuilder:
             self._add(Span(text, (*self.frame, *self.marks, *more)))
 
     def begin(self, breaks: int, rank: int) -> None:
-        """Start a block `breaks` lines below the text so far. A quote continues over the gap if both are in
-        it."""
+        """Start a block `breaks` lines below the text so far. A quote continues over the gap if both are in it."""
         if self.size:
             self._add(Span("\n" * breaks, self.frame if self.frame == self._before else ()))
             self._borders.append((self.size, rank))

@@ -133,8 +133,7 @@ class MatrixClient(nio.AsyncClient):  # type: ignore[misc]
         return str(expect(sent, nio.RoomSendResponse).event_id)
 
     async def _share_keys(self, room: Any) -> None:
-        """Share the room key with everybody in the room. The library's own version continues if that
-        fails."""
+        """Share the room key with everybody in the room. The library's own version continues if that fails."""
         room_id = room.room_id
         async with self._sharing[room_id]:
             if not room.members_synced:

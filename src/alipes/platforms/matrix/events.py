@@ -16,16 +16,13 @@ from alipes.platforms.matrix.parse import EventCache, ParseOptions, RelatedEvent
 from alipes.platforms.matrix.payloads import REACTION
 from alipes.platforms.messenger import MessageSender, Messenger
 from alipes.platforms.settings import MatrixSettings
+from alipes.platforms.state_files import MAX_AGE
 
 log = logging.getLogger(__name__)
 
-MAX_AGE = 86_400.0
-"""Seconds after which a missed message is no longer answered."""
-
 
 class MatrixEvents:
-    """Handles one event at a time. Raises what `on_message` raises, and `FAILURES`: then it is handled
-    again."""
+    """Handles one event at a time. Raises what `on_message` raises, and `FAILURES`: then it is handled again."""
 
     def __init__(
         self,

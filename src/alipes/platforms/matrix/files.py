@@ -13,7 +13,15 @@ from nio.crypto.attachments import decrypt_attachment, encrypt_attachment  # typ
 
 from alipes.kernel.outbox import Media
 from alipes.kernel.platform import IncomingMessage, ReceivedFile
-from alipes.platforms.files import Downloads, FileTooLarge, make_file_name, media_name, read_download, read_outgoing
+from alipes.platforms.files import (
+    Downloads,
+    FileTooLarge,
+    FileUnavailable,
+    make_file_name,
+    media_name,
+    read_download,
+    read_outgoing,
+)
 from alipes.platforms.matrix.client import MatrixClient, MatrixError
 from alipes.platforms.matrix.parse import RoomEvent
 from alipes.platforms.settings import MatrixSettings
@@ -30,10 +38,6 @@ _PLACE = re.compile(r"mxc://([^/?#\s]+)/([\w-]+)")
 _TYPES = {"image": "m.image", "audio": "m.audio", "voice": "m.audio", "video": "m.video", "file": "m.file"}
 
 
-class MediaUnavailable(Exception):
-    """The file is missing or damaged."""
-
-
 class MatrixFiles:
     """Downloads the file of a message. A failure is noted in the message's text."""
 
@@ -46,7 +50,7 @@ class MatrixFiles:
         name = str(content.get("filename") or content.get("body") or event.file)
         mime = str(info.get("mimetype") or mimetypes.guess_type(name)[0] or "")
         downloads = Downloads(settings.folder / "files", settings.largest, settings.picture)
-        with downloads.note_failure(name, MediaUnavailable, httpx2.HTTPError, OSError):
+        with downloads.note_failure(name, httpx2.HTTPError, OSError):
             data = await self._get(content)
             file = ReceivedFile(make_file_name(event.id[1:13], name), event.file or "file", name, mime)
             await asyncio.to_thread(downloads.save_bytes, file, data)
@@ -58,7 +62,7 @@ class MatrixFiles:
         sealed = content.get("file") if isinstance(content.get("file"), dict) else None
         place = _PLACE.fullmatch(str((sealed or content).get("url")))
         if place is None:
-            raise MediaUnavailable("it has no address")
+            raise FileUnavailable("could not be downloaded: it has no address")
         data = await self._download(place[1], place[2])
         if sealed is None:
             return data
@@ -66,7 +70,7 @@ class MatrixFiles:
             key, digest = str(sealed["key"]["k"]), str(sealed["hashes"]["sha256"])
             plain = await asyncio.to_thread(decrypt_attachment, data, key, digest, str(sealed["iv"]))
         except (KeyError, TypeError, ValueError, nio.EncryptionError) as error:
-            raise MediaUnavailable("it could not be decrypted") from error
+            raise FileUnavailable("could not be downloaded: it could not be decrypted") from error
         return bytes(plain)
 
     async def _download(self, server: str, media: str) -> bytes:
@@ -83,7 +87,9 @@ class MatrixFiles:
                 if refused.status == 404 and len(paths) > 1:
                     paths.pop(0)
                 elif attempt >= MAX_ATTEMPTS or (refused.wait is None and refused.status < 500):
-                    raise MediaUnavailable(f"the homeserver answered with {refused.status}") from refused
+                    raise FileUnavailable(
+                        f"could not be downloaded: the homeserver answered with {refused.status}"
+                    ) from refused
                 else:
                     await asyncio.sleep(refused.wait or backoff(attempt))
 

@@ -5,40 +5,26 @@ import asyncio
 from msgspec.structs import replace
 
 from alipes.kernel.errors import DeliveryError
-from alipes.kernel.platform import Capabilities, OnMessage, OnStatus
+from alipes.kernel.platform import OnMessage, OnStatus
 from alipes.platforms.connection import ConnectionRetry, Lanes
-from alipes.platforms.matrix import payloads
+from alipes.platforms.matrix import login, payloads
 from alipes.platforms.matrix.client import FAILURES, POLL_GRACE, LostKeys, MatrixClient
 from alipes.platforms.matrix.events import MatrixEvents, UndecryptedEvents
 from alipes.platforms.matrix.files import MatrixFiles
-from alipes.platforms.matrix.login import (
-    CrossSigner,
-    LoggedOut,
-    MatrixLogin,
-    MatrixState,
-    SyncState,
-    bad_token_error,
-    classify_failure,
-    log_in,
-    lost_keys_error,
-)
 from alipes.platforms.matrix.parse import EventCache
 from alipes.platforms.matrix.receive import MatrixReceiver, SyncPosition
 from alipes.platforms.matrix.send import TYPING, MatrixSender
-from alipes.platforms.messenger import ALL_MEDIA, Messenger
+from alipes.platforms.messenger import CHAT, Messenger
 from alipes.platforms.settings import MatrixSettings
 from alipes.runtime.http.clients import ClientScope
-from alipes.runtime.tasks import first_error
+from alipes.runtime.tasks import unwrap_error_group
 
 
 class MatrixPlatform(Messenger[MatrixSettings]):
     """Sends while `listen` runs, also while the homeserver does not answer."""
 
     name, title = "matrix", "Matrix"
-    capabilities = Capabilities(
-        payloads.LONGEST, can_edit=True, edit_interval=1.5, typing_seconds=TYPING, buttons=True, media=ALL_MEDIA,
-        deduplicates=True, can_delete=True,
-    )  # fmt: skip
+    capabilities = replace(CHAT, max_length=payloads.LONGEST, edit_interval=1.5, typing_seconds=TYPING)
     format_message = staticmethod(payloads.format_markdown)
 
     def __init__(self, settings: MatrixSettings, scope: ClientScope) -> None:
@@ -47,45 +33,43 @@ class MatrixPlatform(Messenger[MatrixSettings]):
         self._http = scope.http("matrix", base_url=settings.base_url, stall=stall)
 
     async def listen(self, on_message: OnMessage, on_status: OnStatus) -> None:
-        settings, state = self.settings, MatrixState(self.settings.folder)
+        settings, state = self.settings, login.MatrixState(self.settings.folder)
         client = MatrixClient(self._http, settings.folder, encryption=settings.encryption, patience=settings.patience)
         try:
-            retry = ConnectionRetry("Matrix", on_status, classify_failure)
-            login = await retry.until_success(lambda: log_in(client, settings, state), *FAILURES)
-            client.restore_login(login.user, login.device, login.token)
+            retry = ConnectionRetry("Matrix", on_status, login.classify_failure)
+            device = await retry.until_success(lambda: login.log_in(client, settings, state), *FAILURES)
+            client.restore_login(device.user, device.device, device.token)
             await self._serve(client, state, on_message, on_status)
-        except LoggedOut as ended:
+        except login.LoggedOut as ended:
             if settings.token:
-                raise bad_token_error() from ended
+                raise login.bad_token_error() from ended
             state.login.write(replace(state.login.read(), token=""))
             raise DeliveryError("The homeserver ended our login; logging in again.") from ended
         except LostKeys as lost:
             if settings.token:
-                raise lost_keys_error(settings) from lost
-            state.login.write(MatrixLogin())
+                raise login.lost_keys_error(settings) from lost
+            state.login.write(login.MatrixLogin())
             raise DeliveryError("The keys of our device are lost; logging in as a new device.") from lost
         finally:
             self.sender = None
             client.close_store()
 
     async def _serve(
-        self, client: MatrixClient, state: MatrixState, on_message: OnMessage, on_status: OnStatus
+        self, client: MatrixClient, state: login.MatrixState, on_message: OnMessage, on_status: OnStatus
     ) -> None:
         settings, synced, cache = self.settings, state.sync_state(client.user_id), EventCache(client)
         sender = MatrixSender(client, cache)
         handler = MatrixEvents(self, client, cache, MatrixFiles(client, settings), on_message)
 
         def save() -> None:
-            state.sync.write(SyncState(synced.user, progress.since, undecrypted.waiting))
+            state.sync.write(login.SyncState(synced.user, progress.since, undecrypted.waiting))
 
         progress = SyncPosition(synced.since, lambda _since: save())
         undecrypted = UndecryptedEvents(client, handler, synced.unread, sender=sender, changed=save)
-        signer = CrossSigner(client, state, settings.password)
+        signer = login.CrossSigner(client, state, settings.password)
         receiver = MatrixReceiver(client, handler, undecrypted, progress, signer)
         self.sender = sender
-        try:
+        with unwrap_error_group():
             async with asyncio.TaskGroup() as tasks:
                 receiver.lanes = Lanes(tasks)
                 await receiver.run(on_status, settings.poll)
-        except BaseExceptionGroup as errors:
-            raise first_error(errors) from None

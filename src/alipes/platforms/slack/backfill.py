@@ -115,15 +115,12 @@ class SlackBackfill:
         threads |= {ts for here, _, ts in mine if here == channel and ts and to_micros(ts) < early}
         found = {each["ts"]: each for each in around}
         for thread in sorted(threads):
-            found |= await self._replies(channel, thread, since, tries)
+            replies = await self._with_retries(
+                tries, "conversations_replies", "messages", channel=channel, ts=thread, oldest=to_timestamp(since)
+            )
+            found |= {each["ts"]: each for each in replies}
         missed = sorted((ts for ts in found if to_micros(ts) > since), key=to_micros)
         return [SlackMessage(channel, found[ts]) for ts in missed if parse.is_from_person(found[ts], self._receiver.me)]
-
-    async def _replies(self, channel: str, thread: str, since: int, tries: int) -> dict[str, dict[str, Any]]:
-        replies = await self._with_retries(
-            tries, "conversations_replies", "messages", channel=channel, ts=thread, oldest=to_timestamp(since)
-        )
-        return {each["ts"]: each for each in replies}
 
     async def _with_retries(self, tries: int, method: str, what: str, **arguments: Any) -> list[dict[str, Any]]:
         attempt = 0

@@ -2,10 +2,12 @@
 
 import asyncio
 
+from msgspec.structs import replace
+
 from alipes.kernel.errors import ConfigError, DeliveryError
-from alipes.kernel.platform import Capabilities, OnMessage, OnStatus
+from alipes.kernel.platform import OnMessage, OnStatus
 from alipes.platforms.connection import ConnectionRetry, Lanes
-from alipes.platforms.messenger import ALL_MEDIA, Messenger
+from alipes.platforms.messenger import CHAT, Messenger
 from alipes.platforms.settings import SlackSettings
 from alipes.platforms.slack import markup
 from alipes.platforms.slack.backfill import SlackBackfill
@@ -21,10 +23,7 @@ class SlackPlatform(Messenger[SlackSettings]):
     with Slack (see docs/slack.md)."""
 
     name, title = "slack", "Slack"
-    capabilities = Capabilities(
-        markup.LONGEST, can_edit=True, edit_interval=1.2, typing_seconds=60.0, buttons=True, media=ALL_MEDIA,
-        deduplicates=True, can_delete=True,
-    )  # fmt: skip
+    capabilities = replace(CHAT, max_length=markup.LONGEST, edit_interval=1.2, typing_seconds=60.0)
     format_message = staticmethod(markup.format_markdown)
 
     async def listen(self, on_message: OnMessage, on_status: OnStatus) -> None:

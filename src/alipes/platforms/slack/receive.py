@@ -1,5 +1,4 @@
-"""Receives from Slack: envelopes become incoming messages, in order per channel, and are then
-acknowledged."""
+"""Receives from Slack: envelopes become incoming messages, in order per channel, and are then acknowledged."""
 
 import asyncio
 import logging
@@ -16,7 +15,15 @@ from slack_sdk.socket_mode.request import SocketModeRequest
 from alipes.kernel.errors import DeliveryError, Undeliverable
 from alipes.kernel.platform import IncomingMessage, MessagePart, OnMessage, ReceivedFile
 from alipes.platforms.connection import Job, Lanes
-from alipes.platforms.files import CHUNK, Downloads, make_file_name, media_kind, media_name, read_outgoing
+from alipes.platforms.files import (
+    CHUNK,
+    Downloads,
+    FileUnavailable,
+    make_file_name,
+    media_kind,
+    media_name,
+    read_outgoing,
+)
 from alipes.platforms.markup.spans import escape_html
 from alipes.platforms.messenger import Messenger
 from alipes.platforms.settings import SlackSettings
@@ -24,11 +31,7 @@ from alipes.platforms.slack import parse
 from alipes.platforms.slack.parse import SlackMessage, SlackNames, mentions
 from alipes.platforms.slack.socket import SlackSocket
 from alipes.platforms.slack.web_api import UPLOAD_TIMEOUT, SlackApi
-from alipes.platforms.state_files import ReadPosition, ReadState, put_bounded
-
-
-class FileUnavailable(Exception):
-    """Why a file was not downloaded, for the sender."""
+from alipes.platforms.state_files import MAX_AGE, ReadPosition, ReadState, put_bounded
 
 
 class SlackFiles:
@@ -42,12 +45,10 @@ class SlackFiles:
         settings = self._settings
         downloads = Downloads(settings.folder / "files", settings.largest, settings.picture)
         for file in listed:
-            name = str(file.get("name") or file.get("title") or "file")
-            try:
-                with downloads.note_failure(name, DeliveryError, aiohttp.ClientError, OSError):
-                    await self._save(await self._complete(file), name, downloads)
-            except FileUnavailable as why:
-                downloads.notes.append(f"[{name} {why}.]")
+            with downloads.note_failure(_name(file), DeliveryError):
+                whole = await self._complete(file)
+                with downloads.note_failure(_name(whole), aiohttp.ClientError, OSError):
+                    await self._save(whole, downloads)
         return downloads
 
     async def _complete(self, file: dict[str, Any]) -> dict[str, Any]:
@@ -59,8 +60,8 @@ class SlackFiles:
             raise FileUnavailable(f"is stored outside of Slack: {file.get('url_private')}")
         return file
 
-    async def _save(self, file: dict[str, Any], name: str, downloads: Downloads) -> None:
-        mime, name = str(file.get("mimetype", "")), str(file.get("name") or name)
+    async def _save(self, file: dict[str, Any], downloads: Downloads) -> None:
+        mime, name = str(file.get("mimetype", "")), _name(file)
         kind = "voice" if file.get("subtype") == "slack_audio" else media_kind(mime)
         downloads.check_size(int(file.get("size") or 0))
         url = str(file.get("url_private_download") or file.get("url_private") or "")
@@ -85,6 +86,10 @@ class SlackFiles:
         return str(listed["file_id"])
 
 
+def _name(file: dict[str, Any]) -> str:
+    return str(file.get("name") or file.get("title") or "file")
+
+
 def _check(response: aiohttp.ClientResponse, mime: str) -> None:
     if response.status != 200:
         raise FileUnavailable(f"could not be downloaded: Slack answered {response.status}")
@@ -93,8 +98,6 @@ def _check(response: aiohttp.ClientResponse, mime: str) -> None:
         raise FileUnavailable("could not be downloaded: the app needs the scope files:read")
 
 
-MAX_AGE = 86_400.0
-"""Seconds after which a missed message is no longer answered."""
 OVERLAP = 30.0
 """Seconds by which messages of different channels may arrive out of order."""
 MAX_CHANNELS = 300
@@ -183,8 +186,8 @@ class SlackReceiver:
         match request.type:
             case "events_api":
                 event = payload.get("event") or {}
-                if event_message := parse.parse_event(event, self.me):
-                    self._on_message_event(event_message, lambda: line.acknowledge(envelope))
+                if message := parse.parse_event(event, self.me):
+                    self._on_message_event(message, lambda: line.acknowledge(envelope))
                     return
             case "interactive":
                 if incoming := parse.parse_button(payload, per_user=self._settings.per_user):
@@ -198,15 +201,15 @@ class SlackReceiver:
                 return
         self.lanes.put(f"ignored {envelope}", lambda: line.acknowledge(envelope))
 
-    def _on_message_event(self, event_message: SlackMessage, acknowledge: Job) -> None:
-        entry = self._position.start(to_micros(event_message.ts))
+    def _on_message_event(self, message: SlackMessage, acknowledge: Job) -> None:
+        entry = self._position.start(to_micros(message.ts))
 
         async def job() -> None:
-            await self.deliver(event_message, entry)
+            await self.deliver(message, entry)
             await acknowledge()
 
-        self.before(event_message.channel)
-        self.lanes.put(event_message.channel, job)
+        self.before(message.channel)
+        self.lanes.put(message.channel, job)
 
     def _on_choice(self, incoming: IncomingMessage, acknowledge: Job) -> None:
         async def job() -> None:
@@ -216,84 +219,77 @@ class SlackReceiver:
         # Slack reports a failure after three seconds, however long the channel's lane is
         self.lanes.put(f"choices in {incoming.address.chat}", job)
 
-    async def deliver(self, event_message: SlackMessage, entry: int) -> None:
-        """Deliver a message. `begun`: its entry in the read position."""
-        position, wire = self._position, event_message.wire
-        incoming = parse.to_incoming(
-            event_message, addressed=self._is_addressed(event_message), per_user=self._settings.per_user
-        )
-        again = position.first_name(str(wire.get("client_msg_id", "")), event_message.name) != event_message.name
+    async def deliver(self, message: SlackMessage, entry: int) -> None:
+        """Deliver a message. `entry`: its entry in the read position."""
+        position, wire = self._position, message.wire
+        incoming = parse.to_incoming(message, addressed=self._is_addressed(message), per_user=self._settings.per_user)
+        again = position.first_name(str(wire.get("client_msg_id", "")), message.name) != message.name
         if not again and not position.was_delivered(incoming.id):
             if incoming.addressed or self._settings.group == "all":
-                incoming = await self._complete(incoming, event_message)
+                incoming = await self._complete(incoming, message)
             else:
                 text = str(wire.get("text", ""))
                 incoming = replace(incoming, text=await self._people.plain_words(text, asks=False))
             await self._on_message(incoming)
-            for name in event_message.names:
+            for name in message.names:
                 position.mark_delivered(name)
         # not if it failed or was cancelled: then it is read again
         position.finish(entry)
 
-    def _is_addressed(self, event_message: SlackMessage) -> bool:
+    def _is_addressed(self, message: SlackMessage) -> bool:
         """In a channel: it mentions us, replies to us, or is in a thread below a message to us."""
-        if mentions(str(event_message.wire.get("text", "")), self.me):
+        if mentions(str(message.wire.get("text", "")), self.me):
             return True
-        if not event_message.thread:
+        if not message.thread:
             return False
-        part = self._position.places.get(f"{event_message.channel}/{event_message.thread}")
-        return event_message.wire.get("parent_user_id") == self.me or part in ("hangs", "ours")
+        part = self._position.places.get(message.place)
+        return message.wire.get("parent_user_id") == self.me or part in ("hangs", "ours")
 
-    async def _complete(self, incoming: IncomingMessage, event_message: SlackMessage) -> IncomingMessage:
+    async def _complete(self, incoming: IncomingMessage, message: SlackMessage) -> IncomingMessage:
         """Add text and name, and for people with access also files and quotes."""
-        people, wire = self._people, event_message.wire
+        people, wire = self._people, message.wire
         name = await people.name(incoming.sender)
         text = await people.plain_words(str(wire.get("text", "")), self.me)
-        incoming = replace(incoming, name=name, text=text, quoted=await self._quote_shared(event_message))
+        incoming = replace(incoming, name=name, text=text, quoted=await self._quote_shared(message))
         if not await self._messenger.may_fetch(incoming):
             return incoming
-        quoted = incoming.quoted or await self._thread_context(event_message)
-        self._visit(event_message)
-        downloads = await self.files.fetch(event_message.files)
+        quoted = incoming.quoted or await self._thread_context(message)
+        self._visit(message)
+        downloads = await self.files.fetch(message.files)
         return downloads.attach_to(replace(incoming, quoted=quoted))
 
-    def _visit(self, event_message: SlackMessage) -> None:
+    def _visit(self, message: SlackMessage) -> None:
         position = self._position
-        position.visit(event_message.channel)
-        if event_message.thread:
-            thread = f"{event_message.channel}/{event_message.thread}"
+        position.visit(message.channel)
+        if message.thread:
             hangs = (
-                position.places.get(thread) in ("hangs", "ours") or event_message.wire.get("parent_user_id") == self.me
+                position.places.get(message.place) in ("hangs", "ours") or message.wire.get("parent_user_id") == self.me
             )
-            position.visit(thread, "ours" if hangs else "called")
-        elif not event_message.direct:
-            position.visit(f"{event_message.channel}/{event_message.ts}", "hangs")
-        put_bounded(self.latest, f"{event_message.channel}/{event_message.thread}", event_message.ts, MAX_LATEST)
+            position.visit(message.place, "ours" if hangs else "called")
+        elif not message.direct:
+            position.visit(f"{message.channel}/{message.ts}", "hangs")
+        put_bounded(self.latest, message.place, message.ts, MAX_LATEST)
 
-    async def _quote_shared(self, event_message: SlackMessage) -> str:
+    async def _quote_shared(self, message: SlackMessage) -> str:
         shared = [
             f"{who}: {await self._people.plain_words(text)}" if who else await self._people.plain_words(text)
-            for who, text in parse.list_shared(event_message.wire)
+            for who, text in parse.list_shared(message.wire)
         ]
         return "Forwarded:\n" + "\n".join(shared) if shared else ""
 
-    async def _thread_context(self, event_message: SlackMessage) -> str:
+    async def _thread_context(self, message: SlackMessage) -> str:
         """Messages of a thread before we were called into it."""
-        known = self._position.places.get(f"{event_message.channel}/{event_message.thread}", "hangs")
-        if not event_message.thread or known != "hangs" or event_message.changed:
+        known = self._position.places.get(message.place, "hangs")
+        if not message.thread or known != "hangs" or message.changed:
             return ""
         try:
             messages = await self._api.pages(
-                "reading a thread",
-                "conversations_replies",
-                "messages",
-                channel=event_message.channel,
-                ts=event_message.thread,
+                "reading a thread", "conversations_replies", "messages", channel=message.channel, ts=message.thread
             )
         except DeliveryError as error:
-            log.info("reading a thread of %s failed: %s", event_message.channel, error)
+            log.info("reading a thread of %s failed: %s", message.channel, error)
             return ""
-        before = [each for each in messages if to_micros(each["ts"]) < to_micros(event_message.ts)]
+        before = [each for each in messages if to_micros(each["ts"]) < to_micros(message.ts)]
         lines = [await self._format_line(each) for each in (*before[:1], *before[1:][-MAX_THREAD_MESSAGES:])]
         return "\n".join(line for line in lines if line)
 

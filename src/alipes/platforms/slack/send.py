@@ -115,8 +115,7 @@ BLOCK_ERRORS = ("invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long"
 
 
 def message_target(address: Address, reply_to: str = "") -> dict[str, Any]:
-    """Where a new message goes. A reply to a message in a channel is in its thread and also shown in the
-    channel."""
+    """Where a new message goes. A reply to a message in a channel is in its thread and also shown in the channel."""
     here: dict[str, Any] = {"channel": address.chat}
     if address.thread:
         here["thread_ts"] = address.thread

@@ -34,8 +34,7 @@ OnRequest: TypeAlias = Callable[["SlackSocket", SocketModeRequest], None]
 
 
 class SlackSocket:
-    """One websocket. `changed` is set when it is up, when Slack is about to close it, and when it is
-    closed."""
+    """One websocket. `changed` is set when it is up, when Slack is about to close it, and when it is closed."""
 
     def __init__(
         self, api: SlackApi, on_request: OnRequest, *, on_alive: Callable[[], None], on_hello: Callable[[], None]
@@ -51,8 +50,7 @@ class SlackSocket:
         """Pause before the next socket that Slack asked for, in seconds."""
 
     async def run(self) -> None:
-        """Open the socket, read it to its end and close it. Raises ConfigError if the configuration is
-        wrong."""
+        """Open the socket, read it to its end and close it. Raises ConfigError if the configuration is wrong."""
         try:
             address = await self._api.socket_address()
             async with self._api.session.ws_connect(

@@ -61,11 +61,6 @@ def chat_address(message: TelegramMessage, user: str, context: ParseContext) -> 
     return Address(NAME, str(message.chat.id), kind, thread, alone)
 
 
-def _id(message: TelegramMessage, context: ParseContext) -> str:
-    # another bot counts a person's messages from one again
-    return f"{context.me.id}:{message.chat.id}:{message.message_id}"
-
-
 def _said(message: TelegramMessage, context: ParseContext) -> IncomingMessage | None:
     text = _text(message, context)
     described = _described(message)
@@ -76,7 +71,8 @@ def _said(message: TelegramMessage, context: ParseContext) -> IncomingMessage | 
     forwarded = message.forward_origin
     words = "\n".join(filter(None, (described, text)))
     return IncomingMessage(
-        id=_id(message, context),
+        # another bot counts a person's messages from one again
+        id=f"{context.me.id}:{message.chat.id}:{message.message_id}",
         address=chat_address(message, sender, context),
         sender=sender,
         name=name,

@@ -69,8 +69,7 @@ def reply_params(part: MessagePart) -> Params:
 
 
 def keyboard(buttons: tuple[Button, ...]) -> Params:
-    """Buttons in rows that fit on a phone. A button with too much data is dropped: people can answer in
-    words."""
+    """Buttons in rows that fit on a phone. A button with too much data is dropped: people can answer in words."""
     rows: list[list[dict[str, str]]] = []
     room = 0
     for button in buttons:
@@ -98,8 +97,7 @@ def split_caption(media: Media, part: MessagePart) -> tuple[MessagePart, Message
 
 
 def read_upload(media: Media) -> tuple[str, FileUpload]:
-    """The method that sends a file, and its content. Raises `Undeliverable` for a file that cannot be
-    sent."""
+    """The method that sends a file, and its content. Raises `Undeliverable` for a file that cannot be sent."""
     data = read_outgoing(media, "Telegram", FILE)
     if not data:
         raise Undeliverable(f"Telegram does not accept empty files ({media.path}).")
