@@ -17,7 +17,7 @@ from alipes.kernel.errors import Undeliverable
 from alipes.kernel.messages import MODEL_IMAGE_TYPES, Image
 from alipes.kernel.outbox import Media, MediaKind
 from alipes.kernel.platform import IncomingMessage, ReceivedFile
-from alipes.platforms.markup.spans import strip_controls
+from alipes.platforms.markup import strip_controls
 from alipes.platforms.state_files import write_atomic
 
 CHUNK = 1024 * 1024

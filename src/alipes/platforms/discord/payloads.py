@@ -15,12 +15,12 @@ from alipes.kernel.outbox import Button, Media
 from alipes.kernel.platform import MessagePart
 from alipes.platforms.connection import describe_error, no_answer_error
 from alipes.platforms.files import media_name
-from alipes.platforms.markup.markdown import format_parts
-from alipes.platforms.markup.spans import (
+from alipes.platforms.markup import (
     Marks,
     Span,
     Spans,
     TextMark,
+    format_parts,
     inline_marks,
     join_text,
     shared_marks,

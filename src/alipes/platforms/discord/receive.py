@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -65,7 +66,7 @@ class DiscordReceiver:
         self.client: DiscordClient
         self.lanes: Lanes
         self._readers = asyncio.Semaphore(READERS)
-        self._guilds: dict[str, asyncio.Event] = {}
+        self._guilds: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._since = 0
         """Id up to which nothing was missed before the current session."""
         self._backfilled: set[str] = set()
@@ -76,7 +77,7 @@ class DiscordReceiver:
             case "connect", _:
                 self._read_gaps()
             case "guild_available", (guild,):
-                self._guild(str(guild.id)).set()
+                self._guilds[str(guild.id)].set()
                 self._find_new_channels(guild)
             case "message", (message,):
                 self._on_message_event(message)
@@ -131,12 +132,10 @@ class DiscordReceiver:
         except FAILURES as failure:
             log.warning("Discord rejected the answer to an interaction: %s", failure)
 
-    def _guild(self, id: str) -> asyncio.Event:
-        return self._guilds.setdefault(id, asyncio.Event())
-
     def _read_gaps(self) -> None:
         """A new session does not repeat older messages: read them first in each lane."""
-        self._since, self._guilds, self._backfilled = self._position.since(), {}, set()
+        self._since, self._backfilled = self._position.since(), set()
+        self._guilds.clear()
         if self._since:
             self._read(self._position.places)
 
@@ -197,6 +196,6 @@ class DiscordReceiver:
     async def _wait_for_guild(self, guild: str) -> None:
         try:
             async with asyncio.timeout(GUILD_TIMEOUT):
-                await self._guild(guild).wait()
+                await self._guilds[guild].wait()
         except TimeoutError:
             log.info("guild %s is not available yet; requesting its channels one by one", guild)

@@ -4,6 +4,7 @@ import asyncio
 import mimetypes
 import re
 import ssl
+from contextlib import suppress
 from email.message import EmailMessage
 from email.policy import SMTP as SMTP_POLICY
 from email.utils import formataddr, formatdate
@@ -19,8 +20,7 @@ from alipes.kernel.platform import MessagePart
 from alipes.kernel.turns import Address
 from alipes.platforms.email.threads import MailThread, make_message_id
 from alipes.platforms.files import media_name, read_outgoing
-from alipes.platforms.markup.markdown import parse_markdown
-from alipes.platforms.markup.spans import Span, Spans, plain_text, strip_controls
+from alipes.platforms.markup import Span, Spans, parse_markdown, plain_text, strip_controls
 
 LONGEST = 1_000_000
 """Characters: one mail per answer, however long."""
@@ -141,7 +141,8 @@ class EmailSender:
                 await client.data(content)
             except (SMTPException, OSError) as failure:
                 raise self._translate_error(failure, to, uncertain=True) from failure
-            await _goodbye(client)
+            with suppress(SMTPException, OSError):  # the mail was accepted; a failure now does not matter
+                await client.quit(timeout=2.0)
         finally:
             client.close()
         return str(mail["Message-ID"])
@@ -175,11 +176,3 @@ class EmailSender:
         if uncertain:
             return DeliveryError("The mail server did not confirm the mail.", uncertain=True)
         return DeliveryError(f"The mail server {host}:{port} cannot be used ({failure}).")
-
-
-async def _goodbye(client: SMTP) -> None:
-    """The mail was accepted; a failure now does not matter."""
-    try:
-        await client.quit(timeout=2.0)
-    except (SMTPException, OSError):
-        return

@@ -7,8 +7,7 @@ from itertools import groupby
 from msgspec import Struct
 
 from alipes.kernel.platform import MessagePart
-from alipes.platforms.markup.markdown import parse_markdown
-from alipes.platforms.markup.spans import LINE, Border, MarkedText, Spans, join_text, plain_text, split_text
+from alipes.platforms.markup import LINE, Border, MarkedText, Spans, join_text, parse_markdown, plain_text, split_text
 
 MAX_PART_CHARS = 4000
 """Characters of one message part: one line of the text, sent as one or more IRC lines."""

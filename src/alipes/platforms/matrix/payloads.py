@@ -15,12 +15,12 @@ from alipes.kernel.outbox import Button
 from alipes.kernel.platform import MessagePart
 from alipes.kernel.turns import Address
 from alipes.platforms.connection import describe_error, no_answer_error
-from alipes.platforms.markup.markdown import format_parts
-from alipes.platforms.markup.spans import (
+from alipes.platforms.markup import (
     Span,
     Spans,
     escape_attribute,
     escape_html,
+    format_parts,
     inline_marks,
     join_text,
     plain_text,

@@ -9,10 +9,9 @@ from alipes.kernel.platform import OnMessage, OnStatus
 from alipes.platforms.connection import ConnectionRetry, Lanes
 from alipes.platforms.matrix import login, payloads
 from alipes.platforms.matrix.client import FAILURES, POLL_GRACE, LostKeys, MatrixClient
-from alipes.platforms.matrix.events import MatrixEvents, UndecryptedEvents
 from alipes.platforms.matrix.files import MatrixFiles
 from alipes.platforms.matrix.parse import EventCache
-from alipes.platforms.matrix.receive import MatrixReceiver, SyncPosition
+from alipes.platforms.matrix.receive import MatrixEvents, MatrixReceiver, SyncPosition, UndecryptedEvents
 from alipes.platforms.matrix.send import TYPING, MatrixSender
 from alipes.platforms.messenger import CHAT, Messenger
 from alipes.platforms.settings import MatrixSettings

@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 
 from alipes.kernel.platform import MessagePart
-from alipes.platforms.markup.markdown import format_parts
-from alipes.platforms.markup.spans import Span, Spans, TextMark, escape_html, join_text, plain_text
+from alipes.platforms.markup import Span, Spans, TextMark, escape_html, format_parts, join_text, plain_text
 
 LONGEST = 4000
 """Slack does not edit longer messages."""

@@ -10,8 +10,7 @@ from alipes.platforms.connection import ConnectionRetry, Lanes
 from alipes.platforms.messenger import CHAT, Messenger
 from alipes.platforms.settings import SlackSettings
 from alipes.platforms.slack import markup
-from alipes.platforms.slack.backfill import SlackBackfill
-from alipes.platforms.slack.receive import SlackReadPosition, SlackReceiver
+from alipes.platforms.slack.receive import SlackBackfill, SlackReadPosition, SlackReceiver
 from alipes.platforms.slack.send import SendJournal, SlackSender
 from alipes.platforms.slack.socket import SlackConnection
 from alipes.platforms.slack.web_api import UNKNOWN_TOKEN, SlackApi, error_code

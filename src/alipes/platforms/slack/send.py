@@ -12,7 +12,7 @@ from alipes.kernel.errors import DeliveryError, Undeliverable
 from alipes.kernel.outbox import Button
 from alipes.kernel.platform import MessagePart
 from alipes.kernel.turns import Address
-from alipes.platforms.markup.spans import escape_html
+from alipes.platforms.markup import escape_html
 from alipes.platforms.slack.markup import RICH_TEXT_PREFIX
 from alipes.platforms.slack.receive import SlackReceiver
 from alipes.platforms.slack.web_api import SlackApi, error_code

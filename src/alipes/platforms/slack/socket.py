@@ -147,7 +147,7 @@ class SlackConnection:
         """Serve until cancelled. Failures are reported and retried after a pause."""
         loop, failures, gap = asyncio.get_running_loop(), 0, True
         while True:
-            on_hello = self._on_gap if gap else _nothing
+            on_hello = self._on_gap if gap else lambda: None
             on_alive = partial(on_status, "ready", "")
             socket = SlackSocket(self._api, self._on_request, on_alive=on_alive, on_hello=on_hello)
             self._tasks.create_task(socket.run())
@@ -164,7 +164,3 @@ class SlackConnection:
             failures = 0 if good and loop.time() - began > HEALTHY_AFTER else failures + 1
             if failures:
                 await asyncio.sleep(socket.pause if socket.pause is not None else backoff(failures))
-
-
-def _nothing() -> None:
-    pass

@@ -125,15 +125,10 @@ def error_code(error: BaseException | None) -> str:
 
 def translate_error(failure: BaseException, doing: str) -> DeliveryError:
     """Translate a failed call of slack_sdk."""
-    if isinstance(failure, SlackApiError):
-        return _translate_refusal(failure, doing)
-    sent = not isinstance(failure, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
-    return no_answer_error(
-        "Slack", doing, describe_without_urls(failure), sent=sent, late=isinstance(failure, TimeoutError)
-    )
-
-
-def _translate_refusal(failure: SlackApiError, doing: str) -> DeliveryError:
+    if not isinstance(failure, SlackApiError):
+        sent = not isinstance(failure, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+        why, late = describe_without_urls(failure), isinstance(failure, TimeoutError)
+        return no_answer_error("Slack", doing, why, sent=sent, late=late)
     data, response = _error_data(failure), failure.response
     why = str(data.get("error", ""))
     status = getattr(response, "status_code", getattr(response, "status", 0))

@@ -3,8 +3,7 @@
 from itertools import pairwise
 
 from alipes.kernel.platform import MessagePart
-from alipes.platforms.markup.markdown import format_parts
-from alipes.platforms.markup.spans import Marks, Span, Spans, plain_text, shared_marks, utf16_length, write_html
+from alipes.platforms.markup import Marks, Span, Spans, format_parts, plain_text, shared_marks, utf16_length, write_html
 
 LONGEST = 4096
 CAPTION = 1024

@@ -6,7 +6,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -16,7 +16,7 @@ from alipes.kernel.errors import DeliveryError, Undeliverable
 from alipes.kernel.messages import Image, image_type
 from alipes.kernel.platform import IncomingMessage, OnMessage, OnStatus, ReceivedFile
 from alipes.platforms.connection import ConnectionRetry
-from alipes.platforms.files import make_file_name, save_file
+from alipes.platforms.files import Downloads, make_file_name, save_file
 from alipes.platforms.messenger import Messenger
 from alipes.platforms.settings import TelegramSettings
 from alipes.platforms.telegram.api import (
@@ -55,30 +55,28 @@ class TelegramFiles:
         self._api, self._folder = api, folder
 
     async def fetch(self, incoming: IncomingMessage, message: TelegramMessage) -> IncomingMessage:
-        notes: list[str] = []
-        images: list[Image] = []
-        files: list[ReceivedFile] = []
+        found = Downloads(self._folder, MAX_FILE_BYTES, MAX_IMAGE_BYTES)
         if message.photo:
             fitting = [size for size in message.photo if size.file_size <= MAX_IMAGE_BYTES] or [message.photo[0]]
-            data = await self._get(max(fitting, key=lambda size: size.width), "photo", notes)
-            images += [_image(data)] if data else []
+            data = await self._get(max(fitting, key=lambda size: size.width), "photo", found.notes)
+            found.images += [_image(data)] if data else []
         for file, kind in list_attachments(message):
-            data = await self._get(file, file.file_name or kind, notes)
+            data = await self._get(file, file.file_name or kind, found.notes)
             if data is None:
                 continue
+            given = file.file_name or f"{kind}{_SUFFIX.get(kind, '')}"
+            name = make_file_name(f"{message.chat.id}-{message.message_id}", given)
             try:
-                given = file.file_name or f"{kind}{_SUFFIX.get(kind, '')}"
-                name = make_file_name(f"{message.chat.id}-{message.message_id}", given)
                 path = await asyncio.to_thread(save_file, self._folder / name, data)
             except OSError as error:
                 log.warning("saving a file failed: %s", error)
-                notes.append(f"[{file.file_name or kind}: could not be saved, {error.strerror}]")
+                found.notes.append(f"[{file.file_name or kind}: could not be saved, {error.strerror}]")
                 continue
-            files.append(ReceivedFile(path, kind, file.file_name or name, file.mime_type, len(data)))
+            found.files.append(ReceivedFile(path, kind, file.file_name or name, file.mime_type, len(data)))
             if kind == "image" and len(data) <= MAX_IMAGE_BYTES and image_type(data):
-                images.append(_image(data))
-        text = "\n".join([*notes, incoming.text] if incoming.text else notes)
-        return structs.replace(incoming, images=tuple(images), files=tuple(files), text=text)
+                found.images.append(_image(data))
+        text = "\n".join(filter(None, (*found.notes, incoming.text)))
+        return structs.replace(found.attach_to(incoming), text=text)
 
     async def _get(self, file: TelegramFile, name: str, notes: list[str]) -> bytes | None:
         if file.file_size > MAX_FILE_BYTES:
@@ -254,11 +252,9 @@ class Poller:
             self._settled.set()
 
     async def _wait_settled(self) -> None:
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(min(PAUSE * (1 + self._idle_polls), LONGEST_PAUSE)):
                 await self._settled.wait()
-        except TimeoutError:
-            return
 
     async def _delete_webhook(self) -> None:
         try:

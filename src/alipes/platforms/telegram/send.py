@@ -13,7 +13,7 @@ from alipes.kernel.outbox import Button, Media
 from alipes.kernel.platform import MessagePart
 from alipes.kernel.turns import Address
 from alipes.platforms.files import media_name, read_outgoing
-from alipes.platforms.markup.spans import strip_controls, utf16_length
+from alipes.platforms.markup import strip_controls, utf16_length
 from alipes.platforms.telegram.api import (
     CALL_TIMEOUT,
     FAILURES,
