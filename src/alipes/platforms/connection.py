@@ -101,5 +101,4 @@ def no_answer_error(who: str, doing: str, why: str, *, sent: bool, late: bool) -
 
 
 def describe_error(error: BaseException) -> str:
-    """Type and text of an error."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -294,7 +294,6 @@ class TextBuilder:
 
 
 def write_inline(tokens: Sequence[Token], page: TextBuilder) -> None:
-    """Add the inline content of one block."""
     for token in tokens:
         match token.type:
             case "text" | "text_special":

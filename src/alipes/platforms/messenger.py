@@ -36,7 +36,6 @@ class Messenger(Generic[S]):
         self.settings = settings
         self.may_fetch: MayFetch = _fetch_for_anyone
         self.commands: frozenset[str] = frozenset()
-        """Names of our commands."""
         self.sender: MessageSender | None = None
 
     def set_fetch_policy(self, may_fetch: MayFetch) -> None:

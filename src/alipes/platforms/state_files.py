@@ -99,7 +99,6 @@ class ReadPosition(Generic[S]):
         return dict(self._state.places)
 
     def was_delivered(self, name: str) -> bool:
-        """True if this message was delivered lately."""
         return name in self._delivered
 
     def mark_delivered(self, name: str) -> bool:
@@ -138,7 +137,6 @@ class ReadPosition(Generic[S]):
         self.changed.set()
 
     async def save_periodically(self, pause: float = 1.0) -> None:
-        """Save now and then, until cancelled."""
         while True:
             await self.changed.wait()
             await self.save()

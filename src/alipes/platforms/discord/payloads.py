@@ -186,7 +186,6 @@ def slash_commands(commands: tuple[tuple[str, str], ...]) -> list[dict[str, Any]
 
 
 def translate_error(failure: BaseException, doing: str) -> DeliveryError:
-    """Translate a failed call of discord.py."""
     match failure:
         case discord.RateLimited():
             wait = failure.retry_after

@@ -25,8 +25,6 @@ _BY = re.compile(r"\bby\s+([\w.-]+)", re.IGNORECASE)
 
 
 class AuthResult(Struct, frozen=True):
-    """One authentication check and its result."""
-
     method: str
     result: str
     about: dict[str, str]
@@ -122,8 +120,6 @@ class UnreadableMail(Exception):
 
 
 class ParsedMail(Struct, frozen=True):
-    """A parsed mail."""
-
     incoming: IncomingMessage
     """Without attachments."""
     thread: MailThread

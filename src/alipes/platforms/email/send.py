@@ -118,7 +118,6 @@ class EmailSender:
         self._where, self._login, self._trust, self._within = where, login, trust, within
 
     async def send(self, ours: str, to: str, mail: EmailMessage) -> str:
-        """Send a mail and return its Message-ID."""
         if not _ADDRESS.fullmatch(to):
             raise Undeliverable(f"{to!r} is not a mail address.")
         content = await asyncio.to_thread(mail.as_bytes, policy=MAIL_POLICY)

@@ -194,7 +194,6 @@ class IrcConnection:
             log.warning("the IRC server rejected a join: %s", why)
 
     def _on_whois(self, line: IrcLine) -> None:
-        """One line of a WHOIS answer."""
         about = self._whois.get(fold_name(line.params[1]))
         if about is None:
             return
@@ -274,8 +273,6 @@ async def open_irc_connection(settings: IrcSettings) -> AsyncIterator[IrcConnect
 
 
 class _Registration:
-    """The registration handshake."""
-
     def __init__(self, connection: IrcConnection, settings: IrcSettings) -> None:
         self._session, self._settings = connection, settings
         self._offered: dict[str, str] = {}

@@ -96,8 +96,7 @@ class IrcReceiver:
             await self._on_message(message)
 
     def _is_relevant(self, message: IncomingMessage) -> bool:
-        """True if the sender is worth a WHOIS. In a busy channel only short texts without a mention may be
-        answers to us."""
+        """True if the sender is worth a WHOIS. In a busy channel only short texts may answer us without a mention."""
         if message.addressed or self._settings.group == "all":
             return True
         return len(message.text) <= MAX_ANSWER_CHARS and self._sender.may_send_extra()

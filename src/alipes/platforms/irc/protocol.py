@@ -24,8 +24,7 @@ def format_markdown(markdown: str) -> tuple[MessagePart, ...]:
 
 
 def split_lines(text: str, room: int) -> list[str]:
-    """Split `text` into lines of at most `room` bytes, between words where possible. Bold and italic
-    continue after a split."""
+    """Split `text` into lines of at most `room` bytes, between words if possible. Formatting goes on after a split."""
     result: list[str] = []
     opened = ""
     for line in text.split("\n"):
@@ -95,8 +94,6 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 class IrcLine(Struct, frozen=True):
-    """One message of the protocol."""
-
     command: str
     params: tuple[str, ...] = ()
     source: str = ""

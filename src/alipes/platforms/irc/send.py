@@ -44,8 +44,6 @@ class IrcRateLimit:
 
 
 class IrcSender:
-    """Sends on one connection."""
-
     def __init__(self, connection: IrcConnection, pace: float, channels: Collection[str]) -> None:
         self._session, self._pace = connection, IrcRateLimit(pace)
         self._channels = {fold_name(each) for each in channels}

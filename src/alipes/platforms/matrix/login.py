@@ -31,14 +31,11 @@ class MatrixLogin(Struct, frozen=True):
 
 
 class SigningKeys(Struct, frozen=True):
-    """Cross-signing keys of our account."""
-
     user: str = ""
     master: str = ""
     own: str = ""
     """Signs devices; is itself signed by the master key."""
     signed: str = ""
-    """Id of the signed device."""
 
 
 class SyncState(Struct, frozen=True):

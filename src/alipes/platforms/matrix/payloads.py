@@ -38,7 +38,6 @@ _MARKUP = re.compile(r"<(?!br>)")
 
 
 def format_markdown(markdown: str) -> tuple[MessagePart, ...]:
-    """Split a text into messages."""
 
     def fits(spans: Spans) -> bool:
         words = plain_text(spans)
@@ -125,7 +124,6 @@ def button_labels(buttons: tuple[Button, ...]) -> dict[str, str]:
 
 
 def edit_content(message: str, part: MessagePart) -> Content:
-    """Content of an edit of `message`."""
     content = text_content(part)
     body = content["body"]
     short = body if len(body) <= FALLBACK else f"{body[:FALLBACK]}…"
@@ -148,7 +146,6 @@ def transaction_id(name: str) -> str:
 
 
 def translate_error(failure: Exception, doing: str) -> DeliveryError:
-    """Translate a failed call."""
     match failure:
         case MatrixError(wait=float(wait)):
             return DeliveryError(f"Matrix asks to wait {wait:.1f} s before {doing}.", retry_after=wait)

@@ -40,7 +40,6 @@ class SlackMessage(Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """Its channel and thread."""
         return f"{self.channel}/{self.thread}"
 
     @property

@@ -175,7 +175,6 @@ class SlackReceiver:
         self._messenger, self._settings, self._api, self._position = messenger, messenger.settings, api, position
         self.lanes, self._on_message = lanes, on_message
         self.me = ""
-        """Our user id."""
         self.before: Callable[[str], None] = lambda channel: None
         """Called with a channel before one of its messages enters its lane."""
         self.latest: dict[str, str] = {}

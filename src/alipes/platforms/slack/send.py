@@ -180,8 +180,6 @@ _NOTHING_TO_HANG_FROM = ("thread_not_found", "message_not_found", "cannot_reply_
 
 
 class SlackSender:
-    """Sends messages while the receiver runs."""
-
     def __init__(self, api: SlackApi, receiver: SlackReceiver, journal: SendJournal) -> None:
         self._api, self._receiver, self._journal = api, receiver, journal
         self._files = receiver.files

@@ -135,8 +135,6 @@ class SlackSocket:
 
 
 class SlackConnection:
-    """Keeps a socket open."""
-
     def __init__(
         self, api: SlackApi, on_request: OnRequest, on_gap: Callable[[], None], tasks: asyncio.TaskGroup
     ) -> None:

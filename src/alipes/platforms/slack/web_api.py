@@ -91,7 +91,6 @@ class SlackApi:
         return found
 
     async def socket_address(self) -> str:
-        """Address for one new socket."""
         token = self.settings.app_token.reveal()
         answer = await self("opening a socket", "apps_connections_open", app_token=token)
         return str(answer["url"])
@@ -124,7 +123,6 @@ def error_code(error: BaseException | None) -> str:
 
 
 def translate_error(failure: BaseException, doing: str) -> DeliveryError:
-    """Translate a failed call of slack_sdk."""
     if not isinstance(failure, SlackApiError):
         sent = not isinstance(failure, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
         why, late = describe_without_urls(failure), isinstance(failure, TimeoutError)

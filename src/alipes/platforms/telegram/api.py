@@ -30,8 +30,6 @@ class ResponseParameters(Struct, frozen=True):
 
 
 class ApiResponse(Struct, Generic[T], frozen=True):
-    """Response to every call."""
-
     ok: bool
     result: T | None = None
     error_code: int = 0
@@ -59,8 +57,6 @@ class InvalidApiResponse(Exception):
 
 
 class FileUpload(Struct, frozen=True):
-    """A file to upload with a call."""
-
     field: str
     name: str
     data: bytes

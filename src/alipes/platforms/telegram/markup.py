@@ -22,7 +22,6 @@ def format_markdown(markdown: str, longest: int = LONGEST) -> tuple[MessagePart,
 
 
 def _count_entities(spans: Spans) -> int:
-    """Number of Telegram entities in a text."""
     marks = [_shown(span) for span in spans]
     return sum(len(after) - len(shared_marks(before, after)) for before, after in pairwise(((), *marks)))
 

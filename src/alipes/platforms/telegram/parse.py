@@ -21,8 +21,6 @@ _KINDS: tuple[tuple[str, MediaKind], ...] = (
 
 
 class ParseContext(Struct, frozen=True):
-    """What parsing depends on."""
-
     me: TelegramUser
     group: Literal["mention", "all"] = "mention"
     per_user: bool = False

@@ -112,8 +112,6 @@ class _Lane:
 
 
 class ChatOrder:
-    """Orders the updates of each chat."""
-
     def __init__(self) -> None:
         self._lanes: dict[int, _Lane] = {}
 
@@ -276,7 +274,6 @@ class TelegramReceiver:
         self.reader = ParseContext(TelegramUser(0), settings.group, settings.per_user)
         self._on_message: OnMessage | None = None
         self._on_webhook_ok: Callable[[], None] = lambda: None
-        """Called after a successful webhook call."""
         self._order = ChatOrder()
 
     async def poll(self, on_message: OnMessage, on_status: OnStatus) -> None:

@@ -58,7 +58,6 @@ def text_params(part: MessagePart, *, caption: bool, marked: bool) -> Params:
 
 
 def reply_params(part: MessagePart) -> Params:
-    """Parameters for buttons and the reply."""
     given: Params = {}
     if part.buttons:
         given |= keyboard(part.buttons)
@@ -144,8 +143,6 @@ def translated_errors(doing: str, *ignored: str) -> Iterator[None]:
 
 
 class TelegramSender:
-    """Sends for one bot."""
-
     def __init__(self, api: TelegramApi, patience: float = CALL_TIMEOUT) -> None:
         self._api, self._patience = api, patience
         self._moved: dict[int | str, int] = {}
