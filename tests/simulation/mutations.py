@@ -17,7 +17,7 @@ from alipes.gateway.questions import ChatQuestions
 from alipes.kernel.errors import DeliveryError
 from alipes.kernel.messages import ToolResult
 from alipes.kernel.turns import Said, ToolFinished, ToolStarted
-from alipes.platforms.telegram.poll import Poller
+from alipes.platforms.telegram.receive import Poller
 from alipes.sessions import session
 from alipes.sessions.session import Session
 from alipes.sessions.subagents.registry import SubagentRegistry

@@ -22,7 +22,7 @@ from alipes.kernel.models import Endpoint, ModelFacts, Secret
 from alipes.kernel.ports import ToolContext, ToolSpec
 from alipes.kernel.turns import Turn
 from alipes.platforms.registry import open_telegram
-from alipes.platforms.telegram.settings import TelegramSettings
+from alipes.platforms.settings import TelegramSettings
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.interruption.attribution import TURN
 from alipes.plugins.owner import PluginOwner

@@ -8,7 +8,7 @@ from alipes.gateway.inbound.batcher import Batcher
 from alipes.gateway.platform_runner import PlatformRunner
 from alipes.gateway.policy import LateTaskGroup
 from alipes.kernel.errors import Fenced
-from alipes.platforms.telegram.poll import ChatOrder
+from alipes.platforms.telegram.receive import ChatOrder
 from alipes.store.database.database import WalFile, open_database
 from alipes.store.store import open_store
 from tests.unit.store.test_database import insert_session, session_ids

@@ -10,8 +10,8 @@ import pytest
 
 from alipes.kernel.models import Secret
 from alipes.kernel.platform import IncomingMessage, Platform
-from alipes.platforms.matrix.settings import MatrixSettings
 from alipes.platforms.registry import open_matrix
+from alipes.platforms.settings import MatrixSettings
 from alipes.runtime.http.clients import ClientScope
 from tests.world.matrix_clients import Homeserver, Person, open_homeserver
 from tests.world.matrix_proxy import FaultProxy, open_fault_proxy

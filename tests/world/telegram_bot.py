@@ -8,8 +8,8 @@ from typing import Any
 from alipes.kernel.models import Secret
 from alipes.kernel.turns import Address
 from alipes.platforms.registry import open_telegram
+from alipes.platforms.settings import TelegramSettings
 from alipes.platforms.telegram.platform import TelegramPlatform
-from alipes.platforms.telegram.settings import TelegramSettings
 from alipes.runtime.http.clients import ClientScope
 from tests.world.telegram_server import TOKEN, TelegramServer
 

@@ -6,12 +6,13 @@ import warnings
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from alipes.kernel.errors import ConfigError, DeliveryError
 from alipes.kernel.platform import OnStatus
 from alipes.runtime.tasks import backoff
 
+T = TypeVar("T")
 Job: TypeAlias = Callable[[], Awaitable[None]]
 
 
@@ -51,8 +52,7 @@ def optional_library(messenger: str, library: str, extra: str) -> Iterator[None]
 log = logging.getLogger(__name__)
 
 ClassifyFailure: TypeAlias = Callable[[Exception, int], DeliveryError]
-"""Turns a failure into a DeliveryError, given the number of failures in a row. Raises if waiting cannot
-help."""
+"""Turns a failure into a DeliveryError, given the number of failures in a row. Raises if waiting cannot help."""
 
 
 class ConnectionRetry:
@@ -75,6 +75,14 @@ class ConnectionRetry:
         self.report(str(error))
         await asyncio.sleep(backoff(self._count) if error.retry_after is None else error.retry_after)
 
+    async def until_success(self, call: Callable[[], Awaitable[T]], *failures: type[Exception]) -> T:
+        """Repeat a call until it does not raise one of `failures`."""
+        while True:
+            try:
+                return await call()
+            except failures as failure:
+                await self.wait(failure)
+
     def report(self, why: str) -> None:
         if why != self._cause:
             log.warning("receiving from %s: %s", self._messenger, why)
@@ -93,5 +101,4 @@ def no_answer_error(who: str, doing: str, why: str, *, sent: bool, late: bool) -
 
 
 def describe_error(error: BaseException) -> str:
-    """Type and text of an error."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -6,9 +6,11 @@ A lost or old read position is harmless, since the store ignores messages that i
 import asyncio
 import os
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -42,16 +44,47 @@ def write_atomic(path: Path, data: bytes, beside: str = "") -> None:
     os.replace(fresh, path)
 
 
+class StateFile(Generic[T]):
+    """A private file with one struct; the default value if it is missing or unreadable."""
+
+    def __init__(self, path: Path, kind: type[T]) -> None:
+        self._path, self._kind = path, kind
+
+    def read(self) -> T:
+        return read_state(self._path, self._kind)
+
+    def write(self, value: T) -> None:
+        write_atomic(self._path, msgspec.json.encode(value))
+
+
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-class ReadPosition:
-    """The position up to which all messages were delivered. Messages start in order and finish in any
-    order."""
+class ReadState(Struct):
+    mark: int = 0
+    """All messages up to this one were delivered."""
+    places: dict[str, str] = {}
+    """Channels and threads (`CHANNEL/THREAD`) where someone wrote to us, with a note of the messenger; the
+    latest last."""
 
-    def __init__(self, path: Path, mark: int) -> None:
-        self._path, self._highest = path, mark
+
+S = TypeVar("S", bound=ReadState)
+MAX_DELIVERED = 2000
+MAX_AGE = 86_400.0
+"""Seconds after which a missed message is no longer answered."""
+
+
+class ReadPosition(Generic[S]):
+    """The position up to which all messages were delivered, and the places where people write to us.
+
+    Messages start in order and finish in any order."""
+
+    def __init__(self, path: Path, kind: type[S], max_places: int) -> None:
+        self._path, self._max_places = path, max_places
+        self._state = read_state(path, kind)
+        self._highest = self._state.mark
+        self._delivered: dict[str, None] = {}
         self._open: dict[int, int] = {}
         self.changed = asyncio.Event()
         self._writing = asyncio.Lock()
@@ -60,6 +93,32 @@ class ReadPosition:
     def position(self) -> int:
         """All messages up to this one were delivered."""
         return min(self._open, default=self._highest + 1) - 1
+
+    @property
+    def places(self) -> dict[str, str]:
+        return dict(self._state.places)
+
+    def was_delivered(self, name: str) -> bool:
+        return name in self._delivered
+
+    def mark_delivered(self, name: str) -> bool:
+        """Remember a message as delivered. Returns False if it already was."""
+        new = name not in self._delivered
+        put_bounded(self._delivered, name, None, MAX_DELIVERED)
+        return new
+
+    def remember_place(self, place: str, note: str) -> bool:
+        """Returns True if the place is new. It must be saved then: after a kill nothing else would name it."""
+        new = place not in self._state.places
+        put_bounded(self._state.places, place, note, self._max_places)
+        self.changed.set()
+        return new
+
+    def forget(self, channel: str) -> None:
+        """Forget a channel and its threads."""
+        for known in [place for place in self._state.places if place.partition("/")[0] == channel]:
+            del self._state.places[known]
+        self.changed.set()
 
     def hold(self) -> int:
         """Keep the position where it is until `finish` is called with the result: a gap is being read."""
@@ -78,7 +137,6 @@ class ReadPosition:
         self.changed.set()
 
     async def save_periodically(self, pause: float = 1.0) -> None:
-        """Save now and then, until cancelled."""
         while True:
             await self.changed.wait()
             await self.save()
@@ -95,5 +153,4 @@ class ReadPosition:
         write_atomic(self._path, self._encoded(), ".last")
 
     def _encoded(self) -> bytes:
-        """Content of the file."""
-        raise NotImplementedError
+        return msgspec.json.encode(replace(self._state, mark=self.position))

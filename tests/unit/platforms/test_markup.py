@@ -5,8 +5,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from alipes.platforms.markup.markdown import DEEPEST, parse_markdown
-from alipes.platforms.markup.spans import MarkedText, Span, plain_text, split_text, strip_controls, utf16_length
+from alipes.platforms.markup import (
+    DEEPEST,
+    MarkedText,
+    Span,
+    parse_markdown,
+    plain_text,
+    split_text,
+    strip_controls,
+    utf16_length,
+)
 from alipes.platforms.telegram.markup import ENTITIES, format_markdown
 from tests.world.telegram_markup import parse, units
 

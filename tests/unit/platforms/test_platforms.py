@@ -6,6 +6,7 @@ import pytest
 from msgspec import Struct
 
 from alipes.kernel.errors import ConfigError, DeliveryError, Undeliverable
+from alipes.kernel.outbox import Media
 from alipes.platforms import state_files
 from alipes.platforms.connection import ConnectionRetry, no_answer_error, optional_library
 from alipes.platforms.files import FileTooLarge, media_kind, read_outgoing, save_file, save_stream
@@ -95,13 +96,13 @@ async def test_a_too_large_or_interrupted_file_leaves_nothing(tmp_path):
         await save_stream(tmp_path / "broken", chunks(b"four", ConnectionError()), 7)
     assert not list(tmp_path.iterdir())
     assert await save_stream(tmp_path / "whole", chunks(b"four", b"bye"), 7) == 7
-    assert read_outgoing(str(tmp_path / "whole")) == b"fourbye"
+    assert read_outgoing(Media(str(tmp_path / "whole"))) == b"fourbye"
 
 
 def test_a_missing_file_is_undeliverable(tmp_path):
-    assert read_outgoing(save_file(tmp_path / "new" / "there", b"data")) == b"data"
+    assert read_outgoing(Media(save_file(tmp_path / "new" / "there", b"data"))) == b"data"
     with pytest.raises(Undeliverable, match="cannot be read: No such file"):
-        read_outgoing(str(tmp_path / "nowhere"))
+        read_outgoing(Media(str(tmp_path / "nowhere")))
 
 
 def test_the_media_kind_follows_the_mime_type():

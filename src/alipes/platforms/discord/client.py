@@ -1,12 +1,11 @@
-"""discord.py's client on our loop: it calls us for each event, and connects and closes in one of our
-tasks."""
+"""discord.py's client on our loop: it calls us for each event, and connects and closes in one of our tasks."""
 
 import asyncio
 import logging
 import random
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import aiohttp
 import discord
@@ -21,19 +20,8 @@ from alipes.kernel.errors import ConfigError
 from alipes.kernel.platform import OnStatus
 from alipes.platforms.connection import describe_error
 from alipes.platforms.discord.http import DiscordHttp
+from alipes.platforms.settings import DiscordSettings
 from alipes.runtime.tasks import backoff
-
-GRACE = 10.0
-"""Seconds beyond the heartbeat interval after which the connection counts as dead."""
-
-
-class HeartbeatOwner(Protocol):
-    """What a heartbeat needs of the client."""
-
-    tasks: asyncio.TaskGroup
-    grace: float
-
-    def report_alive(self) -> None: ...
 
 
 class Heartbeat:
@@ -105,9 +93,9 @@ class DiscordSocket(DiscordWebSocket):
             self.heartbeat.stop()
         self.heartbeat = None
         if given is not None:
-            body = cast(HeartbeatOwner, self._connection._get_client())
-            self.heartbeat = Heartbeat(self, given.interval, body.tasks, body.report_alive)
-            self._max_heartbeat_timeout = given.interval + body.grace
+            client = cast("DiscordClient", self._connection._get_client())
+            self.heartbeat = Heartbeat(self, given.interval, client.tasks, client.report_alive)
+            self._max_heartbeat_timeout = given.interval + client.grace
 
     async def poll_event(self) -> None:
         await super().poll_event()
@@ -154,19 +142,10 @@ class ResumePoint(Struct, frozen=True):
 class DiscordClient(discord.Client):
     """Calls `on_event` for every event at once and in order; the library starts no tasks for them."""
 
-    def __init__(
-        self,
-        http: Callable[[Any], DiscordHttp],
-        on_event: OnEvent,
-        *,
-        grace: float = GRACE,
-        new_session_pause: float = 5.0,
-    ) -> None:
-        """`calm`: the longest pause, in seconds, before a new session replaces a refused one."""
+    def __init__(self, settings: DiscordSettings, on_event: OnEvent) -> None:
         intents = discord.Intents.none()
         intents.guilds = intents.guild_messages = intents.dm_messages = intents.message_content = True
-        self._make_http, self._on_event = http, on_event
-        self.grace, self._new_session_pause = grace, new_session_pause
+        self._settings, self._on_event, self.grace = settings, on_event, settings.grace
         self.tasks: asyncio.TaskGroup
         self._on_status: OnStatus = lambda state, why: None
         self._connected = False
@@ -181,7 +160,7 @@ class DiscordClient(discord.Client):
         )
 
     def _get_state(self, **options: Any) -> DiscordState:
-        self.http: DiscordHttp = self._make_http(self.loop)
+        self.http: DiscordHttp = DiscordHttp(self.loop, self._settings)
         return DiscordState(
             dispatch=self.dispatch, handlers=self._handlers, hooks=self._hooks, http=self.http, **options
         )
@@ -212,7 +191,7 @@ class DiscordClient(discord.Client):
                 knot = (self._resume_point() or knot) if again.resume else None
                 self._report_down("Discord gateway timed out or requested a reconnect")
                 if not again.resume:
-                    await asyncio.sleep(random.uniform(0.2, 1.0) * self._new_session_pause)
+                    await asyncio.sleep(random.uniform(0.2, 1.0) * self._settings.calm)
             except discord.ConnectionClosed as closed:
                 if closed.code in FATAL:
                     raise ConfigError(f"{FATAL[closed.code]} (Discord closed with {closed.code}).") from closed

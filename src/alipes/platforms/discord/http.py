@@ -5,12 +5,13 @@ The library's own client waits for rate limits and makes five attempts; here the
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
 import msgspec
+import yarl
 from discord import DiscordServerError, Forbidden, HTTPException, LoginFailure, NotFound, RateLimited
 from discord.file import File
 from discord.gateway import DiscordClientWebSocketResponse
@@ -18,14 +19,15 @@ from discord.http import HTTPClient, Route, json_or_text
 from discord.types.user import User
 from msgspec import Struct
 
-from alipes.platforms.files import FileTooLarge, save_stream
+from alipes.platforms.files import CHUNK
+from alipes.platforms.settings import DiscordSettings
+from alipes.runtime.http.proxies import is_loopback
 
 MAX_RATE_WAIT = 5.0
 """Seconds that a call waits for its rate limit; a longer wait is raised as `RateLimited`."""
 UPLOAD_TIMEOUT = 120.0
 CLOSE_TIMEOUT = 2.0
 """Seconds for the close handshake of the socket."""
-CHUNK = 1024 * 1024
 
 
 class RateWindow(Struct):
@@ -38,9 +40,10 @@ class RateWindow(Struct):
 class DiscordHttp(HTTPClient):
     """Opened by `static_login` and closed by `close`, both in the task that owns the connection."""
 
-    def __init__(self, loop: Any, base_url: str, *, deadline: float, proxy: str = "") -> None:
-        super().__init__(loop, proxy=proxy or None)
-        self._root, self._deadline = base_url.rstrip("/"), deadline
+    def __init__(self, loop: Any, settings: DiscordSettings) -> None:
+        is_local = is_loopback(yarl.URL(settings.base_url).host or "")
+        super().__init__(loop, proxy=None if is_local else settings.proxy or None)
+        self._root, self._deadline = settings.base_url.rstrip("/"), settings.deadline
         self._session: aiohttp.ClientSession | None = None
         self._windows: dict[tuple[str, str, str], RateWindow] = {}
         self._closed_until = 0.0
@@ -156,46 +159,28 @@ class DiscordHttp(HTTPClient):
             self._windows = {name: window for name, window in self._windows.items() if window.ends > now}
 
     def _error(self, response: aiohttp.ClientResponse, data: Any) -> Exception:
-        match response.status:
-            case 429:
-                asked = data.get("retry_after") if isinstance(data, dict) else None
-                wait = float(response.headers.get("Retry-After", 60)) if asked is None else float(asked)
-                if isinstance(data, dict) and data.get("global"):
-                    self._closed_until = time.monotonic() + wait
-                return RateLimited(wait)
-            case 403:
-                return Forbidden(response, data)
-            case 404:
-                return NotFound(response, data)
-            case status if status >= 500:
-                return DiscordServerError(response, data)
-            case _:
-                return HTTPException(response, data)
+        if response.status != 429:
+            return _error_kind(response.status)(response, data)
+        asked = data.get("retry_after") if isinstance(data, dict) else None
+        wait = float(response.headers.get("Retry-After", 60)) if asked is None else float(asked)
+        if isinstance(data, dict) and data.get("global"):
+            self._closed_until = time.monotonic() + wait
+        return RateLimited(wait)
 
     def _require_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             raise aiohttp.ClientConnectionError("Discord is not connected")
         return self._session
 
-    async def get_from_cdn(self, url: str, limit: int = 50 * CHUNK) -> bytes:
-        """Download a small file. The CDN does not get our token."""
-        parts = bytearray()
-        async with asyncio.timeout(UPLOAD_TIMEOUT), self._require_session().get(url, proxy=self.proxy) as response:
-            self._check_download(response)
-            async for chunk in response.content.iter_chunked(CHUNK):
-                parts += chunk
-                if len(parts) > limit:
-                    raise FileTooLarge
-        return bytes(parts)
-
-    async def save(self, url: str, path: Path, limit: int) -> int:
-        """Download a file to disk and return its size."""
+    @asynccontextmanager
+    async def open_download(self, url: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The content of a file in chunks. The CDN does not get our token."""
         stall = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=30)
         async with self._require_session().get(url, proxy=self.proxy, timeout=stall) as response:
-            self._check_download(response)
-            return await save_stream(path, response.content.iter_chunked(CHUNK), limit)
+            if response.status != 200:
+                raise _error_kind(response.status)(response, "the file is not available")
+            yield response.content.iter_chunked(CHUNK)
 
-    def _check_download(self, response: aiohttp.ClientResponse) -> None:
-        if response.status != 200:
-            kind = {403: Forbidden, 404: NotFound}.get(response.status, HTTPException)
-            raise kind(response, "the file is not available")
+
+def _error_kind(status: int) -> type[HTTPException]:
+    return {403: Forbidden, 404: NotFound}.get(status, DiscordServerError if status >= 500 else HTTPException)

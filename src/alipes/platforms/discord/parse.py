@@ -1,8 +1,6 @@
 """Converts Discord messages and interactions to incoming messages, and downloads attachments."""
 
 import re
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -10,15 +8,12 @@ import discord
 from discord import MessageType
 from msgspec.structs import replace
 
-from alipes.kernel.messages import MODEL_IMAGE_TYPES, Image
-from alipes.kernel.outbox import MediaKind
 from alipes.kernel.platform import IncomingMessage, ReceivedFile
 from alipes.kernel.turns import Address
 from alipes.platforms.discord.http import DiscordHttp
-from alipes.platforms.files import FileTooLarge, media_kind, too_large_note
+from alipes.platforms.files import Downloads, make_file_name, media_kind
 
 NAME = "discord"
-_ODD = re.compile(r"[^\w.+-]+")
 _SPOKEN = (MessageType.default, MessageType.reply)
 
 
@@ -77,41 +72,19 @@ def parse_interaction(interaction: discord.Interaction[Any], *, per_user: bool =
     return None
 
 
-async def fetch_files(
-    http: DiscordHttp, message: discord.Message, folder: Path, *, largest: int, picture: int
-) -> tuple[tuple[Image, ...], tuple[ReceivedFile, ...], tuple[str, ...]]:
-    """Images for the model, files for tools, and a note for each attachment that was not downloaded."""
-    images: list[Image] = []
-    saved: list[ReceivedFile] = []
-    missing: list[str] = []
+async def fetch_files(http: DiscordHttp, message: discord.Message, files: Downloads) -> None:
     for attachment in list_attachments(message):
-        name = attachment.filename
-        mime = (attachment.content_type or "").partition(";")[0]
-        try:
-            if attachment.size > largest:
-                raise FileTooLarge
-            if mime in MODEL_IMAGE_TYPES and attachment.size <= picture:
-                images.append(Image(mime, await http.get_from_cdn(attachment.url, picture)))
-                continue
-            path = folder / f"{attachment.id}-{_ODD.sub('_', name)[-80:].lstrip('.') or 'file'}"
-            size = await http.save(attachment.url, path, largest)
-            saved.append(ReceivedFile(str(path), _kind(message, attachment, mime), name, mime, size))
-        except FileTooLarge:
-            missing.append(too_large_note(name, largest))
-        except (discord.HTTPException, aiohttp.ClientError, OSError, TimeoutError) as failure:
-            missing.append(f"[{name} could not be downloaded: {failure or type(failure).__name__}.]")
-    return tuple(images), tuple(saved), tuple(missing)
+        name, mime = attachment.filename, (attachment.content_type or "").partition(";")[0]
+        with files.note_failure(name, discord.HTTPException, aiohttp.ClientError, OSError):
+            files.check_size(attachment.size)
+            kind = "voice" if attachment.is_voice_message() or message.flags.voice else media_kind(mime)
+            async with http.open_download(attachment.url) as chunks:
+                await files.save(ReceivedFile(make_file_name(str(attachment.id), name), kind, name, mime), chunks)
 
 
 def list_attachments(message: discord.Message) -> list[discord.Attachment]:
     passed_on = [attachment for snapshot in message.message_snapshots for attachment in snapshot.attachments]
     return [*message.attachments, *passed_on]
-
-
-def _kind(message: discord.Message, attachment: discord.Attachment, mime: str) -> MediaKind:
-    if attachment.is_voice_message() or message.flags.voice:
-        return "voice"
-    return media_kind(mime)
 
 
 def _text(message: discord.Message, me: discord.abc.User) -> str:
@@ -121,15 +94,11 @@ def _text(message: discord.Message, me: discord.abc.User) -> str:
         ours = _ours(role, me)
         text = text.replace(role.mention, "" if ours else f"@{role.name}")
     for person in message.mentions:
-        text = re.sub(rf"<@!?{person.id}>", _literally(f"@{person.display_name}"), text)
+        text = re.sub(rf"<@!?{person.id}>", "@" + person.display_name.replace("\\", r"\\"), text)
     for channel in message.channel_mentions:
         text = text.replace(channel.mention, f"#{channel.name}")
     stickers = [f"[sticker: {sticker.name}]" for sticker in message.stickers]
     return "\n".join(filter(None, (text.strip(), *stickers)))
-
-
-def _literally(text: str) -> Callable[[re.Match[str]], str]:
-    return lambda _: text
 
 
 def _addressed(message: discord.Message, me: discord.abc.User) -> bool:

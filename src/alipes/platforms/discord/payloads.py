@@ -4,7 +4,6 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -12,11 +11,21 @@ import discord
 import msgspec
 
 from alipes.kernel.errors import DeliveryError, Undeliverable
-from alipes.kernel.outbox import Button
+from alipes.kernel.outbox import Button, Media
 from alipes.kernel.platform import MessagePart
 from alipes.platforms.connection import describe_error, no_answer_error
-from alipes.platforms.markup.markdown import parse_markdown
-from alipes.platforms.markup.spans import Span, Spans, TextMark, plain_text, split_text, utf16_length
+from alipes.platforms.files import media_name
+from alipes.platforms.markup import (
+    Marks,
+    Span,
+    Spans,
+    TextMark,
+    format_parts,
+    inline_marks,
+    join_text,
+    shared_marks,
+    utf16_length,
+)
 
 LONGEST = 2000
 _SIGNS = {"bold": "**", "italic": "*", "strike": "~~"}
@@ -34,25 +43,24 @@ def format_markdown(markdown: str, longest: int = LONGEST) -> tuple[MessagePart,
     def fits(spans: Spans) -> bool:
         return utf16_length(render_spans(spans)) <= longest
 
-    parts = split_text(parse_markdown(markdown), fits, longest)
-    return tuple(MessagePart(text=render_spans(part), plain=plain_text(part)) for part in parts)
+    return format_parts(markdown, longest, fits, render_spans)
 
 
 def render_spans(spans: Spans) -> str:
     """Write marked text in Discord's Markdown and escape everything else that looks like markup."""
     return "".join(
-        _quoted(_blocks(group)) if quote else _blocks(group)
-        for quote, group in groupby(_leading(spans), lambda span: _of(span, "quote"))
+        "> " + _blocks(group).replace("\n", "\n> ") if quote else _blocks(group)
+        for quote, group in groupby(_leading(spans), lambda span: span.find("quote"))
     )
 
 
 def _leading(spans: Spans) -> Iterator[Span]:
     """Write out the address of links that Discord would not show as links."""
-    for link, group in groupby(spans, lambda span: _of(span, "link")):
+    for link, group in groupby(spans, lambda span: span.find("link")):
         inside = list(group)
-        shown = "".join(span.text for span in inside).strip()
+        shown = join_text(inside).strip()
         if link and (not _WEB.fullmatch(link.value) or _WEB.match(shown)):
-            inside = [Span(span.text, tuple(m for m in span.marks if m != link)) for span in inside]
+            inside = [span.without(link) for span in inside]
             if link.value != shown:
                 inside.append(Span(f" ({link.value})", tuple(m for m in inside[-1].marks if m.kind == "quote")))
         yield from inside
@@ -72,15 +80,11 @@ def _escaped(text: str) -> str:
     return _EDGE.sub(r"\_", _ALWAYS.sub(r"\\\g<0>", text))
 
 
-def _quoted(text: str) -> str:
-    return "\n".join(f"> {line}" for line in text.split("\n"))
-
-
 def _blocks(spans: Iterable[Span]) -> str:
     out = ""
-    for code, group in groupby(spans, lambda span: _of(span, "pre")):
+    for code, group in groupby(spans, lambda span: span.find("pre")):
         if code:
-            text = "".join(span.text for span in group).replace("```", "``\u200b`")
+            text = join_text(group).replace("```", "``\u200b`")
             language = code.value if re.fullmatch(r"[\w+#.-]+", code.value) else ""
             out += f"```{language}\n{text}\n```"
         else:
@@ -90,9 +94,9 @@ def _blocks(spans: Iterable[Span]) -> str:
 
 def _inline(spans: Spans, *, line_start: bool) -> str:
     out = ""
-    opened: tuple[TextMark, ...] = ()
+    opened: Marks = ()
     for text, marks in _atoms(spans):
-        kept = sum(1 for _ in _common(opened, marks))
+        kept = len(shared_marks(opened, marks))
         closing = "".join(_sign(mark, opens=False) for mark in reversed(opened[kept:]))
         opening = "".join(_sign(mark, opens=True) for mark in marks[kept:])
         if closing and opening and closing[-1] == opening[0]:
@@ -104,30 +108,16 @@ def _inline(spans: Spans, *, line_start: bool) -> str:
     return out + "".join(_sign(mark, opens=False) for mark in reversed(opened))
 
 
-def _atoms(spans: Spans) -> Iterator[tuple[str, tuple[TextMark, ...]]]:
-    """Words and the spaces between them, each with its marks: a sign next to a space is not read as
-    markup."""
-    words = [(part, _shown(span)) for span in spans for part in re.split(r"(^\s+|\s+$)", span.text) if part]
+def _atoms(spans: Spans) -> Iterator[tuple[str, Marks]]:
+    """Words and the spaces between them, each with its marks: a sign next to a space is not read as markup."""
+    words = [(part, inline_marks(span)) for span in spans for part in re.split(r"(^\s+|\s+$)", span.text) if part]
     for number, (text, marks) in enumerate(words):
         if text.strip():
             yield text, marks
             continue
         before = words[number - 1][1] if number else ()
         after = next((its for other, its in words[number:] if other.strip()), ())
-        yield text, tuple(_common(before, after))
-
-
-def _common(one: tuple[TextMark, ...], other: tuple[TextMark, ...]) -> Iterator[TextMark]:
-    for mine, its in zip(one, other, strict=False):
-        if mine != its:
-            return
-        yield mine
-
-
-def _shown(span: Span) -> tuple[TextMark, ...]:
-    """Marks of a span: each kind once, the innermost last, and code innermost of all."""
-    kinds = {mark.kind: mark for mark in reversed(span.marks) if mark.kind not in ("quote", "pre")}
-    return tuple(sorted(reversed(kinds.values()), key=lambda mark: mark.kind == "code"))
+        yield text, shared_marks(before, after)
 
 
 def _sign(mark: TextMark, *, opens: bool) -> str:
@@ -146,40 +136,36 @@ def _code(text: str) -> str:
     return f"`` {text} ``".replace("```", "`` ` ``") if "``" not in text else f"`{text.replace('`', 'ˋ')}`"
 
 
-def _of(span: Span, kind: str) -> TextMark | None:
-    return next((mark for mark in span.marks if mark.kind == kind), None)
-
-
 NONCE = 25
 ROW, ROWS, LABEL = 5, 5, 80
 DESCRIPTION = 100
 COMMANDS = 100
 
 
-def message_body(message_part: MessagePart, *, fresh: bool = True) -> dict[str, Any]:
+def message_body(part: MessagePart, *, fresh: bool = True) -> dict[str, Any]:
     """JSON of a message; `fresh`: it is sent, not edited."""
-    text = message_part.text or (message_part.media.caption if message_part.media else "")
+    text = part.text or (part.media.caption if part.media else "")
     # the model may write `@everyone`: only the person who is answered is notified
     body: dict[str, Any] = {"content": text, "allowed_mentions": {"parse": [], "replied_user": True}}
-    if message_part.buttons or not fresh:
-        body["components"] = _rows(message_part.buttons)
+    if part.buttons or not fresh:
+        body["components"] = _rows(part.buttons)
     if not fresh:
         return body
-    if message_part.id:
-        body |= {"nonce": make_nonce(message_part.id), "enforce_nonce": True}
-    if message_part.reply_to:
-        body["message_reference"] = {"message_id": message_part.reply_to, "fail_if_not_exists": False}
-    if message_part.media:
-        body["attachments"] = [{"id": 0, "filename": _name(message_part)}]
+    if part.id:
+        body |= {"nonce": make_nonce(part.id), "enforce_nonce": True}
+    if part.reply_to:
+        body["message_reference"] = {"message_id": part.reply_to, "fail_if_not_exists": False}
+    if part.media:
+        body["attachments"] = [{"id": 0, "filename": media_name(part.media)}]
     return body
 
 
-def file_form(message_part: MessagePart, body: dict[str, Any], data: bytes) -> list[dict[str, Any]]:
+def file_form(media: Media, body: dict[str, Any], data: bytes) -> list[dict[str, Any]]:
     """The same as form fields, with a file."""
     file = {
         "name": "files[0]",
         "value": data,
-        "filename": _name(message_part),
+        "filename": media_name(media),
         "content_type": "application/octet-stream",
     }
     return [{"name": "payload_json", "value": msgspec.json.encode(body).decode()}, file]
@@ -200,7 +186,6 @@ def slash_commands(commands: tuple[tuple[str, str], ...]) -> list[dict[str, Any]
 
 
 def translate_error(failure: BaseException, doing: str) -> DeliveryError:
-    """Translate a failed call of discord.py."""
     match failure:
         case discord.RateLimited():
             wait = failure.retry_after
@@ -217,11 +202,6 @@ def translate_error(failure: BaseException, doing: str) -> DeliveryError:
             return Undeliverable(f"Discord rejected it ({doing}: {failure.text or failure}).")
     sent = not isinstance(failure, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
     return no_answer_error("Discord", doing, describe_error(failure), sent=sent, late=isinstance(failure, TimeoutError))
-
-
-def _name(message_part: MessagePart) -> str:
-    assert message_part.media
-    return message_part.media.name or Path(message_part.media.path).name or "file"
 
 
 def _rows(buttons: tuple[Button, ...]) -> list[dict[str, Any]]:

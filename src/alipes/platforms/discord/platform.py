@@ -5,58 +5,42 @@ from contextlib import suppress
 from typing import Any
 
 from discord.http import Route
-from yarl import URL
+from msgspec.structs import replace
 
 from alipes.kernel.errors import DeliveryError, Undeliverable
-from alipes.kernel.platform import Capabilities, MayFetch, MessagePart, OnMessage, OnStatus
+from alipes.kernel.platform import MessagePart, OnMessage, OnStatus
 from alipes.kernel.turns import Address
-from alipes.platforms import files
 from alipes.platforms.connection import Lanes
 from alipes.platforms.discord import payloads
 from alipes.platforms.discord.client import FAILURES, DiscordClient
-from alipes.platforms.discord.http import DiscordHttp
 from alipes.platforms.discord.receive import DiscordReadPosition, DiscordReceiver
-from alipes.platforms.discord.settings import DiscordSettings
-from alipes.runtime.http.proxies import is_loopback
+from alipes.platforms.files import read_outgoing
+from alipes.platforms.messenger import CHAT, Messenger
+from alipes.platforms.settings import DiscordSettings
 from alipes.runtime.tasks import first_error, run_to_completion
 
 MESSAGES = "/channels/{channel_id}/messages"
 MESSAGE = "/channels/{channel_id}/messages/{message_id}"
-CAPABILITIES = Capabilities(
-    max_length=payloads.LONGEST,
-    can_edit=True,
-    edit_interval=1.2,
-    typing_seconds=9.0,
-    buttons=True,
-    media=("image", "audio", "voice", "video", "file"),
-    deduplicates=True,
-    can_delete=True,
-)
 
 
-class DiscordPlatform:
+class DiscordPlatform(Messenger[DiscordSettings]):
     """Sends while `listen` runs, also while the gateway is disconnected."""
 
-    name = "discord"
-    capabilities = CAPABILITIES
+    name, title = "discord", "Discord"
+    capabilities = replace(CHAT, max_length=payloads.LONGEST, edit_interval=1.2, typing_seconds=9.0)
+    format_message = staticmethod(payloads.format_markdown)
 
     def __init__(self, settings: DiscordSettings) -> None:
-        self._settings = settings
+        super().__init__(settings)
         self._client: DiscordClient | None = None
-        self._may_fetch: MayFetch = files.fetch_for_anyone
         self._commands: list[dict[str, Any]] = []
         """Our commands as registered last; Discord keeps them."""
 
-    def set_fetch_policy(self, may_fetch: MayFetch) -> None:
-        self._may_fetch = may_fetch
-
     async def listen(self, on_message: OnMessage, on_status: OnStatus) -> None:
-        settings = self._settings
+        settings = self.settings
         position = DiscordReadPosition(settings.folder / "seen.json")
-        receiver = DiscordReceiver(settings, position, on_message, self._may_fetch)
-        client = receiver.client = DiscordClient(
-            self._http, receiver.on_event, grace=settings.grace, new_session_pause=settings.calm
-        )
+        receiver = DiscordReceiver(settings, position, on_message, self.may_fetch)
+        client = receiver.client = DiscordClient(settings, receiver.on_event)
         try:
             async with asyncio.TaskGroup() as tasks:
                 client.tasks, receiver.lanes = tasks, Lanes(tasks)
@@ -70,15 +54,12 @@ class DiscordPlatform:
             await run_to_completion(client.shut_down)
             position.flush()
 
-    def format_message(self, text: str) -> tuple[MessagePart, ...]:
-        return payloads.format_markdown(text)
-
     async def send(self, address: Address, part: MessagePart) -> str:
         body = payloads.message_body(part)
         content: dict[str, Any] = {"json": body}
         if part.media:
-            data = await asyncio.to_thread(files.read_outgoing, part.media.path)
-            content = {"form": payloads.file_form(part, body, data)}
+            data = await asyncio.to_thread(read_outgoing, part.media)
+            content = {"form": payloads.file_form(part.media, body, data)}
         sent = await self._call("sending", Route("POST", MESSAGES, channel_id=_channel(address)), **content)
         return str(sent["id"])
 
@@ -109,11 +90,6 @@ class DiscordPlatform:
             return await self._client.http.request(route, **content)
         except FAILURES as failure:
             raise payloads.translate_error(failure, doing) from failure
-
-    def _http(self, loop: Any) -> DiscordHttp:
-        settings = self._settings
-        proxy = "" if is_loopback(URL(settings.base_url).host or "") else settings.proxy
-        return DiscordHttp(loop, settings.base_url, deadline=settings.deadline, proxy=proxy)
 
 
 def _channel(address: Address) -> str:

@@ -3,78 +3,43 @@
 import asyncio
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import discord
-import msgspec
 from discord.http import Route
-from msgspec import Struct
-from msgspec.structs import replace
 
 from alipes.kernel.platform import IncomingMessage, MayFetch, OnMessage
 from alipes.platforms.connection import Lanes
 from alipes.platforms.discord import parse
 from alipes.platforms.discord.client import FAILURES, DiscordClient
 from alipes.platforms.discord.payloads import escape
-from alipes.platforms.discord.settings import DiscordSettings
-from alipes.platforms.state_files import ReadPosition, put_bounded, read_state
+from alipes.platforms.files import Downloads
+from alipes.platforms.settings import DiscordSettings
+from alipes.platforms.state_files import MAX_AGE, ReadPosition, ReadState
 from alipes.runtime.tasks import backoff
 
 EPOCH = 1_420_070_400_000
-MAX_AGE = 86_400.0
-"""Seconds after which a missed message is no longer answered."""
 MAX_CHANNELS = 200
-MAX_DELIVERED = 2000
 
 
-class DiscordReadState(Struct):
-    mark: int = 0
-    """All messages up to this one were delivered."""
-    places: dict[str, str] = {}
-    """Channels and threads where someone wrote to us, with their guild; the latest last."""
-
-
-class DiscordReadPosition(ReadPosition):
-    """Read position, and the channels where people write to us."""
+class DiscordReadPosition(ReadPosition[ReadState]):
+    """The note of a place is its guild."""
 
     def __init__(self, path: Path) -> None:
-        self._state = read_state(path, DiscordReadState)
-        super().__init__(path, self._state.mark)
-        self._delivered: dict[str, None] = {}
-
-    @property
-    def places(self) -> dict[str, str]:
-        return dict(self._state.places)
+        super().__init__(path, ReadState, MAX_CHANNELS)
 
     def since(self) -> int:
         """The id after which to read; zero if nothing was read before."""
         oldest = (int((time.time() - MAX_AGE) * 1000) - EPOCH) << 22
         return max(self.position, oldest) if self.position else 0
 
-    def mark_delivered(self, name: str) -> bool:
-        """Remember a message as delivered. Returns False if it already was."""
-        if name in self._delivered:
-            return False
-        put_bounded(self._delivered, name, None, MAX_DELIVERED)
-        return True
-
     async def visit(self, place: str, guild: str) -> None:
-        """Remember a channel. A new one is saved at once: after a kill nothing else would name it."""
-        new = place not in self._state.places
-        put_bounded(self._state.places, place, guild, MAX_CHANNELS)
-        self.changed.set()
-        if new:
+        if self.remember_place(place, guild):
             await self.save()
-
-    def forget(self, place: str) -> None:
-        self._state.places.pop(place, None)
-        self.changed.set()
-
-    def _encoded(self) -> bytes:
-        return msgspec.json.encode(DiscordReadState(self.position, self._state.places))
 
 
 log = logging.getLogger(__name__)
@@ -101,7 +66,7 @@ class DiscordReceiver:
         self.client: DiscordClient
         self.lanes: Lanes
         self._readers = asyncio.Semaphore(READERS)
-        self._guilds: dict[str, asyncio.Event] = {}
+        self._guilds: dict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._since = 0
         """Id up to which nothing was missed before the current session."""
         self._backfilled: set[str] = set()
@@ -112,7 +77,7 @@ class DiscordReceiver:
             case "connect", _:
                 self._read_gaps()
             case "guild_available", (guild,):
-                self._guild(str(guild.id)).set()
+                self._guilds[str(guild.id)].set()
                 self._find_new_channels(guild)
             case "message", (message,):
                 self._on_message_event(message)
@@ -143,15 +108,10 @@ class DiscordReceiver:
     async def _with_files(self, incoming: IncomingMessage, message: discord.Message) -> IncomingMessage:
         if not parse.list_attachments(message) or not await self._may_fetch(incoming):
             return incoming
-        images, files, missing = await parse.fetch_files(
-            self.client.http,
-            message,
-            self._settings.folder / "files",
-            largest=self._settings.largest,
-            picture=self._settings.picture,
-        )
-        text = "\n".join(filter(None, (incoming.text, *missing)))
-        return replace(incoming, images=images, files=files, text=text)
+        settings = self._settings
+        files = Downloads(settings.folder / "files", settings.largest, settings.picture)
+        await parse.fetch_files(self.client.http, message, files)
+        return files.attach_to(incoming)
 
     def _on_interaction(self, interaction: discord.Interaction[Any]) -> None:
         incoming = parse.parse_interaction(interaction, per_user=self._settings.per_user)
@@ -172,12 +132,10 @@ class DiscordReceiver:
         except FAILURES as failure:
             log.warning("Discord rejected the answer to an interaction: %s", failure)
 
-    def _guild(self, id: str) -> asyncio.Event:
-        return self._guilds.setdefault(id, asyncio.Event())
-
     def _read_gaps(self) -> None:
         """A new session does not repeat older messages: read them first in each lane."""
-        self._since, self._guilds, self._backfilled = self._position.since(), {}, set()
+        self._since, self._backfilled = self._position.since(), set()
+        self._guilds.clear()
         if self._since:
             self._read(self._position.places)
 
@@ -238,6 +196,6 @@ class DiscordReceiver:
     async def _wait_for_guild(self, guild: str) -> None:
         try:
             async with asyncio.timeout(GUILD_TIMEOUT):
-                await self._guild(guild).wait()
+                await self._guilds[guild].wait()
         except TimeoutError:
             log.info("guild %s is not available yet; requesting its channels one by one", guild)

@@ -7,13 +7,12 @@ import re
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from alipes.config.platforms import Security
 from alipes.kernel.errors import ConfigError, DeliveryError
 
-Security: TypeAlias = Literal["tls", "starttls", "none"]
 MAX_LINE_BYTES = 1 << 20
 CLOSE_TIMEOUT = 1.0
 _MORE = re.compile(r"\* \d+ (?:EXISTS|RECENT)\b", re.IGNORECASE)

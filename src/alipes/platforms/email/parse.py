@@ -4,6 +4,7 @@ import email
 import email.policy
 import hashlib
 import re
+import sys
 from collections.abc import Collection, Iterator, Sequence
 from email.errors import MessageError
 from email.message import EmailMessage
@@ -11,12 +12,11 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from alipes.kernel.messages import MODEL_IMAGE_TYPES, Image
 from alipes.kernel.platform import IncomingMessage, ReceivedFile
 from alipes.kernel.turns import Address
 from alipes.platforms.email import reply_text
 from alipes.platforms.email.threads import IDS, OWN_ID, MailThread, thread_name
-from alipes.platforms.files import media_kind, save_file
+from alipes.platforms.files import Downloads, media_kind
 
 _COMMENT = re.compile(r"\((?:[^()\\]|\\.)*\)")
 _METHOD = re.compile(r"^([a-z0-9-]+)(?:/\d+)?\s*=\s*([a-z]+)\b(.*)$", re.IGNORECASE | re.DOTALL)
@@ -25,8 +25,6 @@ _BY = re.compile(r"\bby\s+([\w.-]+)", re.IGNORECASE)
 
 
 class AuthResult(Struct, frozen=True):
-    """One authentication check and its result."""
-
     method: str
     result: str
     about: dict[str, str]
@@ -80,8 +78,7 @@ def _results(headers: Sequence[tuple[str, str]], server: str) -> list[AuthResult
 
 
 def _receivers(headers: Sequence[tuple[str, str]], at: int) -> set[str]:
-    """Servers that received the mail above this header, and the next one below: some add it before
-    Received."""
+    """Servers that received the mail above this header, and the next one below: some add it before Received."""
     signed = [(place, value) for place, (name, value) in enumerate(headers) if name.lower() == "received"]
     above, below = [v for p, v in signed if p < at], [v for p, v in signed if p > at]
     found = [_BY.search(_COMMENT.sub(" ", value)) for value in (*above, *below[:1])]
@@ -123,8 +120,6 @@ class UnreadableMail(Exception):
 
 
 class ParsedMail(Struct, frozen=True):
-    """A parsed mail."""
-
     incoming: IncomingMessage
     """Without attachments."""
     thread: MailThread
@@ -219,23 +214,16 @@ def _letter(raw: bytes, message: EmailMessage, commands: Collection[str]) -> Par
 
 def _with_files(parsed: ParsedMail, folder: Path) -> IncomingMessage:
     """Add the attachments: images for the model, files for tools, saved in `folder`."""
-    images: list[Image] = []
-    files: list[ReceivedFile] = []
-    notes: list[str] = []
+    downloads = Downloads(folder, sys.maxsize, MAX_IMAGE_BYTES)
+    prefix = _digest(parsed.incoming.id.encode())[:12]
     for number, part in enumerate(_attached(parsed.raw)):
-        kind, data = part.get_content_type(), _data(part)
-        given = _filename(part, number)
-        if kind in MODEL_IMAGE_TYPES and len(data) <= MAX_IMAGE_BYTES:
-            images.append(Image(kind, data))
-            continue
+        kind, name = part.get_content_type(), _filename(part, number)
         try:
-            path = save_file(folder / f"{_digest(parsed.incoming.id.encode())[:12]}-{number}-{given}", data)
+            file = ReceivedFile(f"{prefix}-{number}-{name}", media_kind(kind), name, kind)
+            downloads.save_bytes(file, _data(part))
         except OSError as error:
-            notes.append(f"[{given}: could not be saved, {error.strerror}]")
-            continue
-        files.append(ReceivedFile(path, media_kind(kind), given, kind, len(data)))
-    text = "\n".join(filter(None, (parsed.incoming.text, *notes)))
-    return structs.replace(parsed.incoming, images=tuple(images), files=tuple(files), text=text)
+            downloads.notes.append(f"[{name}: could not be saved, {error.strerror}]")
+    return downloads.attach_to(parsed.incoming)
 
 
 def _said(text: str, subject: str, commands: Collection[str]) -> str:

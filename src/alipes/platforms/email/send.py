@@ -4,24 +4,23 @@ import asyncio
 import mimetypes
 import re
 import ssl
+from contextlib import suppress
 from email.message import EmailMessage
 from email.policy import SMTP as SMTP_POLICY
 from email.utils import formataddr, formatdate
-from pathlib import Path
 
 import aiosmtplib
 from aiosmtplib import SMTP, SMTPException, SMTPResponseException
 from markdown_it import MarkdownIt
 
+from alipes.config.platforms import Security
 from alipes.kernel.errors import DeliveryError, Undeliverable
 from alipes.kernel.outbox import Media
 from alipes.kernel.platform import MessagePart
 from alipes.kernel.turns import Address
-from alipes.platforms.email.imap import Security
 from alipes.platforms.email.threads import MailThread, make_message_id
-from alipes.platforms.files import outgoing_file
-from alipes.platforms.markup.markdown import parse_markdown
-from alipes.platforms.markup.spans import Span, Spans, plain_text, strip_controls
+from alipes.platforms.files import media_name, read_outgoing
+from alipes.platforms.markup import Span, Spans, parse_markdown, plain_text, strip_controls
 
 LONGEST = 1_000_000
 """Characters: one mail per answer, however long."""
@@ -78,7 +77,7 @@ def _quoting(spans: Spans) -> list[Span]:
     incoming: list[Span] = []
     fresh = True
     for span in spans:
-        quote = any(mark.kind == "quote" for mark in span.marks)
+        quote = span.find("quote") is not None
         text = f"{'> ' if fresh else ''}{span.text}".replace("\n", "\n> ") if quote else span.text
         incoming.append(Span(text, span.marks))
         fresh = not quote and text.endswith("\n")
@@ -89,24 +88,15 @@ def _subject(thread: MailThread, words: str, media: Media | None) -> str:
     if thread.references:
         return f"Re: {_AGAIN.sub('', strip_controls(thread.subject)).strip()}".strip()
     first = next((line.strip() for line in strip_controls(words).splitlines() if line.strip()), "")
-    first = first or (_name(media) if media else "") or "A message"
+    first = first or (media_name(media) if media else "") or "A message"
     return first if len(first) <= MAX_SUBJECT_CHARS else f"{first[: MAX_SUBJECT_CHARS - 1].rstrip()}…"
 
 
 def _attach(incoming: EmailMessage, media: Media) -> None:
-    path = Path(media.path)
-    with outgoing_file(media.path):
-        size = path.stat().st_size
-        if size > MAX_ATTACHMENT_BYTES:
-            raise Undeliverable(f"A file of {size >> 20} MB is too large for mail ({_name(media)}).")
-        data = path.read_bytes()
-    kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    data = read_outgoing(media, "mail", MAX_ATTACHMENT_BYTES)
+    kind = mimetypes.guess_type(media.path)[0] or "application/octet-stream"
     major, _, minor = kind.partition("/")
-    incoming.add_attachment(data, maintype=major, subtype=minor, filename=_name(media))
-
-
-def _name(media: Media) -> str:
-    return strip_controls(media.name) or Path(media.path).name
+    incoming.add_attachment(data, maintype=major, subtype=minor, filename=media_name(media))
 
 
 RETRY_LATER = 60.0
@@ -128,7 +118,6 @@ class EmailSender:
         self._where, self._login, self._trust, self._within = where, login, trust, within
 
     async def send(self, ours: str, to: str, mail: EmailMessage) -> str:
-        """Send a mail and return its Message-ID."""
         if not _ADDRESS.fullmatch(to):
             raise Undeliverable(f"{to!r} is not a mail address.")
         content = await asyncio.to_thread(mail.as_bytes, policy=MAIL_POLICY)
@@ -151,7 +140,8 @@ class EmailSender:
                 await client.data(content)
             except (SMTPException, OSError) as failure:
                 raise self._translate_error(failure, to, uncertain=True) from failure
-            await _goodbye(client)
+            with suppress(SMTPException, OSError):  # the mail was accepted; a failure now does not matter
+                await client.quit(timeout=2.0)
         finally:
             client.close()
         return str(mail["Message-ID"])
@@ -185,11 +175,3 @@ class EmailSender:
         if uncertain:
             return DeliveryError("The mail server did not confirm the mail.", uncertain=True)
         return DeliveryError(f"The mail server {host}:{port} cannot be used ({failure}).")
-
-
-async def _goodbye(client: SMTP) -> None:
-    """The mail was accepted; a failure now does not matter."""
-    try:
-        await client.quit(timeout=2.0)
-    except (SMTPException, OSError):
-        return

@@ -17,8 +17,6 @@ MAX_STRANGERS = 100
 
 
 class MailThread(Struct, frozen=True):
-    """State of a conversation."""
-
     subject: str = ""
     references: tuple[str, ...] = ()
     """Ids of the mails so far, the last one to be answered; of many, the first and the latest."""

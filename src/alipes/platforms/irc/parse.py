@@ -9,10 +9,9 @@ from datetime import datetime
 from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.turns import Address
 from alipes.platforms.irc.protocol import CTCP, IrcLine, fold_name, is_channel, normalise_mask, strip_formatting
+from alipes.platforms.state_files import MAX_AGE
 
 NAME = "irc"
-MAX_AGE = 86_400.0
-"""Seconds after which a replayed line is no longer answered."""
 _NOBODY = ("", "*", "0")
 
 
@@ -23,8 +22,7 @@ def person_id(source: str, account: str) -> str:
 
 
 def chat_address(target: str, nick: str, sender: str, *, per_user: bool) -> Address:
-    """Address of a channel, or of a private conversation with one person, even if someone else takes their
-    nick."""
+    """Address of a channel, or of a private conversation with one person, even if someone else takes their nick."""
     if is_channel(target):
         return Address(NAME, fold_name(target), "group", user=sender if per_user else "")
     return Address(NAME, fold_name(nick), user=sender)

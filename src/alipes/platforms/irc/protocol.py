@@ -7,8 +7,7 @@ from itertools import groupby
 from msgspec import Struct
 
 from alipes.kernel.platform import MessagePart
-from alipes.platforms.markup.markdown import parse_markdown
-from alipes.platforms.markup.spans import LINE, Border, MarkedText, Spans, plain_text, split_text
+from alipes.platforms.markup import LINE, Border, MarkedText, Spans, join_text, parse_markdown, plain_text, split_text
 
 MAX_PART_CHARS = 4000
 """Characters of one message part: one line of the text, sent as one or more IRC lines."""
@@ -20,14 +19,12 @@ _CLINGING = re.compile(r"[\u0300-\u036f\u200d\ufe00-\ufe0f\U0001f3fb-\U0001f3ff]
 
 def format_markdown(markdown: str) -> tuple[MessagePart, ...]:
     """One part per line of the text, so that delivery is known line by line. Empty lines are dropped."""
-    flow = parse_markdown(markdown)
-    parts = split_text(_by_lines(flow), _one_line, MAX_PART_CHARS)
+    parts = split_text(_by_lines(parse_markdown(markdown)), _one_line, MAX_PART_CHARS)
     return tuple(MessagePart(text=_written(part), plain=plain_text(part)) for part in parts)
 
 
 def split_lines(text: str, room: int) -> list[str]:
-    """Split `text` into lines of at most `room` bytes, between words where possible. Bold and italic
-    continue after a split."""
+    """Split `text` into lines of at most `room` bytes, between words if possible. Formatting goes on after a split."""
     result: list[str] = []
     opened = ""
     for line in text.split("\n"):
@@ -58,8 +55,7 @@ def _end(text: str, room: int) -> int:
 
 
 def _one_line(spans: Spans) -> bool:
-    text = "".join(span.text for span in spans)
-    return "\n" not in text.strip("\n")
+    return "\n" not in join_text(spans).strip("\n")
 
 
 def _by_lines(flow: MarkedText) -> MarkedText:
@@ -79,9 +75,9 @@ def _written(spans: Spans) -> str:
         for span in inside:
             kinds = {mark.kind for mark in span.marks} if span.text.strip() else set()
             signs = "" if "pre" in kinds else "".join(_SIGNS[kind] for kind in _SIGNS if kind in kinds)
-            quote = "> " if "quote" in {m.kind for m in span.marks} and not out else ""
+            quote = "> " if span.find("quote") and not out else ""
             out += f"{quote}{signs}{span.text}{signs[::-1]}"
-        shown = "".join(span.text for span in inside).strip()
+        shown = join_text(inside).strip()
         out += f" ({link})" if link and link not in (shown, f"mailto:{shown}") else ""
     for sign in _TOGGLES:
         out = out.replace(sign * 2, "")
@@ -98,8 +94,6 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 class IrcLine(Struct, frozen=True):
-    """One message of the protocol."""
-
     command: str
     params: tuple[str, ...] = ()
     source: str = ""

@@ -1,5 +1,4 @@
-"""Sends to IRC: checks the receiver, splits lines and keeps to the rate limit. Raises only
-`DeliveryError`."""
+"""Sends to IRC: checks the receiver, splits lines and keeps to the rate limit. Raises only `DeliveryError`."""
 
 import asyncio
 from collections.abc import Collection
@@ -45,8 +44,6 @@ class IrcRateLimit:
 
 
 class IrcSender:
-    """Sends on one connection."""
-
     def __init__(self, connection: IrcConnection, pace: float, channels: Collection[str]) -> None:
         self._session, self._pace = connection, IrcRateLimit(pace)
         self._channels = {fold_name(each) for each in channels}
@@ -80,7 +77,8 @@ class IrcSender:
         """True if the rate limit has room for something that nobody waits for."""
         return self._pace.reserve(0) == 0.0 and self._pace.reserve() == 0.0
 
-    async def send(self, address: Address, part: MessagePart) -> None:
+    async def send(self, address: Address, part: MessagePart) -> str:
+        """IRC messages have no id, so ours is returned."""
         target = address.chat
         if not target or any(letter in target for letter in " ,:\r\n\0"):
             raise Undeliverable(f"{target!r} is not a valid IRC target.")
@@ -93,6 +91,16 @@ class IrcSender:
             await self._send(address, target, part)
         finally:
             self._lock.release()
+        return part.id or "said"
+
+    async def edit(self, address: Address, message: str, part: MessagePart) -> None:
+        raise DeliveryError("IRC messages cannot be edited.")
+
+    async def delete(self, address: Address, message: str) -> None:
+        raise DeliveryError("IRC messages cannot be deleted.")
+
+    async def typing(self, address: Address) -> None:
+        """IRC has no typing indicator."""
 
     async def _send(self, address: Address, target: str, part: MessagePart) -> None:
         if not is_channel(target) and address.user:
@@ -100,17 +108,13 @@ class IrcSender:
         text = part.text or part.plain
         called = f"{part.reply_to.partition(' ')[0]}: " if part.reply_to and is_channel(target) else ""
         try:
-            await self._send_text(target, called + text)
-        except IrcRefused as refused:
-            if str(refused)[:3] in ("404", "408") and strip_formatting(text) != text:
-                await self._send_plain(target, called + strip_formatting(text))
-            else:
-                raise self._translate_refusal(refused, target) from refused
-
-    async def _send_plain(self, target: str, text: str) -> None:
-        """Some channels reject formatting: send without it."""
-        try:
-            await self._send_text(target, text)
+            try:
+                await self._send_text(target, called + text)
+            except IrcRefused as refused:
+                plain = strip_formatting(text)
+                if str(refused)[:3] not in ("404", "408") or plain == text:
+                    raise
+                await self._send_text(target, called + plain)  # some channels reject formatting
         except IrcRefused as refused:
             raise self._translate_refusal(refused, target) from refused
 

@@ -16,12 +16,13 @@ import nio  # type: ignore[import-untyped]
 import nio.store  # type: ignore[import-untyped]
 from peewee import SqliteDatabase  # type: ignore[import-untyped]
 
-from alipes.platforms.matrix.cursor import MatrixLogin
-from alipes.platforms.matrix.settings import POLL_GRACE
 from alipes.runtime.http.clients import HttpClient
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+
+POLL_GRACE = 15.0
+"""Seconds beyond the poll time, or half of it, after which a connection counts as dead."""
 
 _CHARSET = re.compile(r";.*")
 for _name in ("nio.events.misc", "nio.responses"):
@@ -87,10 +88,6 @@ class MatrixClient(nio.AsyncClient):  # type: ignore[misc]
         self._sharing: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         super().__init__("", store_path=str(folder), config=config)
 
-    def use_login(self, login: MatrixLogin) -> None:
-        """Use this device and its keys."""
-        self.restore_login(login.user, login.device, login.token)
-
     def close_store(self) -> None:
         if self.store:
             self.store.database.close()
@@ -136,8 +133,7 @@ class MatrixClient(nio.AsyncClient):  # type: ignore[misc]
         return str(expect(sent, nio.RoomSendResponse).event_id)
 
     async def _share_keys(self, room: Any) -> None:
-        """Share the room key with everybody in the room. The library's own version continues if that
-        fails."""
+        """Share the room key with everybody in the room. The library's own version continues if that fails."""
         room_id = room.room_id
         async with self._sharing[room_id]:
             if not room.members_synced:

@@ -3,23 +3,28 @@
 import asyncio
 import logging
 import mimetypes
-import os
 import re
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import httpx2
 import nio  # type: ignore[import-untyped]
-from msgspec import structs
 from nio.crypto.attachments import decrypt_attachment, encrypt_attachment  # type: ignore[import-untyped]
 
-from alipes.kernel.messages import MODEL_IMAGE_TYPES, Image
 from alipes.kernel.outbox import Media
 from alipes.kernel.platform import IncomingMessage, ReceivedFile
-from alipes.platforms.files import FileTooLarge, read_outgoing, save_file, too_large_note
+from alipes.platforms.files import (
+    Downloads,
+    FileTooLarge,
+    FileUnavailable,
+    make_file_name,
+    media_name,
+    read_download,
+    read_outgoing,
+)
 from alipes.platforms.matrix.client import MatrixClient, MatrixError
 from alipes.platforms.matrix.parse import RoomEvent
+from alipes.platforms.settings import MatrixSettings
 from alipes.runtime.tasks import backoff
 
 log = logging.getLogger(__name__)
@@ -29,46 +34,35 @@ PATHS = ("/_matrix/client/v1/media/download", "/_matrix/media/v3/download")
 MAX_ATTEMPTS = 4
 DOWNLOAD_TIMEOUT = 110.0
 """Seconds for one download."""
-_ODD = re.compile(r"[^\w.+@-]+")
 _PLACE = re.compile(r"mxc://([^/?#\s]+)/([\w-]+)")
 _TYPES = {"image": "m.image", "audio": "m.audio", "voice": "m.audio", "video": "m.video", "file": "m.file"}
-
-
-class MediaUnavailable(Exception):
-    """The file is missing or damaged."""
 
 
 class MatrixFiles:
     """Downloads the file of a message. A failure is noted in the message's text."""
 
-    def __init__(self, client: MatrixClient, folder: Path, *, largest: int, picture: int) -> None:
-        self._client, self._folder = client, folder
-        self._largest, self._picture = largest, picture
+    def __init__(self, client: MatrixClient, settings: MatrixSettings) -> None:
+        self._client, self._settings = client, settings
 
     async def fetch(self, incoming: IncomingMessage, event: RoomEvent) -> IncomingMessage:
-        content = event.current_content
+        settings, content = self._settings, event.current_content
         info: Any = content.get("info") if isinstance(content.get("info"), dict) else {}
         name = str(content.get("filename") or content.get("body") or event.file)
         mime = str(info.get("mimetype") or mimetypes.guess_type(name)[0] or "")
-        try:
+        downloads = Downloads(settings.folder / "files", settings.largest, settings.picture)
+        with downloads.note_failure(name, httpx2.HTTPError, OSError):
             data = await self._get(content)
-            if mime in MODEL_IMAGE_TYPES and len(data) <= self._picture:
-                return structs.replace(incoming, images=(Image(mime, data),))
-            path = self._folder / _safe(f"{event.id[1:13]}-{name[-100:]}")
-            saved = await asyncio.to_thread(save_file, path, data)
-        except FileTooLarge:
-            return _noted(incoming, too_large_note(name, self._largest))
-        except (MediaUnavailable, httpx2.HTTPError, OSError) as failure:
-            log.warning("downloading a file failed: %s", failure)
-            return _noted(incoming, f"[{name} could not be downloaded: {failure or type(failure).__name__}.]")
-        kind = event.file or "file"
-        return structs.replace(incoming, files=(ReceivedFile(saved, kind, name, mime, len(data)),))
+            file = ReceivedFile(make_file_name(event.id[1:13], name), event.file or "file", name, mime)
+            await asyncio.to_thread(downloads.save_bytes, file, data)
+        if downloads.notes:
+            log.warning("downloading a file failed: %s", downloads.notes[0])
+        return downloads.attach_to(incoming)
 
     async def _get(self, content: Any) -> bytes:
         sealed = content.get("file") if isinstance(content.get("file"), dict) else None
         place = _PLACE.fullmatch(str((sealed or content).get("url")))
         if place is None:
-            raise MediaUnavailable("it has no address")
+            raise FileUnavailable("could not be downloaded: it has no address")
         data = await self._download(place[1], place[2])
         if sealed is None:
             return data
@@ -76,7 +70,7 @@ class MatrixFiles:
             key, digest = str(sealed["key"]["k"]), str(sealed["hashes"]["sha256"])
             plain = await asyncio.to_thread(decrypt_attachment, data, key, digest, str(sealed["iv"]))
         except (KeyError, TypeError, ValueError, nio.EncryptionError) as error:
-            raise MediaUnavailable("it could not be decrypted") from error
+            raise FileUnavailable("could not be downloaded: it could not be decrypted") from error
         return bytes(plain)
 
     async def _download(self, server: str, media: str) -> bytes:
@@ -93,31 +87,27 @@ class MatrixFiles:
                 if refused.status == 404 and len(paths) > 1:
                     paths.pop(0)
                 elif attempt >= MAX_ATTEMPTS or (refused.wait is None and refused.status < 500):
-                    raise MediaUnavailable(f"the homeserver answered with {refused.status}") from refused
+                    raise FileUnavailable(
+                        f"could not be downloaded: the homeserver answered with {refused.status}"
+                    ) from refused
                 else:
                     await asyncio.sleep(refused.wait or backoff(attempt))
 
     async def _read(self, path: str) -> bytes:
-        data = bytearray()
-        try:
-            async with asyncio.timeout(DOWNLOAD_TIMEOUT), self._client.stream(path) as response:
-                if response.status_code != 200:
-                    wait = 5.0 if response.status_code == 429 else None
-                    raise MatrixError("", "", response.status_code, wait)
-                async for chunk in response.aiter_bytes():
-                    data += chunk
-                    if len(data) > self._largest:
-                        raise FileTooLarge
-        except TimeoutError as late:
-            raise httpx2.ReadTimeout("the download timed out") from late
-        return bytes(data)
+        stream = self._client.stream(path)
+        status, data = await read_download(stream, largest=self._settings.largest, timeout_s=DOWNLOAD_TIMEOUT)
+        if status == 413:
+            raise FileTooLarge
+        if status != 200:
+            raise MatrixError("", "", status, 5.0 if status == 429 else None)
+        return data
 
 
 async def upload_media(client: MatrixClient, media: Media, caption: str, *, sealed: bool) -> dict[str, Any]:
     """Upload a file and return the content of its message. Raises `Undeliverable` if it cannot be read."""
-    name = media.name or os.path.basename(media.path)
+    name = media_name(media)
     mime = mimetypes.guess_type(name)[0] or "application/octet-stream"
-    data = await asyncio.to_thread(read_outgoing, media.path)
+    data = await asyncio.to_thread(read_outgoing, media)
     content: dict[str, Any] = {
         "msgtype": _TYPES[media.kind],
         "body": caption or name,
@@ -132,11 +122,3 @@ async def upload_media(client: MatrixClient, media: Media, caption: str, *, seal
     hidden, keys = await asyncio.to_thread(encrypt_attachment, data)
     url = await client.upload_bytes(hidden, "", "application/octet-stream")
     return content | {"file": {**keys, "url": url}}
-
-
-def _noted(incoming: IncomingMessage, note: str) -> IncomingMessage:
-    return structs.replace(incoming, text="\n".join(filter(None, (incoming.text, note))))
-
-
-def _safe(name: str) -> str:
-    return _ODD.sub("_", name)[-120:].lstrip(".")

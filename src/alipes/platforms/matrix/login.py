@@ -1,21 +1,68 @@
-"""Login by token or password, and cross-signing of our device so that clients trust it.
+"""State of our device, login by token or password, and cross-signing so that clients trust the device.
 
 The library does not support cross-signing. If it was set up elsewhere for the account, it is left alone.
 """
 
 import json
 import logging
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import nio  # type: ignore[import-untyped]
+from msgspec import Struct
 from vodozemac import Account, PickleException
 
 from alipes.kernel.errors import ConfigError, DeliveryError
 from alipes.kernel.models import Secret
 from alipes.platforms.matrix.client import FAILURES, MatrixClient, MatrixError, expect
-from alipes.platforms.matrix.cursor import MatrixLogin, MatrixState, SigningKeys
 from alipes.platforms.matrix.payloads import translate_error
-from alipes.platforms.matrix.settings import MatrixSettings
+from alipes.platforms.settings import MatrixSettings
+from alipes.platforms.state_files import StateFile
+
+
+class MatrixLogin(Struct, frozen=True):
+    """Our login. The keys of encrypted rooms belong to the device."""
+
+    user: str = ""
+    device: str = ""
+    token: str = ""
+    made: bool = False
+    """True if we logged in with the password and may do so again."""
+
+
+class SigningKeys(Struct, frozen=True):
+    user: str = ""
+    master: str = ""
+    own: str = ""
+    """Signs devices; is itself signed by the master key."""
+    signed: str = ""
+
+
+class SyncState(Struct, frozen=True):
+    user: str = ""
+    since: str = ""
+    """The homeserver's sync token before which everything was delivered."""
+    unread: tuple[dict[str, Any], ...] = ()
+    """Events that could not be decrypted so far, oldest first."""
+
+
+class MatrixState:
+    """State of a device in private files.
+
+    A lost or old sync position is harmless, since the store ignores messages that it already has.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # our tools do not read files named `.key`
+        self.login = StateFile(folder / "login.key", MatrixLogin)
+        self.signing = StateFile(folder / "signing.key", SigningKeys)
+        self.sync = StateFile(folder / "heard.json", SyncState)
+
+    def sync_state(self, user: str) -> SyncState:
+        state = self.sync.read()
+        return state if state.user == user else SyncState(user)
+
 
 LOGGED_OUT = ("M_UNKNOWN_TOKEN", "M_MISSING_TOKEN")
 
@@ -35,13 +82,13 @@ async def log_in(client: MatrixClient, settings: MatrixSettings, state: MatrixSt
     """Log in. Raises ConfigError if the configuration is wrong, otherwise `FAILURES`."""
     if settings.token:
         return await _by_token(client, settings)
-    known = state.login()
+    known = state.login.read()
     if known.user != settings.user:
         known = MatrixLogin()
     if known.token:
         return known
     login = await _by_password(client, settings, known.device)
-    state.save_login(login)
+    state.login.write(login)
     return login
 
 
@@ -129,7 +176,7 @@ class CrossSigner:
         self._user = str(client.user_id)
 
     async def ensure_signed(self) -> None:
-        state = self._state.signing()
+        state = self._state.signing.read()
         if state.user == self._user and state.signed == self._client.device_id:
             return
         try:
@@ -146,7 +193,7 @@ class CrossSigner:
             return
         if not failure:
             # save first: keys that exist only on the homeserver could never be used or replaced
-            self._state.save_signing(SigningKeys(self._user, master.pickle(PICKLE), own.pickle(PICKLE)))
+            self._state.signing.write(SigningKeys(self._user, master.pickle(PICKLE), own.pickle(PICKLE)))
             await self._publish(master, own)
         device = {
             name: value
@@ -158,7 +205,7 @@ class CrossSigner:
         if response.get("failures"):
             raise MatrixError("", f"the signature was rejected: {response['failures']}")
         done = SigningKeys(self._user, master.pickle(PICKLE), own.pickle(PICKLE), str(self._client.device_id))
-        self._state.save_signing(done)
+        self._state.signing.write(done)
 
     async def _publish(self, master: Account, own: Account) -> None:
         """Most homeservers accept the first keys of an account as they are; others ask for the password."""

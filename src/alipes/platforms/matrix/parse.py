@@ -94,8 +94,6 @@ class RelatedEvents(Struct, frozen=True):
 
 
 class ParseOptions(Struct, frozen=True):
-    """How messages are parsed."""
-
     per_user: bool = False
     group: Literal["mention", "all"] = "mention"
     commands: frozenset[str] = frozenset()
@@ -118,7 +116,6 @@ def chat_address(room: RoomInfo, thread: str, person: str, options: ParseOptions
 
 
 def is_from_person(event: RoomEvent) -> bool:
-    """True for a message of a person."""
     if event.type == "m.sticker":
         return True
     return event.type == "m.room.message" and _text(event.current_content, "msgtype") in _WORDS

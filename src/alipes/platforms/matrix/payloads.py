@@ -15,8 +15,17 @@ from alipes.kernel.outbox import Button
 from alipes.kernel.platform import MessagePart
 from alipes.kernel.turns import Address
 from alipes.platforms.connection import describe_error, no_answer_error
-from alipes.platforms.markup.markdown import parse_markdown
-from alipes.platforms.markup.spans import Span, Spans, TextMark, plain_text, split_text
+from alipes.platforms.markup import (
+    Span,
+    Spans,
+    escape_attribute,
+    escape_html,
+    format_parts,
+    inline_marks,
+    join_text,
+    plain_text,
+    write_html,
+)
 from alipes.platforms.matrix.client import MatrixError
 from alipes.runtime.http.clients import NOT_SENT
 
@@ -24,20 +33,17 @@ LONGEST = 8000
 """Characters. An event holds 64 KiB with the text twice, perhaps encrypted."""
 MAX_JSON_BYTES = 30_000
 """Bytes of JSON for both forms of the text."""
-_TAGS = {"bold": "strong", "italic": "em", "strike": "del", "code": "code", "quote": "blockquote"}
-_BLOCKS = ("quote", "pre")
+_TAGS = {"bold": "strong", "italic": "em", "strike": "del", "code": "code"}
 _MARKUP = re.compile(r"<(?!br>)")
 
 
-def format_markdown(markdown: str, longest: int = LONGEST, room: int = MAX_JSON_BYTES) -> tuple[MessagePart, ...]:
-    """Split a text into messages of at most `longest` characters."""
+def format_markdown(markdown: str) -> tuple[MessagePart, ...]:
 
     def fits(spans: Spans) -> bool:
         words = plain_text(spans)
-        return len(words) <= longest and len(json.dumps((words, to_html(spans)))) <= room
+        return len(words) <= LONGEST and len(json.dumps((words, to_html(spans)))) <= MAX_JSON_BYTES
 
-    parts = split_text(parse_markdown(markdown), fits, longest)
-    return tuple(MessagePart(text=to_html(part), plain=plain_text(part)) for part in parts)
+    return format_parts(markdown, LONGEST, fits, to_html)
 
 
 def has_markup(text: str) -> bool:
@@ -47,87 +53,28 @@ def has_markup(text: str) -> bool:
 
 def to_html(spans: Spans) -> str:
     """HTML for Matrix clients. Blocks have lines of their own, so blank lines around them are dropped."""
-    out: list[str] = []
-    after = False
-    groups = [(block, tuple(group)) for block, group in groupby(spans, _block)]
+    out = ""
+    groups = [(block, list(group)) for block, group in groupby(spans, lambda span: span.find("quote", "pre"))]
     for number, (block, group) in enumerate(groups):
-        text = "".join(span.text for span in group)
         if block is None:
-            before = number + 1 < len(groups)
-            group = _without_edges(group, left=after, right=before)
-            out.append(_lines(group))
+            if number:
+                group[0] = Span(group[0].text.lstrip("\n"), group[0].marks)
+            if number + 1 < len(groups):
+                group[-1] = Span(group[-1].text.rstrip("\n"), group[-1].marks)
+            out += _lines(tuple(span for span in group if span.text))
         elif block.kind == "pre":
-            language = f' class="language-{_attribute(block.value)}"' if block.value else ""
-            out.append(f"<pre><code{language}>{escape(text)}\n</code></pre>")
+            language = f' class="language-{escape_attribute(block.value)}"' if block.value else ""
+            out += f"<pre><code{language}>{escape_html(join_text(group))}\n</code></pre>"
         else:
-            inside = tuple(Span(span.text, tuple(m for m in span.marks if m != block)) for span in group)
-            out.append(f"<blockquote>{to_html(inside)}</blockquote>")
-        after = block is not None
-    return "".join(out)
-
-
-def escape(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def _block(span: Span) -> TextMark | None:
-    return next((mark for mark in span.marks if mark.kind in _BLOCKS), None)
-
-
-def _without_edges(spans: Spans, *, left: bool, right: bool) -> Spans:
-    out = list(spans)
-    if left and out:
-        out[0] = Span(out[0].text.lstrip("\n"), out[0].marks)
-    if right and out:
-        out[-1] = Span(out[-1].text.rstrip("\n"), out[-1].marks)
-    return tuple(span for span in out if span.text)
+            inside = tuple(span.without(block) for span in group)
+            out += f"<blockquote>{to_html(inside)}</blockquote>"
+    return out
 
 
 def _lines(spans: Spans) -> str:
-    """Write spans as balanced HTML: each closes what the next does not need."""
-    out: list[str] = []
-    opened: tuple[TextMark, ...] = ()
-    for span in spans:
-        marks = _shown(span)
-        kept = sum(1 for _ in _common(opened, marks))
-        out += [_close(mark) for mark in reversed(opened[kept:])]
-        out += [_open(mark) for mark in marks[kept:]]
-        out.append(escape(span.text).replace("\n", "<br>"))
-        opened = marks
-    out += [_close(mark) for mark in reversed(opened)]
-    return _indented("".join(out))
-
-
-def _indented(text: str) -> str:
-    """Keep spaces at the start of a line visible."""
+    """Lines of text. Spaces at the start of a line stay visible."""
+    text = write_html(spans, _TAGS, inline_marks).replace("\n", "<br>")
     return re.sub(r"(^|<br>)( +)", lambda match: match[1] + "\u00a0" * len(match[2]), text)
-
-
-def _shown(span: Span) -> tuple[TextMark, ...]:
-    """Marks of a span: each kind once, code innermost."""
-    kinds = {mark.kind: mark for mark in reversed(span.marks)}
-    return tuple(sorted(reversed(kinds.values()), key=lambda mark: mark.kind == "code"))
-
-
-def _common(one: tuple[TextMark, ...], other: tuple[TextMark, ...]) -> list[TextMark]:
-    found: list[TextMark] = []
-    for mine, its in zip(one, other, strict=False):
-        if mine != its:
-            break
-        found.append(mine)
-    return found
-
-
-def _open(mark: TextMark) -> str:
-    return f'<a href="{_attribute(mark.value)}">' if mark.kind == "link" else f"<{_TAGS[mark.kind]}>"
-
-
-def _close(mark: TextMark) -> str:
-    return "</a>" if mark.kind == "link" else f"</{_TAGS[mark.kind]}>"
-
-
-def _attribute(text: str) -> str:
-    return escape(text).replace('"', "&quot;")
 
 
 Content: TypeAlias = dict[str, Any]
@@ -149,25 +96,25 @@ def split_server(address: Address) -> Address:
     return replace(address, chat=f"{address.chat}:{server}", thread=f"${thread}" if thread else "")
 
 
-def text_content(message_part: MessagePart) -> Content:
+def text_content(part: MessagePart) -> Content:
     """Content of a text message. It has no mentions: a model must not notify people."""
-    content: Content = {"msgtype": "m.text", "body": message_part.plain or message_part.text, "m.mentions": {}}
-    if message_part.text and message_part.plain and has_markup(message_part.text):
-        content |= {"format": "org.matrix.custom.html", "formatted_body": message_part.text}
+    content: Content = {"msgtype": "m.text", "body": part.plain or part.text, "m.mentions": {}}
+    if part.text and part.plain and has_markup(part.text):
+        content |= {"format": "org.matrix.custom.html", "formatted_body": part.text}
     return content
 
 
-def message_content(address: Address, message_part: MessagePart, content: Content, answered: str = "") -> Content:
+def message_content(address: Address, part: MessagePart, content: Content, answered: str = "") -> Content:
     """Content of a new message; `answered`: author of the message it replies to, who is notified."""
-    if message_part.buttons:
-        content = content | {BUTTONS: button_labels(message_part.buttons)}
-    if message_part.reply_to and answered:
+    if part.buttons:
+        content = content | {BUTTONS: button_labels(part.buttons)}
+    if part.reply_to and answered:
         content = content | {"m.mentions": {"user_ids": [answered]}}
     related: Content = {}
     if address.thread:
-        related = {"rel_type": "m.thread", "event_id": address.thread, "is_falling_back": not message_part.reply_to}
-    if message_part.reply_to or address.thread:
-        related["m.in_reply_to"] = {"event_id": message_part.reply_to or address.thread}
+        related = {"rel_type": "m.thread", "event_id": address.thread, "is_falling_back": not part.reply_to}
+    if part.reply_to or address.thread:
+        related["m.in_reply_to"] = {"event_id": part.reply_to or address.thread}
     return content | {"m.relates_to": related} if related else content
 
 
@@ -176,9 +123,8 @@ def button_labels(buttons: tuple[Button, ...]) -> dict[str, str]:
     return {(button.label or button.data)[:LABEL]: button.data for button in buttons}
 
 
-def edit_content(message: str, message_part: MessagePart) -> Content:
-    """Content of an edit of `message`."""
-    content = text_content(message_part)
+def edit_content(message: str, part: MessagePart) -> Content:
+    content = text_content(part)
     body = content["body"]
     short = body if len(body) <= FALLBACK else f"{body[:FALLBACK]}…"
     return {
@@ -200,7 +146,6 @@ def transaction_id(name: str) -> str:
 
 
 def translate_error(failure: Exception, doing: str) -> DeliveryError:
-    """Translate a failed call."""
     match failure:
         case MatrixError(wait=float(wait)):
             return DeliveryError(f"Matrix asks to wait {wait:.1f} s before {doing}.", retry_after=wait)

@@ -30,8 +30,6 @@ MAX_QUESTIONS = 200
 
 
 class MatrixSender:
-    """Sends as one device."""
-
     def __init__(self, client: MatrixClient, cache: EventCache) -> None:
         self._client, self._cache = client, cache
         self._typing: dict[str, float] = {}
@@ -78,8 +76,7 @@ class MatrixSender:
         self._typing[address.chat] = time.monotonic() + TYPING
 
     async def _resolve_room(self, address: Address) -> Address:
-        """Resolve the room. We may only send where we know whether it is encrypted. `@person:server` is
-        their direct chat."""
+        """Find the room, since we must know whether it is encrypted. `@person:server` is their direct chat."""
         address = payloads.split_server(address)
         room_id = address.chat
         if room_id in self._client.rooms:

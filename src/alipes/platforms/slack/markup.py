@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 
 from alipes.kernel.platform import MessagePart
-from alipes.platforms.markup.markdown import parse_markdown
-from alipes.platforms.markup.spans import Span, Spans, TextMark, plain_text, split_text
+from alipes.platforms.markup import Span, Spans, TextMark, escape_html, format_parts, join_text, plain_text
 
 LONGEST = 4000
 """Slack does not edit longer messages."""
@@ -27,27 +26,17 @@ def format_markdown(markdown: str, longest: int = LONGEST) -> tuple[MessagePart,
     """Split a text into messages of at most `longest` characters without markup."""
 
     def fits(spans: Spans) -> bool:
-        return len(escape(plain_text(spans))) <= longest
+        return len(escape_html(plain_text(spans))) <= longest
 
-    parts = split_text(parse_markdown(markdown), fits, longest)
-    return tuple(MessagePart(text=_encoded(part), plain=plain_text(part)) for part in parts)
-
-
-def escape(text: str) -> str:
-    """Escape text so that it mentions nobody."""
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return format_parts(markdown, longest, fits, _write)
 
 
-def rich_text_block(spans: Spans) -> dict[str, Any]:
+def _write(spans: Spans) -> str:
     """The block for a text: paragraphs, quotes and code below each other."""
-    parts = [
-        _part(kind, tuple(group)) for kind, group in groupby(spans, lambda span: _of(span, "quote") or _of(span, "pre"))
-    ]
-    return {"type": "rich_text", "elements": [part for part in parts if part["elements"]]}
-
-
-def _encoded(spans: Spans) -> str:
-    return msgspec.json.encode(rich_text_block(spans)).decode()
+    groups = groupby(spans, lambda span: span.find("quote") or span.find("pre"))
+    parts = [_part(kind, tuple(group)) for kind, group in groups]
+    block = {"type": "rich_text", "elements": [part for part in parts if part["elements"]]}
+    return msgspec.json.encode(block).decode()
 
 
 def _part(kind: TextMark | None, spans: Spans) -> dict[str, Any]:
@@ -55,7 +44,7 @@ def _part(kind: TextMark | None, spans: Spans) -> dict[str, Any]:
     spans = _trimmed(spans)
     match kind:
         case TextMark("pre"):
-            text = "".join(span.text for span in spans)
+            text = join_text(spans)
             return {"type": "rich_text_preformatted", "elements": [_text(text, {})] if text else []}
         case TextMark("quote"):
             return {"type": "rich_text_quote", "elements": list(_elements(spans))}
@@ -76,13 +65,13 @@ def _trimmed(spans: Spans) -> Spans:
 
 def _elements(spans: Spans) -> Iterator[dict[str, Any]]:
     """Elements of one style each."""
-    for link, group in groupby(spans, lambda span: _of(span, "link")):
+    for link, group in groupby(spans, lambda span: span.find("link")):
         inside = tuple(group)
-        shown = "".join(span.text for span in inside)
+        shown = join_text(inside)
         misleads = _WEB.match(shown.strip()) and link is not None and shown.strip() != link.value
         leads = link.value if link and _WEB.fullmatch(link.value) and not misleads else ""
         for style, same in groupby(inside, _style):
-            text = "".join(span.text for span in same)
+            text = join_text(same)
             yield from [_link(leads, text, style)] if leads else _addresses(text, style)
         if link and not leads:
             yield from _addresses(f" ({link.value})", {})
@@ -107,7 +96,3 @@ def _style(span: Span) -> dict[str, bool]:
     """Code in a quote stays inline code: Slack does not nest blocks."""
     kinds = {"code" if mark.kind == "pre" else mark.kind for mark in span.marks}
     return {kind: True for kind in _STYLES if kind in kinds} if span.text.strip() else {}
-
-
-def _of(span: Span, kind: str) -> TextMark | None:
-    return next((mark for mark in span.marks if mark.kind == kind), None)

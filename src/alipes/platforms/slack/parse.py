@@ -39,6 +39,10 @@ class SlackMessage(Struct, frozen=True):
         return "" if thread == self.ts else thread
 
     @property
+    def place(self) -> str:
+        return f"{self.channel}/{self.thread}"
+
+    @property
     def name(self) -> str:
         """Our name for the message, whichever event reports it."""
         return f"{self.channel}:{self.ts}"
@@ -68,8 +72,7 @@ def is_direct(channel: str) -> bool:
 
 
 def parse_event(event: Wire, me: str) -> SlackMessage | None:
-    """The message of a person in an event; None for anything else, such as a link preview that Slack
-    added."""
+    """The message of a person in an event; None for anything else, such as a link preview that Slack added."""
     channel, changed, wire = str(event.get("channel", "")), "", event
     if event.get("type") not in ("message", "app_mention"):
         return None

@@ -12,7 +12,8 @@ from alipes.kernel.errors import DeliveryError, Undeliverable
 from alipes.kernel.outbox import Button
 from alipes.kernel.platform import MessagePart
 from alipes.kernel.turns import Address
-from alipes.platforms.slack.markup import RICH_TEXT_PREFIX, escape
+from alipes.platforms.markup import escape_html
+from alipes.platforms.slack.markup import RICH_TEXT_PREFIX
 from alipes.platforms.slack.receive import SlackReceiver
 from alipes.platforms.slack.web_api import SlackApi, error_code
 from alipes.platforms.state_files import write_atomic
@@ -114,8 +115,7 @@ BLOCK_ERRORS = ("invalid_blocks", "invalid_blocks_format", "msg_blocks_too_long"
 
 
 def message_target(address: Address, reply_to: str = "") -> dict[str, Any]:
-    """Where a new message goes. A reply to a message in a channel is in its thread and also shown in the
-    channel."""
+    """Where a new message goes. A reply to a message in a channel is in its thread and also shown in the channel."""
     here: dict[str, Any] = {"channel": address.chat}
     if address.thread:
         here["thread_ts"] = address.thread
@@ -124,20 +124,20 @@ def message_target(address: Address, reply_to: str = "") -> dict[str, Any]:
     return here
 
 
-def message_body(message_part: MessagePart, *, fresh: bool = True, marked: bool = True) -> dict[str, Any]:
+def message_body(part: MessagePart, *, fresh: bool = True, marked: bool = True) -> dict[str, Any]:
     """Content of a message. `fresh`: it is sent, not edited; not `marked`: as plain text."""
-    words = message_part.plain or message_part.text
-    rich = message_part.text.startswith(RICH_TEXT_PREFIX) and marked
+    words = part.plain or part.text
+    rich = part.text.startswith(RICH_TEXT_PREFIX) and marked
     # for edits a missing `parse` means something else
-    response: dict[str, Any] = {"text": escape(words), "parse": "none", "link_names": False}
-    if rich or message_part.buttons or not fresh:
-        shown = [msgspec.json.decode(message_part.text)] if rich else _plain(words) if message_part.buttons else []
-        response["blocks"] = [*shown, *_actions(message_part.buttons)]
+    response: dict[str, Any] = {"text": escape_html(words), "parse": "none", "link_names": False}
+    if rich or part.buttons or not fresh:
+        shown = [msgspec.json.decode(part.text)] if rich else _plain(words) if part.buttons else []
+        response["blocks"] = [*shown, *_actions(part.buttons)]
     if fresh:
         # no link previews: a fetched address could leak data
         response |= {"unfurl_links": False, "unfurl_media": False, "mrkdwn": False}
-        if message_part.id:
-            response["metadata"] = {"event_type": METADATA_EVENT, "event_payload": {"id": message_part.id}}
+        if part.id:
+            response["metadata"] = {"event_type": METADATA_EVENT, "event_payload": {"id": part.id}}
     return response
 
 
@@ -180,79 +180,76 @@ _NOTHING_TO_HANG_FROM = ("thread_not_found", "message_not_found", "cannot_reply_
 
 
 class SlackSender:
-    """Sends messages while the receiver runs."""
-
     def __init__(self, api: SlackApi, receiver: SlackReceiver, journal: SendJournal) -> None:
         self._api, self._receiver, self._journal = api, receiver, journal
         self._files = receiver.files
         self._busy_marks: dict[str, str] = {}
         """By conversation: the message that has our busy reaction."""
 
-    async def send(self, address: Address, message_part: MessagePart) -> str:
-        before = self._journal.begin(message_part.id)
-        found = await self._find(address, message_part, before) if before else ""
-        if not found:
-            place = message_target(address, message_part.reply_to)
-            found = await self._post(place, message_part)
-        self._journal.confirm(message_part.id)
+    async def send(self, address: Address, part: MessagePart) -> str:
+        found = await (self._send_file(address, part) if part.media else self._send_text(address, part))
+        self._journal.confirm(part.id)
         self._clear_busy(address)
         return found
 
-    async def _post(self, place: dict[str, Any], message_part: MessagePart, *, marked: bool = True) -> str:
-        body = message_body(message_part, marked=marked)
+    async def _send_text(self, address: Address, part: MessagePart) -> str:
+        before = self._journal.begin(part.id)
+        found = await self._find(address, part, before) if before else ""
+        if not found:
+            place = message_target(address, part.reply_to)
+            found = await self._post(place, part)
+        return found
+
+    async def _post(self, place: dict[str, Any], part: MessagePart, *, marked: bool = True) -> str:
+        body = message_body(part, marked=marked)
         try:
             sent = await self._api("sending", "chat_postMessage", **place, **body)
         except DeliveryError as error:
             why = error_code(error)
             if "reply_broadcast" in place and why in _NOTHING_TO_HANG_FROM:
-                return await self._post({"channel": place["channel"]}, message_part, marked=marked)
+                return await self._post({"channel": place["channel"]}, part, marked=marked)
             if marked and why in BLOCK_ERRORS:
-                return await self._post(place, message_part, marked=False)
+                return await self._post(place, part, marked=False)
             if not error.uncertain:
-                self._journal.done(message_part.id)
+                self._journal.done(part.id)
             raise
         return str(sent["ts"])
 
-    async def _find(self, address: Address, message_part: MessagePart, before: SendRecord) -> str:
+    async def _find(self, address: Address, part: MessagePart, before: SendRecord) -> str:
         """The message of an earlier attempt; empty if there is none."""
         arguments: dict[str, Any] = {"channel": address.chat, "include_all_metadata": True, "limit": PAGE}
         arguments["oldest"] = f"{before.at - CLOCK_SKEW:.6f}"
         method = "conversations_history"
         if address.thread:
             method, arguments["ts"] = "conversations_replies", address.thread
-        try:
-            response = await self._api("looking for a message", method, **arguments)
-        except Undeliverable:
+        response = await self._look_for("a message", method, **arguments)
+        if response is None:
             return ""  # there is no such chat, so it was not sent
-        except DeliveryError as error:
-            raise DeliveryError(f"It may have been sent. {error}", retry_after=error.retry_after) from error
-        mine = [each for each in response["messages"] if has_send_id(each, message_part.id)]
+        mine = [each for each in response["messages"] if has_send_id(each, part.id)]
         return str(mine[0]["ts"]) if mine else ""
 
-    async def send_file(self, address: Address, message_part: MessagePart) -> str:
+    async def _send_file(self, address: Address, part: MessagePart) -> str:
         """Upload a file, then share it in the chat."""
-        assert message_part.media
-        before = self._journal.begin(message_part.id)
+        assert part.media
+        before = self._journal.begin(part.id)
         file = before.note if before else ""
         if not file or not await self._is_shared(file):
             try:
-                file = file or await self._files.upload_file(message_part)
-                if message_part.id:
-                    self._journal.note(message_part.id, file)
-                await self._share_file(address, message_part, file)
+                file = file or await self._files.upload_file(part)
+                if part.id:
+                    self._journal.note(part.id, file)
+                await self._share_file(address, part, file)
             except DeliveryError as error:
                 if not error.uncertain:
-                    self._journal.done(message_part.id)
+                    self._journal.done(part.id)
                 raise
-        self._journal.confirm(message_part.id)
-        self._clear_busy(address)
         return f"{FILE_PREFIX}{file}"
 
-    async def _share_file(self, address: Address, message_part: MessagePart, file: str) -> None:
-        assert message_part.media
+    async def _share_file(self, address: Address, part: MessagePart, file: str) -> None:
+        assert part.media
         here = {"channel_id": address.chat, "thread_ts": address.thread or None}
-        response = [{"id": file, "title": message_part.media.name or None}]
-        words = escape(message_part.plain or message_part.media.caption)
+        response = [{"id": file, "title": part.media.name or None}]
+        words = escape_html(part.plain or part.media.caption)
         await self._api(
             "sending a file",
             "files_completeUploadExternal",
@@ -262,34 +259,39 @@ class SlackSender:
         )
 
     async def _is_shared(self, file: str) -> bool:
+        response = await self._look_for("a file", "files_info", file=file)
+        return response is not None and bool(response["file"].get("shares"))
+
+    async def _look_for(self, what: str, method: str, **arguments: Any) -> dict[str, Any] | None:
+        """Look for something that may have been sent; None if its chat or file does not exist."""
         try:
-            response = await self._api("looking for a file", "files_info", file=file)
+            return await self._api(f"looking for {what}", method, **arguments)
         except Undeliverable:
-            return False
+            return None
         except DeliveryError as error:
             raise DeliveryError(f"It may have been sent. {error}", retry_after=error.retry_after) from error
-        return bool(response["file"].get("shares"))
 
-    async def edit(self, address: Address, message: str, message_part: MessagePart) -> None:
+    async def edit(self, address: Address, message: str, part: MessagePart) -> None:
         if message.startswith(FILE_PREFIX):
             raise Undeliverable("Slack files cannot be edited.")
         here = {"channel": address.chat, "ts": message}
         try:
-            body = message_body(message_part, fresh=False)
+            body = message_body(part, fresh=False)
             await self._api("editing a message", "chat_update", **here, **body)
         except Undeliverable as error:
             if error_code(error) not in BLOCK_ERRORS:
                 raise
-            body = message_body(message_part, fresh=False, marked=False)
+            body = message_body(part, fresh=False, marked=False)
             await self._api("editing a message", "chat_update", **here, **body)
 
     async def delete(self, address: Address, message: str) -> None:
-        if message.startswith(FILE_PREFIX):
-            await self._api("deleting a file", "files_delete", file=message.removeprefix(FILE_PREFIX))
-        else:
-            await self._api("deleting a message", "chat_delete", channel=address.chat, ts=message)
+        with suppress(Undeliverable):
+            if message.startswith(FILE_PREFIX):
+                await self._api("deleting a file", "files_delete", file=message.removeprefix(FILE_PREFIX))
+            else:
+                await self._api("deleting a message", "chat_delete", channel=address.chat, ts=message)
 
-    async def show_busy(self, address: Address) -> None:
+    async def typing(self, address: Address) -> None:
         """Bots have no typing indicator: mark the latest message with a reaction until it is answered."""
         lane = f"{address.chat}/{address.thread}"
         latest = self._receiver.latest.get(lane, "")

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import aiohttp
 import msgspec
@@ -34,20 +34,13 @@ OnRequest: TypeAlias = Callable[["SlackSocket", SocketModeRequest], None]
 
 
 class SlackSocket:
-    """One websocket. `changed` is set when it is up, when Slack is about to close it, and when it is
-    closed."""
+    """One websocket. `changed` is set when it is up, when Slack is about to close it, and when it is closed."""
 
     def __init__(
-        self,
-        api: SlackApi,
-        on_request: OnRequest,
-        beat: float,
-        *,
-        on_alive: Callable[[], None],
-        on_hello: Callable[[], None],
+        self, api: SlackApi, on_request: OnRequest, *, on_alive: Callable[[], None], on_hello: Callable[[], None]
     ) -> None:
         """`on_hello` is called at the hello, before any request; `on_alive` at each sign of life."""
-        self._api, self._on_request, self._beat = api, on_request, beat
+        self._api, self._on_request = api, on_request
         self._on_alive, self._on_hello = on_alive, on_hello
         self._wire: aiohttp.ClientWebSocketResponse | None = None
         self.changed = asyncio.Event()
@@ -57,8 +50,7 @@ class SlackSocket:
         """Pause before the next socket that Slack asked for, in seconds."""
 
     async def run(self) -> None:
-        """Open the socket, read it to its end and close it. Raises ConfigError if the configuration is
-        wrong."""
+        """Open the socket, read it to its end and close it. Raises ConfigError if the configuration is wrong."""
         try:
             address = await self._api.socket_address()
             async with self._api.session.ws_connect(
@@ -85,15 +77,9 @@ class SlackSocket:
             self.up, self.gone = False, True
             self.changed.set()
 
-    async def until_up(self) -> None:
-        """Return when it is up or closed."""
-        while not (self.up or self.gone):
-            self.changed.clear()
-            await self.changed.wait()
-
-    async def until_closing(self) -> None:
-        """Return when Slack is about to close it, or when it is closed."""
-        while not (self.closing or self.gone):
+    async def wait_for(self, state: Literal["up", "closing"]) -> None:
+        """Return when it is up, or when Slack is about to close it; in any case when it is closed."""
+        while not (getattr(self, state) or self.gone):
             self.changed.clear()
             await self.changed.wait()
 
@@ -108,7 +94,7 @@ class SlackSocket:
         asked = False
         while True:
             try:
-                message = await wire.receive(self._beat)
+                message = await wire.receive(self._api.settings.beat)
             except TimeoutError:
                 if asked:
                     self.why = "the Slack socket timed out"
@@ -149,26 +135,24 @@ class SlackSocket:
 
 
 class SlackConnection:
-    """Keeps a socket open."""
-
-    def __init__(self, api: SlackApi, on_request: OnRequest, *, beat: float, tasks: asyncio.TaskGroup) -> None:
-        self._api, self._on_request, self._beat, self._tasks = api, on_request, beat, tasks
-        self.on_gap: Callable[[], None] = _nothing
-        """Called when a socket is up after a time without one, before any of its requests."""
+    def __init__(
+        self, api: SlackApi, on_request: OnRequest, on_gap: Callable[[], None], tasks: asyncio.TaskGroup
+    ) -> None:
+        """`on_gap` is called when a socket is up after a time without one, before any of its requests."""
+        self._api, self._on_request, self._on_gap, self._tasks = api, on_request, on_gap, tasks
 
     async def serve(self, on_status: OnStatus) -> None:
         """Serve until cancelled. Failures are reported and retried after a pause."""
         loop, failures, gap = asyncio.get_running_loop(), 0, True
         while True:
-            on_hello = self.on_gap if gap else _nothing
-            socket = SlackSocket(
-                self._api, self._on_request, self._beat, on_alive=partial(on_status, "ready", ""), on_hello=on_hello
-            )
+            on_hello = self._on_gap if gap else lambda: None
+            on_alive = partial(on_status, "ready", "")
+            socket = SlackSocket(self._api, self._on_request, on_alive=on_alive, on_hello=on_hello)
             self._tasks.create_task(socket.run())
-            await socket.until_up()
+            await socket.wait_for("up")
             began, good = loop.time(), socket.up
             if good:
-                await socket.until_closing()
+                await socket.wait_for("closing")
             gap = socket.gone
             if not socket.gone:
                 log.info("Slack asks for a new socket")
@@ -178,7 +162,3 @@ class SlackConnection:
             failures = 0 if good and loop.time() - began > HEALTHY_AFTER else failures + 1
             if failures:
                 await asyncio.sleep(socket.pause if socket.pause is not None else backoff(failures))
-
-
-def _nothing() -> None:
-    pass

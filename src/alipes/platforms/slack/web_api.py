@@ -16,7 +16,7 @@ from yarl import URL
 
 from alipes.kernel.errors import DeliveryError, Undeliverable
 from alipes.platforms.connection import describe_error, no_answer_error
-from alipes.platforms.slack.settings import SlackSettings
+from alipes.platforms.settings import SlackSettings
 from alipes.runtime.http.proxies import is_loopback
 
 UPLOAD_TIMEOUT = 120.0
@@ -39,7 +39,7 @@ class SlackApi:
     """Opened and closed by the task that listens."""
 
     def __init__(self, settings: SlackSettings) -> None:
-        self._settings = settings
+        self.settings = settings
         self._is_local = is_loopback(URL(settings.base_url).host or "")
         self.proxy = settings.proxy if settings.proxy and not self._is_local else None
         self.session: aiohttp.ClientSession
@@ -52,7 +52,7 @@ class SlackApi:
             connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar()
         )
         self.web = AsyncWebClient(
-            self._settings.token.reveal(), self._settings.base_url, session=self.session, retry_handlers=[], logger=_log
+            self.settings.token.reveal(), self.settings.base_url, session=self.session, retry_handlers=[], logger=_log
         )
         self.web.proxy = self.proxy
 
@@ -67,7 +67,7 @@ class SlackApi:
             raise DeliveryError(f"Slack asks to wait {wait:.1f} s more before {doing}.", retry_after=wait)
         self._limited_until.pop(kind, None)
         try:
-            async with asyncio.timeout(self._settings.deadline):
+            async with asyncio.timeout(self.settings.deadline):
                 answer = await getattr(self.web, method)(**arguments)
         except FAILURES as failure:
             error = translate_error(failure, doing)
@@ -91,8 +91,7 @@ class SlackApi:
         return found
 
     async def socket_address(self) -> str:
-        """Address for one new socket."""
-        token = self._settings.app_token.reveal()
+        token = self.settings.app_token.reveal()
         answer = await self("opening a socket", "apps_connections_open", app_token=token)
         return str(answer["url"])
 
@@ -111,7 +110,7 @@ class SlackApi:
 
     def is_slack_url(self, address: str) -> bool:
         """True if our token may be sent to this address."""
-        url, base = URL(address), URL(self._settings.base_url)
+        url, base = URL(address), URL(self.settings.base_url)
         if self._is_local:
             return url.origin() == base.origin()
         return url.scheme == "https" and (url.host == "slack.com" or str(url.host).endswith(".slack.com"))
@@ -124,16 +123,10 @@ def error_code(error: BaseException | None) -> str:
 
 
 def translate_error(failure: BaseException, doing: str) -> DeliveryError:
-    """Translate a failed call of slack_sdk."""
-    if isinstance(failure, SlackApiError):
-        return _translate_refusal(failure, doing)
-    sent = not isinstance(failure, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
-    return no_answer_error(
-        "Slack", doing, describe_without_urls(failure), sent=sent, late=isinstance(failure, TimeoutError)
-    )
-
-
-def _translate_refusal(failure: SlackApiError, doing: str) -> DeliveryError:
+    if not isinstance(failure, SlackApiError):
+        sent = not isinstance(failure, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+        why, late = describe_without_urls(failure), isinstance(failure, TimeoutError)
+        return no_answer_error("Slack", doing, why, sent=sent, late=late)
     data, response = _error_data(failure), failure.response
     why = str(data.get("error", ""))
     status = getattr(response, "status_code", getattr(response, "status", 0))

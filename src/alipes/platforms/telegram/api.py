@@ -4,7 +4,7 @@ The token is part of every address, so addresses never appear in messages or the
 """
 
 import asyncio
-import secrets
+import re
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from alipes.kernel.errors import ConfigError, DeliveryError, Undeliverable
 from alipes.kernel.models import Secret
 from alipes.platforms.connection import no_answer_error
+from alipes.platforms.files import read_download
 from alipes.runtime.http.clients import NOT_SENT, HttpClient
 
 T = TypeVar("T")
@@ -29,8 +30,6 @@ class ResponseParameters(Struct, frozen=True):
 
 
 class ApiResponse(Struct, Generic[T], frozen=True):
-    """Response to every call."""
-
     ok: bool
     result: T | None = None
     error_code: int = 0
@@ -58,8 +57,6 @@ class InvalidApiResponse(Exception):
 
 
 class FileUpload(Struct, frozen=True):
-    """A file to upload with a call."""
-
     field: str
     name: str
     data: bytes
@@ -93,19 +90,11 @@ class TelegramApi:
 
     async def download(self, path: str, largest: int) -> bytes:
         """Download a file by the path from `getFile`. Raises `InvalidApiResponse` if it is too large."""
-        url = f"{self._base}/file/bot{self._token.reveal()}/{path}"
-        data = bytearray()
-        try:
-            async with asyncio.timeout(CALL_TIMEOUT * 4), self._http.stream("GET", url) as response:
-                if response.status_code != 200:
-                    raise InvalidApiResponse(response.status_code)
-                async for chunk in response.aiter_bytes():
-                    data += chunk
-                    if len(data) > largest:
-                        raise InvalidApiResponse(413)
-        except TimeoutError as late:
-            raise httpx2.ReadTimeout("the download timed out") from late
-        return bytes(data)
+        stream = self._http.stream("GET", f"{self._base}/file/bot{self._token.reveal()}/{path}")
+        status, data = await read_download(stream, largest=largest, timeout_s=CALL_TIMEOUT * 4)
+        if status != 200:
+            raise InvalidApiResponse(status)
+        return data
 
     def _result(self, response: httpx2.Response, kind: type[T]) -> T:
         if kind not in self._decoders:
@@ -154,18 +143,13 @@ def bad_token_error() -> ConfigError:
 
 def _form(given: Mapping[str, Any], upload: FileUpload) -> tuple[bytes, str]:
     """Multipart body: the parameters, then the file."""
-    border = f"alipes{secrets.token_hex(16)}"
-    parts = []
-    for name, value in given.items():
-        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        parts.append(f'--{border}\r\ncontent-disposition: form-data; name="{name}"\r\n\r\n{text}\r\n'.encode())
-    file = upload.name.replace("\\", "_").replace('"', "'").replace("\r", " ").replace("\n", " ")
-    head = (
-        f'--{border}\r\ncontent-disposition: form-data; name="{upload.field}"; filename="{file}"\r\n'
-        "content-type: application/octet-stream\r\n\r\n"
-    )
-    body = b"".join([*parts, head.encode("utf-8", "replace"), upload.data, f"\r\n--{border}--\r\n".encode()])
-    return body, f"multipart/form-data; boundary={border}"
+    texts = {
+        name: value if isinstance(value, str) else msgspec.json.encode(value).decode() for name, value in given.items()
+    }
+    name = re.sub(r"[\r\n]", " ", upload.name.replace("\\", "_").replace('"', "'")).encode("utf-8", "replace").decode()
+    file = (name, upload.data, "application/octet-stream")
+    request = httpx2.Request("POST", "http://localhost", data=texts, files={upload.field: file})
+    return request.read(), request.headers["content-type"]
 
 
 class TelegramUser(Struct, frozen=True):
@@ -225,7 +209,9 @@ class ForwardOrigin(Struct, frozen=True):
         return named or self.sender_user_name or "someone"
 
 
-class TextQuote(Struct, frozen=True):
+class TextPart(Struct, frozen=True):
+    """A quote, or an option of a poll."""
+
     text: str
 
 
@@ -240,13 +226,9 @@ class Contact(Struct, frozen=True):
     last_name: str = ""
 
 
-class PollOption(Struct, frozen=True):
-    text: str
-
-
 class Poll(Struct, frozen=True):
     question: str
-    options: tuple[PollOption, ...] = ()
+    options: tuple[TextPart, ...] = ()
 
 
 class TelegramMessage(Struct, frozen=True):
@@ -261,7 +243,7 @@ class TelegramMessage(Struct, frozen=True):
     message_thread_id: int = 0
     is_topic_message: bool = False
     reply_to_message: "TelegramMessage | None" = None
-    quote: TextQuote | None = None
+    quote: TextPart | None = None
     forward_origin: ForwardOrigin | None = None
     media_group_id: str = ""
     photo: tuple[TelegramFile, ...] = ()

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from alipes.kernel.outbox import MediaKind
 from alipes.kernel.platform import IncomingMessage
@@ -21,8 +21,6 @@ _KINDS: tuple[tuple[str, MediaKind], ...] = (
 
 
 class ParseContext(Struct, frozen=True):
-    """What parsing depends on."""
-
     me: TelegramUser
     group: Literal["mention", "all"] = "mention"
     per_user: bool = False
@@ -38,10 +36,8 @@ def parse_update(update: Update, context: ParseContext) -> IncomingMessage | Non
         case Update(message=TelegramMessage() as message):
             return _said(message, context)
         case Update(edited_message=TelegramMessage() as message):
-            message_ = _said(message, context)
-            if message_ is None:
-                return None
-            return _again(message_, f"{message_.id}:{update.update_id}")
+            said = _said(message, context)
+            return said and structs.replace(said, id=f"{said.id}:{update.update_id}", edits=said.id)
     return None
 
 
@@ -63,11 +59,6 @@ def chat_address(message: TelegramMessage, user: str, context: ParseContext) -> 
     return Address(NAME, str(message.chat.id), kind, thread, alone)
 
 
-def _id(message: TelegramMessage, context: ParseContext) -> str:
-    # another bot counts a person's messages from one again
-    return f"{context.me.id}:{message.chat.id}:{message.message_id}"
-
-
 def _said(message: TelegramMessage, context: ParseContext) -> IncomingMessage | None:
     text = _text(message, context)
     described = _described(message)
@@ -78,7 +69,8 @@ def _said(message: TelegramMessage, context: ParseContext) -> IncomingMessage | 
     forwarded = message.forward_origin
     words = "\n".join(filter(None, (described, text)))
     return IncomingMessage(
-        id=_id(message, context),
+        # another bot counts a person's messages from one again
+        id=f"{context.me.id}:{message.chat.id}:{message.message_id}",
         address=chat_address(message, sender, context),
         sender=sender,
         name=name,
@@ -89,11 +81,6 @@ def _said(message: TelegramMessage, context: ParseContext) -> IncomingMessage | 
         addressed=not group or _addressed(message, context),
         album=f"{message.chat.id}:{message.media_group_id}" if message.media_group_id else "",
     )
-
-
-def _again(message_: IncomingMessage, id: str) -> IncomingMessage:
-    fields = {name: getattr(message_, name) for name in message_.__struct_fields__}
-    return IncomingMessage(**(fields | {"id": id, "edits": message_.id}))
 
 
 def _pressed(query: CallbackQuery, context: ParseContext) -> IncomingMessage | None:

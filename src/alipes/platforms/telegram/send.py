@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -10,8 +12,8 @@ from alipes.kernel.errors import DeliveryError, Undeliverable
 from alipes.kernel.outbox import Button, Media
 from alipes.kernel.platform import MessagePart
 from alipes.kernel.turns import Address
-from alipes.platforms.files import outgoing_file
-from alipes.platforms.markup.spans import strip_controls, utf16_length
+from alipes.platforms.files import media_name, read_outgoing
+from alipes.platforms.markup import strip_controls, utf16_length
 from alipes.platforms.telegram.api import (
     CALL_TIMEOUT,
     FAILURES,
@@ -45,17 +47,17 @@ def chat_params(address: Address) -> Params:
     return where
 
 
-def text_params(part: MessagePart, *, marked: bool) -> Params:
-    """Parameters for the text of a message, with or without markup."""
-    if marked and part.text:
-        given: Params = {"text": replace_surrogates(part.text), "parse_mode": "HTML"}
-    else:
-        given = {"text": replace_surrogates(part.plain or part.text)}
-    return given | {"link_preview_options": {"is_disabled": True}}
+def text_params(part: MessagePart, *, caption: bool, marked: bool) -> Params:
+    """Parameters for the text of a message or the caption of a file, with or without markup."""
+    marked = marked and bool(part.text)
+    text = replace_surrogates(part.text if marked else part.plain or part.text)
+    if caption and not text:
+        return {}
+    given: Params = {"caption": text} if caption else {"text": text, "link_preview_options": {"is_disabled": True}}
+    return given | {"parse_mode": "HTML"} if marked else given
 
 
 def reply_params(part: MessagePart) -> Params:
-    """Parameters for buttons and the reply."""
     given: Params = {}
     if part.buttons:
         given |= keyboard(part.buttons)
@@ -66,8 +68,7 @@ def reply_params(part: MessagePart) -> Params:
 
 
 def keyboard(buttons: tuple[Button, ...]) -> Params:
-    """Buttons in rows that fit on a phone. A button with too much data is dropped: people can answer in
-    words."""
+    """Buttons in rows that fit on a phone. A button with too much data is dropped: people can answer in words."""
     rows: list[list[dict[str, str]]] = []
     room = 0
     for button in buttons:
@@ -95,19 +96,13 @@ def split_caption(media: Media, part: MessagePart) -> tuple[MessagePart, Message
 
 
 def read_upload(media: Media) -> tuple[str, FileUpload]:
-    """The method that sends a file, and its content. Raises `Undeliverable` for a file that cannot be
-    sent."""
-    path = Path(media.path)
-    with outgoing_file(media.path):
-        size = path.stat().st_size
-        if size > FILE:
-            raise Undeliverable(f"A file of {size >> 20} MB is too large for Telegram ({media.name or path.name}).")
-        data = path.read_bytes()
+    """The method that sends a file, and its content. Raises `Undeliverable` for a file that cannot be sent."""
+    data = read_outgoing(media, "Telegram", FILE)
     if not data:
         raise Undeliverable(f"Telegram does not accept empty files ({media.path}).")
-    picture = path.suffix.lower() in _PHOTOS and size <= PHOTO
+    picture = Path(media.path).suffix.lower() in _PHOTOS and len(data) <= PHOTO
     field = _METHODS[media.kind] if media.kind != "image" or picture else "document"
-    return f"send{field.title()}", FileUpload(field, strip_controls(media.name) or path.name, data)
+    return f"send{field.title()}", FileUpload(field, media_name(media), data)
 
 
 def command_menu(commands: tuple[tuple[str, str], ...]) -> tuple[list[dict[str, str]], dict[str, str]]:
@@ -137,9 +132,17 @@ _NO_PICTURE = ("photo_", "image_process_failed", "voice_messages_forbidden", "wr
 """Errors after which a picture is sent as a file instead."""
 
 
-class TelegramSender:
-    """Sends for one bot."""
+@contextmanager
+def translated_errors(doing: str, *ignored: str) -> Iterator[None]:
+    """Raises `DeliveryError` for a failed call, except for errors that mention `ignored`."""
+    try:
+        yield
+    except FAILURES as failure:
+        if not (isinstance(failure, TelegramError) and failure.mentions(*ignored)):
+            raise translate_error(failure, doing) from failure
 
+
+class TelegramSender:
     def __init__(self, api: TelegramApi, patience: float = CALL_TIMEOUT) -> None:
         self._api, self._patience = api, patience
         self._moved: dict[int | str, int] = {}
@@ -149,50 +152,36 @@ class TelegramSender:
 
     async def send(self, address: Address, part: MessagePart) -> str:
         given = chat_params(address) | reply_params(part)
-        try:
+        with translated_errors("sending a message"):
             if part.media is not None:
                 return await self._send_file(address, part, part.media, given)
             sent = await self._call_with_text("sendMessage", part, given)
-        except FAILURES as failure:
-            raise translate_error(failure, "sending a message") from failure
         return str(sent.message_id)
 
     async def edit(self, address: Address, message: str, part: MessagePart) -> None:
         given = _message(address, message)
         if part.buttons:
             given |= keyboard(part.buttons)
-        try:
+        with translated_errors("editing a message", "message is not modified"):
             try:
                 await self._call_with_text("editMessageText", part, given)
             except TelegramError as failure:
                 if not failure.mentions("no text in the message"):
                     raise
                 await self._call_with_text("editMessageCaption", part, given)
-        except FAILURES as failure:
-            if isinstance(failure, TelegramError) and failure.mentions("message is not modified"):
-                return
-            raise translate_error(failure, "editing a message") from failure
 
     async def delete(self, address: Address, message: str) -> None:
-        try:
+        with translated_errors("deleting a message", "message to delete not found"):
             await self._call("deleteMessage", bool, _message(address, message))
-        except FAILURES as failure:
-            if isinstance(failure, TelegramError) and failure.mentions("message to delete not found"):
-                return
-            raise translate_error(failure, "deleting a message") from failure
 
     async def typing(self, address: Address) -> None:
-        try:
+        with translated_errors("showing the typing indicator"):
             await self._call("sendChatAction", bool, chat_params(address) | {"action": "typing"})
-        except FAILURES as failure:
-            raise translate_error(failure, "showing the typing indicator") from failure
 
     async def menu(self, commands: tuple[tuple[str, str], ...]) -> None:
         shown, self.commands = command_menu(commands)
-        try:
+        with translated_errors("setting the commands"):
             await self._api.call("setMyCommands", bool, {"commands": shown})
-        except FAILURES as failure:
-            raise translate_error(failure, "setting the commands") from failure
 
     async def _send_file(self, address: Address, part: MessagePart, media: Media, given: Params) -> str:
         method, upload = await asyncio.to_thread(read_upload, media)
@@ -219,12 +208,16 @@ class TelegramSender:
         """Call a method with text; if the markup is rejected, again without it."""
         caption = upload is not None or method == "editMessageCaption"
         try:
-            return await self._call(method, SentMessage, given | _words(part, caption, marked=True), upload)
+            return await self._call(
+                method, SentMessage, given | text_params(part, caption=caption, marked=True), upload
+            )
         except TelegramError as failure:
             if not failure.mentions("can't parse entities") or not part.text:
                 raise
             log.warning("Telegram rejected our markup; sending plain text: %s", failure.why)
-            return await self._call(method, SentMessage, given | _words(part, caption, marked=False), upload)
+            return await self._call(
+                method, SentMessage, given | text_params(part, caption=caption, marked=False), upload
+            )
 
     async def _call(self, method: str, kind: type[T], given: Params, upload: FileUpload | None = None) -> T:
         """Call a method for a chat, which may have a new id."""
@@ -244,13 +237,3 @@ class TelegramSender:
 
 def _message(address: Address, message: str) -> Params:
     return {"chat_id": chat_params(address)["chat_id"], "message_id": int(message)}
-
-
-def _words(part: MessagePart, caption: bool, *, marked: bool) -> Params:
-    given = text_params(part, marked=marked)
-    if not caption:
-        return given
-    if not given["text"]:
-        return {}
-    mode = {"parse_mode": given["parse_mode"]} if "parse_mode" in given else {}
-    return {"caption": given["text"], **mode}

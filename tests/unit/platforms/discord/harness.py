@@ -2,8 +2,8 @@
 
 from alipes.kernel.models import Secret
 from alipes.kernel.turns import Address
-from alipes.platforms.discord.settings import DiscordSettings
 from alipes.platforms.registry import open_discord
+from alipes.platforms.settings import DiscordSettings
 from tests.world.discord_server import DiscordServer as Server
 from tests.world.recording_gateway import connected
 

@@ -10,8 +10,8 @@ from alipes.kernel.models import Secret
 from alipes.kernel.outbox import Button, Media
 from alipes.kernel.platform import MessagePart
 from alipes.kernel.turns import Address
-from alipes.platforms.discord.settings import DiscordSettings
 from alipes.platforms.registry import open_discord
+from alipes.platforms.settings import DiscordSettings
 from tests.unit.platforms.discord.harness import at_work, settings, where
 from tests.world.discord_server import DiscordServer
 from tests.world.recording_gateway import RecordingGateway
@@ -288,7 +288,7 @@ async def test_a_missing_library_says_how_to_install_it():
         from alipes.kernel.models import Secret
         from alipes.kernel.errors import ConfigError
         from alipes.platforms.registry import open_discord
-        from alipes.platforms.discord.settings import DiscordSettings
+        from alipes.platforms.settings import DiscordSettings
         assert "discord" not in sys.modules and "aiohttp" not in sys.modules
         sys.modules["discord"] = None  # as if it were not installed
         try:

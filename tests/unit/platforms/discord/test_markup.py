@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alipes.platforms.discord.payloads import LONGEST, escape, format_markdown
-from alipes.platforms.markup.spans import utf16_length
+from alipes.platforms.markup import utf16_length
 
 
 def one(markdown):

@@ -1,6 +1,7 @@
 """The read position never passes an undelivered message."""
 
-from alipes.platforms.discord.receive import MAX_CHANNELS, MAX_DELIVERED, DiscordReadPosition
+from alipes.platforms.discord.receive import MAX_CHANNELS, DiscordReadPosition
+from alipes.platforms.state_files import MAX_DELIVERED
 
 
 async def test_the_position_stays_before_unfinished_messages(tmp_path):

@@ -13,8 +13,8 @@ from alipes.kernel.errors import ConfigError, DeliveryError, StoreError
 from alipes.kernel.models import Secret
 from alipes.kernel.platform import IncomingMessage, MessagePart, Platform
 from alipes.kernel.turns import Address
-from alipes.platforms.email.settings import EmailSettings
 from alipes.platforms.registry import open_email
+from alipes.platforms.settings import EmailSettings
 from tests.world.mail_server import OURS, PASSWORD, SERVER, Dovecot, Smarthost, Writer
 from tests.world.recording_gateway import RecordingGateway, receive_once
 from tests.world.tls import ca_file
@@ -23,14 +23,18 @@ pytestmark = [pytest.mark.service("dovecot"), pytest.mark.deadline(8)]
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
 
 
-def post(folder: Path, dovecot: Dovecot | None, smarthost: Smarthost | None, **more: Any) -> Platform:
+def server(kind: str, host: str, port: int, security: str) -> dict[str, Any]:
+    return {f"{kind}_host": host, f"{kind}_port": port, f"{kind}_security": security}
+
+
+def post(home: Path, dovecot: Dovecot | None, smarthost: Smarthost | None, **more: Any) -> Platform:
     given = {
-        "folder": folder / "home",
+        "data_folder": home / "home",
         "address": OURS,
         "user": OURS,
         "password": Secret(PASSWORD),
-        "imap": ("127.0.0.1", dovecot.imap if dovecot else 1, "none"),
-        "smtp": ("127.0.0.1", smarthost.port if smarthost else 1, "none"),
+        **server("imap", "127.0.0.1", dovecot.imap if dovecot else 1, "none"),
+        **server("smtp", "127.0.0.1", smarthost.port if smarthost else 1, "none"),
         "authserv": SERVER,
     }
     return open_email(EmailSettings(**(given | more)))
@@ -255,7 +259,7 @@ async def test_readiness_is_reported_while_no_mail_arrives(tmp_path: Path) -> No
 async def test_tls_is_used_and_trusts_only_the_configured_authority(tmp_path: Path, security: str) -> None:
     async with Dovecot() as dovecot, Smarthost(tls=security) as smarthost:
         port = dovecot.imaps if security == "tls" else dovecot.imap
-        ways = {"imap": ("127.0.0.1", port, security), "smtp": ("127.0.0.1", smarthost.port, security)}
+        ways = server("imap", "127.0.0.1", port, security) | server("smtp", "127.0.0.1", smarthost.port, security)
         platform = post(tmp_path, dovecot, smarthost, **ways, ca_file=str(ca_file(tmp_path)))
         async with receive_once(platform) as ears:
             await ears.wait_status("ready", 2)
@@ -276,7 +280,7 @@ async def test_config_errors_do_not_show_the_password(tmp_path: Path) -> None:
             assert isinstance(trouble, ConfigError) and "wr0ng" not in str(trouble)
         with pytest.raises(DeliveryError, match="does not accept our password"):
             await said(wrong, Address("email", "ada@example.org"), "Hello.")
-        async with receive_once(post(tmp_path, dovecot, smarthost, mailbox="Bücher & Co")) as ears:
+        async with receive_once(post(tmp_path, dovecot, smarthost, folder="Bücher & Co")) as ears:
             assert isinstance(await ears.broken(), ConfigError) and "Bücher" in str(ears.trouble)
 
 
@@ -285,8 +289,8 @@ async def test_config_errors_do_not_show_the_password(tmp_path: Path) -> None:
     [
         {"address": "nobody"},
         {"address": "a b@c"},
-        {"imap": ("mail.example.org", 143, "none")},
-        {"smtp": ("mail.example.org", 25, "none")},
+        server("imap", "mail.example.org", 143, "none"),
+        server("smtp", "mail.example.org", 25, "none"),
     ],
 )
 def test_invalid_settings_are_rejected_at_once(tmp_path: Path, wrong: dict[str, Any]) -> None:

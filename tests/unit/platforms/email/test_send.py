@@ -202,9 +202,8 @@ async def test_a_missing_library_says_what_to_install(tmp_path: Path) -> None:
         "from pathlib import Path\n"
         "from alipes.kernel.models import Secret\n"
         "from alipes.platforms.registry import open_email\n"
-        "from alipes.platforms.email.settings import EmailSettings\n"
-        "way = ('localhost', 1, 'none')\n"
-        "open_email(EmailSettings(folder=Path('.'), address='a@b', user='a', password=Secret('x'), imap=way, smtp=way))"
+        "from alipes.platforms.settings import EmailSettings\n"
+        "open_email(EmailSettings(data_folder=Path('.'), address='a@b', password=Secret('x'), imap_host='localhost'))"
     )
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", code, stderr=asyncio.subprocess.PIPE, cwd=tmp_path, env={"PYTHONPATH": str(SRC)}

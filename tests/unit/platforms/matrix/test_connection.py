@@ -9,8 +9,8 @@ import pytest
 from alipes.kernel.errors import ConfigError, DeliveryError
 from alipes.kernel.models import Secret
 from alipes.kernel.platform import MessagePart
-from alipes.platforms.matrix.settings import MatrixSettings
 from alipes.platforms.registry import open_matrix
+from alipes.platforms.settings import MatrixSettings
 from alipes.runtime.http.clients import ClientScope
 from alipes.tools.common import Places
 from tests.world.matrix_harness import homeserver, open_matrix_harness  # noqa: F401

@@ -12,9 +12,10 @@ from alipes.kernel.outbox import Button
 from alipes.kernel.platform import MessagePart
 from alipes.kernel.turns import Address
 from alipes.platforms.matrix import parse, payloads
-from alipes.platforms.matrix.cursor import MatrixLogin, MatrixState, SyncPosition, SyncState
+from alipes.platforms.matrix.login import MatrixLogin, MatrixState, SyncState
 from alipes.platforms.matrix.parse import ParseOptions, RelatedEvents, RoomEvent, RoomInfo
 from alipes.platforms.matrix.payloads import LONGEST, MAX_JSON_BYTES, format_markdown, has_markup
+from alipes.platforms.matrix.receive import SyncPosition
 
 US, ADA = "@alipes:x.org", "@ada:x.org"
 JSON = st.recursive(
@@ -214,12 +215,12 @@ def test_the_sync_position_moves_only_past_finished_batches():
 
 def test_state_files_are_private_and_damaged_ones_are_reset(tmp_path):
     kept = MatrixState(tmp_path / "matrix")
-    assert kept.login() == MatrixLogin() and kept.sync_state(US) == SyncState(US)
-    kept.save_login(MatrixLogin(US, "D", "secret", made=True))
-    kept.save_sync_state(SyncState(US, "s1", ({"a": 1},)))
-    assert kept.login().token == "secret" and kept.sync_state(US).since == "s1"
+    assert kept.login.read() == MatrixLogin() and kept.sync_state(US) == SyncState(US)
+    kept.login.write(MatrixLogin(US, "D", "secret", made=True))
+    kept.sync.write(SyncState(US, "s1", ({"a": 1},)))
+    assert kept.login.read().token == "secret" and kept.sync_state(US).since == "s1"
     assert kept.sync_state(ADA) == SyncState(ADA)
     for path in (tmp_path / "matrix").iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         path.write_bytes(b"{half")
-    assert kept.login() == MatrixLogin() and kept.sync_state(US) == SyncState(US)
+    assert kept.login.read() == MatrixLogin() and kept.sync_state(US) == SyncState(US)

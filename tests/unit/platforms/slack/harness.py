@@ -3,7 +3,7 @@
 from alipes.kernel.models import Secret
 from alipes.kernel.turns import Address
 from alipes.platforms.registry import open_slack
-from alipes.platforms.slack.settings import SlackSettings
+from alipes.platforms.settings import SlackSettings
 from tests.world.recording_gateway import connected
 from tests.world.slack_server import SlackServer as Server
 

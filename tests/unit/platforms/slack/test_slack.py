@@ -262,7 +262,7 @@ async def test_a_missing_library_says_what_to_install():
         from alipes.kernel.models import Secret
         from alipes.kernel.errors import ConfigError
         from alipes.platforms.registry import open_slack
-        from alipes.platforms.slack.settings import SlackSettings
+        from alipes.platforms.settings import SlackSettings
         assert "slack_sdk" not in sys.modules and "aiohttp" not in sys.modules
         sys.modules["slack_sdk"] = None  # as if it were not installed
         try:

@@ -1,14 +1,8 @@
 """State files of Slack: the read position and the journal of sends."""
 
-from alipes.platforms.slack.receive import (
-    MAX_CHANNELS,
-    MAX_DELIVERED,
-    OVERLAP,
-    SlackReadPosition,
-    to_micros,
-    to_timestamp,
-)
+from alipes.platforms.slack.receive import MAX_CHANNELS, OVERLAP, SlackReadPosition, to_micros, to_timestamp
 from alipes.platforms.slack.send import MAX_CONFIRMED, MAX_JOURNAL_BYTES, SendJournal
+from alipes.platforms.state_files import MAX_DELIVERED
 
 SECOND = 1_000_000
 

@@ -9,7 +9,7 @@ import pytest
 from alipes.kernel.errors import ConfigError, StoreError
 from alipes.kernel.models import Secret
 from alipes.kernel.platform import IncomingMessage
-from alipes.platforms.telegram.poll import ChatOrder
+from alipes.platforms.telegram.receive import ChatOrder
 from tests.world.environment import LIMIT_S
 from tests.world.recording_gateway import RecordingGateway, receive
 from tests.world.telegram_bot import bot

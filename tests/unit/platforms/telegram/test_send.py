@@ -198,7 +198,7 @@ async def test_no_error_and_no_log_shows_the_token(tmp_path: Path, caplog: pytes
         assert secret not in "".join(
             record.getMessage() for record in caplog.records if record.name.startswith("alipes")
         )
-        assert secret not in repr(telegram.__dict__) and secret not in repr(vars(telegram)["_settings"])
+        assert secret not in repr(telegram.__dict__) and secret not in repr(vars(telegram)["settings"])
         await server.up()
 
 

@@ -10,7 +10,7 @@ from alipes.kernel.models import Secret
 from alipes.kernel.platform import Platform
 from alipes.kernel.turns import Address
 from alipes.platforms.registry import open_telegram
-from alipes.platforms.telegram.settings import TelegramSettings
+from alipes.platforms.settings import TelegramSettings
 from alipes.runtime.http.clients import ClientScope
 from tests.world.recording_gateway import receive
 from tests.world.telegram_bot import CHAT, bot
