@@ -11,6 +11,7 @@ from alipes.cli.plugins.install_dir import InstalledPlugin, hash_tree, read_inst
 from alipes.cli.plugins.list import PluginEntry, added_by, format_added
 from alipes.cli.plugins.scan import CodeScan
 from alipes.cli.plugins.standalone import doors, make_registry, open_host
+from alipes.cli.stdio import divert_stdout
 from alipes.config.settings import Settings
 from alipes.plugins.discovery import DiscoveredPlugin, PluginStatus, enabled_plugins, find_plugins
 from alipes.plugins.dispatch import Hooks
@@ -34,7 +35,8 @@ async def check_plugins(settings: Settings, name: str, taken: Collection[str]) -
         for each in unknown
         if not name
     ]
-    opened = await _open_plugins(settings, to_open)
+    with divert_stdout():  # what they print is not part of the report
+        opened = await _open_plugins(settings, to_open)
     for found in chosen:
         status = opened.get(found.name)
         if status is None:
