@@ -1,7 +1,6 @@
 """Connects the vision, image, todo and clarify tools to models, plugins, the store and people."""
 
 import asyncio
-import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,12 +9,13 @@ import msgspec
 
 from alipes.agent.auxiliary import AuxiliaryModels
 from alipes.agent.budget import SpendingLimits
+from alipes.agent.provider_calls import call_provider, find_providers
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Image, user
 from alipes.kernel.turns import AnswerQuestion, Turn, Usage
 from alipes.kernel.usage import UsageRecord
-from alipes.plugins.interruption.attribution import TURN, run_as
+from alipes.plugins.interruption.attribution import TURN
 from alipes.plugins.registry import Contributions, ProviderContribution
 from alipes.providers.image_generation import ImageModel
 from alipes.providers.registry import open_http_client, resolve_model
@@ -79,18 +79,7 @@ class ImageGenerator:
     async def _generate_by_plugin(self, plugin: ProviderContribution, arguments: Mapping[str, Any]) -> bytes:
         """Call its `generate`, sync or async, with the keywords it takes. It returns bytes, a path or a URL,
         also in a dict under `image`, as Hermes plugins do."""
-        generate = getattr(plugin.thing, "generate", plugin.thing)
-        parameters = inspect.signature(generate).parameters
-        takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
-        given = {name: value for name, value in arguments.items() if takes_all or name in parameters}
-
-        async def work() -> Any:
-            if inspect.iscoroutinefunction(generate):
-                return await generate(**given)
-            return await asyncio.to_thread(generate, **given)
-
-        async with asyncio.timeout(self._seconds):
-            made = await run_as(plugin.owner, f"{IMAGE_PROVIDER} {plugin.name}", work())
+        made = await call_provider(plugin, "generate", options=arguments, seconds=self._seconds)
         if isinstance(made, dict):
             if made.get("error") and not made.get("image"):
                 raise ToolError(f"{plugin.name} failed: {made['error']}")
@@ -111,8 +100,7 @@ class ImageGenerator:
             raise ToolError(f"the image was generated but could not be downloaded: {error}") from error
 
     def _plugin(self) -> ProviderContribution | None:
-        provided = self._contributions.all(ProviderContribution)
-        return next((each for each in provided if each.kind == IMAGE_PROVIDER), None)
+        return next(find_providers(self._contributions, IMAGE_PROVIDER), None)
 
 
 def make_image_generator(

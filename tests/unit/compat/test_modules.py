@@ -219,7 +219,7 @@ def test_what_is_not_there_yet_says_so_and_pretends_nothing(bridge):
     with pytest.raises(NotImplementedError, match="save_jobs"):
         save_jobs([{"id": 1}])
     heard = transcribe_audio("/a.ogg")
-    assert not heard["success"] and heard["transcript"] == "" and "cannot transcribe speech" in heard["error"]
+    assert not heard["success"] and heard["transcript"] == "" and "/a.ogg is not a file" in heard["error"]
     with pytest.raises(NotImplementedError, match=r"SessionDB\.create_session"):
         SessionDB().create_session(session_id="x", source="cli")
     assert SessionDB().get_session("x") is None

@@ -35,6 +35,35 @@ MAX_BLOCK_S = 5.0
 _TRUE_WORDS = ("1", "true", "yes", "on")
 
 
+_TOKEN_VARIABLES = {"telegram": "TELEGRAM_BOT_TOKEN", "discord": "DISCORD_BOT_TOKEN", "slack": "SLACK_BOT_TOKEN"}
+_TOKEN_VARIABLES |= {"mattermost": "MATTERMOST_TOKEN", "matrix": "MATRIX_ACCESS_TOKEN", "homeassistant": "HASS_TOKEN"}
+_EXTRA_VARIABLES: dict[str, dict[str, str]] = {
+    "mattermost": {"url": "MATTERMOST_URL"},
+    "homeassistant": {"url": "HASS_URL"},
+    "matrix": {
+        **{"homeserver": "MATRIX_HOMESERVER", "user_id": "MATRIX_USER_ID", "password": "MATRIX_PASSWORD"},
+        **{"device_id": "MATRIX_DEVICE_ID", "e2ee_mode": "MATRIX_E2EE_MODE"},
+    },
+    "email": {**{"address": "EMAIL_ADDRESS", "imap_host": "EMAIL_IMAP_HOST", "smtp_host": "EMAIL_SMTP_HOST"}},
+    "wecom": {"bot_id": "WECOM_BOT_ID", "secret": "WECOM_SECRET", "websocket_url": "WECOM_WEBSOCKET_URL"},
+    "wecom_callback": {
+        **{"corp_id": "WECOM_CALLBACK_CORP_ID", "corp_secret": "WECOM_CALLBACK_CORP_SECRET"},
+        **{"agent_id": "WECOM_CALLBACK_AGENT_ID", "token": "WECOM_CALLBACK_TOKEN"},
+        **{"encoding_aes_key": "WECOM_CALLBACK_ENCODING_AES_KEY"},
+    },
+    "feishu": {"app_id": "FEISHU_APP_ID", "app_secret": "FEISHU_APP_SECRET", "domain": "FEISHU_DOMAIN"},
+    "dingtalk": {"client_id": "DINGTALK_CLIENT_ID", "client_secret": "DINGTALK_CLIENT_SECRET"},
+}
+"""Variables that Hermes itself, not the plugin, puts into the configuration of its own platforms."""
+
+
+def known_variables(bridge: Bridge, platform: str) -> dict[str, Any]:
+    """The part of a platform's configuration that is in its usual variables; the key `token` is its token."""
+    extra = {key: bridge.variable(name) for key, name in _EXTRA_VARIABLES.get(platform, {}).items()}
+    token = bridge.variable(_TOKEN_VARIABLES.get(platform, ""))
+    return {key: value for key, value in {**extra, "token": token or extra.get("token", "")}.items() if value}
+
+
 async def build_config(bridge: Bridge, entry: PlatformEntry, given: PlatformConfig | None = None) -> PlatformConfig:
     """The platform's configuration: `given` over `[plugins.entries.NAME]` over the plugin's variables.
     Raises PluginError if its code fails."""
@@ -45,7 +74,9 @@ async def build_config(bridge: Bridge, entry: PlatformEntry, given: PlatformConf
     seed = await _call_entry(entry, "env_enablement_fn") or {}
     tables = read_config(bridge.home).tables
     bridged = await _call_entry(entry, "apply_yaml_config_fn", tables, table) or {}
-    extra = {**seed, **bridged, **table, **config.extra}
+    known = known_variables(bridge, entry.name)
+    config.token = config.token or known.pop("token", None)
+    extra = {**known, **seed, **bridged, **table, **config.extra}
     home = extra.pop("home_channel", None)
     if isinstance(home, dict) and config.home_channel is None:
         home = {name: home[name] for name in ("chat_id", "name", "thread_id") if name in home}
@@ -174,12 +205,15 @@ class AdapterPlatform(AdapterSender):
         with unwrap_error_group():
             async with asyncio.TaskGroup() as group, self.notifier.open(group):
                 self.adapter._adapter_host = self
+                self.adapter._message_handler = getattr(self.adapter, "_message_handler", None) or self.handle_event
                 try:
                     await self._connect()
                     runner.adapters[platform] = self.adapter
                     await self._watch(tell)
                 finally:
                     self.adapter._adapter_host = None
+                    if self.adapter._message_handler == self.handle_event:
+                        self.adapter._message_handler = None
                     if runner.adapters.get(platform) is self.adapter:
                         del runner.adapters[platform]
                     await self.notifier.try_call("disconnect", patience=DISCONNECT_TIMEOUT_S)
