@@ -95,6 +95,8 @@ def describe_plugin(
         yield "missing", f"{_format_missing(missing)}: needed for its import"
     for name in seen.unread:
         yield "unreadable", name
+    if seen.not_served:
+        yield "not served", ", ".join(seen.not_served)
     for remark in seen.unsupported:
         yield "unsupported", f"{remark.place} {remark.says}"
     yield from news

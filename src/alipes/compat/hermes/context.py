@@ -106,7 +106,7 @@ def unserved_method(context: Context, what: str) -> Callable[..., None]:
     """The method of `ctx` for a part that alipes does not have."""
 
     def register(*_: Any, **__: Any) -> None:
-        context.log.info("%s: its %s is not served by alipes", context.name, what.replace("_", " "))
+        context.log.warning("%s: its %s is not served by alipes", context.name, what.replace("_", " "))
 
     return register
 

@@ -25,7 +25,8 @@ from alipes.plugins.interruption.attribution import on_behalf_of
 from alipes.plugins.owner import PluginOwner
 
 BUNDLED = "plugins"
-"""Plugins that come with Hermes import each other's modules as `plugins.<family>.<name>`."""
+"""Plugins that come with Hermes import their own modules as `plugins.<family>.<name>.<module>`."""
+_ABSOLUTE = re.compile(rf"\b{BUNDLED}\.(\w+)\.(\w+)(?:\.(\w+)|\s+import\s+(\w+))")
 
 
 def module_name(found: DiscoveredPlugin) -> str:
@@ -82,9 +83,13 @@ def _import_folder(found: DiscoveredPlugin, folder: Path, name: str) -> ModuleTy
 
 
 def bundled_names(folder: Path) -> set[str]:
-    """The names `plugins.<family>.<folder>` by which the plugin's own code imports its modules."""
-    pattern = re.compile(rf"\b{BUNDLED}\.\w+\.{re.escape(folder.name)}\b")
-    return {name for file in folder.glob("*.py") for name in pattern.findall(file.read_text("utf-8", "replace"))}
+    """The names `plugins.<family>.<name>` by which the plugin's own code imports its modules."""
+    return {
+        f"{BUNDLED}.{family}.{name}"
+        for file in folder.glob("*.py")
+        for family, name, module, other in _ABSOLUTE.findall(file.read_text("utf-8", "replace"))
+        if name == folder.name or any((folder / each).exists() for each in (f"{module or other}.py", module) if each)
+    }
 
 
 def _forget_bundled(folder: Path) -> None:

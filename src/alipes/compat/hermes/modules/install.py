@@ -13,6 +13,7 @@ from types import ModuleType
 
 from alipes.compat.hermes.bridge import Bridge
 from alipes.compat.hermes.modules.current_app import bind, bridge, is_bound, unbind
+from alipes.compat.hermes.modules.locks import release_all
 from alipes.compat.hermes.modules.names import NAMES
 from alipes.compat.hermes.modules.tool_registry import reset_toolsets
 from alipes.compat.hermes.platform.values import set_cache_home
@@ -51,6 +52,7 @@ def uninstall(app_bridge: Bridge | None = None) -> None:
         return
     set_cache_home(None)
     reset_toolsets()
+    release_all()
     for name, module in _INSTALLED.items():
         if sys.modules.get(name) is module:
             del sys.modules[name]

@@ -7,7 +7,6 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
-from alipes.config.paths import make_private
 from alipes.runtime.process_lock import AlreadyRunning, hold_process_lock
 
 _HELD: dict[tuple[str, str], ExitStack] = {}
@@ -22,14 +21,25 @@ def acquire_scoped_lock(
     """
     if (scope, identity) in _HELD:
         return True, None
-    stack = ExitStack()
+    file = _lock_file(scope, identity)
     try:
-        held = stack.enter_context(hold_process_lock(_lock_file(scope, identity)))
+        stack = _lock(file, str((metadata or {}).get("platform") or scope))
     except AlreadyRunning as error:
         return False, {"pid": error.holder.pid, "scope": scope, "started_at": error.holder.started}
-    held.write_address(str((metadata or {}).get("platform") or scope))
     _HELD[scope, identity] = stack
     return True, None
+
+
+def _lock(file: Path, note: str) -> ExitStack:
+    """Raises AlreadyRunning. The file is deleted when the stack is closed."""
+    while True:
+        stack = ExitStack()
+        held = stack.enter_context(hold_process_lock(file))
+        if held.is_current():
+            stack.callback(file.unlink, missing_ok=True)
+            held.write_address(note)
+            return stack
+        stack.close()  # the holder before us deleted the file that we locked
 
 
 def release_scoped_lock(scope: str, identity: str) -> None:
@@ -38,10 +48,16 @@ def release_scoped_lock(scope: str, identity: str) -> None:
         stack.close()
 
 
+def release_all() -> None:
+    """Release what plugins did not release; called when the last one is closed."""
+    for scope, identity in [*_HELD]:
+        release_scoped_lock(scope, identity)
+
+
 def _lock_file(scope: str, identity: str) -> Path:
     """Accounts may be secrets, so the name has only their hash."""
-    folder = make_private(Path(tempfile.gettempdir()) / f"alipes-locks-{os.getuid()}")
-    return folder / f"{hashlib.sha256(f'{scope}:{identity}'.encode()).hexdigest()[:32]}.lock"
+    account = hashlib.sha256(f"{scope}:{identity}".encode()).hexdigest()[:32]
+    return Path(tempfile.gettempdir()) / f"alipes-{os.getuid()}-{account}.lock"
 
 
 def pid_exists(pid: int) -> bool:
