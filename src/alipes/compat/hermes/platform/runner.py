@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Literal
 
 from alipes.compat.hermes.bridge import Bridge
+from alipes.compat.hermes.hook_arguments import final_text
 from alipes.compat.hermes.platform.adapter import call_plugin
 from alipes.compat.hermes.platform.inbound import INTERNAL, TurnNotifier, address_from_event, message_from_event
 from alipes.compat.hermes.platform.platform import OPEN_APPROVALS, AdapterSender
@@ -18,9 +19,11 @@ from alipes.compat.hermes.platform.values import (
     Platform,
     PlatformConfig,
 )
+from alipes.compat.hermes.platform.voice_replies import VoiceReplies
 from alipes.compat.hermes.state import PlatformEntry, RecentMap
 from alipes.config.reader import read_config
 from alipes.kernel.errors import ConfigError, DeliveryError, PluginError, StoreError
+from alipes.kernel.messages import Message
 from alipes.kernel.platform import OnMessage, OnStatus
 from alipes.kernel.turns import AnswerApproval, ApprovalAnswered, ApprovalAsked, Event, Stop, Turn, TurnStarted
 from alipes.plugins.context import Context
@@ -173,11 +176,14 @@ class PlatformRegistration:
             case ApprovalAnswered():
                 OPEN_APPROVALS.drop(turn.key, event.ask)
 
-    def turn_ended(self, turn: Turn, ending: str) -> None:
+    def turn_ended(self, turn: Turn, ending: str, said: tuple[Message, ...]) -> None:
         if self._is_mine(turn):
             OPEN_APPROVALS.drop(turn.key)
             if self._platform is not None:
                 self._platform.notifier.end(turn, ending)
+                voices = self._platform.voice_replies
+                if ending == "answered" and voices.is_wanted(turn):
+                    self._context.run(voices.send(turn, final_text(said)), "speaking an answer")
 
     def _is_mine(self, turn: Turn) -> bool:
         return turn.inbound.address.platform == self.entry.name
@@ -198,6 +204,7 @@ class AdapterPlatform(AdapterSender):
         self._changed, self._failed = asyncio.Event(), list[StoreError]()
         self._roles: RecentMap[str, Literal["owner", "user"] | None] = RecentMap()
         self.notifier = TurnNotifier(entry, adapter)
+        self.voice_replies = VoiceReplies(bridge, entry, adapter)
 
     async def listen(self, take: OnMessage, tell: OnStatus) -> None:
         self._take = take
