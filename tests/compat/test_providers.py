@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import struct
+import zlib
 from pathlib import Path
 
 import pytest
@@ -12,10 +14,14 @@ from tests.compat.chat_harness import open_chat
 from tests.compat.plugin_files import plugin_module
 
 pytestmark = pytest.mark.deadline(40)
-PIXEL = (
-    b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x06\x00\x00\x00\x1f\x15\xc4\x89\x00\x00\x00"
-    b"\rIDATx\x9cc\xf8\xff\xff?\x00\x05\xfe\x02\xfe\xa75\x81\x84\x00\x00\x00\x00IEND\xaeB`\x82"
-)
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+PIXEL = b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0))
+PIXEL += _chunk(b"IDAT", zlib.compress(b"\0\xff\0\0")) + _chunk(b"IEND", b"")
 VOICE = """
 from agent.tts_provider import TTSProvider
 
