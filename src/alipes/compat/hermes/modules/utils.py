@@ -71,9 +71,8 @@ def atomic_text_write(path: Path, text: str, mode: int | None = None) -> None:
         final = atomic_replace(temporary, path)
         if mode is not None:
             os.chmod(final, mode)
-    except BaseException:
+    finally:
         Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def safe_json_loads(text: str, default: Any = None) -> Any:
