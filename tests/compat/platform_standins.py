@@ -18,7 +18,11 @@ from urllib.parse import urlencode
 
 import aiohttp
 from aiohttp import web
+from discord.gateway import DiscordWebSocket
+from discord.http import Route
+from yarl import URL
 
+from tests.world.discord_server import DiscordServer
 from tests.world.telegram_server import TelegramServer
 
 
@@ -413,12 +417,93 @@ class Telegram(StandIn):
             self.sent.append(message.text)
 
 
+class Photon(StandIn):
+    person = "+15550001111"
+    _queue: asyncio.Queue[str]
+
+    async def connected(self) -> None:
+        await self.ready.wait()
+
+    def variables(self) -> dict[str, str]:
+        known = {"PHOTON_PROJECT_ID": "p1", "PHOTON_PROJECT_SECRET": "secret", "PHOTON_ALLOWED_USERS": self.person}
+        return known | {"PHOTON_SIDECAR_PORT": str(self.port), "PHOTON_SIDECAR_AUTOSTART": "false"}
+
+    def prepare(self, module: ModuleType) -> None:
+        """This place is the sidecar, whose packages need not be installed."""
+        module._SIDECAR_DIR.joinpath("node_modules").mkdir(parents=True)
+
+    def routes(self) -> list[web.RouteDef]:
+        return [web.get("/inbound", self._stream), web.post("/{verb}", self._call)]
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        self._queue = asyncio.Queue()
+        response = web.StreamResponse()
+        await response.prepare(request)
+        self.ready.set()
+        while text := await self._queue.get():
+            place = {"id": "s1", "type": "dm", "phone": self.person}
+            event = {"messageId": "m1", "space": place, "sender": {"id": self.person}}
+            await response.write(json.dumps({**event, "content": {"type": "text", "text": text}}).encode() + b"\n")
+        return response
+
+    async def _call(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        if "text" in body:
+            self.sent.append(body["text"])
+        return web.json_response({"ok": True, "messageId": f"o{len(self.sent)}"})
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        async with super().open():
+            try:
+                yield
+            finally:
+                self._queue.put_nowait("")
+
+    async def say(self, text: str) -> None:
+        self._queue.put_nowait(text)
+
+
+class Discord(StandIn):
+    def __init__(self) -> None:
+        super().__init__()
+        self._server = DiscordServer()
+        self.person = self._server.world.person("ada").id
+        self._before = Route.BASE
+
+    def variables(self) -> dict[str, str]:
+        return {"DISCORD_BOT_TOKEN": self._server.token, "DISCORD_ALLOWED_USERS": self.person}
+
+    def process_variables(self) -> dict[str, str]:
+        return {"DISCORD_COMMAND_SYNC_POLICY": "off"}
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        async with self._server:
+            Route.BASE = self._server.base_url
+            before, DiscordWebSocket.DEFAULT_GATEWAY = (
+                DiscordWebSocket.DEFAULT_GATEWAY,
+                URL(f"{self._server.world.root.replace('http', 'ws', 1)}/gateway/"),
+            )
+            try:
+                yield
+            finally:
+                Route.BASE, DiscordWebSocket.DEFAULT_GATEWAY = self._before, before
+
+    async def say(self, text: str) -> None:
+        self._server.say(text)
+        await self._server.until(lambda: self._server.said())
+        self.sent += self._server.said()
+
+
 STAND_INS: dict[str, type[StandIn]] = {
+    "discord": Discord,
     "homeassistant": HomeAssistant,
     "irc": Irc,
     "line": Line,
     "mattermost": Mattermost,
     "ntfy": Ntfy,
+    "photon": Photon,
     "simplex": Simplex,
     "sms": Twilio,
     "telegram": Telegram,
