@@ -26,7 +26,7 @@ from alipes.testing.agent import Conversation
 from tests.compat.platform_standins import STAND_INS, StandIn
 from tests.world.environment import LIMIT_S
 
-PLUGINS = (
+PLATFORMS = (
     Path(os.environ.get("ALIPES_TEST_HERMES_AGENT", ".services/hermes-agent")).absolute() / "plugins" / "platforms"
 )
 NAMES = (
@@ -40,7 +40,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # of the plugins' own code
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.skipif(
-        not PLUGINS.is_dir(), reason="no hermes-agent: set ALIPES_TEST_HERMES_AGENT, or run `make services`"
+        not PLATFORMS.is_dir(), reason="no hermes-agent: set ALIPES_TEST_HERMES_AGENT, or run `make services`"
     ),
 ]
 
@@ -50,7 +50,7 @@ def source(tmp_path) -> Callable[[str], Path]:
     """A copy of one plugin, without the rest of Hermes around it."""
 
     def copy(name: str) -> Path:
-        return Path(shutil.copytree(PLUGINS / name, tmp_path / "copies" / name))
+        return Path(shutil.copytree(PLATFORMS / name, tmp_path / "copies" / name))
 
     return copy
 

@@ -244,3 +244,12 @@ async def test_the_configuration_without_a_key_is_the_whole_table(home, folder):
     async with open_agent(home=home, plugins=[folder("table", source)], config=config):
         everything, one, usual = plugin_module("table").seen
         assert (everything["a"], everything["b"], one, usual) == (1, 2, 1, 5)
+
+
+async def test_a_provider_that_fails_to_say_whether_it_is_available_stops_no_turn(home, folder):
+    source = PAINTER.replace("PIXEL", "b''").replace(
+        'name = "painter"', 'name = "painter"\n    def is_available(self):\n        raise KeyError("no such key")'
+    )
+    async with open_agent(home=home, plugins=[folder("painter", source)], model=["fine"]) as agent:
+        assert (await agent.say("go")).text == "fine"
+        assert "image_generate" not in {each.name for each in agent.model.requests[0].tools}

@@ -53,15 +53,15 @@ class ImageGenerator:
         self._contributions, self._open_model = contributions, open_model
         self._spending, self._fetcher, self._seconds = spending, fetcher, seconds
 
-    def is_available(self) -> bool:
-        return self._open_model() is not None or self._plugin() is not None
+    async def is_available(self) -> bool:
+        return self._open_model() is not None or await self._plugin() is not None
 
     async def generate(self, prompt: str, ratio: str, references: tuple[Image, ...]) -> bytes:
         """The image. Raises `ToolError` and `ProviderError` kinds."""
         model = self._open_model()
         if model is not None:
             return await self._generate_by_model(model, prompt, SIZES[ratio], references)
-        plugin = self._plugin()
+        plugin = await self._plugin()
         if plugin is None:
             raise ToolError("no image model is configured: set images.model or enable an image plugin")
         arguments = {"prompt": prompt, "aspect_ratio": ratio, "images": references}
@@ -99,8 +99,8 @@ class ImageGenerator:
         except FetchError as error:
             raise ToolError(f"the image was generated but could not be downloaded: {error}") from error
 
-    def _plugin(self) -> ProviderContribution | None:
-        return next(find_providers(self._contributions, IMAGE_PROVIDER), None)
+    async def _plugin(self) -> ProviderContribution | None:
+        return next(iter(await find_providers(self._contributions, IMAGE_PROVIDER)), None)
 
 
 def make_image_generator(

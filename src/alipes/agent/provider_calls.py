@@ -2,18 +2,39 @@
 
 import asyncio
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from alipes.kernel.errors import PluginError
+from alipes.plugins.dispatch import guard
 from alipes.plugins.interruption.attribution import run_as
+from alipes.plugins.owner import PluginOwner
 from alipes.plugins.registry import Contributions, ProviderContribution
 
+AVAILABILITY_TIMEOUT_S = 5.0
 
-def find_providers(contributions: Contributions, kind: str) -> Iterator[ProviderContribution]:
-    """The providers of a kind that are available now, in the order of their plugins."""
-    for each in contributions.all(ProviderContribution):
-        if each.kind == kind and getattr(each.thing, "is_available", lambda: True)():
-            yield each
+
+def list_providers(contributions: Contributions, kind: str) -> tuple[ProviderContribution, ...]:
+    """The providers of a kind, available or not, in the order of their plugins."""
+    return tuple(each for each in contributions.all(ProviderContribution) if each.kind == kind)
+
+
+async def find_providers(contributions: Contributions, kind: str) -> tuple[ProviderContribution, ...]:
+    """The providers of a kind that are available now. One that fails to answer counts as unavailable."""
+    listed = list_providers(contributions, kind)
+    return tuple([each for each in listed if await _is_available(each)])
+
+
+async def _is_available(provider: ProviderContribution) -> bool:
+    check = getattr(provider.thing, "is_available", None)
+    if check is None:
+        return True
+    owner = PluginOwner(provider.owner.name, permanent=True)
+    what = f"availability of {provider.kind} {provider.name}"
+    try:
+        return bool(await guard(owner, what, asyncio.to_thread(check), deadline=AVAILABILITY_TIMEOUT_S))
+    except PluginError:  # already logged
+        return False
 
 
 async def call_provider(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from alipes.agent.provider_calls import call_provider, find_providers
+from alipes.agent.provider_calls import call_provider, find_providers, list_providers
 from alipes.config.environment import process_environment
 from alipes.config.settings import Settings
 from alipes.kernel.errors import MessageRejected, PluginError, ToolError
@@ -37,21 +37,22 @@ class Speech:
                 return await self._own(path)
             except MessageRejected as error:
                 reason = str(error)
-        for provider in [*find_providers(self._contributions, TRANSCRIPTION_PROVIDER)]:
+        for provider in await find_providers(self._contributions, TRANSCRIPTION_PROVIDER):
             text = _transcript(await self._ask(provider, "transcribe", path, options={}))
             if text is not None:
                 return text
             reason = FAILED
         raise MessageRejected(reason)
 
-    def can_speak(self) -> bool:
-        return next(find_providers(self._contributions, VOICE_PROVIDER), None) is not None
+    def has_voice(self) -> bool:
+        """True if a plugin provides a voice, available or not."""
+        return bool(list_providers(self._contributions, VOICE_PROVIDER))
 
     async def speak(self, text: str, path: str, *, options: Mapping[str, Any] = {}) -> str:
         """Write speech to `path` and return the path of the file. Raises `ToolError`."""
         kind = os.path.splitext(path)[1].lstrip(".") or "mp3"
         given = {"format": kind, **options}
-        for provider in [*find_providers(self._contributions, VOICE_PROVIDER)]:
+        for provider in await find_providers(self._contributions, VOICE_PROVIDER):
             answer = await self._ask(provider, "synthesize", text, path, options=given)
             made = answer if isinstance(answer, str) and answer else path
             if await asyncio.to_thread(os.path.isfile, made):

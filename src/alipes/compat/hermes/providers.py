@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from alipes.agent.provider_calls import call_provider, find_providers
+from alipes.agent.provider_calls import call_provider, find_providers, list_providers
 from alipes.agent.speech import VOICE_PROVIDER
 from alipes.compat.hermes import tools
-from alipes.compat.hermes.bridge import Bridge
+from alipes.compat.hermes.bridge import Bridge, ThreadResult
 from alipes.compat.hermes.modules.speech import speak_to_file
 from alipes.compat.hermes.modules.url_safety import async_is_safe_url, fetch_public
 from alipes.compat.hermes.platform.values import cache_image_from_bytes
@@ -74,11 +74,18 @@ def _register(
         toolset=kind,
         schema=schema,
         handler=act,
-        check_fn=lambda: next(find_providers(context.contributions, kind), None) is not None,
+        check_fn=lambda: any(map(_is_available, list_providers(context.contributions, kind))),
         is_async=True,
         effect=effect,
     )
     tools.register_tool(bridge, context, entry)
+
+
+def _is_available(provider: ProviderContribution) -> bool:
+    """For a worker thread; one that raises is not available."""
+    outcome: ThreadResult[Any] = ThreadResult()
+    outcome.run(getattr(provider.thing, "is_available", lambda: True))
+    return outcome.future.exception() is None and bool(outcome.future.result())
 
 
 def _web_tools(bridge: Bridge, context: Context, provider: Any) -> None:
@@ -86,7 +93,7 @@ def _web_tools(bridge: Bridge, context: Context, provider: Any) -> None:
         query, limit = str(args.get("query") or "").strip(), _count(args.get("limit"), 5)
         if not query:
             raise ToolError("query is empty")
-        chosen = _choose(context, "supports_search")
+        chosen = await _choose(context, "supports_search")
         found = await call_provider(chosen, "search", query, options={"limit": limit}, seconds=TIMEOUT_S)
         return _results_text(chosen.name, found)
 
@@ -97,7 +104,7 @@ def _web_tools(bridge: Bridge, context: Context, provider: Any) -> None:
         for url in urls:
             if not await async_is_safe_url(url):
                 raise ToolError(f"{url[:200]} is not read: it is not a public http or https address")
-        chosen = _choose(context, "supports_extract")
+        chosen = await _choose(context, "supports_extract")
         return _pages_text(chosen.name, await call_provider(chosen, "extract", urls, options={}, seconds=TIMEOUT_S))
 
     if getattr(provider, "supports_search", lambda: True)():
@@ -106,8 +113,8 @@ def _web_tools(bridge: Bridge, context: Context, provider: Any) -> None:
         _register(bridge, context, _EXTRACT, extract, kind=WEB_SEARCH, effect="read")
 
 
-def _choose(context: Context, ability: str) -> ProviderContribution:
-    for each in find_providers(context.contributions, WEB_SEARCH):
+async def _choose(context: Context, ability: str) -> ProviderContribution:
+    for each in await find_providers(context.contributions, WEB_SEARCH):
         if getattr(each.thing, ability, lambda: True)():
             return each
     raise ToolError("no search service is available: check the keys of its plugin")
@@ -158,7 +165,7 @@ def _voice_tools(bridge: Bridge, context: Context, _provider: Any) -> None:
 
 def _video_tools(bridge: Bridge, context: Context, _provider: Any) -> None:
     async def generate(args: Mapping[str, Any]) -> str:
-        chosen = next(find_providers(context.contributions, VIDEOS), None)
+        chosen = next(iter(await find_providers(context.contributions, VIDEOS)), None)
         if chosen is None:
             raise ToolError("no video service is available: check the keys of its plugin")
         options = {name: args[name] for name in ("aspect_ratio", "duration") if args.get(name)}

@@ -198,7 +198,7 @@ _CLI: dict[str, dict[str, Any]] = {
     "hermes_constants": _pick(
         config, "get_hermes_home", "display_hermes_home", "get_hermes_dir", "find_node_executable"
     ),
-    "hermes_state": {"SessionDB": session_context.SessionDB},
+    "hermes_state": _pick(session_context, "SessionDB", "apply_wal_with_fallback"),
 }
 _TOOLS: dict[str, dict[str, Any]] = {
     "tools": {},

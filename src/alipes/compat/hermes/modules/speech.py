@@ -74,8 +74,8 @@ async def speak_to_file(current: Bridge, text: str, path: str | None = None) -> 
 
 
 def check_tts_requirements() -> bool:
-    """True if a plugin provides a voice that is available."""
-    return speech_of(bridge()).can_speak()
+    """True if a plugin provides a voice."""
+    return speech_of(bridge()).has_voice()
 
 
 async def vision_analyze_tool(image_url: str, user_prompt: str, model: str | None = None, **_more: Any) -> str:

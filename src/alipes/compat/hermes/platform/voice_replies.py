@@ -37,7 +37,7 @@ class VoiceReplies:
         if not self._can_play or event_of(turn.inbound).message_type is not MessageType.VOICE:
             return False
         decide = getattr(self._adapter, "_should_auto_tts_for_chat", None)
-        return bool(decide is None or decide(turn.inbound.address.chat)) and speech_of(self._bridge).can_speak()
+        return bool(decide is None or decide(turn.inbound.address.chat)) and speech_of(self._bridge).has_voice()
 
     async def send(self, turn: Turn, text: str) -> None:
         """Speak `text` and play it in the chat. Failures are logged: the written answer was sent."""
