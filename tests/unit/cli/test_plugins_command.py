@@ -263,6 +263,16 @@ def test_a_dashboard_is_listed_as_not_served_and_its_code_is_no_problem(home, pl
     ]
 
 
+def test_modules_that_alipes_provides_are_not_missing(home, plugins):
+    folder = home / "plugins" / "uses"
+    folder.mkdir(parents=True)
+    (folder / "plugin.yaml").write_text("name: uses\n")
+    (folder / "__init__.py").write_text("import utils\nfrom utils import env_int\ndef register(ctx): ...\n")
+    plugins("enable", "uses")
+    status, said = plugins("doctor")
+    assert status == 0 and "pip install" not in said
+
+
 def test_the_doctor_finds_name_conflicts(home, plugins):
     put(home, "one", "two")
     plugins("enable", "one")

@@ -11,7 +11,7 @@ from alipes.cli import render
 from alipes.cli.plugins.fetch import FetchedPlugin, plugin_files
 from alipes.cli.plugins.install_dir import InstalledPackage, measure_tree
 from alipes.cli.plugins.packages import SITE
-from alipes.cli.plugins.scan import POWER_LABELS, CodeScan, is_hermes_name, scan_code
+from alipes.cli.plugins.scan import POWER_LABELS, CodeScan, is_hermes_name, is_supported, scan_code
 from alipes.cli.plugins.sources import Source
 from alipes.cli.stdio import terminal_width
 from alipes.config.environment import Variables
@@ -119,7 +119,7 @@ def missing_modules(folder: Path, seen: CodeScan) -> dict[str, str]:
     return {
         name: place
         for name, place in seen.imports.items()
-        if name not in own and not is_hermes_name(name) and not _is_importable(name)
+        if name not in own and not is_hermes_name(name) and not _is_importable(name) and not is_supported(name)
     }
 
 

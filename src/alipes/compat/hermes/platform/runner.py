@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Literal
 
+from msgspec import structs
+
 from alipes.compat.hermes.bridge import Bridge
 from alipes.compat.hermes.hook_arguments import final_text
 from alipes.compat.hermes.platform.adapter import call_plugin
@@ -25,11 +27,13 @@ from alipes.config.reader import read_config
 from alipes.kernel.errors import ConfigError, DeliveryError, PluginError, StoreError
 from alipes.kernel.messages import Message
 from alipes.kernel.platform import OnMessage, OnStatus
+from alipes.kernel.ports import Request
 from alipes.kernel.turns import AnswerApproval, ApprovalAnswered, ApprovalAsked, Event, Stop, Turn, TurnStarted
 from alipes.plugins.context import Context
 from alipes.plugins.dispatch import guard
 from alipes.plugins.interruption.attribution import on_behalf_of
 from alipes.plugins.owner import PluginOwner
+from alipes.plugins.registry import SkillContribution
 from alipes.runtime.tasks import unwrap_error_group
 
 CALL_TIMEOUT_S = 30.0
@@ -135,6 +139,18 @@ RECONNECT_TIMEOUT_S = 10.0
 """Seconds in which an adapter may reconnect by itself; then it is rebuilt."""
 
 
+def _skill_lines(context: Context, wanted: str | list[str] | None) -> list[str]:
+    """Tell the model where the skills of a channel are."""
+    names = [wanted] if isinstance(wanted, str) else wanted or []
+    known = context.contributions.all(SkillContribution)
+    return [
+        f"Use the skill {name}: read {each.path} before you answer."
+        for name in names
+        for each in known
+        if name in (each.name, each.name.rpartition(":")[2])
+    ]
+
+
 class PlatformRegistration:
     """A registered platform. Calling it opens an adapter, which is notified of the turns in its chats."""
 
@@ -146,7 +162,7 @@ class PlatformRegistration:
 
     def attach(self) -> None:
         """Observe turns while the plugin is open."""
-        for hook in (self.on_event, self.turn_ended):
+        for hook in (self.on_event, self.turn_ended, self.before_request):
             self._context.hook(hook)
             self._context.registered.pop()  # not listed to users
 
@@ -175,6 +191,16 @@ class PlatformRegistration:
                 OPEN_APPROVALS.put(turn.key, event, partial(self._answer, turn.key))
             case ApprovalAnswered():
                 OPEN_APPROVALS.drop(turn.key, event.ask)
+
+    async def before_request(self, request: Request, turn: Turn) -> Request | None:
+        """Add the platform's hint, and the prompt and skills of the channel."""
+        if not self._is_mine(turn):
+            return None
+        event = RECENT_EVENTS.get(turn.inbound.id)
+        skills = _skill_lines(self._context, getattr(event, "auto_skill", None))
+        texts = (self.entry.platform_hint, getattr(event, "channel_prompt", None), *skills)
+        more = "\n\n".join(text.strip() for text in texts if text and text.strip())
+        return structs.replace(request, system=f"{request.system}\n\n{more}") if more else None
 
     def turn_ended(self, turn: Turn, ending: str, said: tuple[Message, ...]) -> None:
         if self._is_mine(turn):

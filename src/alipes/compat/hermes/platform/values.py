@@ -193,6 +193,9 @@ class MessageEvent:
     channel_prompt: str | None = None
     channel_context: str | None = None
 
+    def __post_init__(self) -> None:
+        self.media_urls, self.media_types = self.media_urls or [], self.media_types or []  # adapters may give None
+
     def is_command(self) -> bool:
         return (self.text or "").startswith("/")
 
