@@ -57,9 +57,9 @@ def wrap_provider(kind: str, provider: Any) -> Any:
 
 def register_tools(bridge: Bridge, context: Context, kind: str, provider: Any) -> None:
     """Offer the tools of a provider's kind, unless another plugin offers them already."""
-    toolset = _TOOLS.get(kind)
-    if toolset is not None:
-        toolset(bridge, context, provider)
+    method, add = _TOOLS.get(kind, ("", None))
+    if add is not None and (callable(provider) or hasattr(provider, method)):
+        add(bridge, context, provider)
 
 
 def _register(
@@ -221,8 +221,9 @@ _VIDEO = _schema(
     "prompt",
     '{"prompt": {"type": "string"}, "aspect_ratio": {"type": "string"}, "duration": {"type": "integer"}}',
 )
-_TOOLS: dict[str, Callable[[Bridge, Context, Any], None]] = {
-    WEB_SEARCH: _web_tools,
-    VOICE_PROVIDER: _voice_tools,
-    VIDEOS: _video_tools,
+_TOOLS: dict[str, tuple[str, Callable[[Bridge, Context, Any], None] | None]] = {
+    WEB_SEARCH: ("search", _web_tools),
+    VOICE_PROVIDER: ("synthesize", _voice_tools),
+    VIDEOS: ("generate", _video_tools),
 }
+"""By kind: the method that a provider must have, and what adds its tools."""
