@@ -23,7 +23,8 @@ from alipes.gateway.plugin_platforms import PluginPlatform
 from alipes.gateway.policy import GatewayPolicy, PlatformPolicy
 from alipes.testing import open_agent
 from alipes.testing.agent import Conversation
-from tests.compat.platform_standins import STAND_INS, StandIn
+from tests.compat.platform_standins import STAND_INS, StandIn, free_port
+from tests.e2e.program import Home
 from tests.world.environment import LIMIT_S
 
 PLATFORMS = (
@@ -123,3 +124,31 @@ async def wait_until(met: Callable[[], object], state: Callable[[], object]) -> 
     while not met():
         assert time.monotonic() < end, state()
         await asyncio.sleep(0.02)
+
+
+async def test_serve_runs_a_bundled_plugin_that_has_the_name_of_a_built_in_platform(home, tmp_path):
+    place = STAND_INS["irc"]()
+    shutil.copytree(PLATFORMS / "irc", home / "plugins" / "irc")
+    (home / ".env").write_text("".join(f"{key}='{value}'\n" for key, value in place.variables().items()))
+    (home / ".env").chmod(0o600)
+    (home / "config.toml").write_text(
+        f'model = "scripted"\n[plugins]\nenabled = ["irc-platform"]\n[serve]\nport = {free_port()}\n'
+    )
+    async with place.open():
+        program = [sys.executable, "-m", "alipes", "serve"]
+        child = await asyncio.create_subprocess_exec(
+            *program,
+            env=Home(home).environ(),
+            cwd=tmp_path,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        try:
+            await place.connected()
+            await place.say("good morning")
+            await wait_until(lambda: place.sent, lambda: place.sent)
+            assert place.sent == ["You said: good morning"]
+        finally:
+            child.terminate()
+            said, _ = await child.communicate()
+        assert child.returncode == 0 and b"serves irc" in said

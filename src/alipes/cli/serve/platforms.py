@@ -12,7 +12,7 @@ from msgspec import structs
 from alipes.agent.speech import make_speech
 from alipes.app import App
 from alipes.config.paths import make_private
-from alipes.config.platforms import MESSENGERS, CommonPlatformConfig
+from alipes.config.platforms import CommonPlatformConfig
 from alipes.config.settings import Settings
 from alipes.gateway.gateway import Gateway
 from alipes.gateway.outbound.policy import OutboundPolicy
@@ -116,10 +116,12 @@ class ServedPlatforms:
         return platform
 
     def _plugin_platforms(self, app: App) -> dict[str, PluginPlatform]:
-        """The platforms of plugins, without those that use a reserved name."""
-        ours = (*MESSENGERS, *RESERVED_NAMES)
+        """The platforms of plugins, without reserved names and those of built-in platforms that are set up."""
         found = plugin_platform_names(app.contributions)
-        self.notes += [f"{name} is not served: the name is reserved" for name in found if name in ours]
+        self.notes += [f"{name} is not served: the name is reserved" for name in found if name in RESERVED_NAMES]
+        taken = [name for name in found if name in self._wanted]
+        self.notes += [f"the {name} of a plugin is not served: the built-in one is set up" for name in taken]
+        ours = (*self._wanted, *RESERVED_NAMES)
         return {name: PluginPlatform(name, app.contributions) for name in found if name not in ours}
 
     def _rules(self, guests: Mapping[str, PluginPlatform]) -> GatewayPolicy:
