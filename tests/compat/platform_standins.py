@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from types import ModuleType
 from typing import Any
 from urllib.parse import urlencode
@@ -20,9 +21,11 @@ import aiohttp
 from aiohttp import web
 from discord.gateway import DiscordWebSocket
 from discord.http import Route
+from slack_sdk.web.async_client import AsyncWebClient
 from yarl import URL
 
 from tests.world.discord_server import DiscordServer
+from tests.world.slack_server import SlackServer
 from tests.world.telegram_server import TelegramServer
 
 
@@ -36,9 +39,8 @@ class StandIn:
     """The variables and settings that lead an adapter here, and the person who speaks."""
 
     person = "ada"
-    platform = ""
-    """The platform's name if the plugin's folder has another one."""
-    group_mode = "mention"
+    needs = ""
+    """A module of the vendor that may be missing."""
 
     def __init__(self) -> None:
         self.sent: list[str] = []
@@ -496,6 +498,39 @@ class Discord(StandIn):
         self.sent += self._server.said()
 
 
+class Slack(StandIn):
+    needs = "slack_bolt"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._server = SlackServer()
+        self.person = self._server.world.person("ada").id
+
+    def variables(self) -> dict[str, str]:
+        tokens = {"SLACK_BOT_TOKEN": self._server.token, "SLACK_APP_TOKEN": self._server.app_token}
+        return tokens | {"SLACK_ALLOWED_USERS": self.person}
+
+    def prepare(self, module: ModuleType) -> None:
+        app, address = module.AsyncApp, f"{self._server.base_url}/"  # type: ignore[attr-defined]
+        module.AsyncWebClient = partial(AsyncWebClient, base_url=address)  # type: ignore[attr-defined]
+        module.AsyncApp = lambda token: app(  # type: ignore[attr-defined]
+            client=AsyncWebClient(token, base_url=address)
+        )
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        async with self._server:
+            yield
+
+    async def connected(self) -> None:
+        await self._server.until(lambda: bool(self._server.lines))
+
+    async def say(self, text: str) -> None:
+        self._server.say(text)
+        await self._server.until(lambda: bool(self._server.asked("chat.postMessage")))  # in a thread
+        self.sent += [str(each.args.get("text")) for each in self._server.asked("chat.postMessage")]
+
+
 STAND_INS: dict[str, type[StandIn]] = {
     "discord": Discord,
     "homeassistant": HomeAssistant,
@@ -505,6 +540,7 @@ STAND_INS: dict[str, type[StandIn]] = {
     "ntfy": Ntfy,
     "photon": Photon,
     "simplex": Simplex,
+    "slack": Slack,
     "sms": Twilio,
     "telegram": Telegram,
     "wecom": Wecom,

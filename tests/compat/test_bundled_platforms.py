@@ -1,6 +1,7 @@
 """The platform plugins that come with hermes-agent 0.19: which load, connect, and carry a message.
 
 `ALIPES_TEST_HERMES_AGENT=FOLDER` names the unpacked wheel; `make services` fetches it.
+`ALIPES_TEST_HERMES_PACKAGES=FOLDER` names a folder with SDKs of vendors (`pip install --target FOLDER slack-bolt`).
 """
 
 import asyncio
@@ -30,6 +31,7 @@ from tests.world.environment import LIMIT_S
 PLATFORMS = (
     Path(os.environ.get("ALIPES_TEST_HERMES_AGENT", ".services/hermes-agent")).absolute() / "plugins" / "platforms"
 )
+sys.path += [each for each in (os.environ.get("ALIPES_TEST_HERMES_PACKAGES", ""),) if each]
 NAMES = (
     *("dingtalk", "discord", "email", "feishu", "google_chat", "homeassistant", "irc", "line", "matrix"),
     *("mattermost", "ntfy", "photon", "raft", "simplex", "slack", "sms", "teams", "telegram", "wecom", "whatsapp"),
@@ -79,6 +81,10 @@ async def test_a_bundled_platform_plugin_loads(name, home, source, record_proper
 @pytest.mark.parametrize("name", STAND_INS)
 async def test_a_message_goes_in_and_its_answer_comes_out(name, home, source, record_property, clean_environment):
     place = STAND_INS[name]()
+    if place.needs:
+        pytest.importorskip(
+            place.needs, reason=f"{place.needs} is not installed; ALIPES_TEST_HERMES_PACKAGES names a folder"
+        )
     for variable, value in getattr(place, "process_variables", dict)().items():
         clean_environment.setenv(variable, value)
     (home / ".env").write_text("".join(f"{key}='{value}'\n" for key, value in place.variables().items()))
