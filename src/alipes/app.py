@@ -209,7 +209,7 @@ class App:
 
     async def _unavailable_tools(self) -> frozenset[str]:
         unavailable = await self.contributions.unavailable()
-        return unavailable if self.images.is_available() else unavailable | {ImageGenerate.spec.name}
+        return unavailable if await self.images.is_available() else unavailable | {ImageGenerate.spec.name}
 
     def _tools(self, turn: Turn, unavailable: Iterable[str]) -> Mapping[str, Tool]:
         """The tools of the person's platform, limited to those that the message allows."""

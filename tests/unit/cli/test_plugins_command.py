@@ -245,7 +245,32 @@ def test_the_doctor_names_missing_variables(home, plugins):
         opened.write('requires_env = ["WAYS_KEY"]\n')
     plugins("enable", "ways")
     status, said = plugins("doctor")
-    assert status == 1 and "WAYS_KEY" in said and "FAIL" in said and "1 problem found" in said
+    assert status == 0 and "needs WAYS_KEY, which is not set" in said, "it is loaded all the same"
+
+
+def test_a_dashboard_is_listed_as_not_served_and_its_code_is_no_problem(home, plugins):
+    folder = home / "plugins" / "pages"
+    (folder / "dashboard").mkdir(parents=True)
+    (folder / "plugin.yaml").write_text("name: pages\n")
+    (folder / "__init__.py").write_text("def register(ctx):\n    ctx.register_dashboard_auth_provider(object())\n")
+    (folder / "dashboard" / "plugin_api.py").write_text("import not_there_at_all\nimport hermes_cli.web_server\n")
+    plugins("enable", "pages")
+    status, said = plugins("doctor", "--json")
+    assert status == 0 and not [each for each in findings(said) if each[1] == "wrong"]
+    assert [says for _, _, says in findings(said) if "not served" in says] == [
+        "pages: its dashboard auth provider is not served by alipes",
+        "its dashboard is not served by alipes",
+    ]
+
+
+def test_modules_that_alipes_provides_are_not_missing(home, plugins):
+    folder = home / "plugins" / "uses"
+    folder.mkdir(parents=True)
+    (folder / "plugin.yaml").write_text("name: uses\n")
+    (folder / "__init__.py").write_text("import utils\nfrom utils import env_int\ndef register(ctx): ...\n")
+    plugins("enable", "uses")
+    status, said = plugins("doctor")
+    assert status == 0 and "pip install" not in said
 
 
 def test_the_doctor_finds_name_conflicts(home, plugins):

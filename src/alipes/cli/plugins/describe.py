@@ -11,7 +11,7 @@ from alipes.cli import render
 from alipes.cli.common import wrap_text
 from alipes.cli.plugins.fetch import SITE, FetchedPlugin, plugin_files
 from alipes.cli.plugins.install_dir import InstalledPackage, measure_tree
-from alipes.cli.plugins.scan import POWER_LABELS, CodeScan, is_hermes_name, scan_code
+from alipes.cli.plugins.scan import POWER_LABELS, CodeScan, is_hermes_name, is_supported, scan_code
 from alipes.cli.plugins.sources import Source
 from alipes.cli.stdio import terminal_width
 from alipes.config.environment import Variables
@@ -88,6 +88,8 @@ def describe_plugin(
         yield "missing", f"{places}: needed for its import"
     for name in seen.unread:
         yield "unreadable", name
+    if seen.not_served:
+        yield "not served", ", ".join(seen.not_served)
     for remark in seen.unsupported:
         yield "unsupported", f"{remark.place} {remark.says}"
     yield from news
@@ -110,7 +112,7 @@ def missing_modules(folder: Path, seen: CodeScan) -> dict[str, str]:
     return {
         name: place
         for name, place in seen.imports.items()
-        if name not in own and not is_hermes_name(name) and not _is_importable(name)
+        if name not in own and not is_hermes_name(name) and not _is_importable(name) and not is_supported(name)
     }
 
 

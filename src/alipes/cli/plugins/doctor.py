@@ -110,6 +110,8 @@ def _check_code(found: DiscoveredPlugin, installed: InstalledPlugin | None, *, o
     if installed and hash_tree(found.path) != installed.now.sha256:
         yield CheckResult(found.name, "note", "its files changed since the installation")
     seen: CodeScan = scan_plugin(found.path, installed.now.packages if installed else ())
+    for part in seen.not_served:
+        yield CheckResult(found.name, "note", f"its {part} is not served by alipes")
     for remark in seen.unsupported:
         ready = remark.says.endswith("without it")
         says = f"{found.path / remark.place} {remark.says}"
