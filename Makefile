@@ -15,8 +15,8 @@ run: .venv/bytecode.stamp  ## start alipes in the terminal (without an API key: 
 serve: .venv/bytecode.stamp  ## start the gateway: messengers, HTTP API, metrics; see docs/messengers.md
 	@$(BIN)/alipes serve
 
-test: .venv/test.stamp .venv/bytecode.stamp  ## all tests
-	@$(BIN)/python -m pytest -n 3 --dist worksteal tests
+test: .venv/test.stamp .venv/bytecode.stamp  ## all tests (TESTS=paths and options of pytest)
+	@$(BIN)/python -m pytest -n 3 --dist worksteal $(or $(TESTS),tests)
 
 test-bare: .venv/test.stamp .venv/bytecode.stamp  ## e2e, contract, cli and architecture tests on a simulated bare, busy machine
 	@$(BIN)/python tools/bare_tests.py
@@ -26,7 +26,7 @@ check: .venv/test.stamp  ## ruff, mypy --strict, import-linter, architecture tes
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
-	@$(BIN)/python -m pytest tests/architecture
+	@$(BIN)/python -m pytest -n 2 tests/architecture
 
 bench: .venv/test.stamp  ## all benchmarks, compared with the last results (KEEP=1: save as the last results)
 	@$(BIN)/python -m bench $(if $(KEEP),--keep) $(ONLY)

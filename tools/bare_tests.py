@@ -23,7 +23,7 @@ PARTS = ("tests/architecture", "tests/contract", "tests/unit/cli", "tests/e2e")
 MODEL_PORTS = (11434, 1234, 8080, 8000)
 IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 BUSY = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
-NICE, NICER = ("nice", "-n", "5"), ("nice", "-n", "10")
+NICE, NICER = ("nice", "-n", "5"), ("nice", "-n", "15")
 
 
 class ModelServer(BaseHTTPRequestHandler):
