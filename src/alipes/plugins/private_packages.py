@@ -23,12 +23,12 @@ _LOADED: dict[str, tuple[int, int]] = {}
 
 def use_private_packages(folder: Path) -> None:
     """Let the code in `folder` import its packages. After an update, the old versions are forgotten."""
-    place = folder / PACKAGES
+    place = folder.absolute() / PACKAGES
     try:
         stat = place.stat()
     except OSError:
         return
-    for path in {folder, folder.resolve()}:
+    for path in {folder, folder.absolute(), folder.resolve()}:
         _PLUGINS[f"{path}{os.sep}"] = str(place)
     if not any(isinstance(finder, _PrivateFinder) for finder in sys.meta_path):
         sys.meta_path.append(_PrivateFinder())
