@@ -62,7 +62,7 @@ def install(source: Source, options: InstallOptions) -> int:
 
 
 def confirm_address(text: str, options: InstallOptions) -> bool:
-    """Show the full address that `owner/name` stands for, and ask. True for any other source."""
+    """Show the full address of `owner/name`, and ask. True for any other source."""
     address = github_address(text)
     if not address:
         return True
