@@ -157,10 +157,15 @@ class App:
         )
 
     @property
+    def broken_plugins(self) -> tuple[str, ...]:
+        """Sentences about enabled plugins that are not loaded."""
+        broken = (each for each in self.plugins.statuses() if each.state == "failed")
+        return tuple(f"plugin {each.name} is not loaded: {each.why}" for each in broken)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """Notices to show at the start."""
-        broken = (each for each in self.plugins.statuses() if each.state == "failed")
-        return (*self.settings.notes, *(f"plugin {each.name} is not loaded: {each.why}" for each in broken))
+        return (*self.settings.notes, *self.broken_plugins)
 
     async def _open_agent(self, turn: Turn) -> Agent:
         model = turn.inbound.model or turn.model or (await self.choice()).model
@@ -204,7 +209,7 @@ class App:
 
     async def _unavailable_tools(self) -> frozenset[str]:
         unavailable = await self.contributions.unavailable()
-        return unavailable if self.images.is_available() else unavailable | {ImageGenerate.spec.name}
+        return unavailable if await self.images.is_available() else unavailable | {ImageGenerate.spec.name}
 
     def _tools(self, turn: Turn, unavailable: Iterable[str]) -> Mapping[str, Tool]:
         """The tools of the person's platform, limited to those that the message allows."""

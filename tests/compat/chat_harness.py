@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import structs
 
+from alipes.agent.speech import make_speech
 from alipes.compat.hermes.modules.current_app import bridge
 from alipes.compat.hermes.platform.values import MessageEvent, MessageType
 from alipes.gateway.gateway import Gateway
@@ -67,7 +68,8 @@ async def open_chat(
         rules = GatewayPolicy(
             platforms={"oldchat": known}, pairing=False, batch_window=0.4, poll_interval=0.05, draft_delay=0.05
         )
-        gateway = Gateway(agent.app, {"oldchat": guest}, rules, outbound=outbound_policy)
+        speech = make_speech(bridge().settings, agent.app.scope, agent.app.contributions)
+        gateway = Gateway(agent.app, {"oldchat": guest}, rules, outbound=outbound_policy, transcribe=speech.transcribe)
         serving = asyncio.create_task(gateway.run())
         try:
             until = time.monotonic() + 15

@@ -9,6 +9,7 @@ from tests.compat.hook_log import HookLog
 from tests.compat.plugin_files import write_plugin
 
 SEEN = "hermes hook seen"
+BUNDLED = "bundled platform"
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +47,7 @@ def saw(record_property, hook_log) -> Callable[[str, str], None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    _write_platforms(terminalreporter)
     seen = set(_seen(terminalreporter))
     if not seen:
         return
@@ -59,10 +61,28 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     write(f"·: {'; '.join(sorted(reasons))}")
 
 
+def _write_platforms(reporter: pytest.TerminalReporter) -> None:
+    """The table of bundled platform plugins."""
+    found = [tuple(value.split()) for value in _values(reporter, BUNDLED)]
+    if not found:
+        return
+    reporter.section("platform plugins of hermes-agent 0.19")
+    reporter.write_line(f"{'':<16}{'loads':>8}{'connects':>10}{'carries a message':>20}")
+    for name in sorted({name for name, _ in found}):
+        marks = ["yes" if (name, step) in found else "-" for step in ("loads", "connects", "carries")]
+        reporter.write_line(f"{name:<16}{marks[0]:>8}{marks[1]:>10}{marks[2]:>20}")
+    totals = [sum(each == step for _, each in found) for step in ("loads", "connects", "carries")]
+    reporter.write_line(f"{'':<16}{totals[0]:>8}{totals[1]:>10}{totals[2]:>20}")
+
+
 def _seen(reporter: pytest.TerminalReporter) -> Iterator[str]:
-    for report in reporter.stats.get("passed", ()):
+    yield from _values(reporter, SEEN)
+
+
+def _values(reporter: pytest.TerminalReporter, wanted: str) -> Iterator[str]:
+    for report in (*reporter.stats.get("passed", ()), *reporter.stats.get("xfailed", ())):
         for name, value in getattr(report, "user_properties", ()):
-            if name == SEEN:
+            if name == wanted:
                 yield value
 
 

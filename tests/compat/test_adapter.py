@@ -95,6 +95,22 @@ async def test_a_hook_sees_the_very_event_that_the_adapter_made(home, folder):
         assert plugin_module("looker").calls == [(event, ["Oldchat"])]
 
 
+async def test_the_prompt_and_skills_of_a_channel_reach_the_model(home, folder, tmp_path):
+    (tmp_path / "birds.md").write_text("Larks sing.")
+    source = f"""
+    def register(ctx):
+        ctx.register_skill("birds", {str(tmp_path / "birds.md")!r}, "about birds")
+    """
+    async with open_chat(home, ["one", "two"], folder("feeder", source)) as chat:
+        await chat.say("hello", channel_prompt="Only rhymes here.", auto_skill=["birds"])
+        await chat.until("one")
+        await chat.say("hello again", media_urls=None, media_types=None)
+        await chat.until("two")
+        first, second = (request.system for request in chat.agent.model.requests)
+        assert "Short lines, please." in first and "Only rhymes here." in first and "birds.md" in first
+        assert "Short lines, please." in second and "Only rhymes here." not in second
+
+
 async def test_access_is_asked_after_the_hook_and_also_while_a_turn_runs(home, hook_log, monkeypatch):
     monkeypatch.delenv("OLDCHAT_ALLOWED", raising=False)
     (home / ".env").write_text("OLDCHAT_ALLOWED=7\n")

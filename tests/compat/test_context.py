@@ -118,7 +118,7 @@ async def test_commands_injected_words_skills_and_programs_at_a_real_terminal(ho
     assert "everything:knots" in (await Home(home).run("skills")).out
 
 
-async def test_a_plugin_whose_variable_is_missing_is_not_loaded_and_says_which(home):
+async def test_a_plugin_whose_variable_is_missing_is_loaded_and_the_doctor_says_which(home):
     async with open_agent(home=home, model=["hi"]) as agent:
         assert (await agent.say("hello")).text == "hi"
     (home / "plugins").mkdir()
@@ -127,7 +127,9 @@ async def test_a_plugin_whose_variable_is_missing_is_not_loaded_and_says_which(h
     done = await Home(home).run("ask", "hello")
     assert done.status == 0 and "You said: hello" in done.out, "the host continues"
     listed = await Home(home).run("plugins", "list")
-    assert "EVERYTHING_KEY" in listed.out + listed.err
+    assert "2 hooks" in listed.out
+    checked = await Home(home).run("plugins", "doctor")
+    assert "EVERYTHING_KEY, which is not set" in checked.out + checked.err
 
 
 async def test_results_of_tools_are_text_as_it_is_and_json_otherwise(folder):

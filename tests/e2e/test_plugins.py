@@ -12,6 +12,7 @@ import pytest
 
 from tests.e2e.program import ROOT, Home, read_until, wait_finished
 from tests.world.environment import LIMIT_S
+from tests.world.model_server import ModelServer, Say
 from tests.world.plugin_sources import commit, git, hermes, native, wheel
 
 pytestmark = pytest.mark.deadline(60)
@@ -267,3 +268,55 @@ async def test_an_interrupt_at_the_confirmation_leaves_nothing_behind(home, tmp_
 async def test_a_folder_without_a_plugin_is_rejected(home):
     done = await home.run("plugins", "install", str(ROOT / "docs"), "--yes")
     assert done.status == 2 and "no plugin" in done.err and "Traceback" not in done.err
+
+
+NOISY = """
+import os, subprocess, threading
+print("printed at import")
+
+async def setup(ctx):
+    print("printed in setup")
+    os.write(1, b"written to descriptor 1\\\\n")
+    subprocess.run(["echo", "printed by a child"], check=True)
+    thread = threading.Thread(target=print, args=("printed by a thread",))
+    thread.start()
+    thread.join()
+
+async def turn_ended(turn):
+    print("printed in a hook")
+"""
+
+
+@pytest.mark.parametrize("command", [("ask", "hi"), ("ask", "--json", "hi"), ("plugins", "doctor", "--json")])
+async def test_what_a_plugin_prints_is_not_part_of_the_output(tmp_path, command):
+    home = Home(tmp_path / "home")
+    async with ModelServer([Say("the answer")]) as server:
+        home.use(server)
+        folder = home.path / "plugins" / "noisy"
+        folder.mkdir(parents=True)
+        (folder / "__init__.py").write_text(NOISY.replace("\\\\", "\\"))
+        with (home.path / "config.toml").open("a") as file:
+            file.write('[plugins]\nenabled = ["noisy"]\n')
+        done = await home.run(*command)
+    assert done.status == 0
+    if "--json" in command:
+        lines = done.out.splitlines() if command[0] == "ask" else [done.out]
+        assert all(msgspec.json.decode(line) for line in lines)
+    else:
+        assert done.out == "the answer\n"
+    for each in ("at import", "in setup", "by a child", "by a thread"):
+        assert f"printed {each}\n" in done.err
+    assert "written to descriptor 1\n" in done.err
+    if command[0] == "ask":
+        assert "printed by a plugin: printed in a hook" in (home.path / "logs" / "alipes.log").read_text()
+
+
+async def test_ask_says_that_a_plugin_was_not_loaded(tmp_path):
+    home = Home(tmp_path / "home")
+    async with ModelServer([Say("the answer")]) as server:
+        home.use(server)
+        with (home.path / "config.toml").open("a") as file:
+            file.write('[plugins]\nenabled = ["nowhere"]\n')
+        done = await home.run("ask", "hi")
+    assert (done.status, done.out) == (0, "the answer\n")
+    assert "alipes: plugin nowhere is not loaded: there is no plugin nowhere." in done.err

@@ -1,7 +1,6 @@
 """Connects the vision, image, todo, clarify and shell tools to models, plugins, the store and people."""
 
 import asyncio
-import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,6 +9,7 @@ import msgspec
 
 from alipes.agent.auxiliary import AuxiliaryModels, current_turn
 from alipes.agent.budget import SpendingLimits
+from alipes.agent.provider_calls import call_provider, find_providers
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Image, user
@@ -17,7 +17,7 @@ from alipes.kernel.turns import AnswerQuestion, Turn, Usage
 from alipes.kernel.usage import UsageRecord
 from alipes.plugins import specs
 from alipes.plugins.dispatch import Hooks
-from alipes.plugins.interruption.attribution import TURN, run_as
+from alipes.plugins.interruption.attribution import TURN
 from alipes.plugins.registry import Contributions, ProviderContribution
 from alipes.providers.image_generation import ImageModel
 from alipes.providers.registry import open_http_client, resolve_model
@@ -49,8 +49,8 @@ class ImageGenerator:
         self._contributions, self._open_model = contributions, open_model
         self._spending, self._fetcher, self._seconds = spending, fetcher, seconds
 
-    def is_available(self) -> bool:
-        return self._open_model() is not None or self._plugin() is not None
+    async def is_available(self) -> bool:
+        return self._open_model() is not None or await self._plugin() is not None
 
     async def generate(self, prompt: str, ratio: str, references: tuple[Image, ...]) -> bytes:
         """The image. Raises `ToolError` and `ProviderError` kinds."""
@@ -61,7 +61,7 @@ class ImageGenerator:
                 image = await model.generate(prompt, SIZES[ratio], references, seconds=self._seconds)
                 await self._spending.record(UsageRecord(turn, "images", model.name, image.usage, "image_generate"))
             return image.data or await self._fetch(image.url)
-        plugin = self._plugin()
+        plugin = await self._plugin()
         if plugin is None:
             raise ToolError("no image model is configured: set images.model or enable an image plugin")
         arguments = {"prompt": prompt, "aspect_ratio": ratio, "images": references}
@@ -70,18 +70,7 @@ class ImageGenerator:
     async def _generate_by_plugin(self, plugin: ProviderContribution, arguments: Mapping[str, Any]) -> bytes:
         """Call its `generate`, sync or async, with the keywords it takes. It returns bytes, a path or a URL,
         also in a dict under `image`, as Hermes plugins do."""
-        generate = getattr(plugin.thing, "generate", plugin.thing)
-        parameters = inspect.signature(generate).parameters
-        takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
-        given = {name: value for name, value in arguments.items() if takes_all or name in parameters}
-
-        async def work() -> Any:
-            if inspect.iscoroutinefunction(generate):
-                return await generate(**given)
-            return await asyncio.to_thread(generate, **given)
-
-        async with asyncio.timeout(self._seconds):
-            made = await run_as(plugin.owner, f"{IMAGE_PROVIDER} {plugin.name}", work())
+        made = await call_provider(plugin, "generate", options=arguments, seconds=self._seconds)
         if isinstance(made, dict):
             if made.get("error") and not made.get("image"):
                 raise ToolError(f"{plugin.name} failed: {made['error']}")
@@ -101,9 +90,8 @@ class ImageGenerator:
         except FetchError as error:
             raise ToolError(f"the image was generated but could not be downloaded: {error}") from error
 
-    def _plugin(self) -> ProviderContribution | None:
-        provided = self._contributions.all(ProviderContribution)
-        return next((each for each in provided if each.kind == IMAGE_PROVIDER), None)
+    async def _plugin(self) -> ProviderContribution | None:
+        return next(iter(await find_providers(self._contributions, IMAGE_PROVIDER)), None)
 
 
 def make_image_generator(

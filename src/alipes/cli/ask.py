@@ -15,7 +15,7 @@ from alipes.app import App, open_app
 from alipes.cli.inbound import add_context, current_directory, find_conversation, new_id, read_image, read_piped
 from alipes.cli.options import AskOptions, TalkOptions, parse_ask, parse_talk
 from alipes.cli.render import TurnPrinter, format_choice, to_one_line
-from alipes.cli.stdio import StandardStreams, use_colour
+from alipes.cli.stdio import StandardStreams, divert_stdout, use_colour
 from alipes.config.loader import build_settings, with_plugins
 from alipes.config.reader import read_config
 from alipes.config.settings import Settings
@@ -189,13 +189,14 @@ def run(argv: list[str]) -> int:
     if not question[0].strip() and not question[1]:
         sys.stderr.write("alipes ask: no prompt given\nTry `alipes ask --help`.\n")
         return 2
-    return _run_logged(settings, lambda: _ask(settings, options, question, use_colour(reading.variables)))
+    colour = use_colour(reading.variables)
+    return _run_logged(settings, lambda out: _ask(settings, options, question, out, colour))
 
 
-def _run_logged(settings: Settings, start: Callable[[], Coroutine[Any, Any, int]]) -> int:
-    with open_log(settings.paths.make().log, settings.log_level, settings.secrets()):
+def _run_logged(settings: Settings, start: Callable[[TextIO | None], Coroutine[Any, Any, int]]) -> int:
+    with open_log(settings.paths.make().log, settings.log_level, settings.secrets()), divert_stdout() as out:
         try:
-            return tasks.run_event_loop(start())
+            return tasks.run_event_loop(start(out))
         except asyncio.CancelledError:  # by a signal; everything is closed
             return EXIT_STOPPED
 
@@ -210,14 +211,16 @@ def _read_prompt(options: AskOptions) -> Prompt:
     return add_context(options.prompt, piped.text), shown
 
 
-async def _ask(settings: Settings, options: AskOptions, question: Prompt, colour: bool) -> int:
-    streams = StandardStreams(sys.stdout, sys.stderr, colour=colour)
+async def _ask(settings: Settings, options: AskOptions, question: Prompt, out: TextIO | None, colour: bool) -> int:
+    streams = StandardStreams(out, sys.stderr, colour=colour)
     try:
         with InterruptSignals() as signals, handle_uncaught_errors(streams.error):
             async with open_app(settings) as app:
                 client = PromptClient(
                     app, streams, signals, json=options.json, verbose=options.verbose, quiet=options.quiet
                 )
+                if not options.quiet:
+                    _print_broken_plugins(app, streams)
                 inbound = await _make_inbound(app, options, *question)
                 if not (options.quiet or options.json):
                     await _print_model_note(app, options, inbound, streams)
@@ -239,6 +242,11 @@ async def _make_inbound(
     return structs.replace(message, attachments=images)
 
 
+def _print_broken_plugins(app: App, streams: StandardStreams) -> None:
+    for each in app.broken_plugins:
+        streams.error(each)
+
+
 async def _print_model_note(app: App, options: AskOptions, inbound: Inbound, streams: StandardStreams) -> None:
     """Print the model if it is a surprise, and with --verbose the name of the conversation."""
     choice = None if options.model else await app.choice()
@@ -257,16 +265,18 @@ def run_piped(argv: list[str]) -> int:
     options = parse_talk(argv)
     reading = read_config()
     settings = with_plugins(build_settings(reading), not options.safe)
-    return _run_logged(settings, lambda: _run_lines(settings, options, use_colour(reading.variables)))
+    colour = use_colour(reading.variables)
+    return _run_logged(settings, lambda out: _run_lines(settings, options, out, colour))
 
 
-async def _run_lines(settings: Settings, options: TalkOptions, colour: bool) -> int:
+async def _run_lines(settings: Settings, options: TalkOptions, out: TextIO | None, colour: bool) -> int:
     """Answer each line until the input ends; the status of the last answer."""
-    streams = StandardStreams(sys.stdout, sys.stderr, colour=colour)
+    streams = StandardStreams(out, sys.stderr, colour=colour)
     status = 0
     try:
         with InterruptSignals() as signals, handle_uncaught_errors(streams.error):
             async with open_app(settings) as app:
+                _print_broken_plugins(app, streams)
                 message = await _make_inbound(app, options)
                 client, lines = PromptClient(app, streams, signals), LineReader(sys.stdin)
                 while (line := await lines.next()) is not None:

@@ -1,13 +1,19 @@
 """Standard output and standard error without blocking the event loop."""
 
 import asyncio
+import io
+import logging
 import os
 import select
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TextIO
 
 from alipes.cli.render import DIM, PLAIN, RED, sanitize
 from alipes.config.environment import Variables
 
+log = logging.getLogger(__name__)
 WRITE_SIZE = 4096  # PIPE_BUF: a writable descriptor accepts this much at once
 
 
@@ -120,6 +126,50 @@ class StandardStreams:
     def close(self) -> None:
         self._out.close()
         self._err.close()
+
+
+class _DivertedOutput(io.TextIOBase):
+    """Writes text to standard error, and its lines to the log."""
+
+    def __init__(self) -> None:
+        self._line = ""
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return 1 if sys.stderr is None else sys.stderr.fileno()
+
+    def write(self, text: str, /) -> int:
+        if sys.stderr is not None:
+            sys.stderr.write(text)
+        *lines, self._line = (self._line + text).split("\n")
+        for line in filter(None, lines):
+            log.info("printed by a plugin: %s", line)
+        return len(text)
+
+
+@contextmanager
+def divert_stdout() -> Iterator[TextIO | None]:
+    """Yield the real standard output. What plugins, libraries and child processes print meanwhile goes to standard
+    error and the log instead."""
+    out = sys.stdout
+    if out is None:
+        yield None
+        return
+    out.flush()
+    number = out.fileno()
+    real = os.dup(number)
+    try:
+        with open(os.devnull if sys.stderr is None else os.dup(sys.stderr.fileno()), "wb") as elsewhere:
+            os.dup2(elsewhere.fileno(), number)
+        sys.stdout = _DivertedOutput()
+        with open(real, "w", encoding=out.encoding, errors=out.errors, closefd=False) as answers:
+            yield answers
+    finally:
+        sys.stdout = out
+        os.dup2(real, number)
+        os.close(real)
 
 
 def terminal_width(stream: TextIO | None) -> int:

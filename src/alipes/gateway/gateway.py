@@ -8,7 +8,7 @@ from functools import partial
 
 from alipes.gateway.access import Access
 from alipes.gateway.commands import ChatCommands
-from alipes.gateway.inbound.pipeline import GatewayApp, InboundPipeline, Transcribe
+from alipes.gateway.inbound.pipeline import GatewayApp, InboundPipeline
 from alipes.gateway.live_view import LiveViews
 from alipes.gateway.outbound.delivery import OutboxWorker, address_message
 from alipes.gateway.outbound.policy import OutboundPolicy
@@ -21,6 +21,7 @@ from alipes.kernel.outbox import Outbound, lane
 from alipes.kernel.platform import IncomingMessage, Platform
 from alipes.kernel.turns import Turn
 from alipes.plugins import specs
+from alipes.providers.transcription import Transcribe
 from alipes.runtime.tasks import first_error
 
 log = logging.getLogger(__name__)

@@ -55,7 +55,7 @@ CHOICE_WORDS: dict[str, ApprovalChoice] = {
 _LABELS: dict[ApprovalChoice, str] = {"once": "Yes", "session": "Yes, this session", "always": "Always", "no": "No"}
 _RESULTS: dict[ApprovalChoice, str] = {
     "once": "Approved.",
-    "session": "Approved for this conversation.",
+    "session": "Approved for this session.",
     "always": "Always approved.",
     "no": "Denied.",
 }

@@ -125,6 +125,11 @@ class Context:
         return self._scope.clients
 
     @property
+    def contributions(self) -> Contributions:
+        """What all plugins contribute; for loaders of other plugin formats."""
+        return self._contributions
+
+    @property
     def folder(self) -> Path:
         """Where the plugin may keep files."""
         self._standing.folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
 """One plugin in one version of its code, from opening to closing, in its own task."""
 
 import asyncio
+import logging
 import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -28,6 +29,7 @@ from alipes.plugins.registry import (
 )
 from alipes.runtime.http.clients import ClientScope
 
+log = logging.getLogger(__name__)
 GRACE = 3.0
 """Seconds that closing a plugin's resources may take."""
 
@@ -212,18 +214,16 @@ class PluginInstance:
         )
 
     def _prepare(self) -> tuple[dict[str, object], bool]:
-        """Its settings, and whether it may replace built-in tools. Raises ConfigError if something is
-        missing."""
+        """Its settings, and whether it may replace built-in tools. Raises ConfigError if its manifest or
+        settings cannot be read. Variables that it declares and that are not set are only logged: it may work
+        without them."""
         found, paths = self.found, self._environment.settings.paths
         if found.manifest.error:
             raise ConfigError(f"cannot read its manifest: {found.manifest.error}")
         variables = current_variables(paths)
         if missing := [name for name in found.manifest.requires_env if name and not variables.get(name)]:
-            names = ", ".join(missing)
-            raise ConfigError(
-                f"it needs {names}, which is not set: run `alipes config set {missing[0]} -` or set it in "
-                "the environment."
-            )
+            hint = f"run `alipes config set {missing[0]} -` or set it in the environment"
+            log.warning("plugin %s needs %s, which is not set: %s", found.name, ", ".join(missing), hint)
         table, may_override = plugin_settings(self._environment.settings, found.name)
         return {**table}, may_override
 

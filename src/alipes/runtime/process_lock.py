@@ -66,6 +66,13 @@ class ProcessLock:
         except OSError as error:
             raise ConfigError(f"{self._path} cannot be written: {error.strerror}") from error
 
+    def is_current(self) -> bool:
+        """False if the file was deleted meanwhile, so that another process may lock a new one."""
+        try:
+            return os.path.samestat(os.stat(self._path), os.fstat(self._file))
+        except FileNotFoundError:
+            return False
+
 
 def find_holder(path: Path) -> LockHolder | None:
     """The current holder; None if there is none."""

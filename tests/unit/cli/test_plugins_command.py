@@ -250,6 +250,7 @@ def test_the_doctor_names_missing_variables(home, plugins, capfd):
     plugins("enable", "ways")
     _, said = plugins("doctor", "--json")
     assert ("ways", "note", f"it {needs}") in findings(said) and "`alipes config set WAYS_KEY -`" in said
+    assert said.count("needs WAYS_KEY") == 1, "not once more as a warning"
     (note,) = [each for each in check_plugins_state(load_settings(home, {})) if each.state == "note"]
     assert (note.says, note.advice) == (f"ways {needs}", "`alipes config set WAYS_KEY -`")
 
@@ -279,6 +280,31 @@ def test_the_doctor_names_what_hermes_has_and_the_first_of_several_imports(home,
     status, said = plugins("doctor", "--json")
     assert status == 1 and any(seen in says for _, _, says in findings(said)), said
     assert unseen not in said
+
+
+def test_a_dashboard_is_listed_as_not_served_and_its_code_is_no_problem(home, plugins):
+    folder = home / "plugins" / "pages"
+    (folder / "dashboard").mkdir(parents=True)
+    (folder / "plugin.yaml").write_text("name: pages\n")
+    (folder / "__init__.py").write_text("def register(ctx):\n    ctx.register_dashboard_auth_provider(object())\n")
+    (folder / "dashboard" / "plugin_api.py").write_text("import not_there_at_all\nimport hermes_cli.web_server\n")
+    plugins("enable", "pages")
+    status, said = plugins("doctor", "--json")
+    assert status == 0 and not [each for each in findings(said) if each[1] == "wrong"]
+    assert [says for _, _, says in findings(said) if "not served" in says] == [
+        "pages: its dashboard auth provider is not served by alipes",
+        "its dashboard is not served by alipes",
+    ]
+
+
+def test_modules_that_alipes_provides_are_not_missing(home, plugins):
+    folder = home / "plugins" / "uses"
+    folder.mkdir(parents=True)
+    (folder / "plugin.yaml").write_text("name: uses\n")
+    (folder / "__init__.py").write_text("import utils\nfrom utils import env_int\ndef register(ctx): ...\n")
+    plugins("enable", "uses")
+    status, said = plugins("doctor")
+    assert status == 0 and "pip install" not in said
 
 
 def test_the_doctor_finds_name_conflicts(home, plugins):

@@ -52,6 +52,66 @@ agent.secret_scope get_secret
 agent.auxiliary_client call_llm
 hermes_state SessionDB
 cron.jobs load_jobs list_jobs create_job
+gateway.platforms.base Platform PlatformConfig resolve_channel_prompt resolve_channel_skills cache_media_bytes
+gateway.platforms.base merge_pending_message_event _thread_metadata_for_source ProcessingOutcome classify_send_error
+gateway.platforms.base SUPPORTED_DOCUMENT_TYPES SUPPORTED_IMAGE_DOCUMENT_TYPES SUPPORTED_VIDEO_TYPES utf16_len
+gateway.platforms.base _TEXT_INJECT_EXTENSIONS _prefix_within_utf16_limit _ssrf_redirect_guard safe_url_for_log
+gateway.platforms.base cache_audio_from_url cache_image_from_url cache_video_from_bytes validate_inbound_media_size
+gateway.platforms.base get_audio_cache_dir get_document_cache_dir get_image_cache_dir get_video_cache_dir
+gateway.platforms.base resolve_proxy_url proxy_kwargs_for_aiohttp proxy_kwargs_for_bot is_host_excluded_by_no_proxy
+gateway.platforms._http_client_limits platform_httpx_limits
+gateway.platforms.helpers MessageDeduplicator redact_phone strip_markdown convert_table_to_bullets TABLE_SEPARATOR_RE
+gateway.platforms.helpers ThreadParticipationTracker
+gateway.platform_registry PlatformEntry platform_registry
+gateway.status acquire_scoped_lock release_scoped_lock _pid_exists _read_process_cmdline get_process_start_time
+gateway.config get_hermes_home _Platform__bundled_plugin_names load_gateway_config
+gateway.channel_directory lookup_channel_type
+gateway.pairing PairingStore
+gateway.rich_sent_store record lookup
+gateway.run cfg_get
+gateway.slash_access _coerce_id_list
+gateway.sticker_cache STICKER_VISION_PROMPT build_sticker_injection build_animated_sticker_injection
+gateway.sticker_cache cache_sticker_description get_cached_description
+gateway.whatsapp_identity to_whatsapp_jid
+agent.async_utils consume_detached_task_result safe_schedule_threadsafe
+agent.redact redact_sensitive_text
+agent.secret_scope UnscopedSecretError
+agent.skill_commands get_skill_commands
+agent.tts_provider TTSProvider
+agent.transcription_provider TranscriptionProvider
+agent.web_search_provider WebSearchProvider get_provider_env
+agent.browser_provider BrowserProvider
+agent.image_gen_provider ImageGenProvider success_response error_response save_b64_image save_url_image
+agent.video_gen_provider VideoGenProvider success_response error_response
+agent.context_engine ContextEngine
+agent.file_safety raise_if_read_blocked get_read_block_error
+agent.memory_manager sanitize_context
+agent.message_content flatten_message_text
+hermes_cli __version__
+hermes_cli.config read_raw_config write_platform_config_field atomic_config_write get_env_var set_env_var
+hermes_cli.gateway get_env_value
+hermes_cli._subprocess_compat windows_detach_popen_kwargs windows_hide_flags
+hermes_cli.cli_output print_error print_header print_info print_success print_warning prompt prompt_yes_no
+hermes_cli.colors Colors color
+hermes_cli.commands COMMAND_REGISTRY _is_gateway_available _iter_plugin_command_entries _resolve_config_gates
+hermes_cli.commands discord_skill_commands_by_category is_gateway_known_command slack_native_slashes
+hermes_cli.commands slack_subcommand_map telegram_menu_commands telegram_menu_max_commands
+hermes_cli.plugins get_plugin_manager
+hermes_cli.secret_prompt masked_secret_prompt
+hermes_cli.tools_config _pip_install
+hermes_constants display_hermes_home find_node_executable get_hermes_dir
+tools.approval has_blocking_approval
+tools.clarify_gateway _entries mark_awaiting_text resolve_gateway_clarify
+tools.slash_confirm resolve
+tools.env_passthrough register_env_passthrough
+tools.interrupt is_interrupted
+tools.lazy_deps ensure ensure_and_bind feature_missing
+tools.send_message_tool _error
+tools.tts_tool text_to_speech_tool
+tools.url_safety is_safe_url redirect_target_from_response
+tools.vision_tools vision_analyze_tool
+tools.voice_mode is_whisper_hallucination
+utils atomic_json_write atomic_replace env_bool env_float env_int
 """
 PROMISED = [line.split() for line in CONTRACT.strip().splitlines()]
 
@@ -219,7 +279,7 @@ def test_what_is_not_there_yet_says_so_and_pretends_nothing(bridge):
     with pytest.raises(NotImplementedError, match="save_jobs"):
         save_jobs([{"id": 1}])
     heard = transcribe_audio("/a.ogg")
-    assert not heard["success"] and heard["transcript"] == "" and "cannot transcribe speech" in heard["error"]
+    assert not heard["success"] and heard["transcript"] == "" and "/a.ogg is not a file" in heard["error"]
     with pytest.raises(NotImplementedError, match=r"SessionDB\.create_session"):
         SessionDB().create_session(session_id="x", source="cli")
     assert SessionDB().get_session("x") is None

@@ -87,9 +87,9 @@ async def test_a_button_answers_and_the_question_shows_the_result(tmp_path):
     [
         ("yes", True, "Approved."),
         ("No!", False, "Denied."),
-        ("session", True, "Approved for this conversation."),
+        ("session", True, "Approved for this session."),
         ("/approve", True, "Approved."),
-        ("/approve session", True, "Approved for this conversation."),
+        ("/approve session", True, "Approved for this session."),
         ("/deny", False, "Denied."),
     ],
 )

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from alipes.gateway.inbound.pipeline import command_transcriber
 from alipes.gateway.outbound.replies import delete_old_files
 from alipes.gateway.policy import PlatformPolicy
 from alipes.kernel.errors import MessageRejected, StoreError
@@ -22,6 +21,7 @@ from alipes.plugins.owner import CORE, PluginOwner
 from alipes.plugins.registry import CommandContribution
 from alipes.plugins.specs import Admission
 from alipes.providers.scripted import ScriptedProvider
+from alipes.providers.transcription import command_transcriber
 from alipes.store.store import open_store
 from tests.world.fake_platform import FakePlatform
 from tests.world.gateway_harness import make_message, open_gateway

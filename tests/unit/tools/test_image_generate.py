@@ -184,7 +184,7 @@ async def test_plugin_generates_the_image(tmp_path):
             HermesPlugin({"success": True, "image": str(tmp_path / "a.png")}),
         ):
             one = make_generator(scope, contributions=contribute(thing))
-            assert one.is_available() and await generate(one, "x", "square", ()) == png()
+            assert await one.is_available() and await generate(one, "x", "square", ()) == png()
 
 
 async def test_plugin_failure_is_reported(tmp_path):
@@ -207,7 +207,7 @@ async def test_plugin_failure_is_reported(tmp_path):
 
 async def test_missing_image_model_is_reported():
     async with ClientScope() as scope:
-        assert not make_generator(scope).is_available()
+        assert not await make_generator(scope).is_available()
         with pytest.raises(ToolError, match=r"images\.model"):
             await generate(make_generator(scope), "x", "square", ())
 

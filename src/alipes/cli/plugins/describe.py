@@ -91,6 +91,8 @@ def describe_plugin(
         yield "missing", f"{places}: needed for its import"
     for name in seen.unread:
         yield "unreadable", name
+    if seen.not_served:
+        yield "not served", ", ".join(seen.not_served)
     for remark in seen.unsupported:
         yield "unsupported", f"{remark.place} {remark.says}"
     yield from news
@@ -114,9 +116,9 @@ def missing_modules(folder: Path, seen: CodeScan) -> dict[str, str]:
     own = OwnModules(folder)
 
     def is_missing(each: ImportedName) -> bool:
-        if each.name in own:
+        if each.name in own or is_supported(each.name):
             return False
-        return not (is_supported(each.name) if is_hermes_name(each.name) else _is_importable(_root(each.name)))
+        return is_hermes_name(each.name) or not _is_importable(_root(each.name))
 
     missing = {
         name: place

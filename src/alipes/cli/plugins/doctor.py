@@ -12,6 +12,7 @@ from alipes.cli.plugins.install_dir import InstalledPlugin, read_installed
 from alipes.cli.plugins.list import PluginEntry, added_by, check_needs, format_added
 from alipes.cli.plugins.scan import CodeScan
 from alipes.cli.plugins.standalone import doors, make_registry, open_host
+from alipes.cli.stdio import divert_stdout
 from alipes.config.settings import Settings
 from alipes.plugins.discovery import DiscoveredPlugin, PluginStatus, enabled_plugins, find_plugins, is_hermes_name
 from alipes.plugins.dispatch import Hooks
@@ -37,7 +38,8 @@ async def check_plugins(settings: Settings, name: str, taken: Collection[str]) -
         for each in unknown
         if not name
     ]
-    opened = await _open_plugins(settings, to_open)
+    with divert_stdout():  # what they print is not part of the report
+        opened = await _open_plugins(settings, to_open)
     for found in chosen:
         status = opened.get(found.name)
         if status is None:
@@ -45,7 +47,8 @@ async def check_plugins(settings: Settings, name: str, taken: Collection[str]) -
             findings.append(CheckResult(found.name, "note", says))
         else:
             findings.append(_opened_result(found, status[0]))
-            findings += [CheckResult(found.name, "note", line) for line in status[1]]
+            warnings = [line for line in status[1] if not line.startswith(f"plugin {found.name} needs ")]
+            findings += [CheckResult(found.name, "note", line) for line in warnings]
         on = status is not None and status[0].state == "on"
         needs = check_needs(found, settings)
         findings += [CheckResult(found.name, "note", f"it needs {each.says}", each.advice) for each in needs]
@@ -113,6 +116,8 @@ def _check_code(found: DiscoveredPlugin, installed: InstalledPlugin | None, *, o
     if installed and not installed.now.matches(found.path):
         yield CheckResult(found.name, "note", "its files changed since the installation")
     seen: CodeScan = scan_plugin(found.path, installed.now.packages if installed else ())
+    for part in seen.not_served:
+        yield CheckResult(found.name, "note", f"its {part} is not served by alipes")
     for remark in seen.unsupported:
         says = f"{found.path / remark.place} {remark.says}"
         yield CheckResult(

@@ -217,6 +217,8 @@ class CodeScan(Struct):
     """Uses of unsupported Hermes internals."""
     unread: list[str] = []
     """Files that could not be parsed."""
+    not_served: dict[str, None] = {}
+    """Parts of the plugin that alipes does not use and does not scan."""
 
     def add(self, kind: str, name: str | None) -> None:
         self.adds.setdefault(kind, {})[name or UNNAMED] = None
@@ -227,12 +229,18 @@ class CodeScan(Struct):
             places.append(place)
 
 
+NOT_SERVED = ("dashboard",)
+"""Folders with pages for Hermes's own dashboard."""
+
+
 def scan_code(folder: Path, files: Iterable[Path]) -> CodeScan:
     """Scan the Python files except tests, which are not loaded; places are relative to `folder`."""
     found, own = CodeScan(), OwnModules(folder)
     for file in files:
         name = file.relative_to(folder).as_posix()
-        if file.suffix in COMPILED:
+        if name.partition("/")[0] in NOT_SERVED:
+            found.not_served[name.partition("/")[0]] = None
+        elif file.suffix in COMPILED:
             found.add_power("native code", name, name)
         elif file.suffix == ".py" and file.name != "conftest.py" and not {"tests", "test"} & {*name.split("/")[:-1]}:
             try:

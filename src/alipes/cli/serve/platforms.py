@@ -9,13 +9,12 @@ from typing import Any, cast
 
 from msgspec import structs
 
+from alipes.agent.speech import make_speech
 from alipes.app import App
-from alipes.config.environment import process_environment
 from alipes.config.paths import make_private
-from alipes.config.platforms import MESSENGERS, CommonPlatformConfig
+from alipes.config.platforms import CommonPlatformConfig
 from alipes.config.settings import Settings
 from alipes.gateway.gateway import Gateway
-from alipes.gateway.inbound.pipeline import Transcribe, command_transcriber, endpoint_transcriber
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.gateway.plugin_platforms import PluginPlatform, plugin_platform_names
 from alipes.gateway.policy import GatewayPolicy, PlatformPolicy
@@ -24,7 +23,7 @@ from alipes.kernel.platform import IncomingMessage, OnMessage, OnStatus, Platfor
 from alipes.platforms.registry import open_messenger
 from alipes.platforms.telegram.platform import TelegramPlatform
 from alipes.runtime.http.clients import ClientScope
-from alipes.tools.common import Places, child_environment
+from alipes.tools.common import Places
 from alipes.web.health import PlatformHealth, ReceiveWebhook
 
 HEARTBEAT_S = 60.0
@@ -96,9 +95,9 @@ class ServedPlatforms:
             name: cast("Platform", DrainGate(each, self.leaving, pushed=f"/{name}" in self.webhooks))
             for name, each in {**platforms, **guests}.items()
         }
-        transcribe = _make_transcriber(self._settings, app.scope)
+        speech = make_speech(self._settings, app.scope, app.contributions)
         self.gateway = Gateway(
-            app, gates, self._rules(guests), outbound=self.outbound, restart=restart, transcribe=transcribe
+            app, gates, self._rules(guests), outbound=self.outbound, restart=restart, transcribe=speech.transcribe
         )
 
     def _open(self, name: str, scope: ClientScope) -> Platform:
@@ -112,10 +111,12 @@ class ServedPlatforms:
         return platform
 
     def _plugin_platforms(self, app: App) -> dict[str, PluginPlatform]:
-        """The platforms of plugins, without those that use a reserved name."""
-        ours = (*MESSENGERS, *RESERVED_NAMES)
+        """The platforms of plugins, without reserved names and those of built-in platforms that are set up."""
         found = plugin_platform_names(app.contributions)
-        self.notes += [f"{name} is not served: the name is reserved" for name in found if name in ours]
+        self.notes += [f"{name} is not served: the name is reserved" for name in found if name in RESERVED_NAMES]
+        taken = [name for name in found if name in self._wanted]
+        self.notes += [f"the {name} of a plugin is not served: the built-in one is set up" for name in taken]
+        ours = (*self._wanted, *RESERVED_NAMES)
         return {name: PluginPlatform(name, app.contributions, app.sessions) for name in found if name not in ours}
 
     def _rules(self, guests: Mapping[str, PluginPlatform]) -> GatewayPolicy:
@@ -173,12 +174,3 @@ def _sendable_dirs(settings: Settings, workdir: str) -> tuple[str, ...]:
     """Directories whose files may be sent to a chat, never one that contains the home."""
     around = Path(os.path.realpath(settings.home)).is_relative_to(os.path.realpath(workdir))
     return (str(settings.paths.outgoing), *(() if around else (workdir,)))
-
-
-def _make_transcriber(settings: Settings, scope: ClientScope) -> Transcribe | None:
-    chosen = settings.gateway
-    if chosen.stt_command:
-        return command_transcriber(chosen.stt_command, child_environment(process_environment(), settings.secrets()))
-    if chosen.stt_url:
-        return endpoint_transcriber(scope.http("stt"), chosen.stt_url, model=chosen.stt_model, key=chosen.stt_key)
-    return None

@@ -12,7 +12,7 @@ KEY_PAUSE_S = 0.5
 MAX_COMMAND_ROWS = 12
 """Maximum rows shown of a command: its start and its end."""
 KEYS: dict[str, ApprovalChoice] = {"o": "once", "y": "once", "s": "session", "a": "always", "n": "no"}
-_CHOICES = (("o", "once"), ("s", "this session"), ("a", "always"), ("n", "no"))
+_CHOICES = (("y", "yes, once"), ("s", "this session"), ("a", "always"), ("n", "no"))
 
 
 class ApprovalPrompt:

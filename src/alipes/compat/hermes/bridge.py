@@ -18,6 +18,8 @@ from alipes.config.settings import Settings
 from alipes.plugins.context import Context, Host
 from alipes.plugins.interruption.attribution import PLUGIN, as_coroutine
 from alipes.plugins.owner import PluginOwner
+from alipes.plugins.registry import Contributions
+from alipes.runtime.http.clients import ClientScope
 
 T = TypeVar("T")
 PACKAGE = "hermes_plugins"
@@ -110,6 +112,22 @@ class Bridge:
         if len(self._contexts) == 1:
             return next(iter(self._contexts.values()))[0]
         raise RuntimeError("cannot determine which plugin is calling: call it from a hook, a tool or register()")
+
+    def any_context(self) -> Context:
+        """The context of the calling plugin, or of the latest one if that is unknown."""
+        owner = PLUGIN.get()
+        contexts = [context for context, _ in self._contexts.values()]
+        if not contexts:
+            raise RuntimeError("no Hermes plugin is open")
+        return next((each for each in contexts if each.owner is owner), contexts[-1])
+
+    def clients(self) -> ClientScope:
+        """The network clients of the calling plugin."""
+        return self.any_context().clients
+
+    def contributions(self) -> Contributions:
+        """What all plugins contribute."""
+        return self.any_context().contributions
 
     def on_loop(self) -> bool:
         """True on the loop's own thread."""

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from alipes.compat.hermes import hooks, middleware, tools
+from alipes.compat.hermes import hooks, middleware, providers, tools
 from alipes.compat.hermes.bridge import Bridge
 from alipes.compat.hermes.call import PluginCallback
 from alipes.compat.hermes.llm import PluginLlm
 from alipes.compat.hermes.memory import AttachedMemory
 from alipes.compat.hermes.platform.runner import PlatformRegistration
 from alipes.compat.hermes.platform.values import CURRENT_EVENT, RECENT_EVENTS
+from alipes.compat.hermes.prompt_section import PromptSection
 from alipes.compat.hermes.state import PlatformEntry, ToolEntry
 from alipes.kernel.errors import AlipesError, PluginError
 from alipes.kernel.formatting import closest_matches
@@ -72,7 +73,9 @@ def _inbound_from_key(session_key: str) -> Inbound | None:
 PROVIDER_KINDS = ("tts", "transcription", "image_gen", "video_gen", "web_search", "browser")
 """Each has a method `ctx.register_<kind>_provider(provider)`."""
 PLATFORM, MEMORY, CONTEXT_ENGINE, AUXILIARY_TASK = "platform", "memory", "context_engine", "auxiliary_task"
-_PLATFORM_FIELDS = set(PlatformEntry.__struct_fields__) - {"more"}
+_PLATFORM_FIELDS = set(PlatformEntry.__struct_fields__) - {"more", "owner"}
+NOT_SERVED = ("dashboard_auth_provider", "secret_source", "slack_action_handler", "terminal_environment_provider")
+"""`ctx.register_<name>(...)` is accepted and listed as not served."""
 
 
 def provide(bridge: Bridge, context: Context, kind: str, thing: Any, name: str = "") -> bool:
@@ -90,7 +93,20 @@ def provider_method(bridge: Bridge, context: Context, kind: str) -> Callable[...
     """The method of `ctx` that registers a provider of this kind."""
 
     def register(provider: Any, *_: Any, **__: Any) -> bool | None:
-        return provide(bridge, context, kind, provider) or None
+        name = str(getattr(provider, "name", "") or context.name)
+        if not provide(bridge, context, kind, providers.wrap_provider(kind, provider), name):
+            return None
+        providers.register_tools(bridge, context, kind, provider)
+        return True
+
+    return register
+
+
+def unserved_method(context: Context, what: str) -> Callable[..., None]:
+    """The method of `ctx` for a part that alipes does not have."""
+
+    def register(*_: Any, **__: Any) -> None:
+        context.log.warning("%s: its %s is not served by alipes", context.name, what.replace("_", " "))
 
     return register
 
@@ -182,6 +198,8 @@ class PluginContext:
         for kind in PROVIDER_KINDS:
             setattr(self, f"register_{kind}_provider", provider_method(bridge, context, kind))
         self.register_context_engine = provider_method(bridge, context, CONTEXT_ENGINE)
+        for what in NOT_SERVED:
+            setattr(self, f"register_{what}", unserved_method(context, what))
 
     def register_tool(  # noqa: PLR0913
         self,
@@ -338,9 +356,20 @@ class PluginContext:
         text = content if role == "user" else f"[{role}] {content}"
         return inject(self._bridge, self._context, text, session_key)
 
-    def get_config(self, key: str, default: Any = None) -> Any:
-        """A value of `[plugins.entries.NAME]` or of its table `config`; dots separate nested keys."""
+    def register_system_prompt_section(
+        self, id: str, content: str | Callable[..., str], *, position: str = "after_memory", max_chars: int = 4000
+    ) -> bool | None:
+        """Add a text to the system prompt. A function is called once per conversation with facts about it."""
+        section = PromptSection(self._bridge, self._context, id, content, max_chars=max_chars)
+        return self._bridge.call(section.attach) or True
+
+    def get_config(self, key: str | None = None, default: Any = None) -> Any:
+        """A value of `[plugins.entries.NAME]` or of its table `config`; dots separate nested keys. Without a key,
+        a copy of both tables."""
         config = self._context.config
+        if not key:
+            inner = config.get("config") if isinstance(config, Mapping) else None
+            return {**(inner if isinstance(inner, Mapping) else {}), **(config or {})}
         for table in (config, config.get("config") if isinstance(config, Mapping) else None):
             value = table
             for part in key.split("."):

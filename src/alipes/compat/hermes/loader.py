@@ -1,6 +1,7 @@
 """Loads plugins, file hooks and shell hooks that were written for Hermes."""
 
 import inspect
+import re
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -14,6 +15,7 @@ from alipes.compat.hermes.context import PluginContext, manifest_of
 from alipes.compat.hermes.file_hooks import open_file_hook
 from alipes.compat.hermes.hooks import record_state
 from alipes.compat.hermes.modules import install
+from alipes.compat.hermes.modules.memory_provider import MemoryProvider
 from alipes.compat.hermes.shell_hooks import open_shell_hooks
 from alipes.config.settings import Settings
 from alipes.kernel.errors import PluginError
@@ -21,6 +23,10 @@ from alipes.plugins.context import Context, Host
 from alipes.plugins.discovery import DiscoveredPlugin, add_package, forget, run_module, source_spec
 from alipes.plugins.interruption.attribution import on_behalf_of
 from alipes.plugins.owner import PluginOwner
+
+BUNDLED = "plugins"
+"""Plugins that come with Hermes import their own modules as `plugins.<family>.<name>.<module>`."""
+_ABSOLUTE = re.compile(rf"\b{BUNDLED}\.(\w+)\.(\w+)(?:\.(\w+)|\s+import\s+(\w+))")
 
 
 def module_name(found: DiscoveredPlugin) -> str:
@@ -44,10 +50,22 @@ def import_register(found: DiscoveredPlugin, name: str) -> Callable[[Any], Any]:
             thing = getattr(thing, attribute)
     if isinstance(thing, ModuleType) or not callable(thing):
         thing = getattr(thing, "register", None)
-    if not callable(thing):
-        raise PluginError(found.name, "register", "no function `register(ctx)` found")
-    register: Callable[[Any], Any] = thing
-    return register
+    if callable(thing):
+        register: Callable[[Any], Any] = thing
+        return register
+    provider = _find_memory_class(name)
+    if provider is None:
+        raise PluginError(found.name, "register", "no function `register(ctx)` and no MemoryProvider found")
+    return lambda ctx: ctx.register_memory_provider(provider())
+
+
+def _find_memory_class(name: str) -> type[MemoryProvider] | None:
+    """The memory provider that the plugin's modules define, for plugins without `register`."""
+    modules = [module for key, module in sys.modules.items() if f"{key}.".startswith(f"{name}.")]
+    found = {each for module in modules for each in vars(module).values() if isinstance(each, type)}
+    own = [each for each in found if each.__module__.startswith(name) and issubclass(each, MemoryProvider)]
+    concrete = sorted((each for each in own if not inspect.isabstract(each)), key=lambda each: each.__name__)
+    return concrete[0] if concrete else None
 
 
 def _import_folder(found: DiscoveredPlugin, folder: Path, name: str) -> ModuleType:
@@ -57,8 +75,29 @@ def _import_folder(found: DiscoveredPlugin, folder: Path, name: str) -> ModuleTy
     add_package(PACKAGE)
     module = sys.modules[name] = module_from_spec(source_spec(name, file, folder))
     setattr(sys.modules[PACKAGE], name.rpartition(".")[2], module)
+    for second in bundled_names(folder):
+        add_package(second.rpartition(".")[0])
+        sys.modules[second] = module
     run_module(module)
     return module
+
+
+def bundled_names(folder: Path) -> set[str]:
+    """The names `plugins.<family>.<name>` by which the plugin's own code imports its modules."""
+    return {
+        f"{BUNDLED}.{family}.{name}"
+        for file in folder.glob("*.py")
+        for family, name, module, other in _ABSOLUTE.findall(file.read_text("utf-8", "replace"))
+        if name == folder.name or any((folder / each).exists() for each in (f"{module or other}.py", module) if each)
+    }
+
+
+def _forget_bundled(folder: Path) -> None:
+    for second in bundled_names(folder):
+        forget(second)
+        family = second.rpartition(".")[0]
+        if not any(each.startswith(f"{family}.") for each in sys.modules):
+            sys.modules.pop(family, None)
 
 
 def open_loader(host: Host, settings: Settings) -> "HermesLoader":
@@ -91,6 +130,7 @@ class HermesLoader:
     async def _register(self, found: DiscoveredPlugin, context: Context, name: str) -> None:
         if found.path is not None:
             context.stack.callback(forget, name)
+            context.stack.callback(_forget_bundled, found.path)
         record_state(self.bridge, context)
         self.bridge.environment.expose(*found.manifest.requires_env, *found.manifest.optional_env)
         register = await self.bridge.off_loop(lambda: import_register(found, name))  # imports may take long

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from alipes.config.environment import Variables, export_variables, process_environment, read_variables, unset_variables
 from alipes.kernel.turns import ApprovalAsked, Inbound
-from alipes.plugins.owner import PluginOwner
+from alipes.plugins.owner import CORE, PluginOwner
 
 
 class ToolEntry(Struct, frozen=True, kw_only=True):
@@ -28,19 +28,20 @@ class ToolEntry(Struct, frozen=True, kw_only=True):
     effect: Literal["read", "write"] = "write"
 
 
-class PlatformEntry(Struct, frozen=True, kw_only=True):
+class PlatformEntry(Struct, frozen=True):
     """A platform with all fields of `register_platform`."""
 
-    owner: PluginOwner
     name: str
     label: str
     adapter_factory: Callable[..., Any]
     check_fn: Callable[[], Any]
     validate_config: Callable[..., Any] | None = None
-    required_env: tuple[str, ...] = ()
-    install_hint: str = ""
     is_connected: Callable[..., Any] | None = None
+    required_env: tuple[str, ...] | list[str] = ()
+    install_hint: str = ""
     setup_fn: Callable[..., Any] | None = None
+    source: str = "plugin"
+    plugin_name: str = ""
     allowed_users_env: str = ""
     allow_all_env: str = ""
     max_message_length: int = 0
@@ -52,6 +53,8 @@ class PlatformEntry(Struct, frozen=True, kw_only=True):
     apply_yaml_config_fn: Callable[..., Any] | None = None
     cron_deliver_env_var: str = ""
     standalone_sender_fn: Callable[..., Any] | None = None
+    owner: PluginOwner = CORE
+    """The plugin that registered it."""
     more: dict[str, Any] = {}
     """Unknown fields."""
 

@@ -44,9 +44,9 @@ def test_it_shows_the_command_the_reason_and_the_keys(dialogue):
         "? Run this command?",
         "    sudo make install",
         "  Why: runs as another user",
-        "  o once  s this session  a always  n no",
+        "  y yes, once  s this session  a always  n no",
     ]
-    assert rows(dialogue, typing=True)[-1].startswith("  Press Esc to clear your text first, then  o once")
+    assert rows(dialogue, typing=True)[-1].startswith("  Press Esc to clear your text first, then  y yes, once")
 
 
 def test_a_key_answers_only_after_a_pause(dialogue, clock):

@@ -7,6 +7,7 @@ A secret is returned only for its exact name; nothing lists them.
 import copy
 import getpass
 import json
+import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -45,6 +46,11 @@ def display_hermes_home() -> str:
 
 def get_hermes_dir(new_subpath: str, _old_name: str = "") -> Path:
     return get_hermes_home() / new_subpath
+
+
+def find_node_executable(command: str) -> str | None:
+    """A program on the path; nothing is installed."""
+    return shutil.which(command)
 
 
 def get_config_path() -> Path:
@@ -116,8 +122,32 @@ def load_env() -> dict[str, str]:
     raise NotAvailable("hermes_cli.config.load_env, which returns all secrets", "use get_env_value(NAME)")
 
 
+class UnscopedSecretError(RuntimeError):
+    """Raised in Hermes if a process serves several profiles. There is one profile here, so never raised."""
+
+
 def get_secret(name: str, default: Any = None) -> Any:
     return bridge().variable(name) or default
+
+
+def set_env_var(key: str, value: str) -> None:
+    save_env_value(key, value)
+
+
+def read_raw_config() -> dict[str, Any]:
+    """The tables in config.toml; the same as `load_config`."""
+    return load_config()
+
+
+def write_platform_config_field(platform_key: str, field_key: str, value: Any, **_more: Any) -> None:
+    """Set one value in the table of the plugin that has the platform. Raises ConfigError."""
+    entry = bridge().platforms.get(platform_key)
+    plugin = entry.owner.name if entry is not None else bridge().context().name
+    set_config_value(f"plugins.entries.{plugin}.{field_key}", value)
+
+
+def atomic_config_write(config_path: Path, data: Any, **_more: Any) -> None:
+    raise NotAvailable("hermes_cli.config.atomic_config_write", "use save_config, which checks the values")
 
 
 def _change(values: Mapping[KeyPath, str | None]) -> None:
@@ -187,6 +217,20 @@ def prompt(question: str, default: str | None = None, password: bool = False) ->
         _print_lines("")
         answer = ""
     return answer.strip() or default or ""
+
+
+def masked_secret_prompt(question: str, **_more: Any) -> str:
+    return prompt(question.rstrip(": "), password=True)
+
+
+class NoColors:
+    """Colours are left out of a plugin's output."""
+
+    RESET = BOLD = DIM = RED = GREEN = YELLOW = BLUE = MAGENTA = CYAN = ""
+
+
+def color(text: str, *_codes: str) -> str:
+    return text
 
 
 def prompt_yes_no(question: str, default: bool = True) -> bool:

@@ -1,5 +1,6 @@
 """`agent.memory_provider`: the base class of memory plugins."""
 
+import re
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -74,3 +75,19 @@ class MemoryProvider(_Listening, ABC):
     def shutdown(self) -> None:
         """Called when the plugin is closed."""
         return
+
+
+_CONTEXT_TAGS = re.compile(r"</?\s*memory-context\s*>", re.IGNORECASE)
+
+
+def sanitize_context(text: str) -> str:
+    """`agent.memory_manager`: recalled text without the tags that mark it."""
+    return _CONTEXT_TAGS.sub("", text or "").strip()
+
+
+def flatten_message_text(content: Any) -> str:
+    """`agent.message_content`: the text of a message, which may be a list of parts."""
+    if isinstance(content, list):
+        parts = (each.get("text") if isinstance(each, dict) else each for each in content)
+        return "\n".join(str(each) for each in parts if each)
+    return str(content or "")

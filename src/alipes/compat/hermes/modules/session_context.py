@@ -81,6 +81,14 @@ class GatewayRef:
 _gateway_runner_ref = GatewayRef()
 
 
+def apply_wal_with_fallback(conn: Any, *_given: Any, **_more: Any) -> str:
+    """Use a write-ahead log for a plugin's own database; on file systems without locks, a rollback journal."""
+    try:
+        return str(conn.execute("PRAGMA journal_mode=WAL").fetchone()[0])
+    except conn.OperationalError:
+        return str(conn.execute("PRAGMA journal_mode=DELETE").fetchone()[0])
+
+
 class SessionDB:
     """Read-only view of stored sessions."""
 

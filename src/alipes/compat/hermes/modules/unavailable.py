@@ -1,16 +1,8 @@
-"""Modules of Hermes that alipes does not implement: `cron.jobs` and `tools.transcription_tools`."""
+"""`cron.jobs`, which alipes does not implement."""
 
 from typing import Any, NoReturn
 
 from alipes.compat.hermes.modules.current_app import NotAvailable
-
-NO_TRANSCRIPTION = "alipes cannot transcribe speech, and no plugin that can is open"
-
-
-def transcribe_audio(file_path: str, model: str | None = None, **_more: Any) -> dict[str, Any]:
-    """`{"success": ..., "transcript": ..., "text": ...}`; on failure `error` says why."""
-    return {"success": False, "transcript": "", "text": "", "error": NO_TRANSCRIPTION}
-
 
 _USE_SYSTEM_CRON = "use your system's cron with `alipes ask`"
 

@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any, Protocol
 
 from alipes.compat.hermes.call import PluginCallback
+from alipes.compat.hermes.platform.adapter_defaults import AdapterDefaults
 from alipes.compat.hermes.platform.values import MessageEvent, PlatformConfig, ProcessingOutcome, SendResult
 from alipes.compat.hermes.session_keys import SessionSource, platform_name
 
@@ -157,7 +158,7 @@ class _SendMethods(ABC):
         return SendResult(False, error=f"{self.name} cannot {what}", error_kind="not_supported")
 
 
-class BasePlatformAdapter(_ConnectionState, _SendMethods):
+class BasePlatformAdapter(_ConnectionState, _SendMethods, AdapterDefaults):
     """Base class of platform plugins. Subclasses connect, send, and call `handle_message`."""
 
     MAX_MESSAGE_LENGTH = 4096
@@ -168,7 +169,7 @@ class BasePlatformAdapter(_ConnectionState, _SendMethods):
         self._active_sessions: dict[str, asyncio.Event] = {}
         """By key, for each running turn: set when it is interrupted. Maintained by the host."""
         self._pending_messages: dict[str, MessageEvent] = {}
-        """Always empty: queued messages are in the store."""
+        """Messages that a subclass keeps until the running turn ends; the host handles them then."""
         self._background_tasks: set[asyncio.Task[Any]] = set()
         self._auto_tts_disabled_chats: set[str] = set()
         self._auto_tts_enabled_chats: set[str] = set()

@@ -210,10 +210,17 @@ class TurnNotifier:
                 await self.try_call("stop_typing", address.chat, metadata=metadata)
                 if ending != "suspended":  # it resumes at the next start
                     await self._complete(event, _OUTCOMES.get(ending, ProcessingOutcome.FAILURE))
+                    await self._handle_kept(turn.key)
         finally:
             del self._turns[turn.id]
             if self._active.get(turn.key) is notified.mark:
                 del self._active[turn.key]
+
+    async def _handle_kept(self, key: str) -> None:
+        """Handle the message that the adapter kept while the turn ran."""
+        kept = (getattr(self._adapter, "_pending_messages", None) or {}).pop(key, None)
+        if kept is not None:
+            await self.try_call("handle_message", kept)
 
     async def _complete(self, event: Any, outcome: ProcessingOutcome) -> None:
         """Old plugins expect a bool, newer ones the outcome."""

@@ -6,7 +6,10 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Literal
 
+from msgspec import structs
+
 from alipes.compat.hermes.bridge import Bridge
+from alipes.compat.hermes.hook_arguments import final_text
 from alipes.compat.hermes.platform.adapter import call_plugin
 from alipes.compat.hermes.platform.inbound import INTERNAL, TurnNotifier, address_from_event, message_from_event
 from alipes.compat.hermes.platform.platform import OPEN_APPROVALS, AdapterSender
@@ -18,21 +21,54 @@ from alipes.compat.hermes.platform.values import (
     Platform,
     PlatformConfig,
 )
+from alipes.compat.hermes.platform.voice_replies import VoiceReplies
 from alipes.compat.hermes.state import PlatformEntry, RecentMap
 from alipes.config.reader import read_config
 from alipes.kernel.errors import ConfigError, DeliveryError, PluginError, StoreError
+from alipes.kernel.messages import Message
 from alipes.kernel.platform import OnMessage, OnStatus
+from alipes.kernel.ports import Request
 from alipes.kernel.turns import AnswerApproval, ApprovalAnswered, ApprovalAsked, Event, Stop, Turn, TurnStarted
 from alipes.plugins.context import Context
 from alipes.plugins.dispatch import guard
 from alipes.plugins.interruption.attribution import on_behalf_of
 from alipes.plugins.owner import PluginOwner
+from alipes.plugins.registry import SkillContribution
 from alipes.runtime.tasks import unwrap_error_group
 
 CALL_TIMEOUT_S = 30.0
 MAX_BLOCK_S = 5.0
 """How long one of its functions may block the event loop."""
 _TRUE_WORDS = ("1", "true", "yes", "on")
+
+
+_TOKEN_VARIABLES = {"telegram": "TELEGRAM_BOT_TOKEN", "discord": "DISCORD_BOT_TOKEN", "slack": "SLACK_BOT_TOKEN"}
+_TOKEN_VARIABLES |= {"mattermost": "MATTERMOST_TOKEN", "matrix": "MATRIX_ACCESS_TOKEN", "homeassistant": "HASS_TOKEN"}
+_EXTRA_VARIABLES: dict[str, dict[str, str]] = {
+    "mattermost": {"url": "MATTERMOST_URL"},
+    "homeassistant": {"url": "HASS_URL"},
+    "matrix": {
+        **{"homeserver": "MATRIX_HOMESERVER", "user_id": "MATRIX_USER_ID", "password": "MATRIX_PASSWORD"},
+        **{"device_id": "MATRIX_DEVICE_ID", "e2ee_mode": "MATRIX_E2EE_MODE"},
+    },
+    "email": {**{"address": "EMAIL_ADDRESS", "imap_host": "EMAIL_IMAP_HOST", "smtp_host": "EMAIL_SMTP_HOST"}},
+    "wecom": {"bot_id": "WECOM_BOT_ID", "secret": "WECOM_SECRET", "websocket_url": "WECOM_WEBSOCKET_URL"},
+    "wecom_callback": {
+        **{"corp_id": "WECOM_CALLBACK_CORP_ID", "corp_secret": "WECOM_CALLBACK_CORP_SECRET"},
+        **{"agent_id": "WECOM_CALLBACK_AGENT_ID", "token": "WECOM_CALLBACK_TOKEN"},
+        **{"encoding_aes_key": "WECOM_CALLBACK_ENCODING_AES_KEY"},
+    },
+    "feishu": {"app_id": "FEISHU_APP_ID", "app_secret": "FEISHU_APP_SECRET", "domain": "FEISHU_DOMAIN"},
+    "dingtalk": {"client_id": "DINGTALK_CLIENT_ID", "client_secret": "DINGTALK_CLIENT_SECRET"},
+}
+"""Variables that Hermes itself, not the plugin, puts into the configuration of its own platforms."""
+
+
+def known_variables(bridge: Bridge, platform: str) -> dict[str, Any]:
+    """The part of a platform's configuration that is in its usual variables; the key `token` is its token."""
+    extra = {key: bridge.variable(name) for key, name in _EXTRA_VARIABLES.get(platform, {}).items()}
+    token = bridge.variable(_TOKEN_VARIABLES.get(platform, ""))
+    return {key: value for key, value in {**extra, "token": token or extra.get("token", "")}.items() if value}
 
 
 async def build_config(bridge: Bridge, entry: PlatformEntry, given: PlatformConfig | None = None) -> PlatformConfig:
@@ -45,7 +81,9 @@ async def build_config(bridge: Bridge, entry: PlatformEntry, given: PlatformConf
     seed = await _call_entry(entry, "env_enablement_fn") or {}
     tables = read_config(bridge.home).tables
     bridged = await _call_entry(entry, "apply_yaml_config_fn", tables, table) or {}
-    extra = {**seed, **bridged, **table, **config.extra}
+    known = known_variables(bridge, entry.name)
+    config.token = config.token or known.pop("token", None)
+    extra = {**known, **seed, **bridged, **table, **config.extra}
     home = extra.pop("home_channel", None)
     if isinstance(home, dict) and config.home_channel is None:
         home = {name: home[name] for name in ("chat_id", "name", "thread_id") if name in home}
@@ -101,6 +139,18 @@ RECONNECT_TIMEOUT_S = 10.0
 """Seconds in which an adapter may reconnect by itself; then it is rebuilt."""
 
 
+def _skill_lines(context: Context, wanted: str | list[str] | None) -> list[str]:
+    """Tell the model where the skills of a channel are."""
+    names = [wanted] if isinstance(wanted, str) else wanted or []
+    known = context.contributions.all(SkillContribution)
+    return [
+        f"Use the skill {name}: read {each.path} before you answer."
+        for name in names
+        for each in known
+        if name in (each.name, each.name.rpartition(":")[2])
+    ]
+
+
 class PlatformRegistration:
     """A registered platform. Calling it opens an adapter, which is notified of the turns in its chats."""
 
@@ -112,7 +162,7 @@ class PlatformRegistration:
 
     def attach(self) -> None:
         """Observe turns while the plugin is open."""
-        for hook in (self.on_event, self.turn_ended):
+        for hook in (self.on_event, self.turn_ended, self.before_request):
             self._context.hook(hook)
             self._context.registered.pop()  # not listed to users
 
@@ -142,11 +192,24 @@ class PlatformRegistration:
             case ApprovalAnswered():
                 OPEN_APPROVALS.drop(turn.key, event.ask)
 
-    def turn_ended(self, turn: Turn, ending: str) -> None:
+    async def before_request(self, request: Request, turn: Turn) -> Request | None:
+        """Add the platform's hint, and the prompt and skills of the channel."""
+        if not self._is_mine(turn):
+            return None
+        event = RECENT_EVENTS.get(turn.inbound.id)
+        skills = _skill_lines(self._context, getattr(event, "auto_skill", None))
+        texts = (self.entry.platform_hint, getattr(event, "channel_prompt", None), *skills)
+        more = "\n\n".join(text.strip() for text in texts if text and text.strip())
+        return structs.replace(request, system=f"{request.system}\n\n{more}") if more else None
+
+    def turn_ended(self, turn: Turn, ending: str, said: tuple[Message, ...]) -> None:
         if self._is_mine(turn):
             OPEN_APPROVALS.drop(turn.key)
             if self._platform is not None:
                 self._platform.notifier.end(turn, ending)
+                voices = self._platform.voice_replies
+                if ending == "answered" and voices.is_wanted(turn):
+                    self._context.run(voices.send(turn, final_text(said)), "speaking an answer")
 
     def _is_mine(self, turn: Turn) -> bool:
         return turn.inbound.address.platform == self.entry.name
@@ -167,6 +230,7 @@ class AdapterPlatform(AdapterSender):
         self._changed, self._failed = asyncio.Event(), list[StoreError]()
         self._roles: RecentMap[str, Literal["owner", "user"] | None] = RecentMap()
         self.notifier = TurnNotifier(entry, adapter)
+        self.voice_replies = VoiceReplies(bridge, entry, adapter)
 
     async def listen(self, take: OnMessage, tell: OnStatus) -> None:
         self._take = take
@@ -174,12 +238,15 @@ class AdapterPlatform(AdapterSender):
         with unwrap_error_group():
             async with asyncio.TaskGroup() as group, self.notifier.open(group):
                 self.adapter._adapter_host = self
+                self.adapter._message_handler = getattr(self.adapter, "_message_handler", None) or self.handle_event
                 try:
                     await self._connect()
                     runner.adapters[platform] = self.adapter
                     await self._watch(tell)
                 finally:
                     self.adapter._adapter_host = None
+                    if self.adapter._message_handler == self.handle_event:
+                        self.adapter._message_handler = None
                     if runner.adapters.get(platform) is self.adapter:
                         del runner.adapters[platform]
                     await self.notifier.try_call("disconnect", patience=DISCONNECT_TIMEOUT_S)

@@ -98,7 +98,8 @@ def _is_image(data: bytes) -> bool:
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
 _BUILT_IN = """local telegram discord whatsapp slack signal mattermost matrix homeassistant email sms
-dingtalk api_server webhook feishu wecom weixin bluebubbles qqbot irc teams line google_chat a2a"""
+dingtalk api_server webhook feishu wecom wecom_callback weixin bluebubbles qqbot yuanbao irc teams line google_chat
+ntfy photon raft simplex whatsapp_cloud msgraph_webhook relay a2a"""
 
 
 class _PlatformName(Enum):
@@ -121,6 +122,7 @@ class _PlatformName(Enum):
 _make: Any = _PlatformName
 Platform: Any = _make("Platform", {name.upper(): name for name in _BUILT_IN.split()})
 """`Platform("anything")`, `Platform.TELEGRAM`; one object per name."""
+PLATFORM_NAMES = frozenset(_BUILT_IN.split())
 
 
 class MessageType(Enum):
@@ -158,6 +160,10 @@ class PlatformConfig:
     api_key: str | None = None
     home_channel: HomeChannel | None = None
     reply_to_mode: str = "first"
+    gateway_restart_notification: bool = True
+    typing_indicator: bool = True
+    typing_status_text: str | None = None
+    channel_overrides: dict[str, Any] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
 
 
@@ -187,6 +193,9 @@ class MessageEvent:
     channel_prompt: str | None = None
     channel_context: str | None = None
 
+    def __post_init__(self) -> None:
+        self.media_urls, self.media_types = self.media_urls or [], self.media_types or []  # adapters may give None
+
     def is_command(self) -> bool:
         return (self.text or "").startswith("/")
 
@@ -202,6 +211,17 @@ class MessageEvent:
             return self.text or ""
         _, *rest = self.text.split(maxsplit=1)
         return rest[0] if rest else ""
+
+
+class EphemeralReply(str):
+    """A reply that may be deleted after `ttl_seconds`; sent like any other."""
+
+    ttl_seconds: int
+
+    def __new__(cls, text: str, ttl_seconds: int = 0) -> "EphemeralReply":
+        made = super().__new__(cls, text)
+        made.ttl_seconds = ttl_seconds
+        return made
 
 
 @dataclass

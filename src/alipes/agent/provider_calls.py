@@ -1,0 +1,59 @@
+"""Finds and calls providers that plugins contribute: image generators, voices, transcription services."""
+
+import asyncio
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from alipes.kernel.errors import PluginError
+from alipes.plugins.dispatch import guard
+from alipes.plugins.interruption.attribution import run_as
+from alipes.plugins.owner import PluginOwner
+from alipes.plugins.registry import Contributions, ProviderContribution
+
+AVAILABILITY_TIMEOUT_S = 5.0
+
+
+def list_providers(contributions: Contributions, kind: str) -> tuple[ProviderContribution, ...]:
+    """The providers of a kind, available or not, in the order of their plugins."""
+    return tuple(each for each in contributions.all(ProviderContribution) if each.kind == kind)
+
+
+async def find_providers(contributions: Contributions, kind: str) -> tuple[ProviderContribution, ...]:
+    """The providers of a kind that are available now. One that fails to answer counts as unavailable."""
+    listed = list_providers(contributions, kind)
+    return tuple([each for each in listed if await _is_available(each)])
+
+
+async def _is_available(provider: ProviderContribution) -> bool:
+    check = getattr(provider.thing, "is_available", None)
+    if check is None:
+        return True
+    owner = PluginOwner(provider.owner.name, permanent=True)
+    what = f"availability of {provider.kind} {provider.name}"
+    try:
+        return bool(await guard(owner, what, asyncio.to_thread(check), deadline=AVAILABILITY_TIMEOUT_S))
+    except PluginError:  # already logged
+        return False
+
+
+async def call_provider(
+    provider: ProviderContribution, method: str, *args: Any, options: Mapping[str, Any], seconds: float
+) -> Any:
+    """Call its method, or the provider itself if it is a function, with the options that it takes.
+
+    Plain functions run in a thread. Raises what the plugin raises, and TimeoutError after `seconds`.
+    """
+    function = getattr(provider.thing, method, provider.thing)
+    parameters = inspect.signature(function).parameters
+    takes_all = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+    given = {name: value for name, value in options.items() if takes_all or name in parameters}
+
+    async def work() -> Any:
+        if inspect.iscoroutinefunction(function):
+            return await function(*args, **given)
+        answer = await asyncio.to_thread(function, *args, **given)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    async with asyncio.timeout(seconds):
+        return await run_as(provider.owner, f"{provider.kind} {provider.name}", work())

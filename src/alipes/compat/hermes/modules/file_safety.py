@@ -1,0 +1,24 @@
+"""`agent.file_safety`: files that a provider must not upload."""
+
+import os
+from pathlib import Path
+
+from alipes.compat.hermes.modules.current_app import bridge, is_bound
+
+_SECRET_FOLDERS = (".ssh", ".gnupg", ".aws", ".kube")
+
+
+def get_read_block_error(path: str) -> str | None:
+    """Why a file must not be read; None if it may."""
+    file = Path(os.path.realpath(os.path.expanduser(path)))
+    secret = file.name == ".env" or any(each in file.parts for each in _SECRET_FOLDERS)
+    if is_bound():
+        paths = bridge().settings.paths
+        secret = secret or file in (Path(os.path.realpath(each)) for each in (paths.env, paths.config, paths.database))
+    return f"{file} may contain secrets and is not read" if secret else None
+
+
+def raise_if_read_blocked(path: str) -> None:
+    """Raises ValueError."""
+    if why := get_read_block_error(path):
+        raise ValueError(why)

@@ -1,0 +1,229 @@
+"""Uses the providers that Hermes plugins register: search, voices and videos as tools, images in our own tool.
+
+Transcription is asked by the gateway and `transcribe_audio`, see `agent.speech`. Browsers and context engines are
+listed and not used.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from alipes.agent.provider_calls import call_provider, find_providers, list_providers
+from alipes.agent.speech import VOICE_PROVIDER
+from alipes.compat.hermes import tools
+from alipes.compat.hermes.bridge import Bridge, ThreadResult
+from alipes.compat.hermes.modules.speech import speak_to_file
+from alipes.compat.hermes.modules.url_safety import async_is_safe_url, fetch_public
+from alipes.compat.hermes.platform.values import cache_image_from_bytes
+from alipes.compat.hermes.state import ToolEntry
+from alipes.kernel.errors import ToolError
+from alipes.kernel.messages import Image
+from alipes.plugins.context import Context
+from alipes.plugins.registry import ProviderContribution
+
+WEB_SEARCH, IMAGES, VIDEOS = "web_search", "image_gen", "video_gen"
+TIMEOUT_S = 60.0
+VIDEO_TIMEOUT_S = 900.0
+MAX_RESULTS = 20
+MAX_PAGES = 5
+MAX_PAGE_CHARS = 20_000
+MAX_VIDEO_BYTES = 200 * 1024 * 1024
+
+
+class ReferenceImages:
+    """An image provider of Hermes for our `image_generate`: reference images are passed as files."""
+
+    def __init__(self, provider: Any) -> None:
+        self.provider, self.name = provider, provider.name
+
+    def is_available(self) -> bool:
+        return bool(self.provider.is_available())
+
+    def generate(self, prompt: str, aspect_ratio: str, images: tuple[Image, ...] = ()) -> Any:
+        """Called in a thread."""
+        paths = [cache_image_from_bytes(each.data, f".{each.media_type.rpartition('/')[2]}") for each in images]
+        options = {"image_url": paths[0], "reference_image_urls": paths[1:] or None} if paths else {}
+        return self.provider.generate(prompt, aspect_ratio=aspect_ratio, **options)
+
+
+def wrap_provider(kind: str, provider: Any) -> Any:
+    """The object that alipes calls for a provider."""
+    return ReferenceImages(provider) if kind == IMAGES and hasattr(provider, "is_available") else provider
+
+
+def register_tools(bridge: Bridge, context: Context, kind: str, provider: Any) -> None:
+    """Offer the tools of a provider's kind, unless another plugin offers them already."""
+    method, add = _TOOLS.get(kind, ("", None))
+    if add is not None and (callable(provider) or hasattr(provider, method)):
+        add(bridge, context, provider)
+
+
+def _register(
+    bridge: Bridge, context: Context, schema: dict[str, Any], act: Callable[..., Any], *, kind: str, effect: Any
+) -> None:
+    name = schema["name"]
+    if name in bridge.tools:
+        return
+    entry = ToolEntry(
+        owner=context.owner,
+        name=name,
+        toolset=kind,
+        schema=schema,
+        handler=act,
+        check_fn=lambda: any(map(_is_available, list_providers(context.contributions, kind))),
+        is_async=True,
+        effect=effect,
+    )
+    tools.register_tool(bridge, context, entry)
+
+
+def _is_available(provider: ProviderContribution) -> bool:
+    """For a worker thread; one that raises is not available."""
+    outcome: ThreadResult[Any] = ThreadResult()
+    outcome.run(getattr(provider.thing, "is_available", lambda: True))
+    return outcome.future.exception() is None and bool(outcome.future.result())
+
+
+def _web_tools(bridge: Bridge, context: Context, provider: Any) -> None:
+    async def search(args: Mapping[str, Any]) -> str:
+        query, limit = str(args.get("query") or "").strip(), _count(args.get("limit"), 5)
+        if not query:
+            raise ToolError("query is empty")
+        chosen = await _choose(context, "supports_search")
+        found = await call_provider(chosen, "search", query, options={"limit": limit}, seconds=TIMEOUT_S)
+        return _results_text(chosen.name, found)
+
+    async def extract(args: Mapping[str, Any]) -> str:
+        urls = [str(each) for each in args.get("urls") or ()][:MAX_PAGES]
+        if not urls:
+            raise ToolError("urls is empty")
+        for url in urls:
+            if not await async_is_safe_url(url):
+                raise ToolError(f"{url[:200]} is not read: it is not a public http or https address")
+        chosen = await _choose(context, "supports_extract")
+        return _pages_text(chosen.name, await call_provider(chosen, "extract", urls, options={}, seconds=TIMEOUT_S))
+
+    if getattr(provider, "supports_search", lambda: True)():
+        _register(bridge, context, _SEARCH, search, kind=WEB_SEARCH, effect="read")
+    if getattr(provider, "supports_extract", lambda: False)():
+        _register(bridge, context, _EXTRACT, extract, kind=WEB_SEARCH, effect="read")
+
+
+async def _choose(context: Context, ability: str) -> ProviderContribution:
+    for each in await find_providers(context.contributions, WEB_SEARCH):
+        if getattr(each.thing, ability, lambda: True)():
+            return each
+    raise ToolError("no search service is available: check the keys of its plugin")
+
+
+def _count(given: Any, usual: int) -> int:
+    return min(max(given, 1), MAX_RESULTS) if isinstance(given, int) else usual
+
+
+def _data_of(name: str, answer: Any) -> Any:
+    """Raises `ToolError` if the provider reports a failure."""
+    if isinstance(answer, Mapping):
+        if answer.get("success") is False or (answer.get("error") and not answer.get("data")):
+            raise ToolError(f"{name} failed: {answer.get('error') or 'no reason given'}")
+        return answer.get("data", answer)
+    return answer
+
+
+def _results_text(name: str, answer: Any) -> str:
+    data = _data_of(name, answer)
+    listed = data.get("web", data.get("results")) if isinstance(data, Mapping) else data
+    lines = []
+    for number, each in enumerate(listed or (), 1):
+        about = str(each.get("description") or each.get("snippet") or "").strip()
+        lines.append(
+            f"{number}. {each.get('title') or ''}\n   {each.get('url') or ''}" + (f"\n   {about}" if about else "")
+        )
+    return "\n".join(lines) or "No results."
+
+
+def _pages_text(name: str, answer: Any) -> str:
+    data = _data_of(name, answer)
+    pages = data.get("results") or [data] if isinstance(data, Mapping) else data
+    texts = []
+    for each in pages or ():
+        text = str(each.get("content") or each.get("raw_content") or each.get("error") or "")
+        texts.append(f"# {each.get('title') or ''} {each.get('url') or ''}\n{text[:MAX_PAGE_CHARS]}")
+    return "\n\n".join(texts) or "No content."
+
+
+def _voice_tools(bridge: Bridge, context: Context, _provider: Any) -> None:
+    async def speak(args: Mapping[str, Any]) -> str:
+        path = await speak_to_file(bridge, str(args.get("text") or ""))
+        return f"Speech saved.\nMEDIA: {path}"
+
+    _register(bridge, context, _SPEAK, speak, kind=VOICE_PROVIDER, effect="write")
+
+
+def _video_tools(bridge: Bridge, context: Context, _provider: Any) -> None:
+    async def generate(args: Mapping[str, Any]) -> str:
+        chosen = next(iter(await find_providers(context.contributions, VIDEOS)), None)
+        if chosen is None:
+            raise ToolError("no video service is available: check the keys of its plugin")
+        options = {name: args[name] for name in ("aspect_ratio", "duration") if args.get(name)}
+        prompt = str(args.get("prompt") or "")
+        answer = await call_provider(chosen, "generate", prompt, options=options, seconds=VIDEO_TIMEOUT_S)
+        location = str((answer or {}).get("video") or "")
+        if not location:
+            raise ToolError(f"{chosen.name} failed: {(answer or {}).get('error') or 'it returned no video'}")
+        return f"Video saved.\nMEDIA: {await _save_video(bridge, location)}"
+
+    _register(bridge, context, _VIDEO, generate, kind=VIDEOS, effect="write")
+
+
+async def _save_video(bridge: Bridge, location: str) -> Path:
+    """Copy or download it to the folder of files that may be sent."""
+    folder = bridge.settings.paths.outgoing
+    await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True, mode=0o700)
+    target = folder / f"video-{os.urandom(6).hex()}.mp4"
+    if location.startswith(("http://", "https://")):
+        try:
+            data = (await fetch_public(location, MAX_VIDEO_BYTES)).data
+        except ValueError as error:
+            raise ToolError(f"the video was generated but could not be downloaded: {error}") from error
+        await asyncio.to_thread(target.write_bytes, data)
+    else:
+        await asyncio.to_thread(shutil.copyfile, location, target)
+    return target
+
+
+def _schema(name: str, description: str, required: str, properties: str) -> dict[str, Any]:
+    parameters = {"type": "object", "properties": json.loads(properties), "required": [required]}
+    return {"name": name, "description": description, "parameters": parameters}
+
+
+_SEARCH = _schema(
+    "web_search",
+    "Search the web. Returns titles, addresses and descriptions.",
+    "query",
+    '{"query": {"type": "string"}, "limit": {"type": "integer", "minimum": 1, "maximum": 20}}',
+)
+_EXTRACT = _schema(
+    "web_extract", "Read the text of web pages.", "urls", '{"urls": {"type": "array", "items": {"type": "string"}}}'
+)
+_SPEAK = _schema(
+    "text_to_speech",
+    "Speak a text. The sound file is saved, and attached in chats.",
+    "text",
+    '{"text": {"type": "string"}}',
+)
+_VIDEO = _schema(
+    "video_generate",
+    "Generate a video. It is saved, and attached in chats.",
+    "prompt",
+    '{"prompt": {"type": "string"}, "aspect_ratio": {"type": "string"}, "duration": {"type": "integer"}}',
+)
+_TOOLS: dict[str, tuple[str, Callable[[Bridge, Context, Any], None] | None]] = {
+    WEB_SEARCH: ("search", _web_tools),
+    VOICE_PROVIDER: ("synthesize", _voice_tools),
+    VIDEOS: ("generate", _video_tools),
+}
+"""By kind: the method that a provider must have, and what adds its tools."""
