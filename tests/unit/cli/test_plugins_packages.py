@@ -1,6 +1,7 @@
 """The packages that plugins need, entry points in folders, and owner/name on GitHub."""
 
 import os
+import shutil
 import subprocess
 import sys
 from io import StringIO
@@ -295,6 +296,32 @@ def test_requirements_for_other_systems_are_not_missing(home, plugins, tmp_path)
     (source / "requirements.txt").write_text('boots>=2; sys_platform == "win32"\n')
     assert plugins("install", str(source), "--yes")[0] == 0
     assert "boots" not in plugins("doctor")[1]
+
+
+def test_two_versions_of_a_package_are_reported(home, plugins, tmp_path):
+    boots(tmp_path / "index", "2.1")
+    boots(tmp_path / "index", "2.2")
+    for name, needs in (("one", "boots==2.1"), ("two", "boots==2.2")):
+        native(tmp_path / name, name, code="async def turn_ended(ending): ...\n")
+        (tmp_path / name / "requirements.txt").write_text(needs)
+        assert plugins("install", str(tmp_path / name), "--yes")[0] == 0
+    status, said = plugins("doctor")
+    assert status == 0 and "it brings boots 2.2, but one brings 2.1" in said
+    plugins("disable", "one")
+    assert "brings boots" not in plugins("doctor")[1]
+
+
+def test_a_kill_while_only_the_packages_are_exchanged_returns_to_the_old_ones(home, plugins, tmp_path):
+    boots(tmp_path / "index", "2.1")
+    plugins("install", str(needing(tmp_path / "here", "boots")), "--yes")
+    place, before = home / "plugins" / "ways", home / "plugins" / ".before" / "ways"
+    before.parent.mkdir()
+    place.rename(before)
+    shutil.copytree(before, place)  # the new version is in place, but not yet recorded
+    (place / ".packages" / "boots.py").write_text("version = '2.2'\n")
+    with open_plugin_directory(Paths(home)) as directory:
+        assert directory.installed["ways"].now.matches(place)
+    assert run_python(IMPORT, place) == "2.1"
 
 
 # --- owner/name on GitHub

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Literal
 
@@ -56,7 +56,20 @@ async def check_plugins(settings: Settings, name: str, taken: Collection[str]) -
         for command in [each for each in (status[0].cli if status else ()) if each in {*taken}]:
             says = f"its command `alipes {command}` is hidden by the built-in one"
             findings.append(CheckResult(found.name, "note", says))
+    used = {each.name: installed_plugins[each.name] for each in enabled if each.name in installed_plugins}
+    findings += [each for each in _check_versions(used) if name in ("", each.about)]
     return findings
+
+
+def _check_versions(used: Mapping[str, InstalledPlugin]) -> Iterator[CheckResult]:
+    """One note for each plugin that brings another version of a package than the plugin before it."""
+    first: dict[str, tuple[str, str]] = {}
+    for plugin, installed in used.items():
+        for package in (*installed.now.packages[1:], *installed.now.dependencies):
+            version, other = first.setdefault(package.name, (package.version, plugin))
+            if version != package.version:
+                says = f"it brings {package.name} {package.version}, but {other} brings {version}"
+                yield CheckResult(plugin, "note", f"{says}: the version that is imported first serves both")
 
 
 async def _open_plugins(
