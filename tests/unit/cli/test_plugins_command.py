@@ -271,6 +271,7 @@ def test_the_doctor_names_missing_variables(home, plugins, capfd):
             "it needs agent",
             "pip install",
         ),
+        ("try:\n    import gone_a\nexcept ImportError:\n    raise ImportError('see page 7')\n", "see page 7", "gone_b"),
     ],
 )
 @pytest.mark.parametrize("kind", [native, hermes])

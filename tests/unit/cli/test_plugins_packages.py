@@ -223,8 +223,12 @@ def test_without_consent_the_plugin_is_installed_and_its_needs_are_named(home, p
     assert needs in plugins("doctor")[1]
     _, said = plugins("enable", "ways")
     assert said.index(needs) < said.index("is enabled")
-    answer("y", "y")
-    assert plugins("update", "ways")[0] == 0
+    answer("n")
+    status, said = plugins("update", "ways")
+    assert status == 1 and "ways was not changed" in said and "Update ways" not in said, "its code is the same"
+    answer("y")
+    status, said = plugins("update", "ways")
+    assert status == 0 and "with boots 2.1; to return to 1.0" in said
     assert (home / "plugins" / "ways" / ".packages" / "boots.py").exists()
     assert needs not in plugins("doctor")[1]
 

@@ -92,10 +92,14 @@ def update(name: str, options: InstallOptions) -> int:
         describe.print_rows(
             describe.describe_plugin(fetched, source, reading.variables, _new_abilities(directory, name, fetched))
         )
-        if not options.yes and not confirm(f"Update {name} from {old.now} to {pin}?", "update it"):
+        same_code = pin.sha256 == old.now.sha256 and bool(wanted)
+        question = f"Update {name} from {old.now} to {pin}?"
+        agreed = options.yes or same_code or confirm(question, "update it")
+        installed = _install_packages(fetched, stage, options) if agreed else ()
+        if not agreed or (same_code and not installed):
             _print_note(f"{name} was not changed")
             return 1
-        pin = _make_version(source, fetched, _install_packages(fetched, stage, options))
+        pin = _make_version(source, fetched, installed)
         directory.install(name, fetched.folder, pin)
     print(f"{name} is now {pin}; to return to {old.now}, use `alipes plugins update --rollback {name}`.")
     print(f"Use `/plugins reload {name}` in a running alipes.")

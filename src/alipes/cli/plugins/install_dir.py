@@ -56,7 +56,10 @@ class PluginVersion(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def __str__(self) -> str:
         exact = self.exact[:12] if self.source.kind == "git" else self.exact
-        return " ".join(filter(None, (self.version, f"({exact or self.sha256[:12]})")))
+        shown = ", ".join(f"{each.name} {each.version}" for each in self.dependencies[:3])
+        more = f" and {len(self.dependencies) - 3} more" if len(self.dependencies) > 3 else ""
+        brings = f"with {shown}{more}" if shown else ""
+        return " ".join(filter(None, (self.version, f"({exact or self.sha256[:12]})", brings)))
 
 
 class InstalledPlugin(msgspec.Struct, frozen=True, omit_defaults=True):
