@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import itertools
 import os
 import sys
 from collections.abc import Iterator
@@ -69,6 +70,18 @@ def leak_probes(
         LASTING.close()
         if not request.session.testsfailed:
             check.verify()
+
+
+_NUMBERS = itertools.count(1)
+FREEZE_INTERVAL = 25
+"""Tests between two freezes of what is there to stay: modules imported late, caches, reports."""
+
+
+def pytest_runtest_setup() -> None:
+    """Keep the garbage collector and the leak check fast: they would look at everything again in each test."""
+    if not next(_NUMBERS) % FREEZE_INTERVAL:
+        gc.collect()
+        gc.freeze()
 
 
 def pytest_runtest_teardown() -> None:

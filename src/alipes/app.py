@@ -28,7 +28,6 @@ from alipes.config.environment import move_secrets_off_stack, process_environmen
 from alipes.config.settings import Settings
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.kernel.conversations import ApprovalDecision
-from alipes.kernel.errors import AlipesError
 from alipes.kernel.formatting import format_excerpt
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.ports import Provider, Tool
@@ -44,7 +43,6 @@ from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.runtime.process_setup import protect_memory, wipe_environment
 from alipes.runtime.processes.process_tree import OrphanGuard, open_orphan_guard
 from alipes.runtime.redaction import make_mask
-from alipes.runtime.tasks import first_error
 from alipes.runtime.watchdog import Watchdog
 from alipes.sessions.commands.context import CommandContext
 from alipes.sessions.commands.registry import BY_NAME
@@ -110,25 +108,6 @@ class App:
         self._cooldowns, self._retry = ModelCooldowns(), retry
         self._choosing = asyncio.Lock()
         self._choice: ModelChoice | None = None
-        self._serving: asyncio.Task[None] | None = None
-
-    @asynccontextmanager
-    async def serve_sessions(self) -> AsyncIterator[None]:
-        """Run the sessions beside the body; an error ends both and is raised as one error, not a group."""
-        try:
-            async with asyncio.TaskGroup() as group:
-                self._serving = group.create_task(self.sessions.run(), name="sessions")
-                yield
-                self._serving.cancel()
-        except* AlipesError as errors:
-            raise first_error(errors) from errors
-
-    async def suspend_sessions(self) -> None:
-        """Suspend the running turns while people and remote clients are still connected; they resume at the next
-        start. Messages that arrive from now on are stored for it."""
-        assert self._serving is not None
-        self._serving.cancel()
-        await asyncio.wait({self._serving})
 
     async def choice(self) -> ModelChoice:
         """The default model, if neither the message nor the session names one; determined once."""
@@ -278,7 +257,7 @@ async def open_app(
                 settings, hooks=app.hooks, contributions=app.contributions, host=app.host, loaders=_plugin_loaders(app)
             )
         )
-        async with app.serve_sessions():
+        async with app.sessions.serve():
             yield app
 
 

@@ -17,7 +17,7 @@ def project(tmp_path):
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --strict-markers -p no:cacheprovider\n")
     (tmp_path / "greeter.py").write_text(
         "from alipes.plugin import tool\n\n"
-        '@tool(effect="read")\nasync def greet(name: str) -> str:\n    return f"Hello {name}"\n'
+        '@tool(effect="read")\nasync def greet(name: str) -> str:\n    "Greet."\n    return f"Hello {name}"\n'
     )
 
     def run(code, *options):

@@ -16,6 +16,7 @@ STEPPER = make_plugin(
 
     @tool()
     async def walk() -> str:
+        "A tool."
         try:
             for step in ("left", "right"):
                 steps.append(step)
@@ -119,6 +120,7 @@ async def test_every_stop_names_the_point_after_which_something_stayed_open():
 
         @tool()
         async def begin() -> str:
+            "A tool."
             left.extend(socket.socketpair())
             await asyncio.sleep(0)
             return "begun"
@@ -150,6 +152,7 @@ async def test_a_tool_that_keeps_its_cancellation_to_itself_does_not_hold_the_te
 
         @tool()
         async def cling() -> str:
+            "A tool."
             for _ in range(2):
                 try:
                     await asyncio.sleep(0.01)

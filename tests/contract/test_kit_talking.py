@@ -26,6 +26,7 @@ GREETER = make_plugin(
 
     @tool()
     async def nap() -> str:
+        "A tool."
         try:
             await asyncio.sleep(3600)
         except asyncio.CancelledError:

@@ -18,6 +18,7 @@ from alipes.kernel.errors import DeliveryError
 from alipes.kernel.messages import ToolResult
 from alipes.kernel.turns import Said, ToolFinished, ToolStarted
 from alipes.platforms.telegram.receive import Poller
+from alipes.runtime import tasks
 from alipes.sessions import session
 from alipes.sessions.session import Session
 from alipes.sessions.subagents.registry import SubagentRegistry
@@ -84,9 +85,9 @@ def _rule(
 def _(patch: Patch) -> None:
     suspend = Session._suspend
 
-    async def suspend_and_finish(self: Any) -> None:
+    async def suspend_and_finish(self: Any, group: Any) -> None:
         running = self._running
-        await suspend(self)
+        await suspend(self, group)
         if running is not None:
             await self._services.store.turns.finish(running.turn, "stopped", "shutdown")
 
@@ -197,8 +198,9 @@ def _(patch: Patch) -> None:
 
 @_rule("a stop cancels the turn", STOPPED)
 def _(patch: Patch) -> None:
-    async def only_mark(self: Any, running: Any, stop: Any) -> None:
+    async def only_mark(self: Any, running: Any, stop: Any, group: Any) -> Any:
         running.mark_stopped(stop)
+        return group.create_task(asyncio.sleep(0))
 
     async def do_nothing(self: Any, running: Any, task: Any) -> None:
         return None
@@ -367,6 +369,7 @@ def _(patch: Patch) -> None:
 @_rule("a cancelled platform ends even if it fails at the same moment", BROKEN)
 def _(patch: Patch) -> None:
     patch.setattr(platform_runner, "raise_if_cancelled", lambda: None)
+    patch.setattr(tasks, "raise_if_cancelled", lambda: None)
 
 
 @_rule("subagents end with the turn that waits for them", SENT)

@@ -12,7 +12,6 @@ from alipes.agent.budget import SpendingLimits
 from alipes.agent.compaction.compaction import Compactor
 from alipes.agent.loop import Agent
 from alipes.agent.model_call import ModelCooldowns, RetryPolicy
-from alipes.app import _serving
 from alipes.config.settings import DelegationConfig
 from alipes.gateway.gateway import Gateway
 from alipes.gateway.outbound.policy import OutboundPolicy
@@ -197,7 +196,7 @@ async def run_process(machine: Machine, network: FakeNetwork, observer: Observer
         compaction = _compaction(store, sessions, models, retry) if plan.window else None
         delegation = Delegation(sessions, store, DelegationConfig(), models=models, tools=names)
         tools |= {"delegate_task": DelegateTask(delegation), "clarify": Clarify(partial(_clarify, sessions))}
-        async with _serving(sessions):
+        async with sessions.serve():
             platform = open_telegram(settings, network)  # type: ignore[arg-type]
             app = SimulatedApp(store, sessions, hooks, models=models, compaction=compaction)
             await Gateway(app, {PLATFORM: platform}, rules, outbound=outbound_policy).run()

@@ -18,7 +18,7 @@ from tests.world.environment import LIMIT_S
 from tests.world.wait import until
 
 ENV = {"PATH": os.environ["PATH"], "PYTHONPATH": "src"}
-TRIALS = int(os.environ.get("ALIPES_TORTURE_TRIALS", "50"))
+TRIALS = int(os.environ.get("ALIPES_TORTURE_TRIALS", "20"))
 CHAIN = "import os, time\nfor _ in range(400):\n    if os.fork(): os._exit(0)\n    time.sleep(0.001)\n"
 STUBBORN = textwrap.dedent("""
     setsid bash -c 'trap "" TERM HUP INT; while :; do sleep 300.{name}; done' {name} &

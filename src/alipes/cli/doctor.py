@@ -25,7 +25,7 @@ from alipes.kernel.ports import Request
 from alipes.kernel.turns import ModelReply
 from alipes.providers.embedded import find_weights
 from alipes.providers.registry import Backend, Models, choose_model, open_models
-from alipes.runtime.http.clients import ClientScope, OpenClient
+from alipes.runtime.http.clients import ClientScope
 from alipes.store.peers import open_processes
 from alipes.store.store import Store, open_store
 
@@ -214,17 +214,27 @@ async def _check_answer(backend: Backend) -> CheckResult:
     return CheckResult("answer", "wrong", f"{backend.name} gave no answer")
 
 
+class ClientReport(msgspec.Struct, frozen=True):
+    """A network client that the checks opened."""
+
+    name: str
+    kind: str
+    base_url: str
+    opened: float
+    requests: int
+
+
 class DoctorReport(msgspec.Struct, frozen=True):
     version: str
     python: str
     findings: list[CheckResult]
-    clients: tuple[OpenClient, ...]
+    clients: tuple[ClientReport, ...]
 
 
 def run(argv: list[str]) -> int:
     options = parse_doctor(argv)
     settings, found = check_machine()
-    clients: tuple[OpenClient, ...] = ()
+    clients: tuple[ClientReport, ...] = ()
     if settings is not None:
         found += check_plugins_state(settings)
         more, clients = asyncio.run(_check_services(settings, options.live))
@@ -237,14 +247,15 @@ def run(argv: list[str]) -> int:
     return int(any(finding.state == "wrong" for finding in found))
 
 
-async def _check_services(settings: Settings, live: bool) -> tuple[list[CheckResult], tuple[OpenClient, ...]]:
+async def _check_services(settings: Settings, live: bool) -> tuple[list[CheckResult], tuple[ClientReport, ...]]:
     found = await check_store(settings)
     async with open_models(settings) as (scope, models):
         if settings.providers:
             found += await check_models(settings, scope, models, live=live)
         else:
             found.append(CheckResult("model", "note", "not checked, because the settings have errors"))
-        return found, scope.open_clients()
+        clients = (msgspec.convert(each, ClientReport, from_attributes=True) for each in scope.open_clients())
+        return found, tuple(clients)
 
 
 def _print_report(report: DoctorReport) -> None:

@@ -112,6 +112,8 @@ class Session:
         self._publish = services.store.bus.publish
         self._mailbox: asyncio.Queue[MailboxItem] = asyncio.Queue()
         self._running: RunningTurn | None = None
+        self._finishing = False
+        """The end of a turn is being written and announced."""
         self._last_ended = ""
         self._unread_wakes = 0
         self._used_sessions: set[str] = set()
@@ -122,6 +124,8 @@ class Session:
         """By conversation, whether a turn was ever set up; one may end before that."""
 
     def post(self, op: Op) -> None:
+        if self._finishing and isinstance(op, Stop) and not op.turn:
+            return  # it means the turn that has just ended, not the next one
         self._unread_wakes += isinstance(op, Wake)
         self._mailbox.put_nowait(op)
 
@@ -281,7 +285,11 @@ class Session:
 
     async def _finish_turn(self, outcome: TurnOutcome) -> None:
         """To its end even if the process exits meanwhile; time-limited by the deadlines of the hooks."""
-        await run_to_completion(partial(self._write_and_announce, outcome))
+        self._finishing = True
+        try:
+            await run_to_completion(partial(self._write_and_announce, outcome))
+        finally:
+            self._finishing = False
 
     async def _write_and_announce(self, outcome: TurnOutcome) -> None:
         """Write the ending, then publish it."""

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from msgspec import structs
 
 from alipes.kernel.conversations import AdmittedTurn, SessionSwitch
-from alipes.kernel.errors import MessageRejected
+from alipes.kernel.errors import AlipesError, MessageRejected
 from alipes.kernel.turns import (
     AnswerApproval,
     BusyMode,
@@ -24,6 +24,7 @@ from alipes.kernel.turns import (
 from alipes.plugins import specs
 from alipes.plugins.dispatch import HookDispatcher, Hooks
 from alipes.plugins.specs import Admission
+from alipes.runtime.tasks import first_error
 from alipes.sessions.event_stream import TurnFollower
 from alipes.sessions.questions import FrontEnd, Questions
 from alipes.sessions.services import OpenAgent, SessionActivity, SessionDefaults, SessionServices
@@ -61,6 +62,7 @@ class Sessions:
         )
         self._sessions: dict[str, Session] = {}
         self._group: asyncio.TaskGroup | None = None
+        self._serving: asyncio.Task[None] | None = None
         self._open = asyncio.Event()
         self.recovered: tuple[str, ...] = ()
         """Keys of the sessions whose interrupted turns were resumed at the start."""
@@ -68,6 +70,24 @@ class Sessions:
     def attach(self, front_end: FrontEnd) -> None:
         """Use `front_end` to reach people who are not connected. Call it before `run` starts."""
         self.questions.front_end = front_end
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator[None]:
+        """Run beside the body; an error ends both and is raised as one error, not a group."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._serving = group.create_task(self.run(), name="sessions")
+                yield
+                self._serving.cancel()
+        except* AlipesError as errors:
+            raise first_error(errors) from errors
+
+    async def suspend(self) -> None:
+        """Suspend the running turns while people and remote clients are still connected; they resume at the next
+        start. Messages that arrive from now on are stored for it."""
+        assert self._serving is not None
+        self._serving.cancel()
+        await asyncio.wait({self._serving})
 
     async def run(self) -> None:
         """Serve until cancelled; sessions are children of this task."""

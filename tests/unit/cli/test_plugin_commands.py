@@ -80,10 +80,12 @@ def version(home, number):
 
         @tool(effect="read")
         async def which() -> str:
+            "A tool."
             return f"tool {{NUMBER}}"
 
         @tool()
         async def wait() -> str:
+            "A tool."
             reached.set()
             await go_on.wait()
             return f"waited {{NUMBER}}"
@@ -238,8 +240,9 @@ async def test_a_command_that_fails_or_hangs_is_reported_and_counted(tmp_path):
         assert reply.failed and "took longer than 0.1 s" in reply.text
         reply = await table.type("/plain")
         assert reply.failed
-        await until(lambda: table.app.plugins.statuses()[0].state == "off")
-        assert commands.parse("/silent", table.app.contributions) is None
+        (status,) = table.app.plugins.statuses()
+        assert (status.state, status.strikes, status.silenced) == ("on", 3, {})
+        assert (await table.type("/silent")).text == "", "other commands still work"
 
 
 async def test_plugins_see_every_command_and_a_slow_one_delays_no_stop(tmp_path):
@@ -304,6 +307,7 @@ async def test_requests_of_a_plugin_take_the_normal_path(tmp_path):
 
             @tool()
             async def living() -> str:
+                "A tool."
                 return ctx.host.current_turn().id
             ctx.tool(living)
         """,

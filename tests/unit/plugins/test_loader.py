@@ -22,7 +22,7 @@ from alipes.plugins.registry import (
     ToolContribution,
 )
 from alipes.plugins.specs import Verdict
-from alipes.sessions.commands import parse
+from alipes.sessions.commands.registry import parse
 from tests.world.plugin_harness import open_plugin_harness, settings_for, write_plugin
 from tests.world.wait import until
 

@@ -229,4 +229,6 @@ def test_what_was_there_at_the_start_is_not_looked_through_again():
         assert gc.get_freeze_count() > 0 and gc.get_threshold() == process_setup.GC_THRESHOLDS
     finally:
         gc.unfreeze()
+        gc.collect()
+        gc.freeze()  # as it was before
         gc.set_threshold(*before)

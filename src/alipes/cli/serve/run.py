@@ -288,7 +288,7 @@ class _Server:
         if not await _finish_within(patience, self._drain.wait_until_safe(), exit_signals.hurry):
             left = format_count(self._drain.unsafe_turns, "turn")
             log.warning("%s interrupted; will resume at the next start", left)
-        await _finish_within(SUSPEND_TIMEOUT_S, self._app.suspend_sessions(), exit_signals.hurry)
+        await _finish_within(SUSPEND_TIMEOUT_S, self._app.sessions.suspend(), exit_signals.hurry)
         if not await _finish_within(
             DELIVERY_TIMEOUT_S, self._platforms.gateway.delivery.wait_idle(), exit_signals.hurry
         ):
