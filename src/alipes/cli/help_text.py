@@ -141,14 +141,15 @@ usage: alipes plugins list [--json]               list plugins and their state
        alipes plugins doctor [NAME] [--json]      load each one and report problems
        alipes plugins new NAME [--hermes]         create one, with tests, in the folder NAME
 
-SOURCE is a folder, a Git URL, a package or a wheel. Fetched code does not run until you
-approve it; its exact version is recorded.
+SOURCE is a folder, a Git URL, owner/name on GitHub, a package or a wheel. Fetched code does
+not run until you approve it; its exact version is recorded.
 
 options:
   --ref REF             for a Git repository: this branch, tag or commit
   --folder PATH         the plugin is in this folder of SOURCE
-  --entry NAME          for a package with several plugins: this one
+  --entry NAME          for a source with several entry points: this one
   --no-enable           install without enabling
+  --no-packages         do not install the packages that it needs
   -y, --yes             do not ask
   --json                print one JSON document instead of text
   -h, --help            show this page

@@ -31,6 +31,7 @@ from msgspec import Struct, structs
 
 from alipes.config.paths import Paths
 from alipes.config.settings import Settings
+from alipes.plugins.private_packages import use_private_packages
 from alipes.plugins.registration import hook_parameters
 
 Kind: TypeAlias = Literal["native", "hermes", "file-hook", "shell-hooks"]
@@ -53,6 +54,7 @@ class Manifest(Struct, frozen=True):
     optional_env: tuple[str, ...] = ()
     provides_tools: tuple[str, ...] = ()
     provides_hooks: tuple[str, ...] = ()
+    pip_dependencies: tuple[str, ...] = ()
     error: str = ""
     """Why it could not be read; all other fields are empty then."""
 
@@ -382,6 +384,8 @@ def forget(name: str) -> None:
 def source_spec(name: str, file: Path, folder: Path | None = None) -> ModuleSpec:
     """How to import `file` as `name` from its source; with `folder` as a package, whose modules are there."""
     inside = None if folder is None else [str(folder)]
+    if folder is not None:
+        use_private_packages(folder)
     loader = _SourceLoader(name, str(file))
     spec = spec_from_file_location(name, file, loader=loader, submodule_search_locations=inside)
     assert spec is not None
@@ -389,9 +393,26 @@ def source_spec(name: str, file: Path, folder: Path | None = None) -> ModuleSpec
 
 
 def run_module(module: ModuleType) -> None:
-    """Run the code of a module that was made from a `source_spec`; raises what it raises."""
+    """Run the code of a module that was made from a `source_spec`; raises what it raises.
+
+    If it tried several imports and all failed, that is the error of the first one.
+    """
     assert module.__spec__ is not None and module.__spec__.loader is not None
-    module.__spec__.loader.exec_module(module)
+    try:
+        module.__spec__.loader.exec_module(module)
+    except ImportError as error:
+        if (first := first_import_error(error)) is error:
+            raise
+        raise first from None
+
+
+def first_import_error(error: ImportError) -> ImportError:
+    """The failed import that `error` was a fallback for; else `error` itself."""
+    first = error
+    # a `raise ImportError` of the plugin itself has no `name`
+    while first.name and first.__cause__ is None and isinstance(first.__context__, ImportError):
+        first = first.__context__
+    return first
 
 
 def add_package(name: str) -> None:

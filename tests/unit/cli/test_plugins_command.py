@@ -12,7 +12,7 @@ from alipes.cli import help_text
 from alipes.cli.commands import skills as skills_command
 from alipes.cli.plugins.command import ACTIONS, PluginsOptions, parse_plugins, run
 from alipes.cli.plugins.describe import format_rows
-from alipes.cli.plugins.list import PluginEntry, format_added, list_plugins
+from alipes.cli.plugins.list import PluginEntry, check_plugins_state, format_added, list_plugins
 from alipes.cli.plugins.standalone import make_registry
 from alipes.config.loader import load_settings
 from alipes.kernel.errors import ConfigError
@@ -125,11 +125,12 @@ def test_a_variable_that_overrides_the_file_is_reported(home, plugins, monkeypat
     assert status == 2 and "ALIPES_PLUGINS_ENABLED" in said and not (home / "config.toml").exists()
 
 
-def test_unset_required_variables_are_reported_when_it_is_enabled(home, plugins):
+def test_unset_required_variables_are_reported_before_it_is_enabled(home, plugins):
     put(home, "ways")
     with open(home / "plugins" / "ways" / "plugin.toml", "a") as opened:
         opened.write('requires_env = ["WAYS_KEY"]\n')
-    assert "alipes config set WAYS_KEY -" in plugins("enable", "ways")[1]
+    said = plugins("enable", "ways")[1]
+    assert said.index("alipes config set WAYS_KEY -") < said.index("ways is enabled")
 
 
 def test_a_file_hook_is_enabled_by_default(home, plugins):
@@ -239,13 +240,47 @@ def test_the_doctor_reports_why_one_cannot_be_loaded(home, plugins, code, seen):
     assert status == 1 and wrong and seen in " ".join(wrong)
 
 
-def test_the_doctor_names_missing_variables(home, plugins):
+def test_the_doctor_names_missing_variables(home, plugins, capfd):
     put(home, "ways")
     with open(home / "plugins" / "ways" / "plugin.toml", "a") as opened:
         opened.write('requires_env = ["WAYS_KEY"]\n')
+    needs = "needs WAYS_KEY, which is not set"
+    _, said = plugins("doctor", "--json")
+    assert ("ways", "note", f"it {needs}") in findings(said), "also before it is enabled"
     plugins("enable", "ways")
-    status, said = plugins("doctor")
-    assert status == 0 and "needs WAYS_KEY, which is not set" in said, "it is loaded all the same"
+    _, said = plugins("doctor", "--json")
+    assert ("ways", "note", f"it {needs}") in findings(said) and "`alipes config set WAYS_KEY -`" in said
+    assert said.count("needs WAYS_KEY") == 1, "not once more as a warning"
+    (note,) = [each for each in check_plugins_state(load_settings(home, {})) if each.state == "note"]
+    assert (note.says, note.advice) == (f"ways {needs}", "`alipes config set WAYS_KEY -`")
+
+
+@pytest.mark.parametrize(
+    "code, seen, unseen",
+    [
+        ("import agent.not_there\n", "agent.not_there of Hermes Agent, which alipes does not provide", "pip install"),
+        ("from tools.not_there import x\n", "tools.not_there.x of Hermes Agent", "pip install"),
+        ("import yaml_of_nobody\n", "imports yaml_of_nobody, which is not installed", "pip install yaml_of_nobody'"),
+        (
+            "try:\n    from gone_a import x\nexcept ImportError:\n    from gone_b import x\n",
+            "it needs the module gone_a",
+            "gone_b",
+        ),
+        (
+            "try:\n    from agent.gone import x\nexcept ImportError:\n    from .gone import x\n",
+            "it needs agent",
+            "pip install",
+        ),
+        ("try:\n    import gone_a\nexcept ImportError:\n    raise ImportError('see page 7')\n", "see page 7", "gone_b"),
+    ],
+)
+@pytest.mark.parametrize("kind", [native, hermes])
+def test_the_doctor_names_what_hermes_has_and_the_first_of_several_imports(home, plugins, kind, code, seen, unseen):
+    kind(home / "plugins" / "it", "it", code=code + "def register(ctx): ...\n")
+    plugins("enable", "it")
+    status, said = plugins("doctor", "--json")
+    assert status == 1 and any(seen in says for _, _, says in findings(said)), said
+    assert unseen not in said
 
 
 def test_a_dashboard_is_listed_as_not_served_and_its_code_is_no_problem(home, plugins):

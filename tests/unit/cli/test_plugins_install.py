@@ -467,7 +467,7 @@ def test_the_kind_of_a_source_is_detected(text, kind, place):
     assert parse_source(text) == Source(kind, place)
 
 
-@pytest.mark.parametrize("text", ["", "./nowhere", "owner/repository", "--index-url=x", "a b c", "x;y"])
+@pytest.mark.parametrize("text", ["", "./nowhere", "a/b/c", "../owner/name", "--index-url=x", "a b c", "x;y"])
 def test_an_invalid_source_is_refused_with_a_hint(text):
     with pytest.raises(ConfigError, match=r"There is no folder|is not a folder, Git URL or package"):
         parse_source(text)

@@ -4,9 +4,11 @@ from textwrap import dedent
 
 import pytest
 
+from alipes.cli.plugins.describe import missing_modules
 from alipes.cli.plugins.install_dir import list_files
-from alipes.cli.plugins.scan import CodeScan, is_hermes_name, is_supported, scan_code
+from alipes.cli.plugins.scan import CodeScan, is_supported, scan_code
 from alipes.compat.hermes.modules.install import NAMES
+from alipes.plugins.discovery import is_hermes_name
 
 
 @pytest.fixture
@@ -172,7 +174,8 @@ def test_unsupported_imports_are_reported_with_whether_they_are_optional(read):
     )
     first, second = found.unsupported
     assert first.place == "__init__.py:3" and "gateway.run.GatewayRunner" in first.says
-    assert second.place == "__init__.py:5" and second.says.endswith("works without it")
+    assert second.place == "__init__.py:5" and second.optional and second.says.endswith("fallback")
+    assert first.says.endswith("of Hermes Agent, which alipes does not provide") and not first.optional
 
 
 def test_supported_names_cause_no_remark(read):
@@ -199,3 +202,99 @@ def test_exactly_the_names_of_the_hermes_loader_are_supported():
         assert all(is_supported(f"{module}.{name}") for name in names)
     assert not is_supported("gateway.run.GatewayRunner") and not is_supported("run_agent")
     assert not is_hermes_name("json")
+
+
+# --- no false alarms
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def f(agent, tools):\n    agent.name = 1\n    setattr(tools, 'x', 2)\n",
+        "def f():\n    gateway = make()\n    gateway.running = True\n",
+        "import gateway.config\ndef f(gateway):\n    gateway.running = True\n",
+        "for cli in many():\n    cli.name = 1\n",
+        "with start() as agent:\n    agent.x = 1\n",
+        "f = lambda tools: setattr(tools, 'x', 1)\n",
+        "agent = object()\nagent.x = 1\n",
+        "class A:\n    def f(self, cron=None, *, tools, **utils):\n        cron.x = tools.y = utils.z = 1\n",
+    ],
+)
+def test_changes_of_parameters_and_variables_are_not_reported(read, code):
+    assert read(code).unsupported == []
+
+
+def test_changes_of_an_import_inside_a_function_are_reported_there_only(read):
+    found = read("def f():\n    import run_agent as agent\n    agent.x = 1\ndef g(agent):\n    agent.x = 1\n")
+    assert [each.place for each in found.unsupported] == ["__init__.py:2", "__init__.py:3"]
+
+
+def test_parameters_named_like_built_in_functions_are_no_power(read):
+    assert read("def f(exec, compile):\n    return exec(compile)\n").powers == {}
+
+
+def test_its_own_hermes_packages_are_neither_missing_nor_unsupported(read, tmp_path):
+    (tmp_path / "pyproject.toml").write_text('[project.entry-points."hermes_agent.plugins"]\nx = "hermes_mapped.y"\n')
+    found = read(
+        """
+        import hermes_weather
+        from hermes_forecast.wind import speed
+        import hermes_mapped.more
+        from utils import helper
+        from tools.mine import x
+        """,
+        hermes_weather="",
+        src__of__hermes_forecast="",
+        utils="def helper(): ...",
+        tools__of__mine="",
+    )
+    assert found.unsupported == [] and missing_modules(tmp_path, found) == {}
+
+
+def test_tests_scripts_and_code_for_type_checkers_need_nothing(read, tmp_path):
+    code = "import not_there_at_all, gateway.run\ngateway.run.x = 1\nimport subprocess\n"
+    found = read(
+        """
+        from typing import TYPE_CHECKING
+        if TYPE_CHECKING:
+            from gateway.run import GatewayRunner
+        if __name__ == "__main__":
+            import not_there_at_all
+        """,
+        scripts__of__release=code,
+        examples__of__one=code,
+        test_it=code,
+        setup=code,
+    )
+    assert found.unsupported == [] and missing_modules(tmp_path, found) == {}
+    assert "subprocess" in found.powers["processes"], "a script is a power all the same"
+
+
+def test_a_package_named_scripts_is_scanned(read):
+    assert read(scripts__of____init__="", scripts__of__run="import run_agent").unsupported
+
+
+@pytest.mark.parametrize(
+    "code, missing",
+    [
+        ("try:\n    import gone_a\nexcept ImportError:\n    import gone_b\n", "gone_a"),
+        ("try:\n    import gone_a\nexcept ImportError:\n    import json\n", ""),
+        ("try:\n    import json\nexcept ImportError:\n    import gone_b\n", ""),
+        ("try:\n    import gone_a\nexcept Exception:\n    gone_a = None\n", ""),
+        ("try:\n    import gone_a\nexcept ImportError:\n    raise SystemExit('pip')\n", "gone_a"),
+        ("try:\n    import gone_a\nexcept ValueError:\n    pass\n", "gone_a"),
+        ("from contextlib import suppress\nwith suppress(ImportError):\n    import gone_a\n", ""),
+        (
+            "try:\n    from gateway.gone import a\nexcept ImportError:\n"
+            "    try:\n        from gone_b import a\n    except ImportError:\n        from gone_c import a\n",
+            "gateway.gone.a",
+        ),
+        (
+            "try:\n    import gone_a\nexcept ImportError:\n"
+            "    try:\n        import gone_b\n    except ImportError:\n        gone_b = None\n",
+            "",
+        ),
+    ],
+)
+def test_of_several_imports_that_are_tried_the_first_is_missing(read, tmp_path, code, missing):
+    assert list(missing_modules(tmp_path, read(code))) == [missing][: len(missing)]

@@ -14,13 +14,13 @@ from alipes.cli.plugins.install import InstallOptions
 from alipes.cli.plugins.list import disable, enable, find_plugin, format_plugins, list_plugins
 from alipes.cli.plugins.sources import parse_source
 from alipes.config.loader import load_settings
-from alipes.config.reader import read_config
 from alipes.kernel.formatting import did_you_mean
 from alipes.runtime.log_file import open_log
 
 ACTIONS = ("list", "enable", "disable", "install", "update", "remove", "doctor", "new")
 _ACTIONS_OF_OPTION = {
     **dict.fromkeys(("ref", "folder", "entry", "no_enable"), ("install",)),
+    "no_packages": ("install", "update"),
     "yes": ("install", "update", "remove"),
     "rollback": ("update",),
     "hermes": ("new",),
@@ -37,6 +37,7 @@ class PluginsOptions(Struct, frozen=True):
     folder: str = ""
     entry: str = ""
     no_enable: bool = False
+    no_packages: bool = False
     yes: bool = False
     rollback: bool = False
     hermes: bool = False
@@ -68,7 +69,7 @@ def parse_plugins(argv: list[str]) -> PluginsOptions:
 
 def run(argv: list[str]) -> int:
     options = parse_plugins(argv)
-    install_options = InstallOptions(options.yes, not options.no_enable)
+    install_options = InstallOptions(options.yes, not options.no_enable, not options.no_packages)
     match options.action:
         case "list":
             return _list(options.json)
@@ -84,6 +85,8 @@ def run(argv: list[str]) -> int:
             return 0
         case "install":
             source = parse_source(options.name, ref=options.ref, folder=options.folder, entry=options.entry)
+            if not install.confirm_address(options.name.strip(), install_options):
+                return 1
             return install.install(source, install_options)
         case "update" if options.rollback:
             return install.roll_back(options.name)
@@ -131,8 +134,7 @@ def _new(options: PluginsOptions) -> int:
 
 
 def _enable(name: str) -> int:
-    found = find_plugin(name)
+    install.print_needs(find_plugin(name), load_settings())
     changed = enable(name)
     print(f"{name} is enabled from the next start." if changed else f"{name} is already enabled.")
-    install.print_unset_variables(found, read_config())
     return 0

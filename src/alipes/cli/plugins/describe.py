@@ -9,14 +9,16 @@ from typing import TypeAlias
 
 from alipes.cli import render
 from alipes.cli.common import wrap_text
-from alipes.cli.plugins.fetch import SITE, FetchedPlugin, plugin_files
+from alipes.cli.plugins.fetch import FetchedPlugin, plugin_files
 from alipes.cli.plugins.install_dir import InstalledPackage, measure_tree
-from alipes.cli.plugins.scan import POWER_LABELS, CodeScan, is_hermes_name, is_supported, scan_code
+from alipes.cli.plugins.packages import PackagePlan
+from alipes.cli.plugins.project import OwnModules
+from alipes.cli.plugins.scan import POWER_LABELS, CodeScan, ImportedName, is_supported, scan_code
 from alipes.cli.plugins.sources import Source
 from alipes.cli.stdio import terminal_width
 from alipes.config.environment import Variables
 from alipes.kernel.formatting import format_count
-from alipes.plugins.discovery import DiscoveredPlugin
+from alipes.plugins.discovery import DiscoveredPlugin, is_hermes_name
 
 DescriptionRow: TypeAlias = tuple[str, str]
 """Name and text; without a name, the text is a line of its own."""
@@ -83,7 +85,8 @@ def describe_plugin(
     for name, items in list_abilities(found, seen).items():
         yield name, ", ".join(items)
     yield from _describe_variables(found, seen, variables)
-    if missing := missing_modules(fetched.folder, seen):
+    yield from _describe_packages(fetched.plan)
+    if missing := {} if fetched.plan.missing else missing_modules(fetched.folder, seen):
         places = ", ".join(f"{name} ({place})" for name, place in missing.items())
         yield "missing", f"{places}: needed for its import"
     for name in seen.unread:
@@ -106,14 +109,44 @@ def new_abilities(before: Mapping[str, list[str]], after: Mapping[str, list[str]
 
 
 def missing_modules(folder: Path, seen: CodeScan) -> dict[str, str]:
-    """Required modules that are not installed, and where they are imported."""
-    site = folder / SITE
-    own = {path.stem for place in (folder, site) if place.is_dir() for path in place.iterdir()}
-    return {
+    """Required modules that are not installed, and where they are imported.
+
+    Where the code tries several imports and none of them works, this is the first one.
+    """
+    own = OwnModules(folder)
+
+    def is_missing(each: ImportedName) -> bool:
+        if each.name in own or is_supported(each.name):
+            return False
+        return is_hermes_name(each.name) or not _is_importable(_root(each.name))
+
+    missing = {
         name: place
         for name, place in seen.imports.items()
-        if name not in own and not is_hermes_name(name) and not _is_importable(name) and not is_supported(name)
+        if not is_hermes_name(name) and is_missing(ImportedName(name, place))
     }
+    for choice in seen.choices:
+        failed = [next(filter(is_missing, branch), None) for branch in choice]
+        if all(failed) and failed[0] is not None:
+            name = failed[0].name if is_hermes_name(failed[0].name) else _root(failed[0].name)
+            missing.setdefault(name, failed[0].place)
+    return missing
+
+
+def _root(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _describe_packages(plan: PackagePlan) -> Iterator[DescriptionRow]:
+    if plan.missing:
+        names = ", ".join(f"{each.name} {each.version}" for each in plan.installed)
+        yield "packages", f"{names}: would be installed into its own folder"
+    elif plan.error:
+        names = ", ".join(each.text for each in plan.requirements.packages)
+        yield "packages", f"{names}: {plan.error}"
+    if plan.requirements.refused:
+        refused = ", ".join(plan.requirements.refused)
+        yield "ignored", f"{refused}: only packages with a name and a version are installed"
 
 
 def _describe_variables(found: DiscoveredPlugin, seen: CodeScan, variables: Variables) -> Iterator[DescriptionRow]:

@@ -2,23 +2,26 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Literal
 
 from alipes.cli.common import CheckResult
 from alipes.cli.plugins.describe import KIND_LABELS, missing_modules, scan_plugin
-from alipes.cli.plugins.install_dir import InstalledPlugin, hash_tree, read_installed
-from alipes.cli.plugins.list import PluginEntry, added_by, format_added
+from alipes.cli.plugins.install_dir import InstalledPlugin, read_installed
+from alipes.cli.plugins.list import PluginEntry, added_by, check_needs, format_added
 from alipes.cli.plugins.scan import CodeScan
 from alipes.cli.plugins.standalone import doors, make_registry, open_host
 from alipes.cli.stdio import divert_stdout
 from alipes.config.settings import Settings
-from alipes.plugins.discovery import DiscoveredPlugin, PluginStatus, enabled_plugins, find_plugins
+from alipes.plugins.discovery import DiscoveredPlugin, PluginStatus, enabled_plugins, find_plugins, is_hermes_name
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.instance import LoadEnvironment, PluginInstance
 from alipes.plugins.native_loader import NativeLoader
 
 _NOT_SUPPORTED = "not supported: alipes has no equivalent"
+_FIND_PACKAGE = "install the package that the plugin's documentation names for it"
+"""A package on PyPI with the name of a module may be somebody else's."""
 
 
 async def check_plugins(settings: Settings, name: str, taken: Collection[str]) -> list[CheckResult]:
@@ -44,13 +47,29 @@ async def check_plugins(settings: Settings, name: str, taken: Collection[str]) -
             findings.append(CheckResult(found.name, "note", says))
         else:
             findings.append(_opened_result(found, status[0]))
-            findings += [CheckResult(found.name, "note", line) for line in status[1]]
+            warnings = [line for line in status[1] if not line.startswith(f"plugin {found.name} needs ")]
+            findings += [CheckResult(found.name, "note", line) for line in warnings]
         on = status is not None and status[0].state == "on"
+        needs = check_needs(found, settings)
+        findings += [CheckResult(found.name, "note", f"it needs {each.says}", each.advice) for each in needs]
         findings += _check_code(found, installed_plugins.get(found.name), opened=on)
         for command in [each for each in (status[0].cli if status else ()) if each in {*taken}]:
             says = f"its command `alipes {command}` is hidden by the built-in one"
             findings.append(CheckResult(found.name, "note", says))
+    used = {each.name: installed_plugins[each.name] for each in enabled if each.name in installed_plugins}
+    findings += [each for each in _check_versions(used) if name in ("", each.about)]
     return findings
+
+
+def _check_versions(used: Mapping[str, InstalledPlugin]) -> Iterator[CheckResult]:
+    """One note for each plugin that brings another version of a package than the plugin before it."""
+    first: dict[str, tuple[str, str]] = {}
+    for plugin, installed in used.items():
+        for package in (*installed.now.packages[1:], *installed.now.dependencies):
+            version, other = first.setdefault(package.name, (package.version, plugin))
+            if version != package.version:
+                says = f"it brings {package.name} {package.version}, but {other} brings {version}"
+                yield CheckResult(plugin, "note", f"{says}: the version that is imported first serves both")
 
 
 async def _open_plugins(
@@ -107,17 +126,22 @@ def _opened_result(found: DiscoveredPlugin, facts: PluginStatus) -> CheckResult:
 def _check_code(found: DiscoveredPlugin, installed: InstalledPlugin | None, *, opened: bool) -> Iterator[CheckResult]:
     if found.path is None or found.kind in ("file-hook", "shell-hooks"):
         return
-    if installed and hash_tree(found.path) != installed.now.sha256:
+    if installed and not installed.now.matches(found.path):
         yield CheckResult(found.name, "note", "its files changed since the installation")
     seen: CodeScan = scan_plugin(found.path, installed.now.packages if installed else ())
     for part in seen.not_served:
         yield CheckResult(found.name, "note", f"its {part} is not served by alipes")
     for remark in seen.unsupported:
-        ready = remark.says.endswith("without it")
         says = f"{found.path / remark.place} {remark.says}"
-        yield CheckResult(found.name, "note" if ready else "wrong", says, "" if ready else _NOT_SUPPORTED)
+        yield CheckResult(
+            found.name, "note" if remark.optional else "wrong", says, "" if remark.optional else _NOT_SUPPORTED
+        )
     for line in seen.unread:
         yield CheckResult(found.name, "wrong", f"{found.path / line}")
     for module, place in missing_modules(found.path, seen).items():
-        says = f"{found.path / place} imports {module}, which is not installed"
-        yield CheckResult(found.name, "note" if opened else "wrong", says, f"pip install {module}")
+        state: Literal["note", "wrong"] = "note" if opened else "wrong"
+        where = f"{found.path / place} imports {module}"
+        if is_hermes_name(module):
+            yield CheckResult(found.name, state, f"{where} of Hermes Agent, which alipes does not provide")
+        else:
+            yield CheckResult(found.name, state, f"{where}, which is not installed", _FIND_PACKAGE)

@@ -8,26 +8,37 @@ from pathlib import Path
 from msgspec import Struct
 
 from alipes.cli.common import confirm
-from alipes.cli.plugins import describe
+from alipes.cli.plugins import describe, packages
 from alipes.cli.plugins.fetch import FetchedPlugin, fetch
-from alipes.cli.plugins.install_dir import PluginDirectory, PluginVersion, hash_tree, open_plugin_directory
-from alipes.cli.plugins.list import disable, enable, find_plugin
-from alipes.cli.plugins.sources import Source
+from alipes.cli.plugins.install_dir import (
+    InstalledPackage,
+    PluginDirectory,
+    PluginVersion,
+    hash_dependencies,
+    hash_tree,
+    open_plugin_directory,
+)
+from alipes.cli.plugins.list import check_needs, disable, enable, find_plugin
+from alipes.cli.plugins.sources import Source, github_address
 from alipes.config.loader import build_settings
-from alipes.config.reader import RawConfig, read_config
+from alipes.config.reader import read_config
+from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.plugins.discovery import DiscoveredPlugin, find_plugins, inspect_folder
+from alipes.plugins.private_packages import PACKAGES
 
 
 class InstallOptions(Struct, frozen=True):
     yes: bool = False
     enable: bool = True
+    packages: bool = True
+    """Install the packages it needs."""
 
 
 def install(source: Source, options: InstallOptions) -> int:
     """Fetch, show, ask, install and enable. A failure leaves nothing behind."""
     reading = read_config()
-    build_settings(reading)  # report broken settings before anything is fetched
+    settings = build_settings(reading)  # report broken settings before anything is fetched
     with open_plugin_directory(reading.paths) as directory, directory.open_staging() as stage:
         fetched = _fetch(source, stage)
         name = fetched.found.name
@@ -37,7 +48,8 @@ def install(source: Source, options: InstallOptions) -> int:
         if not options.yes and not confirm(question, "install it"):
             _print_note("nothing installed")
             return 1
-        directory.install(name, fetched.folder, _make_version(source, fetched))
+        packages = _install_packages(fetched, stage, options)
+        directory.install(name, fetched.folder, _make_version(source, fetched, packages))
         try:
             if options.enable:
                 enable(name)
@@ -45,8 +57,20 @@ def install(source: Source, options: InstallOptions) -> int:
             directory.delete(name)
             raise
     print(f"{name} is installed{' and enabled from the next start' if options.enable else ''}.")
-    print_unset_variables(fetched.found, reading)
+    print_needs(find_plugin(name), settings)
     return 0
+
+
+def confirm_address(text: str, options: InstallOptions) -> bool:
+    """Show the full address of `owner/name`, and ask. True for any other source."""
+    address = github_address(text)
+    if not address:
+        return True
+    _print_note(f"{text} means {address}")
+    if options.yes or confirm(f"Fetch {address}?", "fetch it"):
+        return True
+    _print_note("nothing fetched")
+    return False
 
 
 def update(name: str, options: InstallOptions) -> int:
@@ -59,19 +83,27 @@ def update(name: str, options: InstallOptions) -> int:
         if fetched.found.name != name:
             raise ConfigError(f"{source} is now called {fetched.found.name}: install that one and remove {name}.")
         pin = _make_version(source, fetched)
-        if pin.sha256 == old.now.sha256:
+        if fetched.plan.error and old.now.dependencies:
+            raise ConfigError(f"{name} was not updated: {fetched.plan.error}")
+        wanted = fetched.plan.installed if options.packages else old.now.dependencies
+        if pin.sha256 == old.now.sha256 and wanted == old.now.dependencies:
             print(f"{name} is up to date: {old.now}.")
             return 0
         describe.print_rows(
             describe.describe_plugin(fetched, source, reading.variables, _new_abilities(directory, name, fetched))
         )
-        if not options.yes and not confirm(f"Update {name} from {old.now} to {pin}?", "update it"):
+        same_code = pin.sha256 == old.now.sha256 and bool(wanted)
+        question = f"Update {name} from {old.now} to {pin}?"
+        agreed = options.yes or same_code or confirm(question, "update it")
+        installed = _install_packages(fetched, stage, options) if agreed else ()
+        if not agreed or (same_code and not installed):
             _print_note(f"{name} was not changed")
             return 1
+        pin = _make_version(source, fetched, installed)
         directory.install(name, fetched.folder, pin)
     print(f"{name} is now {pin}; to return to {old.now}, use `alipes plugins update --rollback {name}`.")
     print(f"Use `/plugins reload {name}` in a running alipes.")
-    print_unset_variables(fetched.found, reading)
+    print_needs(find_plugin(name), build_settings(reading))
     return 0
 
 
@@ -123,9 +155,31 @@ def _refuse_duplicate(directory: PluginDirectory, name: str) -> None:
         raise ConfigError(f"Plugin {name} already exists in {other.path or other.source}: remove it first.")
 
 
-def _make_version(source: Source, fetched: FetchedPlugin) -> PluginVersion:
-    digest, version = hash_tree(fetched.folder), fetched.found.manifest.version
-    return PluginVersion(source, fetched.exact, digest, time.time(), version, fetched.packages)
+def _install_packages(fetched: FetchedPlugin, stage: Path, options: InstallOptions) -> tuple[InstalledPackage, ...]:
+    """Ask, then install the packages it needs into its folder. Without consent, it gets none."""
+    plan = fetched.plan
+    if not plan.missing or not options.packages:
+        return ()
+    names = ", ".join(f"{each.name} {each.version}" for each in plan.installed)
+    if not options.yes and not confirm(f"Also install {names} into its folder?", "install them"):
+        return ()
+    asyncio.run(packages.install(plan.missing, fetched.folder / PACKAGES, stage))
+    return plan.installed
+
+
+def _make_version(
+    source: Source, fetched: FetchedPlugin, dependencies: tuple[InstalledPackage, ...] = ()
+) -> PluginVersion:
+    return PluginVersion(
+        source,
+        fetched.exact,
+        hash_tree(fetched.folder),
+        time.time(),
+        fetched.found.manifest.version,
+        fetched.packages,
+        dependencies,
+        hash_dependencies(fetched.folder),
+    )
 
 
 def _new_abilities(directory: PluginDirectory, name: str, fetched: FetchedPlugin) -> list[describe.DescriptionRow]:
@@ -136,11 +190,10 @@ def _new_abilities(directory: PluginDirectory, name: str, fetched: FetchedPlugin
     return list(describe.new_abilities(before, after))
 
 
-def print_unset_variables(found: DiscoveredPlugin, reading: RawConfig) -> None:
-    """Print which required environment variables are not set."""
-    for name in found.manifest.requires_env:
-        if not reading.variables.get(name):
-            print(f"It needs {name}, which is not set: use `alipes config set {name} -`")
+def print_needs(found: DiscoveredPlugin, settings: Settings) -> None:
+    """Print the variables and packages that it needs and does not have."""
+    for need in check_needs(found, settings):
+        print(f"It needs {need.says}: use {need.advice}")
 
 
 def _print_note(line: str) -> None:

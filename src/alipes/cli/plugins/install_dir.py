@@ -1,6 +1,6 @@
 """The folder of installed plugins. Changes are atomic, even if the process is killed.
 
-$ALIPES_HOME/plugins/NAME           in use
+$ALIPES_HOME/plugins/NAME           in use, with the packages it needs in NAME/.packages
                      .kept/NAME     the previous version, for a rollback
                      .before/NAME   the old version during an exchange
                      .new/...       being installed
@@ -22,6 +22,7 @@ from alipes.cli.plugins.sources import Source
 from alipes.config.paths import Paths, make_private
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean
+from alipes.plugins.private_packages import PACKAGES
 
 
 class InstalledPackage(msgspec.Struct, frozen=True):
@@ -39,15 +40,26 @@ class PluginVersion(msgspec.Struct, frozen=True, omit_defaults=True):
     exact: str
     """The commit, or the version of the package; empty for a folder."""
     sha256: str
-    """Hash of the files as installed."""
+    """Hash of the files as installed, without its dependencies."""
     when: float
     version: str = ""
     """Version in its manifest."""
     packages: tuple[InstalledPackage, ...] = ()
+    """For a package: itself first, then its dependencies."""
+    dependencies: tuple[InstalledPackage, ...] = ()
+    """For a folder or repository: the packages that were installed for it."""
+    dependencies_sha256: str = ""
+
+    def matches(self, folder: Path) -> bool:
+        """Are the files in `folder` as they were installed?"""
+        return hash_tree(folder) == self.sha256 and hash_dependencies(folder) == self.dependencies_sha256
 
     def __str__(self) -> str:
         exact = self.exact[:12] if self.source.kind == "git" else self.exact
-        return " ".join(filter(None, (self.version, f"({exact or self.sha256[:12]})")))
+        shown = ", ".join(f"{each.name} {each.version}" for each in self.dependencies[:3])
+        more = f" and {len(self.dependencies) - 3} more" if len(self.dependencies) > 3 else ""
+        brings = f"with {shown}{more}" if shown else ""
+        return " ".join(filter(None, (self.version, f"({exact or self.sha256[:12]})", brings)))
 
 
 class InstalledPlugin(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -82,7 +94,12 @@ def write_installed(plugins: Path, pins: dict[str, InstalledPlugin]) -> None:
     new.replace(plugins / "installed.json")
 
 
-PASSED_OVER = frozenset({".git", ".hg", ".svn", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"})
+PASSED_OVER = frozenset(
+    (
+        *(".git", ".hg", ".svn", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"),
+        *(".venv", ".tox", ".nox", PACKAGES),
+    )
+)
 """Made by tools, and different every time: neither copied nor hashed."""
 
 
@@ -126,6 +143,12 @@ def hash_tree(folder: Path) -> str:
         name = path.as_posix().encode("utf-8", "surrogateescape")
         total.update(b"%s %s %d %s\n" % (kind.encode(), digest.hexdigest().encode(), len(name), name))
     return total.hexdigest()
+
+
+def hash_dependencies(folder: Path) -> str:
+    """A sha256 over the packages in the plugin's folder; empty if there are none."""
+    place = folder / PACKAGES
+    return hash_tree(place) if place.is_dir() else ""
 
 
 def measure_tree(folder: Path) -> tuple[int, int]:
@@ -223,7 +246,7 @@ class PluginDirectory:
         for before in list(going.iterdir()) if going.is_dir() else ():
             name, place = before.name, self.plugins / before.name
             known = self.installed.get(name)
-            if place.is_dir() and known and known.now.sha256 == hash_tree(place):
+            if place.is_dir() and known and known.now.matches(place):
                 self._store_previous(name)
                 continue
             kept = self._previous(name)

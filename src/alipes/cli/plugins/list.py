@@ -11,13 +11,17 @@ from alipes.cli import render
 from alipes.cli.common import CheckResult
 from alipes.cli.plugins.describe import ADDED_KINDS, list_abilities, scan_plugin
 from alipes.cli.plugins.install_dir import InstalledPlugin, read_installed
+from alipes.cli.plugins.packages import missing_packages
+from alipes.cli.plugins.project import read_requirements
 from alipes.config.editor import change
+from alipes.config.environment import current_variables
 from alipes.config.loader import build_settings
 from alipes.config.reader import KeyPath, RawConfig, read_config
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_ago, format_count
 from alipes.plugins.discovery import DiscoveredPlugin, PluginStatus, SavedPluginStatus, find_plugins, read_status
+from alipes.plugins.private_packages import PACKAGES
 
 ENABLED: KeyPath = ("plugins", "enabled")
 DISABLED: KeyPath = ("plugins", "disabled")
@@ -155,7 +159,33 @@ def check_plugins_state(settings: Settings) -> list[CheckResult]:
         if each.state in ("failed", "off"):
             advice = f"`alipes plugins doctor {each.name}`"
             results.append(CheckResult("plugins", "wrong", f"{each.name}: {each.why}", advice))
+    used = {*in_use, *(each.name for each in known if each.state in ("failed", "off"))}
+    for found in find_plugins(settings):
+        for need in check_needs(found, settings) if found.name in used else ():
+            results.append(CheckResult("plugins", "note", f"{found.name} needs {need.says}", need.advice))
     return results
+
+
+def check_needs(found: DiscoveredPlugin, settings: Settings) -> list[CheckResult]:
+    """Required variables that are not set and declared packages that are not installed, each with its fix."""
+    variables = current_variables(settings.paths)
+    needs = [
+        CheckResult(found.name, "note", f"{name}, which is not set", f"`alipes config set {name} -`")
+        for name in found.manifest.requires_env
+        if name and not variables.get(name)
+    ]
+    if found.path is None or found.kind in _ALWAYS_ENABLED:
+        return needs
+    missing = missing_packages(found.path, read_requirements(found.path, found.manifest))
+    if missing:
+        installed = found.name in read_installed(settings.home / "plugins")
+        texts = " ".join(f"'{each.text}'" for each in missing)
+        place = found.path / PACKAGES
+        advice = f"alipes plugins update {found.name}" if installed else f"pip install --target {place} {texts}"
+        verb = "is" if len(missing) == 1 else "are"
+        says = f"{', '.join(each.text for each in missing)}, which {verb} not installed"
+        needs.append(CheckResult(found.name, "note", says, f"`{advice}`"))
+    return needs
 
 
 def _make_entry(

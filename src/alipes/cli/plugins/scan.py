@@ -1,39 +1,83 @@
 """Scans the code of a plugin without running it: what it adds, uses, reads and changes."""
 
 import ast
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import TypeAlias
 
 from msgspec import Struct
 
+from alipes.cli.plugins.project import OwnModules
+from alipes.plugins.discovery import is_hermes_name
 from alipes.plugins.dispatch import hook_parameters
 
 _IMPORT_CALLS = ("importlib.import_module", "__import__", "sys.modules.get")
 
 
 class NameResolver:
+    """Full names of expressions. Knows which names are imported and which are parameters or local variables."""
+
     def __init__(self, tree: ast.Module) -> None:
-        self._names: dict[str, str] = {}
-        for node in ast.walk(tree):
+        self._scopes: dict[ast.AST, _Scope] = {}
+        """The scope in which a node is evaluated."""
+        order = list(self._enter_scopes(tree))
+        for node, scope in order:
             for name, meant, _ in iter_imports(node):
-                self._names[name] = meant
-        for node in ast.walk(tree):
+                scope.names[name] = meant
+        for node, scope in order:
             # assignments such as `runner = gateway.run.Runner`
-            if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-                meant = self.dotted(node.value) or self.module(node.value)
-                if "." in meant or meant in self._names.values():
-                    self._names[node.targets[0].id] = meant
+            if isinstance(node, ast.Assign) and self.is_imported(node.value):
+                target, meant = node.targets[0], self.dotted(node.value) or self.module(node.value)
+                if isinstance(target, ast.Name) and meant:
+                    scope.names[target.id] = meant
+
+    def _enter_scopes(self, tree: ast.Module) -> Iterator[tuple[ast.AST, "_Scope"]]:
+        todo: list[tuple[ast.AST, _Scope]] = [(tree, _Scope())]
+        while todo:
+            node, scope = todo.pop()
+            self._scopes[node] = scope
+            yield node, scope
+            inner = scope
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                inner = _Scope(outer=scope)
+                for each in ast.walk(node.args):
+                    if isinstance(each, ast.arg):
+                        inner.names[each.arg] = None
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                scope.names.setdefault(node.id, None)
+            todo += [(child, inner) for child in reversed(list(ast.iter_child_nodes(node)))]
+
+    def _find(self, node: ast.Name) -> tuple[bool, str]:
+        """Whether the name is bound in the code, and its full name if it is imported."""
+        scope = self._scopes.get(node)
+        while scope is not None:
+            if node.id in scope.names:
+                return True, scope.names[node.id] or ""
+            scope = scope.outer
+        return False, ""
 
     def dotted(self, node: ast.expr) -> str:
         """The full dotted name of a name or `a.b.c`; empty for anything else."""
         if isinstance(node, ast.Name):
-            return self._names.get(node.id, node.id)
+            return self._find(node)[1] or node.id
         if isinstance(node, ast.Attribute):
             before = self.dotted(node.value) or self.module(node.value)
             return f"{before}.{node.attr}" if before else ""
         return ""
+
+    def is_imported(self, node: ast.expr) -> bool:
+        """True if a name or `a.b.c` starts with something imported."""
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        return bool(self._find(node)[1] if isinstance(node, ast.Name) else self.module(node))
+
+    def is_variable(self, node: ast.expr) -> bool:
+        """True if a name or `a.b.c` starts with a parameter or variable of the code."""
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        return isinstance(node, ast.Name) and self._find(node) == (True, "")
 
     def module(self, node: ast.expr) -> str:
         """The module of `import_module("x")` or `sys.modules["x"]`; empty for anything else."""
@@ -42,6 +86,13 @@ class NameResolver:
         if isinstance(node, ast.Subscript) and self.dotted(node.value) == "sys.modules":
             return string_value(node.slice)
         return ""
+
+
+class _Scope(Struct):
+    """Names bound in a module or function: the full name of an import, None for a variable."""
+
+    names: dict[str, str | None] = {}
+    outer: "_Scope | None" = None
 
 
 def iter_imports(node: ast.AST) -> Iterator[tuple[str, str, str]]:
@@ -59,19 +110,6 @@ def iter_imports(node: ast.AST) -> Iterator[tuple[str, str, str]]:
 def string_value(node: ast.expr | None) -> str:
     """The value of a string literal; empty for anything else."""
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
-
-
-HERMES_MODULES = (
-    *("agent", "batch_runner", "cli", "cron", "gateway", "mcp_serve", "model_tools", "run_agent"),
-    *("tools", "toolsets", "toolset_distributions", "trajectory_compressor", "tui_gateway"),
-)
-"""Top-level modules of Hermes, in addition to those that start with `hermes_`."""
-
-
-def is_hermes_name(name: str) -> bool:
-    """True if a dotted name belongs to a module of Hermes."""
-    root = name.partition(".")[0]
-    return root in HERMES_MODULES or root.startswith("hermes_")
 
 
 def is_supported(name: str) -> bool:
@@ -150,6 +188,18 @@ class ScanRemark(Struct, frozen=True):
 
     place: str
     says: str
+    optional: bool = False
+    """The plugin has a fallback."""
+
+
+class ImportedName(Struct, frozen=True):
+    name: str
+    """The dotted name of a module or of something in it."""
+    place: str
+
+
+ImportChoice: TypeAlias = tuple[tuple[ImportedName, ...], ...]
+"""The branches of a `try` around imports, in order. One of them has to succeed; an empty one always does."""
 
 
 class CodeScan(Struct):
@@ -162,6 +212,7 @@ class CodeScan(Struct):
     variables: dict[str, None] = {}
     imports: dict[str, str] = {}
     """Required top-level modules, and where they are first imported."""
+    choices: list[ImportChoice] = []
     unsupported: list[ScanRemark] = []
     """Uses of unsupported Hermes internals."""
     unread: list[str] = []
@@ -184,7 +235,7 @@ NOT_SERVED = ("dashboard",)
 
 def scan_code(folder: Path, files: Iterable[Path]) -> CodeScan:
     """Scan the Python files except tests, which are not loaded; places are relative to `folder`."""
-    found = CodeScan()
+    found, own = CodeScan(), OwnModules(folder)
     for file in files:
         name = file.relative_to(folder).as_posix()
         if name.partition("/")[0] in NOT_SERVED:
@@ -193,25 +244,104 @@ def scan_code(folder: Path, files: Iterable[Path]) -> CodeScan:
             found.add_power("native code", name, name)
         elif file.suffix == ".py" and file.name != "conftest.py" and not {"tests", "test"} & {*name.split("/")[:-1]}:
             try:
-                _FileScan(found, name, ast.parse(file.read_bytes())).read()
+                scan = _FileScan(found, name, ast.parse(file.read_bytes()), own)
+                scan.read(loaded=not _is_script(folder, file))
             except (SyntaxError, ValueError, RecursionError, MemoryError, OSError) as error:
                 found.unread.append(f"{name}: {error}")
     return found
 
 
-class _FileScan:
-    def __init__(self, found: CodeScan, name: str, tree: ast.Module) -> None:
-        self._found, self._name, self._tree, self._names = found, name, tree, NameResolver(tree)
-        self._guarded = {
-            line
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Try)
-            for inner in node.body
-            for line in range(inner.lineno, (inner.end_lineno or inner.lineno) + 1)
-        }
-        """Lines inside a `try`, where imports are optional."""
+SCRIPT_FOLDERS = ("scripts", "examples", "docs", "benchmarks", "bench", "dev", "evals")
+SCRIPT_FILES = ("setup.py", "noxfile.py", "test_*.py", "*_test.py")
 
-    def read(self) -> None:
+
+def _is_script(folder: Path, file: Path) -> bool:
+    """True for files that the plugin does not import: their powers are shown, their imports are not checked."""
+    inside = file.relative_to(folder)
+    above = [folder / parent for parent in inside.parents if parent.name in SCRIPT_FOLDERS]
+    return any(inside.match(pattern) for pattern in SCRIPT_FILES) or any(
+        not (place / "__init__.py").is_file() for place in above
+    )
+
+
+_IMPORT_ERRORS = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException")
+
+
+class _Guards:
+    """The imports of one file that may fail: those in a `try`, and those that never run when it is loaded."""
+
+    def __init__(self, tree: ast.Module, place: Callable[[ast.AST], str]) -> None:
+        self._place = place
+        self.guarded: set[ast.AST] = set()
+        self.skipped: set[ast.AST] = set()
+        self.choices: list[ImportChoice] = []
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Try) and _import_handlers(node) and node not in self.guarded:
+                branches = tuple(self._branches(node))
+                self.choices.append(branches)
+                self._add(self.guarded, [node])
+                if len(branches) == 1:  # the handlers only raise a better message
+                    self.guarded -= {each for inner in node.body for each in ast.walk(inner)}
+            elif isinstance(node, ast.With) and any(_suppresses(item.context_expr) for item in node.items):
+                self._add(self.guarded, node.body)
+            elif isinstance(node, ast.If) and _never_runs(node.test):
+                self._add(self.skipped, node.body)
+
+    def _branches(self, node: ast.Try) -> Iterator[tuple[ImportedName, ...]]:
+        yield tuple(self._imports(node.body))
+        for handler in _import_handlers(node):
+            nested = next((each for each in handler.body if isinstance(each, ast.Try) and _import_handlers(each)), None)
+            if nested is not None:
+                yield from self._branches(nested)
+            elif not isinstance(handler.body[-1], ast.Raise):
+                yield tuple(self._imports(handler.body))
+
+    def _imports(self, body: Iterable[ast.stmt]) -> Iterator[ImportedName]:
+        for statement in body:
+            for node in ast.walk(statement):
+                for _, _, name in iter_imports(node):
+                    yield ImportedName(name, self._place(node))
+
+    @staticmethod
+    def _add(nodes: set[ast.AST], body: Iterable[ast.AST]) -> None:
+        nodes.update(each for node in body for each in ast.walk(node))
+
+
+def _import_handlers(node: ast.Try) -> list[ast.ExceptHandler]:
+    """The handlers that catch a failed import."""
+    return [each for each in node.handlers if each.type is None or _names_import_error(each.type)]
+
+
+def _names_import_error(node: ast.expr) -> bool:
+    kinds = node.elts if isinstance(node, ast.Tuple) else [node]
+    return any(isinstance(kind, ast.Name) and kind.id in _IMPORT_ERRORS for kind in kinds)
+
+
+def _suppresses(node: ast.expr) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and ast.unparse(node.func).endswith("suppress")
+        and any(_names_import_error(each) for each in node.args)
+    )
+
+
+def _never_runs(test: ast.expr) -> bool:
+    """`if TYPE_CHECKING` and `if __name__ == "__main__"`."""
+    shown = ast.unparse(test) if isinstance(test, ast.Name | ast.Attribute | ast.Compare) else ""
+    return shown.endswith("TYPE_CHECKING") or shown == "__name__ == '__main__'"
+
+
+class _FileScan:
+    def __init__(self, found: CodeScan, name: str, tree: ast.Module, own: OwnModules) -> None:
+        self._found, self._name, self._tree, self._names = found, name, tree, NameResolver(tree)
+        self._own, self._loaded = own, True
+        self._guards = _Guards(tree, self._place)
+
+    def read(self, *, loaded: bool = True) -> None:
+        """`loaded`: the plugin imports this file."""
+        self._loaded = loaded
+        if loaded:
+            self._found.choices += self._guards.choices
         for top in self._tree.body:
             if isinstance(top, ast.AsyncFunctionDef) and hook_parameters(top.name) is not None:
                 self._found.add("hooks", top.name)
@@ -224,16 +354,18 @@ class _FileScan:
         return f"{self._name}:{getattr(node, 'lineno', 0)}"
 
     def _scan_import(self, name: str, node: ast.AST) -> None:
-        guarded = getattr(node, "lineno", 0) in self._guarded
-        if not guarded:
-            self._found.imports.setdefault(name.partition(".")[0], self._place(node))
         for power, modules in POWER_MODULES.items():
             for module in modules:
                 if name == module or name.startswith(f"{module}."):
                     self._found.add_power(power, module, self._place(node))
+        if not self._loaded or node in self._guards.skipped or name in self._own:
+            return
+        guarded = node in self._guards.guarded
+        if not guarded:
+            self._found.imports.setdefault(name.partition(".")[0], self._place(node))
         if is_hermes_name(name) and not is_supported(name):
-            ready = ", but works without it" if guarded else ""
-            self._add_remark(node, f"imports {name}, which is not supported{ready}")
+            fallback = "; the plugin has a fallback" if guarded else ""
+            self._add_remark(node, f"imports {name} of Hermes Agent, which alipes does not provide{fallback}", guarded)
 
     def _scan_node(self, node: ast.AST) -> None:
         match node:
@@ -244,7 +376,8 @@ class _FileScan:
             case ast.Attribute() | ast.Name() if isinstance(node.ctx, ast.Load):
                 name = self._names.dotted(node)
                 for power in [each for each, names in POWER_NAMES.items() if name in names]:
-                    self._found.add_power(power, name, self._place(node))
+                    if name.startswith(("ctx.", "context.")) or not self._names.is_variable(node):
+                        self._found.add_power(power, name, self._place(node))
             case ast.Subscript() if self._names.dotted(node.value) == "os.environ":
                 self._add_variable(node.slice, node)
             case ast.Assign() | ast.Delete():
@@ -270,7 +403,8 @@ class _FileScan:
             self._found.add_power("made code", name, self._place(node))
         elif name == "setattr" and len(node.args) == 3:
             owner = self._names.dotted(node.args[0]) or self._names.module(node.args[0])
-            self._scan_patch(f"{owner}.{string_value(node.args[1]) or UNNAMED}", node)
+            if self._names.is_imported(node.args[0]):
+                self._scan_patch(f"{owner}.{string_value(node.args[1]) or UNNAMED}", node)
         elif isinstance(node.func, ast.Attribute):
             self._scan_registration(node, node.func)
         if is_hermes_name(module := self._names.module(node)):
@@ -302,17 +436,17 @@ class _FileScan:
             case ast.Tuple() | ast.List():
                 for each in target.elts:
                     self._scan_target(each)
-            case ast.Attribute():
+            case ast.Attribute() if self._names.is_imported(target):
                 self._scan_patch(self._names.dotted(target), target)
             case ast.Subscript():
                 self._scan_patch(self._names.module(target), target)
 
     def _scan_patch(self, name: str, node: ast.AST) -> None:
-        if is_hermes_name(name):
-            self._add_remark(node, f"changes {name}, which does not exist in alipes")
+        if self._loaded and is_hermes_name(name) and name not in self._own:
+            self._add_remark(node, f"changes {name} of Hermes Agent, which does not exist in alipes")
 
-    def _add_remark(self, node: ast.AST, says: str) -> None:
-        remark = ScanRemark(self._place(node), says)
+    def _add_remark(self, node: ast.AST, says: str, optional: bool = False) -> None:
+        remark = ScanRemark(self._place(node), says, optional)
         if remark not in self._found.unsupported:
             self._found.unsupported.append(remark)
 

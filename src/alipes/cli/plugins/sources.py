@@ -69,6 +69,7 @@ def _error_lines(text: str) -> str:
 SourceKind: TypeAlias = Literal["folder", "git", "package"]
 _SCP = r"(?:[\w.-]+@)[\w.-]+:(?!//).+"
 _REQUIREMENT = r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?(?:\[[\w,. -]+\])?\s*(?:(?:[=!<>~]=?|===)\s*[\w.*+!,<>=~ -]+)?"
+_GITHUB = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38})/(?!\.)[\w.-]{1,100}"
 _NAME = r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?"
 
 
@@ -83,7 +84,7 @@ class Source(Struct, frozen=True, omit_defaults=True):
     folder: str = ""
     """The folder of the plugin inside the source; empty for its root."""
     entry: str = ""
-    """For a package with several plugins: the name of one."""
+    """The name of one plugin, if entry points declare several."""
 
     def __str__(self) -> str:
         ref = f" at {self.ref}" if self.ref else ""
@@ -106,8 +107,6 @@ def parse_source(text: str, *, ref: str = "", folder: str = "", entry: str = "")
         raise ConfigError(f"--ref only works with a Git repository; {place} is a {kind}.")
     if folder and kind == "package":
         raise ConfigError(f"--folder only works with a folder or repository; {place} is a package.")
-    if entry and kind != "package":
-        raise ConfigError(f"--entry only works with a package; {place} is a {kind}.")
     if folder and (Path(folder).is_absolute() or ".." in Path(folder).parts):
         raise ConfigError(f"--folder {folder} is outside of {place}: use a path inside it.")
     return Source(kind, place, ref, folder.strip("/"), entry)
@@ -133,14 +132,21 @@ def _detect_kind(text: str) -> tuple[SourceKind, str]:
         return "git", text.removeprefix("git+")
     if "://" in text or re.fullmatch(_SCP, text):
         return "git", text
+    if address := github_address(text):
+        return "git", address
     if re.fullmatch(_REQUIREMENT, text):
         return "package", text
     raise ConfigError(_not_found_message(text))
 
 
+def github_address(text: str) -> str:
+    """The full address of `owner/name`; empty for anything else, and if there is such a folder."""
+    if not re.fullmatch(_GITHUB, text) or Path(text).exists():
+        return ""
+    return f"https://github.com/{text.removesuffix('.git')}.git"
+
+
 def _not_found_message(text: str) -> str:
-    if re.fullmatch(r"[\w.-]+/[\w.-]+", text):
-        return f"There is no folder {text}; for a repository, use its URL: https://HOST/{text}"
     if os.sep in text or text.startswith("."):
         return f"There is no folder or wheel at {text}."
     return f"{text!r} is not a folder, Git URL or package."
