@@ -14,7 +14,7 @@ from alipes.config.environment import current_variables
 from alipes.config.settings import Settings
 from alipes.kernel.errors import AlipesError, ConfigError, PluginError
 from alipes.plugins.context import Context, Host, PluginSetup
-from alipes.plugins.discovery import DiscoveredPlugin, PluginStatus, State, is_hermes_name
+from alipes.plugins.discovery import DiscoveredPlugin, PluginStatus, State, first_import_error, is_hermes_name
 from alipes.plugins.dispatch import Hooks, guard
 from alipes.plugins.interruption.attribution import cancel_tasks, on_behalf_of, track_tasks
 from alipes.plugins.native_loader import PluginLoader, plugin_settings
@@ -257,7 +257,8 @@ class PluginInstance:
 
 def describe_failure(error: PluginError, folder: Path | None) -> str:
     """Why a plugin could not be opened, for the person who can fix it."""
-    match error.__cause__:
+    cause = error.__cause__
+    match first_import_error(cause) if isinstance(cause, ImportError) else cause:
         case None | TimeoutError() | asyncio.CancelledError():
             return str(error)
         case AlipesError() as ours:
@@ -268,9 +269,8 @@ def describe_failure(error: PluginError, folder: Path | None) -> str:
             return f"it needs the module {name}, which is not installed: pip install {name.partition('.')[0]}"
         case SyntaxError(filename=str(file), lineno=line, msg=what):
             return f"{file}:{line}: {what}"
-        case cause:
-            place = _place(cause, folder)
-            return f"{place}{type(cause).__name__}: {cause}"
+        case other:
+            return f"{_place(other, folder)}{type(other).__name__}: {other}"
 
 
 def _place(error: BaseException, folder: Path | None) -> str:

@@ -24,7 +24,7 @@ def format_markdown(markdown: str) -> tuple[MessagePart, ...]:
 
 
 def split_lines(text: str, room: int) -> list[str]:
-    """Split `text` into lines of at most `room` bytes, between words if possible. Formatting continues after a split."""
+    """Split `text` into lines of at most `room` bytes, if possible between words. Formatting continues in the next."""
     result: list[str] = []
     opened = ""
     for line in text.split("\n"):
