@@ -171,7 +171,7 @@ async def test_plugins_are_enabled_and_disabled_at_run_time_and_for_the_next_sta
         assert (await table.type("/help which")).text == "/which WORD: tell which"
         assert load_settings(home, {}).plugins.enabled == ("one",)
         assert not (await table.type("/plugins disable one")).failed
-        assert commands.parse("/which", table.app.contributions) is None
+        assert commands.parse("/which", table.app.contributions).command.help == "from plugin one, which is off"
         await until((home / "plugin-data" / "one" / "closed-1").exists)
         assert load_settings(home, {}).plugins.enabled == ()
 
