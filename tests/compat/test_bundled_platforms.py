@@ -108,7 +108,7 @@ async def open_platform(home: Path, folder: Path, name: str, place: StandIn) -> 
         sessions, outbound = agent.app.sessions, OutboundPolicy([name])
         defaults = structs.replace(sessions._services.defaults, outbound=outbound)
         sessions._services = structs.replace(sessions._services, defaults=defaults)
-        guest = PluginPlatform(name, agent.app.contributions)
+        guest = PluginPlatform(name, agent.app.contributions, agent.app.sessions)
         policy = PlatformPolicy(allow=(place.person,), progress="off", known_role=guest.role, group="all")
         rules = GatewayPolicy(platforms={name: policy}, pairing=False, poll_interval=0.05, draft_delay=30.0)
         gateway = Gateway(agent.app, {name: guest}, rules, outbound=outbound)
