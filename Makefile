@@ -16,7 +16,7 @@ serve: .venv/bytecode.stamp  ## start the gateway: messengers, HTTP API, metrics
 	@$(BIN)/alipes serve
 
 test: .venv/test.stamp .venv/bytecode.stamp  ## all tests (TESTS=paths and options of pytest)
-	@$(BIN)/python -m pytest -n 3 --dist worksteal $(or $(TESTS),tests)
+	@$(BIN)/python -m pytest -n 4 --dist worksteal $(or $(TESTS),tests)
 
 test-bare: .venv/test.stamp .venv/bytecode.stamp  ## e2e, contract, cli and architecture tests on a simulated bare, busy machine
 	@$(BIN)/python tools/bare_tests.py

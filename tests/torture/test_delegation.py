@@ -20,7 +20,7 @@ from tests.torture.trials import seeds
 from tests.world.subagent_harness import RuleModel, delegate, message, open_subagents
 from tests.world.wait import until
 
-TRIALS = int(os.environ.get("ALIPES_TORTURE_TRIALS", "50")) // 4
+TRIALS = int(os.environ.get("ALIPES_TORTURE_TRIALS", "24")) // 4
 HERE = Address("test", "me")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.world.repeated_kills import kill_repeatedly
 
-KILLS = min(int(os.environ.get("ALIPES_TORTURE_TRIALS", "3")), 50)
+KILLS = min(int(os.environ.get("ALIPES_TORTURE_TRIALS", "2")), 50)
 
 
 @pytest.mark.deadline(60 + 10 * KILLS)

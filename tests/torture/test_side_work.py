@@ -6,7 +6,7 @@ import pytest
 
 from tests.world.auxiliary_load import KINDS, at_baseline, run_rounds
 
-ROUNDS = int(os.environ.get("ALIPES_TORTURE_TRIALS", "12")) * 5
+ROUNDS = int(os.environ.get("ALIPES_TORTURE_TRIALS", "6")) * 5
 
 
 @pytest.mark.deadline(600)

@@ -107,7 +107,7 @@ def test_a_key_after_a_long_value_is_on_its_own_line(count, shape):
     assert lines_of(text)[("last",)] == text.split("\n").index("last = 1") + 1
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(st.text() | st.text(alphabet="[]{}=.,\"'\\\n# ab1"))
 def test_no_text_makes_it_stumble(text):
     lines_of(text)
