@@ -91,6 +91,8 @@ class ImageGenerator:
             raise ToolError(f"the image was generated but could not be downloaded: {error}") from error
 
     async def _plugin(self) -> ProviderContribution | None:
+        if not self._contributions.providers(IMAGE_PROVIDER):
+            return None  # the usual case
         return next(iter(await find_providers(self._contributions, IMAGE_PROVIDER)), None)
 
 

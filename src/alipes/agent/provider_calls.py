@@ -14,15 +14,9 @@ from alipes.plugins.registry import Contributions, ProviderContribution
 AVAILABILITY_TIMEOUT_S = 5.0
 
 
-def list_providers(contributions: Contributions, kind: str) -> tuple[ProviderContribution, ...]:
-    """The providers of a kind, available or not, in the order of their plugins."""
-    return tuple(each for each in contributions.all(ProviderContribution) if each.kind == kind)
-
-
 async def find_providers(contributions: Contributions, kind: str) -> tuple[ProviderContribution, ...]:
     """The providers of a kind that are available now. One that fails to answer counts as unavailable."""
-    listed = list_providers(contributions, kind)
-    return tuple([each for each in listed if await _is_available(each)])
+    return tuple([each for each in contributions.providers(kind) if await _is_available(each)])
 
 
 async def _is_available(provider: ProviderContribution) -> bool:

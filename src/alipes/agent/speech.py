@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from alipes.agent.provider_calls import call_provider, find_providers, list_providers
+from alipes.agent.provider_calls import call_provider, find_providers
 from alipes.config.environment import process_environment
 from alipes.config.settings import Settings
 from alipes.kernel.errors import MessageRejected, PluginError, ToolError
@@ -46,7 +46,7 @@ class Speech:
 
     def has_voice(self) -> bool:
         """True if a plugin provides a voice, available or not."""
-        return bool(list_providers(self._contributions, VOICE_PROVIDER))
+        return bool(self._contributions.providers(VOICE_PROVIDER))
 
     async def speak(self, text: str, path: str, *, options: Mapping[str, Any] = {}) -> str:
         """Write speech to `path` and return the path of the file. Raises `ToolError`."""

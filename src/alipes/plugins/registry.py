@@ -139,6 +139,10 @@ class Contributions:
             each for each in self._contributions.values() if isinstance(each, kind) and not each.owner.disabled
         )
 
+    def providers(self, kind: str) -> tuple[ProviderContribution, ...]:
+        """The providers of a kind, available or not, in the order of their plugins."""
+        return tuple(each for each in self.all(ProviderContribution) if each.kind == kind)
+
     def by_owner(self, owner: PluginOwner) -> tuple[Contribution, ...]:
         """Everything one plugin contributes."""
         return tuple(each for each in self._contributions.values() if each.owner is owner)

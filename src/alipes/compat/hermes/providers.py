@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from alipes.agent.provider_calls import call_provider, find_providers, list_providers
+from alipes.agent.provider_calls import call_provider, find_providers
 from alipes.agent.speech import VOICE_PROVIDER
 from alipes.compat.hermes import tools
 from alipes.compat.hermes.bridge import Bridge, ThreadResult
@@ -74,7 +74,7 @@ def _register(
         toolset=kind,
         schema=schema,
         handler=act,
-        check_fn=lambda: any(map(_is_available, list_providers(context.contributions, kind))),
+        check_fn=lambda: any(map(_is_available, context.contributions.providers(kind))),
         is_async=True,
         effect=effect,
     )
