@@ -9,6 +9,7 @@ import sys
 
 from bench import (
     api,
+    auxiliary_rounds,
     chat_stops,
     delegation,
     figures,
@@ -17,7 +18,6 @@ from bench import (
     relay,
     remote,
     results,
-    senses,
     serve,
     terminal,
 )
@@ -46,8 +46,8 @@ ALL = {
     "first": api.first_byte,
     "listeners": api.listeners,
     "apistops": api.stops,
-    "senses": senses.side_work,
-    "stopped": senses.stopped,
+    "auxiliary": auxiliary_rounds.side_work,
+    "stopped": auxiliary_rounds.stopped,
     "delegation": delegation.delegation,
 }
 HEAD = ("figure", "ours", "raw limit", "ratio", f"rivals ({', '.join(SHORT.values())})", "reach", "")

@@ -17,7 +17,7 @@ from tests.world.telegram_control import TelegramProcess as Messenger
 from tests.world.telegram_control import serve as serve_telegram
 from tests.world.telegram_load import FIRST, token
 
-from bench import mimic
+from bench import echo_model
 from bench.measure import descendants, p, wait_gone
 from bench.rival_agents import Contestant, Place, Start
 from bench.tls_proxy import open_front
@@ -101,7 +101,7 @@ async def open_gateway(contestant: Contestant) -> AsyncIterator[Gateway]:
     assert contestant.gateway is not None
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        async with mimic.serve(folder) as model, serve_telegram() as messenger:
+        async with echo_model.serve(folder) as model, serve_telegram() as messenger:
             async with open_front(messenger.port, folder / "ca.pem") as front:
                 place = Place(folder, model, messenger, front, folder / "ca.pem")
                 gateway = Gateway(place, contestant.gateway(place))

@@ -51,9 +51,9 @@ class EchoModel(ModelServer):
 
 @asynccontextmanager
 async def serve(folder: Path) -> AsyncIterator[ModelProcess]:
-    log = folder / "mimic.log"
+    log = folder / "echo_model.log"
     child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bench.mimic", "--log", str(log)),
+        *(sys.executable, "-m", "bench.echo_model", "--log", str(log)),
         cwd=Path(__file__).parents[1],
         stdout=asyncio.subprocess.PIPE,
     )
@@ -67,8 +67,8 @@ async def serve(folder: Path) -> AsyncIterator[ModelProcess]:
 
 async def main(options: argparse.Namespace) -> None:
     with open(options.log, "ab", buffering=0) as log:
-        async with EchoModel(answer, log=log, models=("parrot",)) as mimic:
-            print(mimic.port, flush=True)
+        async with EchoModel(answer, log=log, models=("parrot",)) as server:
+            print(server.port, flush=True)
             await asyncio.Event().wait()
 
 
