@@ -82,7 +82,7 @@ async def open_sessions(
 
     async with open_store(home) as store:
         sessions = Sessions(store, hooks=hooks, agent=someone, defaults=SessionDefaults(**habits))
-        serving = asyncio.create_task(sessions.run())
+        serving = sessions._serving = asyncio.create_task(sessions.run())
         try:
             yield SessionHarness(store, sessions, hooks)
         finally:

@@ -88,6 +88,9 @@ class Sessions:
         assert self._serving is not None
         self._serving.cancel()
         await asyncio.wait({self._serving})
+        self._sessions.clear()  # an op that still arrives is stored for the next process
+        self.activity.busy.clear()
+        self.activity.changed.set()
 
     async def run(self) -> None:
         """Serve until cancelled; sessions are children of this task."""

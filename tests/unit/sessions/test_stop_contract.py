@@ -449,3 +449,15 @@ async def test_what_was_kept_is_shown_also_if_the_stop_comes_while_a_plugin_hear
             said = [event.message.text async for event in following if isinstance(event, Said)]
         facts = await the.store.archive.turn(following.turn)
     assert said == [message.text for message in facts.said] == ["first", "the answer"]
+
+
+async def test_a_stop_that_arrives_after_the_turn_was_suspended_is_kept_for_the_next_process(tmp_path):
+    diary = Diary("turn_ended")
+    async with house(tmp_path, diary) as the:
+        await the.sessions.submit(inbound("1", "first"))
+        await diary.tool.running.wait()
+        await the.sessions.suspend()
+        await the.sessions.post(KEY, Stop(turn=(await the.sessions.unfinished(KEY))[0]))
+    async with house(tmp_path, diary) as the:
+        await the.sessions.wait_idle()
+    assert [each[2] for each in diary if each[0] == "ended"] == ["suspended", "stopped"]
