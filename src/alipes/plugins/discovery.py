@@ -409,8 +409,8 @@ def run_module(module: ModuleType) -> None:
 def first_import_error(error: ImportError) -> ImportError:
     """The failed import that `error` was a fallback for; else `error` itself."""
     first = error
-    # a `raise ImportError` of the plugin itself has no `name`
-    while first.name and first.__cause__ is None and isinstance(first.__context__, ImportError):
+    # a `raise ImportError` of the plugin itself has no `name`; `raise ... from` was meant as it is
+    while first.name and not first.__suppress_context__ and isinstance(first.__context__, ImportError):
         first = first.__context__
     return first
 

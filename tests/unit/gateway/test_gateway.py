@@ -183,6 +183,7 @@ async def test_a_redelivered_command_runs_once_and_is_answered_once(tmp_path):
     async with open_gateway(tmp_path, provider, messenger=messenger) as g:
         await g.take("hello")
         await messenger.until_said("one")
+        await g.sessions.wait_idle()  # /new says so if it stops a turn
         await g.take("/new", id="n1")
         await g.take("again")
         await messenger.until_said("one", "Started a new conversation.", "two")
