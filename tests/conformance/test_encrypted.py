@@ -8,12 +8,13 @@ import pytest
 from tests.conformance.matrix import Matrix
 from tests.conformance.scripted_model import STORY, run
 from tests.world.matrix_encryption import EncryptedClient, open_encrypted_client
+from tests.world.matrix_harness import homeserver  # noqa: F401
 from tests.world.model_server import Say
 from tests.world.synapse_server import synapse
 
 
 @pytest.fixture
-def matrix(tmp_path: Path) -> Iterator[Matrix]:
+def matrix(homeserver: str, tmp_path: Path) -> Iterator[Matrix]:  # noqa: F811
     made = Matrix(tmp_path / "on")
     made.open()
     made.spoilt = True
@@ -48,7 +49,7 @@ async def _converse(matrix: Matrix) -> None:
         await ada.say(room, "good night")
         await matrix.start()
         await ada.until(lambda: "Good night." in shown())
-        assert shown() == [*matrix.resumed("tell me a story", STORY.text), "Good night."]
+        await ada.until(lambda: shown() == [*matrix.resumed("tell me a story", STORY.text), "Good night."])
 
         matrix.fake_model.answers(run(command), Say(f"Here it is.\n\nMEDIA:{report}"))
         await ada.say(room, "push it")

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,9 @@ async def read_until(stream: asyncio.StreamReader | None, text: str) -> str:
 
 def children(pid: int) -> list[int]:
     """The running children of a process, from /proc."""
-    tasks = Path(f"/proc/{pid}/task")
-    found = [(task / "children").read_text().split() for task in tasks.iterdir()] if tasks.exists() else []
-    return [int(child) for pids in found for child in pids]
+    found: list[int] = []
+    with suppress(FileNotFoundError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):  # threads come and go
+                found += map(int, (task / "children").read_text().split())
+    return found
