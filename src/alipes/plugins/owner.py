@@ -48,7 +48,8 @@ class PluginOwner:
     def silence(self, callback: str, why: str) -> str:
         """Switch `callback` off; returns the sentence that says so."""
         self.silenced[callback] = f"off after {STRIKES} failures within {WINDOW_S / 60:g} minutes, the last: {why}"
-        return f"{callback} of plugin {self.name} is {self.silenced[callback]}; /plugins forgive {self.name} resets it"
+        how = f"Use /plugins forgive {self.name} to switch it on again."
+        return f"{callback} of plugin {self.name} is {self.silenced[callback].rstrip('.')}. {how}"
 
     def forgive(self) -> None:
         """Forget its failures and call all its callbacks again."""
