@@ -125,6 +125,7 @@ class ToolCallContext:
 
     def __init__(self, call: ToolCall, desk: ToolRunner) -> None:
         self.call_id = call.id
+        self.turn = desk.turn
         self.session = desk.turn.session
         self.workdir = desk.turn.inbound.workdir
         self.over = False

@@ -8,7 +8,7 @@ from typing import Literal, Protocol, TypeAlias
 from msgspec import Struct
 
 from alipes.kernel.messages import Image, Json, Message, ToolResult
-from alipes.kernel.turns import Delta, Event
+from alipes.kernel.turns import Delta, Event, Turn
 
 Emit: TypeAlias = Callable[[Event], Awaitable[None]]
 CheckStop: TypeAlias = Callable[[], Awaitable[None]]
@@ -69,6 +69,7 @@ class ToolContext(Protocol):
     call_id: str
     session: str
     workdir: str
+    turn: Turn
 
     async def progress(self, text: str) -> None:
         """Show `text` to people who watch; the model does not see it."""
