@@ -243,6 +243,7 @@ async def open_child(
     env: Mapping[str, str],
     link: Link = "output",
     keeper: process_tree.OrphanGuard | None = None,
+    fds: Sequence[int] = (),
     portable: bool = not process_tree.LINUX,
 ) -> AsyncIterator[Child]:
     """Run an argv or a shell command line in its own session.
@@ -250,6 +251,7 @@ async def open_child(
     It has no input and one output pipe unless `link` says otherwise. Leaving the scope ends the child and
     all its descendants, first by SIGTERM, after the grace period by SIGKILL, and waits until they are gone.
     `env` is the whole environment except for the mark. `keeper` ends them also if this process is killed.
+    `fds` are descriptors that the child inherits.
     `portable` relies on the process group alone, for systems without /proc. Raises OSError if it cannot
     be started.
     """
@@ -258,7 +260,8 @@ async def open_child(
     mark = process_tree.new_mark(keeper.guard() if keeper else None)
     if not portable:
         process_tree.adopt_orphans()
-    child = _start(list(command), cwd, process_tree.marked_environment(env, mark), None if portable else mark, link)
+    start = _Start(list(command), cwd, process_tree.marked_environment(env, mark), link, fds)
+    child = _start(start, None if portable else mark)
     try:
         yield child
     finally:
@@ -270,14 +273,30 @@ async def open_child(
             child.close()
 
 
-def _start(argv: list[str], cwd: str, env: dict[str, str], mark: int | None, link: Link) -> Child:
-    with open_stream_ends(link) as ends:
-        if link == "terminal":
+class _Start(NamedTuple):
+    argv: list[str]
+    cwd: str
+    env: dict[str, str]
+    link: Link
+    fds: Sequence[int]
+
+
+def _start(start: _Start, mark: int | None) -> Child:
+    with open_stream_ends(start.link) as ends:
+        argv = start.argv
+        if start.link == "terminal":
             argv = ["/bin/sh", "-c", _TAKE_TERMINAL, os.ttyname(ends.stdin), *argv]
         with nullcontext() if mark is None else process_tree.inherit_mark(mark):
             # no preexec_fn: without it the child is created by vfork, which is faster and safe with threads
             popen = subprocess.Popen(
-                argv, cwd=cwd, env=env, stdin=ends.stdin, stdout=ends.stdout, stderr=ends.stdout, start_new_session=True
+                argv,
+                cwd=start.cwd,
+                env=start.env,
+                stdin=ends.stdin,
+                stdout=ends.stdout,
+                stderr=ends.stdout,
+                start_new_session=True,
+                pass_fds=start.fds,
             )
         tree = process_tree.ProcessGroup(popen.pid) if mark is None else process_tree.open_tree(popen.pid, mark)
         try:
