@@ -70,7 +70,7 @@ class ProjectSandboxes:
             scratch=scratch,
             empty=self._make_file(EMPTY, ""),
             writable=writable,
-            readable=(*self._list_toolchains(), *_existing(access.read)),
+            readable=_outermost((*self._list_toolchains(), *_existing(access.read))),
             protected=tuple(path for root in writable for path in _protected_paths(root)),
             hidden=tuple(self._hidden_paths(workdir, around_home=around_home)),
             files=tuple(self._files(private_home, access)),
@@ -123,7 +123,9 @@ class ProjectSandboxes:
             named = (os.path.join(self._home, name) for name in TOOLCHAINS)
             python = (sys.prefix, sys.base_prefix, site.getusersitepackages())
             ours = [path for path in (*named, *programs, *python) if path not in ("/", "/usr", self._home)]
-            self._toolchains = tuple(dict.fromkeys(_existing(ours)))
+            covered = ("/home", "/root", "/run", "/tmp", "/var/tmp", self._home)
+            found = (path for path in _existing(ours) if any(is_inside(path, folder) for folder in covered))
+            self._toolchains = _outermost(found)
         return tuple(path for path in self._toolchains if os.path.exists(path))
 
     def _hidden_paths(self, workdir: str, *, around_home: bool) -> Iterator[str]:
@@ -242,6 +244,15 @@ def _list_directory(folder: str) -> frozenset[str]:
         return frozenset(os.listdir(folder))
     except OSError:
         return frozenset()
+
+
+def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
+    """Without duplicates and paths inside others."""
+    kept = list[str]()
+    for path in sorted(set(paths)):
+        if not kept or not is_inside(path, kept[-1]):
+            kept.append(path)
+    return tuple(kept)
 
 
 def _existing(paths: Iterable[str]) -> Iterator[str]:

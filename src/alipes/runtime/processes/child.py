@@ -236,7 +236,7 @@ class Child:
 
 
 @asynccontextmanager
-async def open_child(
+async def open_child(  # noqa: PLR0913
     command: str | Sequence[str],
     *,
     cwd: str,
@@ -266,9 +266,12 @@ async def open_child(
         yield child
     finally:
         try:
-            child.survivors = len(child.tree.living())
-            if child.survivors:
-                await _stop(child)
+            # the processes of a sandbox whose command has exited are being killed by the kernel
+            ended = child.returncode is not None and os.path.basename(command[0]).encode() in process_tree.WRAPPERS
+            survivors = len(child.tree.living())
+            child.survivors = 0 if ended else survivors
+            if survivors:
+                await _stop(child, 0.0 if ended else TERM_GRACE_S)
         finally:
             child.close()
 
@@ -307,12 +310,13 @@ def _start(start: _Start, mark: int | None) -> Child:
             raise
 
 
-async def _stop(child: Child) -> None:
+async def _stop(child: Child, grace_s: float) -> None:
     """SIGTERM, then SIGKILL, until all are gone. If cancelled: kill at once, then raise it."""
     clock = asyncio.get_running_loop().time
-    grace, patience, pause = clock() + TERM_GRACE_S, clock() + KILL_TIMEOUT_S, 0.001
+    grace, patience, pause = clock() + grace_s, clock() + KILL_TIMEOUT_S, 0.001
     again: asyncio.CancelledError | None = None
-    child.tree.tell(signal.SIGTERM)
+    if grace_s:
+        child.tree.tell(signal.SIGTERM)
     for times in count():
         if not child.tree.living():
             break

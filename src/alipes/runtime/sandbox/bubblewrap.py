@@ -10,6 +10,7 @@ from alipes.runtime.processes.process_tree import OrphanGuard
 from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside
+from alipes.runtime.sandbox.seccomp import build_filter
 
 _UNSHARE = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
 _SAFE = ("--die-with-parent", "--cap-drop", "ALL", "--hostname", "sandbox")
@@ -26,13 +27,8 @@ class BubblewrapSandbox:
         namespaces: NetworkNamespaces,
         *,
         guard: OrphanGuard | None = None,
-        build_filter: Callable[[bool], bytes],
-        limit: Callable[[SandboxPolicy], Sequence[str]],
     ) -> None:
-        """`build_filter`: the seccomp program, given whether user namespaces are allowed. `limit`: the arguments
-        of a program, run in the sandbox, that sets resource limits and runs the rest."""
         self._make_policy, self._namespaces, self._guard = make_policy, namespaces, guard
-        self._build_filter, self._limit = build_filter, limit
         self._filters: dict[bool, bytes] = {}
 
     async def check(self) -> str:
@@ -71,7 +67,7 @@ class BubblewrapSandbox:
                     *enter,
                     *("bwrap", *_UNSHARE, *_SAFE, "--seccomp", str(seccomp)),
                     *mount_arguments(policy),
-                    *("--chdir", os.path.realpath(cwd), "--", *self._limit(policy), *inner),
+                    *("--chdir", cwd, "--", *inner),
                 )
                 child_scope = open_child(argv, cwd="/", env=env, link=link, keeper=self._guard, fds=(*fds, seccomp))
                 async with child_scope as child:
@@ -93,7 +89,7 @@ class BubblewrapSandbox:
     def _open_filter(self, policy: SandboxPolicy) -> Iterator[int]:
         allowed = policy.user_namespaces
         if allowed not in self._filters:
-            self._filters[allowed] = self._build_filter(allowed)
+            self._filters[allowed] = build_filter(user_namespaces=allowed)
         reading = os.memfd_create("seccomp")
         try:
             os.write(reading, self._filters[allowed])
