@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, partial
 from importlib import import_module
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from alipes.agent.approval.approval import build_approval_hook
 from alipes.agent.approval.paths import Risk
@@ -43,6 +43,8 @@ from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.runtime.process_setup import protect_memory, wipe_environment
 from alipes.runtime.processes.process_tree import OrphanGuard, open_orphan_guard
 from alipes.runtime.redaction import make_mask
+from alipes.runtime.sandbox.backend import CommandScope
+from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.watchdog import Watchdog
 from alipes.sessions.commands.context import CommandContext
 from alipes.sessions.commands.registry import BY_NAME
@@ -54,6 +56,7 @@ from alipes.store.conversations import set_title_if_empty
 from alipes.store.history import SqliteCompactionStore
 from alipes.store.store import Store, open_store
 from alipes.store.usage import SqliteUsageLedger
+from alipes.tools.backends import ChosenBackend
 from alipes.tools.clarify import Clarify
 from alipes.tools.common import Places, child_environment, is_secret_variable
 from alipes.tools.delegate import DelegateTask, MixtureOfAgents
@@ -62,6 +65,7 @@ from alipes.tools.files.patch import Patch
 from alipes.tools.files.read_file import ReadFile
 from alipes.tools.files.write_file import WriteFile
 from alipes.tools.images import ImageGenerate, ImageLoader, VisionAnalyze
+from alipes.tools.sandbox import make_backend
 from alipes.tools.search.search_files import SearchFiles
 from alipes.tools.shell.background import BackgroundProcesses
 from alipes.tools.shell.output import SpillFolder
@@ -80,7 +84,7 @@ class App:
     ) -> None:
         store, models = resources.store, resources.models
         self.settings, self.store, self.models, self.scope = settings, store, models, resources.scope
-        self.background = resources.background
+        self.background, self.backend = resources.background, resources.backend
         self.mask = make_mask(settings.secrets())
         self.hooks = Hooks(settings.plugins.deadline, self._report, deadlines=settings.plugins.deadlines)
         self.contributions = Contributions(lambda: BY_NAME)
@@ -148,6 +152,7 @@ class App:
 
     async def _open_agent(self, turn: Turn) -> Agent:
         model = turn.inbound.model or turn.model or (await self.choice()).model
+        await self.backend.choose()
         unavailable = await self._unavailable_tools()
         # No await from here on, so that tools and hooks are from the same moment.
         return Agent(
@@ -216,6 +221,8 @@ class Resources(Struct, frozen=True):
     scope: ClientScope
     models: Models
     guard: OrphanGuard
+    namespaces: NetworkNamespaces
+    backend: ChosenBackend
     background: BackgroundProcesses
     tasks: BackgroundTasks
 
@@ -268,9 +275,12 @@ async def _open_resources(stack: AsyncExitStack, settings: Settings, lent: Mappi
     models = await stack.enter_async_context(Models(settings, scope, lent))
     guard = await stack.enter_async_context(open_orphan_guard(settings.paths.run))
     spill = SpillFolder(settings.paths.spill, mask=make_mask(settings.secrets()))
-    background = await stack.enter_async_context(BackgroundProcesses(spill, keeper=guard))
+    namespaces = NetworkNamespaces(lambda listener, scope: listener.close(), lambda session: None)
+    stack.callback(namespaces.close_all)
+    backend = make_backend(settings, guard, namespaces)
+    background = await stack.enter_async_context(BackgroundProcesses(spill, backend=backend))
     tasks = await stack.enter_async_context(BackgroundTasks())
-    return Resources(store, scope, models, guard, background, tasks)
+    return Resources(store, scope, models, guard, namespaces, backend, background, tasks)
 
 
 def _hide_secrets(settings: Settings) -> None:
@@ -302,11 +312,12 @@ def _plugin_loaders(app: App) -> Mapping[str, Callable[[], PluginLoader]]:
 
 
 def _add_builtin_tools(app: App, resources: Resources) -> None:
-    settings, places, env = app.settings, _places(app.settings), _tool_environment(app.settings)
+    settings, backend, env = app.settings, resources.backend, _tool_environment(app.settings)
+    places = structs.replace(_places(settings), map_path=partial(_map_path, backend))
     guard, background, mask = resources.guard, resources.background, app.mask
     spill = SpillFolder(settings.paths.spill, mask=mask)
     terminal = TerminalTool(
-        places, env, spill, keeper=guard, background=background, rewriter=PluginOutputRewriter(app.hooks)
+        places, env, spill, backend=backend, background=background, rewriter=PluginOutputRewriter(app.hooks)
     )
     file_tools: tuple[Tool, ...] = (
         ReadFile(places, mask=mask),
@@ -318,7 +329,7 @@ def _add_builtin_tools(app: App, resources: Resources) -> None:
         [tool.spec for tool in (*file_tools, terminal)],
         env,
         spill,
-        keeper=guard,
+        backend=backend,
         limits=CodeLimits(settings.code.timeout, settings.code.calls),
     )
     app.contributions.add_builtin(
@@ -326,6 +337,11 @@ def _add_builtin_tools(app: App, resources: Resources) -> None:
     )
     app.hooks.add(CORE, build_approval_hook(places, partial(_ask_approval, app)), patient=True)
     app.hooks.add(CORE, background.session_left)
+    app.hooks.add(CORE, resources.namespaces.session_left)
+
+
+def _map_path(backend: ChosenBackend, path: str, workdir: str) -> str:
+    return backend.host_path(path, CommandScope(workdir=workdir))
 
 
 def _tool_environment(settings: Settings) -> dict[str, str]:

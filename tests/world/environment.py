@@ -53,6 +53,7 @@ FIXED = {
     "GIT_TERMINAL_PROMPT": "0",
     "PIP_CONFIG_FILE": os.devnull,
     "ALIPES_LOCAL_SERVERS": "false",
+    "ALIPES_SANDBOX_BACKEND": "host",  # tests of the sandbox choose it
 }
 
 

@@ -3,17 +3,21 @@
 import fnmatch
 import os
 import re
-import shutil
 import site
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from alipes.config.display import looks_secret
+from alipes.config.environment import process_environment
 from alipes.config.protected_paths import SECRET_IN_HOME, SECRET_IN_SYSTEM, TRUSTED_IN_PROJECT, is_secret_in_project
-from alipes.config.settings import SandboxAccess, SandboxConfig
-from alipes.runtime.sandbox.backend import CommandScope
+from alipes.config.settings import SandboxAccess, SandboxConfig, Settings
+from alipes.runtime.processes.process_tree import OrphanGuard
+from alipes.runtime.sandbox.backend import CommandBackend, CommandScope, HostBackend
+from alipes.runtime.sandbox.bubblewrap import BubblewrapSandbox
+from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.sandbox.policy import SandboxLimits, SandboxPolicy, is_inside, make_private_directory, short_hash
+from alipes.tools.backends import ChosenBackend
 
 TOOLCHAINS = (
     *(".cargo/bin", ".cargo/env", ".rustup", ".pyenv", ".nvm", ".fnm", ".volta", ".asdf", ".sdkman", ".rbenv", ".rvm"),
@@ -59,7 +63,7 @@ class ProjectSandboxes:
     def make_policy(self, scope: CommandScope) -> SandboxPolicy:
         workdir = os.path.realpath(scope.workdir or os.getcwd())
         access = self.access(scope)
-        scratch = make_private_directory(short_hash(self._alipes_home), short_hash(scope.session))
+        scratch = make_private_directory(short_hash(self._alipes_home), short_hash(workdir))
         around_home = is_inside(self._home, workdir)
         private_home = "" if around_home else self._make_state("home", short_hash(workdir))
         writable = () if around_home else tuple(_existing((*self._project_paths(workdir), *access.write)))
@@ -99,10 +103,6 @@ class ProjectSandboxes:
         }
         networks = [each.network for each in found if each.network]
         return SandboxAccess(**joined, network=networks[-1] if networks else "ask")
-
-    def remove_scratch(self, session: str) -> None:
-        """Delete the scratch directory of a conversation."""
-        shutil.rmtree(make_private_directory(short_hash(self._alipes_home), short_hash(session)), ignore_errors=True)
 
     def _project_paths(self, workdir: str) -> Iterator[str]:
         """The project directory, and the git directory if the project is part of a repository."""
@@ -195,6 +195,19 @@ class ProjectSandboxes:
             file.write(text)
         os.replace(new, path)
         return path
+
+
+def make_backend(settings: Settings, guard: OrphanGuard, namespaces: NetworkNamespaces) -> ChosenBackend:
+    """The backend of the settings; nothing is started or looked for yet."""
+    config = settings.sandbox
+    projects = ProjectSandboxes(
+        config, home=os.path.expanduser("~"), alipes_home=settings.home, environ=process_environment()
+    )
+    makers: dict[str, Callable[[], CommandBackend]] = {
+        "host": lambda: HostBackend(guard),
+        "bubblewrap": lambda: BubblewrapSandbox(projects.make_policy, namespaces, guard=guard),
+    }
+    return ChosenBackend(config.backend, makers, saved=settings.home / "sandbox" / "check.json")
 
 
 def read_git_settings(path: str) -> list[tuple[str, str]]:

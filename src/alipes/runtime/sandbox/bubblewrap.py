@@ -67,7 +67,7 @@ class BubblewrapSandbox:
                     *enter,
                     *("bwrap", *_UNSHARE, *_SAFE, "--seccomp", str(seccomp)),
                     *mount_arguments(policy),
-                    *("--chdir", cwd, "--", *inner),
+                    *("--chdir", _real(cwd), "--", *inner),
                 )
                 child_scope = open_child(argv, cwd="/", env=env, link=link, keeper=self._guard, fds=(*fds, seccomp))
                 async with child_scope as child:
@@ -109,10 +109,15 @@ class BubblewrapSandbox:
         return self._make_policy(scope).scratch, "/tmp"
 
 
+def _real(path: str) -> str:
+    return os.path.realpath(path) if os.path.isdir(path) else path
+
+
 def mount_arguments(policy: SandboxPolicy) -> list[str]:
     """The file system of a command, as arguments of bwrap; later ones cover earlier ones."""
     arguments = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/run"]
-    arguments += [word for folder in ("/home", "/root") if os.path.isdir(folder) for word in ("--tmpfs", folder)]
+    homes = [folder for folder in ("/home", "/root") if folder != policy.home and os.path.isdir(folder)]
+    arguments += [word for folder in homes for word in ("--tmpfs", folder)]
     arguments += ["--bind", policy.scratch, "/tmp", "--tmpfs", "/var/tmp", "--bind", policy.scratch, policy.scratch]
     if policy.private_home:
         arguments += ["--bind", policy.private_home, policy.home]

@@ -72,6 +72,10 @@ class NetworkNamespaces:
         for session in idle[: max(0, len(idle) - self._max_idle)]:
             self.close(session)
 
+    async def session_left(self, session: str) -> None:
+        """Hook: the conversation has ended."""
+        self.close(session)
+
     def close(self, session: str) -> None:
         """Close the namespace of a conversation that has ended."""
         namespace = self._open.pop(session, None)

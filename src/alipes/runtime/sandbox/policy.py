@@ -29,7 +29,7 @@ class SandboxPolicy(Struct, frozen=True):
     """A directory for caches and settings of programs in the sandbox, one per project. Empty: the project
     contains the home, so commands see the home itself, read-only."""
     scratch: str
-    """A directory on this machine that commands see as /tmp, one per conversation."""
+    """A directory on this machine that commands see as /tmp, one per project."""
     empty: str
     """An empty file on this machine, shown instead of hidden ones."""
     writable: tuple[str, ...] = ()
