@@ -108,7 +108,7 @@ class App:
         self.host = PluginHost(
             settings, self.sessions, self.auxiliary, hooks=self.hooks, contributions=self.contributions
         )
-        self._system_prompt = system_prompt(settings.home, self._skills)
+        self._system_prompt = system_prompt(settings.home, self._skills, commands=lambda: resources.backend.description)
         self._cooldowns, self._retry = ModelCooldowns(), retry
         self._choosing = asyncio.Lock()
         self._choice: ModelChoice | None = None
@@ -145,10 +145,11 @@ class App:
         broken = (each for each in self.plugins.statuses() if each.state == "failed")
         return tuple(f"plugin {each.name} is not loaded: {each.why}" for each in broken)
 
-    @property
-    def notes(self) -> tuple[str, ...]:
+    async def notes(self) -> tuple[str, ...]:
         """Notices to show at the start."""
-        return (*self.settings.notes, *self.broken_plugins)
+        await self.backend.choose()
+        warnings = (self.backend.warning,) if self.backend.warning else ()
+        return (*warnings, *self.settings.notes, *self.broken_plugins)
 
     async def _open_agent(self, turn: Turn) -> Agent:
         model = turn.inbound.model or turn.model or (await self.choice()).model

@@ -3,8 +3,8 @@
 import asyncio
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -16,6 +16,15 @@ from alipes.runtime.sandbox.backend import CommandBackend, CommandScope
 SANDBOXES = ("bubblewrap", "landlock")
 """Kinds of the `sandbox` backend, best first."""
 INSTALL = "install bubblewrap (apt install bubblewrap)"
+
+
+_DESCRIPTIONS = {
+    "sandbox": "Commands run in a sandbox. They can change the working directory and /tmp; the rest of the system is"
+    " read-only, the user's home is replaced by a private one, and connections are asked about by host.",
+    "docker": "Commands run in a container that shares the working directory and has no network.",
+    "podman": "Commands run in a container that shares the working directory and has no network.",
+    "ssh": "Commands run on another machine. Read and change its files with commands.",
+}
 
 
 class BackendCheck(msgspec.Struct, frozen=True):
@@ -30,7 +39,7 @@ class BackendCheck(msgspec.Struct, frozen=True):
 
 
 class ChosenBackend:
-    """The backend of the settings. `choose` must be awaited before anything else is used."""
+    """The backend of the settings, found when a turn or a command needs it."""
 
     def __init__(
         self, setting: str, makers: Mapping[str, Callable[[], CommandBackend]], *, saved: Path | None = None
@@ -48,7 +57,7 @@ class ChosenBackend:
 
     @property
     def contains(self) -> bool:
-        return self._chosen.contains
+        return self._backend is not None and self._backend.contains
 
     @property
     def shares_files(self) -> bool:
@@ -62,6 +71,13 @@ class ChosenBackend:
             problem = self.check_result.problem if self.check_result else ""
             return f"No sandbox: commands run with all your rights. Fix: {INSTALL}. Reason: {problem}"
         return ""
+
+    @property
+    def description(self) -> str:
+        """What the model must know about commands; empty on the host, if that was chosen."""
+        if self.warning:
+            return "Commands run without a sandbox, with all rights of the user."
+        return _DESCRIPTIONS.get(self.name, "")
 
     @property
     def _chosen(self) -> CommandBackend:
@@ -112,7 +128,8 @@ class ChosenBackend:
     async def check(self) -> str:
         return await (await self.choose()).check()
 
-    def open(
+    @asynccontextmanager
+    async def open(
         self,
         command: str | Sequence[str],
         scope: CommandScope,
@@ -120,12 +137,13 @@ class ChosenBackend:
         cwd: str,
         env: Mapping[str, str],
         link: Link = "output",
-    ) -> AbstractAsyncContextManager[Child]:
-        backend = self._host if scope.outside else self._chosen
-        return backend.open(command, scope, cwd=cwd, env=env, link=link)
+    ) -> AsyncIterator[Child]:
+        backend = self._host if scope.outside else await self.choose()
+        async with backend.open(command, scope, cwd=cwd, env=env, link=link) as child:
+            yield child
 
     def host_path(self, path: str, scope: CommandScope) -> str:
-        return self._chosen.host_path(path, scope)
+        return path if self._backend is None else self._backend.host_path(path, scope)
 
     def scratch(self, scope: CommandScope) -> tuple[str, str]:
         return self._chosen.scratch(scope)

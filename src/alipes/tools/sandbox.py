@@ -197,7 +197,7 @@ class ProjectSandboxes:
         return path
 
 
-def make_backend(settings: Settings, guard: OrphanGuard, namespaces: NetworkNamespaces) -> ChosenBackend:
+def make_backend(settings: Settings, guard: OrphanGuard | None, namespaces: NetworkNamespaces) -> ChosenBackend:
     """The backend of the settings; nothing is started or looked for yet."""
     config = settings.sandbox
     projects = ProjectSandboxes(

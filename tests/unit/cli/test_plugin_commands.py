@@ -353,7 +353,7 @@ async def test_plugins_that_fail_to_load_are_noted_at_the_start(tmp_path):
     home = tmp_path / "home"
     write_plugin(home, "one", "import not_there_at_all")
     async with at_table(home, enabled=["one", "oone"]) as table:
-        assert table.app.notes == (
+        assert (await table.app.notes())[-2:] == (
             "plugin one is not loaded: it needs the module not_there_at_all, which is not installed: "
             "pip install not_there_at_all",
             "plugin oone is not loaded: there is no plugin oone. Did you mean one?",
