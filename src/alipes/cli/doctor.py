@@ -84,14 +84,14 @@ async def check_models(settings: Settings, scope: ClientScope, models: Models, *
 
 async def check_sandbox(settings: Settings) -> CheckResult:
     """Check where commands run, with a real command."""
-    namespaces = NetworkNamespaces(lambda listener, scope: listener.close(), lambda session: None)
+    namespaces = NetworkNamespaces()
     backend = make_backend(settings, None, namespaces)
     try:
         problem = await backend.check()
     except ConfigError as error:
         return CheckResult("sandbox", "wrong", str(error), "change sandbox.backend, or install what is missing")
     finally:
-        namespaces.close_all()
+        await namespaces.close_all()
     if backend.warning or problem:
         return CheckResult("sandbox", "note", backend.warning or problem, INSTALL)
     if not backend.contains:

@@ -45,7 +45,7 @@ class BubblewrapSandbox:
         except OSError as error:
             return str(error)
         finally:
-            self._namespaces.close("check")
+            await self._namespaces.close("check")
         return output.decode(errors="replace").strip() if child.returncode else ""
 
     @asynccontextmanager

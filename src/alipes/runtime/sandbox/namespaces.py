@@ -4,9 +4,11 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Protocol
 
+from alipes.kernel.turns import Turn
 from alipes.runtime.processes.child import open_child
 from alipes.runtime.sandbox import namespace_child
 from alipes.runtime.sandbox.backend import CommandScope
@@ -31,18 +33,35 @@ class NetworkNamespace:
         os.close(self.net)
 
 
+class ConnectionServer(Protocol):
+    """Serves the connections that commands make out of their namespace: the egress proxy."""
+
+    def serve(self, listener: socket.socket, scope: CommandScope) -> None:
+        """Serve the connections of a conversation on `listener`, and own it."""
+
+    def set_turn(self, session: str, turn: Turn | None) -> None:
+        """The turn whose person is asked from now on."""
+
+    async def close_scope(self, session: str) -> None:
+        """Close the listener and the connections of a conversation."""
+
+
+class NoConnections:
+    """Refuses all connections."""
+
+    def serve(self, listener: socket.socket, scope: CommandScope) -> None:
+        listener.close()
+
+    def set_turn(self, session: str, turn: Turn | None) -> None: ...
+
+    async def close_scope(self, session: str) -> None: ...
+
+
 class NetworkNamespaces:
     """Makes a namespace with the first command of a conversation and closes it with the conversation."""
 
-    def __init__(
-        self,
-        serve: Callable[[socket.socket, CommandScope], None],
-        stop: Callable[[str], None],
-        *,
-        max_idle: int = MAX_IDLE,
-    ) -> None:
-        """`serve` starts the proxy on a listening socket and owns it; `stop` ends it for a conversation."""
-        self._serve, self._stop, self._max_idle = serve, stop, max_idle
+    def __init__(self, server: ConnectionServer | None = None, *, max_idle: int = MAX_IDLE) -> None:
+        self._server, self._max_idle = server or NoConnections(), max_idle
         self._open: dict[str, NetworkNamespace] = {}
         self._opening: dict[str, asyncio.Lock] = {}
 
@@ -50,6 +69,7 @@ class NetworkNamespaces:
     async def enter(self, scope: CommandScope) -> AsyncIterator[NetworkNamespace]:
         """The namespace for a command of `scope`, kept open meanwhile. Raises OSError if none can be made."""
         namespace = await self._find(scope)
+        self._server.set_turn(scope.session, scope.turn)
         namespace.commands += 1
         try:
             yield namespace
@@ -62,31 +82,31 @@ class NetworkNamespaces:
             if found is None:
                 *namespaces, listener = await make_namespace()
                 found = NetworkNamespace(*namespaces)
-                self._serve(socket.socket(fileno=listener), scope)
+                self._server.serve(socket.socket(fileno=listener), scope)
             self._open[scope.session] = found  # the most recently used is last
-        self._close_idle()
+        await self._close_idle()
         return found
 
-    def _close_idle(self) -> None:
+    async def _close_idle(self) -> None:
         idle = [session for session, each in self._open.items() if not each.commands]
         for session in idle[: max(0, len(idle) - self._max_idle)]:
-            self.close(session)
+            await self.close(session)
 
     async def session_left(self, session: str) -> None:
         """Hook: the conversation has ended."""
-        self.close(session)
+        await self.close(session)
 
-    def close(self, session: str) -> None:
-        """Close the namespace of a conversation that has ended."""
+    async def close(self, session: str) -> None:
+        """Close the namespace of a conversation."""
         namespace = self._open.pop(session, None)
         self._opening.pop(session, None)
         if namespace is not None:
-            self._stop(session)
             namespace.close()
+            await self._server.close_scope(session)
 
-    def close_all(self) -> None:
+    async def close_all(self) -> None:
         for session in [*self._open]:
-            self.close(session)
+            await self.close(session)
 
 
 async def make_namespace() -> tuple[int, int, int]:
