@@ -75,7 +75,8 @@ class ProjectSandboxes:
             empty=self._make_file(EMPTY, ""),
             writable=writable,
             readable=_outermost((*self._list_toolchains(), *_existing(access.read))),
-            protected=tuple(path for root in writable for path in _protected_paths(root)),
+            protected=tuple(dict.fromkeys(path for root in writable for path in _protected_paths(root))),
+            git_directories=tuple(_git_directories(writable)),
             hidden=tuple(self._hidden_paths(workdir, around_home=around_home)),
             files=tuple(self._files(private_home, access)),
             environment=tuple(self._variables(scope, workdir, access, around_home=around_home)),
@@ -239,11 +240,18 @@ def _linked_git_directories(file: str) -> Iterator[str]:
         yield common
 
 
+def _git_directories(writable: Iterable[str]) -> Iterator[str]:
+    for root in writable:
+        found = root if os.path.basename(root) == ".git" else os.path.join(root, ".git")
+        if os.path.isdir(found):
+            yield found
+
+
 def _protected_paths(root: str) -> Iterator[str]:
     """Existing files and folders of a writable place that other programs run or trust."""
-    if os.path.basename(root) == ".git":
-        yield from _existing([os.path.join(root, "hooks")])
-        return
+    for git in _git_directories((root,)):
+        os.makedirs(os.path.join(git, "hooks"), exist_ok=True)
+        yield os.path.join(git, "hooks")
     names = _list_directory(root)
     for entry in TRUSTED_IN_PROJECT:
         if "*" in entry and "/" not in entry:

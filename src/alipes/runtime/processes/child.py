@@ -134,6 +134,8 @@ class Child:
         """Negative: the signal that ended it. None while it is running."""
         self.survivors = 0
         """Processes of its tree that were still alive when the scope was left, and were ended then."""
+        self.notes: list[str] = []
+        """What the model must know besides the output, complete when the scope was left."""
         self._popen, self._output = popen, ends.output
         self._loop = asyncio.get_running_loop()
         self._exited = asyncio.Event()

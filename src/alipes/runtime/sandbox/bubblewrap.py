@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from alipes.runtime.processes.child import Child, Link, open_child
 from alipes.runtime.processes.process_tree import OrphanGuard
 from alipes.runtime.sandbox.backend import CommandScope
+from alipes.runtime.sandbox.git_config import guard_git_config
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside
 from alipes.runtime.sandbox.seccomp import build_filter
@@ -70,7 +71,9 @@ class BubblewrapSandbox:
                     *("--chdir", _real(cwd), "--", *inner),
                 )
                 child_scope = open_child(argv, cwd="/", env=env, link=link, keeper=self._guard, fds=(*fds, seccomp))
-                async with child_scope as child:
+                search = env.get("PATH", os.defpath)
+                async with guard_git_config(policy.git_directories, search) as restored, child_scope as child:
+                    child.notes = restored
                     yield child
 
     @asynccontextmanager
@@ -125,12 +128,18 @@ def mount_arguments(policy: SandboxPolicy) -> list[str]:
         arguments += ["--ro-bind", policy.workdir, policy.workdir]
     arguments += _each("--ro-bind", policy.readable)
     arguments += _each("--bind", policy.writable)
+    # a mount point cannot be renamed: the folders around protected paths could be exchanged otherwise
+    arguments += _each("--bind", [folder for folder in _parents(policy.protected) if folder not in policy.writable])
     arguments += _each("--ro-bind", policy.protected)
     for path in policy.hidden:
         arguments += ["--tmpfs", path] if os.path.isdir(path) else ["--ro-bind", policy.empty, path]
     for seen, source in policy.files:
         arguments += ["--ro-bind", source, seen]
     return arguments
+
+
+def _parents(paths: Sequence[str]) -> list[str]:
+    return [*dict.fromkeys(os.path.dirname(path) for path in paths)]
 
 
 def _each(option: str, paths: Sequence[str]) -> list[str]:

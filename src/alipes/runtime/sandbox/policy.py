@@ -38,6 +38,8 @@ class SandboxPolicy(Struct, frozen=True):
     """Paths below hidden ones that are visible, read-only: toolchains in the home, listed paths."""
     protected: tuple[str, ...] = ()
     """Paths below writable ones that are read-only: git hooks, CI files."""
+    git_directories: tuple[str, ...] = ()
+    """Of the project: their configuration is restored if a command makes git run other programs."""
     hidden: tuple[str, ...] = ()
     """Paths that are empty for commands: the alipes home, secrets, sockets."""
     files: tuple[tuple[str, str], ...] = ()

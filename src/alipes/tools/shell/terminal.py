@@ -146,7 +146,8 @@ class TerminalTool:
                 await output.feed(changed.encode())
         text = (await output.text()).rstrip()
         status = describe_exit(child) if in_time else f"timed out after {limit} s and was killed"
-        notes = self._background_notes(act.session, failed=status != "exit code 0")
+        notes = "".join(f"\n[{note}]" for note in child.notes)
+        notes += self._background_notes(act.session, failed=status != "exit code 0")
         return f"{text or '(no output)'}\n[{status}]{notes}"
 
     async def _start(self, command: str, workdir: str, scope: CommandScope, *, pty: bool) -> str:
