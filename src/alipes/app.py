@@ -278,7 +278,7 @@ async def _open_resources(stack: AsyncExitStack, settings: Settings, lent: Mappi
     spill = SpillFolder(settings.paths.spill, mask=make_mask(settings.secrets()))
     namespaces = NetworkNamespaces()
     stack.push_async_callback(namespaces.close_all)
-    backend = make_backend(settings, guard, namespaces)
+    backend = await stack.enter_async_context(make_backend(settings, guard, namespaces))
     background = await stack.enter_async_context(BackgroundProcesses(spill, backend=backend))
     tasks = await stack.enter_async_context(BackgroundTasks())
     return Resources(store, scope, models, guard, namespaces, backend, background, tasks)

@@ -85,9 +85,9 @@ async def check_models(settings: Settings, scope: ClientScope, models: Models, *
 async def check_sandbox(settings: Settings) -> CheckResult:
     """Check where commands run, with a real command."""
     namespaces = NetworkNamespaces()
-    backend = make_backend(settings, None, namespaces)
     try:
-        problem = await backend.check()
+        async with make_backend(settings, None, namespaces) as backend:
+            problem = await backend.check()
     except ConfigError as error:
         return CheckResult("sandbox", "wrong", str(error), "change sandbox.backend, or install what is missing")
     finally:

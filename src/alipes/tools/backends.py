@@ -4,8 +4,9 @@ import asyncio
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Any, Self
 
 import msgspec
 
@@ -46,10 +47,16 @@ class ChosenBackend:
     ) -> None:
         """`setting`: `sandbox.backend`. `makers`: by name, and by kind of sandbox. `saved`: file for the result."""
         self._setting, self._makers, self._saved = setting, makers, saved
-        self._lock = asyncio.Lock()
+        self._lock, self._stack = asyncio.Lock(), AsyncExitStack()
         self._backend: CommandBackend | None = None
         self._host = makers["host"]()
         self.check_result: BackendCheck | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self._stack.aclose()
 
     @property
     def name(self) -> str:
@@ -98,6 +105,8 @@ class ChosenBackend:
                 raise ConfigError(f"sandbox.backend = sandbox does not work here: {self.check_result.problem}")
             return self._host if self.check_result.kind == "host" else self._makers[self.check_result.kind]()
         backend = self._host if self._setting == "host" else self._makers[self._setting]()
+        if isinstance(backend, AbstractAsyncContextManager):
+            await self._stack.enter_async_context(backend)
         if problem := await backend.check():
             raise ConfigError(f"sandbox.backend = {self._setting} does not work here: {problem}")
         return backend

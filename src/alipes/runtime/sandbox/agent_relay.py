@@ -49,7 +49,8 @@ class SshAgentRelay:
         listener.listen()
         listener.setblocking(False)
         self._scopes[scope.session] = scope
-        self._tasks[scope.session] = self._group.create_task(self._accept(listener, scope.session))
+        task = self._tasks[scope.session] = self._group.create_task(self._accept(listener, scope.session))
+        task.add_done_callback(lambda _: listener.close())
 
     def set_turn(self, session: str, turn: Turn | None) -> None:
         """The turn whose person is asked from now on."""
@@ -66,11 +67,10 @@ class SshAgentRelay:
 
     async def _accept(self, listener: socket.socket, session: str) -> None:
         loop = asyncio.get_running_loop()
-        with listener:
-            async with asyncio.TaskGroup() as connections:
-                while True:
-                    client, _ = await loop.sock_accept(listener)
-                    connections.create_task(self._relay(client, session))
+        async with asyncio.TaskGroup() as connections:
+            while True:
+                client, _ = await loop.sock_accept(listener)
+                connections.create_task(self._relay(client, session))
 
     async def _relay(self, client: socket.socket, session: str) -> None:
         loop = asyncio.get_running_loop()

@@ -30,6 +30,7 @@ class BubblewrapSandbox:
         guard: OrphanGuard | None = None,
     ) -> None:
         self._make_policy, self._namespaces, self._guard = make_policy, namespaces, guard
+        self._bwrap, self._nsenter = shutil.which("bwrap") or "bwrap", shutil.which("nsenter") or "nsenter"
         self._filters: dict[bool, bytes] = {}
 
     async def check(self) -> str:
@@ -66,7 +67,7 @@ class BubblewrapSandbox:
             with self._open_filter(policy) as seccomp:
                 argv = (
                     *enter,
-                    *("bwrap", *_UNSHARE, *_SAFE, "--seccomp", str(seccomp)),
+                    *(self._bwrap, *_UNSHARE, *_SAFE, "--seccomp", str(seccomp)),
                     *mount_arguments(policy),
                     *("--chdir", _real(cwd), "--", *inner),
                 )
@@ -86,7 +87,7 @@ class BubblewrapSandbox:
             return
         async with self._namespaces.enter(scope) as namespace:
             user, net = f"--user=/proc/self/fd/{namespace.user}", f"--net=/proc/self/fd/{namespace.net}"
-            yield ("nsenter", user, net, "--preserve-credentials", "--"), (namespace.user, namespace.net)
+            yield (self._nsenter, user, net, "--preserve-credentials", "--"), (namespace.user, namespace.net)
 
     @contextmanager
     def _open_filter(self, policy: SandboxPolicy) -> Iterator[int]:

@@ -18,7 +18,7 @@ RUNS_PROGRAMS = re.compile(
     r"alias\..*\n!|include(?:if\..*)?\.path$|protocol\.ext\.|(?:remote\..*\.)(?:uploadpack|receivepack|vcs|proxy)$"
     r"|submodule\..*\.update\n!|.*\.(?:helper|clean|smudge|process|driver|cmd|textconv|command|external|program|tool|path"
     r"|editor|pager|askpass|browser|hookspath|fsmonitor|sshcommand|gitproxy|attributesfile|templatedir|worktree)$"
-    r"|(?:pager|core\.alternaterefscommand|uploadpack\.packobjectshook|sendemail\..*cmd)|url\..*\next::",
+    r"|(?:pager|core\.alternaterefscommand|uploadpack\.packobjectshook|sendemail\..*cmd)|url\.ext::|.*\next::",
     re.IGNORECASE,
 )
 """Settings, as `key` newline `value`, that make git run a program or read other settings."""
