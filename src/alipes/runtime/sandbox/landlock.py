@@ -16,7 +16,7 @@ from alipes.runtime.processes.process_tree import OrphanGuard
 from alipes.runtime.sandbox import launcher
 from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.sandbox.bubblewrap import UNSET
-from alipes.runtime.sandbox.limits import resource_limits
+from alipes.runtime.sandbox.limits import ControlGroups, count_processes, resource_limits
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside
 from alipes.runtime.sandbox.seccomp import build_filter
@@ -71,6 +71,7 @@ class LandlockSandbox:
         newer = sum(right for right, since in _NEWER_RIGHTS.items() if since > self._version)
         self._known_rights = _ALL_RIGHTS & ~newer
         self._filters: dict[tuple[bool, ...], bytes] = {}
+        self._groups = ControlGroups()
 
     async def check(self) -> str:
         if sys.platform != "linux":
@@ -110,16 +111,19 @@ class LandlockSandbox:
         env = {name: value for name, value in env.items() if name not in UNSET} | dict(policy.environment)
         if not isolated:
             env |= {"TMPDIR": policy.scratch} | ({"HOME": policy.private_home} if policy.private_home else {})
+        others = 0 if isolated else count_processes()  # without a user namespace they are counted with ours
         async with self._enter_network(policy, scope, isolated) as fds:
-            restrictions = {
-                "directory": cwd,
-                "limits": resource_limits(policy.limits),
-                "seccomp": self._filter(policy, isolated),
-                **(self._isolation(policy, fds) if isolated else self._rules_without_mounts(policy)),
-            }
-            argv = (sys.executable, "-I", "-S", launcher.__file__, dumps(restrictions).hex(), *inner)
-            async with open_child(argv, cwd="/", env=env, link=link, keeper=self._guard, fds=fds) as child:
-                yield child
+            with self._groups.open(policy.limits) as groups:
+                restrictions = {
+                    "groups": groups,
+                    "directory": cwd,
+                    "limits": resource_limits(policy.limits, other_processes=others),
+                    "seccomp": self._filter(policy, isolated),
+                    **(self._isolation(policy, fds) if isolated else self._rules_without_mounts(policy)),
+                }
+                argv = (sys.executable, "-I", "-S", launcher.__file__, dumps(restrictions).hex(), *inner)
+                async with open_child(argv, cwd="/", env=env, link=link, keeper=self._guard, fds=fds) as child:
+                    yield child
 
     def host_path(self, path: str, scope: CommandScope) -> str:
         if not self._isolated:

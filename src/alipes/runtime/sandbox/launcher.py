@@ -3,6 +3,7 @@
 A program of its own that imports nothing of alipes, because it starts once per command. RESTRICTIONS is a dict in
 hexadecimal marshal format, which needs no import (`json` costs as much as starting Python):
 
+    groups      files of control groups to join
     namespaces  descriptors of a user namespace, and of a network namespace if any, to enter
     mounts      (kind, source, target) in this order, with `namespaces`: `bind` and `readonly` show a path, `hide`
                 covers one, `devpts` mounts terminals of its own; everything else is read-only
@@ -82,6 +83,9 @@ def main(argv: list[str]) -> int:
 
 
 def _restrict(restrictions: dict[str, Any]) -> None:
+    for group in restrictions["groups"]:
+        with open(group, "w") as file:
+            file.write("0")
     _call("prctl", _SET_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     if namespaces := restrictions.get("namespaces"):
         _enter(namespaces)
