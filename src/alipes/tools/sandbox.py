@@ -15,6 +15,7 @@ from alipes.config.settings import SandboxAccess, SandboxConfig, Settings
 from alipes.runtime.processes.process_tree import OrphanGuard
 from alipes.runtime.sandbox.backend import CommandBackend, CommandScope, HostBackend
 from alipes.runtime.sandbox.bubblewrap import BubblewrapSandbox
+from alipes.runtime.sandbox.landlock import LandlockSandbox
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.sandbox.policy import SandboxLimits, SandboxPolicy, is_inside, make_private_directory, short_hash
 from alipes.tools.backends import ChosenBackend
@@ -207,6 +208,7 @@ def make_backend(settings: Settings, guard: OrphanGuard | None, namespaces: Netw
     makers: dict[str, Callable[[], CommandBackend]] = {
         "host": lambda: HostBackend(guard),
         "bubblewrap": lambda: BubblewrapSandbox(projects.make_policy, namespaces, guard=guard),
+        "landlock": lambda: LandlockSandbox(projects.make_policy, namespaces, guard=guard),
     }
     return ChosenBackend(config.backend, makers, saved=settings.home / "sandbox" / "check.json")
 

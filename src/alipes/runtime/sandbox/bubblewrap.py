@@ -9,6 +9,7 @@ from alipes.runtime.processes.child import Child, Link, open_child
 from alipes.runtime.processes.process_tree import OrphanGuard
 from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.sandbox.git_config import guard_git_config
+from alipes.runtime.sandbox.limits import ControlGroups, join_arguments, limit_arguments
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside
 from alipes.runtime.sandbox.seccomp import build_filter
@@ -32,6 +33,7 @@ class BubblewrapSandbox:
         self._make_policy, self._namespaces, self._guard = make_policy, namespaces, guard
         self._bwrap, self._nsenter = shutil.which("bwrap") or "bwrap", shutil.which("nsenter") or "nsenter"
         self._filters: dict[bool, bytes] = {}
+        self._groups = ControlGroups()
 
     async def check(self) -> str:
         for program in ("bwrap", "nsenter"):
@@ -64,17 +66,18 @@ class BubblewrapSandbox:
         inner = ("/bin/bash", "-c", command) if isinstance(command, str) else tuple(command)
         env = {name: value for name, value in env.items() if name not in UNSET} | dict(policy.environment)
         async with self._enter_network(policy, scope) as (enter, fds):
-            with self._open_filter(policy) as seccomp:
+            with self._groups.open(policy.limits) as groups, self._open_filter(policy) as seccomp:
                 argv = (
+                    *join_arguments(groups),
                     *enter,
                     *(self._bwrap, *_UNSHARE, *_SAFE, "--seccomp", str(seccomp)),
                     *mount_arguments(policy),
-                    *("--chdir", _real(cwd), "--", *inner),
+                    *("--chdir", _real(cwd), "--", *limit_arguments(policy.limits), *inner),
                 )
                 child_scope = open_child(argv, cwd="/", env=env, link=link, keeper=self._guard, fds=(*fds, seccomp))
                 search = env.get("PATH", os.defpath)
                 async with guard_git_config(policy.git_directories, search) as restored, child_scope as child:
-                    child.notes = restored
+                    child.notes, child.ends_together = restored, True
                     yield child
 
     @asynccontextmanager

@@ -155,7 +155,7 @@ class LandlockSandbox:
         except OSError as error:
             return str(error)
         finally:
-            self._namespaces.close(_CHECK.session)
+            await self._namespaces.close(_CHECK.session)
         return output.decode(errors="replace").strip() if child.returncode else ""
 
     @asynccontextmanager
