@@ -18,6 +18,7 @@ from bench import (
     relay,
     remote,
     results,
+    sandbox,
     serve,
     terminal,
 )
@@ -49,6 +50,7 @@ ALL = {
     "auxiliary": auxiliary_rounds.side_work,
     "stopped": auxiliary_rounds.stopped,
     "delegation": delegation.delegation,
+    "sandbox": sandbox.commands,
 }
 HEAD = ("figure", "ours", "raw limit", "ratio", f"rivals ({', '.join(SHORT.values())})", "reach", "")
 
