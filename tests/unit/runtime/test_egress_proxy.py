@@ -579,3 +579,9 @@ async def test_random_bytes_never_end_the_proxy(seed):
             data = dice.choice(starts) + dice.randbytes(dice.randrange(40)) + dice.choice([b"", b"\r\n\r\n"])
             await exchange(port, data, end=True)
         assert (await exchange(port, b"nonsense\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
+
+
+async def test_an_error_in_the_block_is_raised_as_it_is():
+    with pytest.raises(KeyError):
+        async with open_proxy():
+            raise KeyError

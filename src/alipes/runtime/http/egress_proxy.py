@@ -7,12 +7,12 @@ allowed. It cannot see an encrypted server name, nor the Host header inside TLS.
 """
 
 import asyncio
-import errno
 import logging
 import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -116,7 +116,8 @@ class EgressProxy:
         for session in self._sessions.values():
             for task in session.listeners:
                 task.cancel()
-        await self._group.__aexit__(kind, error, trace)
+        with unwrap_error_group():
+            await self._group.__aexit__(kind, error, trace)
 
     def serve(self, listener: socket.socket, scope: CommandScope) -> None:
         """Serve the connections of a listening socket for `scope`, until its session is closed.
@@ -128,7 +129,12 @@ class EgressProxy:
         session.scope = scope
         task = self._group.create_task(self._accept(listener, session))
         session.listeners.add(task)
-        task.add_done_callback(session.listeners.discard)
+
+        def close(ended: asyncio.Task[None]) -> None:  # also if it never started
+            session.listeners.discard(ended)
+            listener.close()
+
+        task.add_done_callback(close)
 
     def set_turn(self, session: str, turn: Turn | None) -> None:
         """New connections of the session belong to this turn, whose person is asked; None: nobody can be asked."""
@@ -155,22 +161,18 @@ class EgressProxy:
 
     async def _accept(self, listener: socket.socket, session: _Session) -> None:
         loop = asyncio.get_running_loop()
-        with listener:
-            async with asyncio.TaskGroup() as connections:
-                while True:
-                    await session.slots.acquire()
-                    try:
-                        accepted, _ = await loop.sock_accept(listener)
-                    except OSError as error:  # too many open files, or the client has left
-                        session.slots.release()
-                        if error.errno in (errno.EBADF, errno.EINVAL):
-                            return
-                        await asyncio.sleep(ACCEPT_PAUSE_S)
-                    except BaseException:
-                        session.slots.release()
-                        raise
-                    else:
-                        connections.create_task(self._handle(accepted, session))
+        async with asyncio.TaskGroup() as connections:
+            while True:
+                await session.slots.acquire()
+                try:
+                    accepted, _ = await loop.sock_accept(listener)
+                except OSError as error:
+                    session.slots.release()
+                    log.warning("egress: no connection was accepted: %s", error)  # too many open files
+                    await asyncio.sleep(ACCEPT_PAUSE_S)
+                else:
+                    task = connections.create_task(self._handle(accepted, session))
+                    task.add_done_callback(partial(_finish, accepted, session))
 
     async def _handle(self, accepted: socket.socket, session: _Session) -> None:
         try:
@@ -183,8 +185,12 @@ class EgressProxy:
                 await client.close()
         except (OSError, EOFError) as error:
             log.debug("egress: a connection of session %s ended: %s", session.scope.session, error)
-        finally:
-            session.slots.release()
+
+
+def _finish(accepted: socket.socket, session: _Session, _task: asyncio.Task[None]) -> None:
+    """After a connection, also if its task never started."""
+    accepted.close()
+    session.slots.release()
 
 
 class _ProxyConnection:

@@ -55,9 +55,13 @@ class AddressGuard:
         """`allowed`: hosts, as HOST or HOST:PORT, that may be private."""
         self._allowed = frozenset(each.lower() for each in allowed)
 
-    def permits(self, host: str, port: int, address: str) -> bool:
+    def lists(self, host: str, port: int) -> bool:
+        """True if the operator listed the host."""
         host = host.lower().strip("[]")
-        return host in self._allowed or f"{host}:{port}" in self._allowed or is_public(address)
+        return host in self._allowed or f"{host}:{port}" in self._allowed
+
+    def permits(self, host: str, port: int, address: str) -> bool:
+        return self.lists(host, port) or is_public(address)
 
     async def check_name(self, host: str, port: int) -> None:
         """Raise `ForbiddenAddress` if a proxy that connects to `host` would reach a private address.
