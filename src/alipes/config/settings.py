@@ -181,7 +181,7 @@ class EgressConfig(Struct, frozen=True):
         tuple[str, ...],
         HOST_PATTERNS,
         "Hosts that commands and tools may connect to without a question: HOST, `*.HOST` for its subdomains, or "
-        "HOST:PORT. Without a port: 80, 443, 22 and 9418. `registries` stands for the public package registries. "
+        "HOST:PORT. Without a port: 80, 443, 22 and 9418. `registries` means the public package registries. "
         "Private addresses also need `fetch.allow`.",
     ] = ()
     deny: Annotated[

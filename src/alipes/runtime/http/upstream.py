@@ -3,7 +3,7 @@
 import asyncio
 import base64
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from ipaddress import ip_address
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -117,19 +117,18 @@ class UpstreamConnector:
             return Upstream(await self._connect_directly(host, port))
         await self.guard.check_name(host, port)
         proxy = urlsplit(url)
-        stream = await self._connect_to_proxy(proxy)
-        try:
+        with ExitStack() as on_failure:
+            stream = await self._connect_to_proxy(proxy)
+            on_failure.callback(stream.abort)
+            upstream = Upstream(stream)
             if proxy.scheme.startswith("socks"):
                 await _ask_socks(stream, proxy, host, port)
-                return Upstream(stream)
-            headers = _authorization(proxy)
-            if plain:
-                return Upstream(stream, True, headers)
-            await _ask_connect(stream, format_authority(host, port), headers)
-        except BaseException:
-            stream.abort()
-            raise
-        return Upstream(stream)
+            elif plain:
+                upstream = Upstream(stream, True, _authorization(proxy))
+            else:
+                await _ask_connect(stream, format_authority(host, port), _authorization(proxy))
+            on_failure.pop_all()
+        return upstream
 
     async def _connect_directly(self, host: str, port: int) -> ByteStream:
         """Connect to exactly one of the addresses that were checked."""

@@ -70,7 +70,7 @@ async def test_hosts_are_allowed_by_the_settings(host, port, allowed):
         assert (await rights.decide(request(host, port)) == "") is allowed
 
 
-async def test_registries_stands_for_all_registries_also_those_of_the_user():
+async def test_registries_means_all_registries_also_those_of_the_user():
     async with open_rights(allow=("registries",), default="deny", registries=("pip.corp.example:8443",)) as rights:
         assert await rights.decide(request("static.crates.io")) == ""
         assert await rights.decide(request("pip.corp.example", 8443)) == ""
