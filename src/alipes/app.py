@@ -10,6 +10,7 @@ from importlib import import_module
 from msgspec import Struct, structs
 
 from alipes.agent.approval.approval import build_approval_hook
+from alipes.agent.approval.egress import AskEgress
 from alipes.agent.approval.paths import Risk
 from alipes.agent.auxiliary import AuxiliaryModels, BackgroundTasks, ConversationTitles, MixtureRunner
 from alipes.agent.budget import SpendingLimits
@@ -24,6 +25,7 @@ from alipes.agent.compaction.compaction import Compactor
 from alipes.agent.loop import Agent
 from alipes.agent.model_call import ModelCooldowns, RetryPolicy
 from alipes.agent.prompt import system_prompt
+from alipes.agent.sandbox_network import CONNECT_FILE, SandboxNetwork, network_variables, open_sandbox_network
 from alipes.config.environment import move_secrets_off_stack, process_environment
 from alipes.config.settings import Settings
 from alipes.gateway.outbound.policy import OutboundPolicy
@@ -222,6 +224,7 @@ class Resources(Struct, frozen=True):
     scope: ClientScope
     models: Models
     guard: OrphanGuard
+    network: SandboxNetwork
     namespaces: NetworkNamespaces
     backend: ChosenBackend
     background: BackgroundProcesses
@@ -244,8 +247,12 @@ async def open_app(
     `outbound`: the chat messages to send for the events of a turn.
     """
     _hide_secrets(settings)
+
+    async def ask(call: ToolCall, reason: str, turn: Turn) -> ApprovalDecision:
+        return await app.sessions.questions.ask_approval(call, reason, turn)
+
     async with AsyncExitStack() as stack:
-        resources = await _open_resources(stack, settings, lent)
+        resources = await _open_resources(stack, settings, lent, ask)
         defaults = SessionDefaults(
             busy=settings.terminal.busy if interactive else "queue",
             interactive=interactive,
@@ -269,19 +276,24 @@ async def open_app(
             yield app
 
 
-async def _open_resources(stack: AsyncExitStack, settings: Settings, lent: Mapping[str, Provider] | None) -> Resources:
+async def _open_resources(
+    stack: AsyncExitStack, settings: Settings, lent: Mapping[str, Provider] | None, ask: AskEgress
+) -> Resources:
     await stack.enter_async_context(Watchdog())
     store = await stack.enter_async_context(open_store(settings.home))
     scope = await stack.enter_async_context(ClientScope(settings.proxies, trust=settings.ca_file or None))
     models = await stack.enter_async_context(Models(settings, scope, lent))
     guard = await stack.enter_async_context(open_orphan_guard(settings.paths.run))
     spill = SpillFolder(settings.paths.spill, mask=make_mask(settings.secrets()))
-    namespaces = NetworkNamespaces()
+    network = await stack.enter_async_context(open_sandbox_network(settings, ask, process_environment()))
+    namespaces = NetworkNamespaces(network)
     stack.push_async_callback(namespaces.close_all)
-    backend = await stack.enter_async_context(make_backend(settings, guard, namespaces))
+    backend = await stack.enter_async_context(
+        make_backend(settings, guard, namespaces, network=network_variables(network), files=(CONNECT_FILE,))
+    )
     background = await stack.enter_async_context(BackgroundProcesses(spill, backend=backend))
     tasks = await stack.enter_async_context(BackgroundTasks())
-    return Resources(store, scope, models, guard, namespaces, backend, background, tasks)
+    return Resources(store, scope, models, guard, network, namespaces, backend, background, tasks)
 
 
 def _hide_secrets(settings: Settings) -> None:
@@ -334,11 +346,17 @@ def _add_builtin_tools(app: App, resources: Resources) -> None:
         limits=CodeLimits(settings.code.timeout, settings.code.calls),
     )
     app.contributions.add_builtin(
-        terminal, ProcessTool(background, mask=mask), *file_tools, *_agent_tools(app), *_media_tools(app, places), code
+        terminal,
+        ProcessTool(background, mask=mask),
+        *file_tools,
+        *_agent_tools(app),
+        *_media_tools(app, resources, places),
+        code,
     )
     app.hooks.add(CORE, build_approval_hook(places, partial(_ask_approval, app)), patient=True)
     app.hooks.add(CORE, background.session_left)
     app.hooks.add(CORE, resources.namespaces.session_left)
+    app.hooks.add(CORE, resources.network.turn_ended)
 
 
 def _map_path(backend: ChosenBackend, path: str, workdir: str) -> str:
@@ -364,10 +382,10 @@ def _agent_tools(app: App) -> tuple[Tool, ...]:
     return (*((DelegateTask(delegation),) if limits.depth else ()), MixtureOfAgents(mixtures))
 
 
-def _media_tools(app: App, places: Places) -> tuple[Tool, ...]:
+def _media_tools(app: App, resources: Resources, places: Places) -> tuple[Tool, ...]:
     """Vision, images, todos and questions to the user."""
     settings = app.settings
-    loader = ImageLoader(places, PublicFetcher(app.scope, settings.fetch.allow))
+    loader = ImageLoader(places, PublicFetcher(app.scope, settings.fetch.allow, decide=resources.network.rights.decide))
     return (
         VisionAnalyze(loader.load, VisionModel(app.auxiliary).ask),
         ImageGenerate(settings.paths.outgoing, loader.load, app.images.generate),

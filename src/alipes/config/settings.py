@@ -16,6 +16,7 @@ from alipes.config.value_types import (
     ENDPOINT,
     FLAG,
     HOST,
+    HOST_PATTERNS,
     HOSTS,
     HOSTS_AND_PORTS,
     MODEL,
@@ -227,6 +228,27 @@ class SandboxConfig(SandboxAccess, frozen=True):
     """By permission mode: `ask`, or `auto` (with --yes)."""
 
 
+class EgressConfig(Struct, frozen=True):
+    """Which hosts commands and tools may connect to."""
+
+    allow: Annotated[
+        tuple[str, ...],
+        HOST_PATTERNS,
+        "Hosts that commands and tools may connect to without a question: HOST, `*.HOST` for its subdomains, or "
+        "HOST:PORT. Without a port: 80, 443, 22 and 9418. `registries` means the public package registries. "
+        "Private addresses also need `fetch.allow`.",
+    ] = ()
+    deny: Annotated[
+        tuple[str, ...],
+        HOST_PATTERNS,
+        "Hosts that are always refused, on every port unless one is given; also with `--yes`. Stronger than `allow`.",
+    ] = ()
+    default: Annotated[
+        Literal["ask", "deny", "allow"],
+        "What happens with other hosts: `ask` asks you once for each, `deny` refuses them, `allow` allows them.",
+    ] = "ask"
+
+
 class ImagesConfig(Struct, frozen=True):
     model: Annotated[
         str,
@@ -369,6 +391,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Model mixtures by name."""
     fetch: FetchConfig = FetchConfig()
     sandbox: SandboxConfig = SandboxConfig()
+    egress: EgressConfig = EgressConfig()
     images: ImagesConfig = ImagesConfig()
     clarify: ClarifyConfig = ClarifyConfig()
     code: CodeConfig = CodeConfig()

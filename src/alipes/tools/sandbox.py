@@ -5,12 +5,19 @@ import os
 import re
 import site
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from alipes.config.display import looks_secret
 from alipes.config.environment import process_environment
-from alipes.config.protected_paths import SECRET_IN_HOME, SECRET_IN_SYSTEM, TRUSTED_IN_PROJECT, is_secret_in_project
+from alipes.config.protected_paths import (
+    SECRET_IN_HOME,
+    SECRET_IN_SYSTEM,
+    TRUSTED_IN_PROJECT,
+    is_secret_in_home,
+    is_secret_in_project,
+)
 from alipes.config.settings import SandboxAccess, SandboxConfig, Settings
 from alipes.runtime.processes.process_tree import OrphanGuard
 from alipes.runtime.sandbox.backend import CommandBackend, CommandScope, HostBackend
@@ -20,6 +27,8 @@ from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.sandbox.policy import SandboxLimits, SandboxPolicy, is_inside, make_private_directory, short_hash
 from alipes.tools.backends import ChosenBackend
 
+SandboxVariables: TypeAlias = Callable[[CommandScope, str, bool], Mapping[str, str]]
+"""The variables for the network, given the scratch directory and whether the SSH agent may be used."""
 TOOLCHAINS = (
     *(".cargo/bin", ".cargo/env", ".rustup", ".pyenv", ".nvm", ".fnm", ".volta", ".asdf", ".sdkman", ".rbenv", ".rvm"),
     *(".goenv", "go/bin", ".local/bin", ".local/lib", ".local/share/pipx", ".local/share/uv", ".local/share/pnpm"),
@@ -52,13 +61,15 @@ class ProjectSandboxes:
         home: str,
         alipes_home: Path,
         environ: Mapping[str, str],
-        environment: Callable[[CommandScope], Mapping[str, str]] | None = None,
+        network: SandboxVariables | None = None,
+        files: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """`environ`: where variables listed in `sandbox.environment` come from. `environment`: more variables."""
+        """`environ`: where variables listed in `sandbox.environment` come from. `network`: makes the variables that
+        lead to the proxy. `files`: more files to show, as in `SandboxPolicy.files`."""
         self._config, self._environ = config, environ
         self._home, self._alipes_home = os.path.realpath(home), os.path.realpath(alipes_home)
         self._state = os.path.join(self._alipes_home, "sandbox")
-        self._environment = environment
+        self._network, self._more_files = network, files
         self._toolchains: tuple[str, ...] | None = None
 
     def make_policy(self, scope: CommandScope) -> SandboxPolicy:
@@ -80,7 +91,10 @@ class ProjectSandboxes:
             git_directories=tuple(_git_directories(writable)),
             hidden=tuple(self._hidden_paths(workdir, around_home=around_home)),
             files=tuple(self._files(private_home, access)),
-            environment=tuple(self._variables(scope, workdir, access, around_home=around_home)),
+            environment=(
+                *self._variables(workdir, access, around_home=around_home),
+                *self._network_variables(scope, scratch, access),
+            ),
             limits=SandboxLimits(
                 memory_bytes=self._config.memory * 2**20,
                 processes=self._config.processes,
@@ -151,8 +165,16 @@ class ProjectSandboxes:
                 path = os.path.join(self._home, name)
                 if _is_plain_settings(path):
                     yield path, path
+            yield from ((path, path) for path in self._ssh_files())
+        yield from self._more_files
         if "docker" in access.grants:
             yield from ((path, path) for path in _existing(DOCKER_SOCKETS))
+
+    def _ssh_files(self) -> Iterator[str]:
+        """Files of `~/.ssh` without secrets: known hosts, settings, public keys."""
+        folder = os.path.join(self._home, ".ssh")
+        names = (name for name in _list_directory(folder) if not is_secret_in_home(f".ssh/{name}"))
+        yield from (path for name in names if os.path.isfile(path := os.path.join(folder, name)))
 
     def _git_settings(self) -> str:
         """The user's name, address and habits from the global git settings, without programs."""
@@ -165,9 +187,12 @@ class ProjectSandboxes:
                 lines.append(f"{head}\n\t{name} = {value}\n")
         return "".join(lines) + "[safe]\n\tdirectory = *\n"
 
-    def _variables(
-        self, scope: CommandScope, workdir: str, access: SandboxAccess, *, around_home: bool
-    ) -> Iterator[tuple[str, str]]:
+    def _network_variables(self, scope: CommandScope, scratch: str, access: SandboxAccess) -> Iterable[tuple[str, str]]:
+        if self._network is None or access.network in ("open", "none"):
+            return ()
+        return self._network(scope, scratch, "ssh-agent" in access.grants).items()
+
+    def _variables(self, workdir: str, access: SandboxAccess, *, around_home: bool) -> Iterator[tuple[str, str]]:
         yield "TMPDIR", "/tmp"
         if around_home:
             yield "HOME", "/tmp"
@@ -176,8 +201,6 @@ class ProjectSandboxes:
             yield "GIT_CONFIG_COUNT", "1"
             yield "GIT_CONFIG_KEY_0", "core.hooksPath"
             yield "GIT_CONFIG_VALUE_0", "/dev/null"
-        if self._environment is not None and access.network != "open":
-            yield from self._environment(scope).items()
 
     def _make_state(self, *names: str) -> str:
         folder = os.path.join(self._state, *names)
@@ -199,11 +222,23 @@ class ProjectSandboxes:
         return path
 
 
-def make_backend(settings: Settings, guard: OrphanGuard | None, namespaces: NetworkNamespaces) -> ChosenBackend:
-    """The backend of the settings; nothing is started or looked for yet."""
+def make_backend(
+    settings: Settings,
+    guard: OrphanGuard | None,
+    namespaces: NetworkNamespaces,
+    *,
+    network: SandboxVariables | None = None,
+    files: Sequence[tuple[str, str]] = (),
+) -> ChosenBackend:
+    """The backend of the settings; nothing is started or looked for yet. See `ProjectSandboxes` for the rest."""
     config = settings.sandbox
     projects = ProjectSandboxes(
-        config, home=os.path.expanduser("~"), alipes_home=settings.home, environ=process_environment()
+        config,
+        home=os.path.expanduser("~"),
+        alipes_home=settings.home,
+        environ=process_environment(),
+        network=network,
+        files=files,
     )
     makers: dict[str, Callable[[], CommandBackend]] = {
         "host": lambda: HostBackend(guard),

@@ -26,7 +26,7 @@ from tests.world.environment import LIMIT_S
 
 
 class FakeContext:
-    call_id, session, workdir = "c1", "s1", "/"
+    call_id, session, workdir, turn = "c1", "s1", "/", None
 
 
 def png(colour="red"):

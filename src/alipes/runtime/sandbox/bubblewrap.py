@@ -88,7 +88,7 @@ class BubblewrapSandbox:
         if policy.network == "open":
             yield (), ()
             return
-        async with self._namespaces.enter(scope) as namespace:
+        async with self._namespaces.enter(scope, connected=policy.network != "none") as namespace:
             user, net = f"--user=/proc/self/fd/{namespace.user}", f"--net=/proc/self/fd/{namespace.net}"
             yield (self._nsenter, user, net, "--preserve-credentials", "--"), (namespace.user, namespace.net)
 

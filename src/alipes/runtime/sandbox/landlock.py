@@ -166,7 +166,7 @@ class LandlockSandbox:
         if not isolated:
             yield ()
             return
-        async with self._namespaces.enter(scope) as namespace:
+        async with self._namespaces.enter(scope, connected=policy.network != "none") as namespace:
             yield (namespace.user,) if policy.network == "open" else (namespace.user, namespace.net)
 
     def _isolation(self, policy: SandboxPolicy, fds: tuple[int, ...]) -> dict[str, object]:

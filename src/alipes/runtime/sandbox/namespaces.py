@@ -62,51 +62,63 @@ class NetworkNamespaces:
 
     def __init__(self, server: ConnectionServer | None = None, *, max_idle: int = MAX_IDLE) -> None:
         self._server, self._max_idle = server or NoConnections(), max_idle
-        self._open: dict[str, NetworkNamespace] = {}
-        self._opening: dict[str, asyncio.Lock] = {}
+        self._open: dict[tuple[str, bool], NetworkNamespace] = {}
+        """By conversation, and whether connections may be made out of it."""
+        self._opening: dict[tuple[str, bool], asyncio.Lock] = {}
 
     @asynccontextmanager
-    async def enter(self, scope: CommandScope) -> AsyncIterator[NetworkNamespace]:
-        """The namespace for a command of `scope`, kept open meanwhile. Raises OSError if none can be made."""
-        namespace = await self._find(scope)
-        self._server.set_turn(scope.session, scope.turn)
+    async def enter(self, scope: CommandScope, *, connected: bool = True) -> AsyncIterator[NetworkNamespace]:
+        """The namespace for a command of `scope`, kept open meanwhile. Raises OSError if none can be made.
+
+        Without `connected` it is another one, out of which nothing leads.
+        """
+        namespace = await self._find(scope, connected)
+        if connected:
+            self._server.set_turn(scope.session, scope.turn)
         namespace.commands += 1
         try:
             yield namespace
         finally:
             namespace.commands -= 1
 
-    async def _find(self, scope: CommandScope) -> NetworkNamespace:
-        async with self._opening.setdefault(scope.session, asyncio.Lock()):
-            found = self._open.pop(scope.session, None)
+    async def _find(self, scope: CommandScope, connected: bool) -> NetworkNamespace:
+        key = (scope.session, connected)
+        async with self._opening.setdefault(key, asyncio.Lock()):
+            found = self._open.pop(key, None)
             if found is None:
                 *namespaces, listener = await make_namespace()
                 found = NetworkNamespace(*namespaces)
-                self._server.serve(socket.socket(fileno=listener), scope)
-            self._open[scope.session] = found  # the most recently used is last
+                server = self._server if connected else NoConnections()
+                server.serve(socket.socket(fileno=listener), scope)
+            self._open[key] = found  # the most recently used is last
         await self._close_idle()
         return found
 
     async def _close_idle(self) -> None:
-        idle = [session for session, each in self._open.items() if not each.commands]
-        for session in idle[: max(0, len(idle) - self._max_idle)]:
-            await self.close(session)
+        idle = [key for key, each in self._open.items() if not each.commands]
+        for key in idle[: max(0, len(idle) - self._max_idle)]:
+            await self._close(key)
 
     async def session_left(self, session: str) -> None:
         """Hook: the conversation has ended."""
         await self.close(session)
 
     async def close(self, session: str) -> None:
-        """Close the namespace of a conversation."""
-        namespace = self._open.pop(session, None)
-        self._opening.pop(session, None)
-        if namespace is not None:
-            namespace.close()
-            await self._server.close_scope(session)
+        """Close the namespaces of a conversation."""
+        for connected in (True, False):
+            await self._close((session, connected))
 
     async def close_all(self) -> None:
-        for session in [*self._open]:
-            await self.close(session)
+        for key in [*self._open]:
+            await self._close(key)
+
+    async def _close(self, key: tuple[str, bool]) -> None:
+        namespace = self._open.pop(key, None)
+        self._opening.pop(key, None)
+        if namespace is not None:
+            namespace.close()
+            if key[1]:
+                await self._server.close_scope(key[0])
 
 
 async def make_namespace() -> tuple[int, int, int]:
