@@ -56,6 +56,9 @@ class SandboxNetwork:
         self.proxy.set_turn(session, turn)
         self.relay.set_turn(session, turn)
 
+    def take_refusals(self, session: str) -> tuple[str, ...]:
+        return self.proxy.take_refusals(session)
+
     async def close_scope(self, session: str) -> None:
         await self.proxy.close_scope(session)
         await self.relay.close_scope(session)

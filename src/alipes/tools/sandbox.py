@@ -135,7 +135,7 @@ class ProjectSandboxes:
 
     def _list_toolchains(self) -> tuple[str, ...]:
         if self._toolchains is None:
-            programs = (folder for folder in self._environ.get("PATH", "").split(":") if is_inside(folder, self._home))
+            programs = filter(os.path.isabs, self._environ.get("PATH", "").split(":"))
             named = (os.path.join(self._home, name) for name in TOOLCHAINS)
             python = (sys.prefix, sys.base_prefix, site.getusersitepackages())
             ours = [path for path in (*named, *programs, *python) if path not in ("/", "/usr", self._home)]

@@ -79,6 +79,7 @@ class BubblewrapSandbox:
                 async with guard_git_config(policy.git_directories, search) as restored, child_scope as child:
                     child.notes, child.ends_together = restored, True
                     yield child
+                    restored += self._namespaces.take_refusals(scope.session)
 
     @asynccontextmanager
     async def _enter_network(

@@ -7,6 +7,7 @@ this process may create one, as root or in a service of the user's systemd.
 
 import os
 import resource
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -45,7 +46,8 @@ def limit_arguments(limits: SandboxLimits) -> list[str]:
         resource.RLIMIT_CPU: "cpu",
     }
     options = [f"--{names[kind]}={limit}" for kind, limit in resource_limits(limits)]
-    return ["prlimit", *options, "--"] if options else []
+    program = os.path.realpath(shutil.which("prlimit") or "/usr/bin/prlimit")
+    return [program, *options, "--"] if options else []
 
 
 def join_arguments(groups: Sequence[str]) -> list[str]:

@@ -42,6 +42,9 @@ class ConnectionServer(Protocol):
     def set_turn(self, session: str, turn: Turn | None) -> None:
         """The turn whose person is asked from now on."""
 
+    def take_refusals(self, session: str) -> tuple[str, ...]:
+        """Sentences about connections that were refused since the last time."""
+
     async def close_scope(self, session: str) -> None:
         """Close the listener and the connections of a conversation."""
 
@@ -53,6 +56,9 @@ class NoConnections:
         listener.close()
 
     def set_turn(self, session: str, turn: Turn | None) -> None: ...
+
+    def take_refusals(self, session: str) -> tuple[str, ...]:
+        return ()
 
     async def close_scope(self, session: str) -> None: ...
 
@@ -80,6 +86,10 @@ class NetworkNamespaces:
             yield namespace
         finally:
             namespace.commands -= 1
+
+    def take_refusals(self, session: str) -> tuple[str, ...]:
+        """Sentences about connections that were refused since the last time."""
+        return self._server.take_refusals(session)
 
     async def _find(self, scope: CommandScope, connected: bool) -> NetworkNamespace:
         key = (scope.session, connected)
