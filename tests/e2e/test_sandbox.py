@@ -57,7 +57,7 @@ async def test_hostile_commands_run_without_a_question_and_without_effect(home):
 
 
 async def test_file_tools_and_commands_see_the_same_temporary_files(home):
-    written, read, shown = await ask(
+    _, read, shown = await ask(
         home,
         use("write_file", path="/tmp/from-tool.txt", content="one\n"),
         use("terminal", command="cat /tmp/from-tool.txt; echo two > /tmp/from-command.txt"),
