@@ -130,14 +130,13 @@ class ContainerBackend:
         container = await self._container(scope.session, policy)
         mark = self._marks.next()
         given = {name: value for name, value in env.items() if _is_passed(name)} | dict(policy.environment)
-        client = {name: value for name, value in given.items() if name not in self._settings.environment}
         options = {"output": (), "pipes": ("-i",), "terminal": ("-i", "-t")}[link]
-        names = [part for name in client for part in ("-e", name)]
+        names = [part for name in given for part in ("-e", name)]
         argv = [self.name, "exec", *options, "-e", f"HOME={policy.home}", *names, container.name]
         opened = open_child(
             [*argv, *run_argv(command, mark, cwd)],
             cwd="/",
-            env={**client, **self._settings.environment},
+            env={**self._settings.environment, **given},
             link=link,
             keeper=self._guard,
         )
@@ -151,7 +150,7 @@ class ContainerBackend:
                     await _wait_for_helpers(child)
 
     async def _end_command(self, container: _Container, mark: int) -> None:
-        ended = await self._run("exec", container.name, *end_argv(mark), timeout=STOP_TIMEOUT_S)
+        ended = await self._run("exec", container.name, *end_argv(mark), timeout_s=STOP_TIMEOUT_S)
         if ended.code and container.is_running:  # it has no process left, or one that cannot be killed
             log.warning("ending container %s: a command in it could not be ended: %s", container.name, ended.output)
             await self._close([key for key, (known, _) in self._containers.items() if known is container])
@@ -220,19 +219,19 @@ class ContainerBackend:
             options += ["--ulimit", f"cpu={limits.cpu_seconds}:{limits.cpu_seconds}"]
         return options
 
-    async def _run(self, *arguments: str, timeout: float = CHECK_TIMEOUT_S) -> _ClientResult:
+    async def _run(self, *arguments: str, timeout_s: float = CHECK_TIMEOUT_S) -> _ClientResult:
         """Run the client program and return its exit code and output."""
         output = bytearray()
         argv, environment = [self.name, *arguments], self._settings.environment
         try:
             async with open_child(argv, cwd="/", env=environment, keeper=self._guard) as child:
-                async with asyncio.timeout(timeout):
+                async with asyncio.timeout(timeout_s):
                     while piece := await child.read():
                         output += piece
                     code = await child.wait()
                     await _wait_for_helpers(child)
         except TimeoutError:
-            return _ClientResult(1, f"no answer within {timeout:.0f} seconds")
+            return _ClientResult(1, f"no answer within {timeout_s:.0f} seconds")
         return _ClientResult(code, output.decode(errors="replace").strip())
 
     async def _close(self, keys: Sequence[tuple[str, SandboxPolicy]]) -> None:
@@ -275,9 +274,9 @@ async def _wait_until_ready(client: Child, program: str) -> None:
 
 async def _wait_for_helpers(client: Child) -> None:
     """Let processes that the exited client started finish: podman's remove the container."""
-    clock = asyncio.get_running_loop().time
-    end = clock() + STOP_TIMEOUT_S
-    while client.tree.living() and clock() < end:
+    for _ in range(int(STOP_TIMEOUT_S / _POLL_S)):
+        if not client.tree.living():
+            return
         await asyncio.sleep(_POLL_S)
 
 

@@ -48,9 +48,9 @@ exit $code
 )
 """A handled signal has its default action again in the command; it must not end this shell before the rest."""
 _END = f'{_END_PROCESSES}end_processes "$1"'
-_HOLD = "echo ready; cat >/dev/null; :"
+_HOLD = "echo alipes-ready; cat >/dev/null; :"
 """The shell reaps orphans while it waits for `cat`, which ends with its input: when the client here ends."""
-READY = b"ready"
+READY = b"alipes-ready\n"
 
 
 class CommandMarks:
@@ -82,4 +82,4 @@ def end_argv(marks: int | str) -> list[str]:
 
 def hold_argv(marks: str = "") -> list[str]:
     """Prints `READY` and waits for the end of its input; then ends all processes whose mark matches."""
-    return ["sh", "-c", f'{_HOLD}\n{_END if marks else ""}', "alipes", marks]
+    return ["sh", "-c", f"{_HOLD}\n{_END if marks else ''}", "alipes", marks]

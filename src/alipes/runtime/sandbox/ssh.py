@@ -135,7 +135,16 @@ class SshBackend:
 
     def _client(self, argv: Sequence[str], options: Sequence[str], link: Link) -> AbstractAsyncContextManager[Child]:
         fixed = ["-S", _SOCKET, "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_TIMEOUT_S}"]
-        fixed += ["-o", "ControlPersist=no", "-o", "ForwardAgent=no", "-o", "ForwardX11=no", "-o", "ClearAllForwardings=yes"]
+        fixed += [
+            "-o",
+            "ControlPersist=no",
+            "-o",
+            "ForwardAgent=no",
+            "-o",
+            "ForwardX11=no",
+            "-o",
+            "ClearAllForwardings=yes",
+        ]
         fixed += ["-o", "LogLevel=ERROR", "-o", "ServerAliveInterval=15"]
         line = ["ssh", *fixed, *self._settings.options, *options, "--", self._settings.destination, shlex.join(argv)]
         return open_child(line, cwd=self._folder, env=self._settings.environment, link=link, keeper=self._guard)
