@@ -1,5 +1,6 @@
 """Builds the settings from the configuration file, `.env` and the environment."""
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,10 +16,13 @@ from alipes.config.reader import KeyPath, RawConfig, read_config
 from alipes.config.schema import KEYS
 from alipes.config.settings import (
     MIXTURE_PREFIX,
+    PERMISSION_MODES,
     TASKS,
     Amount,
     AuxiliaryConfig,
     MixtureConfig,
+    SandboxAccess,
+    SandboxConfig,
     Settings,
     ShellHook,
     SpendConfig,
@@ -154,6 +158,7 @@ def build_settings(config: RawConfig) -> Settings:
         auxiliary={task: _auxiliary(config, task, known) for task in config.names("auxiliary")},
         spend=SpendConfig(**{name: parse_amount(text) for name, text in spend.items()}),
         moa=_mixtures(config, known),
+        sandbox=_sandbox(config),
         messengers=messengers,
         platforms={name: _platform(config, name) for name in config.names("platforms")},
         gateway=_table(config, "gateway", stt_key=_secret(config, "gateway.stt_key_env")),
@@ -176,7 +181,7 @@ def _table(config: RawConfig, name: str, **more: Any) -> Any:
 
 def _values(config: RawConfig, table: tuple[str, ...], struct: type[Struct]) -> dict[str, Any]:
     """The effective value of each setting of a table, as its struct takes it."""
-    pattern = ".".join(table if len(table) == 1 else (table[0], "*"))
+    pattern = ".".join(table if len(table) == 1 else (*table[:-1], "*"))
     names = {key.path.rpartition(".")[2] for key in KEYS if key.path.rpartition(".")[0] == pattern}
     found = {name: config.effective(*table, name).value for name in struct.__struct_fields__ if name in names}
     return {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
@@ -237,6 +242,19 @@ def parse_amount(text: str) -> Amount | None:
     if dollars:
         return Amount(text, dollars=float(dollars))
     return Amount(text, tokens=int(float(count) * _MULTIPLIERS[unit]))
+
+
+def _sandbox(config: RawConfig) -> SandboxConfig:
+    """`[sandbox]` with its tables for projects and permission modes; problems are added to `config`."""
+    found: dict[str, dict[str, SandboxAccess]] = {"projects": {}, "modes": {}}
+    for kind, tables in found.items():
+        for name in config.names("sandbox", kind):
+            place: KeyPath = ("sandbox", kind, name)
+            if kind == "modes" and name not in PERMISSION_MODES:
+                config.add_problem(place, f"unknown permission mode {name!r}: {' or '.join(PERMISSION_MODES)}.")
+            tables[os.path.expanduser(name)] = SandboxAccess(**_values(config, place, SandboxAccess))
+    values = _values(config, ("sandbox",), SandboxConfig)
+    return SandboxConfig(**values, projects=found["projects"], modes=found["modes"])
 
 
 def _mixtures(config: RawConfig, known: dict[str, Endpoint]) -> dict[str, MixtureConfig]:

@@ -103,9 +103,11 @@ class RawConfig:
         text = with_full_stop(f"{variable} = {format_value(value, variable)} {wrong}")
         self.problems.append(ConfigProblem((), text, where))
 
-    def names(self, table: str) -> Iterator[str]:
-        """Names of the tables under `table`, which the operator chose."""
-        inner = self.tables.get(table)
+    def names(self, *path: str) -> Iterator[str]:
+        """Names of the tables under `path`, which the operator chose."""
+        inner: object = self.tables
+        for name in path:
+            inner = inner.get(name) if isinstance(inner, dict) else None
         return iter(inner if isinstance(inner, dict) else ())
 
     def where(self, place: Place) -> str:

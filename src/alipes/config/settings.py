@@ -22,6 +22,7 @@ from alipes.config.value_types import (
     MODELS,
     NAMES,
     ORIGINS,
+    PATHS,
     PORT,
     SECONDS,
     VARIABLE,
@@ -173,6 +174,59 @@ class FetchConfig(Struct, frozen=True):
     ] = ()
 
 
+PERMISSION_MODES = ("ask", "auto")
+"""`auto`: everything is approved in advance (`--yes`)."""
+
+
+class SandboxAccess(Struct, frozen=True):
+    """What commands may use in addition: everywhere, in a project, or in a permission mode."""
+
+    read: Annotated[tuple[str, ...], PATHS, "Paths that sandboxed commands may read, such as data in your home."] = ()
+    write: Annotated[tuple[str, ...], PATHS, "Paths that sandboxed commands may change, besides the project."] = ()
+    environment: Annotated[
+        tuple[str, ...], NAMES, "Variables that commands get although they look like secrets, such as `HF_TOKEN`."
+    ] = ()
+    network: Annotated[
+        Literal["", "ask", "none", "open"],
+        "Network of sandboxed commands: `ask` per host, `none`, or `open` (everything, also private networks and "
+        "this machine). Empty: as in `[sandbox]`, where it means `ask`.",
+    ] = ""
+    grants: Annotated[
+        tuple[str, ...],
+        NAMES,
+        "What else sandboxed commands may use: `ssh-agent` (asked when it is used), `docker` (the Docker socket, which "
+        "means full rights on this machine), `browser` (user namespaces, which Chromium needs).",
+    ] = ("ssh-agent",)
+
+
+class SandboxConfig(SandboxAccess, frozen=True):
+    backend: Annotated[
+        Literal["auto", "sandbox", "host", "ssh", "docker", "podman"],
+        "Where commands run. `auto`: in the sandbox if it works here, else on the host, with a warning. `host`: "
+        "directly on this machine, with all your rights; dangerous commands are asked about.",
+    ] = "auto"
+    trust: Annotated[
+        tuple[str, ...],
+        PATHS,
+        "Repositories whose git hooks run when commands use git. Hooks of all others are switched off.",
+    ] = ()
+    memory: Annotated[int, whole(0, 1_000_000), "Memory that one sandboxed command may use, in MB. 0: no limit."] = 0
+    processes: Annotated[
+        int, whole(0, 1_000_000), "Processes that one sandboxed command may have at a time. 0: no limit."
+    ] = 1024
+    file_size: Annotated[
+        int, whole(0, 10_000_000), "Largest file that a sandboxed command may write, in MB. 0: no limit."
+    ] = 20_000
+    image: Annotated[str, "Image of the containers of the backends `docker` and `podman`."] = "debian:stable-slim"
+    container_arguments: Annotated[tuple[str, ...], NAMES, "Further arguments for `docker run` or `podman run`."] = ()
+    ssh: Annotated[str, "Destination of the backend `ssh`, as in `user@host` or a name in `~/.ssh/config`."] = ""
+    ssh_workdir: Annotated[str, "Directory on that machine in which commands run. Empty: the home there."] = ""
+    projects: dict[str, SandboxAccess] = {}
+    """By project directory."""
+    modes: dict[str, SandboxAccess] = {}
+    """By permission mode: `ask`, or `auto` (with --yes)."""
+
+
 class ImagesConfig(Struct, frozen=True):
     model: Annotated[
         str,
@@ -314,6 +368,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     moa: dict[str, MixtureConfig] = {}
     """Model mixtures by name."""
     fetch: FetchConfig = FetchConfig()
+    sandbox: SandboxConfig = SandboxConfig()
     images: ImagesConfig = ImagesConfig()
     clarify: ClarifyConfig = ClarifyConfig()
     code: CodeConfig = CodeConfig()

@@ -4,6 +4,7 @@ A check takes the value from the file and returns it as settings store it, or ra
 """
 
 import math
+import os
 import re
 from collections.abc import Callable
 from typing import cast
@@ -230,6 +231,13 @@ def _host_and_port(text: str) -> str:
     return f"{_host(host)}:{port}"
 
 
+def _listed_path(text: str) -> str:
+    path = os.path.expanduser(text.strip())
+    if not os.path.isabs(path):
+        raise InvalidValue(f"contains {text!r}: give absolute paths, or paths that start with ~")
+    return os.path.normpath(path)
+
+
 def _origin(text: str) -> str:
     address = check_base_url(text).lower()
     if address.count("/") > 2:
@@ -300,6 +308,7 @@ _HOOK_TIME = number(0.1, 3600, "seconds as timeout")
 HOSTS = ValueType("list of hosts", _list_of(_host_name, '["agent.example.com"]'), _words)
 HOSTS_AND_PORTS = ValueType("list of hosts", _list_of(_host_and_port, '["nas.lan", "127.0.0.1:8000"]'), _words)
 ORIGINS = ValueType("list of addresses", _list_of(_origin, '["https://page.example.com"]'), _words)
+PATHS = ValueType("list of paths", _list_of(_listed_path, '["~/data", "/srv/models"]'), _words)
 AMOUNT = ValueType(_AMOUNT, _amount)
 SECONDS = seconds(0.1, 86_400)
 PORT = whole(1, 65535)

@@ -236,13 +236,14 @@ class Child:
 
 
 @asynccontextmanager
-async def open_child(
+async def open_child(  # noqa: PLR0913
     command: str | Sequence[str],
     *,
     cwd: str,
     env: Mapping[str, str],
     link: Link = "output",
     keeper: process_tree.OrphanGuard | None = None,
+    fds: Sequence[int] = (),
     portable: bool = not process_tree.LINUX,
 ) -> AsyncIterator[Child]:
     """Run an argv or a shell command line in its own session.
@@ -250,6 +251,7 @@ async def open_child(
     It has no input and one output pipe unless `link` says otherwise. Leaving the scope ends the child and
     all its descendants, first by SIGTERM, after the grace period by SIGKILL, and waits until they are gone.
     `env` is the whole environment except for the mark. `keeper` ends them also if this process is killed.
+    `fds` are descriptors that the child inherits.
     `portable` relies on the process group alone, for systems without /proc. Raises OSError if it cannot
     be started.
     """
@@ -258,26 +260,46 @@ async def open_child(
     mark = process_tree.new_mark(keeper.guard() if keeper else None)
     if not portable:
         process_tree.adopt_orphans()
-    child = _start(list(command), cwd, process_tree.marked_environment(env, mark), None if portable else mark, link)
+    start = _Start(list(command), cwd, process_tree.marked_environment(env, mark), link, fds)
+    child = _start(start, None if portable else mark)
     try:
         yield child
     finally:
         try:
-            child.survivors = len(child.tree.living())
-            if child.survivors:
-                await _stop(child)
+            # the processes of a sandbox whose command has exited are being killed by the kernel
+            ended = child.returncode is not None and os.path.basename(command[0]).encode() in process_tree.WRAPPERS
+            survivors = len(child.tree.living())
+            child.survivors = 0 if ended else survivors
+            if survivors:
+                await _stop(child, 0.0 if ended else TERM_GRACE_S)
         finally:
             child.close()
 
 
-def _start(argv: list[str], cwd: str, env: dict[str, str], mark: int | None, link: Link) -> Child:
-    with open_stream_ends(link) as ends:
-        if link == "terminal":
+class _Start(NamedTuple):
+    argv: list[str]
+    cwd: str
+    env: dict[str, str]
+    link: Link
+    fds: Sequence[int]
+
+
+def _start(start: _Start, mark: int | None) -> Child:
+    with open_stream_ends(start.link) as ends:
+        argv = start.argv
+        if start.link == "terminal":
             argv = ["/bin/sh", "-c", _TAKE_TERMINAL, os.ttyname(ends.stdin), *argv]
         with nullcontext() if mark is None else process_tree.inherit_mark(mark):
             # no preexec_fn: without it the child is created by vfork, which is faster and safe with threads
             popen = subprocess.Popen(
-                argv, cwd=cwd, env=env, stdin=ends.stdin, stdout=ends.stdout, stderr=ends.stdout, start_new_session=True
+                argv,
+                cwd=start.cwd,
+                env=start.env,
+                stdin=ends.stdin,
+                stdout=ends.stdout,
+                stderr=ends.stdout,
+                start_new_session=True,
+                pass_fds=start.fds,
             )
         tree = process_tree.ProcessGroup(popen.pid) if mark is None else process_tree.open_tree(popen.pid, mark)
         try:
@@ -288,12 +310,13 @@ def _start(argv: list[str], cwd: str, env: dict[str, str], mark: int | None, lin
             raise
 
 
-async def _stop(child: Child) -> None:
+async def _stop(child: Child, grace_s: float) -> None:
     """SIGTERM, then SIGKILL, until all are gone. If cancelled: kill at once, then raise it."""
     clock = asyncio.get_running_loop().time
-    grace, patience, pause = clock() + TERM_GRACE_S, clock() + KILL_TIMEOUT_S, 0.001
+    grace, patience, pause = clock() + grace_s, clock() + KILL_TIMEOUT_S, 0.001
     again: asyncio.CancelledError | None = None
-    child.tree.tell(signal.SIGTERM)
+    if grace_s:
+        child.tree.tell(signal.SIGTERM)
     for times in count():
         if not child.tree.living():
             break

@@ -29,6 +29,8 @@ LINUX = sys.platform == "linux" and hasattr(os, "pidfd_open")
 VARIABLE = "ALIPES_CHILD"
 SCOPES = 10**6
 """A mark is `owner * SCOPES + number`; an owner has twelve digits."""
+WRAPPERS = frozenset((b"bwrap", b"nsenter"))
+"""Programs that start a sandbox and end with what they run."""
 _NUMBERS = count()
 _PR_SET_CHILD_SUBREAPER = 36
 _PASSES = 50
@@ -140,8 +142,10 @@ class LinuxProcessTree:
         return sum(_reap(pid) for pid in adopted if has_mark(pid, self._mark))
 
     def tell(self, number: signal.Signals) -> None:
+        """Send a signal to all processes, except to wrappers: when one ends, its whole sandbox is killed."""
         for kin in self.living():
-            send_signal(kin, number)
+            if _read(f"/proc/{kin.pid}/comm").strip() not in WRAPPERS:
+                send_signal(kin, number)
 
     def kill(self) -> None:
         """Stop all processes so that none can fork, then kill them. Does not wait."""

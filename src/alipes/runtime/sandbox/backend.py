@@ -4,6 +4,7 @@ Backends: `sandbox` (bubblewrap or Landlock), `host`, `ssh`, `docker` and `podma
 same breach suite on each.
 """
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
@@ -57,6 +58,9 @@ class CommandBackend(Protocol):
     def host_path(self, path: str, scope: CommandScope) -> str:
         """Where an absolute path that commands see is on this machine."""
 
+    def scratch(self, scope: CommandScope) -> tuple[str, str]:
+        """A directory that commands share with us: its path here, and as they see it. Raises OSError."""
+
 
 class HostBackend:
     """Runs commands directly on this machine, with all rights of the user."""
@@ -82,3 +86,7 @@ class HostBackend:
 
     def host_path(self, path: str, scope: CommandScope) -> str:
         return path
+
+    def scratch(self, scope: CommandScope) -> tuple[str, str]:
+        folder = str(self._guard.folder()) if self._guard is not None else tempfile.gettempdir()
+        return folder, folder

@@ -1,4 +1,10 @@
-"""What a sandboxed command may see, change and use: settings and a project turned into lists of paths."""
+"""What one sandboxed command may see, change and use. `tools/sandbox.py` makes policies from the settings."""
+
+import hashlib
+import os
+import stat
+import tempfile
+from typing import Literal
 
 from msgspec import Struct
 
@@ -20,21 +26,51 @@ class SandboxPolicy(Struct, frozen=True):
     home: str
     """The user's home; commands see `private_home` at this path."""
     private_home: str
-    """A directory on this machine for caches and settings of programs in the sandbox, one per project."""
+    """A directory for caches and settings of programs in the sandbox, one per project. Empty: the project
+    contains the home, so commands see the home itself, read-only."""
     scratch: str
     """A directory on this machine that commands see as /tmp, one per conversation."""
+    empty: str
+    """An empty file on this machine, shown instead of hidden ones."""
     writable: tuple[str, ...] = ()
-    """Also the project, unless it contains the home."""
+    """The project, unless it contains the home, and other paths."""
     readable: tuple[str, ...] = ()
     """Paths below hidden ones that are visible, read-only: toolchains in the home, listed paths."""
     protected: tuple[str, ...] = ()
     """Paths below writable ones that are read-only: git hooks, CI files."""
     hidden: tuple[str, ...] = ()
-    """Paths that do not exist for commands: the alipes home, secrets, sockets."""
+    """Paths that are empty for commands: the alipes home, secrets, sockets."""
     files: tuple[tuple[str, str], ...] = ()
     """Other files to show read-only: path as commands see it, and where it is."""
     environment: tuple[tuple[str, str], ...] = ()
     """Variables to set, in addition to those of the command."""
     limits: SandboxLimits = SandboxLimits()
+    network: Literal["ask", "none", "open"] = "ask"
     user_namespaces: bool = False
     """Whether commands may create user namespaces, which browsers need."""
+
+
+def is_inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def make_private_directory(*names: str) -> str:
+    """A directory of this user only, under the system's directory for temporary files that survive a restart.
+
+    Raises OSError if another user made it.
+    """
+    folder = os.path.join("/var/tmp" if os.path.isdir("/var/tmp") else tempfile.gettempdir(), f"alipes-{os.getuid()}")
+    for path in (folder, *(os.path.join(folder, *names[: at + 1]) for at in range(len(names)))):
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            found = os.lstat(path)
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+                raise PermissionError(f"{path} belongs to another user or is open to others; remove it") from None
+        folder = path
+    return folder
+
+
+def short_hash(text: str) -> str:
+    """A name for a directory that belongs to `text`."""
+    return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]

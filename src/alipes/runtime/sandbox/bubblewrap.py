@@ -1,0 +1,132 @@
+"""The sandbox by bubblewrap: own mounts, processes, IPC and users, and one network namespace per conversation."""
+
+import os
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+
+from alipes.runtime.processes.child import Child, Link, open_child
+from alipes.runtime.processes.process_tree import OrphanGuard
+from alipes.runtime.sandbox.backend import CommandScope
+from alipes.runtime.sandbox.namespaces import NetworkNamespaces
+from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside
+from alipes.runtime.sandbox.seccomp import build_filter
+
+_UNSHARE = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
+_SAFE = ("--die-with-parent", "--cap-drop", "ALL", "--hostname", "sandbox")
+UNSET = ("SSH_AUTH_SOCK", "SSH_AGENT_PID", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR", "DISPLAY", "WAYLAND_DISPLAY")
+"""Variables that name sockets, which do not exist in the sandbox."""
+
+
+class BubblewrapSandbox:
+    name, contains = "sandbox", True
+
+    def __init__(
+        self,
+        make_policy: Callable[[CommandScope], SandboxPolicy],
+        namespaces: NetworkNamespaces,
+        *,
+        guard: OrphanGuard | None = None,
+    ) -> None:
+        self._make_policy, self._namespaces, self._guard = make_policy, namespaces, guard
+        self._filters: dict[bool, bytes] = {}
+
+    async def check(self) -> str:
+        for program in ("bwrap", "nsenter"):
+            if shutil.which(program) is None:
+                return f"{program} is not installed"
+        scope = CommandScope(session="check", workdir="/usr")
+        try:
+            async with self.open(("true",), scope, cwd="/", env={"PATH": os.defpath}) as child:
+                output = b""
+                while piece := await child.read():
+                    output += piece
+                await child.wait()
+        except OSError as error:
+            return str(error)
+        finally:
+            self._namespaces.close("check")
+        return output.decode(errors="replace").strip() if child.returncode else ""
+
+    @asynccontextmanager
+    async def open(
+        self,
+        command: str | Sequence[str],
+        scope: CommandScope,
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        link: Link = "output",
+    ) -> AsyncIterator[Child]:
+        policy = self._make_policy(scope)
+        inner = ("/bin/bash", "-c", command) if isinstance(command, str) else tuple(command)
+        env = {name: value for name, value in env.items() if name not in UNSET} | dict(policy.environment)
+        async with self._enter_network(policy, scope) as (enter, fds):
+            with self._open_filter(policy) as seccomp:
+                argv = (
+                    *enter,
+                    *("bwrap", *_UNSHARE, *_SAFE, "--seccomp", str(seccomp)),
+                    *mount_arguments(policy),
+                    *("--chdir", cwd, "--", *inner),
+                )
+                child_scope = open_child(argv, cwd="/", env=env, link=link, keeper=self._guard, fds=(*fds, seccomp))
+                async with child_scope as child:
+                    yield child
+
+    @asynccontextmanager
+    async def _enter_network(
+        self, policy: SandboxPolicy, scope: CommandScope
+    ) -> AsyncIterator[tuple[Sequence[str], tuple[int, ...]]]:
+        """The arguments that enter the network of the command, and the descriptors they name."""
+        if policy.network == "open":
+            yield (), ()
+            return
+        async with self._namespaces.enter(scope) as namespace:
+            user, net = f"--user=/proc/self/fd/{namespace.user}", f"--net=/proc/self/fd/{namespace.net}"
+            yield ("nsenter", user, net, "--preserve-credentials", "--"), (namespace.user, namespace.net)
+
+    @contextmanager
+    def _open_filter(self, policy: SandboxPolicy) -> Iterator[int]:
+        allowed = policy.user_namespaces
+        if allowed not in self._filters:
+            self._filters[allowed] = build_filter(user_namespaces=allowed)
+        reading = os.memfd_create("seccomp")
+        try:
+            os.write(reading, self._filters[allowed])
+            os.lseek(reading, 0, os.SEEK_SET)
+            yield reading
+        finally:
+            os.close(reading)
+
+    def host_path(self, path: str, scope: CommandScope) -> str:
+        if not is_inside(path, "/tmp"):
+            return path
+        policy = self._make_policy(scope)
+        visible = (policy.workdir, policy.scratch, *policy.writable, *policy.readable)
+        return path if any(is_inside(path, each) for each in visible) else policy.scratch + path[len("/tmp") :]
+
+    def scratch(self, scope: CommandScope) -> tuple[str, str]:
+        return self._make_policy(scope).scratch, "/tmp"
+
+
+def mount_arguments(policy: SandboxPolicy) -> list[str]:
+    """The file system of a command, as arguments of bwrap; later ones cover earlier ones."""
+    arguments = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/run"]
+    arguments += [word for folder in ("/home", "/root") if os.path.isdir(folder) for word in ("--tmpfs", folder)]
+    arguments += ["--bind", policy.scratch, "/tmp", "--tmpfs", "/var/tmp", "--bind", policy.scratch, policy.scratch]
+    if policy.private_home:
+        arguments += ["--bind", policy.private_home, policy.home]
+    else:
+        arguments += ["--ro-bind", policy.workdir, policy.workdir]
+    arguments += _each("--ro-bind", policy.readable)
+    arguments += _each("--bind", policy.writable)
+    arguments += _each("--ro-bind", policy.protected)
+    for path in policy.hidden:
+        arguments += ["--tmpfs", path] if os.path.isdir(path) else ["--ro-bind", policy.empty, path]
+    for seen, source in policy.files:
+        arguments += ["--ro-bind", source, seen]
+    return arguments
+
+
+def _each(option: str, paths: Sequence[str]) -> list[str]:
+    return [word for path in paths for word in (option, path, path)]

@@ -1,0 +1,286 @@
+"""Sandboxes of projects: turns the settings and a project directory into what its commands may see and use."""
+
+import fnmatch
+import os
+import re
+import shutil
+import site
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from alipes.config.display import looks_secret
+from alipes.config.protected_paths import SECRET_IN_HOME, SECRET_IN_SYSTEM, TRUSTED_IN_PROJECT, is_secret_in_project
+from alipes.config.settings import SandboxAccess, SandboxConfig
+from alipes.runtime.sandbox.backend import CommandScope
+from alipes.runtime.sandbox.policy import SandboxLimits, SandboxPolicy, is_inside, make_private_directory, short_hash
+
+TOOLCHAINS = (
+    *(".cargo/bin", ".cargo/env", ".rustup", ".pyenv", ".nvm", ".fnm", ".volta", ".asdf", ".sdkman", ".rbenv", ".rvm"),
+    *(".goenv", "go/bin", ".local/bin", ".local/lib", ".local/share/pipx", ".local/share/uv", ".local/share/pnpm"),
+    *(".local/share/fnm", ".local/share/mise", ".local/share/virtualenvs", ".bun/bin", ".deno/bin", ".ghcup/bin"),
+    *(".juliaup", ".dotnet", ".nix-profile", "miniconda3", "anaconda3", "mambaforge", "miniforge3", "bin"),
+)
+"""Programs and their libraries in the home, which sandboxed commands may run."""
+PROGRAM_SETTINGS = (
+    *(".config/pip/pip.conf", ".pip/pip.conf", ".npmrc", ".cargo/config.toml", ".cargo/config", ".condarc"),
+    *(".config/uv/uv.toml", ".yarnrc.yml", ".gemrc", ".config/go/env"),
+)
+"""Settings that say where packages come from; shown unless they contain credentials."""
+GIT_IDENTITY = (
+    r"(?i)(?:user\.(?:name|email)|init\.defaultbranch|core\.(?:autocrlf|eol|quotepath)|pull\.|push\.default|merge\.|rebase\."
+    r"|fetch\.prune|branch\.|color\.)"
+)
+"""Global git settings that commands get; none of them runs a program or holds a secret."""
+_GIT_PROGRAMS = r"(?i)\.(?:tool|driver|cmd|path)$"
+DOCKER_SOCKETS = ("/run/docker.sock", "/var/run/docker.sock", "/run/podman/podman.sock")
+EMPTY, GITCONFIG = "empty", "gitconfig"
+
+
+class ProjectSandboxes:
+    """Makes the policy of each command. Directories are created when a command first needs them."""
+
+    def __init__(
+        self,
+        config: SandboxConfig,
+        *,
+        home: str,
+        alipes_home: Path,
+        environ: Mapping[str, str],
+        environment: Callable[[CommandScope], Mapping[str, str]] | None = None,
+    ) -> None:
+        """`environ`: where variables listed in `sandbox.environment` come from. `environment`: more variables."""
+        self._config, self._environ = config, environ
+        self._home, self._alipes_home = os.path.realpath(home), os.path.realpath(alipes_home)
+        self._state = os.path.join(self._alipes_home, "sandbox")
+        self._environment = environment
+        self._toolchains: tuple[str, ...] | None = None
+
+    def make_policy(self, scope: CommandScope) -> SandboxPolicy:
+        workdir = os.path.realpath(scope.workdir or os.getcwd())
+        access = self.access(scope)
+        scratch = make_private_directory(short_hash(self._alipes_home), short_hash(scope.session))
+        around_home = is_inside(self._home, workdir)
+        private_home = "" if around_home else self._make_state("home", short_hash(workdir))
+        writable = () if around_home else tuple(_existing((*self._project_paths(workdir), *access.write)))
+        return SandboxPolicy(
+            workdir=workdir,
+            home=self._home,
+            private_home=private_home,
+            scratch=scratch,
+            empty=self._make_file(EMPTY, ""),
+            writable=writable,
+            readable=_outermost((*self._list_toolchains(), *_existing(access.read))),
+            protected=tuple(path for root in writable for path in _protected_paths(root)),
+            hidden=tuple(self._hidden_paths(workdir, around_home=around_home)),
+            files=tuple(self._files(private_home, access)),
+            environment=tuple(self._variables(scope, workdir, access, around_home=around_home)),
+            limits=SandboxLimits(
+                memory_bytes=self._config.memory * 2**20,
+                processes=self._config.processes,
+                file_bytes=self._config.file_size * 2**20,
+            ),
+            network=access.network or "ask",
+            user_namespaces="browser" in access.grants,
+        )
+
+    def access(self, scope: CommandScope) -> SandboxAccess:
+        """What the settings allow in this project and permission mode."""
+        config, workdir = self._config, os.path.realpath(scope.workdir or os.getcwd())
+        mode = "auto" if scope.turn is not None and scope.turn.inbound.trusted else "ask"
+        found = [
+            config,
+            *(each for path, each in config.projects.items() if is_inside(workdir, os.path.realpath(path))),
+        ]
+        found += [config.modes[mode]] if mode in config.modes else []
+        joined = {
+            name: tuple(dict.fromkeys(item for each in found for item in getattr(each, name)))
+            for name in ("read", "write", "environment", "grants")
+        }
+        networks = [each.network for each in found if each.network]
+        return SandboxAccess(**joined, network=networks[-1] if networks else "ask")
+
+    def remove_scratch(self, session: str) -> None:
+        """Delete the scratch directory of a conversation."""
+        shutil.rmtree(make_private_directory(short_hash(self._alipes_home), short_hash(session)), ignore_errors=True)
+
+    def _project_paths(self, workdir: str) -> Iterator[str]:
+        """The project directory, and the git directory if the project is part of a repository."""
+        yield workdir
+        folder = workdir
+        while folder not in ("/", self._home):
+            found = os.path.join(folder, ".git")
+            if os.path.isfile(found):
+                yield from _linked_git_directories(found)
+            if os.path.exists(found):
+                yield from (found,) if folder != workdir and os.path.isdir(found) else ()
+                return
+            folder = os.path.dirname(folder)
+
+    def _list_toolchains(self) -> tuple[str, ...]:
+        if self._toolchains is None:
+            programs = (folder for folder in self._environ.get("PATH", "").split(":") if is_inside(folder, self._home))
+            named = (os.path.join(self._home, name) for name in TOOLCHAINS)
+            python = (sys.prefix, sys.base_prefix, site.getusersitepackages())
+            ours = [path for path in (*named, *programs, *python) if path not in ("/", "/usr", self._home)]
+            covered = ("/home", "/root", "/run", "/tmp", "/var/tmp", self._home)
+            found = (path for path in _existing(ours) if any(is_inside(path, folder) for folder in covered))
+            self._toolchains = _outermost(found)
+        return tuple(path for path in self._toolchains if os.path.exists(path))
+
+    def _hidden_paths(self, workdir: str, *, around_home: bool) -> Iterator[str]:
+        covered = is_inside(self._alipes_home, self._home) and not is_inside(self._alipes_home, workdir)
+        if not covered or around_home:
+            yield self._alipes_home
+        yield from (path for pattern in SECRET_IN_SYSTEM for path in _readable_glob(pattern))
+        if around_home:
+            names = (os.path.join(self._home, entry) for entry in SECRET_IN_HOME)
+            yield from (path for pattern in names for path in _readable_glob(pattern))
+        yield from (
+            os.path.join(workdir, name)
+            for name in _list_directory(workdir)
+            if is_secret_in_project(name) and name[:1] == "."
+        )
+
+    def _files(self, private_home: str, access: SandboxAccess) -> Iterator[tuple[str, str]]:
+        if private_home:
+            yield os.path.join(self._home, ".gitconfig"), self._make_file(GITCONFIG, self._git_settings())
+            for name in PROGRAM_SETTINGS:
+                path = os.path.join(self._home, name)
+                if _is_plain_settings(path):
+                    yield path, path
+        if "docker" in access.grants:
+            yield from ((path, path) for path in _existing(DOCKER_SOCKETS))
+
+    def _git_settings(self) -> str:
+        """The user's name, address and habits from the global git settings, without programs."""
+        lines = list[str]()
+        for key, value in read_git_settings(os.path.join(self._home, ".gitconfig")):
+            if re.match(GIT_IDENTITY, key) and not re.search(_GIT_PROGRAMS, key):
+                section, _, name = key.rpartition(".")
+                first, _, rest = section.partition(".")
+                head = f'[{first} "{rest}"]' if rest else f"[{first}]"
+                lines.append(f"{head}\n\t{name} = {value}\n")
+        return "".join(lines) + "[safe]\n\tdirectory = *\n"
+
+    def _variables(
+        self, scope: CommandScope, workdir: str, access: SandboxAccess, *, around_home: bool
+    ) -> Iterator[tuple[str, str]]:
+        yield "TMPDIR", "/tmp"
+        if around_home:
+            yield "HOME", "/tmp"
+        yield from ((name, self._environ[name]) for name in access.environment if name in self._environ)
+        if not any(is_inside(workdir, os.path.realpath(path)) for path in self._config.trust):
+            yield "GIT_CONFIG_COUNT", "1"
+            yield "GIT_CONFIG_KEY_0", "core.hooksPath"
+            yield "GIT_CONFIG_VALUE_0", "/dev/null"
+        if self._environment is not None and access.network != "open":
+            yield from self._environment(scope).items()
+
+    def _make_state(self, *names: str) -> str:
+        folder = os.path.join(self._state, *names)
+        os.makedirs(folder, 0o700, exist_ok=True)
+        return folder
+
+    def _make_file(self, name: str, text: str) -> str:
+        path = os.path.join(self._make_state(), name)
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                if file.read() == text:
+                    return path
+        except OSError:
+            pass
+        new = f"{path}.{os.getpid()}"
+        with open(new, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(new, path)
+        return path
+
+
+def read_git_settings(path: str) -> list[tuple[str, str]]:
+    """Keys and values of a git configuration file, simple lines only; empty if it cannot be read."""
+    section, found = "", list[tuple[str, str]]()
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines = file.read(200_000).splitlines()
+    except OSError:
+        return []
+    for line in map(str.strip, lines):
+        if head := re.fullmatch(r'\[\s*([\w.-]+)(?:\s+"([^"\\]*)")?\s*\]', line):
+            section = ".".join(filter(None, head.groups()))
+        elif pair := re.fullmatch(r"([A-Za-z][\w-]*)\s*=\s*([^\\]*)", line):
+            found.append((f"{section}.{pair[1]}", pair[2]))
+    return found
+
+
+def _linked_git_directories(file: str) -> Iterator[str]:
+    """The git directories of a linked work tree or submodule, named in its `.git` file."""
+    try:
+        with open(file, encoding="utf-8", errors="replace") as opened:
+            named = opened.read(4096).partition("gitdir:")[2].strip()
+    except OSError:
+        return
+    folder = os.path.realpath(os.path.join(os.path.dirname(file), named)) if named else ""
+    if folder and os.path.isfile(os.path.join(folder, "HEAD")):
+        common = folder.rpartition("/worktrees/")[0] or folder
+        yield common
+
+
+def _protected_paths(root: str) -> Iterator[str]:
+    """Existing files and folders of a writable place that other programs run or trust."""
+    if os.path.basename(root) == ".git":
+        yield from _existing([os.path.join(root, "hooks")])
+        return
+    names = _list_directory(root)
+    for entry in TRUSTED_IN_PROJECT:
+        if "*" in entry and "/" not in entry:
+            yield from _existing(os.path.join(root, name) for name in names if fnmatch.fnmatch(name, entry))
+        elif entry.partition("/")[0] in names:
+            yield from _existing([os.path.join(root, entry)])
+
+
+def _list_directory(folder: str) -> frozenset[str]:
+    try:
+        return frozenset(os.listdir(folder))
+    except OSError:
+        return frozenset()
+
+
+def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
+    """Without duplicates and paths inside others."""
+    kept = list[str]()
+    for path in sorted(set(paths)):
+        if not kept or not is_inside(path, kept[-1]):
+            kept.append(path)
+    return tuple(kept)
+
+
+def _existing(paths: Iterable[str]) -> Iterator[str]:
+    """Real paths of those that exist."""
+    return (os.path.realpath(path) for path in paths if os.path.exists(path))
+
+
+def _readable_glob(pattern: str) -> Iterator[str]:
+    """Existing paths that we could read."""
+    folder, _, name = pattern.rpartition("/")
+    if "*" not in pattern:
+        names: Iterable[str] = (name,)
+    elif "*" in folder:
+        return
+    else:
+        names = fnmatch.filter(_list_directory(folder), name)
+    for each in names:
+        path = os.path.join(folder, each)
+        if os.access(path, os.R_OK) and not os.path.islink(path):
+            yield path
+
+
+def _is_plain_settings(path: str) -> bool:
+    """True if the file exists and contains nothing that looks like a credential."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            text = file.read(100_000)
+    except OSError:
+        return False
+    credentials = re.search(r"(?i)_auth|token|password|secret|://[^/\s:@]+:[^/\s@]+@", text)
+    return credentials is None and not any(map(looks_secret, text.split()))
