@@ -10,7 +10,6 @@ import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from pathlib import PurePosixPath
 from typing import Any, Literal, NamedTuple, Self, TypeAlias
 from uuid import uuid4
 
@@ -19,7 +18,7 @@ from msgspec import Struct
 from alipes.runtime.processes.child import Child, Link, open_child
 from alipes.runtime.processes.process_tree import OrphanGuard
 from alipes.runtime.sandbox.backend import CommandScope
-from alipes.runtime.sandbox.policy import SandboxPolicy
+from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside
 from alipes.runtime.sandbox.remote_commands import READY, CommandMarks, end_argv, hold_argv, run_argv
 
 log = logging.getLogger(__name__)
@@ -48,6 +47,12 @@ class ContainerSettings(Struct, frozen=True):
 class _ClientResult(NamedTuple):
     code: int
     output: str
+
+
+class _Mount(NamedTuple):
+    inside: str
+    outside: str
+    writable: bool
 
 
 class _Container:
@@ -115,12 +120,13 @@ class ContainerBackend:
 
     def host_path(self, path: str, scope: CommandScope) -> str:
         """Empty for a path of the image."""
-        policy = self._make_policy(scope)
-        for inside, outside in _mounts(policy):
-            relative = os.path.relpath(path, inside)
-            if relative != ".." and not relative.startswith("../"):
-                return os.path.normpath(os.path.join(outside, relative))
+        for mount in _mounts(self._make_policy(scope)):
+            if is_inside(path, mount.inside):
+                return os.path.normpath(mount.outside + path[len(mount.inside) :])
         return ""
+
+    def scratch(self, scope: CommandScope) -> tuple[str, str]:
+        return self._make_policy(scope).scratch, "/tmp"
 
     @asynccontextmanager
     async def _exec(
@@ -130,9 +136,10 @@ class ContainerBackend:
         container = await self._container(scope.session, policy)
         mark = self._marks.next()
         given = {name: value for name, value in env.items() if _is_passed(name)} | dict(policy.environment)
+        home = given.pop("HOME", policy.home)  # by value: the client has another one
         options = {"output": (), "pipes": ("-i",), "terminal": ("-i", "-t")}[link]
         names = [part for name in given for part in ("-e", name)]
-        argv = [self.name, "exec", *options, "-e", f"HOME={policy.home}", *names, container.name]
+        argv = [self.name, "exec", *options, "-e", f"HOME={home}", *names, container.name]
         opened = open_child(
             [*argv, *run_argv(command, mark, cwd)],
             cwd="/",
@@ -202,12 +209,12 @@ class ContainerBackend:
         options += ["--user", f"{os.getuid()}:{os.getgid()}"]
         if self.name == "podman" and os.getuid():
             options += ["--userns", "keep-id"]
-        read_only = {*policy.readable, *policy.protected, *(path for path, _ in policy.files)}
-        for inside, outside in sorted(_mounts(policy), key=lambda mount: len(PurePosixPath(mount[0]).parts)):
-            options += ["--volume", f"{outside}:{inside}{':ro' if inside in read_only else ''}"]
+        mounts = _mounts(policy)
+        for mount in reversed(mounts):
+            options += ["--volume", f"{mount.outside}:{mount.inside}{'' if mount.writable else ':ro'}"]
         for path in policy.hidden:
-            if any(_is_below(path, inside) for inside, _ in _mounts(policy)):
-                options += ["--tmpfs", path] if os.path.isdir(path) else ["--volume", f"{os.devnull}:{path}:ro"]
+            if any(is_inside(path, mount.inside) for mount in mounts):
+                options += ["--tmpfs", path] if os.path.isdir(path) else ["--volume", f"{policy.empty}:{path}:ro"]
         limits = policy.limits
         if limits.memory_bytes:
             options += ["--memory", str(limits.memory_bytes), "--memory-swap", str(limits.memory_bytes)]
@@ -241,17 +248,19 @@ class ContainerBackend:
                 await stack.aclose()
 
 
-def _mounts(policy: SandboxPolicy) -> list[tuple[str, str]]:
-    """Path in the container and on this machine, the most specific first."""
-    project = () if _is_below(policy.home, policy.workdir) else (policy.workdir,)
-    same = {*project, *policy.writable, *policy.readable, *policy.protected}
-    mounts = {policy.home: policy.private_home, "/tmp": policy.scratch, **{path: path for path in same}}
-    mounts |= dict(policy.files)
-    return sorted(mounts.items(), key=lambda mount: -len(PurePosixPath(mount[0]).parts))
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return PurePosixPath(path).is_relative_to(folder)
+def _mounts(policy: SandboxPolicy) -> list[_Mount]:
+    """The most specific first."""
+    mounts = [_Mount("/tmp", policy.scratch, True)]
+    if policy.private_home:
+        mounts.append(_Mount(policy.home, policy.private_home, True))
+    else:
+        mounts.append(_Mount(policy.workdir, policy.workdir, False))
+    mounts += [_Mount(path, path, False) for path in policy.readable]
+    mounts += [_Mount(path, path, True) for path in policy.writable]
+    mounts += [_Mount(path, path, False) for path in policy.protected]
+    mounts += [_Mount(inside, outside, False) for inside, outside in policy.files]
+    last = {mount.inside: mount for mount in mounts}
+    return sorted(last.values(), key=lambda mount: -mount.inside.rstrip("/").count("/"))
 
 
 def _is_passed(name: str) -> bool:

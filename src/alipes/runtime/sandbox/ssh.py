@@ -34,7 +34,7 @@ class SshSettings(Struct, frozen=True):
     destination: str
     """As for the program `ssh`: a host of ssh_config, or `user@host`."""
     workdir: str
-    """The directory on that machine that takes the place of the project."""
+    """The directory on that machine that takes the place of the project. Empty: the home there."""
     environment: Mapping[str, str]
     """Variables of the client program itself: the agent's socket, the home with its configuration."""
     names: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class SshBackend:
             return f"{error}. `ssh {host}` must work without a question."
         if await self._run(["sh", "-c", _CHECK]):
             return f"{host} is not supported: commands there are ended with `sh`, `grep` and /proc, as on Linux."
-        folder = self._settings.workdir
+        folder = self._settings.workdir or "."
         if await self._run(["sh", "-c", 'cd -- "$1"', "sh", folder]):
             return f"{folder} is not a directory on {host}. Create it, or change `sandbox.ssh_workdir`."
         return ""
@@ -93,6 +93,9 @@ class SshBackend:
     def host_path(self, path: str, scope: CommandScope) -> str:
         """Empty: the files of commands are on the other machine."""
         return ""
+
+    def scratch(self, scope: CommandScope) -> tuple[str, str]:
+        raise OSError(f"commands run on {self._settings.destination}, which shares no directory with this machine")
 
     @asynccontextmanager
     async def _open(
@@ -151,7 +154,7 @@ class SshBackend:
 
     def _remote_folder(self, cwd: str, workdir: str) -> str:
         """The folder there for `cwd` here; outside of the project there is none, so it is the project itself."""
-        there = self._settings.workdir
+        there = self._settings.workdir or "."
         if workdir and PurePosixPath(cwd).is_relative_to(workdir):
             return str(PurePosixPath(there, os.path.relpath(cwd, workdir)))
         return there

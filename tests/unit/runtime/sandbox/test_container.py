@@ -1,12 +1,12 @@
 """The backends `docker` and `podman`, with a real podman."""
 
 import asyncio
-import json
 import os
 import signal
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from msgspec import structs
 
@@ -37,11 +37,14 @@ def policy(tmp_path):
     for name in "project/.git/hooks", "home", "private", "scratch":
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "project" / ".env").write_text("SECRET=1")
+    (tmp_path / "empty").touch()
     return SandboxPolicy(
         str(tmp_path / "project"),
         str(tmp_path / "home"),
         str(tmp_path / "private"),
         str(tmp_path / "scratch"),
+        str(tmp_path / "empty"),
+        writable=(str(tmp_path / "project"),),
         protected=(str(tmp_path / "project" / ".git" / "hooks"),),
         hidden=(str(tmp_path / "project" / ".env"), str(tmp_path / "home" / ".ssh")),
         environment=(("PROJECT", "p1"),),
@@ -132,7 +135,7 @@ async def test_a_container_that_was_removed_is_started_again(settings, policy, e
 
 
 async def test_a_container_ends_when_this_process_is_killed(settings, policy, tmp_path):
-    (tmp_path / "policy").write_text(json.dumps([policy.workdir, policy.home, policy.private_home, policy.scratch]))
+    (tmp_path / "policy").write_bytes(msgspec.json.encode(policy))
     victim = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", KILLED, str(tmp_path), IMAGE, *ARGUMENTS),
         env=settings.environment | {"PYTHONPATH": f"{ROOT / 'src'}"},
@@ -148,7 +151,7 @@ async def test_a_container_ends_when_this_process_is_killed(settings, policy, tm
 
 
 KILLED = """
-import asyncio, json, os, sys
+import asyncio, msgspec, os, sys
 from pathlib import Path
 from alipes.runtime.processes.process_tree import open_orphan_guard
 from alipes.runtime.sandbox.backend import CommandScope
@@ -157,7 +160,7 @@ from alipes.runtime.sandbox.policy import SandboxPolicy
 
 async def main(folder, image, *arguments):
     settings = ContainerSettings("podman", image, dict(os.environ), arguments=arguments)
-    policy = SandboxPolicy(*json.loads(Path(folder, "policy").read_text()))
+    policy = msgspec.json.decode(Path(folder, "policy").read_bytes(), type=SandboxPolicy)
     async with open_orphan_guard(Path(folder, "run")) as guard:
         async with ContainerBackend(settings, lambda scope: policy, guard) as backend:
             command = "trap '' HUP TERM PIPE; (env -i setsid sleep 98763 &); echo on; while :; do sleep 1; done"
