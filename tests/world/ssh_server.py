@@ -2,6 +2,7 @@
 
 import getpass
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -65,22 +66,16 @@ def open_ssh_server(folder: Path) -> Iterator[SshServer]:
     folder.mkdir(parents=True)
     if os.getuid() == 0:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd insists on it
-    for name in "host_key", "key":
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
     with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    (folder / "authorized_keys").write_bytes((folder / "key.pub").read_bytes())
-    host_key = (folder / "host_key.pub").read_text().split()[:2]
-    (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {' '.join(host_key)}\n")
-    (folder / "sshd_config").write_text(CONFIG.format(port=port, folder=folder))
-    (folder / "client_config").write_text(CLIENT.format(port=port, folder=folder, user=getpass.getuser()))
+        server = SshServer(folder, free.getsockname()[1])
+    _write_keys(server)
     argv = [sys.executable, "-c", INIT, program, "-D", "-e", "-f", str(folder / "sshd_config")]
-    with subprocess.Popen(argv, cwd="/") as server:
+    with subprocess.Popen(argv, cwd="/") as process:
         try:
-            _wait_until_listening(port)
-            yield SshServer(folder, port)
+            _wait_until_listening(server.port)
+            yield server
         finally:
-            server.terminate()
+            process.terminate()
 
 
 def _wait_until_listening(port: int) -> None:
@@ -93,3 +88,37 @@ def _wait_until_listening(port: int) -> None:
             time.sleep(0.01)
         else:
             return
+
+
+@contextmanager
+def open_other_machine(folder: Path) -> Iterator[SshServer]:
+    """An sshd in its own file system, processes and network, reached by a pipe: a machine that is not this one.
+
+    Its only writable directory is `folder/there`, which it sees at the same path.
+    """
+    bwrap, program = require("bwrap"), require("sshd")
+    (folder / "there").mkdir(parents=True)
+    server = SshServer(folder, 0)
+    _write_keys(server)
+    shown = [word for name in ("/usr", "/etc/passwd", "/etc/group") for word in ("--ro-bind", name, name)]
+    links = [word for name in ("bin", "sbin", "lib", "lib64") for word in ("--symlink", f"usr/{name}", f"/{name}")]
+    own = ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--dir", "/run/sshd", "--dir", "/root"]
+    keys = ["--ro-bind", str(folder), str(folder), "--bind", str(folder / "there"), str(folder / "there")]
+    apart = ["--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--die-with-parent"]
+    rights = ["--cap-add", "ALL"] if os.getuid() == 0 else []
+    argv = [bwrap, *apart, *rights, *shown, *links, *own, *keys, program, "-i", "-e", "-f", str(folder / "sshd_config")]
+    with open(folder / "client_config", "a") as config:
+        config.write(f"  ProxyCommand {shlex.join(argv)}\n")
+    yield server
+
+
+def _write_keys(server: SshServer) -> None:
+    folder, port = server.folder, server.port or 22
+    for name in "host_key", "key":
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True)
+    (folder / "authorized_keys").write_bytes((folder / "key.pub").read_bytes())
+    host_key = " ".join((folder / "host_key.pub").read_text().split()[:2])
+    host = f"[127.0.0.1]:{port}" if server.port else "127.0.0.1"
+    (folder / "known_hosts").write_text(f"{host} {host_key}\n")
+    (folder / "sshd_config").write_text(CONFIG.format(port=port, folder=folder))
+    (folder / "client_config").write_text(CLIENT.format(port=port, folder=folder, user=getpass.getuser()))
