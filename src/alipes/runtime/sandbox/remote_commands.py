@@ -1,0 +1,85 @@
+"""Commands on another machine or in a container: a shell script that marks them, and ends all their processes.
+
+The client program (`ssh`, `docker`) is a process here, but killing it does not end what it started there. So every
+command there carries a mark that its descendants inherit and cannot remove: an unusual limit of the resident set
+size, which Linux ignores. All it needs there are `sh`, `grep` and /proc.
+"""
+
+import secrets
+from collections.abc import Sequence
+from itertools import count
+
+_MARKS = 900_000
+_UNIT = 1024
+"""Shells set this limit in kilobytes; /proc shows bytes."""
+_END_PROCESSES = """
+end_processes() {
+  signal=TERM try=0
+  while [ $((try += 1)) -le 100 ]; do
+    found=$(grep -lsE -e "resident set +$1 " /proc/[0-9]*/limits; echo end) alive=
+    for file in $found; do
+      process=${file%/limits} state=Z
+      while read -r key state _; do [ "$key" != State: ] || break; done 2>/dev/null <"$process/status"
+      case $file$state in end* | *[ZX]) continue ;; esac
+      alive=1
+      kill -$signal "${process#/proc/}" 2>/dev/null
+    done
+    [ "$alive" ] || [ "${found%end}" = "$found" ] || return 0
+    [ $signal = KILL ] || sleep 0.03
+    signal=KILL
+  done
+  return 1
+}
+"""
+"""`echo end` shows that grep was started: with no process left to start, nothing would be found either."""
+_RUN = (
+    _END_PROCESSES
+    + """
+mark=$1 limit=$2
+cd -- "$3" || exit 126
+shift 3
+trap : HUP INT QUIT TERM
+command -v "$1" >/dev/null || [ "$1" != bash ] || { shift; set -- sh "$@"; }
+(ulimit -m "$limit" && exec "$@")
+code=$?
+end_processes "$mark"
+exit $code
+"""
+)
+"""A handled signal has its default action again in the command; it must not end this shell before the rest."""
+_END = f'{_END_PROCESSES}end_processes "$1"'
+_HOLD = "echo alipes-ready; cat >/dev/null; :"
+"""The shell reaps orphans while it waits for `cat`, which ends with its input: when the client here ends."""
+READY = b"alipes-ready\n"
+
+
+class CommandMarks:
+    """Marks of the commands of one backend, distinct from those of every other process of this program."""
+
+    def __init__(self) -> None:
+        self._owner = 2 * (50_000_000 + secrets.randbelow(450_000_000))  # even: all marks are multiples of `_UNIT`
+        self._numbers = count()
+
+    def next(self) -> int:
+        return self._owner * 10**9 + next(self._numbers) % _MARKS * _UNIT
+
+    @property
+    def pattern(self) -> str:
+        """A regular expression for all of them."""
+        return f"{self._owner}[0-9]{{9}}"
+
+
+def run_argv(command: str | Sequence[str], mark: int, cwd: str) -> list[str]:
+    """Runs a command there with `mark`. Returns when it has exited and its leftover processes are ended."""
+    argv = ["bash", "-c", command] if isinstance(command, str) else list(command)
+    return ["sh", "-c", _RUN, "alipes", str(mark), str(mark // _UNIT), cwd, *argv]
+
+
+def end_argv(marks: int | str) -> list[str]:
+    """Ends all processes whose mark matches. Exit code 1: some could not be ended."""
+    return ["sh", "-c", _END, "alipes", str(marks)]
+
+
+def hold_argv(marks: str = "") -> list[str]:
+    """Prints `READY` and waits for the end of its input; then ends all processes whose mark matches."""
+    return ["sh", "-c", f"{_HOLD}\n{_END if marks else ''}", "alipes", marks]

@@ -1,0 +1,99 @@
+"""Opens each command backend for tests; the only place that knows how they are constructed."""
+
+import os
+import socket
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from alipes.config.settings import SandboxConfig
+from alipes.runtime.processes.process_tree import OrphanGuard, open_orphan_guard
+from alipes.runtime.sandbox.backend import CommandBackend, HostBackend
+from alipes.runtime.sandbox.bubblewrap import BubblewrapSandbox
+from alipes.runtime.sandbox.container import ContainerBackend, ContainerSettings
+from alipes.runtime.sandbox.namespaces import NetworkNamespaces
+from alipes.runtime.sandbox.ssh import SshBackend, SshSettings
+from alipes.tools.sandbox import ProjectSandboxes
+from tests.world.container_image import ARGUMENTS, IMAGE, open_container_engine
+from tests.world.environment import require
+from tests.world.ssh_server import DESTINATION, open_other_machine
+
+BACKENDS = ("host", "bubblewrap", "landlock", "podman", "ssh")
+
+
+@asynccontextmanager
+async def open_backend(
+    name: str,
+    *,
+    home: Path,
+    workdir: Path,
+    config: SandboxConfig | None = None,
+    machine: Mapping[str, Any] | None = None,
+) -> AsyncIterator[CommandBackend]:
+    """The backend `name` for a user whose home is `home`, with the state directory `home/.alipes`.
+
+    `machine`: what `open_machine` returned. Skips the test if something is not installed.
+    """
+    alipes_home = home / ".alipes"
+    environ = {"PATH": os.environ["PATH"], "HOME": str(home)}
+    projects = ProjectSandboxes(config or SandboxConfig(), home=str(home), alipes_home=alipes_home, environ=environ)
+    async with open_orphan_guard(alipes_home / "run") as guard:
+        match name:
+            case "host":
+                yield HostBackend(guard)
+            case "bubblewrap":
+                async with _open_bubblewrap(projects, guard) as sandbox:
+                    yield sandbox
+            case "landlock":
+                yield _make_landlock(projects, guard)
+            case "podman":
+                assert machine is not None
+                async with ContainerBackend(machine["settings"], projects.make_policy, guard) as containers:
+                    yield containers
+            case "ssh":
+                assert machine is not None
+                async with SshBackend(machine["settings"], guard) as ssh:
+                    yield ssh
+        projects.remove_scratch("")
+
+
+@contextmanager
+def open_machine(name: str, folder: Path) -> Iterator[Mapping[str, Any]]:
+    """What a backend needs besides the program: an image, another machine."""
+    if name == "podman":
+        with open_container_engine(folder / "engine") as engine:
+            yield {"settings": ContainerSettings("podman", IMAGE, engine.environment, arguments=ARGUMENTS)}
+    elif name == "ssh":
+        with open_other_machine(folder / "machine") as server:
+            there = str(server.folder / "there")
+            options = ("-F", server.client_config)
+            yield {"settings": SshSettings(DESTINATION, there, server.environment, options=options)}
+    else:
+        if name == "bubblewrap":
+            require("bwrap")
+        yield {}
+
+
+@asynccontextmanager
+async def _open_bubblewrap(projects: ProjectSandboxes, guard: OrphanGuard) -> AsyncIterator[CommandBackend]:
+    listeners = list[socket.socket]()
+    namespaces = NetworkNamespaces(lambda listener, scope: listeners.append(listener), lambda session: None)
+    try:
+        yield BubblewrapSandbox(projects.make_policy, namespaces, guard=guard)
+    finally:
+        namespaces.close_all()
+        for listener in listeners:
+            listener.close()
+
+
+def _make_landlock(projects: ProjectSandboxes, guard: OrphanGuard) -> CommandBackend:
+    try:
+        landlock = import_module("alipes.runtime.sandbox.landlock")
+    except ModuleNotFoundError:
+        pytest.skip("runtime/sandbox/landlock.py is not there yet")
+    sandbox: CommandBackend = landlock.LandlockSandbox(projects.make_policy, guard=guard)
+    return sandbox
