@@ -74,6 +74,8 @@ from alipes.tools.shell.output import SpillFolder
 from alipes.tools.shell.terminal import ProcessTool, TerminalTool
 from alipes.tools.todo import Todo
 
+LOCAL_FILE_TOOLS = ("read_file", "write_file", "patch", "search_files", "execute_code")
+"""Tools that read or change files of this machine."""
 HERMES = "alipes.compat.hermes.loader"
 """Imported only if a Hermes plugin or hook is to be loaded."""
 
@@ -196,6 +198,8 @@ class App:
 
     async def _unavailable_tools(self) -> frozenset[str]:
         unavailable = await self.contributions.unavailable()
+        if self.backend.name == "ssh":  # the project is on another machine
+            unavailable |= {*LOCAL_FILE_TOOLS}
         return unavailable if await self.images.is_available() else unavailable | {ImageGenerate.spec.name}
 
     def _tools(self, turn: Turn, unavailable: Iterable[str]) -> Mapping[str, Tool]:

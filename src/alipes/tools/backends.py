@@ -60,16 +60,12 @@ class ChosenBackend:
 
     @property
     def name(self) -> str:
-        return self._chosen.name
+        """Empty until it is chosen."""
+        return "" if self._backend is None else self._backend.name
 
     @property
     def contains(self) -> bool:
         return self._backend is not None and self._backend.contains
-
-    @property
-    def shares_files(self) -> bool:
-        """True if commands and file tools see the same project."""
-        return self.name != "ssh"
 
     @property
     def warning(self) -> str:

@@ -7,7 +7,7 @@ import site
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from alipes.config.display import looks_secret
 from alipes.config.environment import process_environment
@@ -22,7 +22,6 @@ from alipes.config.settings import SandboxAccess, SandboxConfig, Settings
 from alipes.runtime.processes.process_tree import OrphanGuard
 from alipes.runtime.sandbox.backend import CommandBackend, CommandScope, HostBackend
 from alipes.runtime.sandbox.bubblewrap import BubblewrapSandbox
-from alipes.runtime.sandbox.landlock import LandlockSandbox
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.sandbox.policy import SandboxLimits, SandboxPolicy, is_inside, make_private_directory, short_hash
 from alipes.tools.backends import ChosenBackend
@@ -243,9 +242,37 @@ def make_backend(
     makers: dict[str, Callable[[], CommandBackend]] = {
         "host": lambda: HostBackend(guard),
         "bubblewrap": lambda: BubblewrapSandbox(projects.make_policy, namespaces, guard=guard),
-        "landlock": lambda: LandlockSandbox(projects.make_policy, namespaces, guard=guard),
+        "landlock": lambda: _make_landlock(projects, namespaces, guard),
+        "docker": lambda: _make_container("docker", config, projects, guard),
+        "podman": lambda: _make_container("podman", config, projects, guard),
+        "ssh": lambda: _make_ssh(config, guard),
     }
     return ChosenBackend(config.backend, makers, saved=settings.home / "sandbox" / "check.json")
+
+
+def _make_landlock(
+    projects: ProjectSandboxes, namespaces: NetworkNamespaces, guard: OrphanGuard | None
+) -> CommandBackend:
+    from alipes.runtime.sandbox.landlock import LandlockSandbox  # noqa: PLC0415
+
+    return LandlockSandbox(projects.make_policy, namespaces, guard=guard)
+
+
+def _make_container(
+    program: Literal["docker", "podman"], config: SandboxConfig, projects: ProjectSandboxes, guard: OrphanGuard | None
+) -> CommandBackend:
+    from alipes.runtime.sandbox.container import ContainerBackend, ContainerSettings  # noqa: PLC0415
+
+    more = config.container_arguments
+    given = ContainerSettings(program, config.image, process_environment(), arguments=more)
+    return ContainerBackend(given, projects.make_policy, guard)
+
+
+def _make_ssh(config: SandboxConfig, guard: OrphanGuard | None) -> CommandBackend:
+    from alipes.runtime.sandbox.ssh import SshBackend, SshSettings  # noqa: PLC0415
+
+    given = SshSettings(config.ssh, config.ssh_workdir, process_environment(), names=config.environment)
+    return SshBackend(given, guard)
 
 
 def read_git_settings(path: str) -> list[tuple[str, str]]:
