@@ -94,7 +94,7 @@ class ChatCompletions:
     async def complete(self, call: ApiCall) -> Response:
         """Answer a conversation, using the agent's own tools where needed."""
         request: ChatRequest = call.body
-        api_turn = await self._turns.begin(call.caller, "chat", parse_chat(request), TurnOptions())
+        api_turn = await self._turns.begin(call, "chat", parse_chat(request), TurnOptions())
         if request.stream:
             return self._stream(api_turn, request)
         record = await self._turns.wait_for_end(api_turn, call.request)
@@ -110,15 +110,16 @@ class ChatCompletions:
         async def write(send: SendFrames) -> None:
             record = TurnRecord()
             try:
-                await send(chunks.opening_frames())
                 await self._turns.follow(api_turn, record, chunks.event_frames, send)
                 result = await self._turns.conclude(api_turn, record, chunks.text)
+                if result.problem is not None and not chunks.opened:
+                    raise result.problem
                 await send(chunks.ending_frames(result))
             finally:  # the client or the server is going away: nobody could fetch the rest
                 if record.ended is None:
                     await self._turns.stop_turn(api_turn)
 
-        return EventStream(write)
+        return EventStream(write, failures="openai")
 
 
 class ChatChunks:
@@ -134,11 +135,19 @@ class ChatChunks:
         """True if the next text belongs to a new message."""
         self.text = ""
         """All text sent so far."""
-
-    def opening_frames(self) -> bytes:
-        return self._chunk({"role": "assistant", "content": ""})
+        self.opened = False
+        """The first chunk was made."""
 
     def event_frames(self, event: Event) -> bytes:
+        frames = self._event_frames(event)
+        return self._opening_frames() + frames if frames else b""
+
+    def _opening_frames(self) -> bytes:
+        """The first chunk, once; empty afterwards."""
+        opened, self.opened = self.opened, True
+        return b"" if opened else self._chunk({"role": "assistant", "content": ""})
+
+    def _event_frames(self, event: Event) -> bytes:
         match event:
             case TextDelta():
                 return self._text_chunk(self._message.add(event))
@@ -160,7 +169,11 @@ class ChatChunks:
         if result.problem is not None:
             return frame(bytes(problem_response(result.problem, "openai").body)) + _DONE
         frames = [
-            self._chunk({"tool_calls": [{"index": n, **_call_to_wire(call)}]}) for n, call in enumerate(result.calls)
+            self._opening_frames(),
+            *(
+                self._chunk({"tool_calls": [{"index": n, **_call_to_wire(call)}]})
+                for n, call in enumerate(result.calls)
+            ),
         ]
         if result.refusal:
             frames.append(self._chunk({"refusal": result.refusal}))

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import time
+from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -212,10 +213,16 @@ class ResponseEvents:
         """Number of messages so far."""
         self._retractions = 0
         """Number of retracted messages."""
+        self.opened = False
+        """The first frames were made."""
         self.texts: list[str] = []
         """Text sent, by message."""
 
     def opening_frames(self) -> bytes:
+        """The first frames, once; empty afterwards."""
+        if self.opened:
+            return b""
+        self.opened = True
         started = response_document(self._id, self._asked, "in_progress", [])
         return self._frame("response.created", response=started) + self._frame("response.in_progress", response=started)
 
@@ -237,10 +244,13 @@ class ResponseEvents:
             return self._frame(TOOL_EVENT, alipes=data)
         return b""
 
-    def ending(self, answer: ResponseDocument) -> bytes:
+    def ending_frames(self, calls: Iterable[ToolCall], answer: ResponseDocument) -> bytes:
+        """The last frames; `calls` are for the client to run."""
         names = {"completed": "response.completed", "failed": "response.failed"}
-        closing = self._close(self._message.current, whole=False)
-        return closing + self._frame(names.get(answer.status, "response.incomplete"), response=answer)
+        frames = [*map(self._call_frames, calls)]
+        frames.append(self._close(self._message.current, whole=False))
+        frames.append(self._frame(names.get(answer.status, "response.incomplete"), response=answer))
+        return b"".join(frames)
 
     def _delta(self, text: str) -> bytes:
         if not text:
@@ -268,7 +278,7 @@ class ResponseEvents:
         self._item, self._index = None, self._index + 1
         return frames
 
-    def call_frames(self, call: ToolCall) -> bytes:
+    def _call_frames(self, call: ToolCall) -> bytes:
         """Frames for a call that the client has to run."""
         item = call_item(call)
         started = structs.replace(item, arguments="", status="in_progress")
@@ -288,9 +298,10 @@ class ResponseEvents:
         return {"item_id": self._item.id, "output_index": self._index, "content_index": 0}
 
     def _frame(self, name: str, /, **fields: object) -> bytes:
+        opening = self.opening_frames()
         data = msgspec.json.encode({"type": name, "sequence_number": self._number, **fields})
         self._number += 1
-        return frame(data, event=name)
+        return opening + frame(data, event=name)
 
 
 STOP_TIMEOUT_S = 5.0
@@ -320,7 +331,7 @@ class ResponseEndpoints:
             passing=not record.store,
             attended=not record.background,
         )
-        api_turn = await self._turns.begin(call.caller, "response", asked, terms)
+        api_turn = await self._turns.begin(call, "response", asked, terms)
         if request.stream:
             return self._stream(id, record, api_turn)
         if request.background:
@@ -365,17 +376,20 @@ class ResponseEndpoints:
 
         async def write(send: SendFrames) -> None:
             record = TurnRecord()
-            await send(events.opening_frames())
+            if asked.background:  # the client needs its id, to come back
+                await send(events.opening_frames())
             await self._turns.follow(api_turn, record, events.event_frames, send)
             result = await self._turns.conclude(api_turn, record, MESSAGE_SEPARATOR.join(events.texts))
+            if result.problem is not None and not events.opened:
+                raise result.problem
             answer = finished_document(id, asked, turn, result)
-            await send(b"".join(map(events.call_frames, result.calls)) + events.ending(answer))
+            await send(events.ending_frames(result.calls, answer))
 
         async def left() -> None:
             if not asked.background:
                 await self._turns.stop_turn(api_turn)
 
-        return EventStream(write, left=left)
+        return EventStream(write, left=left, failures="openai")
 
     async def _previous(self, call: ApiCall, id: str | None) -> str:
         if not id:
