@@ -20,7 +20,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from alipes.kernel.errors import ConfigError
 from alipes.runtime.http.proxies import is_loopback
+from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.runtime.log_file import log_context
+from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, unauthorized_problem
 from alipes.web.endpoint import (
     REQUEST_ID,
@@ -303,11 +305,16 @@ class KeyEndpoint:
         return json_response(KeyInfo(call.caller.name, [scope for scope in SCOPES if call.caller.may(scope)]))
 
 
-def endpoints(app: ApiServices, live_runs: LiveRuns) -> tuple[ApiEndpoint, ...]:
-    """All API endpoints. `live_runs` must be running; tools of all callers work in its `workdir`."""
+def endpoints(
+    app: ApiServices, live_runs: LiveRuns, admission: TurnAdmission, fetcher: PublicFetcher
+) -> tuple[ApiEndpoint, ...]:
+    """All API endpoints. `live_runs` must be running; tools of all callers work in its `workdir`.
+
+    `fetcher`: fetches images that clients name by URL.
+    """
     return (
         *endpoints_of(KeyEndpoint()),
-        *endpoints_of(RunEndpoints(app, live_runs)),
-        *endpoints_of(SessionEndpoints(app)),
-        *openai.endpoints(app, workdir=live_runs.workdir),
+        *endpoints_of(RunEndpoints(app, live_runs, admission)),
+        *endpoints_of(SessionEndpoints(app, admission)),
+        *openai.endpoints(app, admission, fetcher, workdir=live_runs.workdir),
     )

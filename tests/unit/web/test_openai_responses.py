@@ -143,7 +143,8 @@ async def test_a_streamed_response_tells_official_events_in_order(tmp_path):
     async with open_desk(tmp_path, script, Hand("look", does="a cat")) as desk:
         events = await desk.streamed("/v1/responses", input="a", tools=[TOOL])
     assert all(name == data["type"] for name, data in events)
-    assert [data["sequence_number"] for _, data in events] == list(range(len(events)))
+    numbers = [data["sequence_number"] for name, data in events if name != "alipes.tool"]
+    assert numbers[:2] == [0, 1] and numbers == sorted(set(numbers))
     message = [
         "response.output_item.added",
         "response.content_part.added",

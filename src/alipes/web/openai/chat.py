@@ -10,7 +10,9 @@ from starlette.responses import Response
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.turns import Event, Retracted, Said, TextDelta, ThinkingDelta, Usage
 from alipes.providers.wire import arguments_json
+from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.web.endpoint import ApiCall, ApiEndpoint, problem_response
+from alipes.web.openai.remote_images import fetch_images
 from alipes.web.openai.requests import ChatRequest, parse_chat
 from alipes.web.openai.turns import (
     MESSAGE_SEPARATOR,
@@ -85,8 +87,8 @@ class Completion(Struct, frozen=True):
 
 
 class ChatCompletions:
-    def __init__(self, turns: OpenAiTurns) -> None:
-        self._turns = turns
+    def __init__(self, turns: OpenAiTurns, fetcher: PublicFetcher) -> None:
+        self._turns, self._fetcher = turns, fetcher
 
     @ApiEndpoint(
         "POST", "/v1/chat/completions", "run", body=ChatRequest, answer=Completion, streams=True, errors=RUN_ERRORS
@@ -94,7 +96,8 @@ class ChatCompletions:
     async def complete(self, call: ApiCall) -> Response:
         """Answer a conversation, using the agent's own tools where needed."""
         request: ChatRequest = call.body
-        api_turn = await self._turns.begin(call, "chat", parse_chat(request), TurnOptions())
+        parsed = parse_chat(await fetch_images(request, self._fetcher))
+        api_turn = await self._turns.begin(call, "chat", parsed, TurnOptions())
         if request.stream:
             return self._stream(api_turn, request)
         record = await self._turns.wait_for_end(api_turn, call.request)

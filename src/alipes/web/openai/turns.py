@@ -13,15 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from alipes.agent import loop
-from alipes.kernel.errors import (
-    ConfigError,
-    ContextTooLong,
-    NotAuthorised,
-    OutOfCredit,
-    ProviderError,
-    Refused,
-    Transient,
-)
+from alipes.kernel.errors import ContextTooLong, NotAuthorised, OutOfCredit, ProviderError, Refused, Transient
 from alipes.kernel.messages import Json, Message, Text, Thinking, ToolCall
 from alipes.kernel.turns import (
     Address,
@@ -45,6 +37,7 @@ from alipes.plugins.owner import CORE
 from alipes.sessions.sessions import admit_message
 from alipes.store.api_history import AdmittedContinuation, Continuation, HistoryMismatch, SqliteApiHistory
 from alipes.store.api_runs import SqliteResponses
+from alipes.web.admission import TurnAdmission
 from alipes.web.endpoint import DO_NOT_RETRY, PLATFORM, ApiCall, ApiServices, HttpProblem, retry_after_header
 from alipes.web.openai.requests import ParsedRequest, conversation_hash
 from alipes.web.sse import ClientGone, SendFrames, wait_for_disconnect
@@ -228,8 +221,6 @@ def _cut(text: str) -> str:
     return text if len(text) <= MAX_RESULT_CHARS else text[:MAX_RESULT_CHARS] + "…"
 
 
-DEFAULT_MODEL = "alipes"
-"""Model name that means the default model."""
 RUN_ERRORS = (400, 404, 409, 413, 422, 500, 502)
 """Statuses of errors of a turn."""
 NO_ANSWER = "Nobody can answer here. Decide yourself, or ask the question in your answer."
@@ -240,10 +231,17 @@ class TurnOptions(Struct, frozen=True):
 
     after: str = ""
     """Id of the turn it continues."""
+    conversation: str = ""
+    """Id of the conversation it continues, instead of a turn."""
     response: tuple[str, str] | None = None
     passing: bool = False
     attended: bool = True
     """Stop the turn when the client disconnects."""
+
+    @property
+    def continues(self) -> bool:
+        """The client sends only what is new."""
+        return bool(self.after or self.conversation)
 
 
 class OpenAiTurn(Struct, frozen=True):
@@ -265,9 +263,9 @@ class OpenAiTurn(Struct, frozen=True):
 
 
 class OpenAiTurns:
-    def __init__(self, app: ApiServices, *, workdir: str = "") -> None:
+    def __init__(self, app: ApiServices, admission: TurnAdmission, *, workdir: str = "") -> None:
         """`workdir`: working directory of the agent's tools."""
-        self._app, self._sessions, self._workdir = app, app.sessions, workdir
+        self._app, self._admission, self._sessions, self._workdir = app, admission, app.sessions, workdir
         self._seeding = SqliteApiHistory(app.store.database)
         self.responses = SqliteResponses(app.store.database, app.store.archive)
         self._errors = ProviderErrors()
@@ -275,7 +273,7 @@ class OpenAiTurns:
 
     async def begin(self, call: ApiCall, kind: str, parsed: ParsedRequest, terms: TurnOptions) -> OpenAiTurn:
         """Store the request as a turn; `follow`, or waking its session, starts it. Raises `HttpProblem`."""
-        caller, model = call.caller, await self._model(parsed.model)
+        caller, model = call.caller, await self._admission.resolve_model(parsed.model)
         name = os.urandom(8).hex()
         inbound = Inbound(
             id=f"{kind}:{name}",
@@ -294,14 +292,17 @@ class OpenAiTurns:
             history=parsed.before,
             history_hash=conversation_hash(caller.name, parsed.before) if parsed.before else b"",
             after=terms.after,
+            conversation=terms.conversation,
             results=parsed.results,
             response=terms.response,
             temporary=terms.passing,
         )
         try:
-            placed = await self._seeding.admit_continuation(placement)
+            async with self._admission.open_slot(caller):
+                placed = await self._seeding.admit_continuation(placement)
         except HistoryMismatch as error:
-            raise HttpProblem(400, str(error), code=error.code) from error
+            status = 409 if error.code == "conversation_locked" else 400
+            raise HttpProblem(status, str(error), code=error.code) from error
         call.mark_admitted()
         return OpenAiTurn(placed, parsed, caller.name, terms)
 
@@ -360,20 +361,12 @@ class OpenAiTurns:
         result = build_outcome(record, api_turn.names, error)
         if api_turn.terms.passing:
             await self.responses.delete_temporary()
-        elif not api_turn.terms.after and result.problem is None:  # else the client's copy is incomplete
+        elif (
+            not (api_turn.terms.after or api_turn.terms.conversation) and result.problem is None
+        ):  # else the client's copy is incomplete
             hash = conversation_hash(api_turn.caller, (*api_turn.parsed.said, result.message(text)))
             await self.responses.add_history_hash(api_turn.placed.turn, hash)
         return result
-
-    async def _model(self, name: str) -> str:
-        """Resolve a model name; empty means the default. Raises `HttpProblem` with similar names."""
-        if not name or name == DEFAULT_MODEL:
-            return ""
-        try:
-            return (await self._app.models.open(name)).name
-        except ConfigError as error:
-            why = f"model {name!r} is not available. {error} GET /v1/models lists the available ones."
-            raise HttpProblem(404, why, code="model_not_found") from error
 
 
 def to_json(value: object) -> Response:
