@@ -45,6 +45,7 @@ ALL = {
     "chat_kills": gateway.kills,
     "api": api.turns,
     "first": api.first_byte,
+    "health": api.kept_connection,
     "listeners": api.listeners,
     "apistops": api.stops,
     "auxiliary": auxiliary_rounds.side_work,

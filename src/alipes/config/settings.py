@@ -92,6 +92,12 @@ class ApiConfig(Struct, frozen=True):
     rate: Annotated[
         int, whole(0, 1_000_000), "Requests per minute for each key that has no limit of its own. 0: no limit."
     ] = 1200
+    max_runs: Annotated[
+        int,
+        whole(0, 1_000_000),
+        "Turns of API clients that may run or wait at the same time; more are answered with 429. 0: no limit.",
+    ] = 256
+    max_runs_per_key: Annotated[int, whole(0, 1_000_000), "The same for each key. 0: no limit."] = 128
     body: Annotated[int, whole(1000, 1_000_000_000), "Largest request body, in bytes."] = 20_000_000
     body_seconds: Annotated[float, seconds(0.1, 3600), "Seconds within which a request body must arrive."] = 30.0
     wait: Annotated[float, SECONDS, "Seconds that a request waits for its answer. Streams have no limit."] = 600.0

@@ -15,6 +15,7 @@ from threading import Thread  # noqa: TID251
 import msgspec
 
 from alipes.kernel.errors import ConfigError
+from alipes.kernel.formatting import strip_object_addresses
 from alipes.runtime.redaction import Mask, make_mask
 
 
@@ -76,13 +77,13 @@ CLOSE_TIMEOUT_S = 10.0
 """Seconds to wait at the end for unwritten lines."""
 LEVELS = ("debug", "info", "warning", "error")
 
-_context: ContextVar[tuple[str, str]] = ContextVar("alipes_log_about", default=("", ""))
+_context: ContextVar[tuple[str, str, str]] = ContextVar("alipes_log_about", default=("", "", ""))
 
 
 @contextmanager
-def log_context(*, session: str = "", turn: str = "") -> Iterator[None]:
+def log_context(*, session: str = "", turn: str = "", request: str = "") -> Iterator[None]:
     """Add these ids to everything logged inside, by this task and the tasks it starts."""
-    token = _context.set((session, turn))
+    token = _context.set((session, turn, request))
     try:
         yield
     finally:
@@ -96,6 +97,8 @@ class LogLine(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str
     session: str = ""
     turn: str = ""
+    request: str = ""
+    """The id of an HTTP request."""
     trace: str = ""
 
 
@@ -187,7 +190,7 @@ class LogFile(logging.Handler):
         if record.exc_info and record.exc_info[1] is not None:
             trace = "".join(traceback.format_exception(record.exc_info[1]))
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        texts = (record.name, _text(record), *_context.get(), trace)
+        texts = (record.name, strip_object_addresses(_text(record)), *_context.get(), trace)
         clean = (self._mask(text).encode("utf-8", "backslashreplace").decode() for text in texts)
         return LogLine(time, record.levelname.lower(), *clean)
 

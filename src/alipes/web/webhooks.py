@@ -72,6 +72,8 @@ def _verify_standard(secret: Secret, headers: Mapping[str, str], body: bytes, no
     header = headers.get("webhook-signature", "")
     if not (id and at and header) or len(id) > MAX_SIGNATURE_CHARS:
         raise _signature_problem("missing signature: webhook-id, webhook-timestamp and webhook-signature are required")
+    if "." in id:  # it separates the signed parts: with dots, another id and timestamp could have the same signature
+        raise _signature_problem("webhook-id must not contain dots")
     ours = _standard_signature(secret, id, at, body).encode()
     # Compare all signatures, so that timing does not reveal which one matched.
     matches = [hmac.compare_digest(each.encode(), ours) for each in header.split(" ")[:10]]

@@ -51,6 +51,16 @@ async def test_a_question_is_answered_and_kept(tmp_path):
         assert "".join(e.text for e in house.events if isinstance(e, TextDelta)) == "hi"
 
 
+async def test_the_reason_of_a_broken_turn_shows_no_object_addresses(tmp_path):
+    class Broken(ScriptedProvider):
+        def stream(self, request):
+            raise RuntimeError(f"cannot use {object()!r}")
+
+    async with open_sessions(tmp_path, Broken([])) as house:
+        end = await house.ask(inbound("1", "hello"))
+    assert (end.ending, end.detail) == ("failed", "RuntimeError: cannot use <object object>")
+
+
 async def test_the_same_inbound_is_lived_once(tmp_path):
     async with open_sessions(tmp_path, ScriptedProvider(["hi"])) as house:
         await house.ask(inbound("1", "hello"))

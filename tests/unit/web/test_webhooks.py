@@ -217,3 +217,10 @@ def test_secrets_are_long_and_short_ones_are_refused(style):
     assert is_secret(style, make_secret(style))
     assert not is_secret(style, "whsec_c2hvcnQ=" if style == "standard" else "short")
     assert not is_secret("standard", "whsec_!!")
+
+
+async def test_an_id_with_dots_is_refused_although_its_signature_is_valid(tmp_path):
+    async with open_way(tmp_path, Webhook("ci", "Look.", tools=())) as way:
+        answer = await way.bring("ci", b"{}", id="msg.1")
+        assert answer.status_code == 401 and "dots" in answer.json()["detail"]
+        assert (await way.bring("ci", b"{}", id="msg_1")).status_code == 202

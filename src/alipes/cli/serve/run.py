@@ -30,12 +30,14 @@ from alipes.kernel.turns import Address, Turn
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
 from alipes.runtime import process_setup
+from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.runtime.process_lock import hold_process_lock
 from alipes.runtime.process_setup import raise_file_limit
 from alipes.runtime.systemd import SystemdNotifier
 from alipes.runtime.tasks import handle_uncaught_errors
 from alipes.store.api_keys import SqliteApiKeys, SqliteWebhooks
 from alipes.store.quick_reads import check_writable, read_status
+from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, RequestLimits
 from alipes.web.endpoint import ServerState
 from alipes.web.health import ModelHealth, Readiness, ServiceRoutes
@@ -238,7 +240,10 @@ class _Server:
         keys = Authenticator(settings.serve.key.reveal(), key_finder(SqliteApiKeys(database)))
         chosen = settings.api
         limits = RequestLimits(chosen.body, chosen.body_seconds, chosen.wait, chosen.rate)
-        api = self._api = ApiRouter(endpoints(self._app, self._runs), keys, limits, state=self._state)
+        admission = TurnAdmission(self._app, max_runs=chosen.max_runs, max_runs_per_key=chosen.max_runs_per_key)
+        fetcher = PublicFetcher(self._app.scope, settings.fetch.allow, name="api-images")
+        served = endpoints(self._app, self._runs, admission, fetcher)
+        api = self._api = ApiRouter(served, keys, limits, state=self._state)
         hooks = WebhookRoutes(
             self._app.sessions, SqliteWebhooks(database), self._target, workdir=platforms.workdir, state=self._state
         )
