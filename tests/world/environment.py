@@ -53,6 +53,7 @@ FIXED = {
     "GIT_TERMINAL_PROMPT": "0",
     "PIP_CONFIG_FILE": os.devnull,
     "ALIPES_LOCAL_SERVERS": "false",
+    "ALIPES_TEST_PROVIDER": "scripted_provider",
 }
 
 

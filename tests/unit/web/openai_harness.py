@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import ToolCall
-from alipes.providers.scripted import ScriptedProvider
+from alipes.testing.scripted_provider import ScriptedProvider
 from alipes.web.auth import Authenticator, KeyHolder, RequestLimits, hash_key
 from alipes.web.endpoint import Caller
 from alipes.web.openai.endpoints import endpoints
