@@ -12,8 +12,9 @@ import msgspec
 from msgspec import structs
 
 from alipes.app import App, open_app
+from alipes.cli import caller
 from alipes.cli.inbound import add_context, current_directory, find_conversation, new_id, read_image, read_piped
-from alipes.cli.options import AskOptions, TalkOptions, parse_ask, parse_talk
+from alipes.cli.options import AskOptions, ConversationChoice, TalkOptions, parse_ask, parse_talk
 from alipes.cli.render import TurnPrinter, format_choice, to_one_line
 from alipes.cli.stdio import StandardStreams, divert_stdout, use_colour
 from alipes.config.loader import build_settings, with_plugins
@@ -24,6 +25,7 @@ from alipes.kernel.messages import Image
 from alipes.kernel.turns import Inbound, Stop, TurnEnded
 from alipes.runtime import tasks
 from alipes.runtime.log_file import open_log
+from alipes.runtime.processes.ancestors import name_agent_process
 from alipes.runtime.tasks import handle_uncaught_errors
 from alipes.sessions.event_stream import TurnFollower
 from alipes.sessions.subagents.text import describe_interrupted
@@ -183,6 +185,8 @@ Prompt: TypeAlias = tuple[str, tuple[Image, ...]]
 
 def run(argv: list[str]) -> int:
     options = parse_ask(argv)
+    if caller.refuse_conversation(trusted=options.trusted, named=options.conversation != ConversationChoice()):
+        return 2
     reading = read_config()
     settings = with_plugins(build_settings(reading), not options.safe)
     question = _read_prompt(options)
@@ -194,6 +198,7 @@ def run(argv: list[str]) -> int:
 
 
 def _run_logged(settings: Settings, start: Callable[[TextIO | None], Coroutine[Any, Any, int]]) -> int:
+    name_agent_process()
     with open_log(settings.paths.make().log, settings.log_level, settings.secrets()), divert_stdout() as out:
         try:
             return tasks.run_event_loop(start(out))
@@ -263,6 +268,8 @@ READ_SIZE = 65_536
 
 def run_piped(argv: list[str]) -> int:
     options = parse_talk(argv)
+    if caller.refuse_conversation(trusted=options.trusted, named=options.conversation != ConversationChoice()):
+        return 2
     reading = read_config()
     settings = with_plugins(build_settings(reading), not options.safe)
     colour = use_colour(reading.variables)
