@@ -173,12 +173,15 @@ options:
 
 DOCTOR = """\
 usage: alipes doctor [--live] [--json]
+       alipes doctor --security [--json]
 
 Check the installation, the settings, the database and the model. Each problem is shown
 with its fix.
 
 options:
   --live                also ask the model one short question (may cost a little)
+  --security            check the sandbox, permissions, ports, keys, access, approvals,
+                        plugins and versions instead
   --json                print one JSON document instead of text
   -h, --help            show this page
 
