@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from alipes.cli.common import CheckResult
-from alipes.config.display import is_secret_name, looks_secret, toml_path
-from alipes.config.reader import RawConfig, read_config
+from alipes.config.display import looks_secret
+from alipes.config.environment import read_text
 from alipes.config.settings import Settings
-from alipes.kernel.errors import ConfigError, StoreError
+from alipes.kernel.errors import StoreError
 from alipes.kernel.formatting import format_count
 from alipes.plugins import pins
 from alipes.plugins.discovery import enabled_plugins, find_plugins
@@ -44,6 +44,7 @@ _PROGRAMS = {
     "git": ((2, 39, 4), "cloning a hostile repository can run its code with older versions"),
 }
 """Programs, the first version without a known hole that matters here, and that hole."""
+_WORD = re.compile(r"""[^\s"'=,;(){}\[\]<>]+""")
 _READABLE_BY_OTHERS = 0o077
 _WRITABLE_BY_OTHERS = 0o022
 
@@ -148,36 +149,15 @@ def _check_access(settings: Settings) -> Iterator[CheckResult]:
 
 
 def _check_config_file(settings: Settings) -> Iterator[CheckResult]:
-    """Secrets that are written in config.toml instead of .env."""
-    try:
-        reading = read_config(settings.home)
-    except ConfigError as error:
-        yield CheckResult("secrets", "wrong", str(error))
-        return
-    found = [toml_path(path) for path, value in _texts(reading) if _is_literal_secret(path[-1], value)]
-    for name in found:
-        says = f"{name} in config.toml contains a secret"
-        yield CheckResult("secrets", "wrong", says, "`alipes config set NAME -`, and write ${NAME} there")
+    """Texts in config.toml that look like secrets, also in comments and commands; values are refused at the start."""
+    file = settings.paths.config
+    lines = (read_text(file) or "").splitlines()
+    found = [number for number, line in enumerate(lines, 1) if any(map(looks_secret, _WORD.findall(line)))]
+    for number in found:
+        says = f"{file}:{number} contains text that looks like a secret"
+        yield CheckResult("secrets", "note", says, f"move it to {settings.paths.env}")
     if not found:
         yield CheckResult("secrets", "ok", "config.toml contains no secrets")
-
-
-def _texts(reading: RawConfig) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Every text in the file and its path, also inside tables that plugins define."""
-    waiting: list[tuple[tuple[str, ...], object]] = [((), reading.tables)]
-    for path, value in waiting:
-        if isinstance(value, dict):
-            waiting += [((*path, str(key)), inner) for key, inner in value.items()]
-        elif isinstance(value, list):
-            waiting += [(path, inner) for inner in value]
-        elif isinstance(value, str):
-            yield path, value
-
-
-def _is_literal_secret(name: str, value: str) -> bool:
-    if not value or "${" in value:
-        return False
-    return is_secret_name(name) or name.lower() == "authorization" or looks_secret(value)
 
 
 async def _check_store(settings: Settings) -> list[CheckResult]:
