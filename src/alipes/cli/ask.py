@@ -17,6 +17,7 @@ from alipes.cli.inbound import add_context, current_directory, find_conversation
 from alipes.cli.options import AskOptions, ConversationChoice, TalkOptions, parse_ask, parse_talk
 from alipes.cli.render import TurnPrinter, format_choice, to_one_line
 from alipes.cli.stdio import StandardStreams, divert_stdout, use_colour
+from alipes.config.environment import readable_by_others
 from alipes.config.loader import build_settings, with_plugins
 from alipes.config.reader import read_config
 from alipes.config.settings import Settings
@@ -225,7 +226,7 @@ async def _ask(settings: Settings, options: AskOptions, question: Prompt, out: T
                     app, streams, signals, json=options.json, verbose=options.verbose, quiet=options.quiet
                 )
                 if not options.quiet:
-                    _print_broken_plugins(app, streams)
+                    _print_warnings(app, streams)
                 inbound = await _make_inbound(app, options, *question)
                 if not (options.quiet or options.json):
                     await _print_model_note(app, options, inbound, streams)
@@ -247,8 +248,9 @@ async def _make_inbound(
     return structs.replace(message, attachments=images)
 
 
-def _print_broken_plugins(app: App, streams: StandardStreams) -> None:
-    for each in app.broken_plugins:
+def _print_warnings(app: App, streams: StandardStreams) -> None:
+    """Print what is wrong at the start: a `.env` that others can read, and plugins that are not loaded."""
+    for each in filter(None, (readable_by_others(app.settings.paths.env), *app.broken_plugins)):
         streams.error(each)
 
 
@@ -283,7 +285,7 @@ async def _run_lines(settings: Settings, options: TalkOptions, out: TextIO | Non
     try:
         with InterruptSignals() as signals, handle_uncaught_errors(streams.error):
             async with open_app(settings) as app:
-                _print_broken_plugins(app, streams)
+                _print_warnings(app, streams)
                 message = await _make_inbound(app, options)
                 client, lines = PromptClient(app, streams, signals), LineReader(sys.stdin)
                 while (line := await lines.next()) is not None:
