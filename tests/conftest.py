@@ -11,6 +11,7 @@ from inspect import iscoroutinefunction
 import pytest
 from hypothesis import settings
 
+import alipes.testing.scripted_provider  # noqa: F401 - adds the provider `scripted`, which the suites use
 from alipes.testing.leaks import LeakCheck, LeakProbe, take_snapshot
 from alipes.tools import backends
 from tests.world.environment import LIMIT_S, OPTIONAL, PATIENCE, isolate, program_path, require, reset_signals

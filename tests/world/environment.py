@@ -55,6 +55,7 @@ FIXED = {
     "PIP_CONFIG_FILE": os.devnull,
     "ALIPES_LOCAL_SERVERS": "false",
     "ALIPES_SANDBOX_BACKEND": "host",  # tests of the sandbox choose it
+    "ALIPES_TEST_PROVIDER": "scripted_provider",
 }
 
 

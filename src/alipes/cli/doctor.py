@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from alipes import __version__
-from alipes.cli import common, render
+from alipes.cli import common, render, security_audit
 from alipes.cli.common import CheckResult, print_json
 from alipes.cli.options import parse_doctor
 from alipes.cli.plugins.list import check_plugins_state
@@ -254,6 +254,8 @@ class DoctorReport(msgspec.Struct, frozen=True):
 
 def run(argv: list[str]) -> int:
     options = parse_doctor(argv)
+    if options.security:
+        return _run_audit(json=options.json)
     settings, found = check_machine()
     clients: tuple[ClientReport, ...] = ()
     if settings is not None:
@@ -262,6 +264,16 @@ def run(argv: list[str]) -> int:
         found += more
     report = DoctorReport(__version__, sys.version.split()[0], found, clients)
     if options.json:
+        print_json(report)
+    else:
+        _print_report(report)
+    return int(any(finding.state == "wrong" for finding in found))
+
+
+def _run_audit(*, json: bool) -> int:
+    found = asyncio.run(security_audit.audit(load_settings()))
+    report = DoctorReport(__version__, sys.version.split()[0], found, ())
+    if json:
         print_json(report)
     else:
         _print_report(report)

@@ -134,6 +134,7 @@ PLUGINS = """\
 usage: alipes plugins list [--json]               list plugins and their state
        alipes plugins enable NAME                 load it from the next start
        alipes plugins disable NAME                stop loading it
+       alipes plugins accept NAME                 show its changed files, ask, load it again
        alipes plugins install SOURCE              fetch it, show what it can do, ask, enable it
        alipes plugins update NAME                 the same with its newest version
        alipes plugins update --rollback NAME      return to the previous version
@@ -142,7 +143,8 @@ usage: alipes plugins list [--json]               list plugins and their state
        alipes plugins new NAME [--hermes]         create one, with tests, in the folder NAME
 
 SOURCE is a folder, a Git URL, owner/name on GitHub, a package or a wheel. Fetched code does
-not run until you approve it; its exact version is recorded.
+not run until you approve it; its exact version is recorded. A plugin whose files change
+later is not loaded until you accept them.
 
 options:
   --ref REF             for a Git repository: this branch, tag or commit
@@ -171,12 +173,15 @@ options:
 
 DOCTOR = """\
 usage: alipes doctor [--live] [--json]
+       alipes doctor --security [--json]
 
 Check the installation, the settings, the database and the model. Each problem is shown
 with its fix.
 
 options:
   --live                also ask the model one short question (may cost a little)
+  --security            check the sandbox, permissions, ports, keys, access, approvals,
+                        plugins and versions instead
   --json                print one JSON document instead of text
   -h, --help            show this page
 

@@ -10,7 +10,7 @@ from msgspec import Struct, structs
 
 from alipes.config.display import HIDDEN, is_secret_name, toml_key, toml_path, toml_string
 from alipes.config.environment import REFERENCE, readable_by_others
-from alipes.config.known_providers import BUILT_IN, KNOWN
+from alipes.config.known_providers import KNOWN, TEST_VARIABLE, is_built_in
 from alipes.config.platforms import CommonPlatformConfig, Messengers
 from alipes.config.reader import KeyPath, RawConfig, read_config
 from alipes.config.schema import KEYS
@@ -42,7 +42,7 @@ def build_endpoints(config: RawConfig) -> dict[str, Endpoint]:
 
 
 def _endpoint(config: RawConfig, name: str) -> Endpoint:
-    if name in BUILT_IN:
+    if is_built_in(name):
         return KNOWN[name]
     fields = {field: config.effective("providers", name, field).value for field in _FIELDS}
     ours = name in config.names("providers")
@@ -102,7 +102,7 @@ def complete_model_name(name: str, known: dict[str, Endpoint]) -> str:
         others = meant or f" Valid: {', '.join(known)}."
         table = f"[providers.{toml_key(provider)}]"
         raise ValueError(f"has an unknown provider: add {table} with its base_url.{others}")
-    if slash or provider in BUILT_IN:
+    if slash or is_built_in(provider):
         return name
     if not endpoint.model:
         raise ValueError(f"has no model: write {provider}/MODEL")
@@ -379,7 +379,7 @@ def _notes(config: RawConfig) -> tuple[str, ...]:
     ours = {"ALIPES_HOME", *(key.variable for key in KEYS if key.variable)}
     ours |= {str(value) for path, value in config.values.items() if path[-1].endswith("_env")}
     ours |= {str(key.default) for key in KEYS if key.path.endswith("_env")}
-    for name in sorted(config.variables.names()):
+    for name in sorted({*config.variables.names()} - {TEST_VARIABLE}):
         if name.startswith("ALIPES_") and name not in ours and (meant := closest_matches(name, ours, 1)):
             config.notes.append(f"Unknown variable {name}. Did you mean {meant[0]}?")
     warning = readable_by_others(config.paths.env) if config.variables.lines else ""

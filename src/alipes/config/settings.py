@@ -330,6 +330,12 @@ class PluginsConfig(Struct, frozen=True):
         "Whether to also look for plugins in `.alipes/plugins` of the working directory. Plugins are code: enable "
         "this only where you trust the author.",
     ] = False
+    unpinned: Annotated[
+        tuple[str, ...],
+        Setting(
+            NAMES, "Plugins that are loaded even if their files changed since you accepted them: those that you write."
+        ),
+    ] = ()
     import_hermes: Annotated[bool, "Whether to also look for plugins in `~/.hermes/plugins`."] = False
     deadline: Annotated[float, SECONDS, "Seconds within which a plugin's hook must return."] = 5.0
     deadlines: dict[str, float] = {}

@@ -9,9 +9,9 @@ from alipes.kernel.ports import ToolSpec
 from alipes.kernel.turns import Notice, Said, Stop, TextDelta, TurnEnded, TurnStarted
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import PluginOwner
-from alipes.providers.scripted import ScriptedProvider
 from alipes.sessions.sessions import Sessions
 from alipes.store.store import open_store
+from alipes.testing.scripted_provider import ScriptedProvider
 from tests.world.session_harness import Running, inbound, make_agent, open_sessions
 
 

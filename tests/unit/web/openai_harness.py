@@ -12,9 +12,9 @@ from starlette.applications import Starlette
 
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import ToolCall
-from alipes.providers.scripted import ScriptedProvider
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.http.public_fetch import PublicFetcher
+from alipes.testing.scripted_provider import ScriptedProvider
 from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, KeyHolder, RequestLimits, hash_key
 from alipes.web.endpoint import Caller

@@ -11,7 +11,7 @@ from alipes.kernel.ports import ToolSpec
 from alipes.kernel.turns import ModelReply, Stop, Usage
 from alipes.plugins.owner import PluginOwner
 from alipes.plugins.specs import Verdict
-from alipes.providers.scripted import ScriptedProvider
+from alipes.testing.scripted_provider import ScriptedProvider
 from alipes.web.auth import RequestLimits
 from tests.unit.agent_harness import Hand
 from tests.unit.web.openai_harness import KEY, open_desk, result, said, tool

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from alipes.kernel.messages import Part
-from alipes.providers.scripted import Pause, ScriptedProvider
+from alipes.testing.scripted_provider import Pause, ScriptedProvider
 from tests.unit.agent_harness import Hand, call, play
 from tests.world.api_harness import ApiHarness, StreamEvent, open_api
 

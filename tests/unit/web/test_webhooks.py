@@ -14,8 +14,8 @@ from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.kernel.errors import MessageRejected
 from alipes.kernel.models import Secret
 from alipes.kernel.turns import Address
-from alipes.providers.scripted import ScriptedProvider
 from alipes.store.api_keys import SqliteWebhooks, Webhook
+from alipes.testing.scripted_provider import ScriptedProvider
 from alipes.web.auth import Authenticator
 from alipes.web.endpoint import HttpProblem, ServerState
 from alipes.web.server import HostPolicy, bind_socket, open_server, server_url
