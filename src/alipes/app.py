@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from alipes.agent.approval.approval import build_approval_hook
 from alipes.agent.approval.paths import Risk
+from alipes.agent.approval.sent_files import SentFileApproval
 from alipes.agent.auxiliary import AuxiliaryModels, BackgroundTasks, ConversationTitles, MixtureRunner
 from alipes.agent.budget import SpendingLimits
 from alipes.agent.builtin_tools import (
@@ -63,6 +64,7 @@ from alipes.tools.files.read_file import ReadFile
 from alipes.tools.files.write_file import WriteFile
 from alipes.tools.images import ImageGenerate, ImageLoader, VisionAnalyze
 from alipes.tools.search.search_files import SearchFiles
+from alipes.tools.send_file import NO_CHATS, SendFile
 from alipes.tools.shell.background import BackgroundProcesses
 from alipes.tools.shell.output import SpillFolder
 from alipes.tools.shell.terminal import ProcessTool, TerminalTool
@@ -195,6 +197,8 @@ class App:
         origin, only = turn.inbound.origin, turn.inbound.only
         place = origin.address if origin is not None else turn.inbound.address
         left_out = {*unavailable, *(INTERACTIVE_TOOLS if origin is not None else ())}
+        if place.platform in NO_CHATS:
+            left_out.add(SendFile.spec.name)
         tools = self.contributions.tools(self.settings.toolsets.get(place.platform), without=left_out)
         return tools if only is None else {name: tool for name, tool in tools.items() if name in only}
 
@@ -326,6 +330,9 @@ def _add_builtin_tools(app: App, resources: Resources) -> None:
     )
     app.hooks.add(CORE, build_approval_hook(places, partial(_ask_approval, app)), patient=True)
     app.hooks.add(CORE, background.session_left)
+    sent_files = SentFileApproval(places)
+    for hook in (sent_files.before_tool, sent_files.after_tool, sent_files.turn_ended):
+        app.hooks.add(CORE, hook)
 
 
 def _tool_environment(settings: Settings) -> dict[str, str]:
@@ -356,6 +363,7 @@ def _media_tools(app: App, places: Places) -> tuple[Tool, ...]:
         ImageGenerate(settings.paths.outgoing, loader.load, app.images.generate),
         Todo(app.todos.read, app.todos.write),
         Clarify(Clarification(app.sessions.questions, settings.clarify.timeout).ask),
+        SendFile(places, settings.paths.outgoing),
     )
 
 
