@@ -296,6 +296,8 @@ WEBHOOK = """\
 usage: alipes webhook [list] [--json]              list webhooks and how often they were used
        alipes webhook add NAME --prompt TEXT [OPTIONS]      create one; its secret is shown once
        alipes webhook test NAME [--body JSON]      send a signed request to the running server
+       alipes webhook tools NAME --tools NAMES     change the tools it may use
+       alipes webhook secret NAME [--secret]       replace its secret
        alipes webhook remove NAME                  remove one
 
 A signed request to /hooks/NAME of `alipes serve` starts a turn. TEXT is the prompt;
@@ -307,7 +309,7 @@ options:
   --to TARGET           send the answer there, as for `alipes send` (default: nowhere)
   --style STYLE         signature: standard (Standard Webhooks) or github
   --secret              read the secret from standard input instead of creating one
-  --tools NAMES         allow only these tools, separated by commas; "" for none
+  --tools NAMES         allow these tools, separated by commas (default: none)
   -m, --model MODEL     use this model, as provider/name
   --rate N              requests per minute (default 60); 0 = unlimited
   --together            use one conversation for all requests (default: one each)

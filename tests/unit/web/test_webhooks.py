@@ -217,3 +217,21 @@ def test_secrets_are_long_and_short_ones_are_refused(style):
     assert is_secret(style, make_secret(style))
     assert not is_secret(style, "whsec_c2hvcnQ=" if style == "standard" else "short")
     assert not is_secret("standard", "whsec_!!")
+
+
+@pytest.mark.parametrize(("tools", "only"), [(None, ()), ((), ()), (("terminal",), ("terminal",))])
+async def test_a_webhook_has_only_the_tools_it_was_given(tmp_path, tools, only):
+    async with open_way(tmp_path, Webhook("ci", "Look.", tools=tools)) as way:
+        assert (await way.bring("ci", b"{}")).status_code == 202
+        await way.house.sessions.wait_idle()
+        ((inbound,),) = await way.house.store.database.fetch_all("SELECT inbound FROM turns")
+    assert tuple(json.loads(inbound)["only"]) == only
+
+
+async def test_a_webhook_without_a_secret_accepts_nothing(tmp_path):
+    async with open_way(tmp_path, Webhook("ci", "Look.", "github")) as way:
+        assert await way.hooks.set_secret("ci", "")
+        answer = await way.bring("ci", b"{}", secret="", style="github")
+        assert answer.status_code == 503 and "alipes webhook secret ci" in answer.text
+        assert await way.hooks.set_secret("ci", SECRET)
+        assert (await way.bring("ci", b"{}", style="github")).status_code == 202

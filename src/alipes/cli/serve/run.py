@@ -43,7 +43,7 @@ from alipes.web.metrics import QueueDepths, ServerMetrics
 from alipes.web.router import ApiRouter
 from alipes.web.runs.events import LiveRuns
 from alipes.web.server import bind_socket, endpoints, open_server, server_url
-from alipes.web.webhooks import WebhookRoutes
+from alipes.web.webhooks import WebhookRoutes, list_toolless
 
 DELEGATE = "delegate_task"
 POLL_S = 0.05
@@ -183,7 +183,7 @@ async def serve(serving: ServeContext) -> ExitAction:
             server = _Server(app, platforms, exit_signals)
             async with asyncio.TaskGroup() as group, open_server(server.service(), door):
                 beside = [group.create_task(each) for each in server.background(notifier)]
-                server.print_addresses(address)
+                await server.print_addresses(address)
                 process_setup.tune_garbage_collector()
                 notifier.ready(f"serving {', '.join(platforms.names) or 'no platform'} at {address}")
                 await _wait_for_exit(exit_signals)
@@ -256,13 +256,14 @@ class _Server:
         yield self._runs.run()
         yield notifier.send_watchdog_pings()
 
-    def print_addresses(self, address: str) -> None:
+    async def print_addresses(self, address: str) -> None:
         """Print what is served, and which configured platforms are not."""
         names = ", ".join(self._platforms.names)
         where = f"alipes {__version__} serves {names or 'no platform yet'} at {address}"
         hint = "" if names else "; see docs/messengers.md to add one"
         print(where + hint)
-        for note in (*self._platforms.notes, *self._app.notes):
+        webhooks = await SqliteWebhooks(self._app.store.database).all()
+        for note in (*self._platforms.notes, *self._app.notes, *list_toolless(webhooks)):
             print(f"  {note}")
         print(f"  API: {address}/v1 (get a key with `alipes serve key`)")
         print("  Status: /health, /ready, /metrics. Press Ctrl-C to exit", flush=True)
