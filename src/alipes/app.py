@@ -25,7 +25,7 @@ from alipes.agent.compaction.compaction import Compactor
 from alipes.agent.loop import Agent
 from alipes.agent.model_call import ModelCooldowns, RetryPolicy
 from alipes.agent.prompt import system_prompt
-from alipes.config.environment import move_secrets_off_stack, process_environment
+from alipes.config.environment import EnvFileWatch, move_secrets_off_stack, process_environment
 from alipes.config.settings import Settings
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.kernel.conversations import ApprovalDecision
@@ -41,9 +41,10 @@ from alipes.plugins.registry import Contributions, SkillContribution
 from alipes.providers.registry import ModelChoice, Models, choose_model
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.http.public_fetch import PublicFetcher
+from alipes.runtime.log_file import log_secrets
 from alipes.runtime.process_setup import protect_memory, wipe_environment
 from alipes.runtime.processes.process_tree import OrphanGuard, open_orphan_guard
-from alipes.runtime.redaction import make_mask
+from alipes.runtime.redaction import SecretRegistry
 from alipes.runtime.watchdog import Watchdog
 from alipes.sessions.commands.context import CommandContext
 from alipes.sessions.commands.registry import BY_NAME
@@ -83,7 +84,7 @@ class App:
         store, models = resources.store, resources.models
         self.settings, self.store, self.models, self.scope = settings, store, models, resources.scope
         self.background = resources.background
-        self.mask = make_mask(settings.secrets())
+        self.secrets, self._env_file = resources.secrets, EnvFileWatch(settings.paths.env)
         self.hooks = Hooks(settings.plugins.deadline, self._report, deadlines=settings.plugins.deadlines)
         self.contributions = Contributions(lambda: BY_NAME)
         self.plugins: Plugins
@@ -151,6 +152,7 @@ class App:
     async def _open_agent(self, turn: Turn) -> Agent:
         model = turn.inbound.model or turn.model or (await self.choice()).model
         unavailable = await self._unavailable_tools()
+        self.secrets.add(*self._env_file.changed_values())
         # No await from here on, so that tools and hooks are from the same moment.
         return Agent(
             models=self.models,
@@ -167,7 +169,7 @@ class App:
             ask_approval=self.sessions.questions.ask_approval,
             spending=self.spending,
             compactor=self.compactor,
-            mask=self.mask,
+            mask=self.secrets,
         )
 
     def _describe_background(self, session: str) -> str:
@@ -222,6 +224,7 @@ class Resources(Struct, frozen=True):
     guard: OrphanGuard
     background: BackgroundProcesses
     tasks: BackgroundTasks
+    secrets: SecretRegistry
 
 
 @asynccontextmanager
@@ -271,10 +274,12 @@ async def _open_resources(stack: AsyncExitStack, settings: Settings, lent: Mappi
     scope = await stack.enter_async_context(ClientScope(settings.proxies, trust=settings.ca_file or None))
     models = await stack.enter_async_context(Models(settings, scope, lent))
     guard = await stack.enter_async_context(open_orphan_guard(settings.paths.run))
-    spill = SpillFolder(settings.paths.spill, mask=make_mask(settings.secrets()))
+    secrets = log_secrets()
+    secrets.add(*settings.secrets())
+    spill = SpillFolder(settings.paths.spill, mask=secrets)
     background = await stack.enter_async_context(BackgroundProcesses(spill, keeper=guard))
     tasks = await stack.enter_async_context(BackgroundTasks())
-    return Resources(store, scope, models, guard, background, tasks)
+    return Resources(store, scope, models, guard, background, tasks, secrets)
 
 
 def _hide_secrets(settings: Settings) -> None:
@@ -307,7 +312,7 @@ def _plugin_loaders(app: App) -> Mapping[str, Callable[[], PluginLoader]]:
 
 def _add_builtin_tools(app: App, resources: Resources) -> None:
     settings, places, env = app.settings, _places(app.settings), _tool_environment(app.settings)
-    guard, background, mask = resources.guard, resources.background, app.mask
+    guard, background, mask = resources.guard, resources.background, app.secrets
     spill = SpillFolder(settings.paths.spill, mask=mask)
     terminal = TerminalTool(
         places, env, spill, keeper=guard, background=background, rewriter=PluginOutputRewriter(app.hooks)

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from asyncio import to_thread
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Literal, TypeAlias
 
@@ -93,6 +94,8 @@ def _type_name(value: Json) -> str:
 log = logging.getLogger(__name__)
 RESULT_LIMIT = 50_000
 """Characters of one result that reach the model."""
+LONG_RESULT = 100_000
+"""From this length on a result is masked in a thread."""
 AskApproval: TypeAlias = Callable[[ToolCall, str, Turn], Awaitable[ApprovalDecision]]
 """Asks a person about a call, with the reason; None if nobody can be asked."""
 
@@ -268,7 +271,7 @@ async def _run_tool(desk: ToolRunner, call: ToolCall) -> tuple[ToolResult, Excep
         given = await desk.hooks.wrap(specs.around_tool, go, call.args, call=call, turn=desk.turn)
         output = _output(given)
     except (ToolError, ProviderError, ConfigError) as error:  # errors of what the tool itself used
-        return _result(desk, call, ToolOutput(str(error)), "failed"), error
+        return await _result(desk, call, ToolOutput(str(error)), "failed"), error
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is None or task.cancelling():
@@ -282,16 +285,17 @@ async def _run_tool(desk: ToolRunner, call: ToolCall) -> tuple[ToolResult, Excep
         if isinstance(cause, StoreError) and not isinstance(cause, Fenced | SessionHeld):
             raise cause from None  # without a store the process must not act
         log.exception("tool %s failed", call.name)
-        return _result(desk, call, ToolOutput(f"{type(cause).__name__}: {cause}"), "failed"), error
+        return await _result(desk, call, ToolOutput(f"{type(cause).__name__}: {cause}"), "failed"), error
     finally:
         act.over = True
-    return _result(desk, call, output), None
+    return await _result(desk, call, output), None
 
 
-def _result(desk: ToolRunner, call: ToolCall, output: ToolOutput, outcome: Outcome = "ok") -> ToolResult:
+async def _result(desk: ToolRunner, call: ToolCall, output: ToolOutput, outcome: Outcome = "ok") -> ToolResult:
     spec = desk.tools[call.name].spec
     # mask before cutting: half a secret would not be recognised
-    text = replace_surrogates(shorten(desk.mask(output.text), desk.limit))
+    masked = desk.mask(output.text) if len(output.text) < LONG_RESULT else await to_thread(desk.mask, output.text)
+    text = replace_surrogates(shorten(masked, desk.limit))
     if spec.untrusted:
         text = mark_untrusted(text, call.name)
     return ToolResult(call.id, text, outcome, output.images, output.files if spec.media else ())
