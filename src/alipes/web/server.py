@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from alipes.kernel.errors import ConfigError
 from alipes.runtime.http.proxies import is_loopback
-from alipes.web.auth import Authenticator, unauthorized_problem
+from alipes.web.auth import Authenticator, peer_address, unauthorized_problem
 from alipes.web.endpoint import (
     SCOPES,
     ApiCall,
@@ -111,7 +111,7 @@ class HostPolicyMiddleware:
             return await self._app(scope, receive, send)
         headers = Headers(scope=scope)
         try:
-            await self._check(headers, scope["path"])
+            await self._check(headers, scope["path"], peer_address(scope.get("client")))
         except HttpProblem as problem:
             return await problem_response(problem, error_format_at(scope["path"]))(scope, receive, send)
         origin = headers.get("origin", "")
@@ -121,14 +121,14 @@ class HostPolicyMiddleware:
             return await Response(status_code=204, headers=_cors_headers(origin, headers))(scope, receive, send)
         return await self._app(scope, receive, _add_cors_headers(send, origin))
 
-    async def _check(self, headers: Headers, path: str) -> None:
+    async def _check(self, headers: Headers, path: str, peer: str) -> None:
         if not self._policy.allows_host(_strip_port(headers.get("host", ""))):
             raise HttpProblem(421, "Host not allowed; see api.hosts", code="host")
         if not self._policy.allows_origin(headers):
             raise HttpProblem(403, "Origin not allowed; see api.origins", code="origin")
         if path not in self._guarded or self._policy.is_local:
             return
-        if await self._keys.authenticate(headers.get("authorization", "")) is None:
+        if await self._keys.authenticate(headers.get("authorization", ""), peer) is None:
             raise unauthorized_problem()
 
 

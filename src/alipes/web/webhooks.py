@@ -22,6 +22,7 @@ from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.models import Secret
 from alipes.kernel.turns import Address, Inbound
 from alipes.runtime.http.clients import ClientScope
+from alipes.runtime.redaction import SecretRegistry
 from alipes.sessions.sessions import Sessions
 from alipes.store.api_keys import SignatureStyle, SqliteWebhooks, Webhook, WebhookStatus
 from alipes.web.auth import RateLimiter, RequestLimits, read_body
@@ -220,11 +221,12 @@ class WebhookRoutes:
         *,
         workdir: str = "",
         state: ServerState | None = None,
-        clock: Callable[[], float] = time.time,
+        secrets: SecretRegistry | None = None,
     ) -> None:
+        """`secrets` masks the secrets of webhooks that are used."""
         self._sessions, self._hooks, self._resolve = sessions, hooks, resolve
-        self._workdir, self._state, self._clock = workdir, state or ServerState(), clock
-        self._rate_limiter = RateLimiter()
+        self._workdir, self._state = workdir, state or ServerState()
+        self._rate_limiter, self._secrets = RateLimiter(), secrets or SecretRegistry()
 
     def routes(self) -> list[Route]:
         return [Route(PATH, self.take, methods=["POST"])]
@@ -241,8 +243,9 @@ class WebhookRoutes:
         if not secret:
             why = f"this webhook has no secret: the operator must run `alipes webhook secret {hook.name}`"
             raise HttpProblem(503, why, code="no_secret")
+        self._secrets.add(secret.reveal())
         body = await read_body(request, WEBHOOK_LIMITS)
-        id = verify_delivery(hook.style, secret, request.headers, body, now=self._clock())
+        id = verify_delivery(hook.style, secret, request.headers, body, now=time.time())
         if why := self._state.shutdown_reason:
             raise HttpProblem(503, f"{why}; send it again", code="leaving", headers={"retry-after": "5"})
         if hook.style == "github" and request.headers.get("x-github-event") == "ping":

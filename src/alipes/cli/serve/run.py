@@ -235,12 +235,18 @@ class _Server:
             self._tally, self._readiness, self._depths, messages=platforms.messages, webhooks=platforms.webhooks
         )
         database = self._app.store.database
-        keys = Authenticator(settings.serve.key.reveal(), key_finder(SqliteApiKeys(database)))
+        secrets = self._app.secrets
+        keys = Authenticator(settings.serve.key.reveal(), key_finder(SqliteApiKeys(database)), secrets=secrets)
         chosen = settings.api
         limits = RequestLimits(chosen.body, chosen.body_seconds, chosen.wait, chosen.rate)
         api = self._api = ApiRouter(endpoints(self._app, self._runs), keys, limits, state=self._state)
         hooks = WebhookRoutes(
-            self._app.sessions, SqliteWebhooks(database), self._target, workdir=platforms.workdir, state=self._state
+            self._app.sessions,
+            SqliteWebhooks(database),
+            self._target,
+            workdir=platforms.workdir,
+            state=self._state,
+            secrets=secrets,
         )
         return service.app(make_host_rules(settings), keys, api, hooks.routes())
 
