@@ -12,6 +12,7 @@ commands:
   sessions    list, show, search, export or delete conversations
   model       show the available models, choose another one
   config      show, explain or change settings
+  secrets     list, save or remove keys and passwords
   plugins     list, enable, install, update or create plugins
   skills      list and show the skills of your plugins
   doctor      check that everything works
@@ -196,11 +197,28 @@ options:
   -h, --help            show this page
 """
 
+SECRETS = """\
+usage: alipes secrets [list] [--json]              list names and sources, never values
+       alipes secrets set NAME                     save a value, read without echo or from a pipe
+       alipes secrets remove NAME                  remove a saved value
+
+Keys, tokens and passwords by name: those that settings use, and the others in .env. A value
+comes from the environment, from .env, or, if secret_store = "keyring", from the keyring of
+the operating system. `set` writes to .env (mode 0600), or to the keyring.
+
+options:
+  --json                for list: print one JSON document instead of text
+  -h, --help            show this page
+
+Exit status: 0 done; 2 wrong usage or settings.
+"""
+
 BACKUP = """\
 usage: alipes backup FILE
 
 Write conversations, settings, plugins and files into FILE and verify it. This also works
-while alipes is running. Keys (.env) are not included; an existing file is not overwritten.
+while alipes is running. Keys (.env) and secrets of webhooks are not included; an existing
+file is not overwritten.
 
 options:
   -h, --help            show this page
