@@ -29,7 +29,7 @@ LISTENERS, RUNS = 5000, 100
 WATCH = 35.0
 """Seconds for which idle listeners are watched: more than two heartbeats."""
 STOPS = 100
-KEY = "the-key-of-the-bench"
+KEY = "the-key-of-the-bench-0123456789"
 
 
 class Caller:

@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 from alipes.agent.approval.approval import build_approval_hook
 from alipes.agent.approval.egress import AskEgress
 from alipes.agent.approval.paths import Risk
+from alipes.agent.approval.sent_files import SentFileApproval
 from alipes.agent.auxiliary import AuxiliaryModels, BackgroundTasks, ConversationTitles, MixtureRunner
 from alipes.agent.budget import SpendingLimits
 from alipes.agent.builtin_tools import (
@@ -26,7 +27,7 @@ from alipes.agent.loop import Agent
 from alipes.agent.model_call import ModelCooldowns, RetryPolicy
 from alipes.agent.prompt import system_prompt
 from alipes.agent.sandbox_network import CONNECT_FILE, SandboxNetwork, network_variables, open_sandbox_network
-from alipes.config.environment import move_secrets_off_stack, process_environment
+from alipes.config.environment import EnvFileWatch, move_secrets_off_stack, process_environment
 from alipes.config.settings import Settings
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.kernel.conversations import ApprovalDecision
@@ -42,9 +43,10 @@ from alipes.plugins.registry import Contributions, SkillContribution
 from alipes.providers.registry import ModelChoice, Models, choose_model
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.http.public_fetch import PublicFetcher
+from alipes.runtime.log_file import log_secrets
 from alipes.runtime.process_setup import protect_memory, wipe_environment
 from alipes.runtime.processes.process_tree import OrphanGuard, open_orphan_guard
-from alipes.runtime.redaction import make_mask
+from alipes.runtime.redaction import SecretRegistry
 from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.watchdog import Watchdog
@@ -69,6 +71,7 @@ from alipes.tools.files.write_file import WriteFile
 from alipes.tools.images import ImageGenerate, ImageLoader, VisionAnalyze
 from alipes.tools.sandbox import make_backend
 from alipes.tools.search.search_files import SearchFiles
+from alipes.tools.send_file import NO_CHATS, SendFile
 from alipes.tools.shell.background import BackgroundProcesses
 from alipes.tools.shell.output import SpillFolder
 from alipes.tools.shell.terminal import ProcessTool, TerminalTool
@@ -89,7 +92,7 @@ class App:
         store, models = resources.store, resources.models
         self.settings, self.store, self.models, self.scope = settings, store, models, resources.scope
         self.background, self.backend = resources.background, resources.backend
-        self.mask = make_mask(settings.secrets())
+        self.secrets, self._env_file = resources.secrets, EnvFileWatch(settings.paths.env)
         self.hooks = Hooks(settings.plugins.deadline, self._report, deadlines=settings.plugins.deadlines)
         self.contributions = Contributions(lambda: BY_NAME)
         self.plugins: Plugins
@@ -159,6 +162,7 @@ class App:
         model = turn.inbound.model or turn.model or (await self.choice()).model
         await self.backend.choose()
         unavailable = await self._unavailable_tools()
+        self.secrets.add(*self._env_file.changed_values())
         # No await from here on, so that tools and hooks are from the same moment.
         return Agent(
             models=self.models,
@@ -175,7 +179,7 @@ class App:
             ask_approval=self.sessions.questions.ask_approval,
             spending=self.spending,
             compactor=self.compactor,
-            mask=self.mask,
+            mask=self.secrets,
         )
 
     def _describe_background(self, session: str) -> str:
@@ -207,6 +211,8 @@ class App:
         origin, only = turn.inbound.origin, turn.inbound.only
         place = origin.address if origin is not None else turn.inbound.address
         left_out = {*unavailable, *(INTERACTIVE_TOOLS if origin is not None else ())}
+        if place.platform in NO_CHATS:
+            left_out.add(SendFile.spec.name)
         tools = self.contributions.tools(self.settings.toolsets.get(place.platform), without=left_out)
         return tools if only is None else {name: tool for name, tool in tools.items() if name in only}
 
@@ -233,6 +239,7 @@ class Resources(Struct, frozen=True):
     backend: ChosenBackend
     background: BackgroundProcesses
     tasks: BackgroundTasks
+    secrets: SecretRegistry
 
 
 @asynccontextmanager
@@ -288,7 +295,9 @@ async def _open_resources(
     scope = await stack.enter_async_context(ClientScope(settings.proxies, trust=settings.ca_file or None))
     models = await stack.enter_async_context(Models(settings, scope, lent))
     guard = await stack.enter_async_context(open_orphan_guard(settings.paths.run))
-    spill = SpillFolder(settings.paths.spill, mask=make_mask(settings.secrets()))
+    secrets = log_secrets()
+    secrets.add(*settings.secrets())
+    spill = SpillFolder(settings.paths.spill, mask=secrets)
     network = await stack.enter_async_context(open_sandbox_network(settings, ask, process_environment()))
     namespaces = NetworkNamespaces(network)
     stack.push_async_callback(namespaces.close_all)
@@ -297,7 +306,7 @@ async def _open_resources(
     )
     background = await stack.enter_async_context(BackgroundProcesses(spill, backend=backend))
     tasks = await stack.enter_async_context(BackgroundTasks())
-    return Resources(store, scope, models, guard, network, namespaces, backend, background, tasks)
+    return Resources(store, scope, models, guard, network, namespaces, backend, background, tasks, secrets)
 
 
 def _hide_secrets(settings: Settings) -> None:
@@ -331,7 +340,7 @@ def _plugin_loaders(app: App) -> Mapping[str, Callable[[], PluginLoader]]:
 def _add_builtin_tools(app: App, resources: Resources) -> None:
     settings, backend, env = app.settings, resources.backend, _tool_environment(app.settings)
     places = structs.replace(_places(settings), map_path=partial(_map_path, backend))
-    guard, background, mask = resources.guard, resources.background, app.mask
+    guard, background, mask = resources.guard, resources.background, app.secrets
     spill = SpillFolder(settings.paths.spill, mask=mask)
     terminal = TerminalTool(
         places, env, spill, backend=backend, background=background, rewriter=PluginOutputRewriter(app.hooks)
@@ -361,6 +370,9 @@ def _add_builtin_tools(app: App, resources: Resources) -> None:
     app.hooks.add(CORE, background.session_left)
     app.hooks.add(CORE, resources.namespaces.session_left)
     app.hooks.add(CORE, resources.network.turn_ended)
+    sent_files = SentFileApproval(places)
+    for hook in (sent_files.before_tool, sent_files.after_tool, sent_files.turn_ended):
+        app.hooks.add(CORE, hook)
 
 
 def _map_path(backend: ChosenBackend, path: str, workdir: str) -> str:
@@ -395,6 +407,7 @@ def _media_tools(app: App, resources: Resources, places: Places) -> tuple[Tool, 
         ImageGenerate(settings.paths.outgoing, loader.load, app.images.generate),
         Todo(app.todos.read, app.todos.write),
         Clarify(Clarification(app.sessions.questions, settings.clarify.timeout).ask),
+        SendFile(places, settings.paths.outgoing),
     )
 
 

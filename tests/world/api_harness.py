@@ -29,7 +29,7 @@ SCOPES = {"ann": "run", "bob": "run", "reader": "read", "root": "admin"}
 
 async def _find(hash: bytes) -> KeyHolder | None:
     for name, scope in SCOPES.items():
-        if hash_key(f"key-{name}") == hash:
+        if hash_key(f"key-{name}-0123456789abcdef") == hash:
             return KeyHolder(Caller(name, frozenset({scope})))
     return None
 
@@ -100,7 +100,7 @@ class ApiClient:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         content = None if body is None else msgspec.json.encode(body)
         kind = {"content-type": "application/json"} if body is not None else {}
-        shown = {"authorization": f"Bearer key-{by}"}
+        shown = {"authorization": f"Bearer key-{by}-0123456789abcdef"}
         return await self.client.request(method, f"/v1{path}", content=content, headers={**shown, **kind, **named})
 
     async def begin(self, input: str, *, by: str = "ann", **more: Any) -> str:
@@ -116,7 +116,7 @@ class ApiClient:
 
     @asynccontextmanager
     async def listening(self, run: str, last: str = "", *, by: str = "ann") -> AsyncIterator[EventListener]:
-        headers = {"authorization": f"Bearer key-{by}", **({"last-event-id": last} if last else {})}
+        headers = {"authorization": f"Bearer key-{by}-0123456789abcdef", **({"last-event-id": last} if last else {})}
         async with self.client.stream("GET", f"/v1/runs/{run}/events", headers=headers) as response:
             yield EventListener(response)
 

@@ -12,6 +12,7 @@ commands:
   sessions    list, show, search, export or delete conversations
   model       show the available models, choose another one
   config      show, explain or change settings
+  secrets     list, save or remove keys and passwords
   plugins     list, enable, install, update or create plugins
   skills      list and show the skills of your plugins
   doctor      check that everything works
@@ -201,11 +202,28 @@ options:
   -h, --help            show this page
 """
 
+SECRETS = """\
+usage: alipes secrets [list] [--json]              list names and sources, never values
+       alipes secrets set NAME                     save a value, read without echo or from a pipe
+       alipes secrets remove NAME                  remove a saved value
+
+Keys, tokens and passwords by name: those that settings use, and the others in .env. A value
+comes from the environment, from .env, or, if secret_store = "keyring", from the keyring of
+the operating system. `set` writes to .env (mode 0600), or to the keyring.
+
+options:
+  --json                for list: print one JSON document instead of text
+  -h, --help            show this page
+
+Exit status: 0 done; 2 wrong usage or settings.
+"""
+
 BACKUP = """\
 usage: alipes backup FILE
 
 Write conversations, settings, plugins and files into FILE and verify it. This also works
-while alipes is running. Keys (.env) are not included; an existing file is not overwritten.
+while alipes is running. Keys (.env) and secrets of webhooks are not included; an existing
+file is not overwritten.
 
 options:
   -h, --help            show this page
@@ -301,6 +319,8 @@ WEBHOOK = """\
 usage: alipes webhook [list] [--json]              list webhooks and how often they were used
        alipes webhook add NAME --prompt TEXT [OPTIONS]      create one; its secret is shown once
        alipes webhook test NAME [--body JSON]      send a signed request to the running server
+       alipes webhook tools NAME --tools NAMES     change the tools it may use
+       alipes webhook secret NAME [--secret]       replace its secret
        alipes webhook remove NAME                  remove one
 
 A signed request to /hooks/NAME of `alipes serve` starts a turn. TEXT is the prompt;
@@ -312,7 +332,7 @@ options:
   --to TARGET           send the answer there, as for `alipes send` (default: nowhere)
   --style STYLE         signature: standard (Standard Webhooks) or github
   --secret              read the secret from standard input instead of creating one
-  --tools NAMES         allow only these tools, separated by commas; "" for none
+  --tools NAMES         allow these tools, separated by commas (default: none)
   -m, --model MODEL     use this model, as provider/name
   --rate N              requests per minute (default 60); 0 = unlimited
   --together            use one conversation for all requests (default: one each)

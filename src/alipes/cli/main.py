@@ -20,6 +20,7 @@ COMMANDS = {
     "sessions": "commands.sessions",
     "model": "commands.model",
     "config": "commands.config",
+    "secrets": "commands.secrets",
     "plugins": "plugins.command",
     "skills": "commands.skills",
     "doctor": "doctor",

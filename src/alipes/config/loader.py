@@ -11,6 +11,7 @@ from msgspec import Struct, structs
 from alipes.config.display import HIDDEN, is_secret_name, toml_key, toml_path, toml_string
 from alipes.config.environment import REFERENCE, readable_by_others
 from alipes.config.known_providers import KNOWN, TEST_VARIABLE, is_built_in
+from alipes.config.os_keyring import read_keyring
 from alipes.config.platforms import CommonPlatformConfig, Messengers
 from alipes.config.reader import KeyPath, RawConfig, read_config
 from alipes.config.schema import KEYS
@@ -29,6 +30,7 @@ from alipes.config.settings import (
 )
 from alipes.config.urls import InvalidValue, check_no_proxy, check_proxy, check_usable
 from alipes.config.value_types import AMOUNT_FORM
+from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import closest_matches, did_you_mean
 from alipes.kernel.models import Endpoint, ModelFacts, Proxies, Secret
 
@@ -75,7 +77,9 @@ def read_secret(config: RawConfig, variable: str, *, needed: bool, typed: bool =
     An unusable one is a problem if `needed`; otherwise it is noted and treated as missing, so that a
     broken key of an unused provider does no harm.
     """
-    value = config.variables.get(variable).strip() if variable else ""
+    value, source = _find_secret(config, variable)
+    if variable:
+        config.secret_sources[variable] = source, needed or config.secret_sources.get(variable, ("", False))[1]
     wrong = ""
     if value[:1] in ("'", '"') or value[-1:] in ("'", '"'):
         wrong = "has stray quotes: remove them"
@@ -89,6 +93,21 @@ def read_secret(config: RawConfig, variable: str, *, needed: bool, typed: bool =
     else:
         config.notes.append(f"{config.variables.where(variable)}: {variable} is not used: it {wrong}.")
     return Secret()
+
+
+def _find_secret(config: RawConfig, variable: str) -> tuple[str, str]:
+    """The value of `variable` and where it was found; both empty if it is not set."""
+    if not variable:
+        return "", ""
+    if value := config.variables.get(variable).strip():
+        return value, config.variables.where(variable)
+    if config.effective("secret_store").value == "keyring" and not config.keyring_failed:
+        try:
+            value = read_keyring(variable)
+        except ConfigError as error:
+            config.keyring_failed = True
+            config.add_problem(("secret_store",), str(error))
+    return value, "keyring" if value else ""
 
 
 def complete_model_name(name: str, known: dict[str, Endpoint]) -> str:
@@ -117,7 +136,7 @@ _PASSWORD = re.compile(r"\w[\w+.-]*://[^/\s:@]*:([^/\s@]+)@")
 """As in the URL of a database."""
 _MULTIPLIERS = {"": 1, "k": 1_000, "M": 1_000_000}
 T = TypeVar("T")
-_VALUES = ("effort", "max_steps", "max_tokens", "silence", "local_servers", "log_level", "debuggable")
+_VALUES = ("effort", "max_steps", "max_tokens", "silence", "local_servers", "log_level", "debuggable", "secret_store")
 _TABLES = ("terminal", "api", "compaction", "delegation", "fetch", "egress", "images", "clarify", "code")
 """Values and tables that settings have as they are in the file."""
 

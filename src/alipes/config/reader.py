@@ -56,6 +56,9 @@ class RawConfig:
                 self.values[path] = checked.value
         self.notes: list[str] = []
         self.secrets: set[str] = set()
+        self.secret_sources: dict[str, tuple[str, bool]] = {}
+        """By name: where the secret was found (empty: nowhere), and whether a setting of the operator needs it."""
+        self.keyring_failed = False
         self._lines: dict[Place, int] | None = None
         self._overrides: dict[str, EffectiveValue] = {}
 

@@ -38,6 +38,7 @@ from alipes.kernel.ports import Effort
 from alipes.kernel.turns import BusyMode
 
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+SecretStore: TypeAlias = Literal["file", "keyring"]
 Task: TypeAlias = Literal["compaction", "titles", "vision", "approval", "web", "judge", "moa"]
 TASKS: tuple[Task, ...] = get_args(Task)
 MIXTURE_PREFIX = "moa"
@@ -380,6 +381,11 @@ class Settings(Struct, frozen=True, kw_only=True):
         bool, "Whether to look for Ollama, LM Studio, llama.cpp and vLLM on this computer when no model is set."
     ] = True
     log_level: Annotated[LogLevel, "Lowest severity that is written to the log file."] = "info"
+    secret_store: Annotated[
+        SecretStore,
+        "Where keys and passwords that are not in the environment are kept. `file`: in `.env`. `keyring`: in `.env`, "
+        "else in the keyring of the operating system, under the service `alipes`; needs `alipes[keyring]`.",
+    ] = "file"
     debuggable: Annotated[
         bool,
         "Whether other programs of the same user (debuggers, lsof, profilers) may inspect this process. Commands run "

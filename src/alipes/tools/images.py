@@ -171,6 +171,7 @@ class VisionAnalyze:
             "question", image_url="string: http(s) or data URL", path="string: or a file path", question="string"
         ),
         effect="read",
+        untrusted=True,
     )
 
     def __init__(self, load: LoadImage, ask_model: AskVisionModel) -> None:
@@ -207,12 +208,13 @@ class ImageGenerate:
             image_url="string: path or URL of an image to edit",
             reference_image_urls="strings",
         ),
+        media=True,
     )
 
     def __init__(self, folder: Path, load: LoadImage, generate: GenerateImage) -> None:
         self._folder, self._load, self._generate = folder, load, generate
 
-    async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
+    async def run(self, args: Mapping[str, Json], act: ToolContext) -> ToolOutput:
         prompt, ratio = str(args["prompt"]).strip(), str(args.get("aspect_ratio") or "landscape")
         if not prompt:
             raise ToolError("prompt is empty")
@@ -222,7 +224,7 @@ class ImageGenerate:
         if len(references) > MAX_REFERENCES:
             raise ToolError(f"{len(references)} reference images given, the maximum is {MAX_REFERENCES}")
         path = await asyncio.to_thread(self._save, await self._generate(prompt, ratio, references))
-        return f"Image saved.\nMEDIA: {path}"
+        return ToolOutput(f"Image saved: {path}", files=(str(path),))
 
     async def _load_reference(self, named: str, caller: CommandScope) -> Image:
         prepared = await asyncio.to_thread(prepare_image, await self._load(named, caller))

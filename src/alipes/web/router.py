@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from alipes.web.auth import Authenticator, RateLimiter, RequestLimits, read_body, unauthorized_problem
+from alipes.web.auth import Authenticator, RateLimiter, RequestLimits, peer_address, read_body, unauthorized_problem
 from alipes.web.endpoint import (
     ApiCall,
     ApiEndpoint,
@@ -86,7 +86,7 @@ class ApiRouter:
         return _CancellableStream(response, self._requests) if endpoint.streams else response
 
     async def _authorize(self, endpoint: ApiEndpoint, request: Request) -> Caller:
-        known = await self._keys.authenticate(request.headers.get("authorization", ""))
+        known = await self._keys.authenticate(request.headers.get("authorization", ""), peer_address(request.client))
         if known is None:
             raise unauthorized_problem()
         caller = known.caller

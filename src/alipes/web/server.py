@@ -23,7 +23,7 @@ from alipes.runtime.http.proxies import is_loopback
 from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.runtime.log_file import log_context
 from alipes.web.admission import TurnAdmission
-from alipes.web.auth import Authenticator, unauthorized_problem
+from alipes.web.auth import Authenticator, peer_address, unauthorized_problem
 from alipes.web.endpoint import (
     REQUEST_ID,
     SCOPES,
@@ -121,7 +121,7 @@ class HostPolicyMiddleware:
             return await self._app(scope, receive, send)
         headers = Headers(scope=scope)
         try:
-            await self._check(headers, scope["path"])
+            await self._check(headers, scope["path"], peer_address(scope.get("client")))
         except HttpProblem as problem:
             return await problem_response(problem, error_format_at(scope["path"]))(scope, receive, send)
         origin = headers.get("origin", "")
@@ -131,7 +131,7 @@ class HostPolicyMiddleware:
             return await Response(status_code=204, headers=_cors_headers(origin, headers))(scope, receive, send)
         return await self._app(scope, receive, _add_cors_headers(send, origin))
 
-    async def _check(self, headers: Headers, path: str) -> None:
+    async def _check(self, headers: Headers, path: str, peer: str) -> None:
         host = _HOST.fullmatch(headers.get("host", ""))
         if host is None:
             raise HttpProblem(400, "the Host header is not valid; send HOST or HOST:PORT", code="host")
@@ -141,7 +141,7 @@ class HostPolicyMiddleware:
             raise HttpProblem(403, "Origin not allowed; see api.origins", code="origin")
         if path not in self._guarded or self._policy.is_local:
             return
-        if await self._keys.authenticate(headers.get("authorization", "")) is None:
+        if await self._keys.authenticate(headers.get("authorization", ""), peer) is None:
             raise unauthorized_problem()
 
 

@@ -4,13 +4,13 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import pytest
-from alipes.providers.scripted import ScriptedProvider
 
 from alipes.agent.budget import ESTIMATED_TASK, SpendingLimits
 from alipes.config.settings import Amount, SpendConfig
 from alipes.kernel.messages import Text, assistant
 from alipes.kernel.turns import ModelReply, Said, Stop, TextDelta, TurnEnded, Usage
 from alipes.store.usage import SqliteUsageLedger
+from alipes.testing.scripted_provider import ScriptedProvider
 from tests.unit.web.openai_harness import open_desk
 from tests.world.api_harness import open_api
 from tests.world.session_harness import inbound, make_agent, open_sessions

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from alipes.providers.scripted import ScriptedProvider
 
+from alipes.testing.scripted_provider import ScriptedProvider
 from tests.unit.agent_harness import call, play
 from tests.unit.web.test_runs import held
 from tests.world.api_harness import ApiHarness, open_api

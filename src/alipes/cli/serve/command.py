@@ -180,6 +180,7 @@ def _serve(args: argparse.Namespace) -> int:
             f"run `alipes serve key`, which creates {settings.serve.key_env}"
         )
     settings = api_keys.ensure_operator_key(settings)
+    api_keys.check_operator_key(settings)
     environ = process_environment()
     name_agent_process()
     with open_log(settings.paths.make().log, settings.log_level, settings.secrets()):

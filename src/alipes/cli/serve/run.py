@@ -45,7 +45,7 @@ from alipes.web.metrics import QueueDepths, ServerMetrics
 from alipes.web.router import ApiRouter
 from alipes.web.runs.events import LiveRuns
 from alipes.web.server import bind_socket, endpoints, open_server, server_url
-from alipes.web.webhooks import WebhookRoutes
+from alipes.web.webhooks import WebhookRoutes, list_toolless
 
 DELEGATE = "delegate_task"
 POLL_S = 0.05
@@ -237,7 +237,8 @@ class _Server:
             self._tally, self._readiness, self._depths, messages=platforms.messages, webhooks=platforms.webhooks
         )
         database = self._app.store.database
-        keys = Authenticator(settings.serve.key.reveal(), key_finder(SqliteApiKeys(database)))
+        secrets = self._app.secrets
+        keys = Authenticator(settings.serve.key.reveal(), key_finder(SqliteApiKeys(database)), secrets=secrets)
         chosen = settings.api
         limits = RequestLimits(chosen.body, chosen.body_seconds, chosen.wait, chosen.rate)
         admission = TurnAdmission(self._app, max_runs=chosen.max_runs, max_runs_per_key=chosen.max_runs_per_key)
@@ -245,7 +246,12 @@ class _Server:
         served = endpoints(self._app, self._runs, admission, fetcher)
         api = self._api = ApiRouter(served, keys, limits, state=self._state)
         hooks = WebhookRoutes(
-            self._app.sessions, SqliteWebhooks(database), self._target, workdir=platforms.workdir, state=self._state
+            self._app.sessions,
+            SqliteWebhooks(database),
+            self._target,
+            workdir=platforms.workdir,
+            state=self._state,
+            secrets=secrets,
         )
         return service.app(make_host_rules(settings), keys, api, hooks.routes())
 
@@ -267,7 +273,8 @@ class _Server:
         where = f"alipes {__version__} serves {names or 'no platform yet'} at {address}"
         hint = "" if names else "; see docs/messengers.md to add one"
         print(where + hint)
-        for note in (*self._platforms.notes, *await self._app.notes()):
+        webhooks = await SqliteWebhooks(self._app.store.database).all()
+        for note in (*self._platforms.notes, *await self._app.notes(), *list_toolless(webhooks)):
             print(f"  {note}")
         print(f"  API: {address}/v1 (get a key with `alipes serve key`)")
         print("  Status: /health, /ready, /metrics. Press Ctrl-C to exit", flush=True)

@@ -11,6 +11,7 @@ from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
 from alipes.runtime.processes.child import COLUMNS, ROWS, Child
+from alipes.runtime.redaction import split_ready
 from alipes.runtime.sandbox.backend import CommandBackend, CommandScope, HostBackend
 from alipes.tools.common import Places, int_argument, make_schema
 from alipes.tools.shell.background import (
@@ -63,13 +64,16 @@ class OutputProgress:
             return piece
 
     async def _show(self) -> None:
-        glimpse = self._unshown[-MAX_PROGRESS_BYTES:]
-        if len(self._unshown) > MAX_PROGRESS_BYTES and b"\n" in glimpse:
-            glimpse = glimpse[glimpse.index(b"\n") + 1 :]
-        self._unshown.clear()
+        # a secret whose rest is still to come is not shown in halves; masked before it is cut for the same reason
+        ready, rest = split_ready(self._mask, clean_output(self._unshown))
+        text = self._mask(ready)
+        glimpse = text[-MAX_PROGRESS_BYTES:]
+        if len(text) > MAX_PROGRESS_BYTES and "\n" in glimpse:
+            glimpse = glimpse[glimpse.index("\n") + 1 :]
+        self._unshown = bytearray(rest.encode())
         self._due = self._clock() + PROGRESS_INTERVAL_S
-        if text := self._mask(clean_output(bytes(glimpse))):
-            await self._act.progress(text)
+        if glimpse:
+            await self._act.progress(glimpse)
 
 
 class OutputRewriter(Protocol):
