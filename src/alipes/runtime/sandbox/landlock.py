@@ -4,11 +4,13 @@ Where user namespaces work, commands see the same files as in bubblewrap and hav
 Elsewhere only Landlock is left: `describe_gaps` lists what it does not cover, and there are no sockets.
 """
 
+import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from marshal import dumps
+from pathlib import Path
 from typing import TypeAlias
 
 from alipes.runtime.processes.child import Child, Link, open_child
@@ -40,13 +42,16 @@ _NEWER_RIGHTS = {_REFER: 2, _TRUNCATE: 3, _DEVICE_REQUESTS: 5}
 _NETWORK_VERSION, _SCOPE_VERSION = 4, 6
 
 _SYSTEM = (
-    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/etc", "/nix", "/gnu", "/sys", "/proc"),
-    *("/run/current-system", "/run/systemd/resolve", "/var/lib/dpkg", "/var/lib/rpm", "/var/lib/pacman"),
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"),
+    *("/opt", "/etc", "/nix", "/gnu", "/sys", "/proc"),
 )
+_SYSTEM_IN_COVERED = ("/run/current-system", "/run/systemd/resolve", "/var/lib/dpkg", "/var/lib/rpm", "/var/lib/pacman")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 _OWN_DEVICES = ("/dev/ptmx", "/dev/pts")
 """Only with own mounts: otherwise they are the terminals of the user."""
-_COVERED = ("/home", "/root", "/run", "/var/tmp", "/mnt", "/media", "/srv", "/dev/shm", "/dev/mqueue")
+_COVERED = ("/home", "/root", "/run", "/var", "/mnt", "/media", "/srv", "/dev/shm", "/dev/mqueue")
+"""Directories with files and sockets of users and services; empty with own mounts."""
+_RUN_CODE = "import marshal, sys; exec(marshal.loads(bytes.fromhex(sys.argv.pop(1))))"
 _CHECK = CommandScope(session="check", workdir="/usr")
 
 
@@ -68,10 +73,13 @@ class LandlockSandbox:
         self._make_policy, self._namespaces, self._guard = make_policy, namespaces, guard
         self._version = launcher.landlock_version() if version is None else version
         self._isolated: bool | None = None if isolate else False
+        self._choosing = asyncio.Lock()
         newer = sum(right for right, since in _NEWER_RIGHTS.items() if since > self._version)
         self._known_rights = _ALL_RIGHTS & ~newer
         self._filters: dict[tuple[bool, ...], bytes] = {}
         self._groups = ControlGroups()
+        code = compile(Path(launcher.__file__).read_bytes(), launcher.__file__, "exec")  # once, not in each command
+        self._launcher = (sys.executable, "-I", "-S", "-c", _RUN_CODE, dumps(code).hex())
 
     async def check(self) -> str:
         if sys.platform != "linux":
@@ -90,7 +98,7 @@ class LandlockSandbox:
             gaps += [
                 "Commands can change git hooks and CI files of the project.",
                 "Commands can see whether a file exists, and change permissions and times of this user's files.",
-                "Commands have no sockets, no /tmp and no /dev/shm.",
+                "Commands have no sockets, no /tmp, no /dev/shm and no terminals of their own.",
                 "Commands cannot create files in a directory that contains a secret file, such as .env.",
             ]
         return gaps
@@ -105,7 +113,7 @@ class LandlockSandbox:
         env: Mapping[str, str],
         link: Link = "output",
     ) -> AsyncIterator[Child]:
-        isolated = await self._choose_isolation()
+        isolated = bool(self._isolated) if scope is _CHECK else await self._choose_isolation()
         policy = self._make_policy(scope)
         inner = ("/bin/bash", "-c", command) if isinstance(command, str) else tuple(command)
         env = {name: value for name, value in env.items() if name not in UNSET} | dict(policy.environment)
@@ -121,7 +129,7 @@ class LandlockSandbox:
                     "seccomp": self._filter(policy, isolated),
                     **(self._isolation(policy, fds) if isolated else self._rules_without_mounts(policy)),
                 }
-                argv = (sys.executable, "-I", "-S", launcher.__file__, dumps(restrictions).hex(), *inner)
+                argv = (*self._launcher, dumps(restrictions).hex(), *inner)
                 async with open_child(argv, cwd="/", env=env, link=link, keeper=self._guard, fds=fds) as child:
                     yield child
 
@@ -139,10 +147,11 @@ class LandlockSandbox:
 
     async def _choose_isolation(self) -> bool:
         """Find out once whether namespaces and mounts work."""
-        if self._isolated is None:
-            self._isolated = True
-            self._isolated = not await self._try()
-        return self._isolated
+        async with self._choosing:
+            if self._isolated is None:
+                self._isolated = True
+                self._isolated = not await self._try()
+            return self._isolated
 
     async def _try(self) -> str:
         """Run a command; the error if it fails."""
@@ -184,12 +193,10 @@ class LandlockSandbox:
         writable = (*policy.writable, policy.scratch, *filter(None, (policy.private_home,)))
         readable = policy.readable if policy.private_home else (*policy.readable, policy.workdir)
         rules = [*((path, _READ) for path in readable), *((path, _WRITE) for path in writable)]
-        # the private home is below the hidden alipes home
-        hidden = [path for path in policy.hidden if not any(is_inside(path, own) for own in writable[-2:])]
-        return {"except": hidden, **self._landlock(rules, sockets=policy.network == "open")}
+        return {"except": policy.hidden, **self._landlock(rules, sockets=policy.network == "open")}
 
     def _landlock(self, rules: Sequence[Rule], *, sockets: bool) -> dict[str, object]:
-        system = [*((path, _READ) for path in _SYSTEM), *((path, _DEVICE) for path in _DEVICES)]
+        system = [*((path, _READ) for path in (*_SYSTEM, *_SYSTEM_IN_COVERED)), *((path, _DEVICE) for path in _DEVICES)]
         known = self._known_rights
         network = _BIND_AND_CONNECT if self._version >= _NETWORK_VERSION and not sockets else 0
         scopes = _ABSTRACT_SOCKETS_AND_SIGNALS if self._version >= _SCOPE_VERSION else 0
@@ -215,6 +222,7 @@ class LandlockSandbox:
 def _list_mounts(policy: SandboxPolicy) -> Iterator[Mount]:
     """The file system of a command, read-only except for these; later ones cover earlier ones."""
     yield from (("hide", "", folder) for folder in _COVERED if folder != policy.home)
+    yield from (("readonly", folder, folder) for folder in _SYSTEM_IN_COVERED if os.path.isdir(folder))
     yield "devpts", "", "/dev/pts"
     yield "bind", policy.scratch, "/tmp"
     yield "bind", policy.scratch, policy.scratch

@@ -1,4 +1,4 @@
-"""Restricts itself and runs a command: `python -I -S launcher.py RESTRICTIONS PROGRAM ARGUMENT...`.
+"""Restricts itself and runs a command. Arguments: RESTRICTIONS PROGRAM ARGUMENT...
 
 A program of its own that imports nothing of alipes, because it starts once per command. RESTRICTIONS is a dict in
 hexadecimal marshal format, which needs no import (`json` costs as much as starting Python):
@@ -64,6 +64,8 @@ class _Program(ctypes.Structure):
 
 def landlock_version() -> int:
     """The ABI version of Landlock in this kernel; 0 if there is none."""
+    if sys.platform != "linux":
+        return 0
     return max(0, int(_LIBC.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1)))
 
 

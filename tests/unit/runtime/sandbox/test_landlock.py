@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,8 +19,9 @@ from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.sandbox.landlock import LandlockSandbox
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.sandbox.policy import SandboxPolicy
+from tests.unit.runtime.sandbox.test_seccomp import EVERYDAY
 
-VERSION = launcher.landlock_version() if sys.platform == "linux" else 0
+VERSION = launcher.landlock_version()
 PATH = os.defpath
 pytestmark = pytest.mark.skipif(not VERSION, reason="this kernel has no Landlock")
 scoped = pytest.mark.skipif(VERSION < 6, reason="this Landlock does not know scopes")
@@ -394,3 +396,31 @@ async def test_end_of_the_scope_ends_a_process_that_hides(machine):
 async def test_gaps_are_fewer_with_namespaces(alone, isolated):
     assert await isolated.sandbox.check() == ""
     assert set(isolated.sandbox.describe_gaps()) < set(alone.sandbox.describe_gaps())
+
+
+EVERYDAY_PROGRAMS = (
+    "bash",
+    "git",
+    "gcc",
+    "python3",
+    "node",
+    "java",
+    "sqlite3",
+    "tar",
+    "make",
+    "gdb",
+    "strace",
+    "script",
+)
+NEED_NAMESPACES = ("python3", "script")
+"""They need /dev/shm and terminals."""
+
+
+@pytest.mark.parametrize("program", EVERYDAY_PROGRAMS)
+async def test_everyday_program_works(program, machine):
+    if shutil.which(program, path=PATH) is None:
+        pytest.skip(f"{program} is not installed")
+    if program in NEED_NAMESPACES and not machine.isolated:
+        pytest.skip("a gap of Landlock alone")
+    code, output = await machine.run(f"set -euo pipefail; {EVERYDAY[program]}")
+    assert (code, output if code else "") == (0, "")
