@@ -18,6 +18,7 @@ from alipes.runtime.processes.process_tree import OrphanGuard
 from alipes.runtime.sandbox import launcher
 from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.sandbox.bubblewrap import UNSET
+from alipes.runtime.sandbox.git_config import guard_git_config
 from alipes.runtime.sandbox.limits import ControlGroups, count_processes, resource_limits
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside
@@ -91,16 +92,17 @@ class LandlockSandbox:
 
     def describe_gaps(self) -> list[str]:
         """What commands can do here, but not in bubblewrap. Call it after `check`."""
-        gaps = ["Commands see the names and arguments of other processes of this machine."]
+        if self._isolated:
+            return []
+        gaps = [
+            "Commands can change git hooks and CI files of the project.",
+            "Commands can see whether a file exists, and change permissions and times of this user's files.",
+            "Commands can see the names and arguments of other processes.",
+            "Commands have no sockets, no /tmp, no /dev/shm and no terminals of their own.",
+            "Commands cannot create files in a directory that contains a secret file, such as .env.",
+        ]
         if self._version < _SCOPE_VERSION:
             gaps.append("Commands can end other processes of this user; Linux 6.12 or later prevents it.")
-        if not self._isolated:
-            gaps += [
-                "Commands can change git hooks and CI files of the project.",
-                "Commands can see whether a file exists, and change permissions and times of this user's files.",
-                "Commands have no sockets, no /tmp, no /dev/shm and no terminals of their own.",
-                "Commands cannot create files in a directory that contains a secret file, such as .env.",
-            ]
         return gaps
 
     @asynccontextmanager
@@ -130,7 +132,10 @@ class LandlockSandbox:
                     **(self._isolation(policy, fds) if isolated else self._rules_without_mounts(policy)),
                 }
                 argv = (*self._launcher, dumps(restrictions).hex(), *inner)
-                async with open_child(argv, cwd="/", env=env, link=link, keeper=self._guard, fds=fds) as child:
+                child_scope = open_child(argv, cwd="/", env=env, link=link, keeper=self._guard, fds=fds)
+                search = env.get("PATH", os.defpath)
+                async with guard_git_config(policy.git_directories, search) as restored, child_scope as child:
+                    child.notes, child.ends_together = restored, isolated
                     yield child
 
     def host_path(self, path: str, scope: CommandScope) -> str:
@@ -206,14 +211,13 @@ class LandlockSandbox:
         }
 
     def _filter(self, policy: SandboxPolicy, isolated: bool) -> bytes:
-        options = (isolated or policy.network == "open", isolated, policy.user_namespaces)
+        options = (isolated or policy.network == "open", policy.user_namespaces, isolated)
         if options not in self._filters:
-            inet, unix, user_namespaces = options
+            inet, user_namespaces, namespaces = options
             self._filters[options] = build_filter(
                 inet=inet,
-                unix=unix,
                 user_namespaces=user_namespaces,
-                namespaces=False,
+                namespaces=namespaces,
                 truncate=self._version >= _NEWER_RIGHTS[_TRUNCATE],
             )
         return self._filters[options]
@@ -232,6 +236,18 @@ def _list_mounts(policy: SandboxPolicy) -> Iterator[Mount]:
         yield "readonly", policy.workdir, policy.workdir
     yield from (("readonly", path, path) for path in policy.readable)
     yield from (("bind", path, path) for path in policy.writable)
+    yield from (("bind", path, path) for path in _list_folders_around(policy))
     yield from (("readonly", path, path) for path in policy.protected)
     yield from (("hide", "", path) for path in policy.hidden)
     yield from (("readonly", source, seen) for seen, source in policy.files)
+
+
+def _list_folders_around(policy: SandboxPolicy) -> Iterator[str]:
+    """Folders between writable and protected paths: as mount points they cannot be renamed and made again."""
+    found = {
+        folder
+        for path in policy.protected
+        for folder in map(str, Path(path).parents)
+        if folder not in policy.writable and any(is_inside(folder, root) for root in policy.writable)
+    }
+    yield from sorted(found)
