@@ -22,6 +22,8 @@ class ToolSpec(Struct, frozen=True, dict=True):
     schema: dict[str, Json]
     effect: Literal["read", "write"] = "write"
     """`read` tools run in parallel and are repeated after a crash; `write` tools are not."""
+    untrusted: bool = False
+    """Its results are text of strangers: web, mail, MCP."""
 
     @cached_property
     def char_count(self) -> int:
