@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from alipes.agent.approval.approval import build_approval_hook
 from alipes.agent.approval.paths import Risk
+from alipes.agent.approval.taint import TaintTracker
 from alipes.agent.auxiliary import AuxiliaryModels, BackgroundTasks, ConversationTitles, MixtureRunner
 from alipes.agent.budget import SpendingLimits
 from alipes.agent.builtin_tools import (
@@ -325,7 +326,9 @@ def _add_builtin_tools(app: App, resources: Resources) -> None:
     app.contributions.add_builtin(
         terminal, ProcessTool(background, mask=mask), *file_tools, *_agent_tools(app), *_media_tools(app, places), code
     )
-    app.hooks.add(CORE, build_approval_hook(places, partial(_ask_approval, app)), patient=True)
+    taint = TaintTracker(app.store.sources, app.contributions, places, attachments=str(settings.paths.files))
+    app.hooks.add(CORE, build_approval_hook(places, partial(_ask_approval, app, taint)), patient=True)
+    app.hooks.add(CORE, taint.after_tool, patient=True)
     app.hooks.add(CORE, background.session_left)
 
 
@@ -360,5 +363,6 @@ def _media_tools(app: App, places: Places) -> tuple[Tool, ...]:
     )
 
 
-async def _ask_approval(app: App, call: ToolCall, risk: Risk, turn: Turn) -> ApprovalDecision:
-    return await app.sessions.questions.ask_approval(call, risk.reason, turn)
+async def _ask_approval(app: App, taint: TaintTracker, call: ToolCall, risk: Risk, turn: Turn) -> ApprovalDecision:
+    decision = await app.sessions.questions.ask_approval(call, risk.reason, turn)
+    return await taint.record_secret(risk, turn, decision)

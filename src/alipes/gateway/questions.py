@@ -125,7 +125,9 @@ class ChatQuestions:
         text = _format_call(asked)
         if len(text) > MAX_CALL_CHARS and self._outgoing:
             path = await asyncio.to_thread(replies.write_file, self._outgoing, id, f"{asked.call.name}.txt", text)
-            await self._outbox.enqueue(Outbound(f"file:{id}", address, media=(Media(path),), notice=True, fleeting=True))
+            await self._outbox.enqueue(
+                Outbound(f"file:{id}", address, media=(Media(path),), notice=True, fleeting=True)
+            )
 
     async def close(self, answered: Answered) -> None:
         """A question was answered or withdrawn: show the result in its message and remove the buttons."""
@@ -140,10 +142,15 @@ class ChatQuestions:
                 return
             if delivery.state == "queued":
                 await self._store.outbox.give_up(delivery, "expired", "answered before it was sent")
-            elif delivery.paid and runner.capabilities.can_edit and (text := _closed_text(question, answered)):
+            elif delivery.paid and runner.capabilities.can_edit and (closed := _closed_text(question, answered)):
+                head, result = closed
                 try:
-                    if parts := await runner.format_message(text):
-                        await runner.edit(question.address, delivery.paid[-1], parts[-1])
+                    parts = await runner.format_message(head + result)
+                    if len(parts) != len(
+                        delivery.paid
+                    ):  # it was split elsewhere: the last message says only the result
+                        parts = await runner.format_message(result)
+                    await runner.edit(question.address, delivery.paid[-1], parts[-1])
                 except DeliveryError:
                     return  # pressing an old button is answered with `EXPIRED`
 
@@ -345,15 +352,15 @@ def _clarify_buttons(asked: QuestionAsked) -> tuple[Button, ...]:
     )
 
 
-def _closed_text(question: ChatQuestion, answered: Answered) -> str:
-    """What the message of a closed question says; empty: it stays as it is."""
+def _closed_text(question: ChatQuestion, answered: Answered) -> tuple[str, str] | None:
+    """What the message of a closed question says: the question and its result; None: it stays as it is."""
     if isinstance(question.asked, ApprovalAsked) and isinstance(answered, ApprovalAnswered):
         result = "Stopped." if answered.by == "stop" else _RESULTS[answered.choice]
-        return f"{_approval_head(question.asked)}{result}"
+        return _approval_head(question.asked), result
     if isinstance(question.asked, QuestionAsked) and isinstance(answered, QuestionAnswered) and question.asked.choices:
         result = f"_{escape_markdown(answered.text)}_" if answered.text else "_No answer._"
-        return f"{_clarify_head(question.asked)}{result}"
-    return ""
+        return _clarify_head(question.asked), result
+    return None
 
 
 def _shorten_call(asked: ApprovalAsked) -> str:

@@ -163,6 +163,10 @@ class Sessions:
             if first is None:
                 return
             op = first
+        await self.deliver(key, op)
+
+    async def deliver(self, key: str, op: Op) -> None:
+        """Like `post`, for an answer that is recorded already."""
         session = self._sessions.get(key)
         if session is not None and self.is_busy(key):
             session.post(op)

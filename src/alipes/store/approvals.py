@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from alipes.kernel.errors import SessionError
 from alipes.kernel.turns import ApprovalChoice, Turn
@@ -149,24 +149,25 @@ class SqliteUntrustedSources(SqliteRows):
     async def add(self, turn: Turn, source: str, label: str) -> None:
         """The turn has read it; so have the conversations it works for, which get its result."""
         sql = f"""INSERT OR IGNORE INTO untrusted_sources {_CHAIN} SELECT session_id, :source, :label, :now FROM
-            (SELECT :session AS session_id UNION SELECT session_id FROM turns JOIN chain USING (id))"""
-        names = {
-            "turn": turn.id,
-            "session": turn.session,
-            "source": clean_text(source),
-            "label": clean_text(label),
-            "now": self._clock(),
-        }
+            (SELECT :session AS session_id UNION SELECT :origin
+                UNION SELECT session_id FROM turns JOIN chain USING (id))
+            WHERE session_id <> ''"""
+        names = {**_place_names(turn), "source": clean_text(source), "label": clean_text(label), "now": self._clock()}
         # without a sync: the row is on disk before the result that follows it
         await self._database.run(lambda db: db.execute(sql, names).rowcount, sync=False)
 
     async def list_read(self, turn: Turn) -> Mapping[str, str]:
         """By source, what the turn's conversation has read, with the one it was branched from or works for."""
         sql = f"""{_CHAIN} SELECT source, label FROM untrusted_sources WHERE session_id IN (
-            SELECT :session UNION SELECT session_id FROM turns JOIN chain USING (id)
+            SELECT :session UNION SELECT :origin UNION SELECT session_id FROM turns JOIN chain USING (id)
             UNION SELECT ancestor_id FROM session_ancestors WHERE session_id = :session) ORDER BY created"""
-        names = {"turn": turn.id, "session": turn.session}
+        names = _place_names(turn)
         return dict(await self._database.read(lambda db: db.execute(sql, names).fetchall()))
+
+
+def _place_names(turn: Turn) -> dict[str, str]:
+    origin = turn.inbound.origin
+    return {"turn": turn.id, "session": turn.session, "origin": origin.session if origin is not None else ""}
 
 
 def _rule_bytes(rule: str) -> bytes:
@@ -175,5 +176,5 @@ def _rule_bytes(rule: str) -> bytes:
 
 
 def _approval(row: tuple[Any, ...]) -> Approval:
-    rule = row[8].decode("utf-8", "surrogatepass")
-    return Approval(*row[:8], rule, *row[9:])
+    approval = Approval(*row)
+    return structs.replace(approval, rule=row[8].decode("utf-8", "surrogatepass"))

@@ -153,9 +153,23 @@ async def test_an_owner_can_choose_always(tmp_path):
         await question(g)
         await g.take("always", sender="boss")
         await g.messenger.until(lambda: "ok" in g.messenger.said())
-        await g.take("go", sender="me", chat="other")
+        await g.take("go", sender="boss", chat="other")
         await g.messenger.until_said("ok again", chat="other")
         assert len(hand.ran) == 2
+
+
+async def test_what_an_owner_always_allows_is_asked_again_for_someone_else(tmp_path):
+    async with open_guarded(tmp_path, call("c1"), "ok", call("c2"), call("c3"), "ok again") as (g, hand):
+        await g.take("go", sender="boss")
+        await question(g)
+        await g.take("always", sender="boss")
+        await g.messenger.until(lambda: "ok" in g.messenger.said())
+        await g.take("go", sender="me", chat="other")
+        asked = await question(g, "other")
+        assert "Asked again, although you always allow it: this conversation has read a message from me" in asked.text
+        await g.take("yes", sender="me", chat="other")
+        await g.messenger.until(lambda: "ok again" in g.messenger.said("other"))
+        assert len(hand.ran) == 3, "once is enough for this turn"
 
 
 async def test_a_stop_withdraws_the_question_and_its_button_says_so(tmp_path):

@@ -99,10 +99,7 @@ async def test_once_is_once(tmp_path):
 
 
 async def test_session_holds_for_this_call_in_this_conversation_also_after_a_restart(tmp_path):
-    async with open_guarded(tmp_path, call("c1"), call("c2"), call("c3", "bang"), "ok") as (
-        house,
-        hand,
-    ):
+    async with open_guarded(tmp_path, call("c1"), call("c2"), call("c3", "bang"), "ok") as (house, hand):
         events = await answered(house, inbound("1", "go"), "session", "no")
         assert [asked.call.id for asked in of(events, ApprovalAsked)] == ["c1", "c3"]
         assert hand.ran == ["boom", "boom"]

@@ -127,8 +127,7 @@ def test_a_connection_is_asked_about_by_host(dialogue):
 
 
 @pytest.mark.parametrize(
-    ("choice", "note"),
-    [("once", "approved once"), ("always", "always allowed: sudo make install"), ("no", "")],
+    ("choice", "note"), [("once", "approved once"), ("always", "always allowed: sudo make install"), ("no", "")]
 )
 def test_the_transcript_says_what_was_allowed(choice, note):
     transcript = TranscriptView(make_theme("none"), LOOK, 80)
