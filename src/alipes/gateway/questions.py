@@ -146,9 +146,7 @@ class ChatQuestions:
                 head, result = closed
                 try:
                     parts = await runner.format_message(head + result)
-                    if len(parts) != len(
-                        delivery.paid
-                    ):  # it was split elsewhere: the last message says only the result
+                    if len(parts) != len(delivery.paid):  # split elsewhere: the last message says the result
                         parts = await runner.format_message(result)
                     await runner.edit(question.address, delivery.paid[-1], parts[-1])
                 except DeliveryError:

@@ -20,6 +20,8 @@ class SessionPort(Protocol):
 
     async def post(self, key: str, op: Op) -> None: ...
 
+    async def deliver(self, key: str, op: Op) -> None: ...
+
 
 class BackgroundWork(Protocol):
     """Processes that sessions run between their turns."""
