@@ -110,7 +110,7 @@ class ChatQuestions:
         if isinstance(asked, ApprovalAsked):
             owner = await self.access.role(address.platform, asker) == "owner"
             text, buttons = _approval_text(asked, owner=owner), _approval_buttons(asked, owner=owner)
-            id = f"{stored.question_id(turn, asked.ask)}:{os.urandom(3).hex()}"  # sent anew after a restart
+            id = f"{stored.question_id(turn, asked.ask)}:{os.urandom(3).hex()}"  # sent again after a restart
             self._resolve_earlier(address.key, asked.ask)
             await self._send_long_call(address, asked, id)
         else:

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -316,6 +317,57 @@ async def test_a_command_does_not_wait_behind_a_held_answer(tmp_path):
         assert not ask.is_set()
         await g.messenger.until(lambda: any("top" in each for each in g.messenger.said()))
         assert hand.ran == []
+
+
+async def test_a_long_command_is_shown_whole_in_several_messages(tmp_path):
+    command = "\n".join(f"echo {number}" for number in range(300)) + "; rm -rf /"
+    async with open_guarded(tmp_path, call(command=command), "ok") as (g, _):
+        await g.take("go")
+        await g.messenger.until(lambda: any(each.piece.buttons for each in g.messenger.bubbles))
+        shown = "".join(each.text for each in g.messenger.bubbles)
+        assert all(f"echo {number}" in shown for number in range(300)) and "rm -rf /" in shown
+        await g.take("no")
+        await g.messenger.until(lambda: "ok" in g.messenger.said())
+
+
+async def test_a_very_long_command_is_sent_as_a_file_before_the_question(tmp_path):
+    command = "echo \u202e" + "x" * 20_000 + "; rm -rf /"
+    async with open_guarded(tmp_path, call(command=command), "ok") as (g, _):
+        await g.take("go")
+        await g.messenger.until(lambda: any(each.piece.buttons for each in g.messenger.bubbles))
+        first = g.messenger.bubbles[0].piece
+        assert first.media is not None
+        assert Path(first.media.path).read_text() == "hand: " + command.replace("\u202e", "<U+202E>")
+        shown = "".join(each.text for each in g.messenger.bubbles)
+        assert "rm -rf /" in shown and "all 20,029 characters" in shown
+        await g.take("no")
+        await g.messenger.until(lambda: "ok" in g.messenger.said())
+
+
+async def test_hidden_characters_of_a_command_are_shown(tmp_path):
+    async with open_guarded(tmp_path, call(command="ls \u202e\x1b[2K"), "ok") as (g, _):
+        await g.take("go")
+        assert "hand: ls <U+202E><U+001B>[2K" in (await question(g)).text
+        await g.take("no")
+        await g.messenger.until(lambda: "ok" in g.messenger.said())
+
+
+async def test_a_connection_is_asked_about_by_host(tmp_path):
+    hooks = Hooks()
+
+    async def before_tool(call, turn):
+        asked = ToolCall("n1", "network", {"host": "pypi.org", "port": 443})
+        await g.sessions.questions.ask_approval(asked, "pip install rich", turn)
+
+    hooks.add(CORE, before_tool, patient=True)
+    script = ScriptedProvider([call(), "ok"])
+    async with open_gateway(tmp_path, script, Hand(), hooks=hooks, manners=PEOPLE) as g:
+        await g.take("go")
+        await g.messenger.until(lambda: any(each.piece.buttons for each in g.messenger.bubbles))
+        (text,) = g.messenger.said()
+        assert text.startswith("**Allow a connection to pypi.org?**\n\nWhy: pip install rich.")
+        await g.take("yes")
+        await g.messenger.until(lambda: "ok" in g.messenger.said())
 
 
 async def test_an_answered_question_is_closed(tmp_path):

@@ -39,7 +39,7 @@ async def test_one_is_shown_whole_and_revoked(tmp_path):
         assert "allows   push" in shown and "overwrites work" in shown and "git push --force <U+202E>" in shown
         assert (await desk.type("/approvals revoke aaa")).text.startswith("Revoked: terminal: git push")
         again = await desk.type("/approvals revoke aaa")
-        assert again.failed and again.text == "That approval allows nothing any more."
+        assert again.failed and again.text == "That approval is not in force."
         assert (await desk.type("/approvals show zzz")).failed
 
 

@@ -10,7 +10,7 @@ from alipes.store.approvals import Approval, SqliteApprovals
 
 NONE = "No approvals: nothing is waiting, and nothing is allowed beyond a single yes."
 STILL_OPEN = "That question is still open: answer it in its conversation."
-NOT_IN_FORCE = "That approval allows nothing any more."
+NOT_IN_FORCE = "That approval is not in force."
 _USAGE = "Usage: /approvals [show ID | revoke ID | revoke all]"
 
 
