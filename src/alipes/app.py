@@ -13,6 +13,7 @@ from alipes.agent.approval.approval import build_approval_hook
 from alipes.agent.approval.egress import AskEgress
 from alipes.agent.approval.paths import Risk
 from alipes.agent.approval.sent_files import SentFileApproval
+from alipes.agent.approval.taint import TaintTracker
 from alipes.agent.auxiliary import AuxiliaryModels, BackgroundTasks, ConversationTitles, MixtureRunner
 from alipes.agent.budget import SpendingLimits
 from alipes.agent.builtin_tools import (
@@ -271,6 +272,7 @@ async def open_app(
             max_silence=settings.silence,
             outbound=outbound or _outbound_policy(settings),
             max_subagent_seconds=settings.delegation.minutes * 60,
+            mask=make_mask(settings.secrets()),
         )
         app = App(settings, resources, defaults=defaults, retry=retry or RetryPolicy())
         _add_builtin_tools(app, resources)
@@ -366,7 +368,9 @@ def _add_builtin_tools(app: App, resources: Resources) -> None:
         *_media_tools(app, resources, places),
         code,
     )
-    app.hooks.add(CORE, build_approval_hook(places, partial(_ask_approval, app)), patient=True)
+    taint = TaintTracker(app.store.sources, app.contributions, places, attachments=str(settings.paths.files))
+    app.hooks.add(CORE, build_approval_hook(places, partial(_ask_approval, app, taint)), patient=True)
+    app.hooks.add(CORE, taint.after_tool, patient=True)
     app.hooks.add(CORE, background.session_left)
     app.hooks.add(CORE, resources.namespaces.session_left)
     app.hooks.add(CORE, resources.network.turn_ended)
@@ -411,5 +415,6 @@ def _media_tools(app: App, resources: Resources, places: Places) -> tuple[Tool, 
     )
 
 
-async def _ask_approval(app: App, call: ToolCall, risk: Risk, turn: Turn) -> ApprovalDecision:
-    return await app.sessions.questions.ask_approval(call, risk.reason, turn)
+async def _ask_approval(app: App, taint: TaintTracker, call: ToolCall, risk: Risk, turn: Turn) -> ApprovalDecision:
+    decision = await app.sessions.questions.ask_approval(call, risk.reason, turn)
+    return await taint.record_secret(risk, turn, decision)
