@@ -21,6 +21,7 @@ from msgspec import Struct
 from alipes.kernel.turns import Turn
 from alipes.runtime.http.egress import (
     DecideEgress,
+    EgressCounts,
     EgressRequest,
     format_authority,
     is_address,
@@ -65,18 +66,6 @@ class ProxyLimits(Struct, frozen=True):
     """Without a byte in either direction."""
 
 
-class EgressCounts(Struct):
-    """Totals since the start."""
-
-    allowed: int = 0
-    refused: int = 0
-    failed: int = 0
-    """Allowed, but the host could not be reached."""
-    invalid: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-
-
 class _Refused(Exception):
     """The connection is not made: an HTTP status, and a sentence."""
 
@@ -99,10 +88,15 @@ class EgressProxy:
     """Serves the listeners of all sandboxes; its tasks end with it."""
 
     def __init__(
-        self, decide: DecideEgress, connector: UpstreamConnector, *, limits: ProxyLimits | None = None
+        self,
+        decide: DecideEgress,
+        connector: UpstreamConnector,
+        *,
+        counts: EgressCounts | None = None,
+        limits: ProxyLimits | None = None,
     ) -> None:
         self.decide, self.connector, self.limits = decide, connector, limits or ProxyLimits()
-        self.counts = EgressCounts()
+        self.counts = counts or EgressCounts()
         self._sessions: dict[str, _Session] = {}
         self._group = asyncio.TaskGroup()
 
