@@ -12,6 +12,7 @@ from alipes.kernel.turns import Address, Inbound, Turn
 from alipes.runtime.http.egress import EgressRequest
 from alipes.runtime.http.public_fetch import AddressGuard
 from alipes.runtime.sandbox.backend import CommandScope
+from tests.unit.runtime.test_egress_proxy import OK, Server, exchange, open_proxy
 
 
 def make_turn(id="t1", **more):
@@ -282,6 +283,27 @@ def test_registries_of_the_user_are_found_in_variables():
     assert find_configured_registries(environment) == (
         "pip.corp.example:8443", "a.example", "b.example", "go.example", "cargo.example",
     )  # fmt: skip
+
+
+async def test_many_connections_through_the_proxy_wait_for_one_answer():
+    person = Person(**{"127": "once"})
+    person.may_answer.clear()
+    server = Server()
+    turn = make_turn()
+    async with server.listen() as at, open_rights(person) as rights:
+        async with open_proxy(f"127.0.0.1:{at}", decide=rights.decide, scope=CommandScope("s1")) as (proxy, port):
+            request = f"GET http://127.0.0.1:{at}/ HTTP/1.1\r\n\r\n".encode()
+            assert b"nobody is available" in await exchange(port, request), "no turn yet"
+            proxy.set_turn("s1", turn)
+            async with asyncio.TaskGroup() as group:
+                answers = [group.create_task(exchange(port, request)) for _ in range(20)]
+                while not person.asked:
+                    await asyncio.sleep(0.01)
+                person.may_answer.set()
+            assert [each.result() for each in answers] == [OK] * 20
+            await rights.turn_ended(turn)
+            assert b"the turn has ended" in await exchange(port, request)
+    assert len(person.asked) == 1 and server.connections == 20
 
 
 async def test_an_error_in_the_block_is_raised_as_it_is():
