@@ -33,6 +33,7 @@ from alipes.runtime.http.proxy_requests import (
     BadRequest,
     RequestParser,
     check_host_header,
+    check_tunnelled_request,
     encode_request,
     parse_url,
     read_server_names,
@@ -371,7 +372,7 @@ class _ProxyConnection:
                 request = RequestParser(await client.read_head(MAX_HEAD_BYTES))
             except ValueError as error:
                 raise BadRequest(f"This request is not valid: {error}.") from error
-        check_host_header(request, host, port)
+        check_tunnelled_request(request, host, port)
         return request
 
     async def _check_server_name(self, host: str) -> None:

@@ -78,6 +78,11 @@ async def test_registries_means_all_registries_also_those_of_the_user():
         assert "pip.corp.example:443 is not in egress.allow" in await rights.decide(request("pip.corp.example"))
 
 
+async def test_with_yes_for_everything_a_host_outside_the_list_is_allowed():
+    async with open_rights(default="deny") as rights:
+        assert await rights.decide(request("x.example", turn=make_turn(trusted=True))) == ""
+
+
 async def test_denied_hosts_are_refused_on_every_port_and_in_every_mode():
     settings = {"allow": ("*.evil.example",), "deny": ("*.evil.example", "evil.example"), "default": "allow"}
     async with open_rights(**settings) as rights:
@@ -184,13 +189,29 @@ async def test_a_standing_yes_is_looked_up_each_time_because_it_can_be_revoked()
         assert await rights.decide(request("x.example", turn=make_turn())) != ""
 
 
-async def test_a_yes_for_the_turn_can_be_forgotten():
-    person = Person(x="once")
+async def test_a_yes_for_the_turn_is_asked_again_after_untrusted_text():
+    person, read = Person(x="once"), []
+
+    async def is_tainted(turn):
+        return turn.id in read
+
+    async with EgressRights(EgressConfig(), AddressGuard(), person.ask, is_tainted=is_tainted) as rights:
+        for _ in range(3):
+            await rights.decide(request("x.example", turn=make_turn()))
+        assert len(person.asked) == 1
+        read.append("t1")
+        for _ in range(3):
+            assert await rights.decide(request("x.example", turn=make_turn())) == ""
+    assert len(person.asked) == 2
+
+
+async def test_a_remote_that_was_added_after_a_yes_is_asked_about(project):
+    person = Person(git="once")
     async with open_rights(person) as rights:
-        await rights.decide(request("x.example", turn=make_turn()))
-        rights.forget_turn("t1")
-        rights.forget_turn("unknown")
-        await rights.decide(request("x.example", turn=make_turn()))
+        assert await rights.decide(request("gitlab.com", 443, make_turn(), str(project))) == ""
+        (project / ".git" / "config").write_text(CONFIG + '[remote "new"]\nurl = https://evil.example/x\n')
+        person.answers = {}
+        assert await rights.decide(request("evil.example", 443, make_turn(), str(project))) != ""
     assert len(person.asked) == 2
 
 
