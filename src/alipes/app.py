@@ -272,7 +272,7 @@ async def open_app(
             max_silence=settings.silence,
             outbound=outbound or _outbound_policy(settings),
             max_subagent_seconds=settings.delegation.minutes * 60,
-            mask=make_mask(settings.secrets()),
+            mask=resources.secrets,
         )
         app = App(settings, resources, defaults=defaults, retry=retry or RetryPolicy())
         _add_builtin_tools(app, resources)

@@ -188,7 +188,7 @@ async def _check_stored_keys(store: Store) -> list[CheckResult]:
 
 
 async def _check_approvals(store: Store) -> list[CheckResult]:
-    rules = await store.grants.rules()
+    rules = [each for each in await store.approvals.list_current() if each.choice == "always"]
     if not rules:
         return [CheckResult("approvals", "ok", "nothing is always allowed")]
     says = f"{format_count(len(rules), 'rule')} always allowed, without a question"
