@@ -5,13 +5,15 @@ import hashlib
 import hmac
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import TypeAlias
+from pathlib import Path
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 from starlette.requests import ClientDisconnect, Request
 
+from alipes.runtime.processes.socket_peers import find_connected_child
 from alipes.web.endpoint import Caller, HttpProblem
 
 OPERATOR = "operator"
@@ -34,10 +36,13 @@ async def _find_no_key(_hash: bytes) -> KeyHolder | None:
 
 
 class Authenticator:
-    """Checks bearer keys: `key` is the operator's (may be empty), `find` looks up named keys in the store."""
+    """Checks bearer keys: `key` is the operator's (may be empty), `find` looks up named keys in the store.
 
-    def __init__(self, key: str, find: FindKey = _find_no_key) -> None:
-        self._hash, self._find = hash_key(key) if key else b"", find
+    `run`: the home's directory that names its processes; without it, nobody is taken for a child of ours.
+    """
+
+    def __init__(self, key: str, find: FindKey = _find_no_key, *, run: Path | None = None) -> None:
+        self._hash, self._find, self._run = hash_key(key) if key else b"", find, run
 
     async def authenticate(self, header: str) -> KeyHolder | None:
         """The holder of the key in an `Authorization` header, or None if the key is not valid."""
@@ -50,6 +55,16 @@ class Authenticator:
         if self._hash and hmac.compare_digest(hash, self._hash):
             return KeyHolder(Caller(OPERATOR, frozenset({"admin"})))
         return await self._find(hash)
+
+    async def refuse_own_child(self, scope: Mapping[str, Any]) -> None:
+        """Raises `HttpProblem` if a process that the agent started sent this request."""
+        client, server = scope.get("client"), scope.get("server")
+        if self._run is None or client is None or server is None:
+            return
+        child = await asyncio.to_thread(find_connected_child, tuple(client), tuple(server), self._run)
+        if child is not None:
+            why = f"refused: process {child} was started by alipes, and may not act as a person"
+            raise HttpProblem(403, why, code="own_child")
 
 
 def hash_key(key: str) -> bytes:

@@ -235,7 +235,8 @@ class _Server:
             self._tally, self._readiness, self._depths, messages=platforms.messages, webhooks=platforms.webhooks
         )
         database = self._app.store.database
-        keys = Authenticator(settings.serve.key.reveal(), key_finder(SqliteApiKeys(database)))
+        finder = key_finder(SqliteApiKeys(database))
+        keys = Authenticator(settings.serve.key.reveal(), finder, run=settings.paths.run)
         chosen = settings.api
         limits = RequestLimits(chosen.body, chosen.body_seconds, chosen.wait, chosen.rate)
         api = self._api = ApiRouter(endpoints(self._app, self._runs), keys, limits, state=self._state)
