@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias, TypeVar
 from msgspec import Struct
 
 from alipes.config.display import is_secret_name, looks_secret
+from alipes.config.protected_paths import is_secret_in_home, is_secret_in_project, is_secret_in_system
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import did_you_mean
 from alipes.kernel.messages import Json
@@ -30,13 +31,6 @@ Secrecy: TypeAlias = Literal["", "ours", "personal"]
 """`ours`: no tool may read it; `personal`: only with approval."""
 _KERNEL = r"/proc/(?:[^/]+/(?:task/[^/]+/)?(?:environ|mem)|kcore|kmsg|vmcore)$"
 _OURS = r"(?:run/.*|\.env.*|.*\.(?:db|db-wal|db-shm|db-journal|key|pem|sock)(?:\.[^/]*)?)$"
-_SYSTEM = r"/etc/(?:g?shadow-?|sudoers(?:\.d/.*)?|ssh/ssh_host_.*_key|security/opasswd|ssl/private/.*)$"
-_PERSONAL = (
-    r"(?:\.ssh/(?:id_[^/]*|identity)(?<!\.pub)"
-    r"|\.(?:netrc|git-credentials|pgpass|pypirc|npmrc|aws/credentials|kube/config|docker/config\.json)"
-    r"|\.(?:cargo/credentials(?:\.toml)?|config/gh/hosts\.yml|vault-token)"
-    r"|\.(?:gnupg|config/gcloud|azure|password-store|local/share/keyrings)(?:/.*)?)$"
-)
 
 
 class WorkCancelled(Exception):
@@ -117,8 +111,7 @@ class Places(Struct, frozen=True):
         inside = _relative_to(real, self.alipes_home)
         if re.compile(_KERNEL).match(real) or (inside and re.compile(_OURS).match(inside)):
             return "ours"
-        inside = _relative_to(real, self.home)
-        if re.compile(_SYSTEM).match(real) or (inside and re.compile(_PERSONAL).match(inside)):
+        if is_secret_in_system(real) or is_secret_in_project(real) or is_secret_in_home(_relative_to(real, self.home)):
             return "personal"
         return ""
 
