@@ -27,6 +27,8 @@ _PATTERN_PROGRAMS = for_each("grep egrep fgrep zgrep rg ag ack sed gsed awk gawk
 """Programs whose first operand is a pattern or a script."""
 _KEY_PROGRAMS = for_each("ssh scp sftp rsync autossh mosh ssh-copy-id sshfs git", True)
 """Programs that use a key, given with `-i`, without showing it."""
+_GIT_NAMES = for_each("add rm mv check-ignore ls-files status commit update-index restore checkout stash", True)
+"""Subcommands of git that do not show what is in a file."""
 _FEEDS = for_each("nc ncat netcat socat sftp ftp telnet", True)
 
 
@@ -57,7 +59,8 @@ def _read_words(name: str, args: ShellArguments) -> Iterator[ShellWord]:
             before == "-i" or re.match(r"-i\S|IdentityFile", word.text)
         )
         is_message = before.startswith("-") and re.match(r"-\w{0,5}m$|--(?:message|title|body|subject)", before)
-        is_env_file = before == "--env-file" or word.text.startswith("--env-file=") or name in ("source", ".", "dotenv")
+        is_used = name in ("source", ".", "dotenv") or (name == "git" and words[0].text in _GIT_NAMES)
+        is_env_file = is_used or before == "--env-file" or word.text.startswith("--env-file=")
         if not is_key and not is_message and not (is_env_file and _is_project_env(word)):
             yield word
         before = word.text

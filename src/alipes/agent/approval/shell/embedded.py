@@ -5,6 +5,7 @@ known to treat their arguments as text. What is found is a guess, and counts onl
 """
 
 import re
+import time
 from collections.abc import Iterator, Sequence
 
 from alipes.agent.approval.paths import PathChecker, Risk
@@ -23,7 +24,7 @@ _CODE_OPTIONS = {
 _DELETES = (
     r"rmtree|rm_rf?\b|rmSync|remove_tree|\bunlink|os\.(?:remove|rename|replace)|shutil\.move|\.rmdir\(|removedirs"
     r"|\btruncate\(|\brm(?:dir)?(?:Sync)?\s{0,5}\(|\brename(?:s|Sync)?\s{0,5}\(|file\s{1,5}(?:delete|rename)"
-    r"|File\.(?:delete|rename)|FileUtils\.|Deno\.remove|file\.remove|\{[^}\n]{0,80}\brm\b[^}\n]{0,80}\}"
+    r"|File\.(?:delete|rename)|FileUtils\.|Deno\.remove|file\.remove|\{\s{0,5}rm\s{0,5}[,}]|,\s{0,5}rm\s{0,5}[,}]"
 )
 _RUNS = (
     r"os\.system|subprocess|popen|pty\.spawn|child_process|execSync|\bsystem\b|\bexec\w{0,20}\s{0,5}[(\"']|\beval\b"
@@ -36,7 +37,7 @@ _RUNS = (
     r"|\[\s{0,5}[\"'](?:rm|remove|rename|kill|require)[\"']\s{0,5}\]"
 )
 _HOME = (
-    r"expanduser|Path\.home|homedir|Dir\.home|getpw(?:nam|uid)|environ\b[^\n]{0,12}\bHOME|getenv[^\n]{0,6}\bHOME"
+    r"expand_?(?:user|path)|Path\.home|homedir|Dir\.home|getpw(?:nam|uid)|environ\b[^\n]{0,12}\bHOME|getenv[^\n]{0,6}\bHOME"
     r"|ENV(?:IRON)?[\[{(.][\"']?HOME|env(?:\.|\[[\"']|\()HOME|\$HOME|environ\s{1,5}as\b|userInfo\(|\benv::"
 )
 """Patterns of code that asks where the home directory is."""
@@ -58,16 +59,19 @@ _READS = r"\bopen\s{0,5}\(|read_?text|read_?bytes|readFile|file_get_contents"
 _OBFUSCATED = (
     r"b64decode|fromhex|unhexlify|fromCharCode|\batob\(|codecs\.decode|\[::-1\]|\bchr\(|marshal\.|rot_?13|pack\("
 )
-_LITERAL = r"[\"']([^\"'\n]{0,400})[\"']"
+_COPIES = r"copy(?:file|tree|2)?\(|copyFile|cpSync|\bcp\(|\bmove\("
+_STRING = r"\"[^\"\\\n]*(?:\\.[^\"\\\n]*)*\"|'[^'\\\n]*(?:\\.[^'\\\n]*)*'"
+"""Linear: an open quote is passed over once in each line."""
 _SECRET_NAME = r"(?:^|/)(?:\.(?:ssh|aws|gnupg|netrc|kube|alipes)(?:/|$)|id_(?:rsa|dsa|ecdsa|ed25519)(?:$|[^.\w]))"
-_JOINED = r"[\"']\s{0,9}(?:\+|\.(?!\w)|\.\.)\s{0,9}[\"']"
-_JOINED_PATH = r"[\"']\s{0,9}[,/]\s{0,9}[\"']"
 _LOADED = (
     r"(?:require|require_relative|import|do|load|include|dofile|source)\b[^\"'\n]{0,40}"
     r"[\"'](\.{0,2}/[^\"'\n]{1,200})"
 )
-_CHUNK, _OVERLAP = 8_000, 500
+_CHUNK, _OVERLAP = 4_000, 400
 MAX_LITERALS = 2_000
+MAX_LITERAL_CHARS = 400
+MAX_RUN = 6
+"""Literals in a row that may be the parts of one path."""
 TEXT_ONLY_PROGRAMS = for_each(
     "echo printf grep egrep fgrep zgrep rg ag ack cat tee head tail wc sort uniq tr cut jq yq test ["
     " which whereis type hash help whatis apropos info tldr ls stat file du pip pip3 brew port snap"
@@ -113,50 +117,83 @@ def find_code(base: str, args: ShellArguments, stdin: ShellWord | None) -> Itera
 def search_text(pattern: str, text: str) -> bool:
     """`re.search` in pieces, so that a long text does not keep the interpreter lock. Matches are short."""
     found = re.compile(pattern).search
-    return any(found(text[at : at + _CHUNK + _OVERLAP]) for at in range(0, max(len(text), 1), _CHUNK))
+    for at in range(0, max(len(text), 1), _CHUNK):
+        if found(text[at : at + _CHUNK + _OVERLAP]):
+            return True
+        time.sleep(0)  # lets the event loop take the interpreter lock
+    return False
+
+
+class CodeText:
+    """Code with joined literals: `'a' + 'b'` becomes `'ab'`."""
+
+    def __init__(self, code: str) -> None:
+        pieces: list[str] = []
+        runs: list[list[str]] = []
+        """Literals, and those that follow with a comma or slash between them."""
+        at = 0
+        for found in re.finditer(_STRING, code):
+            gap, inner = code[at : found.start()].strip(), found[0][1:-1]
+            if runs and gap in ("+", ".", "..") and at:
+                pieces.pop()
+                runs[-1][-1] += inner if len(runs[-1][-1]) < MAX_LITERAL_CHARS else ""
+            elif runs and gap in (",", "/", "") and at and len(runs[-1]) < MAX_RUN:
+                pieces += [code[at : found.start()], found[0][0]]
+                runs[-1].append(inner)
+            else:
+                pieces += [code[at : found.start()], found[0][0]]
+                runs.append([inner])
+            pieces += [inner, found[0][-1]]
+            at = found.end()
+        self.text = "".join([*pieces, code[at:]])
+        self._runs = runs
+
+    def paths(self) -> set[str]:
+        """Literals that may be paths, also as the parts of `join('a', 'b')`."""
+        found: set[str] = set()
+        for run in self._runs:
+            joined = ["/".join(run), "".join(run)] if len(run) > 1 else []
+            found.update(text for text in (*run, *joined) if re.search(r"[/.]|^~|^id_", text[:MAX_LITERAL_CHARS]))
+        return {text for text in found if len(text) <= MAX_LITERAL_CHARS}
 
 
 def check_code(code: ShellWord, checker: PathChecker) -> Risk | None:
     """The risk of code that is given in a call."""
     if not code.is_known:
         return Risk("hidden", "runs code that is built at run time", unseen=True)
-    text = re.sub(_JOINED, "", code.text)
-    if search_text(_DELETES, text) or search_text(_RUNS, text):
+    parsed = CodeText(code.text)
+    if search_text(_DELETES, parsed.text) or search_text(_RUNS, parsed.text):
         return Risk("code", "runs code that starts programs or deletes files")
-    if search_text(_OBFUSCATED, text) and search_text(_FILES, text):
+    if search_text(_OBFUSCATED, parsed.text) and search_text(_FILES, parsed.text):
         return Risk("hidden", "runs code that builds the names of files at run time")
-    return _check_files(text, checker)
+    if search_text(_HOME, parsed.text) and search_text(_FILES, parsed.text):
+        return Risk("code", "runs code that works with files in the home directory")
+    if search_text(_SENDS, parsed.text) and search_text(_REMOTE, parsed.text) and search_text(_READS, parsed.text):
+        return Risk("send", "runs code that sends a file to another machine")
+    return _check_paths(parsed, checker)
 
 
 def check_script(text: str, checker: PathChecker) -> Risk | None:
     """The risk of a program file: only what is clearly dangerous, as programs do start others and delete files."""
-    text = re.sub(_JOINED, "", text)
-    if search_text(_HOME, text) and search_text(_DELETES, text):
+    parsed = CodeText(text)
+    if search_text(_HOME, parsed.text) and search_text(_DELETES, parsed.text):
         return Risk("code", "runs a program that deletes files in the home directory")
-    return _check_literals(text, checker)
+    return _check_paths(parsed, checker)
 
 
-def _check_files(text: str, checker: PathChecker) -> Risk | None:
-    if search_text(_HOME, text) and search_text(_FILES, text):
-        return Risk("code", "runs code that works with files in the home directory")
-    if search_text(_SENDS, text) and search_text(_REMOTE, text) and search_text(_READS, text):
-        return Risk("send", "runs code that sends a file to another machine")
-    return _check_literals(text, checker)
-
-
-def _check_literals(text: str, checker: PathChecker) -> Risk | None:
-    writes, walks = search_text(_WRITES, text), search_text(_WALKS, text)
-    found = {each[1] for each in re.finditer(_LITERAL, text) if re.search(r"[/.]|^~|^id_", each[1])}
-    if len(found) < MAX_LITERALS:
-        found |= {each[1] for each in re.finditer(_LITERAL, re.sub(_JOINED_PATH, "/", text)) if "/" in each[1]}
+def _check_paths(code: CodeText, checker: PathChecker) -> Risk | None:
+    """Risks of the files that code names."""
+    writes, walks, copies = (search_text(pattern, code.text) for pattern in (_WRITES, _WALKS, _COPIES))
+    found = code.paths()
     if len(found) > MAX_LITERALS:
         return Risk("unclear", "holds too many file names to check", unseen=True)
     for literal in found:
-        word = ShellWord(literal.lstrip("<>| "))
+        word = ShellWord(re.sub(r"^~(?=/|$)", checker.home, literal.lstrip("<>| ")), has_glob=walks)
         if re.search(_SECRET_NAME, literal) and not literal.endswith(".pub"):
             return Risk("secret", "runs code that names a file with secrets")
         risk = checker.check_read("code", word) or (checker.check_write(word) if writes else None)
-        if risk := risk or (checker.check_copy(word) if walks else None):
+        risk = risk or (checker.check_copy(word) if walks else None)
+        if risk := risk or (checker.check_unpack(word) if copies and literal.endswith(("/", "..")) else None):
             return risk
     return None
 

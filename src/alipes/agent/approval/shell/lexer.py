@@ -11,6 +11,8 @@ UNKNOWN = "\0"
 SOME_NAME = "\x01"
 """Placeholder for a part that is a plain name below the working directory: no slash at its start, no `..`."""
 MAX_NESTING = 20
+MAX_BRACKETS = 200
+"""Brackets of one kind inside each other."""
 MAX_EXPANSIONS = 200
 """Most words that one word may expand to."""
 BREAKS = " \t\r\n;&|<>()"
@@ -201,6 +203,8 @@ def find_closing(text: str, at: int, deep: int = 0) -> int:
     opening, closing = text[at], {"(": ")", "{": "}"}[text[at]]
     depth = 0
     while at < len(text):
+        if depth > MAX_BRACKETS:
+            raise Unparsable("nested too deeply")
         char = text[at]
         if char == "\\":
             at += 1

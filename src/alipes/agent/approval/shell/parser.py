@@ -24,6 +24,8 @@ from alipes.agent.approval.shell.variables import ShellVariables
 
 MAX_DEPTH = 12
 MAX_BLOCKS = 40
+MAX_PARTS = 10_000
+"""Words, operators and redirections in one text."""
 MAX_CHARS = 100_000
 _BLANKS = r"(?:[ \t\r]|\\\r?\n)*(?:#[^\n]*)?"
 _REDIRECT = r"(?:\d+|\{\w+\})?(&>>|&>|<<<|<<-|<<|<>|<&|>>|>&|>\||<(?!\()|>(?!\())"
@@ -104,7 +106,7 @@ def parse_substitutions(text: str, known: Mapping[str, str]) -> list[ShellComman
 class _Parser:
     """Parses one text; a substitution gets its own parser."""
 
-    def __init__(self, text: str, variables: ShellVariables, depth: int, *, in_function: bool = False) -> None:
+    def __init__(self, text: str, variables: ShellVariables, depth: int, *, outer: "_Parser | None" = None) -> None:
         if depth > MAX_DEPTH:
             raise Unparsable("nested too deeply")
         self.commands: list[ShellCommand] = []
@@ -114,12 +116,18 @@ class _Parser:
         self._heredocs: list[tuple[ShellCommand, str, bool, bool]] = []
         self._blocks: list[str] = []
         """The opening word of each open block; `function` for a body."""
-        self._starts_function, self._is_inside_function = False, in_function
+        self._starts_function = False
+        self._is_inside_function = outer is not None and outer._is_in_function
+        self._left: list[int] = outer._left if outer else [MAX_PARTS]
+        """How many more commands and words may follow."""
 
     def parse(self) -> None:
         words = self._words
         while (blank := words.match(_BLANKS)) and blank.end() < len(words.text):
             words.at = blank.end()
+            self._left[0] -= 1
+            if self._left[0] < 0:
+                raise Unparsable("too complex")
             if redirect := words.match(_REDIRECT):
                 self._read_redirect(redirect)
             elif control := words.match(_CONTROL):
@@ -137,7 +145,7 @@ class _Parser:
         self._words.read_inner(text)
 
     def _parse_substitution(self, text: str) -> str:
-        inner = _Parser(text, self._variables.copy(), self._depth + 1, in_function=self._is_in_function)
+        inner = _Parser(text, self._variables.copy(), self._depth + 1, outer=self)
         inner.parse()
         self.commands += inner.commands
         return _substitution_value(inner.commands, self._variables)
@@ -193,6 +201,8 @@ class _Parser:
             self._define_function(command.words[-1].text if command.words else "")
             words.at = found.end()
             return True
+        if [word.text for word in command.words] in (["time"], ["time", "-p"]):
+            command.words.clear()
         if command.words:
             raise Unparsable("unexpected parenthesis")
         return False
@@ -274,7 +284,8 @@ class _Parser:
         elif word in _BRANCHES:
             if word == "do" and self._blocks[-1:] == ["while"] and self.commands and _is_always_true(self.commands[-1]):
                 self._blocks[-1] = "while true"
-            self._variables.next_branch()
+            if word in ("else", "elif"):
+                self._variables.next_branch()
         elif word in _CLOSING:
             self._close_block(*_CLOSING[word])
 

@@ -122,8 +122,10 @@ def _copy_target(args: ShellArguments) -> tuple[list[ShellWord], list[ShellWord]
 def check_copy(args: ShellArguments, checker: PathChecker) -> Risk | None:
     """`cp`, `install`, `rsync`: the target, and secrets in the sources"""
     sources, targets = _copy_target(args)
-    if args.has("", "delete", "delete-after", "delete-before", "remove-source-files"):
+    if args.has("", "delete", "delete-after", "delete-before"):
         return first_risk(checker.check_clear("remove", target) for target in targets)
+    if args.has("", "remove-source-files"):
+        return first_risk(checker.check_clear("remove", source) for source in sources)
     merges = args.has("T", "no-target-directory") and args.has("raR", "recursive", "archive")
     for target in targets:
         risk = first_risk(checker.check_into(target, source) for source in sources)
@@ -244,8 +246,11 @@ def check_curl(args: ShellArguments, checker: PathChecker) -> Risk | None:
 
 
 def check_wget(args: ShellArguments, checker: PathChecker) -> Risk | None:
-    written = args.values("OPoa", "output-document", "directory-prefix", "output-file")
-    return check_request(args, checker) or first_risk(checker.check_write(word) for word in written if word.text)
+    written = args.values("Ooa", "output-document", "output-file")
+    folders = [word for word in args.values("P", "directory-prefix") if word.text] or [ShellWord(".")]
+    put = (checker.check_into(folder, url) for folder in folders for url in args.operands if "/" in url.text)
+    risk = check_request(args, checker) or first_risk(checker.check_write(word) for word in written if word.text)
+    return risk or first_risk(put)
 
 
 def check_php(args: ShellArguments, checker: PathChecker) -> Risk | None:
@@ -264,13 +269,15 @@ def _uploads_file(args: ShellArguments) -> bool:
 
 
 def check_archive(args: ShellArguments, checker: PathChecker) -> Risk | None:
-    first = args.words[0].text if args.words else ""
-    packs = args.has("c", "create") or bool(re.match(r"[a-zA-Z]*c[a-zA-Z]*$", first))
-    lists = args.has("tl", "list") or bool(re.match(r"[a-zA-Z]*t[a-zA-Z]*$", first))
+    bundles = "\n".join(word.text for word in [*args.words[:1], *args.options])
+    letters = "".join(re.findall(r"(?m)^-?([a-eg-zABD-Z]{1,12})", bundles))
+    packs = args.has("", "create", "append") or ("x" not in letters and bool(set("cru") & set(letters)))
+    lists = args.has("", "list") or ("x" not in letters and "t" in letters)
     folders = [word for word in args.values("CD", "directory") if word.text]
     if packs:
         inside = [ShellWord(os.path.join(folder.text, word.text)) for folder in folders for word in args.operands]
-        written = args.values("f", "file")
+        bundled = args.words[1:2] if not args.words[0].text.startswith("-") and "f" in args.words[0].text else []
+        written = [*args.values("f", "file"), *bundled]
         return first_risk(map(checker.check_copy, [*args.operands, *inside])) or first_risk(
             checker.check_write(word, may_be_unknown=True) for word in written if word.text
         )
@@ -278,11 +285,25 @@ def check_archive(args: ShellArguments, checker: PathChecker) -> Risk | None:
 
 
 def check_unzip(args: ShellArguments, checker: PathChecker) -> Risk | None:
-    if args.has("lptvZ"):
+    if any(re.fullmatch(r"-[a-zA-Z]{0,3}[lptvZ][a-zA-Z]{0,3}", word.text) for word in args.options):
         return None
     folders = [word for word in args.values("d", "target") if word.text]
-    folders += [ShellWord(word.text[2:]) for word in args.words if re.match(r"-o\S", word.text)]
     return first_risk(map(checker.check_unpack, folders or [ShellWord(".")]))
+
+
+def check_7z(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    if not args.operands or args.operands[0].text not in ("x", "e"):
+        return None
+    folders = [ShellWord(word.text[2:]) for word in args.words if re.match(r"-o\S", word.text)]
+    return first_risk(map(checker.check_unpack, folders or [ShellWord(".")]))
+
+
+def check_rename(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    return first_risk(checker.check_taken(word, "renames") for word in args.operands[1:])
+
+
+def check_awk(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    return check_write(args, checker) if ShellWord("inplace") in args.words else None
 
 
 def check_zip(args: ShellArguments, checker: PathChecker) -> Risk | None:
@@ -402,7 +423,10 @@ RULES: dict[str, Rule] = {
     **for_each("http https xh", check_request),
     "php": check_php,
     **for_each("tar bsdtar gtar cpio", check_archive),
-    **for_each("unzip 7z 7za unrar unar", check_unzip),
+    **for_each("unzip unrar unar", check_unzip),
+    **for_each("7z 7za 7zz", check_7z),
+    **for_each("rename prename mmv", check_rename),
+    **for_each("awk gawk", check_awk),
     "zip": check_zip,
     "patch": check_patch,
     **for_each("sort shuf gpg openssl csplit", check_output_option),

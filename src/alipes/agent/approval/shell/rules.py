@@ -6,6 +6,7 @@ a command that is only known at run time needs approval.
 
 import os
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
@@ -140,6 +141,7 @@ class _Judge:
             if command.function in ("cd", "pushd", "popd", "builtin", "command", UNKNOWN):
                 self._paths.directories.is_predictable = False
             return None
+        time.sleep(0)  # lets the event loop take the interpreter lock
         risk = self._check_command(command)
         self._paths.directories.end_command(command.operator)
         return risk
@@ -206,7 +208,7 @@ class _Judge:
             yield _BOMB
 
     def _check_words(self, words: Sequence[ShellWord], command: ShellCommand) -> Risk | None:
-        self._work += len(words)
+        self._work += len(words) + 4
         if self.is_exhausted:
             return _TOO_COMPLEX
         first, args = words[0], ShellArguments(words[1:])
@@ -231,6 +233,8 @@ class _Judge:
         yield check_git(args, self._paths) if name == "git" else None
         yield RULES[name](args, self._paths) if name in RULES else None
         self._files.note_copies(name, args)
+        for target in args.operands if name == "tee" else ():
+            self._files.note_write(target, self._find_stdin(command))
         yield self._check_carried(name, args, command)
         yield self._check_fed(name, args, command)
         yield None if self._is_trial else self._check_file(self._files.find_command(words[0]), "")
@@ -339,28 +343,39 @@ class _Judge:
             return self._check_builtin(name, args, command)
         stdin = self._find_stdin(command)
         if name in ("ed", "ex", "vim", "vi", "nvim"):
-            return self._check_editor_input(args, stdin)
+            is_hidden = stdin is None and any("<" in each.operator for each in command.redirects)
+            return _HIDDEN if is_hidden and not _reads_nothing(command) else self._check_editor_input(args, stdin)
         if name in ("psql", "mysql", "mariadb", "sqlite3", "duckdb") and stdin is not None and stdin.is_known:
             return check_statement(stdin.text)
         base = language_of(name)
         modules = [at + 1 for at, word in enumerate(args.words[:-1]) if word.text == "-m"]
         if base == "python" and modules:
-            return self._check_inner(args.words[modules[0] :], command)
+            module = ShellWord(args.words[modules[0]].text.replace(".", "/") + ".py")
+            return self._check_inner(args.words[modules[0] :], command) or self._check_file(module, base)
         if not base:
             return None
         code = self._first(self.check_language(base, word) for word in find_code(base, args, stdin))
         loaded = args.values("r", "require", "import", "loader") if base in ("node", "ruby", "bun") else []
-        return code or self._first(self._check_file(word, base) for word in [*loaded, *args.operands[:1]] if word.text)
+        found = self._first(self._check_loaded(word.text, base) for word in loaded)
+        return code or found or self._first(self._check_file(word, base) for word in args.operands[:1] if word.text)
 
     def check_language(self, base: str, code: ShellWord) -> Risk | None:
         """Check code of a language, and the local files that it loads."""
         risk = check_code(code, self._paths)
         if risk and self.counts(risk):
             return risk
-        return self._first(self._check_file(ShellWord(path), base) for path in loaded_files(base, code.text))
+        return self._first(self._check_loaded(path, base) for path in loaded_files(base, code.text))
+
+    def _check_loaded(self, path: str, base: str) -> Risk | None:
+        """Check a file that code loads; a local one that cannot be read is not known."""
+        if path.startswith(".") and not self._files.read(ShellWord(path)) and not path.endswith(".json"):
+            return Risk("hidden", f"loads {path}, which cannot be read", unseen=True)
+        return self._check_file(ShellWord(path), base) if path else None
 
     def _check_editor_input(self, args: ShellArguments, stdin: ShellWord | None) -> Risk | None:
         scripts = [self._files.read(word) for word in args.values("S")]
+        if not all(scripts):
+            return Risk("hidden", "runs a script of an editor that cannot be read", unseen=True)
         texts = [stdin.text] if stdin is not None and stdin.is_known else []
         for line in "\n".join([*texts, *scripts]).splitlines()[:500]:
             shell = re.match(r"[\s:\d,%$]{0,20}(?:[rwe]\s{0,5})?!(.+)", line)
@@ -495,6 +510,10 @@ def _fill_placeholders(words: Sequence[ShellWord], value: ShellWord) -> list[She
             found.append(word)
     holed = re.compile("|".join(map(re.escape, marks)))
     return [ShellWord(holed.sub(lambda _: value.text, word.text), word.has_glob) for word in found]
+
+
+def _reads_nothing(command: ShellCommand) -> bool:
+    return any(redirect.target.text == "/dev/null" for redirect in command.redirects)
 
 
 def _is_unknown_command(word: ShellWord) -> bool:

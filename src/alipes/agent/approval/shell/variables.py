@@ -59,7 +59,7 @@ class ShellVariables:
         self._blocks.append(set())
 
     def next_branch(self) -> None:
-        """`then`, `else`, `do`, `;;`: what the last branch assigned is not certain."""
+        """`else`, `elif`, `;;`: what the last branch assigned is not certain."""
         self._forget(self._blocks[-1])
 
     def close_block(self) -> None:
