@@ -11,6 +11,7 @@ from msgspec import Struct, structs
 
 from alipes.agent.approval.approval import build_approval_hook
 from alipes.agent.approval.egress import AskEgress
+from alipes.agent.approval.judge import ApprovalJudge
 from alipes.agent.approval.paths import Risk
 from alipes.agent.approval.sent_files import SentFileApproval
 from alipes.agent.approval.taint import TaintTracker
@@ -369,7 +370,11 @@ def _add_builtin_tools(app: App, resources: Resources) -> None:
         code,
     )
     taint = TaintTracker(app.store.sources, app.contributions, places, attachments=str(settings.paths.files))
-    app.hooks.add(CORE, build_approval_hook(places, partial(_ask_approval, app, taint)), patient=True)
+    judge = ApprovalJudge(app.auxiliary) if settings.approvals.judge else None
+    approval = build_approval_hook(
+        places, partial(_ask_approval, app, taint), contained=partial(_is_contained, resources), judge=judge
+    )
+    app.hooks.add(CORE, approval, patient=True)
     app.hooks.add(CORE, taint.after_tool, patient=True)
     app.hooks.add(CORE, background.session_left)
     app.hooks.add(CORE, resources.namespaces.session_left)
@@ -377,6 +382,13 @@ def _add_builtin_tools(app: App, resources: Resources) -> None:
     sent_files = SentFileApproval(places)
     for hook in (sent_files.before_tool, sent_files.after_tool, sent_files.turn_ended):
         app.hooks.add(CORE, hook)
+
+
+def _is_contained(resources: Resources, call: ToolCall, turn: Turn) -> bool:
+    """True if a call of a tool that runs commands acts inside a sandbox."""
+    if call.name == "process" and resources.background.runs_outside(turn.session, str(call.args.get("session_id"))):
+        return False
+    return resources.backend.contains
 
 
 def _map_path(backend: ChosenBackend, path: str, workdir: str) -> str:
