@@ -21,6 +21,8 @@ from alipes.config.settings import EgressConfig
 from alipes.kernel.conversations import ApprovalDecision, QuestionUndelivered, denial_reason
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.turns import Turn
+from alipes.plugins.dispatch import Hooks
+from alipes.plugins.owner import CORE
 from alipes.runtime.http.egress import EgressRequest, format_authority, normalise_host
 from alipes.runtime.http.public_fetch import AddressGuard
 from alipes.runtime.tasks import unwrap_error_group
@@ -105,6 +107,10 @@ class _TurnRights:
         self.answers[key] = sentence
         return sentence
 
+    def withdraw_questions(self) -> None:
+        for question in self.questions.values():
+            question.cancel()
+
 
 class EgressRights:
     """Decides about connections. Owns the questions it asks: they outlive a connection that gave up, not their turn."""
@@ -157,8 +163,17 @@ class EgressRights:
             return f"{place} is not allowed: nobody is available to approve it. {HOW_TO_ALLOW}"
         return await self._ask_once(self._ask, request, turn)
 
+    def register(self, hooks: Hooks) -> None:
+        hooks.add(CORE, self.agent_loop_stopped)
+        hooks.add(CORE, self.turn_ended)
+
+    async def agent_loop_stopped(self, turn_id: str) -> None:
+        """Hook: the open questions of a turn that is stopped are withdrawn."""
+        if rights := self._turns.get(turn_id):
+            rights.withdraw_questions()
+
     async def turn_ended(self, turn: Turn) -> None:
-        """Hook: what was allowed once is no longer allowed, and open questions are withdrawn."""
+        """Hook: what was allowed once is no longer allowed."""
         self._end(turn.id)
 
     def _end(self, turn: str) -> None:
@@ -166,8 +181,7 @@ class EgressRights:
         self._ended[turn] = rights.standing
         if len(self._ended) > MAX_ENDED_TURNS:
             self._ended.popitem(last=False)
-        for question in rights.questions.values():
-            question.cancel()
+        rights.withdraw_questions()
 
     async def _ask_once(self, ask: AskEgress, request: EgressRequest, turn: Turn) -> str:
         """The answer for this target in this turn; connections that need the same one share one question."""

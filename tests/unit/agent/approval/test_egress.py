@@ -156,7 +156,8 @@ async def test_a_question_outlives_the_connection_that_gave_up():
     assert len(person.asked) == 1
 
 
-async def test_the_end_of_a_turn_withdraws_its_question():
+@pytest.mark.parametrize("stopped", [True, False])
+async def test_a_stop_and_the_end_of_a_turn_withdraw_its_question(stopped):
     person = Person(x="once")
     person.may_answer.clear()
     turn = make_turn()
@@ -164,7 +165,7 @@ async def test_the_end_of_a_turn_withdraws_its_question():
         task = group.create_task(rights.decide(request("x.example", turn=turn)))
         while not person.asked:
             await asyncio.sleep(0)
-        await rights.turn_ended(turn)
+        await (rights.agent_loop_stopped(turn.id) if stopped else rights.turn_ended(turn))
         await task
     assert "the turn was stopped" in task.result()
 
