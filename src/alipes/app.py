@@ -93,7 +93,7 @@ class App:
     ) -> None:
         store, models = resources.store, resources.models
         self.settings, self.store, self.models, self.scope = settings, store, models, resources.scope
-        self.background, self.backend = resources.background, resources.backend
+        self.background, self.backend, self.network = resources.background, resources.backend, resources.network
         self.secrets, self._env_file = resources.secrets, EnvFileWatch(settings.paths.env)
         self.hooks = Hooks(settings.plugins.deadline, self._report, deadlines=settings.plugins.deadlines)
         self.contributions = Contributions(lambda: BY_NAME)
@@ -301,7 +301,7 @@ async def _open_resources(
     secrets = log_secrets()
     secrets.add(*settings.secrets())
     spill = SpillFolder(settings.paths.spill, mask=secrets)
-    network = await stack.enter_async_context(open_sandbox_network(settings, ask, process_environment()))
+    network = await stack.enter_async_context(open_sandbox_network(settings, store.sources, ask, process_environment()))
     namespaces = NetworkNamespaces(network)
     stack.push_async_callback(namespaces.close_all)
     backend = await stack.enter_async_context(
@@ -379,6 +379,7 @@ def _add_builtin_tools(app: App, resources: Resources) -> None:
     app.hooks.add(CORE, background.session_left)
     app.hooks.add(CORE, resources.namespaces.session_left)
     app.hooks.add(CORE, resources.network.turn_ended)
+    app.hooks.add(CORE, resources.network.agent_loop_stopped)
     sent_files = SentFileApproval(places)
     for hook in (sent_files.before_tool, sent_files.after_tool, sent_files.turn_ended):
         app.hooks.add(CORE, hook)
@@ -417,7 +418,9 @@ def _agent_tools(app: App) -> tuple[Tool, ...]:
 def _media_tools(app: App, resources: Resources, places: Places) -> tuple[Tool, ...]:
     """Vision, images, todos and questions to the user."""
     settings = app.settings
-    loader = ImageLoader(places, PublicFetcher(app.scope, settings.fetch.allow, decide=resources.network.rights.decide))
+    network = resources.network
+    fetcher = PublicFetcher(app.scope, settings.fetch.allow, decide=network.rights.decide, counts=network.proxy.counts)
+    loader = ImageLoader(places, fetcher)
     return (
         VisionAnalyze(loader.load, VisionModel(app.auxiliary).ask),
         ImageGenerate(settings.paths.outgoing, loader.load, app.images.generate),

@@ -7,6 +7,8 @@ from alipes.kernel.messages import Json, ToolCall
 
 NETWORK = "network"
 """The name of a call that asks for a connection: `host` and `port`, or `group` and `hosts`."""
+SSH_AGENT = "ssh_agent"
+"""The name of a call that asks to sign with the person's SSH agent."""
 _MAIN_ARGUMENTS = {"command": "Run this command?", "code": "Run this code?"}
 _USUAL_PORTS = (80, 443)
 _INVISIBLE = {
@@ -36,12 +38,19 @@ def describe_call(call: ToolCall, workdir: str = "") -> CallText:
     """The whole call, with hidden characters made visible."""
     if call.name == NETWORK:
         return _describe_connection(call.args)
+    if call.name == SSH_AGENT:
+        return CallText("Let this command sign in with your SSH keys?", "")
     main = next((name for name in _MAIN_ARGUMENTS if isinstance(call.args.get(name), str)), "")
     others = tuple(f"{name}: {_format_value(value)}" for name, value in call.args.items() if name != main)
     folder = (f"folder: {reveal(workdir)}",) if workdir else ()
     if main:
         return CallText(_MAIN_ARGUMENTS[main], _format_value(call.args[main]), (*others, *folder))
     return CallText(f"Allow {reveal(call.name)}?", "\n".join(others), folder)
+
+
+def host_source(host: str) -> str:
+    """The name under which text from a host is recorded as read."""
+    return f"host: {host}"
 
 
 def _describe_connection(args: dict[str, Json]) -> CallText:

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec import Struct, structs
 
-from alipes.kernel.approvals import NETWORK
+from alipes.kernel.approvals import NETWORK, host_source
 from alipes.kernel.conversations import ApprovalDecision, QuestionUndelivered
 from alipes.kernel.formatting import join_names
 from alipes.kernel.messages import Json, ToolCall
@@ -79,7 +79,9 @@ class Questions:
         """
         rule, (key, session, _) = rule_for(call, turn), _place(turn)
         async with self._locks.setdefault(key, asyncio.Lock()):
-            sources = await self._sources.list_read(turn)
+            sources = {**await self._sources.list_read(turn)}
+            if call.name == NETWORK:  # text from a host is no reason to ask again about that host
+                sources.pop(host_source(str(call.args.get("host"))), None)
             right = await self._approvals.find_right(rule, session, turn.id, sources)
             if right is not None and right.confirmed:
                 return right.choice

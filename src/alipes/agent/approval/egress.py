@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from alipes.config.settings import EgressConfig
+from alipes.kernel.approvals import NETWORK
 from alipes.kernel.conversations import ApprovalDecision, QuestionUndelivered, denial_reason
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.turns import Turn
@@ -29,7 +30,6 @@ from alipes.runtime.tasks import unwrap_error_group
 
 AskEgress: TypeAlias = Callable[[ToolCall, str, Turn], Awaitable[ApprovalDecision]]
 """Asks the person about a call of the tool `network`, or returns an earlier decision; None if nobody can be asked."""
-TOOL = "network"
 USUAL_PORTS = (80, 443, 22, 9418)
 """HTTP, HTTPS, SSH and git. Another port needs a rule that names it."""
 REGISTRIES = "registries"
@@ -70,7 +70,7 @@ class EgressTarget(Struct, frozen=True):
     def to_call(self, port: int) -> ToolCall:
         """The call that a person is asked about."""
         place: dict[str, Json] = {"group": self.name, "hosts": [*self.hosts]} if self.hosts else {"host": self.name}
-        return ToolCall(os.urandom(6).hex(), TOOL, {**place, "port": port})
+        return ToolCall(os.urandom(6).hex(), NETWORK, {**place, "port": port})
 
 
 _AnswerKey: TypeAlias = tuple[str, bool]
@@ -122,11 +122,12 @@ class EgressRights:
         ask: AskEgress | None = None,
         *,
         registries: Iterable[str] = (),
-        is_tainted: Callable[[Turn], Awaitable[bool]] | None = None,
+        is_tainted: Callable[[Turn, str], Awaitable[bool]] | None = None,
     ) -> None:
         """`guard`: hosts it lists are allowed. `registries`: more hosts that count as package registries.
 
-        `is_tainted`: whether untrusted text was read, after which a yes for the turn must be given again.
+        `is_tainted`: whether untrusted text was read, other than from this host; then a yes for the turn must be given
+        again.
         """
         self._settings, self._guard, self._ask, self._is_tainted = settings, guard, ask, is_tainted
         self._registries = (*REGISTRY_HOSTS, *(each for each in registries if each not in REGISTRY_HOSTS))
@@ -186,7 +187,7 @@ class EgressRights:
     async def _ask_once(self, ask: AskEgress, request: EgressRequest, turn: Turn) -> str:
         """The answer for this target in this turn; connections that need the same one share one question."""
         target = await self._target(request)
-        tainted = self._is_tainted is not None and await self._is_tainted(turn)
+        tainted = self._is_tainted is not None and await self._is_tainted(turn, request.host)
         place, key = format_authority(request.host, request.port), (target.allows, tainted)
         if (standing := self._ended.get(turn.id)) is not None:
             ended = f"{place} is not allowed: the turn has ended, so nobody can be asked. {HOW_TO_ALLOW}"

@@ -234,7 +234,12 @@ class _Server:
     def service(self) -> Any:
         settings, platforms = self._app.settings, self._platforms
         service = ServiceRoutes(
-            self._tally, self._readiness, self._depths, messages=platforms.messages, webhooks=platforms.webhooks
+            self._tally,
+            self._readiness,
+            self._depths,
+            messages=platforms.messages,
+            webhooks=platforms.webhooks,
+            egress=self._app.network.proxy.counts,
         )
         database = self._app.store.database
         secrets, finder = self._app.secrets, key_finder(SqliteApiKeys(database))
