@@ -164,6 +164,10 @@ class EgressRights:
             return f"{place} is not allowed: nobody is available to approve it. {HOW_TO_ALLOW}"
         return await self._ask_once(self._ask, request, turn)
 
+    async def is_in_group(self, request: EgressRequest) -> bool:
+        """True for package registries and git remotes of the project."""
+        return bool((await self._target(request)).hosts)
+
     def register(self, hooks: Hooks) -> None:
         hooks.add(CORE, self.agent_loop_stopped)
         hooks.add(CORE, self.turn_ended)

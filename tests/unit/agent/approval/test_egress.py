@@ -193,7 +193,7 @@ async def test_a_standing_yes_is_looked_up_each_time_because_it_can_be_revoked()
 async def test_a_yes_for_the_turn_is_asked_again_after_untrusted_text():
     person, read = Person(x="once"), []
 
-    async def is_tainted(turn):
+    async def is_tainted(turn, host):
         return turn.id in read
 
     async with EgressRights(EgressConfig(), AddressGuard(), person.ask, is_tainted=is_tainted) as rights:
