@@ -27,12 +27,7 @@ BACKENDS = ("host", "bubblewrap", "landlock", "podman", "ssh")
 
 @asynccontextmanager
 async def open_backend(
-    name: str,
-    *,
-    home: Path,
-    workdir: Path,
-    config: SandboxConfig | None = None,
-    machine: Mapping[str, Any] | None = None,
+    name: str, *, home: Path, config: SandboxConfig | None = None, machine: Mapping[str, Any] | None = None
 ) -> AsyncIterator[CommandBackend]:
     """The backend `name` for a user whose home is `home`, with the state directory `home/.alipes`.
 
