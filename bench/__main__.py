@@ -18,6 +18,7 @@ from bench import (
     relay,
     remote,
     results,
+    sandbox,
     serve,
     terminal,
 )
@@ -44,11 +45,13 @@ ALL = {
     "chat_kills": gateway.kills,
     "api": api.turns,
     "first": api.first_byte,
+    "health": api.kept_connection,
     "listeners": api.listeners,
     "apistops": api.stops,
     "auxiliary": auxiliary_rounds.side_work,
     "stopped": auxiliary_rounds.stopped,
     "delegation": delegation.delegation,
+    "sandbox": sandbox.commands,
 }
 HEAD = ("figure", "ours", "raw limit", "ratio", f"rivals ({', '.join(SHORT.values())})", "reach", "")
 

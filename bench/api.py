@@ -24,11 +24,12 @@ from bench.plugins import SLOW_HOOKS
 
 CLIENTS, TURNS = 64, 30
 TOKENS = 200
+ASKED = 500
 LISTENERS, RUNS = 5000, 100
 WATCH = 35.0
 """Seconds for which idle listeners are watched: more than two heartbeats."""
 STOPS = 100
-KEY = "the-key-of-the-bench"
+KEY = "the-key-of-the-bench-0123456789"
 
 
 class Caller:
@@ -197,6 +198,20 @@ async def first_byte() -> list[Row]:
     late = late[5:]
     spread = f"p90 {p(late, 90):.2f}, p99 {p(late, 99):.2f}"
     return [bounded(f"model's first token to first SSE byte, p50 ({spread})", p(late, 50), 3, "ms")]
+
+
+async def kept_connection() -> list[Row]:
+    """`/health`, asked again and again on one connection."""
+    async with open_service() as api:
+        caller, waits = await api.caller(), []
+        for _ in range(ASKED + 5):
+            began = time.monotonic()
+            await caller.ask("GET", "/health")
+            waits.append((time.monotonic() - began) * 1000)
+        caller.close()
+    waits = waits[5:]
+    spread = f"p90 {p(waits, 90):.2f}, p99 {p(waits, 99):.2f}"
+    return [bounded(f"/health on a kept connection, p50 ({spread})", p(waits, 50), 1, "ms")]
 
 
 async def listeners() -> list[Row]:

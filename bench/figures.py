@@ -147,7 +147,7 @@ async def reads() -> list[Row]:
     from alipes.kernel.messages import ToolCall
     from alipes.kernel.ports import ToolSpec
     from alipes.kernel.turns import ToolFinished, ToolStarted
-    from alipes.providers.scripted import ScriptedProvider
+    from alipes.testing.scripted_provider import ScriptedProvider
 
     class SleepTool:
         spec = ToolSpec("nap", "", {"type": "object", "properties": {}}, "read")

@@ -34,6 +34,7 @@ def run() -> list[str]:
 
     with tempfile.TemporaryDirectory() as home:
         os.environ.update(ALIPES_HOME=home, HOME=home, ALIPES_MODEL="scripted/echo", ALIPES_DEBUGGABLE="true")
+        os.environ["ALIPES_TEST_PROVIDER"] = "scripted_provider"
         sys.setprofile(profile)
         try:
             main(["ask", "hello"])

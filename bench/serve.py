@@ -45,7 +45,7 @@ async def _open_service() -> AsyncIterator[tuple[int, float]]:
     """The program on a new home, once it is ready: its pid and the seconds that it took."""
     with tempfile.TemporaryDirectory() as name, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as seen:
         home = Path(name)
-        (home / "config.toml").write_text('model = "scripted"\n')
+        (home / "config.toml").write_text('model = "ollama/none"\n')
         seen.bind(str(Path(name) / "notify"))
         seen.setblocking(False)
         env = {"PATH": os.environ["PATH"], "HOME": name, "ALIPES_HOME": str(home), "PYTHONPATH": str(ROOT / "src")}

@@ -7,10 +7,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, partial
 from importlib import import_module
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from alipes.agent.approval.approval import build_approval_hook
+from alipes.agent.approval.egress import AskEgress
 from alipes.agent.approval.paths import Risk
+from alipes.agent.approval.sent_files import SentFileApproval
 from alipes.agent.auxiliary import AuxiliaryModels, BackgroundTasks, ConversationTitles, MixtureRunner
 from alipes.agent.budget import SpendingLimits
 from alipes.agent.builtin_tools import (
@@ -24,7 +26,8 @@ from alipes.agent.compaction.compaction import Compactor
 from alipes.agent.loop import Agent
 from alipes.agent.model_call import ModelCooldowns, RetryPolicy
 from alipes.agent.prompt import system_prompt
-from alipes.config.environment import move_secrets_off_stack, process_environment
+from alipes.agent.sandbox_network import CONNECT_FILE, SandboxNetwork, network_variables, open_sandbox_network
+from alipes.config.environment import EnvFileWatch, move_secrets_off_stack, process_environment
 from alipes.config.settings import Settings
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.kernel.conversations import ApprovalDecision
@@ -40,9 +43,12 @@ from alipes.plugins.registry import Contributions, SkillContribution
 from alipes.providers.registry import ModelChoice, Models, choose_model
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.http.public_fetch import PublicFetcher
+from alipes.runtime.log_file import log_secrets
 from alipes.runtime.process_setup import protect_memory, wipe_environment
 from alipes.runtime.processes.process_tree import OrphanGuard, open_orphan_guard
-from alipes.runtime.redaction import make_mask
+from alipes.runtime.redaction import SecretRegistry
+from alipes.runtime.sandbox.backend import CommandScope
+from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.watchdog import Watchdog
 from alipes.sessions.commands.context import CommandContext
 from alipes.sessions.commands.registry import BY_NAME
@@ -54,6 +60,7 @@ from alipes.store.conversations import set_title_if_empty
 from alipes.store.history import SqliteCompactionStore
 from alipes.store.store import Store, open_store
 from alipes.store.usage import SqliteUsageLedger
+from alipes.tools.backends import ChosenBackend
 from alipes.tools.clarify import Clarify
 from alipes.tools.common import Places, child_environment, is_secret_variable
 from alipes.tools.delegate import DelegateTask, MixtureOfAgents
@@ -62,12 +69,16 @@ from alipes.tools.files.patch import Patch
 from alipes.tools.files.read_file import ReadFile
 from alipes.tools.files.write_file import WriteFile
 from alipes.tools.images import ImageGenerate, ImageLoader, VisionAnalyze
+from alipes.tools.sandbox import make_backend
 from alipes.tools.search.search_files import SearchFiles
+from alipes.tools.send_file import NO_CHATS, SendFile
 from alipes.tools.shell.background import BackgroundProcesses
 from alipes.tools.shell.output import SpillFolder
 from alipes.tools.shell.terminal import ProcessTool, TerminalTool
 from alipes.tools.todo import Todo
 
+LOCAL_FILE_TOOLS = ("read_file", "write_file", "patch", "search_files", "execute_code")
+"""Tools that read or change files of this machine."""
 HERMES = "alipes.compat.hermes.loader"
 """Imported only if a Hermes plugin or hook is to be loaded."""
 
@@ -80,8 +91,8 @@ class App:
     ) -> None:
         store, models = resources.store, resources.models
         self.settings, self.store, self.models, self.scope = settings, store, models, resources.scope
-        self.background = resources.background
-        self.mask = make_mask(settings.secrets())
+        self.background, self.backend = resources.background, resources.backend
+        self.secrets, self._env_file = resources.secrets, EnvFileWatch(settings.paths.env)
         self.hooks = Hooks(settings.plugins.deadline, self._report, deadlines=settings.plugins.deadlines)
         self.contributions = Contributions(lambda: BY_NAME)
         self.plugins: Plugins
@@ -104,7 +115,7 @@ class App:
         self.host = PluginHost(
             settings, self.sessions, self.auxiliary, hooks=self.hooks, contributions=self.contributions
         )
-        self._system_prompt = system_prompt(settings.home, self._skills)
+        self._system_prompt = system_prompt(settings.home, self._skills, commands=lambda: resources.backend.description)
         self._cooldowns, self._retry = ModelCooldowns(), retry
         self._choosing = asyncio.Lock()
         self._choice: ModelChoice | None = None
@@ -141,14 +152,17 @@ class App:
         broken = (each for each in self.plugins.statuses() if each.state == "failed")
         return tuple(f"plugin {each.name} is not loaded: {each.why}" for each in broken)
 
-    @property
-    def notes(self) -> tuple[str, ...]:
+    async def notes(self) -> tuple[str, ...]:
         """Notices to show at the start."""
-        return (*self.settings.notes, *self.broken_plugins)
+        await self.backend.choose()
+        warnings = (self.backend.warning,) if self.backend.warning else ()
+        return (*warnings, *self.settings.notes, *self.broken_plugins)
 
     async def _open_agent(self, turn: Turn) -> Agent:
         model = turn.inbound.model or turn.model or (await self.choice()).model
+        await self.backend.choose()
         unavailable = await self._unavailable_tools()
+        self.secrets.add(*self._env_file.changed_values())
         # No await from here on, so that tools and hooks are from the same moment.
         return Agent(
             models=self.models,
@@ -165,7 +179,7 @@ class App:
             ask_approval=self.sessions.questions.ask_approval,
             spending=self.spending,
             compactor=self.compactor,
-            mask=self.mask,
+            mask=self.secrets,
         )
 
     def _describe_background(self, session: str) -> str:
@@ -188,6 +202,8 @@ class App:
 
     async def _unavailable_tools(self) -> frozenset[str]:
         unavailable = await self.contributions.unavailable()
+        if self.backend.name == "ssh":  # the project is on another machine
+            unavailable |= {*LOCAL_FILE_TOOLS}
         return unavailable if await self.images.is_available() else unavailable | {ImageGenerate.spec.name}
 
     def _tools(self, turn: Turn, unavailable: Iterable[str]) -> Mapping[str, Tool]:
@@ -195,6 +211,8 @@ class App:
         origin, only = turn.inbound.origin, turn.inbound.only
         place = origin.address if origin is not None else turn.inbound.address
         left_out = {*unavailable, *(INTERACTIVE_TOOLS if origin is not None else ())}
+        if place.platform in NO_CHATS:
+            left_out.add(SendFile.spec.name)
         tools = self.contributions.tools(self.settings.toolsets.get(place.platform), without=left_out)
         return tools if only is None else {name: tool for name, tool in tools.items() if name in only}
 
@@ -216,8 +234,12 @@ class Resources(Struct, frozen=True):
     scope: ClientScope
     models: Models
     guard: OrphanGuard
+    network: SandboxNetwork
+    namespaces: NetworkNamespaces
+    backend: ChosenBackend
     background: BackgroundProcesses
     tasks: BackgroundTasks
+    secrets: SecretRegistry
 
 
 @asynccontextmanager
@@ -236,8 +258,12 @@ async def open_app(
     `outbound`: the chat messages to send for the events of a turn.
     """
     _hide_secrets(settings)
+
+    async def ask(call: ToolCall, reason: str, turn: Turn) -> ApprovalDecision:
+        return await app.sessions.questions.ask_approval(call, reason, turn)
+
     async with AsyncExitStack() as stack:
-        resources = await _open_resources(stack, settings, lent)
+        resources = await _open_resources(stack, settings, lent, ask)
         defaults = SessionDefaults(
             busy=settings.terminal.busy if interactive else "queue",
             interactive=interactive,
@@ -261,16 +287,26 @@ async def open_app(
             yield app
 
 
-async def _open_resources(stack: AsyncExitStack, settings: Settings, lent: Mapping[str, Provider] | None) -> Resources:
+async def _open_resources(
+    stack: AsyncExitStack, settings: Settings, lent: Mapping[str, Provider] | None, ask: AskEgress
+) -> Resources:
     await stack.enter_async_context(Watchdog())
     store = await stack.enter_async_context(open_store(settings.home))
     scope = await stack.enter_async_context(ClientScope(settings.proxies, trust=settings.ca_file or None))
     models = await stack.enter_async_context(Models(settings, scope, lent))
     guard = await stack.enter_async_context(open_orphan_guard(settings.paths.run))
-    spill = SpillFolder(settings.paths.spill, mask=make_mask(settings.secrets()))
-    background = await stack.enter_async_context(BackgroundProcesses(spill, keeper=guard))
+    secrets = log_secrets()
+    secrets.add(*settings.secrets())
+    spill = SpillFolder(settings.paths.spill, mask=secrets)
+    network = await stack.enter_async_context(open_sandbox_network(settings, ask, process_environment()))
+    namespaces = NetworkNamespaces(network)
+    stack.push_async_callback(namespaces.close_all)
+    backend = await stack.enter_async_context(
+        make_backend(settings, guard, namespaces, network=network_variables(network), files=(CONNECT_FILE,))
+    )
+    background = await stack.enter_async_context(BackgroundProcesses(spill, backend=backend))
     tasks = await stack.enter_async_context(BackgroundTasks())
-    return Resources(store, scope, models, guard, background, tasks)
+    return Resources(store, scope, models, guard, network, namespaces, backend, background, tasks, secrets)
 
 
 def _hide_secrets(settings: Settings) -> None:
@@ -302,11 +338,12 @@ def _plugin_loaders(app: App) -> Mapping[str, Callable[[], PluginLoader]]:
 
 
 def _add_builtin_tools(app: App, resources: Resources) -> None:
-    settings, places, env = app.settings, _places(app.settings), _tool_environment(app.settings)
-    guard, background, mask = resources.guard, resources.background, app.mask
+    settings, backend, env = app.settings, resources.backend, _tool_environment(app.settings)
+    places = structs.replace(_places(settings), map_path=partial(_map_path, backend))
+    guard, background, mask = resources.guard, resources.background, app.secrets
     spill = SpillFolder(settings.paths.spill, mask=mask)
     terminal = TerminalTool(
-        places, env, spill, keeper=guard, background=background, rewriter=PluginOutputRewriter(app.hooks)
+        places, env, spill, backend=backend, background=background, rewriter=PluginOutputRewriter(app.hooks)
     )
     file_tools: tuple[Tool, ...] = (
         ReadFile(places, mask=mask),
@@ -318,14 +355,28 @@ def _add_builtin_tools(app: App, resources: Resources) -> None:
         [tool.spec for tool in (*file_tools, terminal)],
         env,
         spill,
-        keeper=guard,
+        backend=backend,
         limits=CodeLimits(settings.code.timeout, settings.code.calls),
     )
     app.contributions.add_builtin(
-        terminal, ProcessTool(background, mask=mask), *file_tools, *_agent_tools(app), *_media_tools(app, places), code
+        terminal,
+        ProcessTool(background, mask=mask),
+        *file_tools,
+        *_agent_tools(app),
+        *_media_tools(app, resources, places),
+        code,
     )
     app.hooks.add(CORE, build_approval_hook(places, partial(_ask_approval, app)), patient=True)
     app.hooks.add(CORE, background.session_left)
+    app.hooks.add(CORE, resources.namespaces.session_left)
+    app.hooks.add(CORE, resources.network.turn_ended)
+    sent_files = SentFileApproval(places)
+    for hook in (sent_files.before_tool, sent_files.after_tool, sent_files.turn_ended):
+        app.hooks.add(CORE, hook)
+
+
+def _map_path(backend: ChosenBackend, path: str, workdir: str) -> str:
+    return backend.host_path(path, CommandScope(workdir=workdir))
 
 
 def _tool_environment(settings: Settings) -> dict[str, str]:
@@ -347,15 +398,16 @@ def _agent_tools(app: App) -> tuple[Tool, ...]:
     return (*((DelegateTask(delegation),) if limits.depth else ()), MixtureOfAgents(mixtures))
 
 
-def _media_tools(app: App, places: Places) -> tuple[Tool, ...]:
+def _media_tools(app: App, resources: Resources, places: Places) -> tuple[Tool, ...]:
     """Vision, images, todos and questions to the user."""
     settings = app.settings
-    loader = ImageLoader(places, PublicFetcher(app.scope, settings.fetch.allow))
+    loader = ImageLoader(places, PublicFetcher(app.scope, settings.fetch.allow, decide=resources.network.rights.decide))
     return (
         VisionAnalyze(loader.load, VisionModel(app.auxiliary).ask),
         ImageGenerate(settings.paths.outgoing, loader.load, app.images.generate),
         Todo(app.todos.read, app.todos.write),
         Clarify(Clarification(app.sessions.questions, settings.clarify.timeout).ask),
+        SendFile(places, settings.paths.outgoing),
     )
 
 

@@ -35,7 +35,7 @@ def _row(key: Key) -> str:
 
 def providers_table() -> str:
     rows = ["| provider | api | base_url | key | default model |", "|---|---|---|---|---|"]
-    for known in KNOWN.values():
+    for known in (each for each in KNOWN.values() if each.api != "python"):  # those of the test suites
         cells = (known.name, known.api, known.base_url, known.key_env, known.model)
         rows.append("| " + " | ".join(f"`{cell}`" if cell else "" for cell in cells) + " |")
     return "\n".join(rows) + "\n"

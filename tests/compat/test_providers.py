@@ -144,7 +144,7 @@ async def test_a_voice_is_a_tool_whose_file_can_be_sent(home, folder):
     script = [call("text_to_speech", text="good morning"), "done"]
     async with open_agent(home=home, plugins=[folder("voice", VOICE)], model=script) as agent:
         said = (await agent.say("go")).result("text_to_speech")
-        path = Path(said.text.partition("MEDIA: ")[2])
+        path = Path(*said.files)
         assert said.outcome == "ok" and path.read_bytes() == b"OggSgood morning"
         assert path.parent == home / "files" / "outgoing" or path.is_relative_to(home)
 
@@ -159,7 +159,8 @@ async def test_a_web_search_provider_is_offered_as_tools(home, folder):
     async with open_agent(home=home, plugins=[folder("search", SEARCH)], model=script) as agent:
         reply = await agent.say("go")
         found, broken, refused = reply.results
-        assert found.text == "1. A page\n   https://example.org/a\n   about larks"
+        page = "1. A page\n   https://example.org/a\n   about larks"
+        assert found.text == f'<untrusted source="web_search">\n{page}\n</untrusted>'
         assert broken.outcome != "ok" and "search failed: quota exceeded" in broken.text
         assert refused.outcome != "ok" and "not a public http or https address" in refused.text
         assert plugin_module("search").Search.asked == [("larks", 3), ("broken", 5)]
@@ -179,7 +180,7 @@ async def test_an_image_provider_draws_for_our_tool_and_gets_reference_images_as
     async with open_agent(home=home, plugins=[painter], model=script) as agent:
         drawn, broken = (await agent.say("go")).results
         assert drawn.outcome == "ok", drawn.text
-        assert Path(drawn.text.partition("MEDIA: ")[2]).read_bytes() == PIXEL
+        assert Path(*drawn.files).read_bytes() == PIXEL
         assert "painter failed: no credit" in broken.text
         (prompt, ratio, reference, others), _ = plugin_module("painter").Painter.asked
         assert (prompt, ratio, others) == ("a cat", "square", None) and Path(reference).read_bytes() == PIXEL

@@ -4,7 +4,7 @@ import pytest
 
 from tests.conformance.scripted_model import STORY, run
 from tests.conformance.surface import File
-from tests.world.model_server import Say
+from tests.world.model_server import Call, Calls, Say
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
 
@@ -85,8 +85,8 @@ async def test_long_answer(surface, room, fake_model):
 @pytest.mark.needs("files")
 async def test_attachment(surface, room, fake_model):
     report = surface.workdir / "report.csv"
-    report.write_bytes(b"a;b\n")
-    fake_model.answers(Say("A white dot."), Say("It has one line."), Say(f"Here it is.\n\nMEDIA:{report}"))
+    write = Calls((Call("write_file", {"path": str(report), "content": "a;b\n"}),))
+    fake_model.answers(Say("A white dot."), Say("It has one line."), write, Say(f"Here it is.\n\nMEDIA:{report}"))
     await room.say("what is this?", file=File("dot.png", "image/png", PNG))
     await room.sees("A white dot.")
     await room.say("and this?", file=File("notes.txt", "text/plain", b"one line\n"))

@@ -9,7 +9,7 @@ from tests.conformance.matrix import Matrix
 from tests.conformance.scripted_model import STORY, run
 from tests.world.matrix_encryption import EncryptedClient, open_encrypted_client
 from tests.world.matrix_harness import homeserver  # noqa: F401
-from tests.world.model_server import Say
+from tests.world.model_server import Call, Calls, Say
 from tests.world.synapse_server import synapse
 
 
@@ -30,7 +30,7 @@ def test_an_encrypted_conversation(matrix: Matrix) -> None:
 async def _converse(matrix: Matrix) -> None:
     guest = await matrix.town.person("guest1")
     report = matrix.workdir / "report.csv"
-    report.write_bytes(b"a;b\n")
+    write = Calls((Call("write_file", {"path": str(report), "content": "a;b\n"}),))
     command = "git push --force 2>/dev/null; touch pushed"
     async with open_encrypted_client(guest, synapse()) as ada:
         room = await ada.room(matrix.us, direct=True)
@@ -51,7 +51,7 @@ async def _converse(matrix: Matrix) -> None:
         await ada.until(lambda: "Good night." in shown())
         await ada.until(lambda: shown() == [*matrix.resumed("tell me a story", STORY.text), "Good night."])
 
-        matrix.fake_model.answers(run(command), Say(f"Here it is.\n\nMEDIA:{report}"))
+        matrix.fake_model.answers(run(command), write, Say(f"Here it is.\n\nMEDIA:{report}"))
         await ada.say(room, "push it")
         await ada.until(lambda: _question(ada, room, command))
         await guest.react(room, _question(ada, room, command), "Yes")

@@ -61,6 +61,7 @@ FAILURES = [
     (Fail(400, "max_tokens: 99999 > 8192, the maximum allowed number of output tokens"), ProviderError, "max_tokens"),
     (Fail(422, body='{"detail": [{"msg": "Extra inputs are not permitted"}]}'), ProviderError, "Extra inputs"),
     (Fail(400, body="\xff\xfe nonsense"), ProviderError, "nonsense"),
+    (Fail(301, "moved"), ProviderError, "rejected the request (301)"),
 ]
 
 

@@ -37,7 +37,7 @@ class Script:
 @asynccontextmanager
 async def calling(home: Home) -> AsyncIterator[tuple[ServeProcess, ApiClient]]:
     """The service, and an API client with the operator's key."""
-    (home.path / ".env").write_text("ALIPES_API_KEY=key-ann\n")
+    (home.path / ".env").write_text("ALIPES_API_KEY=key-ann-0123456789abcdef\n")
     (home.path / ".env").chmod(0o600)
     async with open_serve(home) as served:
         async with httpx2.AsyncClient(base_url=served.address, trust_env=False, timeout=LIMIT_S) as client:

@@ -275,3 +275,14 @@ async def test_reaching_the_step_limit_prints_a_summary_and_exits_with_1(home):
         done = await home.run("ask", "--yes", "work")
     assert (done.status, done.out) == (1, "So far.\n")
     assert "step limit" in done.err
+
+
+async def test_an_env_file_that_others_can_read_is_warned_about_at_every_start(home):
+    home.path.mkdir(mode=0o700, exist_ok=True)
+    (home.path / ".env").write_text("OPENAI_API_KEY=abc\n")
+    (home.path / ".env").chmod(0o644)
+    for words in (["ask", "-m", "scripted", "hi"], ["-m", "scripted"]) * 2:
+        done = await home.run(*words)
+        assert done.status == 0 and ".env contains secrets and is readable by other users (mode 644)" in done.err
+    (home.path / ".env").chmod(0o600)
+    assert "readable by other users" not in (await home.run("ask", "-m", "scripted", "hi")).err

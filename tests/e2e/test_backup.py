@@ -53,7 +53,7 @@ async def test_a_backup_contains_all_data_and_no_secrets(home, tmp_path):
     async with ModelServer([Say("To Rome.")]) as server:
         await furnish(home, server)
     done = await home.run("backup", str(tmp_path / "all.tgz"))
-    assert done.status == 0 and "Keys (.env) are not included" in done.out
+    assert done.status == 0 and "Keys (.env) and secrets of webhooks are not included" in done.out
     kept = {"alipes.db", "config.toml", "SOUL.md", "plugins/lamp/__init__.py", "files/telegram/1-a.png"}
     assert kept <= set(names(tmp_path / "all.tgz"))
     assert not [each for each in names(tmp_path / "all.tgz") if each.startswith((".env", "run", "logs", "spill"))]
@@ -179,3 +179,13 @@ async def test_a_backup_of_the_previous_release_is_restored_and_its_conversation
         assert "Where do we go? To Rome by train." in texts
     found = await home.run("sessions", "search", "Tycho")
     assert "Tycho" in found.out
+
+
+async def test_secrets_of_webhooks_are_not_in_the_backup_and_the_restore_says_so(tmp_path):
+    home = Home(tmp_path / "home")
+    secret = (await home.run("webhook", "add", "ci", "--prompt", "look")).out.strip()
+    assert (await home.run("backup", str(tmp_path / "b.tgz"))).status == 0
+    with tarfile.open(tmp_path / "b.tgz") as archive:
+        assert secret.encode() not in archive.extractfile("alipes.db").read()
+    done = await home.run("restore", str(tmp_path / "b.tgz"), "--to", str(tmp_path / "new"))
+    assert done.status == 0 and "webhook ci needs a secret: run `alipes webhook secret ci`" in done.out

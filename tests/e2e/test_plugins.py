@@ -320,3 +320,24 @@ async def test_ask_says_that_a_plugin_was_not_loaded(tmp_path):
         done = await home.run("ask", "hi")
     assert (done.status, done.out) == (0, "the answer\n")
     assert "alipes: plugin nowhere is not loaded: there is no plugin nowhere." in done.err
+
+
+async def test_a_changed_plugin_is_not_loaded_until_it_is_accepted(tmp_path):
+    home = Home(tmp_path / "home")
+    folder = home.path / "plugins" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "plugin.toml").write_text('name = "mine"\n')
+    (folder / "__init__.py").write_text("async def answer_text(text): return text + ' one'\n")
+    assert (await home.run("plugins", "enable", "mine")).status == 0
+    assert "hi one" in (await home.run("ask", "-m", "scripted", "hi")).out
+
+    (folder / "__init__.py").write_text("async def answer_text(text): return text + ' two'\n")
+    done = await home.run("ask", "-m", "scripted", "hi")
+    assert done.out == "You said: hi\n"
+    assert "plugin mine is not loaded: its files changed since you accepted them (changed: __init__.py)." in done.err
+    assert "`alipes plugins accept mine`" in done.err
+
+    done = await home.run("plugins", "accept", "mine", "--yes")
+    assert done.status == 0 and "changed: __init__.py" in done.out
+    assert "hi two" in (await home.run("ask", "-m", "scripted", "hi")).out
+    assert (await home.run("plugins", "accept", "mine")).out == "mine has not changed.\n"

@@ -44,7 +44,9 @@ async def test_the_answer_of_a_webhook_reaches_the_chat(tmp_path):
             await served.ready()
             telegram.chats.say("hello", chat=OWNER)  # a bot may not write first
             await telegram.shows(OWNER, "Good morning.")
-            made = await home.run("webhook", "add", "disk", "-p", "Look", "--to", f"telegram:{OWNER}")
+            made = await home.run(
+                "webhook", "add", "disk", "-p", "Look", "--to", f"telegram:{OWNER}", "--tools", "terminal"
+            )
             assert made.status == 0, made.err
             assert (await home.run("webhook", "test", "disk")).status == 0
             await telegram.shows(OWNER, "The disk is full.")

@@ -31,7 +31,7 @@ def write_home(
     home.path.mkdir(exist_ok=True, mode=0o700)
     text = ['model = "test/scripted"', f"api.rate = {0}", *lines]
     text += ["[providers.test]", 'api = "openai-chat"', f'base_url = "{model.url("openai-chat")}"']
-    secrets = ["ALIPES_API_KEY=key-ann"]
+    secrets = ["ALIPES_API_KEY=key-ann-0123456789abcdef"]
     if telegram is not None:
         said = {"poll": 2, "allow": '["*"]', "busy": '"queue"', **messenger}
         text += ["[telegram]", f'base_url = "{telegram.url}"', *(f"{key} = {said[key]}" for key in said)]

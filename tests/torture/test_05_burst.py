@@ -82,14 +82,18 @@ async def test_queued_messages_are_answered_once_and_in_order(tmp_path, seed, ho
 async def test_files_of_parallel_tools_are_sent_in_call_order_before_the_answer(tmp_path, seed):
     rng, home = random.Random(seed), Home(tmp_path / "home")
 
-    def make(number: int) -> Call:
-        command = f"sleep {rng.uniform(0, 0.4):.2f}; echo {number} > f{number}.txt; echo MEDIA:$PWD/f{number}.txt"
-        return Call("terminal", {"command": command}, id=f"c{number}")
+    def make(number: int) -> tuple[Call, ...]:
+        name = f"f{number}.txt"
+        return (
+            Call("terminal", {"command": f"sleep {rng.uniform(0, 0.4):.2f}"}, id=f"a{number}"),
+            Call("write_file", {"path": name, "content": f"{number}\n"}, id=f"b{number}"),
+            Call("send_file", {"path": name}, id=f"c{number}"),
+        )
 
     def reply(body):
         said, reported = since_user("openai-chat", body)
         if reported.startswith("message 1") and not said:
-            return Calls(tuple(make(n) for n in range(3)), "I look.")
+            return Calls(tuple(each for n in range(3) for each in make(n)), "I look.")
         return Say(f"answer to {last_user_text(body)}")
 
     async with ModelServer(reply) as model, TelegramServer() as telegram:

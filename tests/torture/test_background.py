@@ -27,14 +27,15 @@ HOST = """
 import asyncio, sys
 from pathlib import Path
 from alipes.runtime.processes.process_tree import open_orphan_guard
+from alipes.runtime.sandbox.backend import CommandScope, HostBackend
 from alipes.tools.shell.background import BackgroundProcesses
 from alipes.tools.shell.output import SpillFolder
 
 async def main():
     run, command, path = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    async with open_orphan_guard(run) as keeper, BackgroundProcesses(SpillFolder(run / "spill"), keeper=keeper) as background:
+    async with open_orphan_guard(run) as keeper, BackgroundProcesses(SpillFolder(run / "spill"), backend=HostBackend(keeper)) as background:
         for pty in False, True:
-            await background.start("s", command, cwd="/", env={"PATH": path}, pty=pty)
+            await background.start(CommandScope("s"), command, cwd="/", env={"PATH": path}, pty=pty)
         print("up", flush=True)
         await asyncio.Event().wait()
 
@@ -43,7 +44,7 @@ asyncio.run(main())
 
 
 class Call:
-    call_id, workdir = "c1", "/"
+    call_id, workdir, turn = "c1", "/", None
 
     def __init__(self, session):
         self.session = session

@@ -127,7 +127,7 @@ async def test_a_busy_store_is_backed_up_without_space_for_temporary_files(tmp_p
             assert not [each for each in archive.getnames() if each.endswith(".env")]
         done = await elsewhere.run("restore", str(tmp_path / "b.tar.gz"))
         assert done.status == 0, done.err
-        (elsewhere.path / ".env").write_text("ALIPES_API_KEY=key-ann\n")
+        (elsewhere.path / ".env").write_text("ALIPES_API_KEY=key-ann-0123456789abcdef\n")
         (elsewhere.path / ".env").chmod(0o600)
         async with open_service(elsewhere) as (_served, api):
             kept = ""

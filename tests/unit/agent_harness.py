@@ -13,7 +13,7 @@ from alipes.kernel.models import ModelFacts
 from alipes.kernel.ports import Provider, ToolOutput, ToolSpec
 from alipes.kernel.turns import Address, Event, Inbound, ModelReply, Said, Turn, Usage
 from alipes.providers.registry import Backend
-from alipes.providers.scripted import Line, ScriptedProvider
+from alipes.testing.scripted_provider import Line, ScriptedProvider
 
 
 def play(*lines: Line) -> ScriptedProvider:

@@ -10,7 +10,10 @@ import httpx2
 import msgspec
 from starlette.applications import Starlette
 
+from alipes.kernel.errors import ConfigError
 from alipes.kernel.ports import Provider, Tool
+from alipes.providers.registry import Backend
+from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, KeyHolder, RequestLimits, hash_key
 from alipes.web.endpoint import Caller, endpoints_of
 from alipes.web.router import ApiRouter
@@ -18,7 +21,7 @@ from alipes.web.runs.endpoints import RunEndpoints
 from alipes.web.runs.events import LiveRuns
 from alipes.web.server import bind_socket, open_server, server_url
 from alipes.web.sessions import SessionEndpoints
-from tests.world.session_harness import SessionHarness, open_sessions
+from tests.world.session_harness import SessionHarness, SingleModel, open_sessions
 
 SCOPES = {"ann": "run", "bob": "run", "reader": "read", "root": "admin"}
 """The callers; the key of each is `key-NAME`."""
@@ -26,9 +29,18 @@ SCOPES = {"ann": "run", "bob": "run", "reader": "read", "root": "admin"}
 
 async def _find(hash: bytes) -> KeyHolder | None:
     for name, scope in SCOPES.items():
-        if hash_key(f"key-{name}") == hash:
+        if hash_key(f"key-{name}-0123456789abcdef") == hash:
             return KeyHolder(Caller(name, frozenset({scope})))
     return None
+
+
+class KnownModels(SingleModel):
+    """Models `a/b` and `a/c`."""
+
+    async def open(self, name: str) -> Backend:
+        if name not in ("a/b", "a/c"):
+            raise ConfigError(f"No model or provider is called {name!r}. Did you mean a/b?")
+        return await super().open(name)
 
 
 class StreamEvent:
@@ -88,7 +100,7 @@ class ApiClient:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         content = None if body is None else msgspec.json.encode(body)
         kind = {"content-type": "application/json"} if body is not None else {}
-        shown = {"authorization": f"Bearer key-{by}"}
+        shown = {"authorization": f"Bearer key-{by}-0123456789abcdef"}
         return await self.client.request(method, f"/v1{path}", content=content, headers={**shown, **kind, **named})
 
     async def begin(self, input: str, *, by: str = "ann", **more: Any) -> str:
@@ -104,7 +116,7 @@ class ApiClient:
 
     @asynccontextmanager
     async def listening(self, run: str, last: str = "", *, by: str = "ann") -> AsyncIterator[EventListener]:
-        headers = {"authorization": f"Bearer key-{by}", **({"last-event-id": last} if last else {})}
+        headers = {"authorization": f"Bearer key-{by}-0123456789abcdef", **({"last-event-id": last} if last else {})}
         async with self.client.stream("GET", f"/v1/runs/{run}/events", headers=headers) as response:
             yield EventListener(response)
 
@@ -122,14 +134,19 @@ class ApiHarness(ApiClient):
 
 
 @asynccontextmanager
-async def open_api(home: Path, provider: Provider, *tools: Tool, **habits: Any) -> AsyncIterator[ApiHarness]:
+async def open_api(
+    home: Path, provider: Provider, *tools: Tool, limits: dict[str, int] | None = None, **habits: Any
+) -> AsyncIterator[ApiHarness]:
+    """`limits`: of `TurnAdmission`."""
     async with open_sessions(home, provider, *tools, interactive=True, **habits) as house:
+        house.models = KnownModels(provider)  # type: ignore[attr-defined]
         living = LiveRuns(house)  # type: ignore[arg-type]
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(living.run())
+            admission = TurnAdmission(house, **(limits or {}))  # type: ignore[arg-type]
             rooms = (
-                *endpoints_of(RunEndpoints(house, living)),  # type: ignore[arg-type]
-                *endpoints_of(SessionEndpoints(house)),  # type: ignore[arg-type]
+                *endpoints_of(RunEndpoints(house, living, admission)),  # type: ignore[arg-type]
+                *endpoints_of(SessionEndpoints(house, admission)),  # type: ignore[arg-type]
             )
             app = Starlette(routes=ApiRouter(rooms, Authenticator("", _find), RequestLimits(rate=0)).routes())
             with closing(bind_socket("127.0.0.1", 0)) as door:

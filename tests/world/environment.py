@@ -31,6 +31,7 @@ BASIC = """
 sh bash env true false test [ echo printf printenv sleep timeout kill cat head tail tee wc sort uniq cut tr seq yes
 od nl grep sed awk ls pwd cp mv rm ln mkdir rmdir mkfifo touch chmod stat find xargs dd df du diff cmp date id whoami
 uname basename dirname readlink realpath mktemp ps pgrep setsid nohup nice stty tty script base64 sha256sum tar gzip
+nsenter prlimit
 """
 """Programs of any Unix, available to every test."""
 SIGNALS = (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM, signal.SIGCHLD, signal.SIGTSTP)
@@ -53,6 +54,8 @@ FIXED = {
     "GIT_TERMINAL_PROMPT": "0",
     "PIP_CONFIG_FILE": os.devnull,
     "ALIPES_LOCAL_SERVERS": "false",
+    "ALIPES_SANDBOX_BACKEND": "host",  # tests of the sandbox choose it
+    "ALIPES_TEST_PROVIDER": "scripted_provider",
 }
 
 

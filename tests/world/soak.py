@@ -23,7 +23,7 @@ from tests.world.environment import LIMIT_S
 from tests.world.serve_process import ServeProcess
 from tests.world.telegram_load import FIRST, token
 
-KEY = "the-key-of-the-soak"
+KEY = "the-key-of-the-soak-0123456789"
 CHATS, CALLERS, POSTERS = 6, 3, 2
 PATIENCE = LIMIT_S
 VERBS = ("echo", "echo", "act", "slow", "fail", "stop run", "stop stall", "new")

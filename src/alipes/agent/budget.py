@@ -30,6 +30,8 @@ from alipes.kernel.usage import UsageLedger, UsageRecord, UsageTotal
 from alipes.providers.registry import Backend, compute_cost
 
 APPROVAL_NAME = "spend"
+ESTIMATED_TASK = "stopped answer (estimated)"
+"""The task under which the usage of a call that was cut off is recorded."""
 Scope: TypeAlias = Literal["per_turn", "per_session", "per_day"]
 _WHERE = {"per_turn": "in this turn", "per_session": "in this conversation", "per_day": "today"}
 
@@ -79,6 +81,16 @@ def worst_case(request: Request, facts: ModelFacts) -> Usage:
     """An upper bound: one token per two characters, and the longest possible answer."""
     usage = Usage(input=(request.fixed_chars + count_chars(request.messages)) // 2, output=request.max_tokens)
     return Usage(input=usage.input, output=usage.output, cost=compute_cost(usage, facts))
+
+
+CHARS_PER_TOKEN = 4
+
+
+def estimate_usage(request: Request, received_chars: int, facts: ModelFacts) -> Usage:
+    """The likely usage of a call that was cut off before its server reported it."""
+    sent_chars = request.fixed_chars + count_chars(request.messages)
+    usage = Usage(input=sent_chars // CHARS_PER_TOKEN + 1, output=received_chars // CHARS_PER_TOKEN)
+    return structs.replace(usage, cost=compute_cost(usage, facts))
 
 
 def with_cost(reply: ModelReply, facts: ModelFacts) -> ModelReply:
@@ -263,17 +275,30 @@ class TurnBudget:
     def __init__(self, spending: SpendingLimits | None, context: ModelCallContext) -> None:
         self._spending, self._context = spending, context
         self._reservations: list[Reservation] = []
+        self._unrecorded: Usage | None = None
+        """Usage of answers that are not in the transcript: new ones, and those that were discarded."""
+        self._last: tuple[Backend, Request] | None = None
+        """The call made last."""
 
     async def call(self, backend: Backend, request: Request, question: int) -> ModelReply:
         """The reply with its cost. Raises `BudgetExceeded` if it may not be sent."""
+        self._last = backend, request
         if self._spending is None or not self._spending.limited:
-            return with_cost(await call_model(backend, request, self._context, question), backend.facts)
-        usage = worst_case(request, backend.facts)
-        async with self._spending.reserve(self._context.turn, usage, self._context.emit) as reservation:
             reply = with_cost(await call_model(backend, request, self._context, question), backend.facts)
-            reservation.usage, reservation.unrecorded = reply.usage, True
-            self._reservations.append(reservation)
+        else:
+            usage = worst_case(request, backend.facts)
+            async with self._spending.reserve(self._context.turn, usage, self._context.emit) as reservation:
+                reply = with_cost(await call_model(backend, request, self._context, question), backend.facts)
+                reservation.usage, reservation.unrecorded = reply.usage, True
+                self._reservations.append(reservation)
+        self._unrecorded = reply.usage if self._unrecorded is None else self._unrecorded + reply.usage
         return reply
+
+    async def take_unrecorded(self) -> Usage | None:
+        """The usage that the caller records now, with the next message. Does not return once the turn is stopped."""
+        await self._context.check_stop()
+        unrecorded, self._unrecorded = self._unrecorded, None
+        return unrecorded
 
     def release(self) -> None:
         """The usage is recorded, or the turn was cut off before it could be."""
@@ -281,7 +306,15 @@ class TurnBudget:
             self._spending.release(*self._reservations)
         self._reservations.clear()
 
-    async def settle(self, owed: Usage | None, backend: Backend | None) -> None:
-        """Record the usage of answers that were discarded."""
-        if owed is not None and backend is not None and self._spending is not None:
-            await self._spending.record(UsageRecord(self._context.turn, "answer", backend.name, owed))
+    async def settle(self) -> None:
+        """Record the usage of answers that were discarded, and the estimated usage of a call that was cut off."""
+        if self._spending is None or self._last is None:
+            return
+        turn, (backend, request), progress = self._context.turn, self._last, self._context.progress
+        unrecorded, self._unrecorded = self._unrecorded, None
+        if unrecorded is not None:
+            await self._spending.record(UsageRecord(turn, "answer", backend.name, unrecorded))
+        if progress.is_open:
+            progress.end()
+            estimate = estimate_usage(request, progress.received_chars, backend.facts)
+            await self._spending.record(UsageRecord(turn, ESTIMATED_TASK, backend.name, estimate))

@@ -15,7 +15,7 @@ from alipes.agent.transcript_repair import known_results, opening_messages, with
 from alipes.kernel.errors import ContextTooLong, ProviderError
 from alipes.kernel.messages import Message, Text, ToolCall, ToolResult, notice
 from alipes.kernel.ports import CheckStop, Effort, Emit, Request, Tool
-from alipes.kernel.turns import Ending, ModelReply, Notice, Retracted, Said, Turn, Usage
+from alipes.kernel.turns import Ending, ModelReply, Notice, Retracted, Said, Turn
 from alipes.plugins import specs
 from alipes.plugins.dispatch import HookDispatcher
 from alipes.plugins.specs import Verdict
@@ -45,43 +45,35 @@ TurnEnd: TypeAlias = tuple[Ending, str]
 
 
 class Transcript:
-    def __init__(self, turn: Turn, emit: Emit, recorded: Callable[[], None] = lambda: None) -> None:
-        """`recorded` is called when all usage so far is recorded."""
+    def __init__(self, turn: Turn, emit: Emit, budget: TurnBudget) -> None:
         self.history: tuple[Message, ...] = (*turn.history, *turn.said)
         """All messages: the session before this turn, and the turn."""
         self.said: tuple[Message, ...] = turn.said
         """The messages of this turn."""
-        self._emit, self._billed = emit, recorded
+        self._emit, self._budget = emit, budget
         self._ids = {call.id for message in self.history for call in message.calls}
-        self.unrecorded_usage: Usage | None = None
-        """Usage that is not recorded yet."""
 
     @property
     def steps(self) -> int:
         """How many model answers this turn has had."""
         return sum(message.role == "assistant" for message in self.said)
 
-    async def say(self, message: Message, model: str = "", usage: Usage | None = None) -> None:
-        """Emit and append it. A call id that was used before is replaced."""
+    async def say(self, message: Message, model: str = "") -> None:
+        """Emit and append it; with `model`, the usage of its calls is recorded along. A call id that was used
+        before is replaced."""
         if message.calls:
             message = with_unique_call_ids(message, self._ids)
             self._ids.update(call.id for call in message.calls)
-        if usage is not None:
-            self.add_usage(usage)
-            usage, self.unrecorded_usage = self.unrecorded_usage, None
+        usage = await self._budget.take_unrecorded() if model else None
         await self._emit(Said(message, model, usage))
         if usage is not None:
-            self._billed()
+            self._budget.release()
         self.append(message)
 
     def append(self, *messages: Message) -> None:
         """Append messages that are already recorded."""
         self.history = (*self.history, *messages)
         self.said = (*self.said, *messages)
-
-    def add_usage(self, usage: Usage) -> None:
-        """Usage of a discarded answer: recorded with the next one."""
-        self.unrecorded_usage = usage if self.unrecorded_usage is None else self.unrecorded_usage + usage
 
 
 TakeSteered: TypeAlias = Callable[[], Awaitable[tuple[Message, ...]]]
@@ -140,9 +132,11 @@ async def run_turn(
         over = "failed", str(error)
     except BudgetExceeded as error:
         over = error.ending, str(error)
-    finally:
-        life.budget.release()
-    await life.budget.settle(life.transcript.unrecorded_usage, life.models.backend)
+    finally:  # also when it is stopped: what was used counts
+        try:
+            await life.budget.settle()
+        finally:
+            life.budget.release()
     return over
 
 
@@ -168,7 +162,7 @@ class _TurnLoop:
         self._agent, self._turn, self._emit, self._take_steered = agent, turn, emit, take_steered
         self._call_context = ModelCallContext(turn, emit, agent.retry, agent.hooks, check_stop)
         self.budget = TurnBudget(agent.spending, self._call_context)
-        self.transcript = Transcript(turn, emit, self.budget.release)
+        self.transcript = Transcript(turn, emit, self.budget)
         self.fitting = ContextFitter(agent.compactor, turn, emit)
         self._system = agent.system(turn)
         self._specs = tool_calls.visible_specs(agent.tools, turn.inbound)
@@ -217,9 +211,9 @@ class _TurnLoop:
         if reply.stop == "length":
             return await self._continue(model, reply)
         if is_blank(reply.message):
-            return await self._ask_again(model, reply)
+            return await self._ask_again(model)
         self._empty_replies = 0
-        await self.transcript.say(await self._rewritten(reply.message), model, reply.usage)
+        await self.transcript.say(await self._rewritten(reply.message), model)
         return None
 
     async def _rewritten(self, message: Message) -> Message:
@@ -277,10 +271,8 @@ class _TurnLoop:
     async def _continue(self, model: str, reply: ModelReply) -> TurnEnd | None:
         """After the output limit: keep the complete part and ask for the rest."""
         kept, notice = split_truncated(reply.message)
-        if is_blank(kept):
-            self.transcript.add_usage(reply.usage)
-        else:
-            await self.transcript.say(kept, model, reply.usage)
+        if not is_blank(kept):
+            await self.transcript.say(kept, model)
         if kept.calls:
             return None
         if count_cutoffs(self.transcript.said) >= MAX_CUTOFFS:
@@ -291,8 +283,7 @@ class _TurnLoop:
         await self.transcript.say(notice)
         return None
 
-    async def _ask_again(self, model: str, reply: ModelReply) -> TurnEnd | None:
-        self.transcript.add_usage(reply.usage)
+    async def _ask_again(self, model: str) -> TurnEnd | None:
         self._empty_replies += 1
         if self._empty_replies > 1:
             return "failed", f"{model} gave an empty answer twice"
@@ -311,10 +302,8 @@ class _TurnLoop:
             return self._limit(f"; no summary: {error}")
         words = tuple(part for part in reply.message.parts if not isinstance(part, ToolCall))
         summary = Message("assistant", words)
-        if is_blank(summary):
-            self.transcript.add_usage(reply.usage)
-        else:
-            await self.transcript.say(summary, model, reply.usage)
+        if not is_blank(summary):
+            await self.transcript.say(summary, model)
         return self._limit()
 
     def _limit(self, more: str = "") -> TurnEnd:

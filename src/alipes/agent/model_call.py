@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from alipes.agent.tool_calls import never_stopped
 from alipes.kernel.errors import (
@@ -40,6 +40,21 @@ class RetryPolicy(Struct, frozen=True):
     random: Callable[[], float] = random.random
 
 
+class CallProgress:
+    """How much of a model call was received; for a call that is cut off, whose usage nobody reports."""
+
+    def __init__(self) -> None:
+        self.is_open = False
+        """A request was sent and its answer is not complete."""
+        self.received_chars = 0
+
+    def begin(self) -> None:
+        self.is_open, self.received_chars = True, 0
+
+    def end(self) -> None:
+        self.is_open = False
+
+
 class ModelCallContext(Struct, frozen=True):
     """The context of a model call: the turn, where events go, and the retry policy."""
 
@@ -48,6 +63,7 @@ class ModelCallContext(Struct, frozen=True):
     retry: RetryPolicy = RetryPolicy()
     hooks: HookDispatcher = HookDispatcher()
     check_stop: CheckStop = never_stopped
+    progress: CallProgress = field(default_factory=CallProgress)
 
 
 async def call_model(backend: Backend, request: Request, context: ModelCallContext, step: int = 1) -> ModelReply:
@@ -83,7 +99,7 @@ async def _attempt_call(backend: Backend, attempt: ModelAttempt, context: ModelC
 
     async def go(request: Request) -> ModelReply:
         await context.check_stop()
-        return await _read_stream(backend.provider, request, context.emit)
+        return await _read_stream(backend.provider, request, context)
 
     await context.check_stop()
     await hooks.notify(specs.request_sent, attempt=attempt, turn=turn)
@@ -98,9 +114,10 @@ async def _attempt_call(backend: Backend, attempt: ModelAttempt, context: ModelC
     return reply
 
 
-async def _read_stream(provider: Provider, request: Request, emit: Emit) -> ModelReply:
+async def _read_stream(provider: Provider, request: Request, context: ModelCallContext) -> ModelReply:
     reply: ModelReply | None = None
-    shown = False
+    emit, progress, shown = context.emit, context.progress, False
+    progress.begin()
     try:
         async with provider.stream(request) as deltas:
             async for delta in deltas:  # read to the end, also past the reply, so the connection can be reused
@@ -108,15 +125,18 @@ async def _read_stream(provider: Provider, request: Request, emit: Emit) -> Mode
                     reply = delta
                 else:
                     shown = True
+                    progress.received_chars += len(delta.text)
                     await emit(delta)
         if reply is None:
             raise Transient("the answer ended early")
         if reply.stop == "refused":
             raise Refused(f"the model declined to answer: {reply.message.text}".rstrip(": "))
     except ProviderError as error:
+        progress.end()
         if shown:
             await emit(Retracted(str(error)))
         raise
+    progress.end()
     return reply
 
 

@@ -37,16 +37,18 @@ Skills: TypeAlias = tuple[tuple[str, str, str], ...]
 """Name, description and file of each."""
 
 
-def system_prompt(home: Path, skills: Callable[[], Skills] = tuple) -> Callable[[Turn], str]:
+def system_prompt(
+    home: Path, skills: Callable[[], Skills] = tuple, *, commands: Callable[[], str] = str
+) -> Callable[[Turn], str]:
     """Returns the function that makes a turn's system prompt: the same bytes for the whole session, as long
     as its files do not change.
 
-    `skills()`: the skill files that plugins contribute.
+    `skills()`: the skill files that plugins contribute. `commands()`: a sentence about where commands run.
     """
     files = _FileCache()
 
     def compose(turn: Turn) -> str:
-        sections = [_IDENTITY, _environment(turn)]
+        sections = [_IDENTITY, _environment(turn, commands())]
         if soul := files.read(home / "SOUL.md", SOUL_LIMIT):
             sections.append(f"# Your persona\n{soul}\n")
         if turn.inbound.workdir:
@@ -78,11 +80,13 @@ def notes_file(workdir: Path) -> Path | None:
     return None
 
 
-def _environment(turn: Turn) -> str:
+def _environment(turn: Turn, commands: str) -> str:
     system = os.uname()
     facts = [f"System: {system.sysname} {system.machine}"]
     if turn.inbound.workdir:
         facts.append(f"Working directory: {turn.inbound.workdir}")
+    if commands:
+        facts.append(commands)
     if turn.session_started:  # not the current time: a changing prompt would invalidate every prompt cache
         facts.append(f"This conversation started on {time.strftime('%Y-%m-%d', time.localtime(turn.session_started))}")
     return "\n".join(facts) + "\n"

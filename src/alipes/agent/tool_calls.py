@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from asyncio import to_thread
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Literal, TypeAlias
 
@@ -11,9 +12,10 @@ from msgspec import Struct, structs
 from alipes.kernel.conversations import ApprovalDecision, denial_reason
 from alipes.kernel.errors import ConfigError, Fenced, ProviderError, SessionHeld, StoreError, ToolError
 from alipes.kernel.formatting import did_you_mean
-from alipes.kernel.messages import Image, Json, Message, Outcome, ToolCall, ToolResult
+from alipes.kernel.messages import Json, Message, Outcome, ToolCall, ToolResult
 from alipes.kernel.ports import CheckStop, Emit, Tool, ToolOutput, ToolSpec
 from alipes.kernel.turns import Inbound, ToolFinished, ToolProgress, ToolStarted, Turn
+from alipes.kernel.untrusted import mark_untrusted
 from alipes.plugins import specs
 from alipes.plugins.dispatch import HookDispatcher
 from alipes.plugins.specs import Verdict
@@ -92,6 +94,8 @@ def _type_name(value: Json) -> str:
 log = logging.getLogger(__name__)
 RESULT_LIMIT = 50_000
 """Characters of one result that reach the model."""
+LONG_RESULT = 100_000
+"""From this length on a result is masked in a thread."""
 AskApproval: TypeAlias = Callable[[ToolCall, str, Turn], Awaitable[ApprovalDecision]]
 """Asks a person about a call, with the reason; None if nobody can be asked."""
 
@@ -266,9 +270,9 @@ async def _run_tool(desk: ToolRunner, call: ToolCall) -> tuple[ToolResult, Excep
 
     try:
         given = await desk.hooks.wrap(specs.around_tool, go, call.args, call=call, turn=desk.turn)
-        text, images = _parts(given)
+        output = _output(given)
     except (ToolError, ProviderError, ConfigError) as error:  # errors of what the tool itself used
-        return _result(desk, call, str(error), outcome="failed"), error
+        return await _result(desk, call, ToolOutput(str(error)), "failed"), error
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is None or task.cancelling():
@@ -282,24 +286,27 @@ async def _run_tool(desk: ToolRunner, call: ToolCall) -> tuple[ToolResult, Excep
         if isinstance(cause, StoreError) and not isinstance(cause, Fenced | SessionHeld):
             raise cause from None  # without a store the process must not act
         log.exception("tool %s failed", call.name)
-        return _result(desk, call, f"{type(cause).__name__}: {cause}", outcome="failed"), error
+        return await _result(desk, call, ToolOutput(f"{type(cause).__name__}: {cause}"), "failed"), error
     finally:
         act.over = True
-    return _result(desk, call, text, images=images), None
+    return await _result(desk, call, output), None
 
 
-def _result(
-    desk: ToolRunner, call: ToolCall, text: str, *, outcome: Outcome = "ok", images: tuple[Image, ...] = ()
-) -> ToolResult:
+async def _result(desk: ToolRunner, call: ToolCall, output: ToolOutput, outcome: Outcome = "ok") -> ToolResult:
+    spec = desk.tools[call.name].spec
     # mask before cutting: half a secret would not be recognised
-    return ToolResult(call.id, replace_surrogates(shorten(desk.mask(text), desk.limit)), outcome, images)
+    masked = desk.mask(output.text) if len(output.text) < LONG_RESULT else await to_thread(desk.mask, output.text)
+    text = replace_surrogates(shorten(masked, desk.limit))
+    if spec.untrusted:
+        text = mark_untrusted(text, call.name)
+    return ToolResult(call.id, text, outcome, output.images, output.files if spec.media else ())
 
 
-def _parts(given: str | ToolOutput) -> tuple[str, tuple[Image, ...]]:
+def _output(given: str | ToolOutput) -> ToolOutput:
     if isinstance(given, ToolOutput):
-        return given.text, given.images
+        return given
     if isinstance(given, str):
-        return given, ()
+        return ToolOutput(given)
     raise TypeError(f"a tool must return text, not {type(given).__name__}")
 
 
@@ -334,13 +341,12 @@ def visible_specs(tools: Mapping[str, Tool], inbound: Inbound) -> tuple[ToolSpec
 def client_results(calls: tuple[ToolCall, ...], inbound: Inbound) -> dict[str, ToolResult]:
     """By id, placeholder results for calls of the client's tools."""
     names = {each.name for each in inbound.offered}
-    return {call.id: ToolResult(call.id, CLIENT_RUNS_IT) for call in calls if call.name in names}
+    return {call.id: ToolResult(call.id, CLIENT_RUNS_IT, passed_on=True) for call in calls if call.name in names}
 
 
 def is_client_call(message: Message) -> bool:
     """True if calls were passed to the client: the turn ends here."""
-    results = (part for part in message.parts if isinstance(part, ToolResult))
-    return any(result.text == CLIENT_RUNS_IT for result in results)
+    return any(isinstance(part, ToolResult) and part.passed_on for part in message.parts)
 
 
 def changed_files(said: tuple[Message, ...]) -> tuple[str, ...]:
@@ -351,11 +357,12 @@ def changed_files(said: tuple[Message, ...]) -> tuple[str, ...]:
         calls.update((call.id, call) for call in message.calls)
         for part in message.parts:
             if isinstance(part, ToolResult) and part.outcome == "ok" and part.call_id in calls:
-                paths.update(dict.fromkeys(_files_written(calls[part.call_id])))
+                paths.update(dict.fromkeys(files_written(calls[part.call_id])))
     return tuple(paths)
 
 
-def _files_written(call: ToolCall) -> list[str]:
+def files_written(call: ToolCall) -> list[str]:
+    """The files that a successful call wrote, as the model named them."""
     match call.name, call.args:
         case "write_file", {"path": str(path)}:
             return [path]

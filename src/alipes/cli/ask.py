@@ -12,10 +12,12 @@ import msgspec
 from msgspec import structs
 
 from alipes.app import App, open_app
+from alipes.cli import caller
 from alipes.cli.inbound import add_context, current_directory, find_conversation, new_id, read_image, read_piped
-from alipes.cli.options import AskOptions, TalkOptions, parse_ask, parse_talk
+from alipes.cli.options import AskOptions, ConversationChoice, TalkOptions, parse_ask, parse_talk
 from alipes.cli.render import TurnPrinter, format_choice, to_one_line
 from alipes.cli.stdio import StandardStreams, divert_stdout, use_colour
+from alipes.config.environment import readable_by_others
 from alipes.config.loader import build_settings, with_plugins
 from alipes.config.reader import read_config
 from alipes.config.settings import Settings
@@ -24,6 +26,7 @@ from alipes.kernel.messages import Image
 from alipes.kernel.turns import Inbound, Stop, TurnEnded
 from alipes.runtime import tasks
 from alipes.runtime.log_file import open_log
+from alipes.runtime.processes.ancestors import name_agent_process
 from alipes.runtime.tasks import handle_uncaught_errors
 from alipes.sessions.event_stream import TurnFollower
 from alipes.sessions.subagents.text import describe_interrupted
@@ -183,6 +186,8 @@ Prompt: TypeAlias = tuple[str, tuple[Image, ...]]
 
 def run(argv: list[str]) -> int:
     options = parse_ask(argv)
+    if caller.refuse_conversation(trusted=options.trusted, named=options.conversation != ConversationChoice()):
+        return 2
     reading = read_config()
     settings = with_plugins(build_settings(reading), not options.safe)
     question = _read_prompt(options)
@@ -194,6 +199,7 @@ def run(argv: list[str]) -> int:
 
 
 def _run_logged(settings: Settings, start: Callable[[TextIO | None], Coroutine[Any, Any, int]]) -> int:
+    name_agent_process()
     with open_log(settings.paths.make().log, settings.log_level, settings.secrets()), divert_stdout() as out:
         try:
             return tasks.run_event_loop(start(out))
@@ -220,7 +226,7 @@ async def _ask(settings: Settings, options: AskOptions, question: Prompt, out: T
                     app, streams, signals, json=options.json, verbose=options.verbose, quiet=options.quiet
                 )
                 if not options.quiet:
-                    _print_broken_plugins(app, streams)
+                    _print_warnings(app, streams)
                 inbound = await _make_inbound(app, options, *question)
                 if not (options.quiet or options.json):
                     await _print_model_note(app, options, inbound, streams)
@@ -242,8 +248,9 @@ async def _make_inbound(
     return structs.replace(message, attachments=images)
 
 
-def _print_broken_plugins(app: App, streams: StandardStreams) -> None:
-    for each in app.broken_plugins:
+def _print_warnings(app: App, streams: StandardStreams) -> None:
+    """Print what is wrong at the start: a `.env` that others can read, and plugins that are not loaded."""
+    for each in filter(None, (readable_by_others(app.settings.paths.env), *app.broken_plugins)):
         streams.error(each)
 
 
@@ -263,6 +270,8 @@ READ_SIZE = 65_536
 
 def run_piped(argv: list[str]) -> int:
     options = parse_talk(argv)
+    if caller.refuse_conversation(trusted=options.trusted, named=options.conversation != ConversationChoice()):
+        return 2
     reading = read_config()
     settings = with_plugins(build_settings(reading), not options.safe)
     colour = use_colour(reading.variables)
@@ -276,7 +285,7 @@ async def _run_lines(settings: Settings, options: TalkOptions, out: TextIO | Non
     try:
         with InterruptSignals() as signals, handle_uncaught_errors(streams.error):
             async with open_app(settings) as app:
-                _print_broken_plugins(app, streams)
+                _print_warnings(app, streams)
                 message = await _make_inbound(app, options)
                 client, lines = PromptClient(app, streams, signals), LineReader(sys.stdin)
                 while (line := await lines.next()) is not None:

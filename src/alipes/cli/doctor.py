@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from alipes import __version__
-from alipes.cli import common, render
+from alipes.cli import common, render, security_audit
 from alipes.cli.common import CheckResult, print_json
 from alipes.cli.options import parse_doctor
 from alipes.cli.plugins.list import check_plugins_state
@@ -26,8 +26,11 @@ from alipes.kernel.turns import ModelReply
 from alipes.providers.embedded import find_weights
 from alipes.providers.registry import Backend, Models, choose_model, open_models
 from alipes.runtime.http.clients import ClientScope
+from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.store.peers import open_processes
 from alipes.store.store import Store, open_store
+from alipes.tools.backends import INSTALL
+from alipes.tools.sandbox import make_backend
 
 MIN_PYTHON = (3, 11)
 CONNECT_TIMEOUT_S = 5.0
@@ -77,6 +80,24 @@ async def check_models(settings: Settings, scope: ClientScope, models: Models, *
     except AlipesError as error:
         findings.append(CheckResult("model", "wrong", str(error), "list the models with `alipes model`"))
     return findings
+
+
+async def check_sandbox(settings: Settings) -> CheckResult:
+    """Check where commands run, with a real command."""
+    namespaces = NetworkNamespaces()
+    try:
+        async with make_backend(settings, None, namespaces) as backend:
+            problem = await backend.check()
+    except ConfigError as error:
+        return CheckResult("sandbox", "wrong", str(error), "change sandbox.backend, or install what is missing")
+    finally:
+        await namespaces.close_all()
+    if backend.warning or problem:
+        return CheckResult("sandbox", "note", backend.warning or problem, INSTALL)
+    if not backend.contains:
+        return CheckResult("sandbox", "note", "commands run on this machine with all your rights (sandbox.backend)")
+    kind = backend.check_result.kind if backend.check_result else backend.name
+    return CheckResult("sandbox", "ok", f"commands run in {kind}")
 
 
 def _check_home(settings: Settings) -> CheckResult:
@@ -233,6 +254,8 @@ class DoctorReport(msgspec.Struct, frozen=True):
 
 def run(argv: list[str]) -> int:
     options = parse_doctor(argv)
+    if options.security:
+        return _run_audit(json=options.json)
     settings, found = check_machine()
     clients: tuple[ClientReport, ...] = ()
     if settings is not None:
@@ -247,8 +270,18 @@ def run(argv: list[str]) -> int:
     return int(any(finding.state == "wrong" for finding in found))
 
 
+def _run_audit(*, json: bool) -> int:
+    found = asyncio.run(security_audit.audit(load_settings()))
+    report = DoctorReport(__version__, sys.version.split()[0], found, ())
+    if json:
+        print_json(report)
+    else:
+        _print_report(report)
+    return int(any(finding.state == "wrong" for finding in found))
+
+
 async def _check_services(settings: Settings, live: bool) -> tuple[list[CheckResult], tuple[ClientReport, ...]]:
-    found = await check_store(settings)
+    found = [await check_sandbox(settings), *await check_store(settings)]
     async with open_models(settings) as (scope, models):
         if settings.providers:
             found += await check_models(settings, scope, models, live=live)

@@ -10,6 +10,7 @@ from alipes.config.loader import load_settings
 from alipes.config.paths import find_home
 from alipes.config.settings import Settings
 from alipes.kernel.errors import AlipesError, ConfigError
+from alipes.kernel.formatting import strip_object_addresses
 from alipes.runtime.log_file import open_log
 
 log = logging.getLogger(__name__)
@@ -61,4 +62,4 @@ def _load_settings() -> Settings | None:
 
 def _print(sentence: str) -> None:
     if sys.stderr is not None:
-        sys.stderr.write(f"alipes: {sentence}\n")
+        sys.stderr.write(f"alipes: {strip_object_addresses(sentence)}\n")

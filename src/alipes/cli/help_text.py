@@ -12,6 +12,7 @@ commands:
   sessions    list, show, search, export or delete conversations
   model       show the available models, choose another one
   config      show, explain or change settings
+  secrets     list, save or remove keys and passwords
   plugins     list, enable, install, update or create plugins
   skills      list and show the skills of your plugins
   doctor      check that everything works
@@ -134,6 +135,7 @@ PLUGINS = """\
 usage: alipes plugins list [--json]               list plugins and their state
        alipes plugins enable NAME                 load it from the next start
        alipes plugins disable NAME                stop loading it
+       alipes plugins accept NAME                 show its changed files, ask, load it again
        alipes plugins install SOURCE              fetch it, show what it can do, ask, enable it
        alipes plugins update NAME                 the same with its newest version
        alipes plugins update --rollback NAME      return to the previous version
@@ -142,7 +144,8 @@ usage: alipes plugins list [--json]               list plugins and their state
        alipes plugins new NAME [--hermes]         create one, with tests, in the folder NAME
 
 SOURCE is a folder, a Git URL, owner/name on GitHub, a package or a wheel. Fetched code does
-not run until you approve it; its exact version is recorded.
+not run until you approve it; its exact version is recorded. A plugin whose files change
+later is not loaded until you accept them.
 
 options:
   --ref REF             for a Git repository: this branch, tag or commit
@@ -171,12 +174,15 @@ options:
 
 DOCTOR = """\
 usage: alipes doctor [--live] [--json]
+       alipes doctor --security [--json]
 
 Check the installation, the settings, the database and the model. Each problem is shown
 with its fix.
 
 options:
   --live                also ask the model one short question (may cost a little)
+  --security            check the sandbox, permissions, ports, keys, access, approvals,
+                        plugins and versions instead
   --json                print one JSON document instead of text
   -h, --help            show this page
 
@@ -196,11 +202,28 @@ options:
   -h, --help            show this page
 """
 
+SECRETS = """\
+usage: alipes secrets [list] [--json]              list names and sources, never values
+       alipes secrets set NAME                     save a value, read without echo or from a pipe
+       alipes secrets remove NAME                  remove a saved value
+
+Keys, tokens and passwords by name: those that settings use, and the others in .env. A value
+comes from the environment, from .env, or, if secret_store = "keyring", from the keyring of
+the operating system. `set` writes to .env (mode 0600), or to the keyring.
+
+options:
+  --json                for list: print one JSON document instead of text
+  -h, --help            show this page
+
+Exit status: 0 done; 2 wrong usage or settings.
+"""
+
 BACKUP = """\
 usage: alipes backup FILE
 
 Write conversations, settings, plugins and files into FILE and verify it. This also works
-while alipes is running. Keys (.env) are not included; an existing file is not overwritten.
+while alipes is running. Keys (.env) and secrets of webhooks are not included; an existing
+file is not overwritten.
 
 options:
   -h, --help            show this page
@@ -296,6 +319,8 @@ WEBHOOK = """\
 usage: alipes webhook [list] [--json]              list webhooks and how often they were used
        alipes webhook add NAME --prompt TEXT [OPTIONS]      create one; its secret is shown once
        alipes webhook test NAME [--body JSON]      send a signed request to the running server
+       alipes webhook tools NAME --tools NAMES     change the tools it may use
+       alipes webhook secret NAME [--secret]       replace its secret
        alipes webhook remove NAME                  remove one
 
 A signed request to /hooks/NAME of `alipes serve` starts a turn. TEXT is the prompt;
@@ -307,7 +332,7 @@ options:
   --to TARGET           send the answer there, as for `alipes send` (default: nowhere)
   --style STYLE         signature: standard (Standard Webhooks) or github
   --secret              read the secret from standard input instead of creating one
-  --tools NAMES         allow only these tools, separated by commas; "" for none
+  --tools NAMES         allow these tools, separated by commas (default: none)
   -m, --model MODEL     use this model, as provider/name
   --rate N              requests per minute (default 60); 0 = unlimited
   --together            use one conversation for all requests (default: one each)

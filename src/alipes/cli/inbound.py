@@ -14,6 +14,7 @@ from alipes.cli.options import ConversationChoice
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import Image, image_type
 from alipes.kernel.turns import Address
+from alipes.kernel.untrusted import escape_marks
 
 if TYPE_CHECKING:
     from alipes.store.archive import Archive
@@ -83,7 +84,7 @@ def add_context(prompt: str, context: str) -> str:
         return prompt
     if not prompt.strip():
         return context
-    return f"{prompt}\n\n<stdin>\n{context.rstrip()}\n</stdin>"
+    return f"{prompt}\n\n<stdin>\n{escape_marks(context.rstrip())}\n</stdin>"
 
 
 def _warn_if_waiting(stream: BinaryIO) -> None:

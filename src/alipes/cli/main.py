@@ -20,6 +20,7 @@ COMMANDS = {
     "sessions": "commands.sessions",
     "model": "commands.model",
     "config": "commands.config",
+    "secrets": "commands.secrets",
     "plugins": "plugins.command",
     "skills": "commands.skills",
     "doctor": "doctor",
@@ -87,8 +88,10 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _start_conversation(argv: list[str]) -> int:
-    """Open the prompt if input and output are terminals; otherwise read line by line."""
-    if _is_terminal(sys.stdin) and _is_terminal(sys.stdout):
+    """Open the prompt if input and output are terminals of a person; otherwise read line by line."""
+    from alipes.cli import caller  # noqa: PLC0415
+
+    if _is_terminal(sys.stdin) and _is_terminal(sys.stdout) and not caller.is_agent_child():
         from alipes.cli.terminal import start  # noqa: PLC0415
 
         return start.run(argv, _load_session, _run_piped)
@@ -117,6 +120,10 @@ def _run_command(name: str, argv: list[str]) -> int:
         return _run_plugin_command(name, argv)
     from importlib import import_module  # noqa: PLC0415
 
+    from alipes.cli import caller  # noqa: PLC0415
+
+    if caller.is_for_people(name, argv) and caller.refuse_agent(caller.describe_command(name, argv)):
+        return 2
     path, _, function = COMMANDS[name].partition(":")
     try:
         module = import_module(f"alipes.cli.{path}")

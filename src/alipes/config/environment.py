@@ -178,6 +178,26 @@ def read_variables(file: Path, environ: Mapping[str, str]) -> Variables:
     return Variables(environ, file, parse_env(text, file) if text else {})
 
 
+class EnvFileWatch:
+    """Notices changes of a `.env` file while the process runs."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._seen: tuple[int, int] | None = None
+
+    def changed_values(self) -> tuple[str, ...]:
+        """All values of the file if it changed since the last call; else none. An invalid file has none."""
+        try:
+            facts = self._file.stat()
+            seen = (facts.st_mtime_ns, facts.st_size)
+            if seen == self._seen:
+                return ()
+            self._seen = seen
+            return tuple(line.value for line in read_variables(self._file, {}).lines.values() if line.value)
+        except (OSError, ConfigError):
+            return ()
+
+
 def readable_by_others(file: Path) -> str:
     """A warning if other users can read `file`; else empty."""
     try:

@@ -1,5 +1,7 @@
 """Well-known providers as data; `[providers.NAME]` in the configuration overrides them."""
 
+from importlib import import_module
+
 from msgspec import structs
 
 from alipes.kernel.models import Api, Endpoint
@@ -28,7 +30,6 @@ _ALL = (
     structs.replace(_local("llamacpp", 8080), headers={"connection": "close"}),
     _local("vllm", 8000),
     Endpoint("embedded", "embedded"),
-    Endpoint("scripted", "scripted"),
 )
 
 KNOWN = {endpoint.name: endpoint for endpoint in _ALL}
@@ -36,7 +37,18 @@ KEYED = tuple(endpoint.name for endpoint in _ALL if endpoint.key_env)
 """Providers that need a key, in the order in which keys in the environment choose the model."""
 LOCAL = ("ollama", "lmstudio", "llamacpp", "vllm")
 """Servers on this machine, in the order in which their default ports are tried."""
-BUILT_IN = ("embedded", "scripted")
-"""They have no URL and may be given without a model."""
+TEST_VARIABLE = "ALIPES_TEST_PROVIDER"
+"""A module of `alipes.testing` that adds a provider when it is imported. Only test suites set it."""
 DEMO_MODEL = "smollm2-135m"
 """The embedded model unless another GGUF is set."""
+
+
+def is_built_in(name: str) -> bool:
+    """True for providers that have no URL; they may be given without a model."""
+    return name in KNOWN and not KNOWN[name].base_url
+
+
+def add_test_provider(module: str) -> None:
+    """Import the module of the test kit that `TEST_VARIABLE` names."""
+    if module.isidentifier():
+        import_module(f"alipes.testing.{module}")

@@ -10,7 +10,8 @@ from msgspec import Struct, structs
 
 from alipes.config.display import HIDDEN, is_secret_name, toml_key, toml_path, toml_string
 from alipes.config.environment import REFERENCE, readable_by_others
-from alipes.config.known_providers import BUILT_IN, KNOWN
+from alipes.config.known_providers import KNOWN, TEST_VARIABLE, is_built_in
+from alipes.config.os_keyring import read_keyring
 from alipes.config.platforms import CommonPlatformConfig, Messengers
 from alipes.config.reader import KeyPath, RawConfig, read_config
 from alipes.config.schema import KEYS
@@ -29,6 +30,7 @@ from alipes.config.settings import (
 )
 from alipes.config.urls import InvalidValue, check_no_proxy, check_proxy, check_usable
 from alipes.config.value_types import AMOUNT_FORM
+from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import closest_matches, did_you_mean
 from alipes.kernel.models import Endpoint, ModelFacts, Proxies, Secret
 
@@ -42,7 +44,7 @@ def build_endpoints(config: RawConfig) -> dict[str, Endpoint]:
 
 
 def _endpoint(config: RawConfig, name: str) -> Endpoint:
-    if name in BUILT_IN:
+    if is_built_in(name):
         return KNOWN[name]
     fields = {field: config.effective("providers", name, field).value for field in _FIELDS}
     ours = name in config.names("providers")
@@ -75,7 +77,9 @@ def read_secret(config: RawConfig, variable: str, *, needed: bool, typed: bool =
     An unusable one is a problem if `needed`; otherwise it is noted and treated as missing, so that a
     broken key of an unused provider does no harm.
     """
-    value = config.variables.get(variable).strip() if variable else ""
+    value, source = _find_secret(config, variable)
+    if variable:
+        config.secret_sources[variable] = source, needed or config.secret_sources.get(variable, ("", False))[1]
     wrong = ""
     if value[:1] in ("'", '"') or value[-1:] in ("'", '"'):
         wrong = "has stray quotes: remove them"
@@ -91,6 +95,21 @@ def read_secret(config: RawConfig, variable: str, *, needed: bool, typed: bool =
     return Secret()
 
 
+def _find_secret(config: RawConfig, variable: str) -> tuple[str, str]:
+    """The value of `variable` and where it was found; both empty if it is not set."""
+    if not variable:
+        return "", ""
+    if value := config.variables.get(variable).strip():
+        return value, config.variables.where(variable)
+    if config.effective("secret_store").value == "keyring" and not config.keyring_failed:
+        try:
+            value = read_keyring(variable)
+        except ConfigError as error:
+            config.keyring_failed = True
+            config.add_problem(("secret_store",), str(error))
+    return value, "keyring" if value else ""
+
+
 def complete_model_name(name: str, known: dict[str, Endpoint]) -> str:
     """`name` as provider/model, with the default model added to a bare provider. Raises ValueError."""
     provider, slash, _ = name.partition("/")
@@ -102,7 +121,7 @@ def complete_model_name(name: str, known: dict[str, Endpoint]) -> str:
         others = meant or f" Valid: {', '.join(known)}."
         table = f"[providers.{toml_key(provider)}]"
         raise ValueError(f"has an unknown provider: add {table} with its base_url.{others}")
-    if slash or provider in BUILT_IN:
+    if slash or is_built_in(provider):
         return name
     if not endpoint.model:
         raise ValueError(f"has no model: write {provider}/MODEL")
@@ -117,8 +136,8 @@ _PASSWORD = re.compile(r"\w[\w+.-]*://[^/\s:@]*:([^/\s@]+)@")
 """As in the URL of a database."""
 _MULTIPLIERS = {"": 1, "k": 1_000, "M": 1_000_000}
 T = TypeVar("T")
-_VALUES = ("effort", "max_steps", "max_tokens", "silence", "local_servers", "log_level", "debuggable")
-_TABLES = ("terminal", "api", "compaction", "delegation", "fetch", "images", "clarify", "code")
+_VALUES = ("effort", "max_steps", "max_tokens", "silence", "local_servers", "log_level", "debuggable", "secret_store")
+_TABLES = ("terminal", "api", "compaction", "delegation", "fetch", "egress", "images", "clarify", "code")
 """Values and tables that settings have as they are in the file."""
 
 
@@ -379,7 +398,7 @@ def _notes(config: RawConfig) -> tuple[str, ...]:
     ours = {"ALIPES_HOME", *(key.variable for key in KEYS if key.variable)}
     ours |= {str(value) for path, value in config.values.items() if path[-1].endswith("_env")}
     ours |= {str(key.default) for key in KEYS if key.path.endswith("_env")}
-    for name in sorted(config.variables.names()):
+    for name in sorted({*config.variables.names()} - {TEST_VARIABLE}):
         if name.startswith("ALIPES_") and name not in ours and (meant := closest_matches(name, ours, 1)):
             config.notes.append(f"Unknown variable {name}. Did you mean {meant[0]}?")
     warning = readable_by_others(config.paths.env) if config.variables.lines else ""

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from alipes.config.display import format_value, is_secret_name, toml_key, toml_path, with_full_stop
 from alipes.config.environment import Variables, read_text, read_variables
-from alipes.config.known_providers import BUILT_IN, KNOWN
+from alipes.config.known_providers import KNOWN, TEST_VARIABLE, add_test_provider, is_built_in
 from alipes.config.paths import Paths, find_home
 from alipes.config.schema import KEYS, RESERVED, Key, Node, find_key, tree
 from alipes.config.toml_lines import Place, lines_of, nearest_line
@@ -56,6 +56,9 @@ class RawConfig:
                 self.values[path] = checked.value
         self.notes: list[str] = []
         self.secrets: set[str] = set()
+        self.secret_sources: dict[str, tuple[str, bool]] = {}
+        """By name: where the secret was found (empty: nowhere), and whether a setting of the operator needs it."""
+        self.keyring_failed = False
         self._lines: dict[Place, int] | None = None
         self._overrides: dict[str, EffectiveValue] = {}
 
@@ -131,6 +134,7 @@ class RawConfig:
 def read_config(home: Path | None = None, environ: Mapping[str, str] | None = None) -> RawConfig:
     """Read the files of the home. Raises ConfigError if one of them cannot be parsed."""
     environ = os.environ if environ is None else environ
+    add_test_provider(environ.get(TEST_VARIABLE, ""))
     paths = Paths(find_home(environ) if home is None else home)
     broken = []
     variables = Variables(environ, paths.env)
@@ -223,7 +227,7 @@ def _misnamed(path: KeyPath) -> ConfigProblem | None:
     if len(path) != 2:
         return None
     table, name = path
-    if table == "providers" and name in BUILT_IN:
+    if table == "providers" and is_built_in(name):
         fix = "its settings are in [embedded]" if name == "embedded" else "leave the table out"
         return ConfigProblem(path, f"[{toml_path(path)}] is built in: {fix}.")
     if table == "providers" and not is_label(name):

@@ -41,7 +41,7 @@ _TOKENS = whole(1, 100_000_000)
 # Fields of kernel values, which cannot declare settings themselves: `providers.*` and `models.*`.
 _KERNEL_FIELDS: dict[type[Struct], dict[str, tuple[ValueType, str]]] = {
     Endpoint: {
-        "api": (choice(*WIRE_APIS), "The provider's wire API. `embedded` and `scripted` are built in and need none."),
+        "api": (choice(*WIRE_APIS), "The provider's wire API. `embedded` is built in and needs none."),
         "base_url": (URL, "Base URL of the API, as in https://HOST/v1; with `anthropic` the /v1 may be left out."),
         "key_env": (VARIABLE, "Variable with the API key. Empty: no key is sent."),
         "model": (TEXT, "The model used when only the provider is given."),

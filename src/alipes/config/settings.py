@@ -16,6 +16,7 @@ from alipes.config.value_types import (
     ENDPOINT,
     FLAG,
     HOST,
+    HOST_PATTERNS,
     HOSTS,
     HOSTS_AND_PORTS,
     MODEL,
@@ -37,6 +38,7 @@ from alipes.kernel.ports import Effort
 from alipes.kernel.turns import BusyMode
 
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+SecretStore: TypeAlias = Literal["file", "keyring"]
 Task: TypeAlias = Literal["compaction", "titles", "vision", "approval", "web", "judge", "moa"]
 TASKS: tuple[Task, ...] = get_args(Task)
 MIXTURE_PREFIX = "moa"
@@ -91,6 +93,12 @@ class ApiConfig(Struct, frozen=True):
     rate: Annotated[
         int, whole(0, 1_000_000), "Requests per minute for each key that has no limit of its own. 0: no limit."
     ] = 1200
+    max_runs: Annotated[
+        int,
+        whole(0, 1_000_000),
+        "Turns of API clients that may run or wait at the same time; more are answered with 429. 0: no limit.",
+    ] = 256
+    max_runs_per_key: Annotated[int, whole(0, 1_000_000), "The same for each key. 0: no limit."] = 128
     body: Annotated[int, whole(1000, 1_000_000_000), "Largest request body, in bytes."] = 20_000_000
     body_seconds: Annotated[float, seconds(0.1, 3600), "Seconds within which a request body must arrive."] = 30.0
     wait: Annotated[float, SECONDS, "Seconds that a request waits for its answer. Streams have no limit."] = 600.0
@@ -227,6 +235,27 @@ class SandboxConfig(SandboxAccess, frozen=True):
     """By permission mode: `ask`, or `auto` (with --yes)."""
 
 
+class EgressConfig(Struct, frozen=True):
+    """Which hosts commands and tools may connect to."""
+
+    allow: Annotated[
+        tuple[str, ...],
+        HOST_PATTERNS,
+        "Hosts that commands and tools may connect to without a question: HOST, `*.HOST` for its subdomains, or "
+        "HOST:PORT. Without a port: 80, 443, 22 and 9418. `registries` means the public package registries. "
+        "Private addresses also need `fetch.allow`.",
+    ] = ()
+    deny: Annotated[
+        tuple[str, ...],
+        HOST_PATTERNS,
+        "Hosts that are always refused, on every port unless one is given; also with `--yes`. Stronger than `allow`.",
+    ] = ()
+    default: Annotated[
+        Literal["ask", "deny", "allow"],
+        "What happens with other hosts: `ask` asks you once for each, `deny` refuses them, `allow` allows them.",
+    ] = "ask"
+
+
 class ImagesConfig(Struct, frozen=True):
     model: Annotated[
         str,
@@ -302,6 +331,12 @@ class PluginsConfig(Struct, frozen=True):
         "Whether to also look for plugins in `.alipes/plugins` of the working directory. Plugins are code: enable "
         "this only where you trust the author.",
     ] = False
+    unpinned: Annotated[
+        tuple[str, ...],
+        Setting(
+            NAMES, "Plugins that are loaded even if their files changed since you accepted them: those that you write."
+        ),
+    ] = ()
     import_hermes: Annotated[bool, "Whether to also look for plugins in `~/.hermes/plugins`."] = False
     deadline: Annotated[float, SECONDS, "Seconds within which a plugin's hook must return."] = 5.0
     deadlines: dict[str, float] = {}
@@ -346,6 +381,11 @@ class Settings(Struct, frozen=True, kw_only=True):
         bool, "Whether to look for Ollama, LM Studio, llama.cpp and vLLM on this computer when no model is set."
     ] = True
     log_level: Annotated[LogLevel, "Lowest severity that is written to the log file."] = "info"
+    secret_store: Annotated[
+        SecretStore,
+        "Where keys and passwords that are not in the environment are kept. `file`: in `.env`. `keyring`: in `.env`, "
+        "else in the keyring of the operating system, under the service `alipes`; needs `alipes[keyring]`.",
+    ] = "file"
     debuggable: Annotated[
         bool,
         "Whether other programs of the same user (debuggers, lsof, profilers) may inspect this process. Commands run "
@@ -369,6 +409,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Model mixtures by name."""
     fetch: FetchConfig = FetchConfig()
     sandbox: SandboxConfig = SandboxConfig()
+    egress: EgressConfig = EgressConfig()
     images: ImagesConfig = ImagesConfig()
     clarify: ClarifyConfig = ClarifyConfig()
     code: CodeConfig = CodeConfig()

@@ -238,6 +238,18 @@ def _listed_path(text: str) -> str:
     return os.path.normpath(path)
 
 
+def _host_pattern(text: str) -> str:
+    pattern = text.strip().lower().removesuffix(".")
+    wildcard = "*." if pattern.startswith("*.") else ""
+    host, _, port = pattern.removeprefix("*.").rpartition(":")
+    if not host or "]" in port or not port.isdecimal() or (":" in host and not host.endswith("]")):  # no port
+        return wildcard + _host_name(pattern.removeprefix("*."))
+    if not 0 < int(port[:6]) < 65536:
+        raise InvalidValue("has a port out of range: give one from 1 to 65535")
+    name = _host(host)
+    return f"{wildcard}[{name}]:{port}" if ":" in name else f"{wildcard}{name}:{port}"
+
+
 def _origin(text: str) -> str:
     address = check_base_url(text).lower()
     if address.count("/") > 2:
@@ -307,6 +319,9 @@ SHELL_HOOKS = ValueType("list of tables", _shell_hooks, None)
 _HOOK_TIME = number(0.1, 3600, "seconds as timeout")
 HOSTS = ValueType("list of hosts", _list_of(_host_name, '["agent.example.com"]'), _words)
 HOSTS_AND_PORTS = ValueType("list of hosts", _list_of(_host_and_port, '["nas.lan", "127.0.0.1:8000"]'), _words)
+HOST_PATTERNS = ValueType(
+    "list of hosts", _list_of(_host_pattern, '["pypi.org", "*.example.com", "registry.example.com:8443"]'), _words
+)
 ORIGINS = ValueType("list of addresses", _list_of(_origin, '["https://page.example.com"]'), _words)
 PATHS = ValueType("list of paths", _list_of(_listed_path, '["~/data", "/srv/models"]'), _words)
 AMOUNT = ValueType(_AMOUNT, _amount)

@@ -266,8 +266,8 @@ class LiveView(Subscription):
                 self._schedule()
             case TurnStarted(turn, _, attempt):
                 self._begin(turn, resumed=attempt > 1)
-            case Said(message):
-                if message.role == "assistant":
+            case Said(message, partial=partial):
+                if message.role == "assistant" and not partial:  # a part is never sent; its draft stays as it is
                     self.finalise()
                 if message.role != "user":  # a person's own message sends nothing
                     self._views.outbox.notify(self.address.platform, self.lane)

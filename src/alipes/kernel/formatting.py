@@ -1,5 +1,6 @@
 """Formats numbers, times, money and excerpts for people. Pure functions."""
 
+import re
 import time
 from collections.abc import Iterable
 
@@ -7,6 +8,14 @@ from alipes.kernel.turns import Usage
 
 ID = 6
 """Characters of an id that are shown; any unique prefix is accepted."""
+
+
+_OBJECT_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+def strip_object_addresses(text: str) -> str:
+    """Without the memory addresses in `<... object at 0x7f...>`, which say nothing to people."""
+    return _OBJECT_ADDRESS.sub("", text)
 
 
 def closest_matches(word: str, known: Iterable[str], count: int = 3) -> list[str]:

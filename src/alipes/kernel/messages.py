@@ -67,6 +67,10 @@ class ToolResult(Struct, frozen=True, tag="result", omit_defaults=True):
     outcome: Outcome = "ok"
     """`cancelled`: stopped on purpose; `unknown`: the process died during the call, so it may have taken effect."""
     images: tuple[Image, ...] = ()
+    files: tuple[str, ...] = ()
+    """Files that the tool made for the user: absolute paths."""
+    passed_on: bool = False
+    """A placeholder: the client runs this call."""
 
 
 Part: TypeAlias = Text | Image | Thinking | ToolCall | ToolResult

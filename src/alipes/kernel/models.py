@@ -6,7 +6,8 @@ from msgspec import Struct
 
 from alipes.kernel.messages import Json
 
-Api: TypeAlias = Literal["openai-chat", "openai-responses", "anthropic", "scripted", "embedded"]
+Api: TypeAlias = Literal["openai-chat", "openai-responses", "anthropic", "embedded", "python"]
+"""`python`: an object in this process, added by a test kit."""
 
 
 class Secret:

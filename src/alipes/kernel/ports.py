@@ -22,6 +22,10 @@ class ToolSpec(Struct, frozen=True, dict=True):
     schema: dict[str, Json]
     effect: Literal["read", "write"] = "write"
     """`read` tools run in parallel and are repeated after a crash; `write` tools are not."""
+    untrusted: bool = False
+    """Its results are text of strangers (web, mail, MCP): they are marked, and the turn counts as tainted."""
+    media: bool = False
+    """It makes files for the user: those in `ToolOutput.files` are sent to the chat."""
 
     @cached_property
     def char_count(self) -> int:
@@ -79,10 +83,12 @@ class ToolContext(Protocol):
 
 
 class ToolOutput(Struct, frozen=True):
-    """A tool result with images."""
+    """A tool result with images for the model, or files for the user."""
 
     text: str
     images: tuple[Image, ...] = ()
+    files: tuple[str, ...] = ()
+    """Absolute paths; ignored unless the tool's spec says `media`."""
 
 
 class Tool(Protocol):

@@ -200,6 +200,8 @@ class Said(Struct, frozen=True, tag="said", omit_defaults=True):
     message: Message
     model: str = ""
     usage: Usage | None = None
+    partial: bool = False
+    """The turn ended before the model had said all of it."""
 
 
 class ToolStarted(Struct, frozen=True, tag="tool_started"):

@@ -12,6 +12,7 @@ from markdown_it.token import Token
 from msgspec import Struct
 from wcwidth import wcswidth
 
+from alipes.kernel.links import is_misleading
 from alipes.kernel.platform import MessagePart
 
 Kind: TypeAlias = Literal["bold", "italic", "strike", "code", "pre", "link", "quote"]
@@ -321,10 +322,10 @@ def _end_link(page: TextBuilder) -> None:
     while begin and link in page.spans[begin - 1].marks:
         begin -= 1
     inside = page.spans[begin:]
-    if inside and _LINKS.fullmatch(link.value):
-        return
-    # what a messenger does not accept as a link is written out behind its text
     shown = join_text(inside)
+    if inside and _LINKS.fullmatch(link.value) and not is_misleading(shown, link.value):
+        return
+    # what a messenger does not accept as a link, or what misleads, is written out behind its text
     page.spans[begin:] = [span.without(link) for span in inside]
     if link.value and link.value not in (shown, f"mailto:{shown}"):
         page.put(f" ({link.value})" if inside else link.value)
@@ -333,7 +334,7 @@ def _end_link(page: TextBuilder) -> None:
 def _image(token: Token, page: TextBuilder) -> None:
     address = _link(token, "src")
     shown = strip_controls("".join(child.content for child in token.children or [])) or "image"
-    if _LINKS.fullmatch(address.value):
+    if _LINKS.fullmatch(address.value) and not is_misleading(shown, address.value):
         page.put(shown, address)
     else:
         page.put(f"{shown} ({address.value})" if address.value else shown)

@@ -19,7 +19,7 @@ from alipes.config.reader import KeyPath, read_config
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError, PluginError
 from alipes.kernel.formatting import did_you_mean
-from alipes.plugins import discovery
+from alipes.plugins import discovery, pins
 from alipes.plugins.context import Host, hook_names
 from alipes.plugins.discovery import DiscoveredPlugin, PluginStatus, save_status
 from alipes.plugins.dispatch import Hooks
@@ -139,8 +139,10 @@ class Plugins:
             before = self._instances.get(found.name)
             if before is not None and found.path is None and found.entry and before.state == "on":
                 raise PluginError(name, "reload", "it is part of a package, which cannot be reloaded: restart alipes")
+            changes = await asyncio.to_thread(_accept_files, found, self._environment.settings)
             await self._exchange(found)
-            return f"{found.name} was reloaded. Running turns keep the old version."
+            files = f" Its files: {changes}." if changes else ""
+            return f"{found.name} was reloaded. Running turns keep the old version.{files}"
 
     async def enable(self, name: str) -> str:
         """Load it now and at every start. Raises PluginError if it cannot be loaded."""
@@ -148,6 +150,7 @@ class Plugins:
             found = await self._found(name)
             instance = self._instances.get(found.name)
             if instance is None or instance.state != "on":
+                await asyncio.to_thread(_accept_files, found, self._environment.settings)
                 await self._exchange(found)
             await self._remember(found, on=True)
             return f"{found.name} is enabled and loaded."
@@ -195,7 +198,9 @@ class Plugins:
             for name in unknown:
                 meant = did_you_mean(name, known) or " `alipes plugins list` shows which there are."
                 self._unknown[name] = f"there is no plugin {name}.{meant}"
-        self._instances = {found.name: self._open(found) for found in wanted}
+        refused = await asyncio.to_thread(pins.find_refused, self._environment.settings, wanted) if wanted else {}
+        self._unknown |= refused
+        self._instances = {found.name: self._open(found) for found in wanted if found.name not in refused}
         await self._wait_ready()
         for instance in self._instances.values():
             if not instance.activate(self._soon_off):
@@ -300,6 +305,15 @@ class Plugins:
     async def _remember(self, found: DiscoveredPlugin, *, on: bool) -> None:
         settings = await save_enabled(found, self._environment.settings, on=on)
         self._environment = structs.replace(self._environment, settings=settings)
+
+
+def _accept_files(found: DiscoveredPlugin, settings: Settings) -> pins.FileChanges:
+    """Pin a plugin that a person asked to load. Returns what changed."""
+    try:
+        return pins.accept_plugin(settings.home, found)
+    except OSError as error:
+        log.warning("the files of plugin %s could not be pinned: %s", found.name, error)
+        return pins.FileChanges()
 
 
 def _save_status(plugins: Plugins, settings: Settings) -> None:

@@ -21,6 +21,8 @@ class ToolMark(msgspec.Struct, frozen=True):
     description: str = ""
     effect: Literal["read", "write"] = "write"
     schema: dict[str, Json] | None = None
+    untrusted: bool = False
+    media: bool = False
 
 
 def tool(
@@ -29,15 +31,19 @@ def tool(
     description: str = "",
     effect: Literal["read", "write"] = "write",
     schema: dict[str, Json] | None = None,
+    untrusted: bool = False,
+    media: bool = False,
 ) -> Callable[[F], F]:
     """Mark an async function of a plugin as a tool.
 
     `effect="read"`: it changes nothing, may run in parallel and be repeated after a crash. Its parameters are
     the model's arguments, checked against their types; one named `act` receives the `ToolContext`.
+    `untrusted=True`: its results are text of strangers and are marked as such. `media=True`: the files in the
+    `ToolOutput` that it returns are sent to the chat.
     """
 
     def mark(function: F) -> F:
-        setattr(function, _MARK, ToolMark(name, description, effect, schema))
+        setattr(function, _MARK, ToolMark(name, description, effect, schema, untrusted, media))
         return function
 
     return mark
@@ -66,7 +72,8 @@ def make_tool(function: Callable[..., Awaitable[Any]]) -> "FunctionTool":
     ]
     shape = msgspec.defstruct(name, fields, kw_only=True, forbid_unknown_fields=True)
     schema = said.schema or _schema(shape)
-    spec = ToolSpec(name, said.description or inspect.getdoc(function) or "", schema, said.effect)
+    description = said.description or inspect.getdoc(function) or ""
+    spec = ToolSpec(name, description, schema, said.effect, said.untrusted, said.media)
     return FunctionTool(spec, function, shape, wants_act="act" in taken)
 
 

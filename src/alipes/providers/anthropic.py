@@ -287,7 +287,7 @@ def _user_blocks(message: Message) -> Iterator[JsonObject]:
     for part in message.parts:
         match part:
             case Text(text) if text.strip():
-                yield {"type": "text", "text": wire.notice(text) if message.role == "notice" else text}
+                yield {"type": "text", "text": wire.said_text(message.role, text)}
             case Image():
                 yield _image(part)
             case ToolResult():

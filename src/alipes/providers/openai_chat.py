@@ -392,7 +392,7 @@ class _Messages:
                 return list(self._results(message))
             case _:
                 images = [part for part in message.parts if isinstance(part, Image)]
-                text = wire.notice(message.text) if message.role == "notice" else message.text
+                text = wire.said_text(message.role, message.text)
                 return [{"role": "user", "content": self._content(text, images)}] if text or images else []
 
     def _said(self, message: Message) -> JsonObject | None:

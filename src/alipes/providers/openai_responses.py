@@ -276,7 +276,7 @@ def _user_content(message: Message) -> Iterator[JsonObject]:
     for part in message.parts:
         match part:
             case Text(text) if text:
-                yield {"type": "input_text", "text": wire.notice(text) if message.role == "notice" else text}
+                yield {"type": "input_text", "text": wire.said_text(message.role, text)}
             case Image():
                 yield _image(part)
 

@@ -5,7 +5,7 @@ The catalog is read and provider modules are imported when first used.
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import cache
 from pathlib import Path, PurePath
@@ -13,7 +13,7 @@ from pathlib import Path, PurePath
 import msgspec
 from msgspec import Struct
 
-from alipes.config.known_providers import DEMO_MODEL, KEYED, LOCAL
+from alipes.config.known_providers import DEMO_MODEL, KEYED, KNOWN, LOCAL
 from alipes.config.settings import MIXTURE_PREFIX, Settings
 from alipes.kernel.errors import ConfigError, ProviderError
 from alipes.kernel.formatting import join_names
@@ -29,10 +29,20 @@ _LONG = ("long_from", "long_input", "long_output")
 _DATED = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2})$")
 
 
+_PYTHON_PROVIDERS: dict[str, Callable[[], Provider]] = {}
+
+
 @cache
 def catalog() -> dict[str, ModelFacts]:
     """Facts by `provider/model`, in order of preference within a provider."""
     return msgspec.json.decode(Path(__file__).with_name("catalog.json").read_bytes(), type=dict[str, ModelFacts])
+
+
+def add_python_provider(name: str, create: Callable[[], Provider], model: str, facts: ModelFacts) -> None:
+    """Add a provider that is an object in this process, for test kits."""
+    _PYTHON_PROVIDERS[name] = create
+    KNOWN[name] = Endpoint(name, "python", model=model)
+    catalog()[f"{name}/{model}"] = facts
 
 
 def find_facts(
@@ -220,8 +230,6 @@ def resolve_model(settings: Settings, name: str) -> tuple[Endpoint, str]:
 
 def _default_model(settings: Settings, endpoint: Endpoint) -> str:
     match endpoint.api:
-        case "scripted":
-            return "echo"
         case "embedded":
             return PurePath(settings.embedded.gguf).stem.lower() or DEMO_MODEL
         case _:
@@ -253,10 +261,8 @@ def unknown_model_message(settings: Settings, name: str) -> str:
 
 def _load_provider(endpoint: Endpoint, scope: ClientScope) -> Provider:
     """Import the provider module of the endpoint and create the provider."""
-    if endpoint.api == "scripted":
-        from alipes.providers.scripted import ScriptedProvider  # noqa: PLC0415
-
-        return ScriptedProvider()
+    if endpoint.api == "python":
+        return _PYTHON_PROVIDERS[endpoint.name]()
     http = open_http_client(endpoint, scope)
     if endpoint.api == "anthropic":
         from alipes.providers.anthropic import AnthropicProvider  # noqa: PLC0415

@@ -340,7 +340,7 @@ async def _read_error(
 
 
 def _rejected(place: ModelTarget, response: httpx2.Response, content: Json) -> ProviderError:
-    status = response.status_code if response.status_code >= 400 else 0
+    status = response.status_code if response.status_code >= 300 else 0
     return translate_error(
         place, parse_error(content or response.reason_phrase, status, retry_after_seconds(response.headers))
     )

@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from alipes.kernel.messages import Image, Json, ToolCall, ToolResult
+from alipes.kernel.messages import Image, Json, Role, ToolCall, ToolResult
 from alipes.kernel.turns import StopReason, Usage
+from alipes.kernel.untrusted import escape_notice
 
 CUT_OFF = "(the output limit cut this call off)"
 EMPTY_RESULT = "(no output)"
@@ -24,7 +25,12 @@ _decode = msgspec.json.Decoder(dict[str, Json]).decode
 
 def notice(text: str) -> str:
     """Mark a text from alipes itself, so that the model does not take it for the user's."""
-    return f"<notice>{text}</notice>"
+    return f"<notice>{escape_notice(text)}</notice>"
+
+
+def said_text(role: Role, text: str) -> str:
+    """A text of a person or of alipes; a person's cannot contain the mark of the other."""
+    return notice(text) if role == "notice" else escape_notice(text)
 
 
 def data_url(image: Image) -> str:

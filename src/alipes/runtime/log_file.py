@@ -15,7 +15,8 @@ from threading import Thread  # noqa: TID251
 import msgspec
 
 from alipes.kernel.errors import ConfigError
-from alipes.runtime.redaction import Mask, make_mask
+from alipes.kernel.formatting import strip_object_addresses
+from alipes.runtime.redaction import SecretRegistry
 
 
 class RotatingFile:
@@ -76,13 +77,13 @@ CLOSE_TIMEOUT_S = 10.0
 """Seconds to wait at the end for unwritten lines."""
 LEVELS = ("debug", "info", "warning", "error")
 
-_context: ContextVar[tuple[str, str]] = ContextVar("alipes_log_about", default=("", ""))
+_context: ContextVar[tuple[str, str, str]] = ContextVar("alipes_log_about", default=("", "", ""))
 
 
 @contextmanager
-def log_context(*, session: str = "", turn: str = "") -> Iterator[None]:
+def log_context(*, session: str = "", turn: str = "", request: str = "") -> Iterator[None]:
     """Add these ids to everything logged inside, by this task and the tasks it starts."""
-    token = _context.set((session, turn))
+    token = _context.set((session, turn, request))
     try:
         yield
     finally:
@@ -96,6 +97,8 @@ class LogLine(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str
     session: str = ""
     turn: str = ""
+    request: str = ""
+    """The id of an HTTP request."""
     trace: str = ""
 
 
@@ -107,10 +110,16 @@ class LogFile(logging.Handler):
     """
 
     def __init__(
-        self, path: Path, mask: Mask, *, largest: int = MAX_FILE_BYTES, kept: int = KEPT_FILES, most: int = 4 << 20
+        self,
+        path: Path,
+        mask: SecretRegistry,
+        *,
+        largest: int = MAX_FILE_BYTES,
+        kept: int = KEPT_FILES,
+        most: int = 4 << 20,
     ) -> None:
         super().__init__()
-        self._mask, self._most, self._batch = mask, most, min(largest // 8, BATCH_BYTES)
+        self.mask, self._most, self._batch = mask, most, min(largest // 8, BATCH_BYTES)
         self._file = RotatingFile(path, largest=largest, kept=kept)
         # no lock: logging may be interrupted by the garbage collector or a signal that logs as well
         self._lines: SimpleQueue[bytes | None] = SimpleQueue()
@@ -187,8 +196,8 @@ class LogFile(logging.Handler):
         if record.exc_info and record.exc_info[1] is not None:
             trace = "".join(traceback.format_exception(record.exc_info[1]))
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
-        texts = (record.name, _text(record), *_context.get(), trace)
-        clean = (self._mask(text).encode("utf-8", "backslashreplace").decode() for text in texts)
+        texts = (record.name, strip_object_addresses(_text(record)), *_context.get(), trace)
+        clean = (self.mask(text).encode("utf-8", "backslashreplace").decode() for text in texts)
         return LogLine(time, record.levelname.lower(), *clean)
 
 
@@ -200,8 +209,16 @@ def _text(record: logging.LogRecord) -> str:
         return f"{record.msg} (arguments do not match: {type(error).__name__})"
 
 
+def log_secrets() -> SecretRegistry:
+    """The secrets that the open log masks; others may be added. A new registry if no log is open."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, LogFile):
+            return handler.mask
+    return SecretRegistry()
+
+
 @contextmanager
-def open_log(path: Path, level: str = "info", secrets: Iterable[str] = ()) -> Iterator[Mask]:
+def open_log(path: Path, level: str = "info", secrets: Iterable[str] = ()) -> Iterator[SecretRegistry]:
     """Log to `path`: our own records from `level` on, those of libraries from `warning` on.
 
     Yields the mask for texts shown to the user. Enter it outside of `asyncio.run`, so that messages
@@ -210,7 +227,7 @@ def open_log(path: Path, level: str = "info", secrets: Iterable[str] = ()) -> It
     if level.lower() not in LEVELS:
         raise ConfigError(f"Unknown log level {level!r}: use one of {', '.join(LEVELS)}.")
     number = logging.getLevelNamesMapping()[level.upper()]
-    mask = make_mask(secrets)
+    mask = SecretRegistry(secrets)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         file = LogFile(path, mask)

@@ -22,6 +22,7 @@ from alipes.kernel.turns import (
     Stop,
     Turn,
     TurnEnded,
+    Usage,
     Wake,
 )
 from alipes.plugins.interruption.stepped_coroutine import start_task
@@ -302,10 +303,12 @@ class Session:
             running.release()
             return
         closing = close_transcript(running.said, running.tool_results, ending)
+        partial = running.partial_messages()
         if outcome.detail == SUPERSEDED or turn.inbound.notice == "kept":
             # the message stays in the transcript even though it was not answered
             closing = (*opening_messages(turn, running.said), *closing)
-        ended = TurnEnded(turn.id, ending, outcome.detail, running.usage)
+        closing = (*closing, *partial)
+        ended = TurnEnded(turn.id, ending, outcome.detail, await self._total_usage(running, ending))
         try:
             await write_ending(running, self._services, ended, closing)
         except Fenced:
@@ -313,10 +316,17 @@ class Session:
             running.release()
             return
         for message in (*running.unpublished, *closing):
-            self._publish(running.envelope(Said(message)))
+            self._publish(running.envelope(Said(message, partial=message in partial)))
         if ending == "stopped" and (background := subagents.describe_background(session)):
             self._publish(running.envelope(Notice(f"still running {background}")))
         self._publish(running.envelope(ended))
         await notify_subagent_ended(running, self._services, ending, outcome.detail)
         subagents.forget(turn.inbound)
         await notify_end(running, self._services, ending, outcome.detail, closing=closing)
+
+    async def _total_usage(self, running: RunningTurn, ending: Ending) -> Usage | None:
+        """A stopped turn has usage that is in no message."""
+        if ending != "stopped" or not running.started:
+            return running.usage
+        total = await self._services.store.archive.usage(turn=running.turn.id)
+        return total.usage if total.calls else running.usage

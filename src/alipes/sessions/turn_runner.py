@@ -9,7 +9,7 @@ from msgspec import structs
 
 from alipes.agent.loop import run_turn
 from alipes.kernel.errors import AlipesError, Fenced, StoreError
-from alipes.kernel.formatting import format_duration, format_excerpt
+from alipes.kernel.formatting import format_duration, format_excerpt, strip_object_addresses
 from alipes.kernel.messages import Message
 from alipes.kernel.turns import (
     Envelope,
@@ -66,7 +66,7 @@ class TurnRunner:
                 return TurnOutcome(running, "failed", str(error))
             except Exception as error:  # bulkhead: one broken turn must not end the session
                 log.exception("turn %s failed", turn.id)
-                return TurnOutcome(running, "failed", f"{type(error).__name__}: {error}")
+                return TurnOutcome(running, "failed", strip_object_addresses(f"{type(error).__name__}: {error}"))
 
     async def _begin(self) -> None:
         """Announce the turn; a notice is shown as such, not as a person's words."""

@@ -5,7 +5,7 @@ import time
 
 from msgspec import Struct
 
-from alipes.kernel.messages import Message, ToolCall, ToolResult
+from alipes.kernel.messages import Message, Text, ToolCall, ToolResult
 from alipes.kernel.turns import (
     Ending,
     Envelope,
@@ -119,6 +119,10 @@ class RunningTurn:
     def partial(self) -> str:
         """The text of an unfinished answer."""
         return "".join(self._partial)
+
+    def partial_messages(self) -> tuple[Message, ...]:
+        """The unfinished answer as a message; none if nothing of it was said."""
+        return (Message("assistant", (Text(self.partial),)),) if self.partial.strip() else ()
 
     @property
     def running_calls(self) -> tuple[str, ...]:

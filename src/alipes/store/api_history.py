@@ -25,6 +25,8 @@ _TURN = """
     FROM turns JOIN sessions ON sessions.id = turns.session_id
     WHERE NOT EXISTS (SELECT 1 FROM undone_turns
                       WHERE undone_turns.session_id = sessions.id AND turn_number = turns.number)"""
+_LAST_TURN = f"""{_TURN}
+    AND turns.session_id = ? AND json_extract(turns.inbound, '$.notice') IS NULL ORDER BY 1 DESC LIMIT 1"""
 _HASHED_TURN = f"""{_TURN}
     AND turns.number IN (SELECT turn_number FROM history_hashes WHERE hash = ?) ORDER BY 1 DESC LIMIT 1"""
 
@@ -48,6 +50,8 @@ class Continuation(Struct, frozen=True):
     """Of `history`; empty if it cannot end with an answer of ours."""
     after: str = ""
     """The turn that it continues, if the client names one instead of sending the history."""
+    conversation: str = ""
+    """The id of the conversation that it continues, instead of a turn."""
     results: tuple[ToolResult, ...] = ()
     """Results of the client's own tools that the previous turn called."""
     response: tuple[str, str] | None = None
@@ -88,7 +92,11 @@ def _admit(
 ) -> AdmittedContinuation:
     session, address = new_session, request.inbound.address
     previous = _find_previous(db, request)
-    if previous is None:
+    if previous is None and request.conversation:
+        session = request.conversation  # it is empty
+        address = _find_address(db, session)
+        db.execute("UPDATE sessions SET updated = ? WHERE id = ?", (now, session))
+    elif previous is None:
         turns.insert_session(db, session, address, now)
         _insert_imported(db, session, request, _split_turns(request.history, request.results), now)
     elif (
@@ -115,7 +123,20 @@ def _admit(
     return AdmittedContinuation(turn, session, address)
 
 
+def _find_address(db: sqlite3.Connection, session: str) -> Address:
+    row = db.execute("SELECT address FROM sessions WHERE id = ?", (session,)).fetchone()
+    if row is None:
+        raise HistoryMismatch("the conversation no longer exists", "conversation_not_found")
+    return Decoders.address.decode(row[0])
+
+
 def _find_previous(db: sqlite3.Connection, request: Continuation) -> _PreviousTurn | None:
+    if request.conversation:
+        row = db.execute(_LAST_TURN, (request.conversation,)).fetchone()
+        previous = None if row is None else _previous_from_row(row)
+        if previous is not None and previous.unfinished:
+            raise HistoryMismatch("the conversation is at work; wait for its answer", "conversation_locked")
+        return previous
     if not request.after:
         row = db.execute(_HASHED_TURN, (request.history_hash,)).fetchone() if request.history_hash else None
         return None if row is None else _previous_from_row(row)

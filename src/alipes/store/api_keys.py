@@ -3,7 +3,7 @@
 from typing import Literal, TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from alipes.kernel.models import Secret
 from alipes.store.database.database import SqliteRows
@@ -65,7 +65,7 @@ class Webhook(Struct, frozen=True, omit_defaults=True):
     target: str = ""
     """The chat that gets the answer, as in `alipes send`; empty: none."""
     tools: tuple[str, ...] | None = None
-    """The tools it may use; None: all of the platform `webhook`."""
+    """The tools it may use. None, as in webhooks of earlier versions, where it meant all: none."""
     model: str = ""
     rate: int = 60
     """Deliveries per minute."""
@@ -96,6 +96,22 @@ class SqliteWebhooks(SqliteRows):
         sql = "SELECT settings, secret FROM webhooks WHERE name = ?"
         row = await self._database.fetch_one(sql, name)
         return None if row is None else (_decoder.decode(row[0]), Secret(row[1]))
+
+    async def allow_tools(self, name: str, tools: tuple[str, ...]) -> bool:
+        """False if there is no webhook with this name."""
+        found = await self.find(name)
+        if found is None:
+            return False
+        settings = msgspec.json.encode(structs.replace(found[0], tools=tools)).decode()
+        return bool(await self._database.execute("UPDATE webhooks SET settings = ? WHERE name = ?", settings, name))
+
+    async def set_secret(self, name: str, secret: str) -> bool:
+        """False if there is no webhook with this name."""
+        return bool(await self._database.execute("UPDATE webhooks SET secret = ? WHERE name = ?", secret, name))
+
+    async def secrets(self) -> tuple[str, ...]:
+        """The secrets of all webhooks, to mask them."""
+        return tuple(row[0] for row in await self._database.fetch_all("SELECT secret FROM webhooks WHERE secret <> ''"))
 
     async def all(self) -> tuple[WebhookStatus, ...]:
         sql = "SELECT settings, created, deliveries, last_delivery FROM webhooks ORDER BY name"

@@ -87,6 +87,21 @@ class SessionOwner(Struct, frozen=True):
         return (address.platform, address.user) == (self.platform, self.user)
 
 
+class RunQuery(Struct, frozen=True):
+    """Which runs to list; empty values select all."""
+
+    limit: int
+    session: str = ""
+    """The id of a conversation."""
+    state: str = ""
+    """`queued`, `running` or an ending."""
+    before: str = ""
+    """Only those before this run."""
+
+
+_STATES = {"": "1", "queued": "ending IS NULL AND attempts = 0", "running": "ending IS NULL AND attempts > 0"}
+
+
 class ApiSession(Struct, frozen=True):
     id: str
     address: Address
@@ -114,6 +129,29 @@ class SqliteApiRuns(SqliteRows):
         prefix = clean_text(prefix)
         found: tuple[str, str] | None = await self._database.fetch_one(sql, platform, prefix, prefix + "\U0010ffff")
         return found
+
+    async def count_unfinished(self, platform: str) -> dict[str, int]:
+        """By user, the turns that are running or queued."""
+        sql = """SELECT coalesce(json_extract(inbound, '$.address.user'), ''), count(*) FROM turns
+            WHERE ending IS NULL AND platform = ? GROUP BY 1"""
+        return dict(await self._database.fetch_all(sql, platform))
+
+    async def list_runs(self, owner: SessionOwner | None, query: "RunQuery") -> list[str]:
+        """Ids of the newest turns first."""
+        conditions, values = ["platform <> 'subagent'", _STATES.get(query.state, "ending = ?")], list[str | int]()
+        if query.state and query.state not in _STATES:
+            values.append(query.state)
+        if owner is not None:
+            conditions.append("platform = ? AND coalesce(json_extract(inbound, '$.address.user'), '') = ?")
+            values += [owner.platform, owner.user]
+        if query.session:
+            conditions.append("session_id = ?")
+            values.append(clean_text(query.session))
+        if query.before:
+            conditions.append("number < (SELECT number FROM turns WHERE id = ?)")
+            values.append(clean_text(query.before))
+        sql = f"SELECT id FROM turns WHERE {' AND '.join(conditions)} ORDER BY number DESC LIMIT ?"
+        return [id for (id,) in await self._database.fetch_all(sql, *values, query.limit)]
 
     async def unfinished(self, platform: str) -> list[tuple[str, Inbound]]:
         sql = "SELECT id, inbound FROM turns WHERE ending IS NULL AND platform = ? ORDER BY number"

@@ -7,12 +7,13 @@ import hashlib
 import io
 import os
 import re
+import sqlite3
 import stat
 import tarfile
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
@@ -68,6 +69,7 @@ async def pack_home(home: Path, target: Path, *, version: str, schema: int) -> A
             copy = part.with_suffix(".db.part")
             try:
                 copy_database(home / DATABASE, copy, flag)
+                _remove_secrets(copy)
                 found = {DATABASE: copy, **{name: home / name for name in _list_files(home)}}
                 about = ArchiveManifest(FORMAT, time.time(), version, schema, str(home))
                 with open(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
@@ -78,6 +80,16 @@ async def pack_home(home: Path, target: Path, *, version: str, schema: int) -> A
         return table
 
     return await run_in_thread(work)
+
+
+def _remove_secrets(copy: Path) -> None:
+    """Empty the secrets of webhooks in a copy of the database: an archive may be stored anywhere."""
+    try:
+        with closing(sqlite3.connect(copy, isolation_level=None)) as db:
+            db.execute("PRAGMA secure_delete = ON")  # or the old value would remain in the file
+            db.execute("UPDATE webhooks SET secret = ''")
+    except sqlite3.Error as error:
+        raise StoreError(f"could not remove the secrets from the backup: {error}") from error
 
 
 def _list_files(home: Path) -> Iterator[str]:

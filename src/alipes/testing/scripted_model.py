@@ -11,7 +11,7 @@ from alipes.kernel.errors import ProviderError
 from alipes.kernel.messages import Json, Text, ToolCall, ToolResult
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import Delta
-from alipes.providers.scripted import Line, Pause, ScriptedProvider, Waitable, reply_without_script
+from alipes.testing.scripted_provider import Line, Pause, ScriptedProvider, Waitable, reply_without_script
 
 Sleep: TypeAlias = Callable[[float], Awaitable[object]]
 ScriptLine: TypeAlias = Line | Callable[[Request], Line]

@@ -98,13 +98,21 @@ class Places(Struct, frozen=True):
     scratch: tuple[str, ...] = ("/tmp", "/var/tmp", "/dev/shm")
     """Directories for temporary files."""
 
+    map_path: Callable[[str, str], str] | None = None
+    """Where an absolute path that commands of a project see is on this machine."""
+
     def resolve(self, path: str, workdir: str) -> Path:
         """Absolute path for the `path` that the model gave; links are not followed. Raises `ToolError`."""
+        named = self.join(path, workdir)
+        return Path(named if self.map_path is None else self.map_path(named, workdir))
+
+    def join(self, path: str, workdir: str) -> str:
+        """Absolute path as commands see it. Raises `ToolError`."""
         if "\0" in path:
             raise ToolError("a path cannot contain a null byte")
         if path == "~" or path.startswith("~/"):
             path = self.home + path[1:]
-        return Path(os.path.join(workdir or os.getcwd(), path))
+        return os.path.join(workdir or os.getcwd(), path)
 
     def secrecy(self, real: str) -> Secrecy:
         """Whether this real path holds secrets. Follow links first, and check again after opening."""

@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,8 +17,8 @@ from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
 from alipes.runtime.process_lock import short_socket_path
-from alipes.runtime.processes.child import Child, open_child
-from alipes.runtime.processes.process_tree import OrphanGuard, scratch_directory
+from alipes.runtime.processes.child import Child
+from alipes.runtime.sandbox.backend import CommandBackend, CommandScope, HostBackend
 from alipes.tools import code_child
 from alipes.tools.common import make_schema
 from alipes.tools.shell.background import describe_exit
@@ -25,6 +26,7 @@ from alipes.tools.shell.output import CommandOutput, SpillFolder
 from alipes.tools.shell.terminal import OutputProgress, read_until_exit
 
 log = logging.getLogger(__name__)
+PROGRAM = "code_child.py"
 MAX_REQUEST_BYTES = 16 * 2**20
 MAX_STDERR_CHARS = 4_000
 """Characters of stderr shown when the code fails."""
@@ -44,14 +46,14 @@ class ExecuteCode:
         env: Mapping[str, str],
         spill: SpillFolder,
         *,
-        keeper: OrphanGuard | None = None,
+        backend: CommandBackend | None = None,
         limits: CodeLimits | None = None,
     ) -> None:
         """`tools`: those the code may call. `env`: its whole environment."""
         limits = limits or CodeLimits()
         found = {spec.name: spec.schema.get("properties") for spec in tools}
         self._tools = {name: [*given] if isinstance(given, dict) else [] for name, given in found.items()}
-        self._env, self._spill, self._keeper = env, spill, keeper
+        self._env, self._spill, self._backend = env, spill, backend or HostBackend()
         self._seconds, self._calls = limits.seconds, limits.calls
         names = ", ".join(f"{name}({', '.join(given)})" for name, given in self._tools.items())
         self.spec = ToolSpec(
@@ -63,23 +65,32 @@ class ExecuteCode:
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         output = CommandOutput(self._spill)
-        with scratch_directory(self._keeper) as folder:
-            (folder / "code.py").write_text(str(args["code"]), encoding="utf-8", errors="surrogatepass")
-            (folder / "tools.json").write_text(json.dumps(self._tools))
+        scope = CommandScope(act.session, act.workdir, act.turn)
+        here, seen = self._backend.scratch(scope)
+        with tempfile.TemporaryDirectory(prefix="code-", dir=here) as name:
+            folder = Path(name)
+            self._write_files(folder, str(args["code"]))
             async with _serve_tools(folder / "socket", _ToolServer(act, self._tools, self._calls)):
-                child, in_time = await self._run_child(folder, act, output)
+                child, in_time = await self._run_child(os.path.join(seen, folder.name), scope, act, output)
             complaint = await asyncio.to_thread(_read_stderr, folder / "stderr") if child.returncode else ""
         text = (await output.text()).rstrip() or "(no output)"
         status = describe_exit(child) if in_time else f"timed out after {self._seconds:g} s and was killed"
         return f"{text}\n{self._spill.mask(complaint)}[{status}]"
 
-    async def _run_child(self, folder: Path, act: ToolContext, output: CommandOutput) -> tuple[Child, bool]:
-        """Run the code; returns the child, and whether it ended in time."""
-        argv = (sys.executable, "-u", "-I", code_child.__file__, str(folder))
+    def _write_files(self, folder: Path, code: str) -> None:
+        (folder / "code.py").write_text(code, encoding="utf-8", errors="surrogatepass")
+        (folder / "tools.json").write_text(json.dumps(self._tools))
+        (folder / PROGRAM).write_bytes(Path(code_child.__file__).read_bytes())
+
+    async def _run_child(
+        self, folder: str, scope: CommandScope, act: ToolContext, output: CommandOutput
+    ) -> tuple[Child, bool]:
+        """Run the code in `folder`, a path as it sees it; returns the child, and whether it ended in time."""
+        argv = (sys.executable, "-u", "-I", os.path.join(folder, PROGRAM), folder)
         progress = OutputProgress(act, self._spill.mask)
         try:
-            scope = open_child(argv, cwd=act.workdir or os.getcwd(), env=self._env, keeper=self._keeper)
-            async with scope as child:
+            child_scope = self._backend.open(argv, scope, cwd=act.workdir or os.getcwd(), env=self._env)
+            async with child_scope as child:
                 return child, await read_until_exit(child, self._seconds, progress, output, None)
         except OSError as error:
             raise ToolError(f"the code could not be started: {error}") from error

@@ -3,18 +3,31 @@
 import fnmatch
 import os
 import re
-import shutil
 import site
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from alipes.config.display import looks_secret
-from alipes.config.protected_paths import SECRET_IN_HOME, SECRET_IN_SYSTEM, TRUSTED_IN_PROJECT, is_secret_in_project
-from alipes.config.settings import SandboxAccess, SandboxConfig
-from alipes.runtime.sandbox.backend import CommandScope
+from alipes.config.environment import process_environment
+from alipes.config.protected_paths import (
+    SECRET_IN_HOME,
+    SECRET_IN_SYSTEM,
+    TRUSTED_IN_PROJECT,
+    is_secret_in_home,
+    is_secret_in_project,
+)
+from alipes.config.settings import SandboxAccess, SandboxConfig, Settings
+from alipes.runtime.processes.process_tree import OrphanGuard
+from alipes.runtime.sandbox.backend import CommandBackend, CommandScope, HostBackend
+from alipes.runtime.sandbox.bubblewrap import BubblewrapSandbox
+from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.sandbox.policy import SandboxLimits, SandboxPolicy, is_inside, make_private_directory, short_hash
+from alipes.tools.backends import ChosenBackend
 
+SandboxVariables: TypeAlias = Callable[[CommandScope, str, bool], Mapping[str, str]]
+"""The variables for the network, given the scratch directory and whether the SSH agent may be used."""
 TOOLCHAINS = (
     *(".cargo/bin", ".cargo/env", ".rustup", ".pyenv", ".nvm", ".fnm", ".volta", ".asdf", ".sdkman", ".rbenv", ".rvm"),
     *(".goenv", "go/bin", ".local/bin", ".local/lib", ".local/share/pipx", ".local/share/uv", ".local/share/pnpm"),
@@ -47,19 +60,21 @@ class ProjectSandboxes:
         home: str,
         alipes_home: Path,
         environ: Mapping[str, str],
-        environment: Callable[[CommandScope], Mapping[str, str]] | None = None,
+        network: SandboxVariables | None = None,
+        files: Sequence[tuple[str, str]] = (),
     ) -> None:
-        """`environ`: where variables listed in `sandbox.environment` come from. `environment`: more variables."""
+        """`environ`: where variables listed in `sandbox.environment` come from. `network`: makes the variables that
+        lead to the proxy. `files`: more files to show, as in `SandboxPolicy.files`."""
         self._config, self._environ = config, environ
         self._home, self._alipes_home = os.path.realpath(home), os.path.realpath(alipes_home)
         self._state = os.path.join(self._alipes_home, "sandbox")
-        self._environment = environment
+        self._network, self._more_files = network, files
         self._toolchains: tuple[str, ...] | None = None
 
     def make_policy(self, scope: CommandScope) -> SandboxPolicy:
         workdir = os.path.realpath(scope.workdir or os.getcwd())
         access = self.access(scope)
-        scratch = make_private_directory(short_hash(self._alipes_home), short_hash(scope.session))
+        scratch = make_private_directory(short_hash(self._alipes_home), short_hash(workdir))
         around_home = is_inside(self._home, workdir)
         private_home = "" if around_home else self._make_state("home", short_hash(workdir))
         writable = () if around_home else tuple(_existing((*self._project_paths(workdir), *access.write)))
@@ -71,10 +86,14 @@ class ProjectSandboxes:
             empty=self._make_file(EMPTY, ""),
             writable=writable,
             readable=_outermost((*self._list_toolchains(), *_existing(access.read))),
-            protected=tuple(path for root in writable for path in _protected_paths(root)),
+            protected=tuple(dict.fromkeys(path for root in writable for path in _protected_paths(root))),
+            git_directories=tuple(_git_directories(writable)),
             hidden=tuple(self._hidden_paths(workdir, around_home=around_home)),
             files=tuple(self._files(private_home, access)),
-            environment=tuple(self._variables(scope, workdir, access, around_home=around_home)),
+            environment=(
+                *self._variables(workdir, access, around_home=around_home),
+                *self._network_variables(scope, scratch, access),
+            ),
             limits=SandboxLimits(
                 memory_bytes=self._config.memory * 2**20,
                 processes=self._config.processes,
@@ -100,10 +119,6 @@ class ProjectSandboxes:
         networks = [each.network for each in found if each.network]
         return SandboxAccess(**joined, network=networks[-1] if networks else "ask")
 
-    def remove_scratch(self, session: str) -> None:
-        """Delete the scratch directory of a conversation."""
-        shutil.rmtree(make_private_directory(short_hash(self._alipes_home), short_hash(session)), ignore_errors=True)
-
     def _project_paths(self, workdir: str) -> Iterator[str]:
         """The project directory, and the git directory if the project is part of a repository."""
         yield workdir
@@ -119,7 +134,7 @@ class ProjectSandboxes:
 
     def _list_toolchains(self) -> tuple[str, ...]:
         if self._toolchains is None:
-            programs = (folder for folder in self._environ.get("PATH", "").split(":") if is_inside(folder, self._home))
+            programs = filter(os.path.isabs, self._environ.get("PATH", "").split(":"))
             named = (os.path.join(self._home, name) for name in TOOLCHAINS)
             python = (sys.prefix, sys.base_prefix, site.getusersitepackages())
             ours = [path for path in (*named, *programs, *python) if path not in ("/", "/usr", self._home)]
@@ -149,8 +164,16 @@ class ProjectSandboxes:
                 path = os.path.join(self._home, name)
                 if _is_plain_settings(path):
                     yield path, path
+            yield from ((path, path) for path in self._ssh_files())
+        yield from self._more_files
         if "docker" in access.grants:
             yield from ((path, path) for path in _existing(DOCKER_SOCKETS))
+
+    def _ssh_files(self) -> Iterator[str]:
+        """Files of `~/.ssh` without secrets: known hosts, settings, public keys."""
+        folder = os.path.join(self._home, ".ssh")
+        names = (name for name in _list_directory(folder) if not is_secret_in_home(f".ssh/{name}"))
+        yield from (path for name in names if os.path.isfile(path := os.path.join(folder, name)))
 
     def _git_settings(self) -> str:
         """The user's name, address and habits from the global git settings, without programs."""
@@ -163,9 +186,12 @@ class ProjectSandboxes:
                 lines.append(f"{head}\n\t{name} = {value}\n")
         return "".join(lines) + "[safe]\n\tdirectory = *\n"
 
-    def _variables(
-        self, scope: CommandScope, workdir: str, access: SandboxAccess, *, around_home: bool
-    ) -> Iterator[tuple[str, str]]:
+    def _network_variables(self, scope: CommandScope, scratch: str, access: SandboxAccess) -> Iterable[tuple[str, str]]:
+        if self._network is None or access.network in ("open", "none"):
+            return ()
+        return self._network(scope, scratch, "ssh-agent" in access.grants).items()
+
+    def _variables(self, workdir: str, access: SandboxAccess, *, around_home: bool) -> Iterator[tuple[str, str]]:
         yield "TMPDIR", "/tmp"
         if around_home:
             yield "HOME", "/tmp"
@@ -174,8 +200,6 @@ class ProjectSandboxes:
             yield "GIT_CONFIG_COUNT", "1"
             yield "GIT_CONFIG_KEY_0", "core.hooksPath"
             yield "GIT_CONFIG_VALUE_0", "/dev/null"
-        if self._environment is not None and access.network != "open":
-            yield from self._environment(scope).items()
 
     def _make_state(self, *names: str) -> str:
         folder = os.path.join(self._state, *names)
@@ -195,6 +219,60 @@ class ProjectSandboxes:
             file.write(text)
         os.replace(new, path)
         return path
+
+
+def make_backend(
+    settings: Settings,
+    guard: OrphanGuard | None,
+    namespaces: NetworkNamespaces,
+    *,
+    network: SandboxVariables | None = None,
+    files: Sequence[tuple[str, str]] = (),
+) -> ChosenBackend:
+    """The backend of the settings; nothing is started or looked for yet. See `ProjectSandboxes` for the rest."""
+    config = settings.sandbox
+    projects = ProjectSandboxes(
+        config,
+        home=os.path.expanduser("~"),
+        alipes_home=settings.home,
+        environ=process_environment(),
+        network=network,
+        files=files,
+    )
+    makers: dict[str, Callable[[], CommandBackend]] = {
+        "host": lambda: HostBackend(guard),
+        "bubblewrap": lambda: BubblewrapSandbox(projects.make_policy, namespaces, guard=guard),
+        "landlock": lambda: _make_landlock(projects, namespaces, guard),
+        "docker": lambda: _make_container("docker", config, projects, guard),
+        "podman": lambda: _make_container("podman", config, projects, guard),
+        "ssh": lambda: _make_ssh(config, guard),
+    }
+    return ChosenBackend(config.backend, makers, saved=settings.home / "sandbox" / "check.json")
+
+
+def _make_landlock(
+    projects: ProjectSandboxes, namespaces: NetworkNamespaces, guard: OrphanGuard | None
+) -> CommandBackend:
+    from alipes.runtime.sandbox.landlock import LandlockSandbox  # noqa: PLC0415
+
+    return LandlockSandbox(projects.make_policy, namespaces, guard=guard)
+
+
+def _make_container(
+    program: Literal["docker", "podman"], config: SandboxConfig, projects: ProjectSandboxes, guard: OrphanGuard | None
+) -> CommandBackend:
+    from alipes.runtime.sandbox.container import ContainerBackend, ContainerSettings  # noqa: PLC0415
+
+    more = config.container_arguments
+    given = ContainerSettings(program, config.image, process_environment(), arguments=more)
+    return ContainerBackend(given, projects.make_policy, guard)
+
+
+def _make_ssh(config: SandboxConfig, guard: OrphanGuard | None) -> CommandBackend:
+    from alipes.runtime.sandbox.ssh import SshBackend, SshSettings  # noqa: PLC0415
+
+    given = SshSettings(config.ssh, config.ssh_workdir, process_environment(), names=config.environment)
+    return SshBackend(given, guard)
 
 
 def read_git_settings(path: str) -> list[tuple[str, str]]:
@@ -226,11 +304,18 @@ def _linked_git_directories(file: str) -> Iterator[str]:
         yield common
 
 
+def _git_directories(writable: Iterable[str]) -> Iterator[str]:
+    for root in writable:
+        found = root if os.path.basename(root) == ".git" else os.path.join(root, ".git")
+        if os.path.isdir(found):
+            yield found
+
+
 def _protected_paths(root: str) -> Iterator[str]:
     """Existing files and folders of a writable place that other programs run or trust."""
-    if os.path.basename(root) == ".git":
-        yield from _existing([os.path.join(root, "hooks")])
-        return
+    for git in _git_directories((root,)):
+        os.makedirs(os.path.join(git, "hooks"), exist_ok=True)
+        yield os.path.join(git, "hooks")
     names = _list_directory(root)
     for entry in TRUSTED_IN_PROJECT:
         if "*" in entry and "/" not in entry:

@@ -3,19 +3,28 @@
 import asyncio
 import hashlib
 import hmac
+import ipaddress
 import math
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 from starlette.requests import ClientDisconnect, Request
 
+from alipes.runtime.redaction import SecretRegistry
 from alipes.web.endpoint import Caller, HttpProblem
 
 OPERATOR = "operator"
 """Caller name for the key from the settings."""
+MIN_KEY_CHARS = 24
+"""A shorter operator's key could be guessed."""
+FREE_ATTEMPTS, FIRST_DELAY_S, MAX_DELAY_S = 5, 0.1, 1.6
+"""Wrong keys of one peer that are answered at once, and the delays of the following ones, each twice the last."""
+FORGET_AFTER_S = 60.0
+MAX_WAITING = 16
+"""Answers to one peer that are delayed at the same time."""
 
 
 class KeyHolder(Struct, frozen=True):
@@ -33,14 +42,83 @@ async def _find_no_key(_hash: bytes) -> KeyHolder | None:
     return None
 
 
+class _Peer(Struct):
+    count: int
+    at: float
+    lock: asyncio.Lock
+    waiting: int = 0
+
+
+class WrongKeyDelay:
+    """Delays the answers to wrong keys, one after the other for each peer. Other requests are not delayed."""
+
+    def __init__(
+        self, *, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
+        self._clock, self._sleep = clock, sleep
+        self._peers: dict[str, _Peer] = {}
+        self.total = 0
+        """Wrong keys so far."""
+
+    async def wait(self, host: str) -> None:
+        """Count a wrong key from `host`, and wait. Raises `HttpProblem` if too many are waiting already."""
+        self.total += 1
+        peer = self._peer(_network(host))
+        if peer.count <= FREE_ATTEMPTS:
+            return
+        if peer.waiting >= MAX_WAITING:
+            raise HttpProblem(429, "too many wrong keys", code="wrong_keys", headers={"retry-after": "60"})
+        delay = min(MAX_DELAY_S, FIRST_DELAY_S * 2 ** min(peer.count - FREE_ATTEMPTS - 1, 10))
+        peer.waiting += 1
+        try:
+            async with peer.lock:
+                await self._sleep(delay)
+        finally:
+            peer.waiting -= 1
+
+    def _peer(self, name: str) -> _Peer:
+        now = self._clock()
+        peer = self._peers.pop(name, None)
+        if peer is None or now - peer.at > FORGET_AFTER_S:
+            peer = _Peer(0, now, asyncio.Lock())
+        peer.count, peer.at = peer.count + 1, now
+        self._peers[name] = peer
+        if len(self._peers) > MAX_BUCKETS:
+            del self._peers[next(iter(self._peers))]
+        return peer
+
+
+def _network(host: str) -> str:
+    """The address, or the /64 network of an IPv6 address: one peer usually has all of it."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    return host if address.version == 4 else str(ipaddress.ip_network((int(address) >> 64 << 64, 64)))
+
+
 class Authenticator:
-    """Checks bearer keys: `key` is the operator's (may be empty), `find` looks up named keys in the store."""
+    """Checks bearer keys: `key` is the operator's (may be empty), `find` looks up named keys in the store.
 
-    def __init__(self, key: str, find: FindKey = _find_no_key) -> None:
+    Keys that are used are added to `secrets`, so that they are masked from then on.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        find: FindKey = _find_no_key,
+        *,
+        secrets: SecretRegistry | None = None,
+        delay: WrongKeyDelay | None = None,
+    ) -> None:
         self._hash, self._find = hash_key(key) if key else b"", find
+        self._secrets, self.delay = secrets or SecretRegistry(), delay or WrongKeyDelay()
 
-    async def authenticate(self, header: str) -> KeyHolder | None:
-        """The holder of the key in an `Authorization` header, or None if the key is not valid."""
+    async def authenticate(self, header: str, peer: str = "") -> KeyHolder | None:
+        """The holder of the key in an `Authorization` header, or None, after a delay, if the key is not valid.
+
+        `peer`: the address of the caller.
+        """
         scheme, _, key = header.partition(" ")
         key = key.strip()
         if scheme.lower() != "bearer" or not key:
@@ -49,7 +127,17 @@ class Authenticator:
         # Compare hashes in constant time, so that timing reveals nothing about the key.
         if self._hash and hmac.compare_digest(hash, self._hash):
             return KeyHolder(Caller(OPERATOR, frozenset({"admin"})))
-        return await self._find(hash)
+        holder = await self._find(hash)
+        if holder is None:
+            await self.delay.wait(peer)
+        else:
+            self._secrets.add(key)
+        return holder
+
+
+def peer_address(client: Any) -> str:
+    """The address in the `client` of an ASGI scope or request; empty if there is none."""
+    return str(client[0]) if client else ""
 
 
 def hash_key(key: str) -> bytes:

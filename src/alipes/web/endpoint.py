@@ -1,7 +1,9 @@
 """API endpoints as values, JSON responses, and errors as problem+json (RFC 9457) or in OpenAI's format."""
 
 import http
+import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar, get_args
 
 import msgspec
@@ -18,6 +20,7 @@ from alipes.kernel.errors import (
     StoreError,
     Transient,
 )
+from alipes.kernel.formatting import strip_object_addresses
 from alipes.plugins.dispatch import Hooks
 from alipes.providers.registry import Models
 from alipes.sessions.sessions import Sessions
@@ -29,6 +32,8 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 ErrorFormat: TypeAlias = Literal["problem", "openai"]
 PLATFORM = "api"
 """Platform name in the addresses of API conversations; their `user` is the caller's name."""
+REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
+"""The id of the request that this task answers."""
 
 
 class Caller(Struct, frozen=True):
@@ -56,6 +61,10 @@ class ApiCall(Struct, frozen=True):
         """The path parameters by name."""
         return self.request.path_params
 
+    def mark_admitted(self) -> None:
+        """A turn was admitted for this request: from now on clients are told not to repeat it after an error."""
+        self.request.state.admitted = True
+
 
 Handler: TypeAlias = Callable[[ApiCall], Awaitable[Response]]
 Method = TypeVar("Method", bound=Callable[[Any, ApiCall], Awaitable[Response]])
@@ -68,7 +77,7 @@ async def _no_handler(_call: ApiCall) -> Response:
 class ApiEndpoint(Struct, frozen=True):
     """Decorates the method that handles it; `endpoints_of` collects them. Its docstring starts with the summary."""
 
-    method: Literal["GET", "POST", "DELETE"]
+    method: Literal["GET", "POST", "PATCH", "DELETE"]
     path: str
     """With parameters in braces, as in `/v1/runs/{id}`."""
     scope: Scope
@@ -146,6 +155,8 @@ class ProblemDocument(Struct, frozen=True, omit_defaults=True):
     detail: str
     type: str = "about:blank"
     code: str = ""
+    request_id: str = ""
+    """Also in the log and in the header `x-request-id`."""
 
 
 class OpenAiError(Struct, frozen=True):
@@ -162,17 +173,28 @@ class OpenAiErrorDocument(Struct, frozen=True):
 
 
 def problem_response(problem: HttpProblem, shape: ErrorFormat = "problem") -> Response:
-    status, detail, code = problem.status, problem.detail, problem.code
+    status, detail, code = problem.status, strip_object_addresses(problem.detail), problem.code
     document: ProblemDocument | OpenAiErrorDocument
     if shape == "openai":
         kind = _OPENAI_TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")
         document = OpenAiErrorDocument(OpenAiError(detail, kind, code=code or None))
     else:
         title = http.HTTPStatus(status).phrase if status in set(http.HTTPStatus) else "Error"
-        document = ProblemDocument(title, status, detail, code=code)
+        document = ProblemDocument(title, status, detail, code=code, request_id=REQUEST_ID.get())
     media = "application/json" if shape == "openai" else JSON_PROBLEM
     headers = {**NO_STORE, **problem.headers}
     return Response(msgspec.json.encode(document), status, headers=headers, media_type=media)
+
+
+DO_NOT_RETRY = {"x-should-retry": "false"}
+"""OpenAI's clients repeat a failed request, which would do the work of a turn again; this prevents it."""
+
+
+def forbid_retry(request: Request, response: Response) -> Response:
+    """The response; an error after a turn was admitted says that the request must not be repeated."""
+    if response.status_code >= 400 and getattr(request.state, "admitted", False):
+        response.headers.update(DO_NOT_RETRY)
+    return response
 
 
 async def answer_errors(work: Awaitable[Response], shape: ErrorFormat = "problem") -> Response:
@@ -199,12 +221,15 @@ def problem_from_error(error: AlipesError) -> HttpProblem:
             return HttpProblem(409, str(error), code="session")
         case StoreError():
             return HttpProblem(503, str(error), code="store")
-        case Transient(retry_after=seconds):
-            headers = {} if seconds is None else {"retry-after": str(max(1, round(seconds)))}
-            return HttpProblem(503, str(error), code="provider", headers=headers)
+        case Transient():
+            return HttpProblem(503, str(error), code="provider", headers=retry_after_header(error))
         case ProviderError():
             return HttpProblem(502, str(error), code="provider")
     return HttpProblem(503, str(error), code="settings")
+
+
+def retry_after_header(error: Transient) -> dict[str, str]:
+    return {} if error.retry_after is None else {"retry-after": str(max(1, math.ceil(error.retry_after)))}
 
 
 def json_response(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 from alipes.kernel.errors import AlipesError, ProviderError, Refused, Transient
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
-from alipes.web.auth import Authenticator, RequestLimits, read_body
+from alipes.web.auth import Authenticator, RequestLimits, WrongKeyDelay, read_body
 from alipes.web.endpoint import NO_STORE, HttpProblem, ServerState, problem_response
 from alipes.web.metrics import CONTENT_TYPE, QueueDepths, ServerMetrics, render_metrics
 from alipes.web.openapi import openapi_document
@@ -126,11 +126,13 @@ class ServiceRoutes:
         self._metrics, self._readiness = server_metrics, readiness
         self._depths, self._messages = depths, messages
         self._webhooks = dict(webhooks or {})
+        self._wrong_keys = WrongKeyDelay()
 
     def app(
         self, policy: HostPolicy, keys: Authenticator, api: ApiRouter | None = None, more: Sequence[Route] = ()
     ) -> ASGIApp:
         """The whole ASGI app. `api`: routes that need a key; `more`: routes that check access themselves."""
+        self._wrong_keys = keys.delay
         guarded: dict[str, Callable[[Request], Awaitable[Response]]]
         guarded = {"/ready": self.ready, "/metrics": self.metrics}
         if api is not None:
@@ -162,6 +164,7 @@ class ServiceRoutes:
 
     async def metrics(self, _request: Request) -> Response:
         self._metrics.update_gauges(await self._depths(), self._messages())
+        self._metrics.wrong_keys.set(self._wrong_keys.total)
         for platform in self._readiness.platforms():
             self._metrics.up.set(platform.ready, platform.name)
         return PlainTextResponse(render_metrics(self._metrics.metrics), media_type=CONTENT_TYPE, headers=NO_STORE)

@@ -120,6 +120,7 @@ class ServerMetrics:
         self.turns = Counter("alipes_turns_total", "Turns by platform and ending.", "platform", "ending")
         self.tokens = Counter("alipes_tokens_total", "Tokens of model calls.", "kind")
         self.cost = Counter("alipes_cost_dollars_total", "Cost of model calls, as far as prices are known.")
+        self.wrong_keys = Counter("alipes_wrong_keys_total", "Requests with a wrong API key.")
         self.stops = Histogram("alipes_stop_seconds", "From the stop of a turn to its end.", _BOUNDS_S)
         self.lag = Histogram("alipes_loop_lag_seconds", "Event loop lag.", _BOUNDS_S)
         self.queue = Gauge("alipes_queue_depth", "Queued turns and messages to be sent.", "queue")

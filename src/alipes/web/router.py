@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from alipes.web.auth import Authenticator, RateLimiter, RequestLimits, read_body, unauthorized_problem
+from alipes.web.auth import Authenticator, RateLimiter, RequestLimits, peer_address, read_body, unauthorized_problem
 from alipes.web.endpoint import (
     ApiCall,
     ApiEndpoint,
@@ -21,6 +21,7 @@ from alipes.web.endpoint import (
     ServerState,
     answer_errors,
     error_format_at,
+    forbid_retry,
     problem_response,
 )
 
@@ -63,7 +64,7 @@ class ApiRouter:
     def _route(self, path: str, methods: dict[str, ApiEndpoint]) -> Route:
         async def answer(request: Request) -> Response:
             endpoint = methods[request.method]
-            return await answer_errors(self._handle(endpoint, request), endpoint.error_format)
+            return forbid_retry(request, await answer_errors(self._handle(endpoint, request), endpoint.error_format))
 
         route = Route(path, answer, methods=list(methods))
         route.methods = set(methods)  # without HEAD: a HEAD request for a stream would never end
@@ -85,7 +86,7 @@ class ApiRouter:
         return _CancellableStream(response, self._requests) if endpoint.streams else response
 
     async def _authorize(self, endpoint: ApiEndpoint, request: Request) -> Caller:
-        known = await self._keys.authenticate(request.headers.get("authorization", ""))
+        known = await self._keys.authenticate(request.headers.get("authorization", ""), peer_address(request.client))
         if known is None:
             raise unauthorized_problem()
         caller = known.caller
@@ -127,6 +128,7 @@ class _CancellableStream(Response):
 
     def __init__(self, response: Response, lines: OpenRequests) -> None:
         self._response, self._requests = response, lines
+        self.status_code, self.raw_headers = response.status_code, response.raw_headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -179,4 +181,4 @@ async def handle_error(request: Request, error: Exception) -> Response:
             problem = HttpProblem(error.status_code, error.detail, headers=error.headers)
         case _:
             problem = HttpProblem(500, "internal error; see the log", code="internal")
-    return problem_response(problem, error_format_at(request.url.path))
+    return forbid_retry(request, problem_response(problem, error_format_at(request.url.path)))

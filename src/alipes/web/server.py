@@ -2,6 +2,9 @@
 
 import asyncio
 import ipaddress
+import logging
+import os
+import re
 import socket
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
@@ -17,8 +20,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from alipes.kernel.errors import ConfigError
 from alipes.runtime.http.proxies import is_loopback
-from alipes.web.auth import Authenticator, unauthorized_problem
+from alipes.runtime.http.public_fetch import PublicFetcher
+from alipes.runtime.log_file import log_context
+from alipes.web.admission import TurnAdmission
+from alipes.web.auth import Authenticator, peer_address, unauthorized_problem
 from alipes.web.endpoint import (
+    REQUEST_ID,
     SCOPES,
     ApiCall,
     ApiEndpoint,
@@ -35,6 +42,8 @@ from alipes.web.runs.endpoints import RunEndpoints
 from alipes.web.runs.events import LiveRuns
 from alipes.web.sessions import SessionEndpoints
 
+log = logging.getLogger(__name__)
+
 SHUTDOWN_GRACE_S = 2
 """Seconds that open requests have to finish at shutdown."""
 IDLE_TIMEOUT_S = 20.0
@@ -44,7 +53,8 @@ IDLE_TIMEOUT_S = 20.0
 def bind_socket(host: str, port: int) -> socket.socket:
     """A bound socket. Raises ConfigError if the address is not available."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    # With the protocol: asyncio sets TCP_NODELAY only on sockets that say they are TCP.
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((host, port))
@@ -111,7 +121,7 @@ class HostPolicyMiddleware:
             return await self._app(scope, receive, send)
         headers = Headers(scope=scope)
         try:
-            await self._check(headers, scope["path"])
+            await self._check(headers, scope["path"], peer_address(scope.get("client")))
         except HttpProblem as problem:
             return await problem_response(problem, error_format_at(scope["path"]))(scope, receive, send)
         origin = headers.get("origin", "")
@@ -121,20 +131,22 @@ class HostPolicyMiddleware:
             return await Response(status_code=204, headers=_cors_headers(origin, headers))(scope, receive, send)
         return await self._app(scope, receive, _add_cors_headers(send, origin))
 
-    async def _check(self, headers: Headers, path: str) -> None:
-        if not self._policy.allows_host(_strip_port(headers.get("host", ""))):
+    async def _check(self, headers: Headers, path: str, peer: str) -> None:
+        host = _HOST.fullmatch(headers.get("host", ""))
+        if host is None:
+            raise HttpProblem(400, "the Host header is not valid; send HOST or HOST:PORT", code="host")
+        if not self._policy.allows_host(host[1]):
             raise HttpProblem(421, "Host not allowed; see api.hosts", code="host")
         if not self._policy.allows_origin(headers):
             raise HttpProblem(403, "Origin not allowed; see api.origins", code="origin")
         if path not in self._guarded or self._policy.is_local:
             return
-        if await self._keys.authenticate(headers.get("authorization", "")) is None:
+        if await self._keys.authenticate(headers.get("authorization", ""), peer) is None:
             raise unauthorized_problem()
 
 
-def _strip_port(host: str) -> str:
-    """The `Host` header without its port."""
-    return host.partition("]")[0] + "]" if host.startswith("[") else host.partition(":")[0]
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:]*)(?::[0-9]{1,5})?")
+"""A `Host` header; the group is the host without its port."""
 
 
 def _is_ip_address(host: str) -> bool:
@@ -148,7 +160,7 @@ def _is_ip_address(host: str) -> bool:
 def _cors_headers(origin: str, headers: Headers) -> dict[str, str]:
     return {
         "access-control-allow-origin": origin,
-        "access-control-allow-methods": "GET, POST, DELETE",
+        "access-control-allow-methods": "GET, POST, PATCH, DELETE",
         "access-control-allow-headers": headers.get("access-control-request-headers", ""),
         "access-control-max-age": "600",
         "vary": "origin",
@@ -160,11 +172,50 @@ def _add_cors_headers(send: Send, origin: str) -> Send:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             headers["access-control-allow-origin"] = origin
-            headers["access-control-expose-headers"] = "retry-after"
+            headers["access-control-expose-headers"] = "retry-after, x-request-id"
             headers.add_vary_header("origin")
         await send(message)
 
     return sending
+
+
+NO_SNIFF = ("x-content-type-options", "nosniff")
+"""On every answer: a browser must not guess another content type."""
+_REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+
+
+class CommonHeadersMiddleware:
+    """Adds the headers of all answers, and gives each request an id: its own `x-request-id` if that is valid."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: AsgiScope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        given = Headers(scope=scope).get("x-request-id", "")
+        request_id = given if _REQUEST_ID.fullmatch(given) else f"req_{os.urandom(12).hex()}"
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message.setdefault("headers", [])
+                headers = MutableHeaders(scope=message)
+                headers["x-request-id"], headers[NO_SNIFF[0]] = request_id, NO_SNIFF[1]
+                _log_answer(scope, message["status"])
+            await send(message)
+
+        token = REQUEST_ID.set(request_id)
+        try:
+            with log_context(request=request_id):
+                await self._app(scope, receive, send_with_headers)
+        finally:
+            REQUEST_ID.reset(token)
+
+
+def _log_answer(scope: AsgiScope, status: int) -> None:
+    """A failure of ours as a warning; not 503, with which we say on purpose that we are not ready."""
+    level = logging.WARNING if status >= 500 and status != 503 else logging.DEBUG
+    log.log(level, "%s %s was answered with status %d", scope["method"], scope["path"], status)
 
 
 class _IdleTimeoutProtocol(H11Protocol):
@@ -188,6 +239,13 @@ class _IdleTimeoutProtocol(H11Protocol):
         self._checked = True
         self.loop.call_later(self.idle_timeout_s, self._check_idle, self.cycle)
 
+    def send_400_response(self, msg: str) -> None:
+        """The answer to what is not HTTP, with the headers of all answers."""
+        headers = (("content-type", "text/plain; charset=utf-8"), NO_SNIFF, ("connection", "close"))
+        lines = ("HTTP/1.1 400 Bad Request", *(f"{name}: {value}" for name, value in headers), "", msg)
+        self.transport.write("\r\n".join(lines).encode("ascii", "replace"))
+        self.transport.close()
+
 
 @asynccontextmanager
 async def open_server(
@@ -195,7 +253,7 @@ async def open_server(
 ) -> AsyncIterator[None]:
     """Serve `app` on `sock` while entered, on the running loop and without signal handlers."""
     config = uvicorn.Config(
-        app,
+        CommonHeadersMiddleware(app),
         lifespan="off",
         http=type("Line", (_IdleTimeoutProtocol,), {"idle_timeout_s": patience}),
         ws="none",
@@ -247,11 +305,16 @@ class KeyEndpoint:
         return json_response(KeyInfo(call.caller.name, [scope for scope in SCOPES if call.caller.may(scope)]))
 
 
-def endpoints(app: ApiServices, live_runs: LiveRuns) -> tuple[ApiEndpoint, ...]:
-    """All API endpoints. `live_runs` must be running; tools of all callers work in its `workdir`."""
+def endpoints(
+    app: ApiServices, live_runs: LiveRuns, admission: TurnAdmission, fetcher: PublicFetcher
+) -> tuple[ApiEndpoint, ...]:
+    """All API endpoints. `live_runs` must be running; tools of all callers work in its `workdir`.
+
+    `fetcher`: fetches images that clients name by URL.
+    """
     return (
         *endpoints_of(KeyEndpoint()),
-        *endpoints_of(RunEndpoints(app, live_runs)),
-        *endpoints_of(SessionEndpoints(app)),
-        *openai.endpoints(app, workdir=live_runs.workdir),
+        *endpoints_of(RunEndpoints(app, live_runs, admission)),
+        *endpoints_of(SessionEndpoints(app, admission)),
+        *openai.endpoints(app, admission, fetcher, workdir=live_runs.workdir),
     )

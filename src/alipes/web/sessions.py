@@ -1,17 +1,18 @@
 """Endpoints for conversations: list, create, read, fork, search, export, delete."""
 
 import os
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct, structs
 from starlette.responses import PlainTextResponse, Response
 
 from alipes.kernel.messages import Message
-from alipes.kernel.turns import Address
+from alipes.kernel.turns import Address, BusyMode
 from alipes.store import export
 from alipes.store.api_runs import ApiSession, SessionOwner, SqliteApiRuns
 from alipes.store.export import SearchHit
+from alipes.web.admission import TurnAdmission
 from alipes.web.endpoint import (
     NO_STORE,
     PLATFORM,
@@ -23,7 +24,7 @@ from alipes.web.endpoint import (
     json_response,
     no_content,
 )
-from alipes.web.runs.endpoints import Name, may_see, owner
+from alipes.web.runs.endpoints import Name, find_session, owner
 
 Limit: TypeAlias = Annotated[int, Meta(ge=1, le=500)]
 Title: TypeAlias = Annotated[str, Meta(max_length=200)]
@@ -61,6 +62,17 @@ class NewSession(Struct, frozen=True, forbid_unknown_fields=True):
     title: Title = ""
     model: Name = ""
     """Model of the conversation; empty means the default."""
+
+
+class SessionChanges(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is not given stays as it is."""
+
+    title: Title | None = None
+    """Empty: the first words of the conversation."""
+    model: Name | None = None
+    """Empty: the default model."""
+    busy: BusyMode | Literal[""] | None = None
+    """What a new message does while a turn runs. Empty: the default."""
 
 
 class ForkBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -115,8 +127,9 @@ def session_document(row: ApiSession) -> SessionDocument:
 
 
 class SessionEndpoints:
-    def __init__(self, app: ApiServices) -> None:
-        self._app, self._store = app, SqliteApiRuns(app.store.database)
+    def __init__(self, app: ApiServices, admission: TurnAdmission) -> None:
+        self._app, self._admission = app, admission
+        self._store = SqliteApiRuns(app.store.database)
 
     @ApiEndpoint("GET", "/v1/sessions", "read", query=ListQuery, answer=SessionList)
     async def list(self, call: ApiCall) -> Response:
@@ -127,14 +140,15 @@ class SessionEndpoints:
         )
         return json_response(SessionList(tuple(map(session_document, found[: query.limit])), len(found) > query.limit))
 
-    @ApiEndpoint("POST", "/v1/sessions", "run", body=NewSession, answer=SessionDocument, status=201, errors=(409,))
+    @ApiEndpoint("POST", "/v1/sessions", "run", body=NewSession, answer=SessionDocument, status=201, errors=(404, 409))
     async def create(self, call: ApiCall) -> Response:
         """Create a conversation."""
         body: NewSession = call.body
+        model = await self._admission.resolve_model(body.model)
         address = await self._new_address(call.caller, body.name)
         conversation = await self._app.store.sessions.open(address)
-        if body.title or body.model:
-            await self._app.store.sessions.configure(conversation.session, title=body.title, model=body.model)
+        if body.title or model:
+            await self._app.store.sessions.configure(conversation.session, title=body.title, model=model)
         return await self._created(conversation.session)
 
     @ApiEndpoint("GET", "/v1/sessions/search", "read", query=SearchQuery, answer=SearchResults)
@@ -148,6 +162,15 @@ class SessionEndpoints:
     @ApiEndpoint("GET", "/v1/sessions/{id}", "read", answer=SessionDocument)
     async def look(self, call: ApiCall) -> Response:
         """Get a conversation by id or name."""
+        return json_response(session_document(await self._find_session(call)))
+
+    @ApiEndpoint("PATCH", "/v1/sessions/{id}", "run", body=SessionChanges, answer=SessionDocument, errors=(409,))
+    async def change(self, call: ApiCall) -> Response:
+        """Change the title, the model or the busy mode of a conversation."""
+        body: SessionChanges = call.body
+        model = None if body.model is None else await self._admission.resolve_model(body.model)
+        row = await self._find_session(call)
+        await self._app.store.sessions.configure(row.id, title=body.title, model=model, busy=body.busy)
         return json_response(session_document(await self._find_session(call)))
 
     @ApiEndpoint("DELETE", "/v1/sessions/{id}", "run", status=204, errors=(409,))
@@ -197,13 +220,7 @@ class SessionEndpoints:
 
     async def _find_session(self, call: ApiCall) -> ApiSession:
         """The session in the path, if the caller may see it."""
-        name, caller = call.path["id"], call.caller
-        row = await self._store.session(name)
-        if row is None or not may_see(caller, row.address):
-            row = await self._store.find_current(_address(caller, name))
-        if row is None:
-            raise HttpProblem(404, f"no session {name}", code="no_session")
-        return row
+        return await find_session(self._store, call.caller, call.path["id"])
 
     async def _new_address(self, caller: Caller, name: str) -> Address:
         """The address of a new conversation. Raises `HttpProblem` if the name is taken."""

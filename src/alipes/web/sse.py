@@ -4,10 +4,13 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeAlias
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
+
+from alipes.web.endpoint import ErrorFormat, HttpProblem, problem_response
 
 SendFrames: TypeAlias = Callable[[bytes], Awaitable[None]]
 """Sends frames to the client; waits while the client does not read."""
@@ -15,6 +18,8 @@ WriteEvents: TypeAlias = Callable[[SendFrames], Awaitable[None]]
 """Sends all events and returns. It is cancelled when the client disconnects."""
 HEARTBEAT_S = 15.0
 """Seconds of silence after which a comment is sent, so that proxies keep the connection open."""
+HEADER_WAIT_S = 40.0
+"""Seconds after which headers are sent although nothing happened yet; many proxies give up after 60."""
 STALL_TIMEOUT_S = 60.0
 """Seconds after which a client that reads nothing counts as disconnected."""
 _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
@@ -61,36 +66,63 @@ class EventStream(Response):
         write: WriteEvents,
         *,
         left: Callable[[], Awaitable[None]] | None = None,
+        failures: ErrorFormat | None = None,
         beat: float = HEARTBEAT_S,
         stall: float = STALL_TIMEOUT_S,
     ) -> None:
+        """`failures`: the headers wait for the first frame, so that an `HttpProblem` raised before it is answered
+        with its status, in this format; after `HEADER_WAIT_S` they are sent anyway."""
         self.status_code, self.background = 200, None
         self.init_headers(_HEADERS)
         self._write, self._left, self._heartbeat_s, self._stall_timeout_s = write, left, beat, stall
+        self._failures, self._started = failures, False
         self._sent_at = 0.0
         """Time of the last send."""
         self._pending = 0
         """Sends that wait for the client to read."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_frames(frames: bytes) -> None:
-            self._sent_at, self._pending = time.monotonic(), self._pending + 1
-            await send({"type": "http.response.body", "body": frames, "more_body": True})
-            self._pending -= 1
-
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        if self._failures is None:
+            await self._start(send)
         self._sent_at, disconnected = time.monotonic(), False
+        problem: Response | None = None
         try:
             async with asyncio.TaskGroup() as group:
+                send_frames = partial(self._send_frames, send)
                 watch = group.create_task(self._watch(receive, send_frames), name="listener")
-                await self._write(send_frames)
+                problem = await self._write_or_fail(send_frames)
                 watch.cancel()
         except* ClientGone:
             disconnected = True
-        if not disconnected:
+        if problem is not None:
+            await problem(scope, receive, send)
+        elif not disconnected:
+            await self._start(send)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         elif self._left is not None:
             await self._left()
+
+    async def _start(self, send: Send) -> None:
+        """Send the headers, once."""
+        if not self._started:
+            self._started = True
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+
+    async def _send_frames(self, send: Send, frames: bytes) -> None:
+        self._sent_at, self._pending = time.monotonic(), self._pending + 1
+        await self._start(send)
+        await send({"type": "http.response.body", "body": frames, "more_body": True})
+        self._pending -= 1
+
+    async def _write_or_fail(self, send_frames: SendFrames) -> Response | None:
+        """Write all events; returns the answer to an error that came before the headers."""
+        try:
+            await self._write(send_frames)
+        except HttpProblem as problem:
+            if self._started or self._failures is None:
+                raise
+            return problem_response(problem, self._failures)
+        return None
 
     async def _watch(self, receive: Receive, send_frames: SendFrames) -> None:
         """Raise `ClientGone` when the client disconnects; send a comment after a long silence."""
@@ -104,5 +136,5 @@ class EventStream(Response):
                 if self._pending:
                     if silent > self._stall_timeout_s:
                         raise ClientGone from None
-                elif silent >= self._heartbeat_s / 2:
+                elif silent >= (self._heartbeat_s / 2 if self._started else HEADER_WAIT_S):
                     await send_frames(_COMMENT)

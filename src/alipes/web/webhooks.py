@@ -8,7 +8,7 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 import httpx2
@@ -22,8 +22,9 @@ from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.models import Secret
 from alipes.kernel.turns import Address, Inbound
 from alipes.runtime.http.clients import ClientScope
+from alipes.runtime.redaction import SecretRegistry
 from alipes.sessions.sessions import Sessions
-from alipes.store.api_keys import SignatureStyle, SqliteWebhooks, Webhook
+from alipes.store.api_keys import SignatureStyle, SqliteWebhooks, Webhook, WebhookStatus
 from alipes.web.auth import RateLimiter, RequestLimits, read_body
 from alipes.web.endpoint import HttpProblem, ServerState, answer_errors, json_response
 
@@ -72,6 +73,8 @@ def _verify_standard(secret: Secret, headers: Mapping[str, str], body: bytes, no
     header = headers.get("webhook-signature", "")
     if not (id and at and header) or len(id) > MAX_SIGNATURE_CHARS:
         raise _signature_problem("missing signature: webhook-id, webhook-timestamp and webhook-signature are required")
+    if "." in id:  # it separates the signed parts: with dots, another id and timestamp could have the same signature
+        raise _signature_problem("webhook-id must not contain dots")
     ours = _standard_signature(secret, id, at, body).encode()
     # Compare all signatures, so that timing does not reveal which one matched.
     matches = [hmac.compare_digest(each.encode(), ours) for each in header.split(" ")[:10]]
@@ -196,6 +199,14 @@ ResolveTarget: TypeAlias = Callable[[str], Awaitable[Address]]
 """Resolves a target as in `alipes send`; raises if it does not exist."""
 
 
+def list_toolless(found: Iterable[WebhookStatus]) -> list[str]:
+    """Notes about webhooks of earlier versions, which could use all tools and no longer can."""
+    names = [each.webhook.name for each in found if each.webhook.tools is None]
+    return [
+        f"webhook {name} has no tools: allow them with `alipes webhook tools {name} --tools NAMES`" for name in names
+    ]
+
+
 class DeliveryResult(Struct, frozen=True, omit_defaults=True):
     """The JSON response to a delivery."""
 
@@ -212,11 +223,12 @@ class WebhookRoutes:
         *,
         workdir: str = "",
         state: ServerState | None = None,
-        clock: Callable[[], float] = time.time,
+        secrets: SecretRegistry | None = None,
     ) -> None:
+        """`secrets` masks the secrets of webhooks that are used."""
         self._sessions, self._hooks, self._resolve = sessions, hooks, resolve
-        self._workdir, self._state, self._clock = workdir, state or ServerState(), clock
-        self._rate_limiter = RateLimiter()
+        self._workdir, self._state = workdir, state or ServerState()
+        self._rate_limiter, self._secrets = RateLimiter(), secrets or SecretRegistry()
 
     def routes(self) -> list[Route]:
         return [Route(PATH, self.take, methods=["POST"])]
@@ -230,8 +242,12 @@ class WebhookRoutes:
         if found is None:
             raise HttpProblem(404, "no webhook of this name", code="not_found")
         hook, secret = found
+        if not secret:
+            why = f"this webhook has no secret: the operator must run `alipes webhook secret {hook.name}`"
+            raise HttpProblem(503, why, code="no_secret")
+        self._secrets.add(secret.reveal())
         body = await read_body(request, WEBHOOK_LIMITS)
-        id = verify_delivery(hook.style, secret, request.headers, body, now=self._clock())
+        id = verify_delivery(hook.style, secret, request.headers, body, now=time.time())
         if why := self._state.shutdown_reason:
             raise HttpProblem(503, f"{why}; send it again", code="leaving", headers={"retry-after": "5"})
         if hook.style == "github" and request.headers.get("x-github-event") == "ping":
@@ -253,7 +269,7 @@ class WebhookRoutes:
             model=hook.model,
             workdir=self._workdir,
             instructions=INSTRUCTIONS.format(name=hook.name),
-            only=hook.tools,
+            only=hook.tools or (),
             answer_to=await self._target(hook),
         )
 

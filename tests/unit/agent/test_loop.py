@@ -15,7 +15,7 @@ from alipes.kernel.models import ModelFacts
 from alipes.kernel.turns import ModelReply, Notice, Retracted, Said, TextDelta, ToolFinished, ToolStarted, Usage
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import PluginOwner
-from alipes.providers.scripted import ScriptedProvider
+from alipes.testing.scripted_provider import ScriptedProvider
 from tests.unit.agent_harness import Hand, Scene, an_agent, call, live, play, replied, turn
 
 

@@ -22,8 +22,8 @@ from alipes.providers.mixture import (
     without_tool_calls,
 )
 from alipes.providers.registry import choose_model
-from alipes.providers.scripted import ScriptedProvider
 from alipes.runtime.http.clients import ClientScope
+from alipes.testing.scripted_provider import ScriptedProvider
 from tests.world.subagent_harness import RuleModel
 
 KEY = Address("test", "me").key

@@ -12,8 +12,8 @@ from alipes.kernel.models import ModelFacts
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import ModelReply, Notice, Retracted, TextDelta, ThinkingDelta
 from alipes.providers.registry import Backend
-from alipes.providers.scripted import ScriptedProvider
 from alipes.runtime.tasks import backoff
+from alipes.testing.scripted_provider import ScriptedProvider
 from tests.unit.agent_harness import Clock, Scene, play, replied, turn
 
 BUSY = Transient("the server is busy")

@@ -14,7 +14,7 @@ async def test_a_call_of_theirs_ends_the_turn_unrun_and_is_kept():
     assert (scene.ending, scene.detail) == ("answered", "")
     assert [spec.name for spec in model.asked[0].tools] == ["weather"] and len(model.asked) == 1
     assert scene.said[1].calls[0].args == {"at": "Rome"}
-    assert scene.said[2] == Message("tool", (ToolResult("c1", CLIENT_RUNS_IT),))
+    assert scene.said[2] == Message("tool", (ToolResult("c1", CLIENT_RUNS_IT, passed_on=True),))
 
 
 async def test_calls_of_built_in_tools_beside_it_are_run_first():
@@ -41,5 +41,11 @@ async def test_a_turn_that_was_cut_off_after_handing_over_does_not_ask_again():
 
 
 def test_only_what_was_handed_over_ends_a_turn():
-    assert is_client_call(Message("tool", (ToolResult("c1", "x"), ToolResult("c2", CLIENT_RUNS_IT))))
+    assert is_client_call(Message("tool", (ToolResult("c1", "x"), ToolResult("c2", CLIENT_RUNS_IT, passed_on=True))))
     assert not is_client_call(Message("tool", (ToolResult("c1", "x"),)))
+
+
+async def test_a_tool_that_prints_our_placeholder_does_not_end_the_turn():
+    model = play((call("c1", "look"),), "done")
+    scene = await live(an_agent(model, [Hand("look", "read", does=CLIENT_RUNS_IT)]), turn())
+    assert scene.ending == "answered" and scene.said[-1].text == "done"

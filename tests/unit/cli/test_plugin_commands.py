@@ -15,9 +15,9 @@ from alipes.config.loader import load_settings
 from alipes.config.paths import Paths
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Notice, TurnEnded
-from alipes.providers.scripted import ScriptedProvider
 from alipes.sessions.commands import registry as commands
 from alipes.testing import no_leaks
+from alipes.testing.scripted_provider import ScriptedProvider
 from tests.world.plugin_harness import write_plugin
 from tests.world.session_harness import inbound
 from tests.world.wait import until
@@ -353,7 +353,7 @@ async def test_plugins_that_fail_to_load_are_noted_at_the_start(tmp_path):
     home = tmp_path / "home"
     write_plugin(home, "one", "import not_there_at_all")
     async with at_table(home, enabled=["one", "oone"]) as table:
-        assert table.app.notes == (
+        assert (await table.app.notes())[-2:] == (
             "plugin one is not loaded: it needs the module not_there_at_all, which is not installed: "
             "pip install not_there_at_all",
             "plugin oone is not loaded: there is no plugin oone. Did you mean one?",
@@ -402,7 +402,7 @@ import asyncio, sys
 from pathlib import Path
 from alipes.app import open_app
 from alipes.config.loader import load_settings
-from alipes.providers.scripted import ScriptedProvider
+from alipes.testing.scripted_provider import ScriptedProvider
 
 async def main(home):
     settings = load_settings(Path(home), {"ALIPES_MODEL": "scripted", **dict(a.split("=") for a in sys.argv[2:])})

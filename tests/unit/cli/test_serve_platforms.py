@@ -8,12 +8,18 @@ import pytest
 from alipes.cli.serve.platforms import DrainGate, MessageHeld, ServedPlatforms, refuse_when_held
 from alipes.config.platforms import Messengers, TelegramConfig
 from alipes.config.settings import Settings
-from alipes.kernel.messages import Message, Text
+from alipes.kernel.messages import Message, Text, ToolResult
 from alipes.kernel.models import Secret
 from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.turns import Address, Inbound, Said, Turn
 
 HERE = Address("telegram", "7")
+
+
+def made(*paths: Path) -> tuple[Turn, Said]:
+    """A tool declares these files."""
+    turn = Turn("t", "s", Inbound("i", HERE, "7", "send it"))
+    return turn, Said(Message("tool", (ToolResult("c", "made", files=tuple(map(str, paths))),)))
 
 
 def said(text: str) -> tuple[Turn, Said]:
@@ -36,8 +42,8 @@ async def test_files_of_the_workdir_may_be_sent_unless_it_contains_the_home(tmp_
     file = tmp_path / work / "plot.png"
     file.write_bytes(b"picture")
     platforms = ServedPlatforms(settings(tmp_path / home, tmp_path / work))
-    (outbound,) = platforms.outbound(*said(f"There you are.\nMEDIA: {file}"))
-    assert [media.path for media in outbound.media] == ([str(file)] if leaves else [])
+    outbounds = platforms.outbound(*made(file))
+    assert [media.path for each in outbounds for media in each.media] == ([str(file)] if leaves else [])
 
 
 async def test_secrets_are_never_sent_and_outgoing_files_are(tmp_path):
@@ -47,7 +53,7 @@ async def test_secrets_are_never_sent_and_outgoing_files_are(tmp_path):
     (home / "outgoing" / "report.pdf").write_bytes(b"pdf")
     platforms = ServedPlatforms(settings(home, tmp_path))
     (outbound,) = platforms.outbound(
-        *said(f"MEDIA: {home}/.env\nMEDIA: {home}/outgoing/../.env\nMEDIA: {home}/outgoing/report.pdf")
+        *made(home / ".env", home / "outgoing" / ".." / ".env", home / "outgoing" / "report.pdf")
     )
     assert [media.name for media in outbound.media] == ["report.pdf"]
 

@@ -250,7 +250,6 @@ async def test_running_local_servers_are_found_and_come_first(tmp_path):
     assert options[1].note == "Ollama, on this computer: running, 1 model"
     assert options[-1].value == OTHER_SERVER
     assert "not running" in str(options) and "not running" not in str(provider_choices(settings, variables, None))
-    assert "scripted" not in [option.value for option in options]
     assert default_provider(settings, found) == "ollama"
 
 

@@ -2,6 +2,8 @@
 
 import io
 import json
+import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -94,3 +96,26 @@ def test_key_names_are_unique_and_only_named_keys_can_be_revoked(seen):
         status, _, err = seen("serve", "key", *words)
         assert status == 2 and why in err, words
     assert seen("serve", "key", "revoke", "ci")[0] == 0
+
+
+def test_a_webhook_has_no_tools_unless_they_are_given(seen):
+    seen("webhook", "add", "ci", "-p", "look")
+    assert json.loads(seen("webhook", "list", "--json")[1])[0]["webhook"]["tools"] == []
+    assert "Tools of webhook ci: read_file, todo." in seen("webhook", "tools", "ci", "--tools", "read_file, todo")[1]
+    assert "read_file,todo" in seen("webhook", "list")[1]
+    assert seen("webhook", "tools", "nope")[0] == 2
+
+
+def test_a_webhook_of_an_earlier_version_is_named_in_the_list(seen, tmp_path):
+    seen("webhook", "add", "ci", "-p", "look")
+    with closing(sqlite3.connect(tmp_path / "home" / "alipes.db", isolation_level=None)) as db:
+        db.execute("UPDATE webhooks SET settings = json_remove(settings, '$.tools')")
+    shown = seen("webhook", "list")[1]
+    assert "webhook ci has no tools: allow them with `alipes webhook tools ci --tools NAMES`" in shown
+
+
+def test_the_secret_of_a_webhook_is_replaced(seen):
+    first = seen("webhook", "add", "ci", "-p", "look", "--style", "github")[1]
+    status, second, _ = seen("webhook", "secret", "ci")
+    assert status == 0 and first != second and len(second.strip()) == 64
+    assert seen("webhook", "secret", "ci", "--secret", stdin="x" * 20 + "\n")[1].strip() == "x" * 20

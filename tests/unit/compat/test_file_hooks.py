@@ -13,9 +13,9 @@ from alipes.kernel.turns import Address, Inbound
 from alipes.plugins import specs
 from alipes.plugins.discovery import DiscoveredPlugin
 from alipes.plugins.dispatch import Hooks
-from alipes.providers.scripted import ScriptedProvider
 from alipes.testing import call, stall
 from alipes.testing.scripted_model import ScriptedModel
+from alipes.testing.scripted_provider import ScriptedProvider
 from tests.unit.compat.agent_harness import open_harness
 from tests.unit.compat.plugin_harness import PluginHarness
 from tests.world.session_harness import inbound, open_sessions

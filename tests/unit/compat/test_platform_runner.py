@@ -424,11 +424,12 @@ async def test_an_adapter_that_edits_shows_the_answer_while_it_is_written(tmp_pa
 
 
 async def test_files_go_where_the_adapter_can_send_them_and_else_are_notified_of(tmp_path):
-    (paper := tmp_path / "paper.pdf").write_bytes(b"%PDF")
-    async with chatting(tmp_path, [f"There:\nMEDIA: {paper}"], plugin=EDITS) as chat:
+    paper = tmp_path / "paper.pdf"
+    script = [call("write_file", path=str(paper), content="%PDF"), f"There:\nMEDIA: {paper}"]
+    async with chatting(tmp_path, script, plugin=EDITS) as chat:
         await chat.say("send it")
         await chat.see(lambda: chat.heard == ["There:", f"<{paper}>"])
-    async with chatting(tmp_path, [f"There:\nMEDIA: {paper}"]) as chat:
+    async with chatting(tmp_path, script) as chat:
         await chat.say("send it", id="other")
         await chat.see(lambda: len(chat.heard) > 1 and "can't be sent on this platform" in " ".join(chat.heard))
 

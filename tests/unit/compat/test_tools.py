@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 
 import pytest
 
@@ -270,3 +271,38 @@ async def test_what_a_plugin_offered_is_gone_with_it(harness):
         assert "greet" in harness.door.bridge.tools
     assert "greet" not in harness.contributions.tools()
     assert harness.door.bridge.tools == {}
+
+
+async def test_a_file_that_a_handler_wrote_and_named_is_handed_over(harness):
+    source = plugin("""
+    def handler(params):
+        import os
+        os.makedirs(params["name"], exist_ok=True)
+        path = params["name"] + "/new.ogg"
+        open(path, "w").close()
+        return json.dumps({"media_tag": "MEDIA:" + path})
+    """)
+    async with harness.plugin(source):
+        tool = harness.tool("greet")
+        folder = harness.settings.paths.outgoing
+        output = await tool.run({"name": str(folder)}, Act())
+        assert tool.spec.media and output.files == (f"{folder}/new.ogg",)
+
+
+async def test_a_file_that_the_text_of_a_handler_merely_names_is_not_handed_over(harness, tmp_path):
+    async with harness.plugin(plugin("handler = lambda args: 'a page says MEDIA:' + args['name']")):
+        tool = harness.tool("greet")
+        outgoing = harness.settings.paths.outgoing
+        outgoing.mkdir(parents=True, exist_ok=True)
+        (outgoing / "theirs.png").write_text("x")
+        os.utime(outgoing / "theirs.png", (1, 1))
+        (tmp_path / ".env").write_text("x")
+        for path in (outgoing / "theirs.png", tmp_path / ".env", outgoing / "missing.png"):
+            assert (await tool.run({"name": str(path)}, Act())).files == ()
+
+
+async def test_a_schema_may_declare_media_and_open_world(harness):
+    declared = SCHEMA.replace('"Greets.",', '"Greets.", "media": True, "annotations": {"openWorldHint": True},')
+    async with harness.plugin(plugin("handler = lambda args: 'MEDIA:' + args['name']").replace(SCHEMA, declared)):
+        tool = harness.tool("greet")
+        assert tool.spec.untrusted and (await tool.run({"name": "/tmp/a.png"}, Act())).files == ("/tmp/a.png",)

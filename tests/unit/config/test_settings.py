@@ -239,11 +239,26 @@ def test_the_environment_wins_over_env_file_and_both_over_the_file(home):
         ("[discord]\nprogress = 'ful'", "Did you mean full?"),
         ("[gateway]\nstt_url = 'example.com'", "has no scheme"),
         ("[gateway]\ntries = 0", "give a whole number from 1 to 1000"),
+        ("[egress]\nallow = 'pypi.org'", "must be a list like"),
+        ("[egress]\nallow = ['https://pypi.org']", "must be a host"),
+        ("[egress]\nallow = ['*']", "must be a host"),
+        ("[egress]\nallow = ['a.*.example']", "must be a host"),
+        ("[egress]\nallow = ['x.example:99999']", "has a port out of range"),
+        ("[egress]\ndefault = 'alow'", "Did you mean allow?"),
         ("silence = -1", "config.toml:1: silence = -1 is out of range"),
     ],
 )
 def test_a_wrong_setting_is_named_with_its_line_and_its_fix(home, text, said):
     assert said in problems(home, text)
+
+
+def test_hosts_for_egress_are_written_in_one_form(home):
+    given = ["PyPI.org.", "*.Example.com:8443", "[2606:4700::1]:443", "2606:4700::1", "10.0.0.1", "registries"]
+    (home / "config.toml").write_text(f"[egress]\nallow = {given}\ndefault = 'deny'\n")
+    settings = load_settings(home, {})
+    assert settings.egress.default == "deny" and settings.egress.allow == (
+        *("pypi.org", "*.example.com:8443", "[2606:4700::1]:443", "2606:4700::1", "10.0.0.1", "registries"),
+    )
 
 
 @pytest.mark.parametrize(

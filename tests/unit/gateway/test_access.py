@@ -12,10 +12,10 @@ from alipes.kernel.errors import MessageRejected
 from alipes.kernel.outbox import Outbound, lane
 from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.turns import Address
-from alipes.providers.scripted import ScriptedProvider
 from alipes.store.inbox import KEEP_S, SqliteInbox
 from alipes.store.people import CODE_VALID_S, MAX_REQUESTS, MAX_WRONG_CODES, REQUEST_INTERVAL_S, SqlitePeople
 from alipes.store.store import DATABASE_FILE, open_store
+from alipes.testing.scripted_provider import ScriptedProvider
 from tests.world.gateway_harness import open_gateway
 
 EVE = Address("test", "eve")

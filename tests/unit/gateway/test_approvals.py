@@ -14,8 +14,8 @@ from alipes.kernel.turns import Address
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
 from alipes.plugins.specs import Verdict
-from alipes.providers.scripted import ScriptedProvider
 from alipes.store.outbox import find_unanswered
+from alipes.testing.scripted_provider import ScriptedProvider
 from tests.world.environment import LIMIT_S
 from tests.world.fake_platform import FakePlatform
 from tests.world.gateway_harness import open_gateway

@@ -9,7 +9,7 @@ import pytest
 
 from alipes.kernel.errors import DeliveryError
 from alipes.kernel.platform import Capabilities
-from alipes.providers.scripted import Pause, ScriptedProvider
+from alipes.testing.scripted_provider import Pause, ScriptedProvider
 from tests.world.fake_platform import FakePlatform, ReplyLost
 from tests.world.gateway_harness import make_message, open_gateway
 

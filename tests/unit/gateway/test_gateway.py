@@ -20,9 +20,9 @@ from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE, PluginOwner
 from alipes.plugins.registry import CommandContribution
 from alipes.plugins.specs import Admission
-from alipes.providers.scripted import ScriptedProvider
 from alipes.providers.transcription import command_transcriber
 from alipes.store.store import open_store
+from alipes.testing.scripted_provider import ScriptedProvider
 from tests.world.fake_platform import FakePlatform
 from tests.world.gateway_harness import make_message, open_gateway
 

@@ -13,7 +13,7 @@ from alipes.kernel.outbox import lane
 from alipes.kernel.platform import Capabilities
 from alipes.kernel.ports import ToolSpec
 from alipes.kernel.turns import Address
-from alipes.providers.scripted import Pause, ScriptedProvider
+from alipes.testing.scripted_provider import Pause, ScriptedProvider
 from tests.world.fake_platform import FakePlatform, ReplyLost
 from tests.world.gateway_harness import open_gateway
 

@@ -20,6 +20,11 @@ def said(text, *calls):
 CALL = ToolCall("c1", "hand", {})
 
 
+def made(*paths):
+    """A tool declared these files in an earlier turn of the conversation."""
+    return (Message("tool", (ToolResult("c0", "made", files=tuple(map(str, paths))),)),)
+
+
 class Observer:
     def __init__(self, on_recorded):
         self.on_recorded = on_recorded
@@ -84,30 +89,54 @@ def test_named_files_are_sent_if_allowed(tmp_path):
     (folder / "link.png").symlink_to(tmp_path / "secret.env")
     policy = OutboundPolicy(["telegram"], [str(folder)])
     text = f"Look:\n![a cat]({folder}/a.png)\nMEDIA: {folder}/b.ogg\nMEDIA:{folder}/c.pdf\n"
-    (outbound,) = policy(turn(), said(text))
+    secrets = (tmp_path / "secret.env", folder / "link.png", folder / "gone.png", folder / ".." / "secret.env")
+    history = made(folder / "a.png", folder / "b.ogg", folder / "c.pdf", *secrets)
+    (outbound,) = policy(turn(history=history), said(text))
     assert outbound.text == "Look:"
     assert [(each.kind, each.name, each.caption) for each in outbound.media] == [
         ("voice", "b.ogg", ""),
         ("file", "c.pdf", ""),
         ("image", "a.png", "a cat"),
     ]
-    for path in (tmp_path / "secret.env", folder / "link.png", folder / "gone.png", folder / ".." / "secret.env"):
-        (outbound,) = policy(turn(epoch=2), said(f"MEDIA:{path}"))
+    for path in secrets:
+        (outbound,) = policy(turn(epoch=2, history=history), said(f"MEDIA:{path}"))
         assert outbound.media == () and outbound.text == f"MEDIA:{path}"
-    assert OutboundPolicy(["telegram"])(turn(), said(text))[0].media == ()
+    assert OutboundPolicy(["telegram"])(turn(history=history), said(text))[0].media == ()
+
+
+def test_a_file_that_only_texts_name_is_not_sent(tmp_path):
+    (tmp_path / "report.pdf").write_text("x")
+    policy, line = OutboundPolicy(["telegram"], [str(tmp_path)]), f"MEDIA:{tmp_path}/report.pdf"
+    read = Message("tool", (ToolResult("c1", line),))
+    assert policy(turn(), Said(read)) == ()
+    (answer,) = policy(turn(), said(line))
+    assert (answer.text, answer.media) == (line, ())
+    (answer,) = policy(turn(epoch=2, history=(user(line), read)), said(f"![]({tmp_path}/report.pdf)"))
+    assert answer.media == ()
+
+
+@pytest.mark.parametrize(("outcome", "sent"), [("ok", 1), ("failed", 0)])
+def test_a_file_that_the_model_wrote_in_this_turn_is_sent_if_the_answer_names_it(tmp_path, outcome, sent):
+    (tmp_path / "a.csv").write_text("x")
+    policy = OutboundPolicy(["telegram"], [str(tmp_path)])
+    write = ToolCall("c1", "write_file", {"path": f"{tmp_path}/a.csv"})
+    policy(turn(), said("I write.", write))
+    policy(turn(), Said(Message("tool", (ToolResult("c1", "written", outcome),))))
+    (answer,) = policy(turn(), said(f"Here.\nMEDIA:{tmp_path}/a.csv"))
+    assert len(answer.media) == sent
 
 
 def test_files_of_a_tool_are_sent_and_do_not_replace_drafts(tmp_path):
     (tmp_path / "a.png").write_text("x")
     policy = OutboundPolicy(["telegram"], [str(tmp_path)])
-    made = ToolResult("c1", f"painted\nMEDIA:{tmp_path}/a.png")
-    failed = ToolResult("c2", f"MEDIA:{tmp_path}/a.png", "failed")
-    (outbound,) = policy(turn(), Said(Message("tool", (made, failed))))
+    painted = ToolResult("c1", "painted", files=(f"{tmp_path}/a.png",))
+    failed = ToolResult("c2", "no", "failed", files=(f"{tmp_path}/a.png",))
+    (outbound,) = policy(turn(), Said(Message("tool", (painted, failed))))
     assert len(outbound.media) == 1 and outbound.text == "" and outbound.turn == ""
     repeated = said(f"Here it is.\nMEDIA:{tmp_path}/a.png")
     (answer,) = policy(turn(), repeated)
     assert (answer.text, answer.media) == ("Here it is.", ()), "it was sent already"
-    resumed = turn(said=(Message("tool", (made,)),), epoch=9)
+    resumed = turn(said=(Message("tool", (painted,)),), epoch=9)
     assert policy(resumed, repeated)[0].media == ()
 
 
@@ -153,7 +182,6 @@ def test_no_secret_file_is_sent_whatever_its_name(tmp_path):
     places = Places(home=str(home), alipes_home=str(own))
     policy = OutboundPolicy(["telegram"], [str(home)], is_private=places.is_withheld)
     for name in (".alipes/.env", ".ssh/id_rsa", "link", "hard", "missing"):
-        (outbound,) = policy(turn(), said(f"MEDIA: {home}/{name}"))
-        assert outbound.media == (), name
-    (outbound,) = policy(turn(), said(f"MEDIA: {home}/plain.txt"))
+        assert policy(turn(), Said(*made(f"{home}/{name}"))) == (), name
+    (outbound,) = policy(turn(), Said(*made(f"{home}/plain.txt")))
     assert [each.name for each in outbound.media] == ["plain.txt"]

@@ -166,3 +166,16 @@ def test_an_invisible_text_is_no_message() -> None:
         == format_markdown("```\n```")
         == ()
     )
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("[https://bank.example](https://evil.example/x)", "https://bank.example (https://evil.example/x)"),
+        ("[bank.example](https://bank.example@evil.example)", "bank.example (https://bank.example@evil.example)"),
+        ("![bank.example](https://evil.example/?q=1)", "bank.example (https://evil.example/?q=1)"),
+    ],
+)
+def test_a_link_that_names_another_host_is_written_out(written, shown):
+    spans = parse_markdown(written).spans
+    assert join_text(spans) == shown and not any(span.find("link") for span in spans)

@@ -12,7 +12,7 @@ from alipes.kernel.turns import Retracted, Said, ToolFinished, ToolStarted
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import PluginOwner
 from alipes.plugins.specs import Admission, Verdict
-from alipes.providers.scripted import ScriptedProvider
+from alipes.testing.scripted_provider import ScriptedProvider
 from tests.unit.agent.test_loop import an_agent, live
 from tests.unit.agent_harness import Clock, Hand, Scene, call, play, replied, turn
 from tests.world.session_harness import inbound, open_sessions

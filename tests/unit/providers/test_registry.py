@@ -13,8 +13,8 @@ from alipes.kernel.messages import user
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import ModelReply
 from alipes.providers.registry import Models, known_models, resolve_model
-from alipes.providers.scripted import ScriptedProvider
 from alipes.runtime.http.clients import ClientScope
+from alipes.testing.scripted_provider import ScriptedProvider
 from tests.world.model_server import ModelServer, Say
 
 KEY = "k" * 12
@@ -181,16 +181,14 @@ from alipes.providers.registry import Models
 from alipes.runtime.http.clients import ClientScope
 
 def loaded():
-    names = ("scripted", "anthropic", "openai_chat", "openai_responses", "embedded")
+    names = ("anthropic", "openai_chat", "openai_responses", "embedded")
     return [name for name in names if "alipes.providers." + name in sys.modules]
 
 async def main():
     async with ClientScope() as scope, Models(load_settings(Path({str(tmp_path)!r}), {{"XAI_API_KEY": "k" * 9}}), scope) as models:
         assert loaded() == [], loaded()
-        await models.open("scripted")
-        assert loaded() == ["scripted"], loaded()
         await models.open("xai/grok-4.7")
-        assert loaded() == ["scripted", "openai_chat"], loaded()
+        assert loaded() == ["openai_chat"], loaded()
 
 asyncio.run(main())
 """

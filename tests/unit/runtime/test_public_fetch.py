@@ -8,6 +8,7 @@ import pytest
 from alipes.kernel.models import Proxies
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.http.public_fetch import FetchError, PublicFetcher, is_public
+from alipes.runtime.sandbox.backend import CommandScope
 
 ROOM = 1000
 
@@ -142,3 +143,42 @@ async def test_through_a_proxy_private_names_are_refused_before_it_is_asked():
             await fetcher.fetch("http://10.0.0.1/", largest=ROOM)
         assert asked == []
         assert (await fetcher.fetch("http://8.8.8.8/", largest=ROOM)).data == b"world"
+
+
+async def test_every_host_is_decided_also_after_a_redirect():
+    asked = []
+
+    async def decide(request):
+        asked.append((request.host, request.port, request.scope.session))
+        return "" if request.host == "127.0.0.1" else "No."
+
+    async with site({"/a": leads("http://other.example/secret")}) as (place, _), ClientScope() as scope:
+        fetcher = PublicFetcher(scope, [place], decide=decide)
+        with pytest.raises(FetchError, match=r"^http://other\.example/secret was not fetched\. No\.$"):
+            await fetcher.fetch(f"http://{place}/a", largest=ROOM, caller=CommandScope("s1"))
+    assert asked == [("127.0.0.1", int(place.rpartition(":")[2]), "s1"), ("other.example", 80, "s1")]
+
+
+async def test_the_time_of_a_question_does_not_count():
+    limit = 0.5
+
+    async def decide(request):
+        await asyncio.sleep(2 * limit)
+        return ""
+
+    answers = {"/": None}
+    async with site(answers) as (place, asked), ClientScope() as scope:
+        with pytest.raises(FetchError, match="did not answer"):
+            fetcher = PublicFetcher(scope, [place], decide=decide)
+            await fetcher.fetch(f"http://{place}/", largest=ROOM, seconds=limit)
+    assert asked == ["/"], "the server was asked after the question took longer than the limit"
+
+
+async def test_nobody_is_asked_about_a_private_address():
+    async def decide(request):
+        raise AssertionError(request)
+
+    async with ClientScope() as scope:
+        for host in ("127.0.0.1", "[::1]", "2130706433", "0x7f.1", "169.254.169.254"):
+            with pytest.raises(FetchError, match="private network"):
+                await PublicFetcher(scope, decide=decide).fetch(f"http://{host}/", largest=ROOM)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from alipes.runtime.redaction import make_mask
+from alipes.runtime.redaction import SecretRegistry, make_mask, mask_cut, split_ready
 
 SECRET = "canary-5f1c/77+aa0d~Zz9"
 
@@ -80,3 +80,61 @@ def test_everything_else_is_left_as_it_is():
 
 def test_the_longer_of_two_goes_first():
     assert make_mask(["secret-one", "secret-one-and-more"])("secret-one-and-more") == "***"
+
+
+LONG = "sk-Abc/def+0123456789-ghijklmnopqrstuvwxyzABCDEF"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        urllib.parse.quote(LONG, safe="").replace("%2F", "%2f").replace("%2B", "%2b"),
+        urllib.parse.quote(LONG, safe="/"),
+        "".join(f"%{byte:02X}" for byte in LONG.encode()),
+        "".join(f"\\x{byte:02x}" for byte in LONG.encode()),
+        ", ".join(f"0x{byte:02x}" for byte in LONG.encode()),
+        ":".join(f"{byte:02x}" for byte in LONG.encode()),
+        '"' + LONG[:20] + '"\n    "' + LONG[20:] + '"',
+        LONG[:30] + "\\\n" + LONG[30:],
+        json.dumps({"key": LONG}).replace("/", "\\/"),
+        LONG[: len(LONG) // 2],
+        LONG[len(LONG) // 2 :],
+    ],
+)
+def test_more_ways_to_write_a_secret_are_masked(written):
+    masked = make_mask([LONG])(f"before é {written} after")
+    assert "***" in masked and masked.startswith("before é ") and masked.endswith("after")
+    assert not any(LONG[start : start + 12] in masked for start in range(len(LONG) - 12))
+
+
+def test_a_secret_added_later_is_masked_from_then_on():
+    mask = SecretRegistry(["first-secret-1"])
+    assert mask("second-secret-2") == "second-secret-2"
+    mask.add("second-secret-2")
+    assert mask("first-secret-1 second-secret-2") == "*** ***"
+
+
+@pytest.mark.parametrize("filler", ["x", "é", " ", "0x", "a0:", "%61", "'\\n"])
+def test_a_secret_is_found_anywhere_in_a_long_text(filler):
+    mask, around = make_mask([LONG, *(f"other-secret-{n:08}" for n in range(30))]), filler * 50_000
+    for shift in range(0, 16, 5):
+        text = mask(around + "|" * shift + LONG + "|" + around)
+        assert text.count("***") == 1 and LONG not in text
+
+
+@given(cut=some.integers(min_value=1, max_value=len(LONG) - 1))
+def test_a_secret_that_arrives_in_two_pieces_is_masked_as_one(cut):
+    mask = make_mask([LONG])
+    first, rest = split_ready(mask, f"key={LONG[:cut]}")
+    assert first == "key=" and mask(first) + mask(rest + LONG[cut:] + "!") == "key=***!"
+
+
+@given(cut=some.integers(min_value=6, max_value=len(LONG) - 6))
+def test_parts_of_a_secret_at_the_ends_of_a_cut_text_are_masked(cut):
+    mask = make_mask([LONG])
+    assert mask_cut(mask, f"a {LONG[:cut]}").strip("*") == "a "
+    assert mask_cut(mask, f"{LONG[cut:]} z").strip("*") == " z"
+
+
+def test_other_masks_hold_nothing_back():
+    assert split_ready(str.upper, "abc") == ("abc", "") and mask_cut(str.upper, "abc") == "ABC"

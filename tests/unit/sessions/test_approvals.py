@@ -15,8 +15,8 @@ from alipes.kernel.turns import AnswerApproval, ApprovalAnswered, ApprovalAsked,
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
 from alipes.plugins.specs import Verdict
-from alipes.providers.scripted import ScriptedProvider
 from alipes.sessions.questions import rule_for
+from alipes.testing.scripted_provider import ScriptedProvider
 from tests.unit.agent_harness import turn as a_turn
 from tests.world.session_harness import inbound, open_sessions
 

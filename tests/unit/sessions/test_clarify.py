@@ -9,7 +9,7 @@ from alipes.kernel.errors import DeliveryError, ToolError
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import QuestionAsked
 from alipes.plugins.interruption.attribution import TURN
-from alipes.providers.scripted import ScriptedProvider
+from alipes.testing.scripted_provider import ScriptedProvider
 from alipes.tools.clarify import Clarify
 from tests.world.environment import LIMIT_S
 from tests.world.fake_platform import FakePlatform

@@ -15,9 +15,9 @@ from alipes.kernel.messages import Text, assistant
 from alipes.kernel.models import ModelFacts
 from alipes.kernel.turns import ModelReply, SessionChanged, TurnEnded, Usage
 from alipes.providers.registry import Backend, ModelChoice
-from alipes.providers.scripted import ScriptedProvider
 from alipes.sessions.commands import registry as commands
 from alipes.sessions.commands.context import CommandContext, CopyText, Quit, SendFile, ShowConversation
+from alipes.testing.scripted_provider import ScriptedProvider
 from tests.unit.sessions.test_steer import Gate, call
 from tests.world.environment import LIMIT_S
 from tests.world.session_harness import inbound, open_sessions

@@ -9,9 +9,9 @@ from alipes.kernel.ports import ToolSpec
 from alipes.kernel.turns import Notice, Said, Stop, TextDelta, TurnEnded, TurnStarted
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import PluginOwner
-from alipes.providers.scripted import ScriptedProvider
 from alipes.sessions.sessions import Sessions
 from alipes.store.store import open_store
+from alipes.testing.scripted_provider import ScriptedProvider
 from tests.world.session_harness import Running, inbound, make_agent, open_sessions
 
 
@@ -49,6 +49,16 @@ async def test_a_question_is_answered_and_kept(tmp_path):
         assert [message.text for message in facts.said] == said
         assert isinstance(house.events[0], TurnStarted)
         assert "".join(e.text for e in house.events if isinstance(e, TextDelta)) == "hi"
+
+
+async def test_the_reason_of_a_broken_turn_shows_no_object_addresses(tmp_path):
+    class Broken(ScriptedProvider):
+        def stream(self, request):
+            raise RuntimeError(f"cannot use {object()!r}")
+
+    async with open_sessions(tmp_path, Broken([])) as house:
+        end = await house.ask(inbound("1", "hello"))
+    assert (end.ending, end.detail) == ("failed", "RuntimeError: cannot use <object object>")
 
 
 async def test_the_same_inbound_is_lived_once(tmp_path):

@@ -13,8 +13,8 @@ from alipes.kernel.ports import ToolSpec
 from alipes.kernel.turns import Envelope, Reset, Said, SessionChanged, Steer, Stop, TurnEnded
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import PluginOwner
-from alipes.providers.scripted import ScriptedProvider
 from alipes.store.store import open_store
+from alipes.testing.scripted_provider import ScriptedProvider
 from tests.world.random_delays import check_transcript
 from tests.world.session_harness import Running, inbound, make_agent, open_sessions
 
@@ -330,7 +330,7 @@ async def test_a_stop_command_says_whether_the_turn_was_already_set_up(tmp_path,
 OTHER = """
 import asyncio, sys
 from pathlib import Path
-from alipes.providers.scripted import ScriptedProvider as Scripted
+from alipes.testing.scripted_provider import ScriptedProvider as Scripted
 from tests.world.session_harness import inbound, open_sessions as open_house
 from tests.unit.sessions.test_steer import Gate, call
 

@@ -10,9 +10,9 @@ from alipes.kernel.ports import ToolSpec
 from alipes.kernel.turns import AnswerApproval, ApprovalAnswered, ApprovalAsked, Notice, Said, Stop, TurnEnded
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import PluginOwner
-from alipes.providers.scripted import ScriptedProvider
 from alipes.sessions import session as actor
 from alipes.sessions.commands import conversation
+from alipes.testing.scripted_provider import ScriptedProvider
 from tests.world.random_delays import check_transcript
 from tests.world.session_harness import inbound, make_agent, open_sessions
 

@@ -14,7 +14,6 @@ from alipes.config.settings import DelegationConfig
 from alipes.kernel.errors import SessionError
 from alipes.kernel.messages import Text, assistant
 from alipes.kernel.turns import Address, Inbound, Notice, Origin, Said, ToolFinished, TurnEnded
-from alipes.providers.scripted import ScriptedProvider
 from alipes.sessions.commands import registry as commands
 from alipes.sessions.subagents.text import (
     describe_interrupted,
@@ -23,6 +22,7 @@ from alipes.sessions.subagents.text import (
     format_reports,
     report_of,
 )
+from alipes.testing.scripted_provider import ScriptedProvider
 from tests.world.subagent_harness import RuleModel, delegate
 
 HERE = Address("test", "me")

@@ -12,6 +12,7 @@ from alipes.kernel.errors import ToolError
 from alipes.plugins import specs
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
+from alipes.runtime.sandbox.backend import CommandScope
 from alipes.tools.shell.background import BackgroundProcesses, format_age
 from alipes.tools.shell.output import MAX_LOG_CHARS, MAX_POLL_CHARS, RING_BYTES, ProcessLog, SpillFolder
 from alipes.tools.shell.pty import TerminalEmulator
@@ -26,7 +27,7 @@ def background(tmp_path, **more):
 
 
 def start(processes, command, session="s1", **more):
-    return processes.start(session, command, cwd="/", env=ENV, **more)
+    return processes.start(CommandScope(session), command, cwd="/", env=ENV, **more)
 
 
 def is_alive(pid: int) -> bool:
@@ -161,7 +162,7 @@ async def test_cancelling_the_start_leaves_no_process(tmp_path):
 async def test_failed_start_is_reported_and_removed(tmp_path):
     async with background(tmp_path) as processes:
         with pytest.raises(ToolError, match="could not be started"):
-            await processes.start("s1", "true", cwd="/no/such/folder", env=ENV)
+            await processes.start(CommandScope("s1"), "true", cwd="/no/such/folder", env=ENV)
         assert processes.processes_of("s1") == ()
 
 

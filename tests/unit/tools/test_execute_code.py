@@ -13,6 +13,7 @@ import pytest
 from alipes.kernel.messages import ToolResult
 from alipes.kernel.ports import ToolSpec
 from alipes.runtime.processes.process_tree import kill_orphans, open_orphan_guard
+from alipes.runtime.sandbox.backend import HostBackend
 from alipes.tools.common import child_environment
 from alipes.tools.execute_code import CodeLimits, ExecuteCode, _serve_tools
 from alipes.tools.shell.output import SpillFolder
@@ -25,6 +26,7 @@ class Call:
 
     def __init__(self, workdir, gives="seen"):
         self.call_id, self.session, self.workdir = "c1", "s1", str(workdir)
+        self.turn = None
         self.calls, self.shown, self.gives = [], [], gives
         self.first = asyncio.Event()
 
@@ -154,7 +156,7 @@ async def test_its_files_are_in_the_home_even_with_a_long_path(tmp_path):
     call = Call(tmp_path)
     async with open_orphan_guard(home / "run") as keeper:
         code = "import sys; print(sys.argv[1]); print(look('x'))"
-        folder, seen, _ = (await run(tmp_path, code, call, keeper=keeper)).splitlines()
+        folder, seen, _ = (await run(tmp_path, code, call, backend=HostBackend(keeper))).splitlines()
         assert folder.startswith(f"{home}/run/") and seen == "seen" and not Path(folder).exists()
     assert list((home / "run" / "children").iterdir()) == []
 

@@ -26,7 +26,7 @@ from tests.world.environment import LIMIT_S
 
 
 class FakeContext:
-    call_id, session, workdir = "c1", "s1", "/"
+    call_id, session, workdir, turn = "c1", "s1", "/", None
 
 
 def png(colour="red"):
@@ -225,7 +225,7 @@ async def test_tool_saves_the_image_and_returns_its_path(tmp_path):
     tool = ImageGenerate(tmp_path / "out", load, generating)
     args = {"prompt": "sea", "aspect_ratio": "portrait", "image_url": "a.png", "reference_image_urls": ["b.png"]}
     result = await tool.run(args, FakeContext())
-    path = result.partition("MEDIA: ")[2]
+    (path,) = result.files
     assert path.startswith(str(tmp_path / "out")) and open_bytes(path) == png("blue") and path.endswith(".png")
     await tool.run({"prompt": "sea"}, FakeContext())
     assert (

@@ -24,6 +24,7 @@ class Call:
 
     def __init__(self, workdir, session="s1"):
         self.call_id, self.session, self.workdir = "c1", session, str(workdir)
+        self.turn = None
         self.shown = []
         self.first = asyncio.Event()
 
@@ -268,9 +269,9 @@ def test_input_to_a_process_is_judged_like_a_command(data, rule, tmp_path):
     assert (risk.rule if risk else "") == rule
 
 
-def test_the_schemas_are_small():
+def test_the_schemas_are_small(tmp_path):
     size = 0
-    for spec in TerminalTool.spec, ProcessTool.spec:
+    for spec in Tools(tmp_path)._terminal.spec, ProcessTool.spec:
         function = {"name": spec.name, "description": spec.description, "parameters": spec.schema}
         size += len(json.dumps({"type": "function", "function": function}, separators=(",", ":")))
     assert size <= 1300, size

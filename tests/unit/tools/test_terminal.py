@@ -22,6 +22,7 @@ class Call:
 
     def __init__(self, workdir):
         self.call_id, self.session, self.workdir = "c1", "s1", str(workdir)
+        self.turn = None
         self.shown = []
         self.first = asyncio.Event()
 
@@ -247,7 +248,7 @@ async def test_failed_start_is_reported(tmp_path):
         await run(tmp_path, "true " + "x" * 200_000)
 
 
-def test_the_two_schemas_are_small():
-    specs = [TerminalTool.spec, ReadFile.spec]
+def test_the_two_schemas_are_small(tmp_path):
+    specs = [terminal(tmp_path).spec, ReadFile.spec]
     size = sum(len(json.dumps([spec.name, spec.description, spec.schema])) for spec in specs)
     assert size <= 1600, size

@@ -11,6 +11,7 @@ from alipes.kernel.messages import Image
 from alipes.kernel.ports import ToolOutput
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.http.public_fetch import PublicFetcher
+from alipes.runtime.sandbox.backend import CommandScope
 from alipes.tools.common import Places
 from alipes.tools.images import (
     MAX_IMAGE_BYTES,
@@ -23,7 +24,7 @@ from alipes.tools.images import (
 
 
 class FakeContext:
-    call_id, session = "c1", "s1"
+    call_id, session, turn = "c1", "s1", None
 
     def __init__(self, workdir):
         self.workdir = str(workdir)
@@ -40,8 +41,9 @@ def open_image(image):
     return PIL.Image.open(io.BytesIO(image.data))
 
 
-def image_loader(scope, home, allowed=()):
-    return ImageLoader(Places(home=str(home), alipes_home=str(home / "own")), PublicFetcher(scope, allowed))
+def image_loader(scope, home, allowed=(), decide=None):
+    places = Places(home=str(home), alipes_home=str(home / "own"))
+    return ImageLoader(places, PublicFetcher(scope, allowed, decide=decide))
 
 
 def test_small_image_is_unchanged():
@@ -111,10 +113,10 @@ async def test_files_and_data_urls_are_loaded(tmp_path):
     async with ClientScope() as scope:
         load = image_loader(scope, tmp_path).load
         for named in ("a b.png", str(tmp_path / "a b.png"), f"file://{tmp_path}/a b.png"):
-            assert await load(named, str(tmp_path)) == data
+            assert await load(named, CommandScope(workdir=str(tmp_path))) == data
         carried = base64.b64encode(data).decode()
-        assert await load(f"data:image/png;base64,{carried}", "") == data
-        assert await load("data:,%41b", "") == b"Ab"
+        assert await load(f"data:image/png;base64,{carried}", CommandScope()) == data
+        assert await load("data:,%41b", CommandScope()) == b"Ab"
 
 
 async def test_secrets_devices_and_private_addresses_are_refused(tmp_path):
@@ -135,7 +137,22 @@ async def test_secrets_devices_and_private_addresses_are_refused(tmp_path):
             "data:image/png;base64,***": "invalid data URL",
         }.items():
             with pytest.raises(ToolError, match=why):
-                await load(named, str(tmp_path))
+                await load(named, CommandScope(workdir=str(tmp_path)))
+
+
+async def test_an_image_is_fetched_only_if_its_host_is_allowed_for_the_turn(tmp_path):
+    asked = []
+
+    async def decide(request):
+        asked.append((request.host, request.port, request.scheme, request.scope))
+        return "x.example is not allowed."
+
+    caller = CommandScope("s1", str(tmp_path))
+    async with ClientScope() as scope:
+        vision = VisionAnalyze(image_loader(scope, tmp_path, decide=decide).load, None)
+        with pytest.raises(ToolError, match=r"/a\.png was not fetched\. x\.example is not allowed\."):
+            await vision.run({"image_url": "https://X.example./a.png?q=1", "question": "?"}, FakeContext(tmp_path))
+    assert asked == [("x.example", 443, "fetch", caller)]
 
 
 async def test_vision_models_get_the_image_and_others_a_description(tmp_path):

@@ -1,5 +1,6 @@
 """The API's rooms for OpenAI's clients behind a real door, on a real house; the model is the test's."""
 
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +12,10 @@ from starlette.applications import Starlette
 
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import ToolCall
-from alipes.providers.scripted import ScriptedProvider
+from alipes.runtime.http.clients import ClientScope
+from alipes.runtime.http.public_fetch import PublicFetcher
+from alipes.testing.scripted_provider import ScriptedProvider
+from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, KeyHolder, RequestLimits, hash_key
 from alipes.web.endpoint import Caller
 from alipes.web.openai.endpoints import endpoints
@@ -100,17 +104,25 @@ def result(id: str, text: str) -> dict[str, Any]:
 
 @asynccontextmanager
 async def open_desk(
-    home: Path, script: Any = None, *tools: Any, limits: RequestLimits | None = None, **habits: Any
+    home: Path,
+    script: Any = None,
+    *tools: Any,
+    limits: RequestLimits | None = None,
+    fetch_from: tuple[str, ...] = (),
+    trust: ssl.SSLContext | None = None,
+    **habits: Any,
 ) -> AsyncIterator[Desk]:
+    """`fetch_from`: private hosts from which images may be fetched."""
     provider = script if hasattr(script, "stream") else ScriptedProvider(script)
 
     async def find(hash: bytes) -> KeyHolder | None:
         name = OTHERS.get(hash)
         return KeyHolder(Caller(name, frozenset({"run"}))) if name else None
 
-    async with open_sessions(home, provider, *tools, **habits) as house:
+    async with open_sessions(home, provider, *tools, **habits) as house, ClientScope(trust=trust) as scope:
         desk = Desk(house, provider)
-        api = ApiRouter(endpoints(desk), Authenticator(KEY, find), limits or RequestLimits())
+        served = endpoints(desk, TurnAdmission(desk), PublicFetcher(scope, fetch_from))
+        api = ApiRouter(served, Authenticator(KEY, find), limits or RequestLimits())
         door = bind_socket("127.0.0.1", 0)
         async with open_server(Starlette(routes=api.routes()), door):
             desk.url = server_url(door)

@@ -1,17 +1,20 @@
 """Named keys in a real store, and the door that the settings describe."""
 
+import asyncio
+
 import pytest
 
-from alipes.cli.serve.api_keys import ensure_operator_key, key_finder, make_host_rules
+from alipes.cli.serve.api_keys import check_operator_key, ensure_operator_key, key_finder, make_host_rules
 from alipes.config.loader import load_settings
 from alipes.config.platforms import Messengers, TelegramConfig
 from alipes.config.settings import ApiConfig, ServeConfig, Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.models import Secret
+from alipes.runtime.redaction import SecretRegistry
 from alipes.store.api_keys import SqliteApiKeys
 from alipes.store.store import open_store
-from alipes.web.auth import OPERATOR, Authenticator, hash_key
-from alipes.web.endpoint import Caller
+from alipes.web.auth import OPERATOR, Authenticator, KeyHolder, WrongKeyDelay, hash_key
+from alipes.web.endpoint import Caller, HttpProblem
 
 
 async def test_a_named_key_opens_what_its_scope_says_until_it_is_too_old_or_revoked(tmp_path):
@@ -47,6 +50,16 @@ def test_the_first_key_is_made_once_and_kept(tmp_path):
     assert len(key) > 30 and key in made.secrets(), "masked in what tools say"
     assert ensure_operator_key(made) is made
     assert load_settings(tmp_path, {}).serve.key.reveal() == key
+
+
+def test_a_short_operators_key_is_refused(tmp_path):
+    for length, fits in ((23, False), (24, True)):
+        settings = Settings(home=tmp_path, serve=ServeConfig(key=Secret("k" * length)))
+        if fits:
+            check_operator_key(settings)
+        else:
+            with pytest.raises(ConfigError, match=r"ALIPES_API_KEY is too short.*`alipes serve key`"):
+                check_operator_key(settings)
 
 
 def test_the_door_has_the_names_of_the_settings_and_that_of_telegrams_webhook():
@@ -86,3 +99,61 @@ def test_the_settings_of_the_api_are_read(tmp_path):
     settings = load_settings(tmp_path, {"ALIPES_API_ORIGINS": "https://A.example, http://b.example:8080/"})
     assert settings.api.hosts == ("agent.example",) and settings.api.rate == 0
     assert settings.api.origins == ("https://a.example", "http://b.example:8080")
+
+
+class Sleeps:
+    def __init__(self):
+        self.now, self.slept = 0.0, []
+
+    async def sleep(self, seconds):
+        self.slept.append(seconds)
+
+
+async def test_answers_to_wrong_keys_are_delayed_more_and_more():
+    sleeps = Sleeps()
+    keys = Authenticator("own", delay=WrongKeyDelay(clock=lambda: sleeps.now, sleep=sleeps.sleep))
+    for _ in range(12):
+        assert await keys.authenticate("Bearer wrong", "10.0.0.1") is None
+    assert sleeps.slept == [0.1, 0.2, 0.4, 0.8, 1.6, 1.6, 1.6] and keys.delay.total == 12
+    assert await keys.authenticate("Bearer wrong", "10.0.0.2") is None
+    assert await keys.authenticate("Bearer own", "10.0.0.1") is not None
+    assert await keys.authenticate("", "10.0.0.1") is None
+    assert len(sleeps.slept) == 7, "neither other peers nor valid or missing keys"
+    sleeps.now += 61
+    assert await keys.authenticate("Bearer wrong", "10.0.0.1") is None
+    assert len(sleeps.slept) == 7, "forgotten after a minute"
+
+
+async def test_the_network_of_an_ipv6_address_is_one_peer():
+    sleeps = Sleeps()
+    delay = WrongKeyDelay(clock=lambda: 0.0, sleep=sleeps.sleep)
+    for number in range(7):
+        await delay.wait(f"2001:db8::{number}")
+    await delay.wait("2001:db8:0:1::1")
+    assert sleeps.slept == [0.1, 0.2]
+
+
+async def test_too_many_wrong_keys_at_once_are_refused_and_others_are_not_held():
+    gate = asyncio.Event()
+
+    async def hold(_seconds):
+        await gate.wait()
+
+    keys = Authenticator("own", delay=WrongKeyDelay(sleep=hold))
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(keys.authenticate("Bearer wrong", "10.0.0.1")) for _ in range(5 + 16)]
+        await asyncio.sleep(0)
+        with pytest.raises(HttpProblem, match="too many wrong keys"):
+            await keys.authenticate("Bearer wrong", "10.0.0.1")
+        assert await keys.authenticate("Bearer own", "10.0.0.1") is not None
+        gate.set()
+    assert [task.result() for task in tasks] == [None] * 21
+
+
+async def test_a_named_key_that_is_used_is_masked_from_then_on():
+    async def find(_hash):
+        return KeyHolder(Caller("ann", frozenset({"run"})))
+
+    secrets = SecretRegistry()
+    await Authenticator("", find, secrets=secrets).authenticate("Bearer alipes_named-key-0123")
+    assert secrets("the key alipes_named-key-0123") == "the key ***"

@@ -11,10 +11,10 @@ from alipes.kernel.ports import ToolSpec
 from alipes.kernel.turns import ModelReply, Stop, Usage
 from alipes.plugins.owner import PluginOwner
 from alipes.plugins.specs import Verdict
-from alipes.providers.scripted import ScriptedProvider
+from alipes.testing.scripted_provider import ScriptedProvider
 from alipes.web.auth import RequestLimits
 from tests.unit.agent_harness import Hand
-from tests.unit.web.openai_harness import open_desk, result, said, tool
+from tests.unit.web.openai_harness import KEY, open_desk, result, said, tool
 
 CALL = ToolCall("c1", "weather", {"city": "Rome"})
 PNG = base64.b64encode(b"\x89PNG....").decode()
@@ -245,7 +245,7 @@ async def test_parameters_that_mean_nothing_here_are_ignored(tmp_path):
 FAILURES = [
     (ContextTooLong("too long"), 400, "context_length_exceeded", "invalid_request_error"),
     (OutOfCredit("no money"), 429, "insufficient_quota", "rate_limit_error"),
-    (NotAuthorised("wrong key"), 502, "model_failed", "server_error"),
+    (NotAuthorised("wrong key"), 502, "model_not_authorised", "server_error"),
     (ProviderError("odd"), 502, "model_failed", "server_error"),
 ]
 
@@ -256,8 +256,48 @@ async def test_a_model_that_fails_is_reported_by_its_kind(tmp_path, error, statu
         answer = await desk.post("/v1/chat/completions", messages=[{"role": "user", "content": "a"}])
         assert answer.status_code == status, answer.text
         assert (answer.json()["error"]["code"], answer.json()["error"]["type"]) == (code, kind)
+        streamed = await desk.post("/v1/chat/completions", messages=[{"role": "user", "content": "a"}], stream=True)
+        assert (streamed.status_code, streamed.json()) == (status, answer.json())
+        assert streamed.headers["x-should-retry"] == answer.headers["x-should-retry"] == "false"
+
+
+async def test_a_model_that_fails_after_its_first_words_ends_the_stream_with_an_error(tmp_path):
+    async with open_desk(tmp_path, [("Hi", ProviderError("odd"))]) as desk:
         events = await desk.streamed("/v1/chat/completions", messages=[{"role": "user", "content": "a"}])
-        assert events[-2][1]["error"]["code"] == code and events[-1][1] == "[DONE]"
+    assert events[-2][1]["error"]["code"] == "model_failed" and events[-1][1] == "[DONE]"
+
+
+async def test_a_request_that_waited_too_long_is_not_to_be_repeated(tmp_path):
+    never = asyncio.Event()
+    async with open_desk(tmp_path, [("half", never)], limits=RequestLimits(wait=0.1)) as desk:
+        answer = await desk.post("/v1/chat/completions", messages=[{"role": "user", "content": "a"}])
+    assert (answer.status_code, answer.headers["x-should-retry"]) == (504, "false")
+
+
+async def test_a_request_that_was_not_admitted_may_be_repeated(tmp_path):
+    async with open_desk(tmp_path, ["one"]) as desk:
+        answer = await desk.post("/v1/chat/completions", messages=[{"role": "user", "content": ""}])
+    assert answer.status_code == 400 and "x-should-retry" not in answer.headers
+
+
+async def test_a_client_that_leaves_a_plain_request_stops_the_turn_and_logs_no_error(tmp_path, caplog):
+    asked, never = asyncio.Event(), asyncio.Event()
+
+    class Slow(ScriptedProvider):
+        def stream(self, request):
+            asked.set()
+            return super().stream(request)
+
+    async with open_desk(tmp_path, Slow([("half", never)])) as desk:
+        host, port = desk.url.removeprefix("http://").split(":")
+        _, writer = await asyncio.open_connection(host, int(port))
+        body = b'{"messages": [{"role": "user", "content": "a"}]}'
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {KEY}\r\n"
+        writer.write(f"{head}content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
+        await asked.wait()
+        writer.close()
+        await desk.sessions.wait_idle()
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 async def test_after_a_tool_has_run_no_client_repeats_the_request_by_itself(tmp_path):

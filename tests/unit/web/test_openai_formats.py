@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from alipes.agent.tool_calls import CLIENT_RUNS_IT
-from alipes.kernel.errors import Refused, Transient
+from alipes.kernel.errors import ContextTooLong, NotAuthorised, ProviderError, Refused, Transient
 from alipes.kernel.messages import Message, Text, ToolCall, ToolResult, assistant, user
 from alipes.kernel.turns import Address, Said, TextDelta, ToolFinished, ToolProgress, ToolStarted, TurnEnded, Usage
 from alipes.web.endpoint import HttpProblem
@@ -104,6 +104,36 @@ def test_every_ending_has_its_word(ending, error_of_request, finish, status):
     result = ended(ending, assistant(Text("half")), detail="why", error_of_request=error_of_request)
     assert result.finish == finish
     assert (result.problem.status if result.problem else 0) == status
+
+
+def with_status(error, status):
+    error.status = status
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error_of_request", "status", "code", "retry_after"),
+    [
+        (with_status(Transient("busy", 7.2), 429), 429, "rate_limit_exceeded", "8"),
+        (with_status(Transient("busy"), 429), 429, "rate_limit_exceeded", None),
+        (with_status(Transient("away", 30), 503), 503, "model_unavailable", "30"),
+        (with_status(NotAuthorised("wrong key"), 401), 502, "model_not_authorised", None),
+        (with_status(NotAuthorised("wrong key"), 403), 502, "model_not_authorised", None),
+        (with_status(ProviderError("a tool has no name"), 400), 400, "model_rejected_request", None),
+        (with_status(ProviderError("no model"), 404), 404, "model_rejected_request", None),
+        (with_status(ContextTooLong("too long"), 413), 400, "context_length_exceeded", None),
+        (with_status(ProviderError("moved"), 301), 502, "model_failed", None),
+    ],
+)
+def test_what_the_models_server_says_is_passed_on(error_of_request, status, code, retry_after):
+    problem = ended("failed", detail="why", error_of_request=error_of_request).problem
+    assert (problem.status, problem.code, problem.headers.get("retry-after")) == (status, code, retry_after)
+    assert problem.headers["x-should-retry"] == "false"
+
+
+def test_a_rejected_key_of_ours_does_not_look_like_the_callers():
+    error = with_status(NotAuthorised("wrong key"), 401)
+    assert "yours is valid" in ended("failed", error_of_request=error).problem.detail
 
 
 def test_a_turn_that_never_ended_is_trouble():

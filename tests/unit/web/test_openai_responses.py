@@ -143,7 +143,8 @@ async def test_a_streamed_response_tells_official_events_in_order(tmp_path):
     async with open_desk(tmp_path, script, Hand("look", does="a cat")) as desk:
         events = await desk.streamed("/v1/responses", input="a", tools=[TOOL])
     assert all(name == data["type"] for name, data in events)
-    assert [data["sequence_number"] for _, data in events] == list(range(len(events)))
+    numbers = [data["sequence_number"] for name, data in events if name != "alipes.tool"]
+    assert numbers[:2] == [0, 1] and numbers == sorted(set(numbers))
     message = [
         "response.output_item.added",
         "response.content_part.added",
@@ -188,7 +189,7 @@ async def test_an_item_that_was_taken_back_ends_incomplete(tmp_path):
 @pytest.mark.parametrize(
     ("script", "status", "last"),
     [
-        ([ProviderError("odd")], "failed", "response.failed"),
+        ([("half", ProviderError("odd"))], "failed", "response.failed"),
         ([Refused("declined")], "incomplete", "response.incomplete"),
     ],
 )
@@ -203,6 +204,19 @@ async def test_a_response_that_fails_says_so_and_is_kept_as_such(tmp_path, scrip
             assert kept["status"] == "failed" and "odd" in kept["error"]["message"]
         else:
             assert data["response"]["incomplete_details"] == {"reason": "content_filter"}
+
+
+async def test_a_response_that_fails_before_its_first_event_has_the_status_of_the_failure(tmp_path):
+    async with open_desk(tmp_path, [ProviderError("odd")]) as desk:
+        answer = await desk.post("/v1/responses", input="a", stream=True)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (502, "model_failed")
+        assert answer.headers["x-should-retry"] == "false"
+
+
+async def test_a_response_in_the_background_is_announced_before_the_model_answers(tmp_path):
+    async with open_desk(tmp_path, [ProviderError("odd")]) as desk:
+        events = await desk.streamed("/v1/responses", input="a", background=True)
+    assert (events[0][0], events[-1][0]) == ("response.created", "response.failed")
 
 
 async def test_a_response_in_the_background_continues_and_can_be_cancelled(tmp_path):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from alipes.kernel.messages import Part
-from alipes.providers.scripted import Pause, ScriptedProvider
+from alipes.testing.scripted_provider import Pause, ScriptedProvider
 from tests.unit.agent_harness import Hand, call, play
 from tests.world.api_harness import ApiHarness, StreamEvent, open_api
 
@@ -96,6 +96,6 @@ async def test_one_who_does_not_read_holds_nobody_up(tmp_path: Path):
             idle.setblocking(False)
             loop = asyncio.get_running_loop()
             await loop.sock_connect(idle, (host, port))
-            asked = f"GET /v1/runs/{run}/events HTTP/1.1\r\nhost: x\r\nauthorization: Bearer key-ann\r\n\r\n"
+            asked = f"GET /v1/runs/{run}/events HTTP/1.1\r\nhost: x\r\nauthorization: Bearer key-ann-0123456789abcdef\r\n\r\n"
             await loop.sock_sendall(idle, asked.encode())
             assert (await api.finish(run))["text"] == "Done."

@@ -9,7 +9,7 @@ from alipes.kernel.turns import Address, Inbound
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
 from alipes.plugins.specs import Admission
-from alipes.providers.scripted import ScriptedProvider
+from alipes.testing.scripted_provider import ScriptedProvider
 from tests.unit.agent_harness import Hand, call, play
 from tests.world.api_harness import open_api
 from tests.world.session_harness import open_sessions

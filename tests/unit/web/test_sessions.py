@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from alipes.kernel.turns import Address, Inbound
-from alipes.providers.scripted import ScriptedProvider
+from alipes.testing.scripted_provider import ScriptedProvider
 from tests.unit.agent_harness import play
 from tests.world.api_harness import ApiHarness, open_api
 

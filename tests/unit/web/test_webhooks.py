@@ -14,8 +14,8 @@ from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.kernel.errors import MessageRejected
 from alipes.kernel.models import Secret
 from alipes.kernel.turns import Address
-from alipes.providers.scripted import ScriptedProvider
 from alipes.store.api_keys import SqliteWebhooks, Webhook
+from alipes.testing.scripted_provider import ScriptedProvider
 from alipes.web.auth import Authenticator
 from alipes.web.endpoint import HttpProblem, ServerState
 from alipes.web.server import HostPolicy, bind_socket, open_server, server_url
@@ -217,3 +217,28 @@ def test_secrets_are_long_and_short_ones_are_refused(style):
     assert is_secret(style, make_secret(style))
     assert not is_secret(style, "whsec_c2hvcnQ=" if style == "standard" else "short")
     assert not is_secret("standard", "whsec_!!")
+
+
+async def test_an_id_with_dots_is_refused_although_its_signature_is_valid(tmp_path):
+    async with open_way(tmp_path, Webhook("ci", "Look.", tools=())) as way:
+        answer = await way.bring("ci", b"{}", id="msg.1")
+        assert answer.status_code == 401 and "dots" in answer.json()["detail"]
+        assert (await way.bring("ci", b"{}", id="msg_1")).status_code == 202
+
+
+@pytest.mark.parametrize(("tools", "only"), [(None, ()), ((), ()), (("terminal",), ("terminal",))])
+async def test_a_webhook_has_only_the_tools_it_was_given(tmp_path, tools, only):
+    async with open_way(tmp_path, Webhook("ci", "Look.", tools=tools)) as way:
+        assert (await way.bring("ci", b"{}")).status_code == 202
+        await way.house.sessions.wait_idle()
+        ((inbound,),) = await way.house.store.database.fetch_all("SELECT inbound FROM turns")
+    assert tuple(json.loads(inbound)["only"]) == only
+
+
+async def test_a_webhook_without_a_secret_accepts_nothing(tmp_path):
+    async with open_way(tmp_path, Webhook("ci", "Look.", "github")) as way:
+        assert await way.hooks.set_secret("ci", "")
+        answer = await way.bring("ci", b"{}", secret="", style="github")
+        assert answer.status_code == 503 and "alipes webhook secret ci" in answer.text
+        assert await way.hooks.set_secret("ci", SECRET)
+        assert (await way.bring("ci", b"{}", style="github")).status_code == 202

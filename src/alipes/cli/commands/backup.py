@@ -18,6 +18,7 @@ from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_count
 from alipes.store import backup_archive
+from alipes.store.api_keys import SqliteWebhooks
 from alipes.store.database.migrations import SCHEMA
 from alipes.store.export import StoreFacts
 from alipes.store.outbox import RESTORED_REASON, fail_unsent
@@ -34,7 +35,7 @@ def run_backup(argv: list[str]) -> int:
     manifest = asyncio.run(_write(load_settings(), target))
     size = f"{format_count(len(manifest.entries), 'file')}, {render.format_size(target.stat().st_size)}"
     print(f"Saved conversations, settings, plugins and files to {target} ({size}, verified).")
-    print("  Keys (.env) are not included. Restore it with `alipes restore`.")
+    print("  Keys (.env) and secrets of webhooks are not included. Restore it with `alipes restore`.")
     return 0
 
 
@@ -124,13 +125,16 @@ class RestoreOutcome(Struct, frozen=True):
     facts: StoreFacts
     turns: int = 0
     messages: int = 0
+    webhooks: tuple[str, ...] = ()
+    """Names of webhooks; their secrets are not in the backup."""
 
 
 async def _end_open_work(home: Path, *, keep: bool) -> RestoreOutcome:
     """End open turns and messages of the backup: they may have finished since it was made."""
     async with open_store(home) as store:
+        webhooks = tuple(each.webhook.name for each in await SqliteWebhooks(store.database).all())
         if keep:
-            return RestoreOutcome(await store.archive.facts())
+            return RestoreOutcome(await store.archive.facts(), webhooks=webhooks)
         turns = 0
         for key in await store.turns.list_orphans():
             while (turn := await store.turns.claim_next(key)) is not None:
@@ -138,7 +142,7 @@ async def _end_open_work(home: Path, *, keep: bool) -> RestoreOutcome:
                 await store.turns.finish(turn, "failed", RESTORED_REASON, *closing)
                 turns += 1
             await store.turns.release(key)
-        return RestoreOutcome(await store.archive.facts(), turns, await fail_unsent(store.database))
+        return RestoreOutcome(await store.archive.facts(), turns, await fail_unsent(store.database), webhooks)
 
 
 def _print_notes(options: RestoreOptions, outcome: RestoreOutcome) -> None:
@@ -147,6 +151,8 @@ def _print_notes(options: RestoreOptions, outcome: RestoreOutcome) -> None:
         print(f"  ended {format_count(outcome.turns, 'turn')} still running at backup time; use /retry")
     if outcome.messages:
         print(f"  {format_count(outcome.messages, 'unsent message')} marked failed; see `alipes serve outbox`")
+    for name in outcome.webhooks:
+        print(f"  webhook {name} needs a secret: run `alipes webhook secret {name}`")
     env = Paths(options.home).env
     if not env.is_file():
         print(f"  backups contain no keys: add them to {env}, or run `alipes setup`")

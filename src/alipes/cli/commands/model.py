@@ -53,7 +53,7 @@ def _format_table(settings: Settings, choice: registry.ModelChoice, offers: Prov
     ours = [name for name in registry.known_models(settings) if all or registry.is_usable(settings, name)]
     ours += [f"{MIXTURE_PREFIX}/{name}" for name in settings.moa]
     theirs = [f"{provider}/{model}" for provider, (offered, _) in offers.items() for model in offered]
-    listed = [name for name in dict.fromkeys((choice.model, *ours, *theirs)) if name != "scripted/echo"]
+    listed = list(dict.fromkeys((choice.model, *ours, *theirs)))
     width = max(len(name) for name in listed)
     yield f"  {'model':<{width}}  {'context':>6}  $ per 1M tokens: input / cached / output"
     for name in listed:

@@ -15,9 +15,9 @@ from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_ago
 from alipes.runtime.process_lock import find_holder
-from alipes.store.api_keys import SqliteWebhooks, Webhook, WebhookStatus
+from alipes.store.api_keys import SignatureStyle, SqliteWebhooks, Webhook, WebhookStatus
 from alipes.store.store import Store, open_store
-from alipes.web.webhooks import is_secret, make_secret, send_test_delivery
+from alipes.web.webhooks import is_secret, list_toolless, make_secret, send_test_delivery
 
 _SAMPLE = b'{"test": "sent by `alipes webhook test`"}'
 
@@ -25,7 +25,6 @@ _SAMPLE = b'{"test": "sent by `alipes webhook test`"}'
 def run(argv: list[str]) -> int:
     details: Details = {
         "style": {"choices": ("standard", "github"), "default": "standard"},
-        "tools": {"default": None},
         "rate": {"type": int, "default": 60},
     }
     parser = OptionParser("alipes webhook", help_text.WEBHOOK, details)
@@ -41,27 +40,33 @@ def run(argv: list[str]) -> int:
             return asyncio.run(_test(load_settings(), name, _read_body(args.body)))
         case ["remove", name]:
             return _remove(load_settings(), name)
-        case ["add" | "test" | "remove" as act, *_]:
+        case ["tools", name]:
+            return _allow_tools(load_settings(), name, _parse_tools(args.tools))
+        case ["secret", name]:
+            return _set_secret(load_settings(), name, args)
+        case ["add" | "test" | "remove" | "tools" | "secret" as act, *_]:
             parser.error(f"`{act}` takes one NAME")
-    return parser.error(f"unknown action: {' '.join(named)} (use add, list, test or remove)")
+    return parser.error(f"unknown action: {' '.join(named)} (use add, list, tools, secret, test or remove)")
 
 
 def _parse_webhook(name: str, args: argparse.Namespace) -> Webhook:
     check_label("webhook", name)
-    tools = None
-    if args.tools is not None:
-        tools = tuple(each.strip() for each in args.tools.split(",") if each.strip())
     rest = {"model": args.model, "rate": max(0, args.rate), "together": args.together}
-    return Webhook(name, args.prompt, args.style, target=args.to, tools=tools, **rest)
+    return Webhook(name, args.prompt, args.style, target=args.to, tools=_parse_tools(args.tools), **rest)
 
 
-def _read_secret(args: argparse.Namespace) -> str:
-    """The sender's secret from standard input, or a new one."""
+def _parse_tools(names: str) -> tuple[str, ...]:
+    return tuple(each.strip() for each in names.split(",") if each.strip())
+
+
+def _read_secret(args: argparse.Namespace, style: SignatureStyle | None = None) -> str:
+    """The sender's secret from standard input, or a new one; `style`: the one of an existing webhook."""
+    style = style or args.style
     if not args.secret:
-        return make_secret(args.style)
+        return make_secret(style)
     secret = sys.stdin.readline().strip()
-    if not is_secret(args.style, secret):
-        like = "16 characters or more" if args.style == "github" else "whsec_ and 16 bytes or more in base64"
+    if not is_secret(style, secret):
+        like = "16 characters or more" if style == "github" else "whsec_ and 16 bytes or more in base64"
         raise ConfigError(f"the piped text is not a valid secret: use {like}")
     return secret
 
@@ -74,18 +79,50 @@ def _add(settings: Settings, webhook: Webhook, secret: str) -> int:
 
     if not run_in_store(settings, act):
         raise ConfigError(f"webhook {webhook.name} already exists: remove it first, or choose another name")
+    return _print_secret(settings, webhook.name, secret)
+
+
+def _print_secret(settings: Settings, name: str, secret: str) -> int:
     serving = find_holder(settings.paths.run / LOCK_NAME)
     where = serving.address if serving else f"http://{settings.serve.host}:{settings.serve.port}"
-    sys.stderr.write(f"POST {where}/hooks/{webhook.name}, signed with this secret (it is not shown again):\n")
+    sys.stderr.write(f"POST {where}/hooks/{name}, signed with this secret (it is not shown again):\n")
     print(secret)
     return 0
 
 
+def _allow_tools(settings: Settings, name: str, tools: tuple[str, ...]) -> int:
+    async def act(store: Store) -> str:
+        hooks = SqliteWebhooks(store.database)
+        return "" if await hooks.allow_tools(name, tools) else _missing_message(name, await hooks.all())
+
+    if why := run_in_store(settings, act):
+        raise ConfigError(why)
+    print(f"Tools of webhook {name}: {', '.join(tools) or 'none'}.")
+    return 0
+
+
+def _set_secret(settings: Settings, name: str, args: argparse.Namespace) -> int:
+    """Replace the secret, for instance after a restore: backups do not contain it."""
+
+    async def act(store: Store) -> str:
+        hooks = SqliteWebhooks(store.database)
+        known = await hooks.find(name)
+        if known is None:
+            raise ConfigError(_missing_message(name, await hooks.all()))
+        secret = _read_secret(args, known[0].style)
+        await hooks.set_secret(name, secret)
+        return secret
+
+    return _print_secret(settings, name, run_in_store(settings, act))
+
+
 def _list(settings: Settings, *, json: bool) -> int:
     found = run_in_store(settings, lambda store: SqliteWebhooks(store.database).all())
-    head = ("NAME", "SIGNATURE", "ANSWERS TO", "USED", "LAST", "PROMPT")
+    head = ("NAME", "SIGNATURE", "ANSWERS TO", "TOOLS", "USED", "LAST", "PROMPT")
     empty = "No webhooks. Add one with `alipes webhook add NAME --prompt TEXT`."
     print_list(found, head, map(_format_row, found), json=json, empty=empty)
+    for note in () if json else list_toolless(found):
+        print(note)
     return 0
 
 
@@ -93,7 +130,8 @@ def _format_row(status: WebhookStatus) -> tuple[str, ...]:
     hook = status.webhook
     last = "never" if status.last_delivery is None else format_ago(status.last_delivery)
     prompt = render.to_one_line(hook.prompt, 60)
-    return hook.name, hook.style, hook.target or "-", str(status.deliveries), last, prompt
+    tools = ",".join(hook.tools or ()) or "none"
+    return hook.name, hook.style, hook.target or "-", tools, str(status.deliveries), last, prompt
 
 
 async def _test(settings: Settings, name: str, body: bytes) -> int:

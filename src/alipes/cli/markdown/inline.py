@@ -10,6 +10,7 @@ from markdown_it.token import Token
 from alipes.cli.markdown.wrap import Row
 from alipes.cli.theme import Theme
 from alipes.cli.width import LETTERS
+from alipes.kernel.links import is_misleading, link_host
 
 MAX_PART = 1000
 """A mark that is not closed within this many characters is plain text."""
@@ -197,7 +198,6 @@ def _is_punctuation(char: str) -> bool:
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable("strikethrough")
 _BLANKS = re.compile(r"[ \t]{2,}")
 _UNSHOWABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-_HOST = re.compile(r"(?:\w+://)?([\w-]+(?:\.[\w-]+)+)")
 
 
 def strip_unsafe(text: str) -> str:
@@ -310,11 +310,13 @@ class _Spans:
         self._styles.pop()
         link, self._link = self._link, ""
         shown = "".join(text for text, _, _ in self._row[self._begun :])
-        # a text that names another host than its target is misleading
-        names, leads = _HOST.match(shown.strip()), _HOST.match(link)
-        misleads = names is not None and (leads is None or names[1].lower() != leads[1].lower())
-        if link and (not self._theme.links or misleads) and shown.strip() not in link:
-            self._row.append((f" ({link})", _combine_styles(self._styles[-1], self._theme.url), link))
+        host, bare = link_host(link), link.partition("://")[2] or link.removeprefix("mailto:")
+        if not link or shown.strip().rstrip("/") in (link.rstrip("/"), bare.rstrip("/"), host):
+            return
+        # the target is shown: its host if the terminal shows the rest, all of it if not or if the text misleads
+        target = host if self._theme.links and not is_misleading(shown, link) else link
+        if target:
+            self._row.append((f" ({target})", _combine_styles(self._styles[-1], self._theme.url), link))
 
 
 def _address(token: Token, name: str) -> str:

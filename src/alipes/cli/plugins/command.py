@@ -15,13 +15,14 @@ from alipes.cli.plugins.list import disable, enable, find_plugin, format_plugins
 from alipes.cli.plugins.sources import parse_source
 from alipes.config.loader import load_settings
 from alipes.kernel.formatting import did_you_mean
+from alipes.plugins import pins
 from alipes.runtime.log_file import open_log
 
-ACTIONS = ("list", "enable", "disable", "install", "update", "remove", "doctor", "new")
+ACTIONS = ("list", "enable", "disable", "accept", "install", "update", "remove", "doctor", "new")
 _ACTIONS_OF_OPTION = {
     **dict.fromkeys(("ref", "folder", "entry", "no_enable"), ("install",)),
     "no_packages": ("install", "update"),
-    "yes": ("install", "update", "remove"),
+    "yes": ("install", "update", "remove", "accept"),
     "rollback": ("update",),
     "hermes": ("new",),
     "json": ("list", "doctor"),
@@ -69,7 +70,6 @@ def parse_plugins(argv: list[str]) -> PluginsOptions:
 
 def run(argv: list[str]) -> int:
     options = parse_plugins(argv)
-    install_options = InstallOptions(options.yes, not options.no_enable, not options.no_packages)
     match options.action:
         case "list":
             return _list(options.json)
@@ -83,6 +83,15 @@ def run(argv: list[str]) -> int:
             changed = disable(options.name)
             print(f"{options.name} is {'disabled from the next start' if changed else 'not enabled'}.")
             return 0
+    return _change(options)
+
+
+def _change(options: PluginsOptions) -> int:
+    """The actions that change the files of a plugin, or accept them."""
+    install_options = InstallOptions(options.yes, not options.no_enable, not options.no_packages)
+    match options.action:
+        case "accept":
+            return install.accept(options.name, install_options)
         case "install":
             source = parse_source(options.name, ref=options.ref, folder=options.folder, entry=options.entry)
             if not install.confirm_address(options.name.strip(), install_options):
@@ -134,7 +143,10 @@ def _new(options: PluginsOptions) -> int:
 
 
 def _enable(name: str) -> int:
-    install.print_needs(find_plugin(name), load_settings())
+    found, settings = find_plugin(name), load_settings()
+    install.print_needs(found, settings)
     changed = enable(name)
+    if changed:
+        pins.accept_plugin(settings.home, found)
     print(f"{name} is enabled from the next start." if changed else f"{name} is already enabled.")
     return 0

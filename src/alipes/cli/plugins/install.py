@@ -24,6 +24,7 @@ from alipes.config.loader import build_settings
 from alipes.config.reader import read_config
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
+from alipes.plugins import pins
 from alipes.plugins.discovery import DiscoveredPlugin, find_plugins, inspect_folder
 from alipes.plugins.private_packages import PACKAGES
 
@@ -56,6 +57,7 @@ def install(source: Source, options: InstallOptions) -> int:
         except ConfigError:
             directory.delete(name)
             raise
+        pins.accept_plugin(settings.home, find_plugin(name))
     print(f"{name} is installed{' and enabled from the next start' if options.enable else ''}.")
     print_needs(find_plugin(name), settings)
     return 0
@@ -101,6 +103,7 @@ def update(name: str, options: InstallOptions) -> int:
             return 1
         pin = _make_version(source, fetched, installed)
         directory.install(name, fetched.folder, pin)
+        pins.accept_plugin(reading.paths.home, find_plugin(name))
     print(f"{name} is now {pin}; to return to {old.now}, use `alipes plugins update --rollback {name}`.")
     print(f"Use `/plugins reload {name}` in a running alipes.")
     print_needs(find_plugin(name), build_settings(reading))
@@ -108,10 +111,31 @@ def update(name: str, options: InstallOptions) -> int:
 
 
 def roll_back(name: str) -> int:
-    with open_plugin_directory(read_config().paths) as directory:
+    settings = build_settings(read_config())
+    with open_plugin_directory(settings.paths) as directory:
         was = directory.find(name).now
         now = directory.roll_back(name)
+        pins.accept_plugin(settings.home, find_plugin(name))
     print(f"{name} is back at {now}; {was} is kept.")
+    return 0
+
+
+def accept(name: str, options: InstallOptions) -> int:
+    """Show which files changed, ask, and pin the plugin to its current files."""
+    settings = build_settings(read_config())
+    found = find_plugin(name)
+    if found.path is None:
+        raise ConfigError(f"{name} belongs to {found.source}, which pip installed: it is not pinned.")
+    changes = pins.find_changes(settings.home, found)
+    if not changes and pins.is_pinned(settings.home, found):
+        print(f"{name} has not changed.")
+        return 0
+    print(f"{found.path}: {changes or 'not accepted before'}.")
+    if not options.yes and not confirm(f"Load {name} with these files?", "accept them"):
+        _print_note(f"{name} was not accepted")
+        return 1
+    pins.accept_plugin(settings.home, found)
+    print(f"{name} is accepted and will be loaded from the next start.")
     return 0
 
 

@@ -22,6 +22,7 @@ from alipes.cli.plugins.sources import Source
 from alipes.config.paths import Paths, make_private
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean
+from alipes.plugins.pins import TOOL_OUTPUT
 from alipes.plugins.private_packages import PACKAGES
 
 
@@ -94,22 +95,13 @@ def write_installed(plugins: Path, pins: dict[str, InstalledPlugin]) -> None:
     new.replace(plugins / "installed.json")
 
 
-PASSED_OVER = frozenset(
-    (
-        *(".git", ".hg", ".svn", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache"),
-        *(".venv", ".tox", ".nox", PACKAGES),
-    )
-)
-"""Made by tools, and different every time: neither copied nor hashed."""
-
-
 def list_files(folder: Path) -> Iterator[Path]:
     """Every file and link in it, sorted, as paths from `folder`."""
     for here, folders, files in os.walk(folder):
-        folders[:] = sorted(set(folders) - PASSED_OVER)
+        folders[:] = sorted(set(folders) - TOOL_OUTPUT)
         links = [name for name in folders if Path(here, name).is_symlink()]
         for name in sorted([*files, *links]):
-            if name not in PASSED_OVER and not name.endswith(".pyc"):
+            if name not in TOOL_OUTPUT and not name.endswith(".pyc"):
                 yield Path(here, name).relative_to(folder)
 
 

@@ -15,7 +15,7 @@ from alipes.kernel.formatting import did_you_mean, format_ago, format_duration
 from alipes.kernel.models import Secret
 from alipes.store.api_keys import ApiKey, KeyScope, SqliteApiKeys
 from alipes.store.store import Store
-from alipes.web.auth import OPERATOR, FindKey, KeyHolder, hash_key
+from alipes.web.auth import MIN_KEY_CHARS, OPERATOR, FindKey, KeyHolder, hash_key
 from alipes.web.endpoint import Caller
 from alipes.web.server import HostPolicy
 
@@ -48,6 +48,16 @@ def ensure_operator_key(settings: Settings) -> Settings:
     set_secret(settings.serve.key_env, made.reveal(), home=settings.home)
     serve = structs.replace(settings.serve, key=made)
     return structs.replace(settings, serve=serve, hidden=(*settings.hidden, made))
+
+
+def check_operator_key(settings: Settings) -> None:
+    """Raises `ConfigError` if the operator's key is so short that it could be guessed."""
+    name = settings.serve.key_env
+    if len(settings.serve.key.reveal()) < MIN_KEY_CHARS:
+        raise ConfigError(
+            f"the API key in {name} is too short: it needs {MIN_KEY_CHARS} characters or more. "
+            f"Remove {name}, then run `alipes serve key` to create one"
+        )
 
 
 def print_operator_key(settings: Settings, *, new: bool) -> int:

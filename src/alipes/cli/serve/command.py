@@ -27,6 +27,7 @@ from alipes.kernel.outbox import Delivery, DeliveryState
 from alipes.runtime import tasks
 from alipes.runtime.http.proxies import is_loopback
 from alipes.runtime.log_file import open_log
+from alipes.runtime.processes.ancestors import name_agent_process
 from alipes.runtime.systemd import SystemdNotifier
 
 MAX_LISTED = 200
@@ -179,7 +180,9 @@ def _serve(args: argparse.Namespace) -> int:
             f"run `alipes serve key`, which creates {settings.serve.key_env}"
         )
     settings = api_keys.ensure_operator_key(settings)
+    api_keys.check_operator_key(settings)
     environ = process_environment()
+    name_agent_process()
     with open_log(settings.paths.make().log, settings.log_level, settings.secrets()):
         if args.replace:
             replace_running_server(settings, environ)

@@ -30,12 +30,14 @@ from alipes.kernel.turns import Address, Turn
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
 from alipes.runtime import process_setup
+from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.runtime.process_lock import hold_process_lock
 from alipes.runtime.process_setup import raise_file_limit
 from alipes.runtime.systemd import SystemdNotifier
 from alipes.runtime.tasks import handle_uncaught_errors
 from alipes.store.api_keys import SqliteApiKeys, SqliteWebhooks
 from alipes.store.quick_reads import check_writable, read_status
+from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, RequestLimits
 from alipes.web.endpoint import ServerState
 from alipes.web.health import ModelHealth, Readiness, ServiceRoutes
@@ -43,7 +45,7 @@ from alipes.web.metrics import QueueDepths, ServerMetrics
 from alipes.web.router import ApiRouter
 from alipes.web.runs.events import LiveRuns
 from alipes.web.server import bind_socket, endpoints, open_server, server_url
-from alipes.web.webhooks import WebhookRoutes
+from alipes.web.webhooks import WebhookRoutes, list_toolless
 
 DELEGATE = "delegate_task"
 POLL_S = 0.05
@@ -183,7 +185,7 @@ async def serve(serving: ServeContext) -> ExitAction:
             server = _Server(app, platforms, exit_signals)
             async with asyncio.TaskGroup() as group, open_server(server.service(), door):
                 beside = [group.create_task(each) for each in server.background(notifier)]
-                server.print_addresses(address)
+                await server.print_addresses(address)
                 process_setup.tune_garbage_collector()
                 notifier.ready(f"serving {', '.join(platforms.names) or 'no platform'} at {address}")
                 await _wait_for_exit(exit_signals)
@@ -235,12 +237,21 @@ class _Server:
             self._tally, self._readiness, self._depths, messages=platforms.messages, webhooks=platforms.webhooks
         )
         database = self._app.store.database
-        keys = Authenticator(settings.serve.key.reveal(), key_finder(SqliteApiKeys(database)))
+        secrets = self._app.secrets
+        keys = Authenticator(settings.serve.key.reveal(), key_finder(SqliteApiKeys(database)), secrets=secrets)
         chosen = settings.api
         limits = RequestLimits(chosen.body, chosen.body_seconds, chosen.wait, chosen.rate)
-        api = self._api = ApiRouter(endpoints(self._app, self._runs), keys, limits, state=self._state)
+        admission = TurnAdmission(self._app, max_runs=chosen.max_runs, max_runs_per_key=chosen.max_runs_per_key)
+        fetcher = PublicFetcher(self._app.scope, settings.fetch.allow, name="api-images")
+        served = endpoints(self._app, self._runs, admission, fetcher)
+        api = self._api = ApiRouter(served, keys, limits, state=self._state)
         hooks = WebhookRoutes(
-            self._app.sessions, SqliteWebhooks(database), self._target, workdir=platforms.workdir, state=self._state
+            self._app.sessions,
+            SqliteWebhooks(database),
+            self._target,
+            workdir=platforms.workdir,
+            state=self._state,
+            secrets=secrets,
         )
         return service.app(make_host_rules(settings), keys, api, hooks.routes())
 
@@ -256,13 +267,14 @@ class _Server:
         yield self._runs.run()
         yield notifier.send_watchdog_pings()
 
-    def print_addresses(self, address: str) -> None:
+    async def print_addresses(self, address: str) -> None:
         """Print what is served, and which configured platforms are not."""
         names = ", ".join(self._platforms.names)
         where = f"alipes {__version__} serves {names or 'no platform yet'} at {address}"
         hint = "" if names else "; see docs/messengers.md to add one"
         print(where + hint)
-        for note in (*self._platforms.notes, *self._app.notes):
+        webhooks = await SqliteWebhooks(self._app.store.database).all()
+        for note in (*self._platforms.notes, *await self._app.notes(), *list_toolless(webhooks)):
             print(f"  {note}")
         print(f"  API: {address}/v1 (get a key with `alipes serve key`)")
         print("  Status: /health, /ready, /metrics. Press Ctrl-C to exit", flush=True)

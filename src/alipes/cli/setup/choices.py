@@ -76,7 +76,7 @@ def provider_choices(settings: Settings, variables: Variables, found: dict[str, 
 
     `found`: the running local servers; None if they were not searched.
     """
-    own = [name for name in settings.providers if name not in PROVIDER_NOTES and name != "scripted"]
+    own = [name for name, own in settings.providers.items() if own.base_url and name not in PROVIDER_NOTES]
     order = dict.fromkeys((*own, *(found or ()), *KEYED, *LOCAL, "embedded"))
     options = [
         Choice(name, name, _provider_note(settings.providers[name], variables, found))

@@ -84,7 +84,7 @@ def make_endpoint(settings: Settings, name: str, *, base_url: str = "", api: str
             meant = did_you_mean(name, settings.providers)
             raise ConfigError(
                 f"Unknown provider {name!r}.{meant} Add --base-url URL to define it; known: "
-                f"{', '.join(name for name in settings.providers if name != 'scripted')}."
+                f"{', '.join(settings.providers)}."
             )
         endpoint = Endpoint(check_name(name), "openai-chat")
     changes = {field: value for field, value in (("base_url", url), ("api", api)) if value}

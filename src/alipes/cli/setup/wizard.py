@@ -9,7 +9,7 @@ from alipes.cli.setup import choices, plan
 from alipes.cli.setup.check import ProblemKind, SetupProblem, list_models_or_v1, try_model_or_v1
 from alipes.cli.setup.prompts import Choice, Prompter
 from alipes.config.environment import Variables
-from alipes.config.known_providers import BUILT_IN, KNOWN
+from alipes.config.known_providers import KNOWN, is_built_in
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.models import Endpoint
@@ -172,7 +172,7 @@ class SetupWizard:
     async def _model(self) -> Step:
         endpoint = self._plan.endpoint
         model = plan.model_name(self._settings, endpoint.name, self._take_option("model"))
-        if not model and endpoint.name in BUILT_IN:
+        if not model and is_built_in(endpoint.name):
             model = plan.default_model(self._settings, endpoint)
         if not (model := model or self._plan.model):
             model = await self._ask_model(endpoint)

@@ -5,7 +5,6 @@ The rows are empty to reserve space; the last one moves up, draws the image and 
 
 import base64
 import io
-import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,13 +17,7 @@ CELL_PIXELS = (10, 20)
 """Assumed size of a character cell in pixels."""
 MAX_COLOURS = 64
 CHUNK = 4096
-_MEDIA = re.compile(r"^MEDIA: (/.+)$", re.MULTILINE)
 _PNG = b"\x89PNG\r\n\x1a\n"
-
-
-def find_images(text: str) -> list[str]:
-    """The image files named in a tool result."""
-    return _MEDIA.findall(text)
 
 
 def render_image(path: str, way: ImageProtocol, columns: int) -> list[str]:

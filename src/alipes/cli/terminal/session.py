@@ -182,7 +182,7 @@ class TerminalSession:
             choice = await app.choice()
             model = choice.model
             view.note(format_choice(choice))
-        for note in (*app.notes, missing_programs_note(app.settings.home)):
+        for note in (*await app.notes(), missing_programs_note(app.settings.home)):
             if note:
                 view.note(note)
         if elsewhere := [key for key in orphans if key != self._address.key]:

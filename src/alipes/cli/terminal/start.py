@@ -21,6 +21,7 @@ from alipes.config.reader import read_config
 from alipes.config.settings import Settings
 from alipes.runtime import tasks
 from alipes.runtime.log_file import open_log
+from alipes.runtime.processes.ancestors import name_agent_process
 from alipes.runtime.tasks import handle_uncaught_errors
 
 RunSession: TypeAlias = Callable[[TerminalApp, Settings, TalkOptions, asyncio.Event], Awaitable[None]]
@@ -37,6 +38,7 @@ def run(argv: list[str], load: Callable[[], RunSession], plain: Callable[[list[s
     if reading.variables.get("TERM") in ("", "dumb"):
         return plain(argv)
     settings = with_plugins(build_settings(reading), not options.safe)
+    name_agent_process()
     with open_log(settings.paths.make().log, settings.log_level, settings.secrets()):
         try:
             return tasks.run_event_loop(_run(settings, options, reading.variables, load))

@@ -126,7 +126,7 @@ def render_finished(
     rows = [f"{mark} {head}{'  ' if summary else ''}{apply_style(summary, sgr)}"]
     if diff and result.outcome == "ok":
         return rows + diff.rows(columns, style)
-    for path in images.find_images(result.text) if result.outcome == "ok" else ():
+    for path in result.files if result.outcome == "ok" else ():
         rows += [f"  {apply_style(truncate(sanitize(path), columns - 2, style.more), style.faint)}"]
         rows += images.render_image(path, style.images, columns)
     if result.outcome == "ok" and call.name != "terminal":

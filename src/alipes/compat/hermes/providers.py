@@ -22,6 +22,7 @@ from alipes.compat.hermes.platform.values import cache_image_from_bytes
 from alipes.compat.hermes.state import ToolEntry
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Image
+from alipes.kernel.ports import ToolOutput
 from alipes.plugins.context import Context
 from alipes.plugins.registry import ProviderContribution
 
@@ -156,15 +157,15 @@ def _pages_text(name: str, answer: Any) -> str:
 
 
 def _voice_tools(bridge: Bridge, context: Context, _provider: Any) -> None:
-    async def speak(args: Mapping[str, Any]) -> str:
+    async def speak(args: Mapping[str, Any]) -> ToolOutput:
         path = await speak_to_file(bridge, str(args.get("text") or ""))
-        return f"Speech saved.\nMEDIA: {path}"
+        return ToolOutput(f"Speech saved: {path}", files=(path,))
 
     _register(bridge, context, _SPEAK, speak, kind=VOICE_PROVIDER, effect="write")
 
 
 def _video_tools(bridge: Bridge, context: Context, _provider: Any) -> None:
-    async def generate(args: Mapping[str, Any]) -> str:
+    async def generate(args: Mapping[str, Any]) -> ToolOutput:
         chosen = next(iter(await find_providers(context.contributions, VIDEOS)), None)
         if chosen is None:
             raise ToolError("no video service is available: check the keys of its plugin")
@@ -174,7 +175,8 @@ def _video_tools(bridge: Bridge, context: Context, _provider: Any) -> None:
         location = str((answer or {}).get("video") or "")
         if not location:
             raise ToolError(f"{chosen.name} failed: {(answer or {}).get('error') or 'it returned no video'}")
-        return f"Video saved.\nMEDIA: {await _save_video(bridge, location)}"
+        path = str(await _save_video(bridge, location))
+        return ToolOutput(f"Video saved: {path}", files=(path,))
 
     _register(bridge, context, _VIDEO, generate, kind=VIDEOS, effect="write")
 

@@ -3,8 +3,11 @@
 import inspect
 import json
 import logging
-from collections.abc import Callable, Mapping
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from alipes.compat.hermes.bridge import Bridge, ThreadResult
@@ -17,6 +20,11 @@ from alipes.plugins.context import Context
 from alipes.plugins.interruption.attribution import on_behalf_of
 
 log = logging.getLogger(__name__)
+_OPEN_TOOLSETS = frozenset({"web", "web_search", "browser", "email", "mcp"})
+"""Toolsets whose results are text of strangers."""
+_MEDIA = re.compile(r"MEDIA:[ \t]*(/[^\s\"'\\]+)")
+_CLOCK_STEP_S = 0.05
+"""File times are coarser than the clock."""
 
 
 def register_tool(bridge: Bridge, context: Context, entry: ToolEntry) -> bool:
@@ -76,14 +84,38 @@ def tool_spec(entry: ToolEntry) -> ToolSpec:
     if parameters is None:
         parameters = schema if schema.get("type") == "object" else {"type": "object", "properties": {}}
     description = schema.get("description") or entry.description
-    return ToolSpec(entry.name, str(description), dict(parameters), entry.effect)
+    untrusted = entry.toolset in _OPEN_TOOLSETS or _hints(entry.schema).get("openWorldHint") is True
+    return ToolSpec(entry.name, str(description), dict(parameters), entry.effect, untrusted=untrusted, media=True)
 
 
 def is_read_only(schema: Mapping[str, Any]) -> bool:
     """True if the schema declares that the tool changes nothing."""
     schema = schema.get("function", schema)
-    hints = schema.get("annotations")
-    return schema.get("effect") == "read" or (isinstance(hints, Mapping) and hints.get("readOnlyHint") is True)
+    return schema.get("effect") == "read" or _hints(schema).get("readOnlyHint") is True
+
+
+def declares_media(schema: Mapping[str, Any]) -> bool:
+    """True if the schema says that `MEDIA:` lines in the tool's results name files to send."""
+    return schema.get("function", schema).get("media") is True
+
+
+def _hints(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    hints = schema.get("function", schema).get("annotations")
+    return hints if isinstance(hints, Mapping) else {}
+
+
+def find_media(text: str, folder: Path, since: float) -> Iterator[str]:
+    """The files named by `MEDIA:` tags that lie in `folder` and were written after `since`.
+
+    A text that the tool merely passes on cannot name such a file: it did not exist before the call.
+    """
+    for path in dict.fromkeys(_MEDIA.findall(text)):
+        real = Path(path).resolve()
+        try:
+            if real.is_relative_to(folder.resolve()) and real.stat().st_mtime >= since:
+                yield str(real)
+        except OSError:
+            continue
 
 
 class HermesTool:
@@ -107,9 +139,16 @@ class HermesTool:
             tool_call_id=ExtraValue(act.call_id),
             user_task=turn.inbound.text if turn else None,
         )
+        since = time.time() - _CLOCK_STEP_S
         with on_behalf_of(self._entry.owner):
             answer = call() if self._on_loop else await self._off_loop(call, act)
-            return to_text(await answer if inspect.isawaitable(answer) else answer)
+            output = to_text(await answer if inspect.isawaitable(answer) else answer)
+        return self._with_files(output, since) if isinstance(output, str) and "MEDIA:" in output else output
+
+    def _with_files(self, text: str, since: float) -> ToolOutput:
+        if declares_media(self._entry.schema):
+            return ToolOutput(text, files=tuple(dict.fromkeys(_MEDIA.findall(text))))
+        return ToolOutput(text, files=tuple(find_media(text, self._bridge.settings.paths.outgoing, since)))
 
     async def _off_loop(self, call: Callable[[], Any], act: ToolContext) -> Any:
         over = False

@@ -22,6 +22,7 @@ from alipes.kernel.errors import MessageRejected
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.platform import IncomingMessage, ReceivedFile
 from alipes.kernel.turns import Inbound
+from alipes.kernel.untrusted import to_label
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.registry import Contributions
 from alipes.providers.transcription import NOT_SET_UP, Transcribe
@@ -233,11 +234,18 @@ def _compose_text(message: IncomingMessage, text: str, quoted: str, files: Seque
     if text:
         # in a conversation that several people share, each message names its sender
         shared = message.group and not message.address.user
-        parts.append(f"{message.name or message.sender}: {text}" if shared else text)
+        parts.append(_name_sender(message, text) if shared else text)
     return "\n\n".join([*parts, *map(_format_file, files)])
 
 
+def _name_sender(message: IncomingMessage, text: str) -> str:
+    """`Ann: text`; further lines are indented, so that none of them can pass for another person's message."""
+    name = to_label(message.name or message.sender).replace(":", " ")
+    return f"{name}: " + "\n  ".join(text.splitlines())
+
+
 def _format_file(file: ReceivedFile) -> str:
-    details = ", ".join(each for each in (file.mime, f"{file.size:,} bytes" if file.size else "") if each)
-    name = f" {file.name}" if file.name else ""
+    mime = to_label(file.mime)
+    details = ", ".join(each for each in (mime, f"{file.size:,} bytes" if file.size else "") if each)
+    name = f" {to_label(file.name)}" if file.name else ""
     return f"[{file.kind}{name}{f' ({details})' if details else ''} saved at {file.path}]"

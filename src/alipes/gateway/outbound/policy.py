@@ -1,12 +1,17 @@
-"""Decides what a turn sends to its chat: texts, named files, endings. It sends nothing itself."""
+"""Decides what a turn sends to its chat: texts, files, endings. It sends nothing itself.
+
+A file is sent if a tool declared it by value in its result, or if the answer names one that was declared in this
+conversation or written by the model in this turn. Text alone, whoever wrote it, sends no file.
+"""
 
 import os
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from msgspec import structs
 
+from alipes.agent.tool_calls import changed_files
 from alipes.kernel.messages import Message, ToolResult
 from alipes.kernel.outbox import Media, MediaKind, Outbound
 from alipes.kernel.turns import Event, Notice, Said, Turn, TurnEnded
@@ -33,12 +38,13 @@ class TurnObserver(Protocol):
 
 
 class _TurnState:
-    """What one turn has sent so far."""
+    """What one turn has said and sent so far."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
+    def __init__(self, said: tuple[Message, ...]) -> None:
+        self.said = list(said)
+        self.number = sum(each.role != "user" for each in said)
         """Number of its next message."""
-        self.files: set[str] = set()
+        self.sent: set[str] = set()
 
 
 class OutboundPolicy:
@@ -51,8 +57,8 @@ class OutboundPolicy:
         *,
         is_private: Callable[[str], bool] = lambda _real: False,
     ) -> None:
-        """`platforms`: whose chats get messages. `folders`: files in them may be sent, except where
-        `is_private(real_path)`."""
+        """`platforms`: whose chats get messages. `folders`: only files in them may be sent, and never those
+        where `is_private(real_path)`."""
         self._platforms, self._is_private = frozenset(platforms), is_private
         self._folders = tuple(os.path.join(os.path.realpath(folder), "") for folder in folders if folder)
         self._turns: dict[tuple[str, int], _TurnState] = {}
@@ -109,14 +115,15 @@ class OutboundPolicy:
 
     def _from_message(self, turn: Turn, message: Message) -> tuple[Outbound, ...]:
         state = self._state(turn)
+        state.said.append(message)
         if message.role == "user":
             return ()
         id = f"{turn.id}:{state.number}"
         state.number += 1
         if message.role == "assistant":
-            text, media = self._take_media(message.text, state.files)
+            text, media = self._take_media(message.text, turn, state)
             return (_outbound(turn, id, text, media),) if text or media else ()
-        media = tuple(each for text in _results(message) for each in self._take_media(text, state.files)[1])
+        media = self._keep_unsent(map(self._find_media, declared_files((message,))), state)
         # files of a tool must not replace the drafts of the answer
         return (_outbound(turn, id, "", media, replaces_drafts=False),) if media else ()
 
@@ -126,32 +133,36 @@ class OutboundPolicy:
         if key not in self._turns:
             while len(self._turns) >= MAX_TURNS:  # turns that ended in another process
                 del self._turns[next(iter(self._turns))]
-            before = [each for each in turn.said if each.role != "user"]
-            state = self._turns[key] = _TurnState(len(before))
-            for text in (text for each in before for text in (each.text, *_results(each))):
-                self._take_media(text, state.files)
+            state = self._turns[key] = _TurnState(turn.said)
+            self._keep_unsent(map(self._find_media, declared_files(turn.said)), state)
+            for each in turn.said:
+                if each.role == "assistant":
+                    self._take_media(each.text, turn, state)
         return self._turns[key]
 
-    def _take_media(self, text: str, known: set[str]) -> tuple[str, tuple[Media, ...]]:
-        """The text without the files it names, and those files that are not yet in `known`, to which they are
-        added."""
+    def _take_media(self, text: str, turn: Turn, state: _TurnState) -> tuple[str, tuple[Media, ...]]:
+        """The text without the files it names and may send, and those of them that were not sent yet."""
         if not self._folders or ("MEDIA:" not in text and "](" not in text):
             return text.strip() and text, ()
         found: list[Media] = []
+        known = _sendable_files(turn, state.said)
 
         def take(match: re.Match[str]) -> str:
             media = self._find_media(match["path"], match.groupdict().get("caption") or "")
-            if media is None:
+            if media is None or media.path not in known:
                 return match[0]
             found.append(media)
             return ""
 
         left = _MARKDOWN_IMAGE.sub(take, _MEDIA_LINE.sub(take, text))
-        fresh = {each.path: each for each in found if each.path not in known}
-        known.update(fresh)
-        return left.strip() if found else text, tuple(fresh.values())
+        return left.strip() if found else text, self._keep_unsent(found, state)
 
-    def _find_media(self, path: str, caption: str) -> Media | None:
+    def _keep_unsent(self, found: Iterable[Media | None], state: _TurnState) -> tuple[Media, ...]:
+        fresh = {each.path: each for each in found if each is not None and each.path not in state.sent}
+        state.sent.update(fresh)
+        return tuple(fresh.values())
+
+    def _find_media(self, path: str, caption: str = "") -> Media | None:
         real = os.path.realpath(path)
         if not real.startswith(self._folders) or not os.path.isfile(real) or self._is_private(real):
             return None
@@ -167,9 +178,16 @@ def _outbound(
     return Outbound(id, inbound.address, text, reply_to=inbound.reply_to, media=media, turn=drafts)
 
 
-def _results(message: Message) -> tuple[str, ...]:
-    parts = (part for part in message.parts if isinstance(part, ToolResult))
-    return tuple(part.text for part in parts if part.outcome == "ok")
+def declared_files(messages: Iterable[Message]) -> Iterator[str]:
+    """The files that tools declared in their results."""
+    parts = (part for message in messages for part in message.parts)
+    return (path for part in parts if isinstance(part, ToolResult) and part.outcome == "ok" for path in part.files)
+
+
+def _sendable_files(turn: Turn, said: Sequence[Message]) -> set[str]:
+    """The real paths of files that the answer may name: declared in this conversation, or written in this turn."""
+    written = (os.path.join(turn.inbound.workdir, os.path.expanduser(path)) for path in changed_files(tuple(said)))
+    return {os.path.realpath(path) for path in (*declared_files((*turn.history, *said)), *written)}
 
 
 def _ending_text(ending: str, detail: str) -> str:

@@ -140,6 +140,8 @@ NONCE = 25
 ROW, ROWS, LABEL = 5, 5, 80
 DESCRIPTION = 100
 COMMANDS = 100
+SUPPRESS_EMBEDS = 1 << 2
+"""Message flag: no link previews, for which Discord would fetch every URL in the text."""
 
 
 def message_body(part: MessagePart, *, fresh: bool = True) -> dict[str, Any]:
@@ -147,6 +149,7 @@ def message_body(part: MessagePart, *, fresh: bool = True) -> dict[str, Any]:
     text = part.text or (part.media.caption if part.media else "")
     # the model may write `@everyone`: only the person who is answered is notified
     body: dict[str, Any] = {"content": text, "allowed_mentions": {"parse": [], "replied_user": True}}
+    body["flags"] = SUPPRESS_EMBEDS  # a fetched address could leak data
     if part.buttons or not fresh:
         body["components"] = _rows(part.buttons)
     if not fresh:

@@ -155,6 +155,28 @@ def proxy_routes(proxies: Proxies, trust: TlsTrust) -> dict[str, RouteTransport 
     return ways
 
 
+def choose_proxy(proxies: Proxies, scheme: str, host: str, port: int) -> str:
+    """The URL of the proxy for a connection to a normalised host; empty if it is made directly."""
+    url = {"http": proxies.http, "https": proxies.https}[scheme] or proxies.all
+    if not url or "*" in proxies.no or is_loopback(host):
+        return ""
+    if any(_excludes(entry, host, port) for entry in proxies.no):
+        return ""
+    return url if "://" in url else f"http://{url}"
+
+
+def _excludes(entry: str, host: str, port: int) -> bool:
+    """True if an entry of NO_PROXY names the host: exactly, as its domain, or as its network."""
+    try:
+        return ip_address(host) in ip_network(entry.strip("[]"), strict=False)
+    except ValueError:
+        name, _, number = entry.lower().rpartition(":")
+        if name and number.isdecimal():
+            return int(number) == port and _excludes(name, host, port)
+        domain = entry.lower().removeprefix("*").removeprefix(".").removesuffix(".")
+        return bool(domain) and (host == domain or host.endswith(f".{domain}"))
+
+
 def _pattern(host: str) -> str:
     """A NO_PROXY entry as a URL pattern: a name includes its subdomains, a network its addresses."""
     if "://" in host:

@@ -9,9 +9,12 @@ import httpx2
 from msgspec import Struct
 
 from alipes.runtime.http.clients import ClientScope, HttpClient
+from alipes.runtime.http.egress import DecideEgress, EgressRequest, is_address, normalise_host
 from alipes.runtime.http.sockets import ForbiddenAddress, resolve_addresses
+from alipes.runtime.sandbox.backend import CommandScope
 
 MAX_REDIRECTS = 5
+NO_CALLER = CommandScope()
 CLOUD_METADATA = (ip_network("168.63.129.16/32"), ip_network("192.0.0.0/24"))
 """Formally public addresses at which clouds serve metadata and secrets."""
 _NAT64 = ip_network("64:ff9b::/96")
@@ -45,31 +48,68 @@ def _embedded_ipv4(address: IPv6Address) -> IPv4Address | None:
     return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
 
 
+class AddressGuard:
+    """Which addresses may be connected to: public ones, and those of hosts that the operator listed."""
+
+    def __init__(self, allowed: Collection[str] = ()) -> None:
+        """`allowed`: hosts, as HOST or HOST:PORT, that may be private."""
+        self._allowed = frozenset(each.lower() for each in allowed)
+
+    def lists(self, host: str, port: int) -> bool:
+        """True if the operator listed the host."""
+        host = host.lower().strip("[]")
+        return host in self._allowed or f"{host}:{port}" in self._allowed
+
+    def permits(self, host: str, port: int, address: str) -> bool:
+        return self.lists(host, port) or is_public(address)
+
+    async def check_name(self, host: str, port: int) -> None:
+        """Raise `ForbiddenAddress` if a proxy that connects to `host` would reach a private address.
+
+        A name that only the proxy can resolve is not checked.
+        """
+        try:
+            found = await resolve_addresses(host, port)
+        except OSError:
+            return
+        if not all(self.permits(host, port, each) for each in found):
+            raise ForbiddenAddress(f"{host} is an address of this machine or of a private network")
+
+
 class PublicFetcher:
     """Fetches from public addresses and from hosts that the operator allowed."""
 
-    def __init__(self, scope: ClientScope, allowed: Collection[str] = (), *, name: str = "fetch") -> None:
-        """`allowed`: hosts, as HOST or HOST:PORT, that may be private."""
-        self._scope, self._name = scope, name
-        self._allowed = frozenset(each.lower() for each in allowed)
+    def __init__(
+        self,
+        scope: ClientScope,
+        allowed: Collection[str] = (),
+        *,
+        name: str = "fetch",
+        decide: DecideEgress | None = None,
+    ) -> None:
+        """`allowed`: hosts, as HOST or HOST:PORT, that may be private. `decide`: asked about every host."""
+        self._scope, self._name, self._decide = scope, name, decide
+        self._guard = AddressGuard(allowed)
 
     @property
     def _http(self) -> HttpClient:
-        return self._scope.http(self._name, stall=30.0, permits=self._permits)
+        return self._scope.http(self._name, stall=30.0, permits=self._guard.permits)
 
-    def _permits(self, host: str, port: int, address: str) -> bool:
-        host = host.lower().strip("[]")
-        return host in self._allowed or f"{host}:{port}" in self._allowed or is_public(address)
-
-    async def fetch(self, url: str, *, largest: int, seconds: float = 60.0) -> FetchedResource:
-        """Raises `FetchError`."""
+    async def fetch(
+        self, url: str, *, largest: int, seconds: float = 60.0, caller: CommandScope = NO_CALLER
+    ) -> FetchedResource:
+        """Fetch for `caller`, whose person may be asked; that time does not count. Raises `FetchError`."""
+        left = seconds
+        loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(seconds):
-                for _ in range(MAX_REDIRECTS + 1):
+            for _ in range(MAX_REDIRECTS + 1):
+                await self._check(url, caller)
+                begun = loop.time()
+                async with asyncio.timeout(left):
                     found = await self._one(url, largest)
-                    if isinstance(found, FetchedResource):
-                        return found
-                    url = urljoin(url, found)
+                if isinstance(found, FetchedResource):
+                    return found
+                url, left = urljoin(url, found), left - (loop.time() - begun)
         except TimeoutError as late:
             raise FetchError(f"{_without_query(url)} did not answer within {seconds:.0f} s") from late
         except ForbiddenAddress as error:
@@ -81,7 +121,6 @@ class PublicFetcher:
 
     async def _one(self, url: str, largest: int) -> FetchedResource | str:
         """The resource, or the URL of a redirect."""
-        await self._check(url)
         async with self._http.stream("GET", url, headers={"accept-encoding": "identity"}) as response:
             if response.is_redirect and "location" in response.headers:
                 return str(response.headers["location"])
@@ -95,7 +134,7 @@ class PublicFetcher:
             kind = str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
             return FetchedResource(url, kind, bytes(data))
 
-    async def _check(self, url: str) -> None:
+    async def _check(self, url: str, caller: CommandScope) -> None:
         try:
             place = httpx2.URL(url)
         except httpx2.InvalidURL as error:
@@ -104,14 +143,17 @@ class PublicFetcher:
             raise FetchError(f"{url[:200]!r} cannot be fetched: give an http or https URL")
         if place.userinfo:
             raise FetchError("URLs with a user name or password are not fetched")
+        port = place.port or (443 if place.scheme == "https" else 80)
+        try:
+            host = normalise_host(place.raw_host.decode("ascii"))
+        except ValueError as error:
+            raise FetchError(f"{_without_query(url)} cannot be fetched: {error}") from error
+        if is_address(host) and not self._guard.permits(place.host, port, host):
+            raise ForbiddenAddress(f"{place.host} is an address of this machine or of a private network")
+        if self._decide is not None and (why := await self._decide(EgressRequest(host, port, "fetch", caller))):
+            raise FetchError(f"{_without_query(url)} was not fetched. {why}")
         if self._http.uses_proxy:  # the proxy connects, so check the address it would use
-            port = place.port or (443 if place.scheme == "https" else 80)
-            try:
-                found = await resolve_addresses(place.host, port)
-            except OSError:
-                found = []  # only the proxy can resolve the name
-            if found and not all(self._permits(place.host, port, each) for each in found):
-                raise ForbiddenAddress(f"{place.host} is an address of this machine or of a private network")
+            await self._guard.check_name(place.host, port)
 
 
 def _without_query(url: str) -> str:

@@ -134,6 +134,10 @@ class Child:
         """Negative: the signal that ended it. None while it is running."""
         self.survivors = 0
         """Processes of its tree that were still alive when the scope was left, and were ended then."""
+        self.ends_together = False
+        """True if the kernel kills all its processes when it exits: it has a process namespace of its own."""
+        self.notes: list[str] = []
+        """What the model must know besides the output, complete when the scope was left."""
         self._popen, self._output = popen, ends.output
         self._loop = asyncio.get_running_loop()
         self._exited = asyncio.Event()
@@ -266,8 +270,7 @@ async def open_child(  # noqa: PLR0913
         yield child
     finally:
         try:
-            # the processes of a sandbox whose command has exited are being killed by the kernel
-            ended = child.returncode is not None and os.path.basename(command[0]).encode() in process_tree.WRAPPERS
+            ended = child.ends_together and child.returncode is not None
             survivors = len(child.tree.living())
             child.survivors = 0 if ended else survivors
             if survivors:

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager, contextmanager
 from alipes.runtime.processes.child import Child, Link, open_child
 from alipes.runtime.processes.process_tree import OrphanGuard
 from alipes.runtime.sandbox.backend import CommandScope
+from alipes.runtime.sandbox.git_config import guard_git_config
+from alipes.runtime.sandbox.limits import ControlGroups, join_arguments, limit_arguments
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside
 from alipes.runtime.sandbox.seccomp import build_filter
@@ -29,7 +31,9 @@ class BubblewrapSandbox:
         guard: OrphanGuard | None = None,
     ) -> None:
         self._make_policy, self._namespaces, self._guard = make_policy, namespaces, guard
+        self._bwrap, self._nsenter = shutil.which("bwrap") or "bwrap", shutil.which("nsenter") or "nsenter"
         self._filters: dict[bool, bytes] = {}
+        self._groups = ControlGroups()
 
     async def check(self) -> str:
         for program in ("bwrap", "nsenter"):
@@ -45,7 +49,7 @@ class BubblewrapSandbox:
         except OSError as error:
             return str(error)
         finally:
-            self._namespaces.close("check")
+            await self._namespaces.close("check")
         return output.decode(errors="replace").strip() if child.returncode else ""
 
     @asynccontextmanager
@@ -62,16 +66,20 @@ class BubblewrapSandbox:
         inner = ("/bin/bash", "-c", command) if isinstance(command, str) else tuple(command)
         env = {name: value for name, value in env.items() if name not in UNSET} | dict(policy.environment)
         async with self._enter_network(policy, scope) as (enter, fds):
-            with self._open_filter(policy) as seccomp:
+            with self._groups.open(policy.limits) as groups, self._open_filter(policy) as seccomp:
                 argv = (
+                    *join_arguments(groups),
                     *enter,
-                    *("bwrap", *_UNSHARE, *_SAFE, "--seccomp", str(seccomp)),
+                    *(self._bwrap, *_UNSHARE, *_SAFE, "--seccomp", str(seccomp)),
                     *mount_arguments(policy),
-                    *("--chdir", cwd, "--", *inner),
+                    *("--chdir", _real(cwd), "--", *limit_arguments(policy.limits), *inner),
                 )
                 child_scope = open_child(argv, cwd="/", env=env, link=link, keeper=self._guard, fds=(*fds, seccomp))
-                async with child_scope as child:
+                search = env.get("PATH", os.defpath)
+                async with guard_git_config(policy.git_directories, search) as restored, child_scope as child:
+                    child.notes, child.ends_together = restored, True
                     yield child
+                    restored += self._namespaces.take_refusals(scope.session)
 
     @asynccontextmanager
     async def _enter_network(
@@ -81,9 +89,9 @@ class BubblewrapSandbox:
         if policy.network == "open":
             yield (), ()
             return
-        async with self._namespaces.enter(scope) as namespace:
+        async with self._namespaces.enter(scope, connected=policy.network != "none") as namespace:
             user, net = f"--user=/proc/self/fd/{namespace.user}", f"--net=/proc/self/fd/{namespace.net}"
-            yield ("nsenter", user, net, "--preserve-credentials", "--"), (namespace.user, namespace.net)
+            yield (self._nsenter, user, net, "--preserve-credentials", "--"), (namespace.user, namespace.net)
 
     @contextmanager
     def _open_filter(self, policy: SandboxPolicy) -> Iterator[int]:
@@ -109,10 +117,15 @@ class BubblewrapSandbox:
         return self._make_policy(scope).scratch, "/tmp"
 
 
+def _real(path: str) -> str:
+    return os.path.realpath(path) if os.path.isdir(path) else path
+
+
 def mount_arguments(policy: SandboxPolicy) -> list[str]:
     """The file system of a command, as arguments of bwrap; later ones cover earlier ones."""
     arguments = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/run"]
-    arguments += [word for folder in ("/home", "/root") if os.path.isdir(folder) for word in ("--tmpfs", folder)]
+    homes = [folder for folder in ("/home", "/root") if folder != policy.home and os.path.isdir(folder)]
+    arguments += [word for folder in homes for word in ("--tmpfs", folder)]
     arguments += ["--bind", policy.scratch, "/tmp", "--tmpfs", "/var/tmp", "--bind", policy.scratch, policy.scratch]
     if policy.private_home:
         arguments += ["--bind", policy.private_home, policy.home]
@@ -120,12 +133,18 @@ def mount_arguments(policy: SandboxPolicy) -> list[str]:
         arguments += ["--ro-bind", policy.workdir, policy.workdir]
     arguments += _each("--ro-bind", policy.readable)
     arguments += _each("--bind", policy.writable)
+    # a mount point cannot be renamed: the folders around protected paths could be exchanged otherwise
+    arguments += _each("--bind", [folder for folder in _parents(policy.protected) if folder not in policy.writable])
     arguments += _each("--ro-bind", policy.protected)
     for path in policy.hidden:
         arguments += ["--tmpfs", path] if os.path.isdir(path) else ["--ro-bind", policy.empty, path]
     for seen, source in policy.files:
         arguments += ["--ro-bind", source, seen]
     return arguments
+
+
+def _parents(paths: Sequence[str]) -> list[str]:
+    return [*dict.fromkeys(os.path.dirname(path) for path in paths)]
 
 
 def _each(option: str, paths: Sequence[str]) -> list[str]:

@@ -4,9 +4,11 @@ import asyncio
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Protocol
 
+from alipes.kernel.turns import Turn
 from alipes.runtime.processes.child import open_child
 from alipes.runtime.sandbox import namespace_child
 from alipes.runtime.sandbox.backend import CommandScope
@@ -31,58 +33,102 @@ class NetworkNamespace:
         os.close(self.net)
 
 
+class ConnectionServer(Protocol):
+    """Serves the connections that commands make out of their namespace: the egress proxy."""
+
+    def serve(self, listener: socket.socket, scope: CommandScope) -> None:
+        """Serve the connections of a conversation on `listener`, and own it."""
+
+    def set_turn(self, session: str, turn: Turn | None) -> None:
+        """The turn whose person is asked from now on."""
+
+    def take_refusals(self, session: str) -> tuple[str, ...]:
+        """Sentences about connections that were refused since the last time."""
+
+    async def close_scope(self, session: str) -> None:
+        """Close the listener and the connections of a conversation."""
+
+
+class NoConnections:
+    """Refuses all connections."""
+
+    def serve(self, listener: socket.socket, scope: CommandScope) -> None:
+        listener.close()
+
+    def set_turn(self, session: str, turn: Turn | None) -> None: ...
+
+    def take_refusals(self, session: str) -> tuple[str, ...]:
+        return ()
+
+    async def close_scope(self, session: str) -> None: ...
+
+
 class NetworkNamespaces:
     """Makes a namespace with the first command of a conversation and closes it with the conversation."""
 
-    def __init__(
-        self,
-        serve: Callable[[socket.socket, CommandScope], None],
-        stop: Callable[[str], None],
-        *,
-        max_idle: int = MAX_IDLE,
-    ) -> None:
-        """`serve` starts the proxy on a listening socket and owns it; `stop` ends it for a conversation."""
-        self._serve, self._stop, self._max_idle = serve, stop, max_idle
-        self._open: dict[str, NetworkNamespace] = {}
-        self._opening: dict[str, asyncio.Lock] = {}
+    def __init__(self, server: ConnectionServer | None = None, *, max_idle: int = MAX_IDLE) -> None:
+        self._server, self._max_idle = server or NoConnections(), max_idle
+        self._open: dict[tuple[str, bool], NetworkNamespace] = {}
+        """By conversation, and whether connections may be made out of it."""
+        self._opening: dict[tuple[str, bool], asyncio.Lock] = {}
 
     @asynccontextmanager
-    async def enter(self, scope: CommandScope) -> AsyncIterator[NetworkNamespace]:
-        """The namespace for a command of `scope`, kept open meanwhile. Raises OSError if none can be made."""
-        namespace = await self._find(scope)
+    async def enter(self, scope: CommandScope, *, connected: bool = True) -> AsyncIterator[NetworkNamespace]:
+        """The namespace for a command of `scope`, kept open meanwhile. Raises OSError if none can be made.
+
+        Without `connected` it is another one, out of which nothing leads.
+        """
+        namespace = await self._find(scope, connected)
+        if connected:
+            self._server.set_turn(scope.session, scope.turn)
         namespace.commands += 1
         try:
             yield namespace
         finally:
             namespace.commands -= 1
 
-    async def _find(self, scope: CommandScope) -> NetworkNamespace:
-        async with self._opening.setdefault(scope.session, asyncio.Lock()):
-            found = self._open.pop(scope.session, None)
+    def take_refusals(self, session: str) -> tuple[str, ...]:
+        """Sentences about connections that were refused since the last time."""
+        return self._server.take_refusals(session)
+
+    async def _find(self, scope: CommandScope, connected: bool) -> NetworkNamespace:
+        key = (scope.session, connected)
+        async with self._opening.setdefault(key, asyncio.Lock()):
+            found = self._open.pop(key, None)
             if found is None:
                 *namespaces, listener = await make_namespace()
                 found = NetworkNamespace(*namespaces)
-                self._serve(socket.socket(fileno=listener), scope)
-            self._open[scope.session] = found  # the most recently used is last
-        self._close_idle()
+                server = self._server if connected else NoConnections()
+                server.serve(socket.socket(fileno=listener), scope)
+            self._open[key] = found  # the most recently used is last
+        await self._close_idle()
         return found
 
-    def _close_idle(self) -> None:
-        idle = [session for session, each in self._open.items() if not each.commands]
-        for session in idle[: max(0, len(idle) - self._max_idle)]:
-            self.close(session)
+    async def _close_idle(self) -> None:
+        idle = [key for key, each in self._open.items() if not each.commands]
+        for key in idle[: max(0, len(idle) - self._max_idle)]:
+            await self._close(key)
 
-    def close(self, session: str) -> None:
-        """Close the namespace of a conversation that has ended."""
-        namespace = self._open.pop(session, None)
-        self._opening.pop(session, None)
+    async def session_left(self, session: str) -> None:
+        """Hook: the conversation has ended."""
+        await self.close(session)
+
+    async def close(self, session: str) -> None:
+        """Close the namespaces of a conversation."""
+        for connected in (True, False):
+            await self._close((session, connected))
+
+    async def close_all(self) -> None:
+        for key in [*self._open]:
+            await self._close(key)
+
+    async def _close(self, key: tuple[str, bool]) -> None:
+        namespace = self._open.pop(key, None)
+        self._opening.pop(key, None)
         if namespace is not None:
-            self._stop(session)
             namespace.close()
-
-    def close_all(self) -> None:
-        for session in [*self._open]:
-            self.close(session)
+            if key[1]:
+                await self._server.close_scope(key[0])
 
 
 async def make_namespace() -> tuple[int, int, int]:

@@ -29,7 +29,7 @@ class SandboxPolicy(Struct, frozen=True):
     """A directory for caches and settings of programs in the sandbox, one per project. Empty: the project
     contains the home, so commands see the home itself, read-only."""
     scratch: str
-    """A directory on this machine that commands see as /tmp, one per conversation."""
+    """A directory on this machine that commands see as /tmp, one per project."""
     empty: str
     """An empty file on this machine, shown instead of hidden ones."""
     writable: tuple[str, ...] = ()
@@ -38,6 +38,8 @@ class SandboxPolicy(Struct, frozen=True):
     """Paths below hidden ones that are visible, read-only: toolchains in the home, listed paths."""
     protected: tuple[str, ...] = ()
     """Paths below writable ones that are read-only: git hooks, CI files."""
+    git_directories: tuple[str, ...] = ()
+    """Of the project: their configuration is restored if a command makes git run other programs."""
     hidden: tuple[str, ...] = ()
     """Paths that are empty for commands: the alipes home, secrets, sockets."""
     files: tuple[tuple[str, str], ...] = ()

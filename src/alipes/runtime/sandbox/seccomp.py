@@ -75,11 +75,17 @@ _CALLS = {
     "socketpair": (53, 199),
     "setrlimit": (160, 164),
     "prlimit64": (302, 261),
+    "truncate": (76, 45),
+    "shmget": (29, 194),
+    "shmat": (30, 196),
+    "msgget": (68, 186),
+    "semget": (64, 190),
+    "mq_open": (240, 180),
 }
-_CHECKED = ("unshare", "clone", "personality", "ioctl", "socket", "socketpair", "setrlimit", "prlimit64")
-"""Refused only with certain arguments."""
 _MISSING = ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register")
 """Answered as by an old kernel, so that programs use the older call: what they do is in memory, out of our sight."""
+_SHARED = ("shmget", "shmat", "msgget", "semget", "mq_open")
+"""Refused without a pid and IPC namespace."""
 
 _NAMESPACES = 0x7E020000
 _TIME_NAMESPACE = 0x80  # part of the exit signal in `clone`
@@ -88,7 +94,7 @@ _PERSONALITIES = (0, 8, 0x20000, 0x20008, 0x40000, 0xFFFFFFFF)
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _RLIMIT_RTTIME = 15
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
-_STREAM, _DATAGRAM, _TYPE_MASK = 1, 2, 0xF
+_STREAM, _DATAGRAM, _PACKET, _TYPE_MASK = 1, 2, 5, 0xF
 _INET_PROTOCOLS = (0, 1, 6, 17, 58)
 """Default, ICMP echo, TCP, UDP, ICMPv6 echo."""
 
@@ -103,13 +109,20 @@ class _Step(NamedTuple):
 
 
 def build_filter(
-    *, inet: bool = True, user_namespaces: bool = False, pid_namespace: bool = True, machine: str = platform.machine()
+    *,
+    inet: bool = True,
+    unix: bool = True,
+    user_namespaces: bool = False,
+    namespaces: bool = True,
+    truncate: bool = True,
+    machine: str = platform.machine(),
 ) -> bytes:
     """The filter as an array of `struct sock_filter`.
 
-    `inet`: allow IPv4 and IPv6 sockets (TCP, UDP, echo). `user_namespaces`: allow new namespaces and chroot, which
-    browsers need. `pid_namespace`: the command sees only its own processes; otherwise it may not set limits of
-    others. Raises OSError on other machines than x86_64 and aarch64.
+    `inet`: allow IPv4 and IPv6 sockets (TCP, UDP, echo). `unix`: allow Unix sockets other than pairs.
+    `user_namespaces`: allow new namespaces and chroot, which browsers need. `namespaces`: the command has pid and IPC
+    namespaces of its own; otherwise shared memory and limits of other processes are refused. `truncate`: allow it by
+    path. Raises OSError on other machines than x86_64 and aarch64.
     """
     if machine not in _ARCHITECTURES:
         raise OSError(errno.ENOTSUP, f"no system call filter for the processor {machine}")
@@ -122,35 +135,39 @@ def build_filter(
     ]
     if machine == "x86_64":
         program += [_Step(_AT_LEAST, _X32, 0, 1), _refuse(errno.ENOSYS)]
-    checks = _argument_checks(inet=inet, user_namespaces=user_namespaces, pid_namespace=pid_namespace)
+    checks = {
+        **{name: [_refuse(errno.ENOSYS if name in _MISSING else errno.EPERM)] for name in _CALLS},
+        **_argument_checks(),
+        "socket": _socket_check(inet, unix),
+        "socketpair": _socket_pair_check(unix),
+        "prlimit64": _limits_check(namespaces),
+    }
+    allowed = {
+        *(("clone", "unshare", "chroot") if user_namespaces else ()),
+        *(_SHARED if namespaces else ()),
+        *(("truncate",) if truncate else ()),
+    }
     for name, numbers in _CALLS.items():
-        verdict = [_refuse(errno.ENOSYS if name in _MISSING else errno.EPERM)]
-        steps = checks.get(name, [] if name in _CHECKED or (user_namespaces and name == "chroot") else verdict)
-        if steps and numbers[column] >= 0:
-            program += [_Step(_EQUAL, numbers[column], 0, len(steps)), *steps]
-    program.append(_Step(_RETURN, _ALLOW))
+        if numbers[column] >= 0 and name not in allowed:
+            program += [_Step(_EQUAL, numbers[column], 0, len(checks[name])), *checks[name]]
+    program.append(_allow())
     return b"".join(struct.pack("<HBBI", step.code, step.if_true, step.if_false, step.value) for step in program)
 
 
-def _argument_checks(*, inet: bool, user_namespaces: bool, pid_namespace: bool) -> dict[str, list[_Step]]:
+def _argument_checks() -> dict[str, list[_Step]]:
     """Per call the steps that decide by its arguments; each list ends the program."""
-    checks = {
+    return {
+        "clone": [_argument(0), *_refuse_bits(_NAMESPACES), _allow()],
+        "unshare": [_argument(0), *_refuse_bits(_NAMESPACES | _TIME_NAMESPACE), _allow()],
         "personality": [_argument(0), *_allow_values(_PERSONALITIES), _refuse(errno.EPERM)],
-        "ioctl": _refuse_value(1, _TIOCSTI, errno.EPERM) + _refuse_value(1, _TIOCLINUX, errno.EPERM) + [_allow()],
-        "socket": _socket_check(inet),
-        "socketpair": [_argument(0), *_allow_values((_UNIX,)), _refuse(errno.EAFNOSUPPORT)],
+        "ioctl": [*_refuse_value(1, _TIOCSTI, errno.EPERM), *_refuse_value(1, _TIOCLINUX, errno.EPERM), _allow()],
         # The soft limit on realtime CPU time marks the processes of a scope (see process_tree.py): a change is
         # answered with success and not made.
         "setrlimit": [*_refuse_value(0, _RLIMIT_RTTIME, 0), _allow()],
-        "prlimit64": _limits_check(pid_namespace),
     }
-    if not user_namespaces:
-        checks["clone"] = [_argument(0), *_refuse_bits(_NAMESPACES), _allow()]
-        checks["unshare"] = [_argument(0), *_refuse_bits(_NAMESPACES | _TIME_NAMESPACE), _allow()]
-    return checks
 
 
-def _socket_check(inet: bool) -> list[_Step]:
+def _socket_check(inet: bool, unix: bool) -> list[_Step]:
     internet = [_refuse(errno.EACCES)]
     if inet:
         internet = [
@@ -166,7 +183,8 @@ def _socket_check(inet: bool) -> list[_Step]:
     netlink = [_argument(2), *_allow_values((0,)), _refuse(errno.EPROTONOSUPPORT)]
     return [
         _argument(0),
-        *_allow_values((_UNIX,)),
+        _Step(_EQUAL, _UNIX, 0, 1),
+        _allow() if unix else _refuse(errno.EACCES),
         _Step(_EQUAL, _NETLINK, 0, len(netlink)),
         *netlink,
         _Step(_EQUAL, _INET, 1),
@@ -176,9 +194,23 @@ def _socket_check(inet: bool) -> list[_Step]:
     ]
 
 
-def _limits_check(pid_namespace: bool) -> list[_Step]:
+def _socket_pair_check(unix: bool) -> list[_Step]:
+    """A datagram socket of a pair can still send to any address, a stream cannot."""
+    kinds = (_STREAM, _DATAGRAM, _PACKET) if unix else (_STREAM, _PACKET)
+    return [
+        _argument(0),
+        _Step(_EQUAL, _UNIX, 1),
+        _refuse(errno.EAFNOSUPPORT),
+        _argument(1),
+        _Step(_AND, _TYPE_MASK),
+        *_allow_values(kinds),
+        _refuse(errno.EPERM),
+    ]
+
+
+def _limits_check(namespaces: bool) -> list[_Step]:
     only_read = [_argument(2), _Step(_EQUAL, 0, 0, 3), _argument(2, high=True), *_allow_values((0,))]
-    others = [] if pid_namespace else [_argument(0), _Step(_EQUAL, 0, 1), _refuse(errno.EPERM)]
+    others = [] if namespaces else [_argument(0), _Step(_EQUAL, 0, 1), _refuse(errno.EPERM)]
     return [*only_read, *others, *_refuse_value(1, _RLIMIT_RTTIME, 0), _allow()]
 
 

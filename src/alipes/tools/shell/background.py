@@ -8,8 +8,8 @@ from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from typing import Any, Self
 
 from alipes.kernel.errors import ToolError
-from alipes.runtime.processes.child import Child, open_child
-from alipes.runtime.processes.process_tree import OrphanGuard
+from alipes.runtime.processes.child import Child
+from alipes.runtime.sandbox.backend import CommandBackend, CommandScope, HostBackend
 from alipes.tools.shell.output import ProcessLog, SpillFolder
 from alipes.tools.shell.pty import TerminalEmulator
 
@@ -165,13 +165,13 @@ class BackgroundProcesses:
         self,
         spill: SpillFolder,
         *,
-        keeper: OrphanGuard | None = None,
+        backend: CommandBackend | None = None,
         max_per_session: int = 16,
         max_total: int = 64,
         max_finished: int = 64,
     ) -> None:
         """The limits are for running processes, and for finished ones that are remembered."""
-        self._spill, self._keeper = spill, keeper
+        self._spill, self._backend = spill, backend or HostBackend()
         self._max_per_session, self._max_total, self._max_finished = max_per_session, max_total, max_finished
         self._group = asyncio.TaskGroup()
         self._processes: dict[str, BackgroundProcess] = {}
@@ -190,17 +190,17 @@ class BackgroundProcesses:
             await self._group.__aexit__(*(error if cancelled else (None, None, None)))
 
     async def start(
-        self, session: str, command: str, *, cwd: str, env: Mapping[str, str], pty: bool = False
+        self, scope: CommandScope, command: str, *, cwd: str, env: Mapping[str, str], pty: bool = False
     ) -> BackgroundProcess:
-        """Start a command for `session`; returns after its first output, its end, or a short wait.
+        """Start a command for a conversation; returns after its first output, its end, or a short wait.
 
         Raises `ToolError` if it cannot be started. Cancelled, it leaves nothing running.
         """
-        self._check_limits(session)
+        self._check_limits(scope.session)
         emulator = TerminalEmulator() if pty else None
         self._count += 1
-        process = BackgroundProcess(f"p{self._count}", session, command, ProcessLog(self._spill, emulator))
-        child = open_child(command, cwd=cwd, env=env, link="terminal" if pty else "pipes", keeper=self._keeper)
+        process = BackgroundProcess(f"p{self._count}", scope.session, command, ProcessLog(self._spill, emulator))
+        child = self._backend.open(command, scope, cwd=cwd, env=env, link="terminal" if pty else "pipes")
         process.task = self._group.create_task(process.run(child, emulator), name=f"background {process.name}")
         process.task.add_done_callback(lambda _: self._on_finished(process))
         self._processes[process.name] = process

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from alipes.kernel.errors import ToolError
+from alipes.runtime.redaction import mask_cut, split_ready
 from alipes.tools.common import common_prefix
 from alipes.tools.shell.pty import TerminalEmulator
 
@@ -106,7 +107,8 @@ class CommandOutput:
             tail = tail[tail.index(b"\n") + 1 :]
         left_out = self._size - len(head) - len(tail)
         note = f"[... {left_out:,} bytes omitted; {self._file.describe_location()} ...]"
-        return f"{self._mask(clean_output(head)).rstrip()}\n\n{note}\n\n{self._mask(clean_output(tail))}"
+        first, last = (mask_cut(self._mask, clean_output(each)) for each in (head, tail))
+        return f"{first.rstrip()}\n\n{note}\n\n{last}"
 
     async def full_text(self) -> str:
         """All of it, as far as it was saved."""
@@ -164,7 +166,7 @@ class SpillFile:
         if self._path is None:
             self._path = self._spill.new()
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(self._mask(clean_output(block)))
+            file.write(mask_cut(self._mask, clean_output(block)))
 
 
 class ProcessLog:
@@ -201,10 +203,15 @@ class ProcessLog:
         missed = max(self._start - self._seen, 0)
         raw = bytes(self._ring[max(self._seen - self._start, 0) :])
         if not self._over:
-            raw = raw[: _complete_length(raw)]
+            raw = self._without_open_secret(raw[: _complete_length(raw)])
         self._seen = max(self._seen, self._start) + len(raw)
         text = self._changed_rows(raw.decode(errors="replace")) if self._emulator else clean_output(raw)
         return self._mask(_shorten_poll(text, missed))
+
+    def _without_open_secret(self, raw: bytes) -> bytes:
+        """`raw` without an end that may be the first part of a secret: it is read with its rest."""
+        rest = split_ready(self._mask, raw[-MAX_POLL_CHARS:].decode(errors="replace"))[1].encode()
+        return raw[: -len(rest)] if rest and raw.endswith(rest) else raw
 
     async def read_lines(self, offset: int, limit: int) -> str:
         """Lines from `offset` (negative: from the end; 0: the last ones), at most `limit`.

@@ -2,13 +2,17 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Protocol
+
+from msgspec import structs
 
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
-from alipes.runtime.processes.child import COLUMNS, ROWS, Child, open_child
-from alipes.runtime.processes.process_tree import OrphanGuard
+from alipes.runtime.processes.child import COLUMNS, ROWS, Child
+from alipes.runtime.redaction import split_ready
+from alipes.runtime.sandbox.backend import CommandBackend, CommandScope, HostBackend
 from alipes.tools.common import Places, int_argument, make_schema
 from alipes.tools.shell.background import (
     BackgroundProcess,
@@ -24,6 +28,13 @@ PROGRESS_INTERVAL_S = 0.2
 MAX_PROGRESS_BYTES = 2_000
 DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S = 120, 600
 DEFAULT_LINES = 200
+_PARAMETERS = {
+    "command": "string",
+    "timeout": "integer: seconds, default 120, max 600",
+    "workdir": "string",
+    "background": "boolean: keep running; use process",
+    "pty": "boolean: run in an 80x24 terminal",
+}
 PTY_ENVIRONMENT = {"TERM": "xterm", "COLUMNS": str(COLUMNS), "LINES": str(ROWS)}
 
 
@@ -53,13 +64,16 @@ class OutputProgress:
             return piece
 
     async def _show(self) -> None:
-        glimpse = self._unshown[-MAX_PROGRESS_BYTES:]
-        if len(self._unshown) > MAX_PROGRESS_BYTES and b"\n" in glimpse:
-            glimpse = glimpse[glimpse.index(b"\n") + 1 :]
-        self._unshown.clear()
+        # a secret whose rest is still to come is not shown in halves; masked before it is cut for the same reason
+        ready, rest = split_ready(self._mask, clean_output(self._unshown))
+        text = self._mask(ready)
+        glimpse = text[-MAX_PROGRESS_BYTES:]
+        if len(text) > MAX_PROGRESS_BYTES and "\n" in glimpse:
+            glimpse = glimpse[glimpse.index("\n") + 1 :]
+        self._unshown = bytearray(rest.encode())
         self._due = self._clock() + PROGRESS_INTERVAL_S
-        if text := self._mask(clean_output(bytes(glimpse))):
-            await self._act.progress(text)
+        if glimpse:
+            await self._act.progress(glimpse)
 
 
 class OutputRewriter(Protocol):
@@ -72,22 +86,19 @@ class OutputRewriter(Protocol):
         ...
 
 
+_HOST_SPEC = ToolSpec(
+    name="terminal",
+    description="Run a bash command; returns output and exit code. No stdin; child processes are killed when it"
+    " exits. Long output is truncated and saved to a file.",
+    schema=make_schema("command", **_PARAMETERS),
+)
+_SANDBOX_SPEC = structs.replace(
+    _HOST_SPEC, schema=make_schema("command", **_PARAMETERS, outside="boolean: run outside the sandbox; asks the user")
+)
+
+
 class TerminalTool:
     """The `terminal` tool. Every process of a foreground command has ended when it returns."""
-
-    spec = ToolSpec(
-        name="terminal",
-        description="Run a bash command; returns output and exit code. No stdin; child processes are killed when it"
-        " exits. Long output is truncated and saved to a file.",
-        schema=make_schema(
-            "command",
-            command="string",
-            timeout="integer: seconds, default 120, max 600",
-            workdir="string",
-            background="boolean: keep running; use process",
-            pty="boolean: run in an 80x24 terminal",
-        ),
-    )
 
     def __init__(
         self,
@@ -95,28 +106,34 @@ class TerminalTool:
         env: Mapping[str, str],
         spill: SpillFolder,
         *,
-        keeper: OrphanGuard | None = None,
+        backend: CommandBackend | None = None,
         background: BackgroundProcesses | None = None,
         rewriter: OutputRewriter | None = None,
     ) -> None:
         """`env` is the whole environment of commands."""
         self._places, self._env, self._spill = places, env, spill
-        self._keeper, self._background = keeper, background
+        self._backend, self._background = backend or HostBackend(), background
         self._rewriter = rewriter
+
+    @property
+    def spec(self) -> ToolSpec:
+        return _SANDBOX_SPEC if self._backend.contains else _HOST_SPEC
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         command = str(args["command"])
         if "\0" in command:
             raise ToolError("a command cannot contain a null byte")
         limit = parse_timeout(args.get("timeout"))
-        workdir = self._resolve_workdir(args.get("workdir"), act.workdir)
+        outside = args.get("outside") is True or not self._backend.contains
+        scope = CommandScope(act.session, act.workdir, act.turn, outside=outside)
+        workdir = self._resolve_workdir(args.get("workdir"), scope)
         pty = args.get("pty") is True
         if args.get("background") is True:
-            return await self._start(command, workdir, pty, act.session)
+            return await self._start(command, workdir, scope, pty=pty)
         output = CommandOutput(self._spill)
         emulator = TerminalEmulator() if pty else None
-        child_scope = open_child(
-            command, cwd=workdir, env=self._environment(pty), link="terminal" if pty else "output", keeper=self._keeper
+        child_scope = self._backend.open(
+            command, scope, cwd=workdir, env=self._environment(pty), link="terminal" if pty else "output"
         )
         try:
             async with child_scope as child:
@@ -133,13 +150,14 @@ class TerminalTool:
                 await output.feed(changed.encode())
         text = (await output.text()).rstrip()
         status = describe_exit(child) if in_time else f"timed out after {limit} s and was killed"
-        notes = self._background_notes(act.session, failed=status != "exit code 0")
+        notes = "".join(f"\n[{note}]" for note in child.notes)
+        notes += self._background_notes(act.session, failed=status != "exit code 0")
         return f"{text or '(no output)'}\n[{status}]{notes}"
 
-    async def _start(self, command: str, workdir: str, pty: bool, session: str) -> str:
+    async def _start(self, command: str, workdir: str, scope: CommandScope, *, pty: bool) -> str:
         if self._background is None:
             raise ToolError("background processes are not available here")
-        process = await self._background.start(session, command, cwd=workdir, env=self._environment(pty), pty=pty)
+        process = await self._background.start(scope, command, cwd=workdir, env=self._environment(pty), pty=pty)
         process.is_reported = process.is_finished
         output = process.log.read_new().rstrip() or "(no output yet)"
         state = process.status if process.is_finished else "is running in the background"
@@ -156,11 +174,13 @@ class TerminalTool:
         notes = self._background.report_finished(session), running and f"running {running}"
         return "".join(f"\n[{note}]" for note in notes if note)
 
-    def _resolve_workdir(self, given: Json, workdir: str) -> str:
-        path = self._places.resolve(str(given or "."), workdir)
+    def _resolve_workdir(self, given: Json, scope: CommandScope) -> str:
+        """The working directory, as the command sees it."""
+        named = self._places.join(str(given or "."), scope.workdir)
+        path = Path(named if scope.outside else self._backend.host_path(named, scope))
         if not path.is_dir():
-            raise ToolError(f"workdir {path} is {'not a directory' if path.exists() else 'missing'}")
-        return str(path)
+            raise ToolError(f"workdir {named} is {'not a directory' if path.exists() else 'missing'}")
+        return named
 
 
 async def read_until_exit(

@@ -10,7 +10,9 @@ from starlette.responses import Response
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.turns import Event, Retracted, Said, TextDelta, ThinkingDelta, Usage
 from alipes.providers.wire import arguments_json
+from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.web.endpoint import ApiCall, ApiEndpoint, problem_response
+from alipes.web.openai.remote_images import fetch_images
 from alipes.web.openai.requests import ChatRequest, parse_chat
 from alipes.web.openai.turns import (
     MESSAGE_SEPARATOR,
@@ -85,8 +87,8 @@ class Completion(Struct, frozen=True):
 
 
 class ChatCompletions:
-    def __init__(self, turns: OpenAiTurns) -> None:
-        self._turns = turns
+    def __init__(self, turns: OpenAiTurns, fetcher: PublicFetcher) -> None:
+        self._turns, self._fetcher = turns, fetcher
 
     @ApiEndpoint(
         "POST", "/v1/chat/completions", "run", body=ChatRequest, answer=Completion, streams=True, errors=RUN_ERRORS
@@ -94,7 +96,8 @@ class ChatCompletions:
     async def complete(self, call: ApiCall) -> Response:
         """Answer a conversation, using the agent's own tools where needed."""
         request: ChatRequest = call.body
-        api_turn = await self._turns.begin(call.caller, "chat", parse_chat(request), TurnOptions())
+        parsed = parse_chat(await fetch_images(request, self._fetcher))
+        api_turn = await self._turns.begin(call, "chat", parsed, TurnOptions())
         if request.stream:
             return self._stream(api_turn, request)
         record = await self._turns.wait_for_end(api_turn, call.request)
@@ -110,15 +113,16 @@ class ChatCompletions:
         async def write(send: SendFrames) -> None:
             record = TurnRecord()
             try:
-                await send(chunks.opening_frames())
                 await self._turns.follow(api_turn, record, chunks.event_frames, send)
                 result = await self._turns.conclude(api_turn, record, chunks.text)
+                if result.problem is not None and not chunks.opened:
+                    raise result.problem
                 await send(chunks.ending_frames(result))
             finally:  # the client or the server is going away: nobody could fetch the rest
                 if record.ended is None:
                     await self._turns.stop_turn(api_turn)
 
-        return EventStream(write)
+        return EventStream(write, failures="openai")
 
 
 class ChatChunks:
@@ -134,11 +138,19 @@ class ChatChunks:
         """True if the next text belongs to a new message."""
         self.text = ""
         """All text sent so far."""
-
-    def opening_frames(self) -> bytes:
-        return self._chunk({"role": "assistant", "content": ""})
+        self.opened = False
+        """The first chunk was made."""
 
     def event_frames(self, event: Event) -> bytes:
+        frames = self._event_frames(event)
+        return self._opening_frames() + frames if frames else b""
+
+    def _opening_frames(self) -> bytes:
+        """The first chunk, once; empty afterwards."""
+        opened, self.opened = self.opened, True
+        return b"" if opened else self._chunk({"role": "assistant", "content": ""})
+
+    def _event_frames(self, event: Event) -> bytes:
         match event:
             case TextDelta():
                 return self._text_chunk(self._message.add(event))
@@ -160,7 +172,11 @@ class ChatChunks:
         if result.problem is not None:
             return frame(bytes(problem_response(result.problem, "openai").body)) + _DONE
         frames = [
-            self._chunk({"tool_calls": [{"index": n, **_call_to_wire(call)}]}) for n, call in enumerate(result.calls)
+            self._opening_frames(),
+            *(
+                self._chunk({"tool_calls": [{"index": n, **_call_to_wire(call)}]})
+                for n, call in enumerate(result.calls)
+            ),
         ]
         if result.refusal:
             frames.append(self._chunk({"refusal": result.refusal}))

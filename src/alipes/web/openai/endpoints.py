@@ -6,10 +6,12 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from alipes.providers.registry import similar_names
+from alipes.runtime.http.public_fetch import PublicFetcher
+from alipes.web.admission import DEFAULT_MODEL, TurnAdmission
 from alipes.web.endpoint import ApiCall, ApiEndpoint, ApiServices, HttpProblem, endpoints_of
 from alipes.web.openai.chat import ChatCompletions
 from alipes.web.openai.responses import ResponseEndpoints
-from alipes.web.openai.turns import DEFAULT_MODEL, OpenAiTurns, to_json
+from alipes.web.openai.turns import OpenAiTurns, to_json
 
 CREATED = 1_700_000_000
 """OpenAI clients require a creation time; ours is always the same."""
@@ -57,11 +59,13 @@ def _model(name: str) -> ModelObject:
     return ModelObject(name, name.partition("/")[0])
 
 
-def endpoints(app: ApiServices, *, workdir: str = "") -> tuple[ApiEndpoint, ...]:
-    """`workdir`: working directory of the agent's tools."""
-    turns = OpenAiTurns(app, workdir=workdir)
+def endpoints(
+    app: ApiServices, admission: TurnAdmission, fetcher: PublicFetcher, *, workdir: str = ""
+) -> tuple[ApiEndpoint, ...]:
+    """`fetcher`: fetches remote images. `workdir`: working directory of the agent's tools."""
+    turns = OpenAiTurns(app, admission, workdir=workdir)
     return (
-        *endpoints_of(ChatCompletions(turns)),
-        *endpoints_of(ResponseEndpoints(app, turns)),
+        *endpoints_of(ChatCompletions(turns, fetcher)),
+        *endpoints_of(ResponseEndpoints(app, turns, fetcher)),
         *endpoints_of(ModelEndpoints(app)),
     )

@@ -153,11 +153,17 @@ class TextConfig(Struct, frozen=True):
     format: OutputFormat | None = None
 
 
+class ConversationName(Struct, frozen=True):
+    id: str
+
+
 class ResponseRequest(Struct, frozen=True):
     input: Annotated[str, Meta(min_length=1)] | Annotated[list[InputItem], Meta(min_length=1)]
     model: str = "alipes"
     instructions: str | None = None
     previous_response_id: str | None = None
+    conversation: str | ConversationName | None = None
+    """Name or id of a conversation to continue; see `/v1/sessions`."""
     store: bool | None = None
     stream: bool | None = None
     background: bool | None = None
@@ -165,6 +171,11 @@ class ResponseRequest(Struct, frozen=True):
     tool_choice: ToolChoiceOption = None
     text: TextConfig | None = None
     metadata: dict[str, str] | None = None
+
+    @property
+    def conversation_id(self) -> str:
+        named = self.conversation
+        return named.id if isinstance(named, ConversationName) else named or ""
 
 
 EMPTY_SCHEMA: dict[str, Json] = {"type": "object", "properties": {}}
@@ -196,7 +207,11 @@ def parse_chat(request: ChatRequest) -> ParsedRequest:
 
 
 def parse_response(request: ResponseRequest) -> ParsedRequest:
-    """Raises `HttpProblem`. With a previous response, `before` holds only what the client adds to it."""
+    """Raises `HttpProblem`. If it continues a conversation, `before` holds only what the client adds to it."""
+    if request.previous_response_id and request.conversation_id:
+        raise HttpProblem(400, "give either previous_response_id or conversation", code="conversation")
+    continued = "previous_response_id" if request.previous_response_id else "conversation"
+    alone = not (request.previous_response_id or request.conversation_id)
     items = [InputItem(role="user", content=request.input)] if isinstance(request.input, str) else request.input
     system = [_text(item.content) for item in items if item.role in ("system", "developer")]
     specs = [
@@ -207,9 +222,9 @@ def parse_response(request: ResponseRequest) -> ParsedRequest:
     wanted = _format_prompt(request.text.format if request.text else None)
     prompts = [request.instructions or "", *system, *wanted, *_tool_choice_prompt(request.tool_choice)]
     said = [message for item in items if (message := _item_message(item)) is not None]
-    parsed = _split_request(request, said, prompts, specs, alone=not request.previous_response_id)
-    if parsed.before and request.previous_response_id:
-        why = "with previous_response_id, input must contain only new items: user messages and call outputs"
+    parsed = _split_request(request, said, prompts, specs, alone=alone)
+    if parsed.before and not alone:
+        why = f"with {continued}, input must contain only new items: user messages and call outputs"
         raise HttpProblem(400, why, code="input_not_new")
     return parsed
 
@@ -383,7 +398,7 @@ def _image(image: ImageUrl | str | None) -> Image:
     head, comma, data = url.partition(",")
     media_type = head.removeprefix("data:").partition(";")[0].lower().replace("image/jpg", "image/jpeg")
     if not (comma and head.startswith("data:") and head.endswith(";base64")):
-        raise HttpProblem(400, "images must be data URLs: data:image/png;base64,...", code="image_url")
+        raise HttpProblem(400, "images must be https or data URLs: data:image/png;base64,...", code="image_url")
     if media_type not in MODEL_IMAGE_TYPES:
         why = f"image type {media_type} is not supported; use {', '.join(MODEL_IMAGE_TYPES)}"
         raise HttpProblem(400, why, code="image_type")

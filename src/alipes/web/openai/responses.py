@@ -3,20 +3,24 @@
 import asyncio
 import os
 import time
-from typing import Any, Literal, TypeAlias
+from collections.abc import Iterable
+from functools import partial
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Meta, Struct, structs
 from starlette.responses import Response
 
 from alipes.kernel.messages import ToolCall
-from alipes.kernel.turns import Event, Retracted, Said, Stop, TextDelta, Usage
+from alipes.kernel.turns import Event, Retracted, Said, Stop, TextDelta, ToolFinished, ToolStarted, TurnStarted, Usage
 from alipes.providers.wire import arguments_json
+from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.sessions.event_stream import TurnProgress
-from alipes.store.api_runs import StoredResponse
+from alipes.store.api_runs import SqliteApiRuns, StoredResponse
 from alipes.store.export import TurnFacts
-from alipes.web.endpoint import ApiCall, ApiEndpoint, ApiServices, HttpProblem
-from alipes.web.openai.requests import ResponseRequest, parse_response
+from alipes.web.endpoint import PLATFORM, ApiCall, ApiEndpoint, ApiServices, HttpProblem
+from alipes.web.openai.remote_images import fetch_images
+from alipes.web.openai.requests import ConversationName, ResponseRequest, parse_response
 from alipes.web.openai.turns import (
     MESSAGE_SEPARATOR,
     RUN_ERRORS,
@@ -31,6 +35,7 @@ from alipes.web.openai.turns import (
     to_json,
     tool_progress,
 )
+from alipes.web.runs.endpoints import find_session
 from alipes.web.sse import EventStream, SendFrames, frame
 
 Status: TypeAlias = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
@@ -97,6 +102,7 @@ class RequestEcho(Struct, frozen=True):
     created: int
     instructions: str | None = None
     previous: str | None = None
+    conversation: str | None = None
     metadata: dict[str, str] = {}
     tools: list[dict[str, Any]] = []
     tool_choice: Any = "auto"
@@ -125,6 +131,7 @@ class ResponseDocument(Struct, frozen=True):
     background: bool
     error: ResponseError | None = None
     incomplete_details: IncompleteDetails | None = None
+    conversation: ConversationName | None = None
     usage: ResponseUsage | None = None
     object: Literal["response"] = "response"
     parallel_tool_calls: bool = True
@@ -132,6 +139,13 @@ class ResponseDocument(Struct, frozen=True):
     temperature: float | None = None
     top_p: float | None = None
     truncation: Literal["disabled"] = "disabled"
+
+
+class ResponseQuery(Struct, frozen=True):
+    stream: bool = False
+    """Send its events, as they were or as they come."""
+    starting_after: Annotated[int, Meta(ge=-1)] = -1
+    """Only events with a greater `sequence_number`."""
 
 
 class ResponseDeleted(Struct, frozen=True):
@@ -173,6 +187,7 @@ def response_document(id: str, echo: RequestEcho, status: Status, output: list[O
         text={"format": {"type": echo.format}},
         store=echo.store,
         background=echo.background,
+        conversation=None if echo.conversation is None else ConversationName(echo.conversation),
     )
 
 
@@ -200,22 +215,31 @@ def response_usage(usage: Usage) -> ResponseUsage:
 class ResponseEvents:
     """Builds the stream frames in order. Each message of the turn is one output item."""
 
-    def __init__(self, id: str, echo: RequestEcho, turn: str, offered: frozenset[str]) -> None:
-        self._id, self._asked, self._turn, self._offered = id, echo, turn, offered
-        self._number = 0
+    def __init__(self, id: str, echo: RequestEcho, turn: str, offered: frozenset[str], *, since: int = -1) -> None:
+        """`since`: the number of the last event that the client has; earlier ones are left out."""
+        self._id, self._asked, self._turn, self.offered = id, echo, turn, offered
+        self._since, self._number = since, 0
+        """Numbers count characters of text, not pieces: so a replay has the same numbers."""
         self._index = 0
         """Index of the open or next item."""
         self._item: OutputMessage | None = None
         """The open message item."""
+        self._item_number = 0
         self._message = MessageText()
         self._messages = 0
         """Number of messages so far."""
         self._retractions = 0
         """Number of retracted messages."""
+        self.opened = False
+        """The first frames were made."""
         self.texts: list[str] = []
         """Text sent, by message."""
 
     def opening_frames(self) -> bytes:
+        """The first frames, once; empty afterwards."""
+        if self.opened:
+            return b""
+        self.opened = True
         started = response_document(self._id, self._asked, "in_progress", [])
         return self._frame("response.created", response=started) + self._frame("response.in_progress", response=started)
 
@@ -232,47 +256,53 @@ class ResponseEvents:
             case Retracted():
                 sent = self._message.current
                 self._retractions += self._message.drop()
-                return self._close(sent, whole=False)
-        if (data := tool_progress(event, self._offered)) is not None:
-            return self._frame(TOOL_EVENT, alipes=data)
+                self._number = self._item_number  # the journal does not know what was retracted
+                return self._close(sent, whole=False, counted=False)
+        if (data := tool_progress(event, self.offered)) is not None:
+            return self._frame(TOOL_EVENT, counted=False, alipes=data)
         return b""
 
-    def ending(self, answer: ResponseDocument) -> bytes:
+    def ending_frames(self, calls: Iterable[ToolCall], answer: ResponseDocument) -> bytes:
+        """The last frames; `calls` are for the client to run."""
         names = {"completed": "response.completed", "failed": "response.failed"}
-        closing = self._close(self._message.current, whole=False)
-        return closing + self._frame(names.get(answer.status, "response.incomplete"), response=answer)
+        frames = [*map(self._call_frames, calls)]
+        frames.append(self._close(self._message.current, whole=False))
+        frames.append(self._frame(names.get(answer.status, "response.incomplete"), response=answer))
+        return b"".join(frames)
 
     def _delta(self, text: str) -> bytes:
         if not text:
             return b""
         frames = b"" if self._item is not None else self._open()
-        return frames + self._frame("response.output_text.delta", **self._at(), delta=text, logprobs=[])
+        shown = text[max(0, self._since + 1 - self._number) :]
+        self._number += len(text) - 1
+        return frames + self._frame("response.output_text.delta", **self._at(), delta=shown, logprobs=[])
 
     def _open(self) -> bytes:
         again = f"{self._messages}_{self._retractions}" if self._retractions else f"{self._messages}"
-        self._item = OutputMessage(f"msg_{self._turn}_{again}", [], "in_progress")
+        self._item, self._item_number = OutputMessage(f"msg_{self._turn}_{again}", [], "in_progress"), self._number
         added = self._frame("response.output_item.added", output_index=self._index, item=self._item)
         return added + self._frame("response.content_part.added", **self._at(), part=OutputText(""))
 
-    def _close(self, text: str, *, whole: bool = True) -> bytes:
+    def _close(self, text: str, *, whole: bool = True, counted: bool = True) -> bytes:
         if self._item is None:
             return b""
-        part = OutputText(text)
+        part, make_frame = OutputText(text), partial(self._frame, counted=counted)
         done = structs.replace(self._item, content=[part], status="completed" if whole else "incomplete")
         frames = (
-            self._frame("response.output_text.done", **self._at(), text=text, logprobs=[])
-            + self._frame("response.content_part.done", **self._at(), part=part)
-            + self._frame("response.output_item.done", output_index=self._index, item=done)
+            make_frame("response.output_text.done", **self._at(), text=text, logprobs=[])
+            + make_frame("response.content_part.done", **self._at(), part=part)
+            + make_frame("response.output_item.done", output_index=self._index, item=done)
         )
         self.texts.append(text)
         self._item, self._index = None, self._index + 1
         return frames
 
-    def call_frames(self, call: ToolCall) -> bytes:
+    def _call_frames(self, call: ToolCall) -> bytes:
         """Frames for a call that the client has to run."""
         item = call_item(call)
         started = structs.replace(item, arguments="", status="in_progress")
-        at = {"item_id": item.id, "output_index": self._index}
+        at: dict[str, Any] = {"item_id": item.id, "output_index": self._index}
         text = item.arguments
         frames = (
             self._frame("response.output_item.added", output_index=self._index, item=started)
@@ -287,10 +317,15 @@ class ResponseEvents:
         assert self._item is not None
         return {"item_id": self._item.id, "output_index": self._index, "content_index": 0}
 
-    def _frame(self, name: str, /, **fields: object) -> bytes:
-        data = msgspec.json.encode({"type": name, "sequence_number": self._number, **fields})
-        self._number += 1
-        return frame(data, event=name)
+    def _frame(self, name: str, /, *, counted: bool = True, **fields: object) -> bytes:
+        """`counted`: a replay from the journal has it too; others repeat the number before them."""
+        opening = self.opening_frames()
+        number = self._number - (not counted)
+        self._number += counted
+        if counted and number <= self._since:
+            return opening
+        data = msgspec.json.encode({"type": name, "sequence_number": number, **fields})
+        return opening + frame(data, event=name)
 
 
 STOP_TIMEOUT_S = 5.0
@@ -299,8 +334,9 @@ _echoes = msgspec.json.Decoder(RequestEcho)
 
 
 class ResponseEndpoints:
-    def __init__(self, app: ApiServices, turns: OpenAiTurns) -> None:
-        self._app, self._turns = app, turns
+    def __init__(self, app: ApiServices, turns: OpenAiTurns, fetcher: PublicFetcher) -> None:
+        self._app, self._turns, self._fetcher = app, turns, fetcher
+        self._sessions = SqliteApiRuns(app.store.database)
 
     @ApiEndpoint(
         "POST", "/v1/responses", "run", body=ResponseRequest, answer=ResponseDocument, streams=True, errors=RUN_ERRORS
@@ -310,17 +346,20 @@ class ResponseEndpoints:
         request: ResponseRequest = call.body
         if request.background and request.store is False:
             raise HttpProblem(400, "background responses must be stored", code="background")
-        asked = parse_response(request)
+        asked = parse_response(await fetch_images(request, self._fetcher))
+        conversation = await self._conversation(call, request.conversation_id)
         previous = await self._previous(call, request.previous_response_id)
         id = f"resp_{os.urandom(12).hex()}"
         record = request_echo(request, time.time(), [each.name for each in asked.offered])
+        record = structs.replace(record, conversation=conversation or None)
         terms = TurnOptions(
             after=previous,
+            conversation=conversation,
             response=(id, msgspec.json.encode(record).decode()) if record.store else None,
             passing=not record.store,
             attended=not record.background,
         )
-        api_turn = await self._turns.begin(call.caller, "response", asked, terms)
+        api_turn = await self._turns.begin(call, "response", asked, terms)
         if request.stream:
             return self._stream(id, record, api_turn)
         if request.background:
@@ -332,10 +371,13 @@ class ResponseEndpoints:
             raise result.problem
         return to_json(finished_document(id, record, api_turn.placed.turn, result))
 
-    @ApiEndpoint("GET", "/v1/responses/{id}", "read", answer=ResponseDocument)
+    @ApiEndpoint("GET", "/v1/responses/{id}", "read", query=ResponseQuery, answer=ResponseDocument, streams=True)
     async def show(self, call: ApiCall) -> Response:
-        """Get a response, finished or not."""
+        """Get a response, finished or not; with `stream`, as its events."""
+        query: ResponseQuery = call.query
         named = await self._find_response(call, call.path["id"])
+        if query.stream:
+            return EventStream(partial(self._replay, named, await self._facts(named), query.starting_after))
         return to_json(await self._stored_document(named))
 
     @ApiEndpoint("DELETE", "/v1/responses/{id}", "run", answer=ResponseDeleted)
@@ -365,17 +407,52 @@ class ResponseEndpoints:
 
         async def write(send: SendFrames) -> None:
             record = TurnRecord()
-            await send(events.opening_frames())
+            if asked.background:  # the client needs its id, to come back
+                await send(events.opening_frames())
             await self._turns.follow(api_turn, record, events.event_frames, send)
             result = await self._turns.conclude(api_turn, record, MESSAGE_SEPARATOR.join(events.texts))
+            if result.problem is not None and not events.opened:
+                raise result.problem
             answer = finished_document(id, asked, turn, result)
-            await send(b"".join(map(events.call_frames, result.calls)) + events.ending(answer))
+            await send(events.ending_frames(result.calls, answer))
 
         async def left() -> None:
             if not asked.background:
                 await self._turns.stop_turn(api_turn)
 
-        return EventStream(write, left=left)
+        return EventStream(write, left=left, failures="openai")
+
+    async def _replay(self, named: StoredResponse, facts: TurnFacts, since: int, send: SendFrames) -> None:
+        """Send its events after number `since`: those of the past from the journal, then as they come."""
+        asked, record, mid_message = _echoes.decode(named.request), TurnRecord(), True
+        events = ResponseEvents(named.id, asked, named.turn, frozenset(asked.offered), since=since)
+        async with self._app.sessions.follow(facts.inbound.address.key, named.turn) as following:
+            past = following.behind
+            await send(events.opening_frames())
+            async for event in following:
+                past -= 1
+                record.add(event)
+                if past < 0 and isinstance(event, Said | TurnStarted | Retracted | ToolStarted | ToolFinished):
+                    mid_message = False
+                # Deltas that came before we joined are missing: then the whole message is one delta.
+                skipped = mid_message and isinstance(event, TextDelta)
+                if not skipped and (frames := events.event_frames(event)):
+                    await send(frames)
+        result = build_outcome(record, events.offered)
+        await send(events.ending_frames(result.calls, finished_document(named.id, asked, named.turn, result)))
+
+    async def _conversation(self, call: ApiCall, name: str) -> str:
+        """The id of the conversation to continue; empty if none is named."""
+        if not name:
+            return ""
+        try:
+            found = await find_session(self._sessions, call.caller, name)
+        except HttpProblem as problem:
+            why = f"no conversation {name!r}; POST /v1/sessions creates one"
+            raise HttpProblem(404, why, code="conversation_not_found") from problem
+        if found.address.platform != PLATFORM or not found.is_current:
+            raise HttpProblem(409, "that conversation cannot be continued here; fork it", code="elsewhere")
+        return found.id
 
     async def _previous(self, call: ApiCall, id: str | None) -> str:
         if not id:

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from alipes.agent import loop
-from alipes.kernel.errors import ConfigError, ContextTooLong, OutOfCredit, ProviderError, Refused, Transient
+from alipes.kernel.errors import ContextTooLong, NotAuthorised, OutOfCredit, ProviderError, Refused, Transient
 from alipes.kernel.messages import Json, Message, Text, Thinking, ToolCall
 from alipes.kernel.turns import (
     Address,
@@ -37,7 +37,8 @@ from alipes.plugins.owner import CORE
 from alipes.sessions.sessions import admit_message
 from alipes.store.api_history import AdmittedContinuation, Continuation, HistoryMismatch, SqliteApiHistory
 from alipes.store.api_runs import SqliteResponses
-from alipes.web.endpoint import PLATFORM, ApiServices, Caller, HttpProblem
+from alipes.web.admission import TurnAdmission
+from alipes.web.endpoint import DO_NOT_RETRY, PLATFORM, ApiCall, ApiServices, HttpProblem, retry_after_header
 from alipes.web.openai.requests import ParsedRequest, conversation_hash
 from alipes.web.sse import ClientGone, SendFrames, wait_for_disconnect
 
@@ -64,8 +65,8 @@ class ProviderErrors:
 Finish: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter"]
 MESSAGE_SEPARATOR = "\n\n"
 """Between two messages of one turn, where the client sees only one."""
-_DO_NOT_RETRY = {"x-should-retry": "false"}
-"""The turn may have done something already: clients must not retry automatically."""
+_PASSED_ON = (400, 404, 413, 422)
+"""Statuses of the model's server that say what is wrong with the request."""
 
 
 class TurnRecord:
@@ -122,7 +123,7 @@ def build_outcome(record: TurnRecord, offered: frozenset[str], error: ProviderEr
         finish=finish or "stop",
         refusal=ended.detail if refused else "",
         stopped=ended.ending == "stopped",
-        problem=None if finish else _find_problem(ended, error, acted=any(each.calls for each in answers)),
+        problem=None if finish else _find_problem(ended, error),
     )
 
 
@@ -148,20 +149,29 @@ def _finish(ended: TurnEnded, said: list[Message], calls: tuple[ToolCall, ...], 
     return None
 
 
-def _find_problem(ended: TurnEnded, error: ProviderError | None, *, acted: bool) -> HttpProblem:
-    once = _DO_NOT_RETRY if acted else {}
+def _find_problem(ended: TurnEnded, error: ProviderError | None) -> HttpProblem:
     if ended.ending == "stopped":
-        return HttpProblem(409, f"the turn was stopped: {ended.detail}", code="stopped", headers=_DO_NOT_RETRY)
+        return HttpProblem(409, f"the turn was stopped: {ended.detail}", code="stopped", headers=DO_NOT_RETRY)
     match error:
         case ContextTooLong():
-            return HttpProblem(400, ended.detail, code="context_length_exceeded")
+            status, code = 400, "context_length_exceeded"
         case OutOfCredit():
-            return HttpProblem(429, ended.detail, code="insufficient_quota", headers=_DO_NOT_RETRY)
+            status, code = 429, "insufficient_quota"
+        case Transient(status=429):
+            status, code = 429, "rate_limit_exceeded"
         case Transient():
-            return HttpProblem(503, ended.detail, code="model_unavailable", headers=once)
+            status, code = 503, "model_unavailable"
+        case NotAuthorised():  # a status 401 would say that the caller's own key is wrong
+            why = f"the model's server rejected the key of alipes; yours is valid. {ended.detail}"
+            return HttpProblem(502, why, code="model_not_authorised", headers=DO_NOT_RETRY)
+        case ProviderError(status=int(status)) if status in _PASSED_ON:
+            code = "model_rejected_request"
         case ProviderError():
-            return HttpProblem(502, ended.detail, code="model_failed", headers=_DO_NOT_RETRY)
-    return HttpProblem(500, ended.detail or "the turn failed", code="turn_failed", headers=_DO_NOT_RETRY)
+            status, code = 502, "model_failed"
+        case _:
+            return HttpProblem(500, ended.detail or "the turn failed", code="turn_failed", headers=DO_NOT_RETRY)
+    retry = retry_after_header(error) if isinstance(error, Transient) else {}
+    return HttpProblem(status, ended.detail, code=code, headers={**retry, **DO_NOT_RETRY})
 
 
 MAX_RESULT_CHARS = 2000
@@ -211,9 +221,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= MAX_RESULT_CHARS else text[:MAX_RESULT_CHARS] + "…"
 
 
-DEFAULT_MODEL = "alipes"
-"""Model name that means the default model."""
-RUN_ERRORS = (400, 404, 409, 422, 500, 502)
+RUN_ERRORS = (400, 404, 409, 413, 422, 500, 502)
 """Statuses of errors of a turn."""
 NO_ANSWER = "Nobody can answer here. Decide yourself, or ask the question in your answer."
 
@@ -223,10 +231,17 @@ class TurnOptions(Struct, frozen=True):
 
     after: str = ""
     """Id of the turn it continues."""
+    conversation: str = ""
+    """Id of the conversation it continues, instead of a turn."""
     response: tuple[str, str] | None = None
     passing: bool = False
     attended: bool = True
     """Stop the turn when the client disconnects."""
+
+    @property
+    def continues(self) -> bool:
+        """The client sends only what is new."""
+        return bool(self.after or self.conversation)
 
 
 class OpenAiTurn(Struct, frozen=True):
@@ -248,17 +263,17 @@ class OpenAiTurn(Struct, frozen=True):
 
 
 class OpenAiTurns:
-    def __init__(self, app: ApiServices, *, workdir: str = "") -> None:
+    def __init__(self, app: ApiServices, admission: TurnAdmission, *, workdir: str = "") -> None:
         """`workdir`: working directory of the agent's tools."""
-        self._app, self._sessions, self._workdir = app, app.sessions, workdir
+        self._app, self._admission, self._sessions, self._workdir = app, admission, app.sessions, workdir
         self._seeding = SqliteApiHistory(app.store.database)
         self.responses = SqliteResponses(app.store.database, app.store.archive)
         self._errors = ProviderErrors()
         app.hooks.add(CORE, self._errors.request_failed)
 
-    async def begin(self, caller: Caller, kind: str, parsed: ParsedRequest, terms: TurnOptions) -> OpenAiTurn:
+    async def begin(self, call: ApiCall, kind: str, parsed: ParsedRequest, terms: TurnOptions) -> OpenAiTurn:
         """Store the request as a turn; `follow`, or waking its session, starts it. Raises `HttpProblem`."""
-        model = await self._model(parsed.model)
+        caller, model = call.caller, await self._admission.resolve_model(parsed.model)
         name = os.urandom(8).hex()
         inbound = Inbound(
             id=f"{kind}:{name}",
@@ -277,14 +292,18 @@ class OpenAiTurns:
             history=parsed.before,
             history_hash=conversation_hash(caller.name, parsed.before) if parsed.before else b"",
             after=terms.after,
+            conversation=terms.conversation,
             results=parsed.results,
             response=terms.response,
             temporary=terms.passing,
         )
         try:
-            placed = await self._seeding.admit_continuation(placement)
+            async with self._admission.open_slot(caller):
+                placed = await self._seeding.admit_continuation(placement)
         except HistoryMismatch as error:
-            raise HttpProblem(400, str(error), code=error.code) from error
+            status = 409 if error.code == "conversation_locked" else 400
+            raise HttpProblem(status, str(error), code=error.code) from error
+        call.mark_admitted()
         return OpenAiTurn(placed, parsed, caller.name, terms)
 
     async def follow(
@@ -313,17 +332,19 @@ class OpenAiTurns:
 
     async def wait_for_end(self, api_turn: OpenAiTurn, request: Request) -> TurnRecord:
         """Run the turn to its end. It is stopped when the client disconnects or the request times out."""
-        record = TurnRecord()
+        record, disconnected = TurnRecord(), False
         try:
             async with asyncio.TaskGroup() as group:
                 watch = group.create_task(wait_for_disconnect(request.receive), name="client")
                 await self.follow(api_turn, record)
                 watch.cancel()
-        except* ClientGone:
-            raise HttpProblem(499, "the client disconnected before the answer", code="client_left") from None
+        except* ClientGone:  # what is raised here would become an ExceptionGroup
+            disconnected = True
         finally:
             if record.ended is None:
                 await self.stop_turn(api_turn)
+        if disconnected:
+            raise HttpProblem(499, "the client disconnected before the answer", code="client_left")
         return record
 
     async def stop_turn(self, api_turn: OpenAiTurn) -> None:
@@ -340,20 +361,12 @@ class OpenAiTurns:
         result = build_outcome(record, api_turn.names, error)
         if api_turn.terms.passing:
             await self.responses.delete_temporary()
-        elif not api_turn.terms.after and result.problem is None:  # else the client's copy is incomplete
+        elif (
+            not (api_turn.terms.after or api_turn.terms.conversation) and result.problem is None
+        ):  # else the client's copy is incomplete
             hash = conversation_hash(api_turn.caller, (*api_turn.parsed.said, result.message(text)))
             await self.responses.add_history_hash(api_turn.placed.turn, hash)
         return result
-
-    async def _model(self, name: str) -> str:
-        """Resolve a model name; empty means the default. Raises `HttpProblem` with similar names."""
-        if not name or name == DEFAULT_MODEL:
-            return ""
-        try:
-            return (await self._app.models.open(name)).name
-        except ConfigError as error:
-            why = f"model {name!r} is not available. {error} GET /v1/models lists the available ones."
-            raise HttpProblem(404, why, code="model_not_found") from error
 
 
 def to_json(value: object) -> Response:

@@ -29,8 +29,9 @@ from alipes.kernel.turns import (
     TurnEnded,
     Usage,
 )
-from alipes.store.api_runs import SessionOwner, SqliteApiRuns
+from alipes.store.api_runs import ApiSession, RunQuery, SessionOwner, SqliteApiRuns
 from alipes.store.export import TurnFacts
+from alipes.web.admission import TurnAdmission
 from alipes.web.endpoint import (
     PLATFORM,
     ApiCall,
@@ -118,6 +119,21 @@ class Run(Struct, frozen=True, omit_defaults=True):
     waits_for: tuple[ApprovalAsked | QuestionAsked, ...] = ()
 
 
+class RunList(Struct, frozen=True):
+    runs: tuple[Run, ...]
+    more: bool
+    """True if there are older ones."""
+
+
+class RunListQuery(Struct, frozen=True):
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    session: Name = ""
+    """Name or id of a conversation."""
+    status: Status | Literal[""] = ""
+    before: Name = ""
+    """Only those before this run; for the next page, the id of the last one."""
+
+
 class SteerResult(Struct, frozen=True):
     run: str
     message: str
@@ -184,8 +200,8 @@ class VisibleRun(Struct, frozen=True):
 
 
 class RunEndpoints:
-    def __init__(self, app: ApiServices, runs: LiveRuns) -> None:
-        self._app, self._runs = app, runs
+    def __init__(self, app: ApiServices, runs: LiveRuns, admission: TurnAdmission) -> None:
+        self._app, self._runs, self._admission = app, runs, admission
         self._store = SqliteApiRuns(app.store.database)
         self._idempotency = IdempotentRequests(self._store)
 
@@ -196,6 +212,7 @@ class RunEndpoints:
         async with self._idempotency.lane(call) as (request_id, before):
             if before:
                 return _accepted(await self._run(before), {"idempotent-replayed": "true"})
+            model = await self._admission.resolve_model(body.model)
             address = await self._address(call.caller, body.session)
             inbound = Inbound(
                 request_id,
@@ -203,15 +220,28 @@ class RunEndpoints:
                 call.caller.name,
                 body.input,
                 decode_images(body.images),
-                model=body.model,
+                model=model,
                 workdir=self._runs.workdir,
                 instructions=body.instructions,
                 only=body.tools,
                 attended=body.on_disconnect == "stop",
             )
-            turn = await self._runs.begin(inbound, body.busy)
+            async with self._admission.open_slot(call.caller):
+                turn = await self._runs.begin(inbound, body.busy)
         assert turn is not None  # the id is new
         return _accepted(Run(turn, address.chat, "queued", input=body.input))
+
+    @ApiEndpoint("GET", "/v1/runs", "read", query=RunListQuery, answer=RunList, errors=(404,))
+    async def list(self, call: ApiCall) -> Response:
+        """List runs, newest first."""
+        query: RunListQuery = call.query
+        session = (await find_session(self._store, call.caller, query.session)).id if query.session else ""
+        state = "running" if query.status == "waiting" else query.status
+        wanted = RunQuery(query.limit + 1, session, state, query.before)
+        found = await self._store.list_runs(None if call.caller.may("admin") else owner(call.caller), wanted)
+        runs = [await self._run(id) for id in found[: query.limit]]
+        shown = tuple(run for run in runs if query.status in ("", run.status))
+        return json_response(RunList(shown, len(found) > query.limit))
 
     @ApiEndpoint("GET", "/v1/runs/{id}", "read", answer=Run)
     async def look(self, call: ApiCall) -> Response:
@@ -341,6 +371,16 @@ class RunEndpoints:
         if row.address.platform != PLATFORM or not row.is_current:
             raise HttpProblem(409, "that conversation cannot be continued here; fork it", code="elsewhere")
         return row.address
+
+
+async def find_session(store: SqliteApiRuns, caller: Caller, name: str) -> ApiSession:
+    """The session with this id or name, if the caller may see it. Raises `HttpProblem`."""
+    row = await store.session(name)
+    if row is None or not may_see(caller, row.address):
+        row = await store.find_current(Address(PLATFORM, name, user=caller.name))
+    if row is None:
+        raise HttpProblem(404, f"no session {name}", code="no_session")
+    return row
 
 
 def may_see(caller: Caller, address: Address) -> bool:

@@ -57,6 +57,7 @@ def test_without_styles_marks_stay():
 def test_a_link_is_a_hyperlink_or_text_with_its_url():
     assert styled("[the *page*](http://u.v/a)") == (
         "^]8;;http://u.v/a^\\^[4;94mthe ^[0m^]8;;^\\^]8;;http://u.v/a^\\^[4;94;3mpage^[0m^]8;;^\\"
+        "^]8;;http://u.v/a^\\^[2m (u.v)^[0m^]8;;^\\"
     )
     assert shown("[page](http://u.v/a 'title')", theme=WITHOUT_LINKS) == ["page (http://u.v/a)"]
     assert shown("[page](http://u.v/a)") == ["page (http://u.v/a)"]
@@ -75,15 +76,15 @@ def test_a_link_whose_text_names_another_host_shows_its_target():
 
 def test_a_link_that_wraps_is_a_link_on_every_line():
     lines = render_markdown("[two words](http://u.v)", DARK, 10)
-    assert lines == ["\x1b]8;;http://u.v\x1b\\\x1b[4;94mtwo words\x1b[0m\x1b]8;;\x1b\\"]
+    assert lines[0] == "\x1b]8;;http://u.v\x1b\\\x1b[4;94mtwo words\x1b[0m\x1b]8;;\x1b\\" and "(u.v)" in lines[1]
     lines = render_markdown("[some more words](http://u.v)", DARK, 10)
-    assert len(lines) == 2 and all(line.count("\x1b]8;;http://u.v\x1b\\") == 1 for line in lines)
+    assert len(lines) == 3 and all(line.count("\x1b]8;;http://u.v\x1b\\") == 1 for line in lines)
 
 
 def test_a_url_cannot_contain_an_escape_sequence():
     (line,) = render_markdown("[x](<http://u.v/\x1b]8;;evil\x07é&#27;>)", DARK, 80)
     assert line.startswith("\x1b]8;;http://u.v/%5D8;;evil%C3%A9")
-    assert line.count("\x1b]8;;") == 2
+    assert line.count("\x1b]8;;") == 4, "the text and the host, each opened and closed"
 
 
 @pytest.mark.parametrize("address", ["javascript:alert(1)", "data:text/html,x", "file:///etc/passwd", "vbscript:x"])

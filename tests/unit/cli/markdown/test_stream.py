@@ -176,10 +176,10 @@ def test_the_tail_shows_an_open_mark_as_it_will_look():
     assert stream.tail() == ["some \x1b[1mbold text\x1b[0m and \x1b[96mco\x1b[0m"]
 
 
-def test_the_tail_of_a_link_is_its_text():
+def test_the_tail_of_a_link_is_its_text_and_host():
     stream = MarkdownStream(DARK, 80)
     stream.feed("see [the page](https://exam")
-    assert [plain(line) for line in stream.tail()] == ["see the page"]
+    assert [plain(line) for line in stream.tail()] == ["see the page (exam)"]
 
 
 def test_the_tail_of_a_long_block_is_its_end():

@@ -76,7 +76,7 @@ def test_an_image_that_cannot_be_drawn_is_omitted(tmp_path):
 
 def test_a_call_that_made_an_image_shows_its_path_and_draws_it(tmp_path):
     path = saved(tmp_path)
-    call, result = ToolCall("c", "image_generate", {}), ToolResult("c", f"Drawn.\nMEDIA: {path}")
+    call, result = ToolCall("c", "image_generate", {}), ToolResult("c", "Drawn.", files=(path,))
     rows = render_finished(call, result, 0.0, None, columns=200, style=make_style("dark", images="kitty"))
     assert path in rows[1] and "\x1b_G" in rows[-1]
     assert len(render_finished(call, result, 0.0, None, columns=200, style=make_style("dark"))) == 2

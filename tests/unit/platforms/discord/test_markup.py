@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alipes.platforms.discord.payloads import LONGEST, escape, format_markdown
+from alipes.kernel.platform import MessagePart
+from alipes.platforms.discord.payloads import LONGEST, SUPPRESS_EMBEDS, escape, format_markdown, message_body
 from alipes.platforms.markup import utf16_length
 
 
@@ -93,3 +94,8 @@ def test_any_text_fits_and_is_not_empty(markdown, longest):
         assert piece.text.strip()
     shown = "".join(re.sub(r"\W|_", "", piece.plain) for piece in format_markdown(markdown, longest))
     assert set(shown) <= set(re.sub(r"\W|_", "", markdown))
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_discord_is_asked_to_load_no_link_previews(fresh):
+    assert message_body(MessagePart(text="https://spy.example/?q=secret"), fresh=fresh)["flags"] & SUPPRESS_EMBEDS

@@ -224,3 +224,8 @@ def test_state_files_are_private_and_damaged_ones_are_reset(tmp_path):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         path.write_bytes(b"{half")
     assert kept.login.read() == MatrixLogin() and kept.sync_state(US) == SyncState(US)
+
+
+def test_images_in_markdown_become_text_that_clients_do_not_load():
+    [part] = format_markdown("![x](https://spy.example/p.png) **b**")
+    assert "<img" not in part.text and "src=" not in part.text

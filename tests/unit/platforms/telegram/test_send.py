@@ -10,6 +10,7 @@ from alipes.kernel.errors import DeliveryError, Undeliverable
 from alipes.kernel.outbox import Button, Media
 from alipes.kernel.platform import MessagePart
 from alipes.kernel.turns import Address
+from alipes.platforms.telegram.send import text_params
 from tests.world.telegram_bot import CHAT, bot
 from tests.world.telegram_server import TOKEN, Fault, TelegramServer
 
@@ -209,3 +210,9 @@ async def test_lone_surrogates_and_control_characters_can_be_sent(tmp_path: Path
             await telegram.send(CHAT, piece)
         await telegram.send(CHAT, MessagePart(text="raw \ud83d", plain="raw \ud83d"))
         assert [kept.text for kept in server.chats.mine(7)] == ["half  and \ufffd control[0m", "raw ?"]
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_telegram_is_asked_to_load_no_link_previews(marked: bool) -> None:
+    params = text_params(MessagePart(text="https://spy.example/?q=secret"), caption=False, marked=marked)
+    assert params["link_preview_options"] == {"is_disabled": True}

@@ -16,6 +16,7 @@ from alipes.runtime.sandbox import seccomp
 from alipes.runtime.sandbox.seccomp import build_filter
 
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+CHECKED = ("unshare", "clone", "personality", "ioctl", "socket", "socketpair", "setrlimit", "prlimit64", "truncate")
 ALLOWED = "allowed"
 KILLED = "killed"
 REFUSED = [
@@ -108,7 +109,7 @@ def test_call_whose_arguments_are_in_memory_is_answered_as_missing(call, machine
 
 
 def test_every_call_of_the_table_is_decided():
-    assert set(seccomp._CALLS) == {*REFUSED, *seccomp._CHECKED, *seccomp._MISSING}
+    assert set(seccomp._CALLS) == {*REFUSED, *CHECKED, *seccomp._MISSING, *seccomp._SHARED}
 
 
 @pytest.mark.parametrize("name", ["read", "write", "openat", "execve", "ptrace", "process_vm_readv", "futex", "kill"])
@@ -200,6 +201,26 @@ def test_unix_sockets_are_allowed(inet, machine):
     assert judge("socketpair", 1, 1, 0, machine=machine, inet=inet) == ALLOWED
 
 
+def test_unix_sockets_are_refused_if_not_granted(machine):
+    assert judge("socket", 1, 1, 0, machine=machine, unix=False) == "EACCES"
+
+
+@pytest.mark.parametrize(("kind", "verdict"), [(1 | 0x80000, ALLOWED), (5, ALLOWED), (2, "EPERM"), (3, "EPERM")])
+def test_only_connected_pairs_are_allowed_without_unix_sockets(kind, verdict, machine):
+    assert judge("socketpair", 1, kind, 0, machine=machine, unix=False) == verdict
+
+
+@pytest.mark.parametrize("call", ["shmget", "shmat", "msgget", "semget", "mq_open"])
+def test_shared_memory_is_refused_without_namespaces(call, machine):
+    assert judge(call, machine=machine) == ALLOWED
+    assert judge(call, machine=machine, namespaces=False) == "EPERM"
+
+
+def test_truncating_by_path_can_be_refused(machine):
+    assert judge("truncate", machine=machine) == ALLOWED
+    assert judge("truncate", machine=machine, truncate=False) == "EPERM"
+
+
 def test_netlink_is_limited_to_routes(machine):
     assert judge("socket", 16, 3, 0, machine=machine) == ALLOWED
     assert judge("socket", 16, 3, 12, machine=machine) == "EPROTONOSUPPORT"
@@ -229,10 +250,10 @@ def test_other_limits_can_be_set_and_the_mark_can_be_read(machine):
     assert judge("prlimit64", 0, 15, 0, machine=machine) == ALLOWED
 
 
-def test_limits_of_other_processes_are_refused_without_a_pid_namespace(machine):
-    assert judge("prlimit64", 4711, 7, 1, machine=machine, pid_namespace=False) == "EPERM"
-    assert judge("prlimit64", 4711, 7, 0, machine=machine, pid_namespace=False) == ALLOWED
-    assert judge("prlimit64", 0, 7, 1, machine=machine, pid_namespace=False) == ALLOWED
+def test_limits_of_other_processes_are_refused_without_namespaces(machine):
+    assert judge("prlimit64", 4711, 7, 1, machine=machine, namespaces=False) == "EPERM"
+    assert judge("prlimit64", 4711, 7, 0, machine=machine, namespaces=False) == ALLOWED
+    assert judge("prlimit64", 0, 7, 1, machine=machine, namespaces=False) == ALLOWED
     assert judge("prlimit64", 4711, 7, 1, machine=machine) == ALLOWED
 
 

@@ -88,6 +88,7 @@ _SINGLE_TOOL_SETS = {
     "code_execution": "execute_code",
     "todo": "todo",
     "clarify": "clarify",
+    "messaging": "send_file",
 }
 """Toolsets with a single tool, by their Hermes names."""
 CORE_TOOLS = ("terminal", "process", "read_file", "write_file", "patch", "search_files", *_SINGLE_TOOL_SETS.values())

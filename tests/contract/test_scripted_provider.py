@@ -8,7 +8,7 @@ from alipes.kernel.errors import ProviderError, Transient
 from alipes.kernel.messages import Message, Text, Thinking, ToolCall, ToolResult, assistant, user
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import ModelReply, TextDelta, ThinkingDelta, Usage
-from alipes.providers.scripted import Pause, ScriptedProvider
+from alipes.testing.scripted_provider import Pause, ScriptedProvider
 
 
 def request(*messages: Message) -> Request:

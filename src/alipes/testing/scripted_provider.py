@@ -1,4 +1,4 @@
-"""A scripted provider for tests and `--model scripted`."""
+"""A scripted provider for tests. Importing it adds the provider `scripted`, with the model `echo`."""
 
 import asyncio
 import re
@@ -6,12 +6,14 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Protocol, TypeAlias, runtime_checkable
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from alipes.kernel.errors import ProviderError
 from alipes.kernel.messages import Message, Part, Text, Thinking, ToolResult
+from alipes.kernel.models import ModelFacts
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import Delta, ModelReply, TextDelta, ThinkingDelta, Usage
+from alipes.providers.registry import add_python_provider
 from alipes.providers.wire import parse_tool_call
 
 
@@ -163,3 +165,8 @@ def _tokens(request: Request) -> int:
         if isinstance(part, Text | Thinking | ToolResult)
     )
     return 1 + (len(request.system) + said) // 4
+
+
+_FREE = ModelFacts(price_input=0.0, price_output=0.0, price_cached=0.0, price_cache_write=0.0)
+_FACTS = structs.replace(_FREE, vision=True, tools=True, reasoning=True)
+add_python_provider("scripted", ScriptedProvider, "echo", _FACTS)

@@ -1,0 +1,125 @@
+"""The network of sandboxes: the egress proxy and the SSH agent, each with the rights of the running turn."""
+
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+from alipes.agent.approval.egress import AskEgress, EgressRights, find_configured_registries
+from alipes.config.settings import Settings
+from alipes.kernel.conversations import denial_reason
+from alipes.kernel.messages import ToolCall
+from alipes.kernel.turns import Turn
+from alipes.runtime.http.egress import EgressRequest
+from alipes.runtime.http.egress_proxy import EgressProxy
+from alipes.runtime.http.public_fetch import AddressGuard
+from alipes.runtime.http.upstream import UpstreamConnector
+from alipes.runtime.sandbox import connect
+from alipes.runtime.sandbox.agent_relay import SshAgentRelay
+from alipes.runtime.sandbox.backend import CommandScope
+from alipes.runtime.sandbox.namespaces import PROXY_PORT
+from alipes.runtime.sandbox.policy import short_hash
+from alipes.runtime.sandbox.proxy_environment import proxy_environment, ssh_proxy_command
+
+SSH_PORT = 22
+CONNECT_SCRIPT = "/run/alipes/connect.py"
+"""Where commands see the program that takes ssh through the proxy."""
+
+
+class SandboxNetwork:
+    """Serves the connections of all sandboxes."""
+
+    def __init__(self, rights: EgressRights, connector: UpstreamConnector, ask: AskEgress, agent: str) -> None:
+        """`agent`: path of the user's SSH agent; empty if there is none."""
+        self.rights, self._ask, self._agent = rights, ask, agent
+        self.proxy = EgressProxy(self._decide, connector)
+        self.relay = SshAgentRelay(agent, self._may_sign)
+        self._ssh_turns: set[str] = set()
+        self._folders: dict[str, str] = {}
+
+    @property
+    def has_agent(self) -> bool:
+        return bool(self._agent)
+
+    def offer_agent(self, scope: CommandScope, scratch: str) -> str:
+        """Let a conversation use the SSH agent; returns the name of the socket in its scratch directory."""
+        self._folders[scope.session] = scratch
+        return _socket_name(scope.session)
+
+    def serve(self, listener: socket.socket, scope: CommandScope) -> None:
+        self.proxy.serve(listener, scope)
+        if folder := self._folders.get(scope.session):
+            self.relay.serve(os.path.join(folder, _socket_name(scope.session)), scope)
+
+    def set_turn(self, session: str, turn: Turn | None) -> None:
+        self.proxy.set_turn(session, turn)
+        self.relay.set_turn(session, turn)
+
+    def take_refusals(self, session: str) -> tuple[str, ...]:
+        return self.proxy.take_refusals(session)
+
+    async def close_scope(self, session: str) -> None:
+        await self.proxy.close_scope(session)
+        await self.relay.close_scope(session)
+        if folder := self._folders.pop(session, ""):
+            _remove(os.path.join(folder, _socket_name(session)))
+
+    async def turn_ended(self, turn: Turn) -> None:
+        """Hook: rights of this turn only are withdrawn."""
+        self._ssh_turns.discard(turn.id)
+        await self.rights.turn_ended(turn)
+
+    async def _decide(self, request: EgressRequest) -> str:
+        refusal = await self.rights.decide(request)
+        if not refusal and request.port == SSH_PORT and request.scope.turn is not None:
+            self._ssh_turns.add(request.scope.turn.id)
+        return refusal
+
+    async def _may_sign(self, scope: CommandScope) -> bool:
+        """True if the turn has an approved SSH connection, or the person says yes."""
+        turn = scope.turn
+        if turn is None:
+            return False
+        if turn.id in self._ssh_turns or turn.inbound.trusted:
+            return True
+        decision = await self._ask(ToolCall(os.urandom(6).hex(), "ssh_agent", {}), "signs with your SSH agent", turn)
+        return not denial_reason(decision)
+
+
+@asynccontextmanager
+async def open_sandbox_network(
+    settings: Settings, ask: AskEgress, environ: Mapping[str, str]
+) -> AsyncIterator[SandboxNetwork]:
+    guard = AddressGuard(settings.fetch.allow)
+    rights = EgressRights(settings.egress, guard, ask, registries=find_configured_registries(environ))
+    agent = environ.get("SSH_AUTH_SOCK", "")
+    network = SandboxNetwork(rights, UpstreamConnector(guard, settings.proxies), ask, agent)
+    async with rights, network.proxy, network.relay:
+        yield network
+
+
+def network_variables(network: SandboxNetwork) -> Callable[[CommandScope, str, bool], Mapping[str, str]]:
+    """Returns the function that makes the variables of a command: given its scope, its scratch directory, and
+    whether it may use the SSH agent."""
+    ssh = ssh_proxy_command(PROXY_PORT, script=CONNECT_SCRIPT, python=sys.executable)
+    common = proxy_environment(PROXY_PORT, ssh_proxy=ssh)
+
+    def variables(scope: CommandScope, scratch: str, agent: bool) -> Mapping[str, str]:
+        if not agent or not network.has_agent:
+            return common
+        return common | {"SSH_AUTH_SOCK": f"/tmp/{network.offer_agent(scope, scratch)}"}
+
+    return variables
+
+
+CONNECT_FILE = (CONNECT_SCRIPT, connect.__file__)
+
+
+def _socket_name(session: str) -> str:
+    return f".ssh-agent-{short_hash(session)}"
+
+
+def _remove(path: str) -> None:
+    if os.path.lexists(path):
+        os.unlink(path)

@@ -1,0 +1,38 @@
+"""Secrets in the keyring of the operating system. The package `keyring` is optional and imported only when used."""
+
+from importlib import import_module
+from typing import Any
+
+from alipes.kernel.errors import ConfigError
+
+SERVICE = "alipes"
+"""The name under which the keyring lists our secrets."""
+
+
+def read_keyring(name: str) -> str:
+    """The secret; empty if there is none. Raises ConfigError if the keyring cannot be used."""
+    return str(_call("get_password", name) or "")
+
+
+def write_keyring(name: str, value: str) -> None:
+    """Store a secret. Raises ConfigError if the keyring cannot be used."""
+    _call("set_password", name, value)
+
+
+def remove_from_keyring(name: str) -> None:
+    """Remove a secret that is there. Raises ConfigError if the keyring cannot be used."""
+    _call("delete_password", name)
+
+
+def _call(function: str, *values: str) -> Any:
+    try:
+        keyring, errors = import_module("keyring"), import_module("keyring.errors")
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            'secret_store = "keyring" needs the package keyring: run `pip install "alipes[keyring]"`.'
+        ) from error
+    try:
+        return getattr(keyring, function)(SERVICE, *values)
+    except errors.KeyringError as error:
+        why = str(error) or type(error).__name__
+        raise ConfigError(f'the keyring cannot be used: {why}. Unlock it, or set secret_store = "file".') from error

@@ -1,0 +1,58 @@
+"""Checks before a turn of an API client is admitted: its model exists, and not too many are at work."""
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from alipes.kernel.errors import ConfigError
+from alipes.store.api_runs import SqliteApiRuns
+from alipes.web.endpoint import PLATFORM, ApiServices, Caller, HttpProblem
+
+DEFAULT_MODEL = "alipes"
+"""Model name that means the default model."""
+RETRY_AFTER_S = 5
+"""When a client that met the ceiling should try again."""
+
+
+class TurnAdmission:
+    """One for all endpoints. `max_runs` and `max_runs_per_key` count running and queued turns; zero: no limit."""
+
+    def __init__(self, app: ApiServices, *, max_runs: int = 0, max_runs_per_key: int = 0) -> None:
+        self._app, self._max_runs, self._max_per_key = app, max_runs, max_runs_per_key
+        self._store = SqliteApiRuns(app.store.database)
+        self._admitting: Counter[str] = Counter()
+        """By caller, turns that are being stored."""
+
+    async def resolve_model(self, name: str) -> str:
+        """The full name of a model; empty for the default. Raises `HttpProblem` with similar names."""
+        if not name or name == DEFAULT_MODEL:
+            return ""
+        try:
+            return (await self._app.models.open(name)).name
+        except ConfigError as error:
+            why = f"model {name!r} is not available. {error} GET /v1/models lists the available ones."
+            raise HttpProblem(404, why, code="model_not_found") from error
+
+    @asynccontextmanager
+    async def open_slot(self, caller: Caller) -> AsyncIterator[None]:
+        """Around the storing of a new turn. Raises `HttpProblem` if too many turns are at work."""
+        if not (self._max_runs or self._max_per_key):
+            yield
+            return
+        self._admitting[caller.name] += 1
+        try:
+            unfinished = await self._store.count_unfinished(PLATFORM)
+            mine = unfinished.get(caller.name, 0) + self._admitting[caller.name]
+            _check(mine, self._max_per_key, "runs of this key are at work (api.max_runs_per_key)")
+            every = sum(unfinished.values()) + self._admitting.total()
+            _check(every, self._max_runs, "runs are at work (api.max_runs)")
+            yield
+        finally:
+            self._admitting[caller.name] -= 1
+            self._admitting += Counter()  # drops those at zero
+
+
+def _check(count: int, limit: int, what: str) -> None:
+    if limit and count > limit:
+        why = f"{limit} {what}; wait for one of them, or stop it"
+        raise HttpProblem(429, why, code="too_many_runs", headers={"retry-after": str(RETRY_AFTER_S)})

@@ -1,0 +1,97 @@
+"""The program with its default sandbox: a model that obeys a hostile text changes and sees nothing outside."""
+
+import pytest
+
+from tests.e2e.program import Home
+from tests.world.environment import require
+from tests.world.model_replies import Call, Calls, Say
+from tests.world.model_server import ModelServer
+from tests.world.terminal_process import ENTER, TerminalProcess
+
+SANDBOX = {"ALIPES_SANDBOX_BACKEND": "auto"}
+
+
+@pytest.fixture
+def home(tmp_path):
+    require("bwrap")
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "id_ed25519").write_text("canary")
+    (tmp_path / ".bashrc").write_text("# mine\n")
+    (tmp_path / "victim").mkdir()
+    (tmp_path / "project").mkdir()
+    return Home(tmp_path / ".alipes")
+
+
+def use(name, **args):
+    return Calls((Call(name, args),), "")
+
+
+def results(server):
+    return [message["content"] for message in server.bodies[-1]["messages"] if message["role"] == "tool"]
+
+
+async def ask(home, *calls, **variables):
+    async with ModelServer([*calls, Say("done")]) as server:
+        home.use(server, workdir=str(home.path.parent / "project"))
+        done = await home.run("ask", "go", **SANDBOX | variables)
+        assert done.status == 0, done.err
+        return results(server)
+
+
+async def test_hostile_commands_run_without_a_question_and_without_effect(home):
+    here = home.path.parent
+    (one, two, three, four) = await ask(
+        home,
+        use("terminal", command="rm -rf ~/victim; echo evil >> ~/.bashrc; cat ~/.ssh/id_ed25519; ls -a ~"),
+        use(
+            "terminal",
+            command=f"cat {home.path}/config.toml; ls {home.path}; cat /proc/*/environ | tr '\\0' '\\n' | grep ALIPES_HOME",
+        ),
+        use("execute_code", code="import pathlib; print(pathlib.Path.home().joinpath('.ssh').exists())"),
+        use("terminal", command="echo kept > result; echo tmp > /tmp/note"),
+    )
+    assert (here / "victim").is_dir() and (here / ".bashrc").read_text() == "# mine\n"
+    assert "canary" not in one and "providers" not in two
+    assert three == "False\n[exit code 0]" and four == "(no output)\n[exit code 0]"
+    assert (here / "project" / "result").read_text() == "kept\n"
+
+
+async def test_file_tools_and_commands_see_the_same_temporary_files(home):
+    _, read, shown = await ask(
+        home,
+        use("write_file", path="/tmp/from-tool.txt", content="one\n"),
+        use("terminal", command="cat /tmp/from-tool.txt; echo two > /tmp/from-command.txt"),
+        use("read_file", path="/tmp/from-command.txt"),
+    )
+    assert read == "one\n[exit code 0]" and "two" in shown
+
+
+async def test_connections_are_refused_where_nobody_can_be_asked(home):
+    command = "python3 -c \"import urllib.request as u; u.urlopen('http://example.org/')\" 2>&1 | tail -1"
+    (output,) = await ask(home, use("terminal", command=command))
+    assert "403" in output and "[example.org" in output and "egress.allow" in output
+
+
+async def test_a_command_outside_is_denied_where_nobody_can_be_asked(home):
+    (denied,) = await ask(home, use("terminal", command="touch ~/new", outside=True))
+    assert "outside the sandbox" in denied and not (home.path.parent / "new").exists()
+
+
+async def test_a_person_is_asked_before_a_command_runs_outside(home):
+    plan = [use("terminal", command="touch ~/new; echo made", outside=True), Say("Done.")]
+    async with ModelServer(plan) as server:
+        home.use(server, workdir=str(home.path.parent / "project"))
+        async with TerminalProcess.of(home, **SANDBOX) as terminal:
+            terminal.type("go" + ENTER)
+            await terminal.until("Run this command?")
+            await terminal.until("outside the sandbox")
+            terminal.type("y")
+            await terminal.until("Done.")
+    assert (home.path.parent / "new").exists()
+
+
+async def test_the_model_is_informed_about_the_sandbox(home):
+    async with ModelServer([Say("hi")]) as server:
+        home.use(server, workdir=str(home.path.parent / "project"))
+        await home.run("ask", "hello", **SANDBOX)
+    assert "Commands run in a sandbox." in server.bodies[0]["messages"][0]["content"]

@@ -1,0 +1,200 @@
+"""Limits of commands, reached by real programs: each stops at its limit, and the scope ends."""
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from alipes.runtime.processes.child import open_child
+from alipes.runtime.sandbox import launcher
+from alipes.runtime.sandbox.limits import ControlGroups, join_arguments, limit_arguments, resource_limits
+from alipes.runtime.sandbox.policy import SandboxLimits
+from tests.unit.runtime.sandbox.test_landlock import make_machine
+
+PYTHON = [str(Path(sys.executable).resolve()), "-I", "-c"]
+FORKS = """
+import os, time
+children = 0
+try:
+    while children < 200:
+        if os.fork() == 0:
+            time.sleep(300)
+        children += 1
+except BlockingIOError:
+    print("stopped", flush=True)
+else:
+    print("all", flush=True)
+time.sleep(300)
+"""
+"""A fork bomb with an end."""
+MEMORY = "x = bytearray(int(1e9)); print('kept')"
+FILE = "f = open('big', 'wb'); f.seek(10_000_000); f.write(b'x'); f.flush()"
+CPU = "while True: pass"
+ROOM = SandboxLimits(memory_bytes=2**29, processes=500, file_bytes=2**30, cpu_seconds=600)
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
+with_landlock = pytest.mark.skipif(
+    sys.platform != "linux" or not launcher.landlock_version(), reason="this kernel has no Landlock"
+)
+with_prlimit = pytest.mark.skipif(shutil.which("prlimit") is None, reason="prlimit is not installed")
+
+
+@pytest.fixture(params=["isolated", "landlock"])
+def machine(request, tmp_path):
+    return make_machine(tmp_path, isolate=request.param == "isolated")
+
+
+def group_works() -> bool:
+    with ControlGroups().open(SandboxLimits(processes=100)) as groups:
+        return bool(groups)
+
+
+@with_landlock
+async def test_fork_bomb_stops_and_ends_with_its_scope(machine):
+    if os.getuid() == 0 and not group_works():
+        pytest.skip("root without control groups may start any number of processes")
+    machine.set(limits=SandboxLimits(processes=64))
+    async with machine.open([*PYTHON, FORKS]) as child:
+        assert await child.read() == b"stopped\n"
+    assert child.tree.living() == []
+
+
+@with_landlock
+async def test_memory_stops(machine):
+    machine.set(limits=SandboxLimits(memory_bytes=300 * 2**20))
+    code, output = await machine.run([*PYTHON, MEMORY])
+    assert code != 0
+    assert "kept" not in output
+
+
+@with_landlock
+async def test_file_stops_at_its_size(machine):
+    machine.set(limits=SandboxLimits(file_bytes=1_000_000))
+    await machine.run([*PYTHON, FILE])
+    assert (machine.project / "big").stat().st_size == 0
+
+
+@with_landlock
+async def test_cpu_time_ends_a_command(machine):
+    machine.set(limits=SandboxLimits(cpu_seconds=1))
+    assert (await machine.run([*PYTHON, CPU]))[0] in (-signal.SIGKILL, -signal.SIGXCPU)
+
+
+@with_landlock
+async def test_limits_cannot_be_raised_inside(machine):
+    machine.set(limits=SandboxLimits(file_bytes=1_000_000))
+    assert "cannot modify limit" in (await machine.run("ulimit -f unlimited"))[1]
+
+
+@with_landlock
+@pytest.mark.parametrize("program", ["node -e 1", "java -version", "git --version", "python3 -c 1", "gcc --version"])
+async def test_programs_that_reserve_much_memory_run_within_limits(program, isolated_machine):
+    if shutil.which(program.split()[0], path=os.defpath) is None:
+        pytest.skip(f"{program.split()[0]} is not installed")
+    isolated_machine.set(limits=ROOM)
+    assert (await isolated_machine.run(program))[0] == 0
+
+
+@pytest.fixture
+def isolated_machine(tmp_path):
+    return make_machine(tmp_path, isolate=True)
+
+
+@linux
+@with_prlimit
+@pytest.mark.parametrize("code", [MEMORY, FILE, CPU])
+async def test_prlimit_arguments_stop_a_program(code, tmp_path):
+    limits = SandboxLimits(memory_bytes=300 * 2**20, file_bytes=1_000_000, cpu_seconds=1)
+    argv = [*limit_arguments(limits), *PYTHON, code]
+    async with open_child(argv, cwd=str(tmp_path), env={"PATH": os.defpath}) as child:
+        while await child.read():
+            pass
+        assert await child.wait() != 0
+
+
+@linux
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+@with_prlimit
+def test_processes_are_counted_per_sandbox():
+    other_user = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+    sandbox = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-user", "--unshare-pid"]
+    limits = limit_arguments(SandboxLimits(processes=64))
+    argv = [*other_user, *sandbox, "--die-with-parent", *limits, "/usr/bin/python3", "-I", "-c", FORKS]
+    with (
+        subprocess.Popen(argv, stdout=subprocess.PIPE) as first,
+        subprocess.Popen(argv, stdout=subprocess.PIPE) as second,
+    ):
+        assert first.stdout is not None and second.stdout is not None
+        assert [first.stdout.readline(), second.stdout.readline()] == [b"stopped\n"] * 2
+        assert subprocess.run([*other_user, "true"]).returncode == 0
+        first.kill()
+        second.kill()
+
+
+@linux
+async def test_control_group_limits_a_fork_bomb_of_root(tmp_path):
+    groups = ControlGroups()
+    with groups.open(SandboxLimits(processes=64)) as files:
+        if not files:
+            pytest.skip("no control group can be made here")
+        async with open_child([*join_arguments(files), *PYTHON, FORKS], cwd="/", env={"PATH": os.defpath}) as child:
+            assert await child.read() == b"stopped\n"
+    with groups.open(SandboxLimits()) as none:
+        assert none == ()
+    assert not Path(files[0]).parent.exists()
+
+
+def test_no_limits_need_no_arguments():
+    assert limit_arguments(SandboxLimits()) == join_arguments(()) == resource_limits(SandboxLimits()) == []
+
+
+def test_processes_of_the_user_are_added_where_they_are_counted():
+    limits = resource_limits(SandboxLimits(processes=10), other_processes=300)
+    assert limits == [(resource.RLIMIT_NPROC, 310)]
+
+
+def write_tree(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+def make_groups(root: Path, membership: str, files: dict[str, str]) -> ControlGroups:
+    write_tree(root / "groups", files)
+    (root / "membership").write_text(membership)
+    return ControlGroups(root / "groups", root / "membership")
+
+
+def test_version_2_group_is_made_beside_our_own(tmp_path):
+    files = {"a/cgroup.subtree_control": "cpu memory pids", "a/cgroup.procs": "", "a/ours/cgroup.procs": ""}
+    groups = make_groups(tmp_path, "0::/a/ours\n", files)
+    with groups.open(SandboxLimits(memory_bytes=5000, processes=7)) as (file,):
+        group = Path(file).parent
+        assert group.parent == tmp_path / "groups" / "a"
+        assert {path.name: path.read_text() for path in group.iterdir()} == {
+            "memory.max": "5000",
+            "memory.swap.max": "0",
+            "pids.max": "7",
+        }
+
+
+def test_no_group_is_made_without_the_controllers(tmp_path):
+    groups = make_groups(tmp_path, "0::/a/ours\n", {"a/cgroup.subtree_control": "cpu", "a/cgroup.procs": ""})
+    with groups.open(SandboxLimits(memory_bytes=5000, processes=7)) as files:
+        assert files == ()
+
+
+def test_groups_of_ended_processes_are_removed(tmp_path):
+    files = {"a/cgroup.subtree_control": "pids", "a/cgroup.procs": "", "a/ours/cgroup.procs": ""}
+    groups = make_groups(tmp_path, "0::/a/ours\n", files)
+    old, ours = tmp_path / "groups/a/alipes-99999999-0", tmp_path / f"groups/a/alipes-{os.getpid()}-9"
+    old.mkdir()
+    ours.mkdir()
+    with groups.open(SandboxLimits(processes=7)):
+        assert (old.exists(), ours.exists()) == (False, True)

@@ -1,0 +1,86 @@
+"""Choosing the backend of commands."""
+
+import pytest
+
+from alipes.kernel.errors import ConfigError
+from alipes.runtime.sandbox.backend import CommandScope, HostBackend
+from alipes.tools import backends
+from alipes.tools.backends import ChosenBackend
+
+
+class FakeSandbox(HostBackend):
+    contains = True
+
+    def __init__(self, name, problem=""):
+        super().__init__()
+        self.name, self.problem, self.checks = name, problem, 0
+
+    async def check(self):
+        self.checks += 1
+        return self.problem
+
+
+@pytest.fixture(autouse=True)
+def kinds(monkeypatch):
+    monkeypatch.setattr(backends, "SANDBOXES", ("bubblewrap", "landlock"))
+
+
+def choose(setting="auto", saved=None, **sandboxes):
+    made = {name: FakeSandbox("sandbox", problem) for name, problem in sandboxes.items()}
+    makers = {"host": HostBackend, **{name: (lambda each=each: each) for name, each in made.items()}}
+    return ChosenBackend(setting, makers, saved=saved), made
+
+
+async def test_the_best_sandbox_that_works_is_chosen():
+    chosen, made = choose(bubblewrap="bwrap is not installed", landlock="")
+    assert await chosen.choose() is made["landlock"]
+    assert chosen.contains and chosen.warning == ""
+
+
+async def test_without_a_sandbox_commands_run_on_the_host_and_the_person_is_warned():
+    chosen, _ = choose(bubblewrap="bwrap is not installed", landlock="this kernel has no Landlock")
+    await chosen.choose()
+    assert chosen.name == "host" and not chosen.contains
+    assert chosen.warning.startswith("No sandbox: commands run with all your rights. Fix: install bubblewrap")
+    assert "bwrap is not installed" in chosen.warning and "Landlock" in chosen.warning
+    assert "without a sandbox" in chosen.description
+
+
+async def test_a_host_that_was_chosen_needs_no_warning():
+    chosen, _ = choose("host")
+    await chosen.choose()
+    assert (chosen.name, chosen.warning, chosen.description) == ("host", "", "")
+
+
+@pytest.mark.parametrize("setting", ["sandbox", "docker"])
+async def test_a_configured_backend_that_does_not_work_is_an_error(setting):
+    chosen, _ = choose(setting, bubblewrap="no", landlock="no", docker="docker is not running")
+    with pytest.raises(ConfigError, match=f"sandbox.backend = {setting} does not work here: "):
+        await chosen.choose()
+
+
+async def test_the_result_is_remembered_until_the_system_changes(tmp_path, monkeypatch):
+    saved = tmp_path / "check.json"
+    first, _ = choose(saved=saved, bubblewrap="", landlock="")
+    await first.choose()
+    second, made = choose(saved=saved, bubblewrap="", landlock="")
+    await second.choose()
+    assert made["bubblewrap"].checks == 0
+    monkeypatch.setattr(backends, "_describe_system", lambda: "another boot")
+    third, made = choose(saved=saved, bubblewrap="", landlock="")
+    await third.choose()
+    assert made["bubblewrap"].checks == 1
+
+
+async def test_a_damaged_result_is_ignored(tmp_path):
+    (tmp_path / "check.json").write_text("{")
+    chosen, made = choose(saved=tmp_path / "check.json", bubblewrap="", landlock="")
+    assert await chosen.choose() is made["bubblewrap"]
+
+
+async def test_an_approved_command_runs_outside(tmp_path):
+    chosen, made = choose(bubblewrap="", landlock="")
+    made["bubblewrap"].open = None  # it would fail there
+    scope = CommandScope(workdir=str(tmp_path), outside=True)
+    async with chosen.open("echo out", scope, cwd=str(tmp_path), env={"PATH": "/usr/bin:/bin"}) as child:
+        assert await child.read() == b"out\n"

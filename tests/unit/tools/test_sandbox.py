@@ -1,0 +1,135 @@
+"""Policies of projects: what the settings and the project make visible, writable and hidden."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from alipes.config.settings import SandboxAccess, SandboxConfig
+from alipes.runtime.sandbox.backend import CommandScope
+from alipes.tools.sandbox import ProjectSandboxes
+
+
+class World:
+    def __init__(self, tmp_path, config=None, environ=None):
+        self.home = tmp_path / "home"
+        self.project = self.home / "project"
+        self.project.mkdir(parents=True)
+        self.sandboxes = ProjectSandboxes(
+            config or SandboxConfig(), home=str(self.home), alipes_home=self.home / ".alipes", environ=environ or {}
+        )
+
+    def policy(self, workdir=None):
+        return self.sandboxes.make_policy(CommandScope("s1", str(workdir or self.project)))
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
+
+
+def write(path, text=""):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_the_project_is_writable_and_each_project_has_its_own_home_and_temporary_folder(world):
+    other = world.home / "other"
+    other.mkdir()
+    one, two = world.policy(), world.policy(other)
+    assert one.writable == (str(world.project),)
+    assert one.private_home != two.private_home and one.scratch != two.scratch
+    assert world.policy().private_home == one.private_home
+
+
+def test_temporary_folders_belong_to_this_user_only(world):
+    assert os.stat(world.policy().scratch).st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("place", ["home", "above"])
+def test_a_project_that_contains_the_home_is_read_only_and_its_secrets_are_hidden(world, place):
+    write(world.home / ".ssh" / "id_ed25519", "canary")
+    write(world.home / ".alipes" / ".env", "canary")
+    policy = world.policy(world.home if place == "home" else world.home.parent)
+    assert policy.writable == () and policy.private_home == ""
+    assert {str(world.home / ".ssh"), str(world.home / ".alipes")} <= set(policy.hidden)
+
+
+def test_files_with_secrets_in_the_project_are_hidden_and_examples_are_not(world):
+    for name in (".env", ".env.local", ".env.example"):
+        write(world.project / name)
+    assert {os.path.basename(path) for path in world.policy().hidden if path.startswith(str(world.project))} == {
+        ".env",
+        ".env.local",
+    }
+
+
+def test_hooks_and_ci_files_are_protected_and_missing_hook_folders_are_made(world):
+    write(world.project / ".git" / "config")
+    write(world.project / ".github" / "workflows" / "ci.yml")
+    policy = world.policy()
+    assert policy.protected == (str(world.project / ".git" / "hooks"), str(world.project / ".github" / "workflows"))
+    assert policy.git_directories == (str(world.project / ".git"),)
+
+
+def test_a_folder_inside_a_repository_can_use_its_git_directory(world):
+    write(world.project / ".git" / "config")
+    inside = world.project / "src" / "deep"
+    inside.mkdir(parents=True)
+    policy = world.policy(inside)
+    assert policy.writable == (str(inside), str(world.project / ".git"))
+    assert policy.protected == (str(world.project / ".git" / "hooks"),)
+
+
+def test_a_linked_work_tree_can_use_the_git_directory_of_its_repository(world):
+    git = world.home / "main" / ".git"
+    write(git / "worktrees" / "x" / "HEAD")
+    write(world.project / ".git", f"gitdir: {git}/worktrees/x\n")
+    assert world.policy().writable == (str(world.project), str(git))
+
+
+def test_git_gets_the_name_of_the_user_and_no_programs_or_secrets(world):
+    write(
+        world.home / ".gitconfig",
+        "[user]\n\tname = Ann\n\temail = ann@example.org\n\tsigningkey = canary\n[core]\n\tpager = canary\n"
+        '[credential]\n\thelper = canary\n[url "https://canary@x"]\n\tinsteadOf = y\n[pull]\n\trebase = true\n'
+        '[merge "x"]\n\tdriver = canary\n',
+    )
+    ((seen, source),) = world.policy().files
+    assert seen == str(world.home / ".gitconfig")
+    text = Path(source).read_text()
+    assert "name = Ann" in text and "rebase = true" in text and "canary" not in text
+
+
+def test_hooks_are_off_unless_the_repository_is_trusted(tmp_path, world):
+    assert ("GIT_CONFIG_VALUE_0", "/dev/null") in world.policy().environment
+    trusting = World(tmp_path / "two", SandboxConfig(trust=(str(tmp_path / "two" / "home" / "project"),)))
+    assert ("GIT_CONFIG_VALUE_0", "/dev/null") not in trusting.policy().environment
+
+
+def test_toolchains_in_the_home_are_readable(tmp_path):
+    world = World(tmp_path, environ={"PATH": f"{tmp_path}/home/tools/bin:/usr/bin"})
+    for name in (".cargo/bin/cargo", ".rustup/x", "tools/bin/mine"):
+        write(world.home / name)
+    assert {str(world.home / name) for name in (".cargo/bin", ".rustup", "tools/bin")} <= set(world.policy().readable)
+
+
+def test_package_settings_are_shown_unless_they_contain_credentials(world):
+    write(world.home / ".npmrc", "registry=https://registry.example.org/\n")
+    write(world.home / ".config/pip/pip.conf", "[global]\nindex-url = https://me:canary@pypi.example.org/simple\n")
+    shown = {seen for seen, _ in world.policy().files}
+    assert str(world.home / ".npmrc") in shown and str(world.home / ".config/pip/pip.conf") not in shown
+
+
+def test_settings_of_a_project_and_of_a_mode_are_added(tmp_path):
+    data, more = write(tmp_path / "data" / "x").parent, write(tmp_path / "more" / "x").parent
+    home = tmp_path / "home"
+    projects = {
+        str(home / "project"): SandboxAccess(read=(str(data),), network="none"),
+        str(home / "other"): SandboxAccess(write=(str(more),)),
+    }
+    config = SandboxConfig(projects=projects, modes={"ask": SandboxAccess(environment=("HF_TOKEN",))})
+    policy = World(tmp_path, config, {"HF_TOKEN": "x"}).policy()
+    assert str(data) in policy.readable and str(more) not in policy.writable
+    assert policy.network == "none" and ("HF_TOKEN", "x") in policy.environment
