@@ -28,7 +28,7 @@ class BreachWorld:
         self.shm_name = f"alipes-{secrets.token_hex(8)}"
         self.shm_key = secrets.randbelow(2**30) + 1
         self.sockets: dict[str, socket.socket] = {}
-        self.own_address = _find_own_address()
+        self.own_address = find_own_address()
         self._victim: subprocess.Popen[bytes] | None = None
         self._stack = ExitStack()
 
@@ -169,7 +169,7 @@ def find_processes(text: str) -> list[int]:
     return found
 
 
-def _find_own_address() -> str:
+def find_own_address() -> str:
     """The address of this machine in its network; loopback if it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
