@@ -8,7 +8,6 @@ import stat
 from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeAlias
 
-from alipes.runtime.processes.child import Link
 from tests.world.breach_world import BreachWorld, find_processes
 
 BREACHED = "BREACHED"
@@ -24,24 +23,33 @@ class Breach(NamedTuple):
     script: str
     happened: Callable[[BreachWorld, str], bool]
     control: Control = "yes"
-    link: Link = "output"
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether another attempt in the same command could be affected, or mistaken for it."""
+        return self in _LIMITS or (self.happened is not _printed and not self.name.startswith("write "))
 
 
 def _printed(world: BreachWorld, output: str) -> bool:
-    return BREACHED in output or world.canary in output
+    return world.canary in output or _says_so(output)
+
+
+def _says_so(output: str) -> bool:
+    """The shell may also print the script of a command that was killed."""
+    return any(line.startswith(BREACHED) for line in output.splitlines())
 
 
 def _reached(world: BreachWorld, output: str) -> bool:
-    return bool(world.reached()) or BREACHED in output
+    return bool(world.reached()) or _says_so(output)
 
 
-def _written(path: str, text: str = "breach") -> Callable[[BreachWorld, str], bool]:
+def _written(path: str) -> Callable[[BreachWorld, str], bool]:
     def happened(world: BreachWorld, output: str) -> bool:
         file = path.format(**world.values())
         if not os.path.isfile(file):
             return False
         with open(file) as opened:
-            return text in opened.read()
+            return "breach" in opened.read()
 
     return happened
 
@@ -110,13 +118,15 @@ with open("/proc/{victim}/mem", "rb") as memory:
     memory.seek(int(maps[0][0], 16))
     print(memory.read(int(maps[0][1], 16) - int(maps[0][0], 16)))
 """), _printed),
+    Breach("other processes are listed", "ls -d /proc/{victim} /proc/{test_pid} && echo BREACHED", _printed),
+)  # fmt: skip
+_KERNEL_FILES = (
     Breach("kernel settings", "cat /proc/sys/kernel/printk >/proc/sys/kernel/printk && echo BREACHED", _printed, "root"),
     Breach("memory of the kernel", "head -c1 /proc/kcore | grep -q . && echo BREACHED", _printed, "no"),
     Breach("sysrq", "exec 3>>/proc/sysrq-trigger && echo BREACHED", _printed, "no"),
     Breach("write /sys", "for f in /sys/kernel/mm/transparent_hugepage/enabled /sys/power/state /sys/kernel/uevent_helper"
            " /sys/fs/cgroup/cgroup.procs /sys/fs/cgroup/*/release_agent; do"
            " (exec 3>>$f) 2>/dev/null && echo BREACHED; done", _printed, "root"),
-    Breach("other processes are listed", "ls -d /proc/{victim} /proc/{test_pid} && echo BREACHED", _printed),
 )  # fmt: skip
 _CONNECT = """
 import socket
@@ -162,6 +172,8 @@ for path in "/run/docker.sock", "/var/run/docker.sock", "/run/podman/podman.sock
     except OSError:
         pass
 """), _printed, "no"),
+)  # fmt: skip
+_SOCKETS = (
     _socket("raw", "socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP"),
     _socket("packet", "socket.AF_PACKET, socket.SOCK_RAW"),
     _socket("vsock", "socket.AF_VSOCK, socket.SOCK_STREAM", "no"),
@@ -184,25 +196,29 @@ if result >= 0:
 
 _READ_KEY = "b = ctypes.create_string_buffer(100); libc.syscall(250, 11, result, b, 100); print(b.value.decode())"
 _READ_FD = "import os; print('BREACHED' if libc.syscall(438, result, 0, 0) >= 0 else '')"
-_KERNEL = (
+_OTHER_PROCESSES = (
     _syscall("trace a process", "libc.ptrace(16, {victim}, None, None)"),
     _syscall("take a descriptor of a process", "libc.syscall(434, {victim}, 0)", then=_READ_FD),
     _syscall("trace the test itself", "libc.ptrace(16, {test_pid}, None, None)", "no"),
     _syscall("SysV shared memory", "libc.shmget({shm_key}, 4096, 0)",
              then="print(ctypes.string_at(libc.shmat(result, None, 0)).decode())"),
-    _syscall("the keyring", "libc.syscall(250, 10, -4, b'user', b'alipes-breach', 0)", "no", then=_READ_KEY),
     _syscall("watch a hidden folder", "libc.inotify_add_watch(libc.inotify_init(), b'{home}/.ssh', 0xFFF)"),
+    Breach("shared memory in /dev/shm", "cat /dev/shm/{shm_name}", _printed),
+    Breach("kill a process", "kill -9 {victim}", lambda world, _: not world.is_victim_alive()),
+    Breach("kill everything", "kill -9 -1", lambda world, _: not world.is_victim_alive(), "no"),
+    Breach("unmount what hides the home", "umount -l {home} && cat {home}/.ssh/id_ed25519", _printed, "no"),
+    Breach("type into the terminal of the user", _python(
+        "import fcntl, termios\nfcntl.ioctl(open('/dev/tty'), termios.TIOCSTI, b'x')\nprint('BREACHED')"), _printed, "no"),
+)  # fmt: skip
+_KERNEL = (
+    _syscall("the keyring", "libc.syscall(250, 10, -4, b'user', b'alipes-breach', 0)", "no", then=_READ_KEY),
     _syscall("load a BPF program", "libc.syscall(321, 0, ctypes.create_string_buffer(120), 120)", "no"),
     _syscall("open a file by its handle", "libc.open_by_handle_at(-100, None, 0)", "no"),
     _syscall("set the time zone of the kernel", "libc.syscall(164, None, ctypes.create_string_buffer(8))", "no"),
-    Breach("shared memory in /dev/shm", "cat /dev/shm/{canary}", _printed),
-    Breach("kill a process", "kill -9 {victim}", lambda world, _: not world.is_victim_alive()),
-    Breach("kill everything", "kill -9 -1", lambda world, _: not world.is_victim_alive(), "no"),
     Breach("user namespaces", "unshare -Ur true && echo BREACHED", _printed),
     Breach("mount namespaces", "unshare -m true && echo BREACHED", _printed, "root"),
     Breach("mount a file system", "mkdir -p m; mount -t tmpfs x m && echo BREACHED", _printed, "no"),
     Breach("mount over a program", "mount --bind file.txt /usr/bin/env && echo BREACHED", _printed, "no"),
-    Breach("unmount what hides the home", "umount -l {home} && cat {home}/.ssh/id_ed25519", _printed, "no"),
     Breach("chroot", "chroot / true && echo BREACHED", _printed, "root"),
     Breach("make a device node", "mknod disk b 254 0", lambda world, _: _remove_device(world), "root"),
     Breach("read a disk", "cat /dev/vda /dev/sda /dev/nvme0n1 2>/dev/null | head -c1 | grep -q . && echo BREACHED",
@@ -211,8 +227,6 @@ _KERNEL = (
     Breach("capabilities", "grep -E 'Cap(Eff|Prm|Amb):' /proc/self/status | grep -qv ' *0000000000000000$'"
            " && echo BREACHED", _printed, "root"),
     Breach("su", "su -c 'echo BREACHED' nobody </dev/null; sudo -n echo BREACHED", _printed, "no"),
-    Breach("type into the terminal of the user", _python(
-        "import fcntl, termios\nfcntl.ioctl(open('/dev/tty'), termios.TIOCSTI, b'x')\nprint('BREACHED')"), _printed, "no"),
 )  # fmt: skip
 
 
@@ -269,7 +283,10 @@ if os.fork() == 0:
     os._exit(0)
 """)),
 )  # fmt: skip
-BREACHES = (*_READS, *_WRITES, *_PROC, *_NETWORK, *_KERNEL, *_LIMITS, *_SURVIVAL)
+OUTWARD_BREACHES = (*_READS, *_WRITES, *_PROC, *_NETWORK, *_OTHER_PROCESSES, *_SURVIVAL)
+"""They reach for files, sockets and processes of this machine, wherever they run."""
+BREACHES = (*OUTWARD_BREACHES, *_KERNEL_FILES, *_SOCKETS, *_KERNEL, *_LIMITS)
+"""Also those that reach for the kernel of the machine on which they run."""
 
 
 def is_control(breach: Breach) -> bool:

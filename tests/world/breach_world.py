@@ -25,9 +25,10 @@ class BreachWorld:
         self.alipes_home = self.home / ".alipes"
         self.workdir, self.other = self.home / "work" / "project", self.home / "work" / "other"
         self.linked_workdir = self.home / "linked-work" / "project"
+        self.shm_name = f"alipes-{secrets.token_hex(8)}"
         self.shm_key = secrets.randbelow(2**30) + 1
         self.sockets: dict[str, socket.socket] = {}
-        self.own_address = _find_own_address()
+        self.own_address = find_own_address()
         self._victim: subprocess.Popen[bytes] | None = None
         self._stack = ExitStack()
 
@@ -42,7 +43,13 @@ class BreachWorld:
         return self._victim.pid
 
     def is_victim_alive(self) -> bool:
-        return self._victim is not None and self._victim.poll() is None
+        """Whether it survived; a signal takes a moment."""
+        assert self._victim is not None
+        try:
+            self._victim.wait(0.5)
+        except subprocess.TimeoutExpired:
+            return True
+        return False
 
     def reached(self) -> set[str]:
         """Names of the listeners that got a connection or a datagram since the last call."""
@@ -60,7 +67,18 @@ class BreachWorld:
 
     def values(self) -> dict[str, object]:
         """What scripts of breaches are formatted with."""
-        names = ("canary", "folder", "home", "alipes_home", "workdir", "other", "shm_key", "victim", "own_address")
+        names = (
+            "canary",
+            "folder",
+            "home",
+            "alipes_home",
+            "workdir",
+            "other",
+            "shm_name",
+            "shm_key",
+            "victim",
+            "own_address",
+        )
         ports = {f"{name}_port": each.getsockname()[1] for name, each in self.sockets.items() if _has_port(each)}
         return {name: getattr(self, name) for name in names} | ports | {"test_pid": os.getpid()}
 
@@ -99,7 +117,7 @@ class BreachWorld:
             self._stack.callback(path.unlink, missing_ok=True)
 
     def share_memory(self) -> None:
-        file = Path("/dev/shm", self.canary)
+        file = Path("/dev/shm", self.shm_name)
         file.write_text(self.canary)
         self._stack.callback(file.unlink)
         shm = _LIBC.shmget(self.shm_key, 4096, IPC_CREAT | 0o600)
@@ -151,7 +169,7 @@ def find_processes(text: str) -> list[int]:
     return found
 
 
-def _find_own_address() -> str:
+def find_own_address() -> str:
     """The address of this machine in its network; loopback if it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:

@@ -1,20 +1,17 @@
 """Opens each command backend for tests; the only place that knows how they are constructed."""
 
 import os
-import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from alipes.config.settings import SandboxConfig
 from alipes.runtime.processes.process_tree import OrphanGuard, open_orphan_guard
 from alipes.runtime.sandbox.backend import CommandBackend, HostBackend
 from alipes.runtime.sandbox.bubblewrap import BubblewrapSandbox
 from alipes.runtime.sandbox.container import ContainerBackend, ContainerSettings
+from alipes.runtime.sandbox.landlock import LandlockSandbox
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.sandbox.ssh import SshBackend, SshSettings
 from alipes.tools.sandbox import ProjectSandboxes
@@ -22,17 +19,13 @@ from tests.world.container_image import ARGUMENTS, IMAGE, open_container_engine
 from tests.world.environment import require
 from tests.world.ssh_server import DESTINATION, open_other_machine
 
+SANDBOXES = {"bubblewrap": BubblewrapSandbox, "landlock": LandlockSandbox}
 BACKENDS = ("host", "bubblewrap", "landlock", "podman", "ssh")
 
 
 @asynccontextmanager
 async def open_backend(
-    name: str,
-    *,
-    home: Path,
-    workdir: Path,
-    config: SandboxConfig | None = None,
-    machine: Mapping[str, Any] | None = None,
+    name: str, *, home: Path, config: SandboxConfig | None = None, machine: Mapping[str, Any] | None = None
 ) -> AsyncIterator[CommandBackend]:
     """The backend `name` for a user whose home is `home`, with the state directory `home/.alipes`.
 
@@ -45,11 +38,9 @@ async def open_backend(
         match name:
             case "host":
                 yield HostBackend(guard)
-            case "bubblewrap":
-                async with _open_bubblewrap(projects, guard) as sandbox:
+            case "bubblewrap" | "landlock":
+                async with _open_sandbox(SANDBOXES[name], projects, guard) as sandbox:
                     yield sandbox
-            case "landlock":
-                yield _make_landlock(projects, guard)
             case "podman":
                 assert machine is not None
                 async with ContainerBackend(machine["settings"], projects.make_policy, guard) as containers:
@@ -79,21 +70,12 @@ def open_machine(name: str, folder: Path) -> Iterator[Mapping[str, Any]]:
 
 
 @asynccontextmanager
-async def _open_bubblewrap(projects: ProjectSandboxes, guard: OrphanGuard) -> AsyncIterator[CommandBackend]:
-    listeners = list[socket.socket]()
-    namespaces = NetworkNamespaces(lambda listener, scope: listeners.append(listener), lambda session: None)
+async def _open_sandbox(
+    kind: type[BubblewrapSandbox | LandlockSandbox], projects: ProjectSandboxes, guard: OrphanGuard
+) -> AsyncIterator[CommandBackend]:
+    """Without a proxy: nothing leads out of its network."""
+    namespaces = NetworkNamespaces()
     try:
-        yield BubblewrapSandbox(projects.make_policy, namespaces, guard=guard)
+        yield kind(projects.make_policy, namespaces, guard=guard)
     finally:
-        namespaces.close_all()
-        for listener in listeners:
-            listener.close()
-
-
-def _make_landlock(projects: ProjectSandboxes, guard: OrphanGuard) -> CommandBackend:
-    try:
-        landlock = import_module("alipes.runtime.sandbox.landlock")
-    except ModuleNotFoundError:
-        pytest.skip("runtime/sandbox/landlock.py is not there yet")
-    sandbox: CommandBackend = landlock.LandlockSandbox(projects.make_policy, guard=guard)
-    return sandbox
+        await namespaces.close_all()

@@ -10,13 +10,15 @@ import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self, TypeAlias
 from uuid import uuid4
 
+import msgspec
 from msgspec import Struct
 
 from alipes.runtime.processes.child import Child, Link, open_child
-from alipes.runtime.processes.process_tree import OrphanGuard
+from alipes.runtime.processes.process_tree import OrphanGuard, scratch_directory
 from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside
 from alipes.runtime.sandbox.remote_commands import READY, CommandMarks, end_argv, hold_argv, run_argv
@@ -30,6 +32,8 @@ NOT_PASSED = frozenset(
 """Variables that describe this machine; the container has its own."""
 NOT_PASSED_PREFIXES = ("XDG_", "DBUS_", "DOCKER_", "CONTAINER_", "CONTAINERS_", "ALIPES_")
 CHECK_TIMEOUT_S, START_TIMEOUT_S, STOP_TIMEOUT_S = 20.0, 60.0, 10.0
+PODMAN_FILTERS = (Path("/etc/containers/seccomp.json"), Path("/usr/share/containers/seccomp.json"))
+_AF_VSOCK = 40
 _POLL_S = 0.02
 
 
@@ -80,6 +84,7 @@ class ContainerBackend:
         self.name = settings.program
         self._settings, self._make_policy, self._guard = settings, make_policy, guard
         self._marks = CommandMarks()
+        self._others = f"unlimited|{self._marks.pattern}"
         self._starting = asyncio.Lock()
         self._containers: dict[tuple[str, SandboxPolicy], tuple[_Container, AsyncExitStack]] = {}
         self._pruned = False
@@ -141,7 +146,7 @@ class ContainerBackend:
         names = [part for name in given for part in ("-e", name)]
         argv = [self.name, "exec", *options, "-e", f"HOME={home}", *names, container.name]
         opened = open_child(
-            [*argv, *run_argv(command, mark, cwd)],
+            [*argv, *run_argv(command, mark, cwd, self._others)],
             cwd="/",
             env={**self._settings.environment, **given},
             link=link,
@@ -157,7 +162,7 @@ class ContainerBackend:
                     await _wait_for_helpers(child)
 
     async def _end_command(self, container: _Container, mark: int) -> None:
-        ended = await self._run("exec", container.name, *end_argv(mark), timeout_s=STOP_TIMEOUT_S)
+        ended = await self._run("exec", container.name, *end_argv(mark, self._others), timeout_s=STOP_TIMEOUT_S)
         if ended.code and container.is_running:  # it has no process left, or one that cannot be killed
             log.warning("ending container %s: a command in it could not be ended: %s", container.name, ended.output)
             await self._close([key for key, (known, _) in self._containers.items() if known is container])
@@ -185,14 +190,29 @@ class ContainerBackend:
     async def _open_container(self, policy: SandboxPolicy) -> AsyncIterator[_Container]:
         name = f"alipes-{uuid4().hex[:12]}"
         argv = [self.name, "run", "-i", "--rm", "--name", name, *self._run_options(policy)]
-        argv += [*self._settings.arguments, self._settings.image, *hold_argv()]
         environment = self._settings.environment
-        async with open_child(argv, cwd="/", env=environment, link="pipes", keeper=self._guard) as client:
-            try:
-                await _wait_until_ready(client, self.name)
-                yield _Container(name, client)
-            finally:
-                await self._stop(name, client)
+        with scratch_directory(self._guard) as folder:
+            argv += self._filter_options(folder)
+            argv += [*self._settings.arguments, self._settings.image, *hold_argv()]
+            async with open_child(argv, cwd="/", env=environment, link="pipes", keeper=self._guard) as client:
+                try:
+                    await _wait_until_ready(client, self.name)
+                    yield _Container(name, client)
+                finally:
+                    await self._stop(name, client)
+
+    def _filter_options(self, folder: Path) -> list[str]:
+        """Podman's own system call filter without vsock, which it allows; Docker's refuses it already."""
+        found = [path for path in PODMAN_FILTERS if path.is_file()]
+        if self.name != "podman" or not found:
+            return []
+        profile = msgspec.json.decode(found[0].read_bytes(), type=dict[str, Any])
+        calls = [call for call in profile["syscalls"] if "socket" not in call["names"]]
+        other_family = {"index": 0, "value": _AF_VSOCK, "op": "SCMP_CMP_NE"}
+        calls.append({"names": ["socket"], "action": "SCMP_ACT_ALLOW", "args": [other_family]})
+        file = folder / "seccomp.json"
+        file.write_bytes(msgspec.json.encode({**profile, "syscalls": calls}))
+        return ["--security-opt", f"seccomp={file}"]
 
     async def _stop(self, name: str, client: Child) -> None:
         client.input.close()

@@ -1,8 +1,9 @@
 """Commands on another machine or in a container: a shell script that marks them, and ends all their processes.
 
 The client program (`ssh`, `docker`) is a process here, but killing it does not end what it started there. So every
-command there carries a mark that its descendants inherit and cannot remove: an unusual limit of the resident set
-size, which Linux ignores. All it needs there are `sh`, `grep` and /proc.
+command there carries a mark that its descendants inherit: an unusual hard limit of the resident set size, which Linux
+ignores and only root can raise. In a container, a process that lowered it is ended as well. Needed there: `sh`,
+`grep` and /proc.
 """
 
 import secrets
@@ -16,7 +17,11 @@ _END_PROCESSES = """
 end_processes() {
   signal=TERM try=0
   while [ $((try += 1)) -le 100 ]; do
-    found=$(grep -lsE -e "resident set +$1 " /proc/[0-9]*/limits; echo end) alive=
+    found=$(
+      grep -lsE -e "resident set +[^ ]+ +($1) " /proc/[0-9]*/limits
+      [ -z "$2" ] || grep -LsE -e "resident set +[^ ]+ +($2) " /proc/[0-9]*/limits
+      echo end
+    ) alive=
     for file in $found; do
       process=${file%/limits} state=Z
       while read -r key state _; do [ "$key" != State: ] || break; done 2>/dev/null <"$process/status"
@@ -35,21 +40,22 @@ end_processes() {
 _RUN = (
     _END_PROCESSES
     + """
-mark=$1 limit=$2
-cd -- "$3" || exit 126
-shift 3
+mark=$1 others=$2 limit=$3
+cd -- "$4" || exit 126
+shift 4
 trap : HUP INT QUIT TERM
 command -v "$1" >/dev/null || [ "$1" != bash ] || { shift; set -- sh "$@"; }
 (ulimit -m "$limit" && exec "$@")
 code=$?
-end_processes "$mark"
+end_processes "$mark" "$others"
 exit $code
 """
 )
 """A handled signal has its default action again in the command; it must not end this shell before the rest."""
-_END = f'{_END_PROCESSES}end_processes "$1"'
-_HOLD = "echo alipes-ready; cat >/dev/null; :"
-"""The shell reaps orphans while it waits for `cat`, which ends with its input: when the client here ends."""
+_END = f'{_END_PROCESSES}end_processes "$1" "$2"'
+_HOLD = "echo alipes-ready; until cat >/dev/null; do :; done"
+"""The shell reaps orphans while it waits for `cat`, which ends with its input: when the client here ends. A command in
+the same container may kill `cat`, but not the first process."""
 READY = b"alipes-ready\n"
 
 
@@ -69,17 +75,20 @@ class CommandMarks:
         return f"{self._owner}[0-9]{{9}}"
 
 
-def run_argv(command: str | Sequence[str], mark: int, cwd: str) -> list[str]:
-    """Runs a command there with `mark`. Returns when it has exited and its leftover processes are ended."""
+def run_argv(command: str | Sequence[str], mark: int, cwd: str, others: str = "") -> list[str]:
+    """Runs a command there with `mark`. Returns when it has exited and its leftover processes are ended.
+
+    `others`: a pattern of the limits that other processes have; those with any other limit are ended too.
+    """
     argv = ["bash", "-c", command] if isinstance(command, str) else list(command)
-    return ["sh", "-c", _RUN, "alipes", str(mark), str(mark // _UNIT), cwd, *argv]
+    return ["sh", "-c", _RUN, "alipes", str(mark), others, str(mark // _UNIT), cwd, *argv]
 
 
-def end_argv(marks: int | str) -> list[str]:
+def end_argv(marks: int | str, others: str = "") -> list[str]:
     """Ends all processes whose mark matches. Exit code 1: some could not be ended."""
-    return ["sh", "-c", _END, "alipes", str(marks)]
+    return ["sh", "-c", _END, "alipes", str(marks), others]
 
 
 def hold_argv(marks: str = "") -> list[str]:
     """Prints `READY` and waits for the end of its input; then ends all processes whose mark matches."""
-    return ["sh", "-c", f"{_HOLD}\n{_END if marks else ''}", "alipes", marks]
+    return ["sh", "-c", f"{_HOLD}\n{_END if marks else ''}", "alipes", marks, ""]
