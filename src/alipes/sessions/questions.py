@@ -220,7 +220,7 @@ def rule_for(call: ToolCall, turn: Turn) -> str:
 
 
 def _connection_rule(args: Mapping[str, Json]) -> str:
-    """A group stands for its hosts: with other hosts it is another rule."""
+    """A group means its hosts: with other hosts it is another rule."""
     if "group" not in args:
         return f"connect to {args.get('host')}"
     hosts = args.get("hosts")
