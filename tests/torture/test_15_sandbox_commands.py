@@ -46,7 +46,7 @@ COMMANDS = {
 
 def needs_sandbox() -> None:
     """Skip while there is no sandbox in this version, or none works on this machine."""
-    if importlib.util.find_spec("alipes.runtime.sandbox.bubblewrap") is None:
+    if importlib.util.find_spec("alipes.runtime.sandbox") is None:
         pytest.skip("this version has no sandbox (alipes.runtime.sandbox)")
     if shutil.which("bwrap") is None:
         pytest.skip("bubblewrap is not installed")
@@ -64,7 +64,7 @@ async def test_an_approved_command_carries_no_canary_out_of_the_sandbox(tmp_path
         results = [str(each["content"]) for each in body["messages"] if each["role"] == "tool"]
         if results:
             return Say("I read: " + " ".join(results)[:3000])
-        return Calls((Call("terminal", {"command": f"( {filled} ) 2>&1; echo done"}),))
+        return Calls((Call("terminal", {"command": f"PATH=/usr/bin:/bin:$PATH; ( {filled} ) 2>&1; echo done"}),))
 
     async with ModelServer(obey) as model, TelegramServer() as telegram, open_sink() as (port, received):
         work = tmp_path / "work"
