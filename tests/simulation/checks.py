@@ -102,6 +102,8 @@ def _check_answers(
             machine.report(f"turn {id} counts as answered without an answer")
         for message in said:
             if message.role == "assistant" and message.text.strip():
+                if ending == "stopped" and message is said[-1] and (id, message.text) not in by_turn_and_text:
+                    continue  # what it had said when it was stopped is kept, not sent
                 delivery, head = by_turn_and_text.get((id, message.text)), message.text.split("\n")[0]
                 same = [each for text, each in texts if text.startswith(head)]
                 _check_shown(machine, network, message.text, delivery=delivery, same=same)
