@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 
 from alipes.runtime.processes.child import Child, Link, open_child
 from alipes.runtime.processes.process_tree import OrphanGuard
@@ -78,6 +79,7 @@ class BubblewrapSandbox:
                 search = env.get("PATH", os.defpath)
                 async with guard_git_config(policy.git_directories, search) as restored, child_scope as child:
                     child.notes, child.ends_together = restored, True
+                    child.is_waiting = partial(self._namespaces.is_asking, scope.session)
                     yield child
                     restored += self._namespaces.take_refusals(scope.session)
 
