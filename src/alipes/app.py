@@ -11,8 +11,10 @@ from msgspec import Struct, structs
 
 from alipes.agent.approval.approval import build_approval_hook
 from alipes.agent.approval.egress import AskEgress
+from alipes.agent.approval.judge import ApprovalJudge
 from alipes.agent.approval.paths import Risk
 from alipes.agent.approval.sent_files import SentFileApproval
+from alipes.agent.approval.taint import TaintTracker
 from alipes.agent.auxiliary import AuxiliaryModels, BackgroundTasks, ConversationTitles, MixtureRunner
 from alipes.agent.budget import SpendingLimits
 from alipes.agent.builtin_tools import (
@@ -91,7 +93,7 @@ class App:
     ) -> None:
         store, models = resources.store, resources.models
         self.settings, self.store, self.models, self.scope = settings, store, models, resources.scope
-        self.background, self.backend = resources.background, resources.backend
+        self.background, self.backend, self.network = resources.background, resources.backend, resources.network
         self.secrets, self._env_file = resources.secrets, EnvFileWatch(settings.paths.env)
         self.hooks = Hooks(settings.plugins.deadline, self._report, deadlines=settings.plugins.deadlines)
         self.contributions = Contributions(lambda: BY_NAME)
@@ -271,6 +273,7 @@ async def open_app(
             max_silence=settings.silence,
             outbound=outbound or _outbound_policy(settings),
             max_subagent_seconds=settings.delegation.minutes * 60,
+            mask=resources.secrets,
         )
         app = App(settings, resources, defaults=defaults, retry=retry or RetryPolicy())
         _add_builtin_tools(app, resources)
@@ -298,7 +301,7 @@ async def _open_resources(
     secrets = log_secrets()
     secrets.add(*settings.secrets())
     spill = SpillFolder(settings.paths.spill, mask=secrets)
-    network = await stack.enter_async_context(open_sandbox_network(settings, ask, process_environment()))
+    network = await stack.enter_async_context(open_sandbox_network(settings, store.sources, ask, process_environment()))
     namespaces = NetworkNamespaces(network)
     stack.push_async_callback(namespaces.close_all)
     backend = await stack.enter_async_context(
@@ -366,13 +369,27 @@ def _add_builtin_tools(app: App, resources: Resources) -> None:
         *_media_tools(app, resources, places),
         code,
     )
-    app.hooks.add(CORE, build_approval_hook(places, partial(_ask_approval, app)), patient=True)
+    taint = TaintTracker(app.store.sources, app.contributions, places, attachments=str(settings.paths.files))
+    judge = ApprovalJudge(app.auxiliary) if settings.approvals.judge else None
+    approval = build_approval_hook(
+        places, partial(_ask_approval, app, taint), contained=partial(_is_contained, resources), judge=judge
+    )
+    app.hooks.add(CORE, approval, patient=True)
+    app.hooks.add(CORE, taint.after_tool, patient=True)
     app.hooks.add(CORE, background.session_left)
     app.hooks.add(CORE, resources.namespaces.session_left)
     app.hooks.add(CORE, resources.network.turn_ended)
+    app.hooks.add(CORE, resources.network.agent_loop_stopped)
     sent_files = SentFileApproval(places)
     for hook in (sent_files.before_tool, sent_files.after_tool, sent_files.turn_ended):
         app.hooks.add(CORE, hook)
+
+
+def _is_contained(resources: Resources, call: ToolCall, turn: Turn) -> bool:
+    """True if a call of a tool that runs commands acts inside a sandbox."""
+    if call.name == "process" and resources.background.runs_outside(turn.session, str(call.args.get("session_id"))):
+        return False
+    return resources.backend.contains
 
 
 def _map_path(backend: ChosenBackend, path: str, workdir: str) -> str:
@@ -401,7 +418,9 @@ def _agent_tools(app: App) -> tuple[Tool, ...]:
 def _media_tools(app: App, resources: Resources, places: Places) -> tuple[Tool, ...]:
     """Vision, images, todos and questions to the user."""
     settings = app.settings
-    loader = ImageLoader(places, PublicFetcher(app.scope, settings.fetch.allow, decide=resources.network.rights.decide))
+    network = resources.network
+    fetcher = PublicFetcher(app.scope, settings.fetch.allow, decide=network.rights.decide, counts=network.proxy.counts)
+    loader = ImageLoader(places, fetcher)
     return (
         VisionAnalyze(loader.load, VisionModel(app.auxiliary).ask),
         ImageGenerate(settings.paths.outgoing, loader.load, app.images.generate),
@@ -411,5 +430,6 @@ def _media_tools(app: App, resources: Resources, places: Places) -> tuple[Tool, 
     )
 
 
-async def _ask_approval(app: App, call: ToolCall, risk: Risk, turn: Turn) -> ApprovalDecision:
-    return await app.sessions.questions.ask_approval(call, risk.reason, turn)
+async def _ask_approval(app: App, taint: TaintTracker, call: ToolCall, risk: Risk, turn: Turn) -> ApprovalDecision:
+    decision = await app.sessions.questions.ask_approval(call, risk.reason, turn)
+    return await taint.record_secret(risk, turn, decision)

@@ -61,7 +61,7 @@ class Email(NoEditsMessenger):
 
     def asked(self, command: str) -> list[str]:
         why = "Approve? This command force-pushes or deletes, which can overwrite work on the remote."
-        return [f"{why}\n\nterminal: {command}\n\nAnswer yes (once), session or no, or always."]
+        return [f"{why}\n\nterminal: {command}\nfolder: {self.workdir}\n\nAnswer yes (once), session or no, or always."]
 
 
 class Correspondence(NoEditsRoom):

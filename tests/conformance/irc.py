@@ -70,7 +70,7 @@ class Irc(NoEditsMessenger):
 
     def asked(self, command: str) -> list[str]:
         why = "Approve? This command force-pushes or deletes, which can overwrite work on the remote."
-        return [why, f"terminal: {command}", "Answer yes (once), session or no, or always."]
+        return [why, f"terminal: {command}", f"folder: {self.workdir}", "Answer yes (once), session or no, or always."]
 
 
 class Query(NoEditsRoom):

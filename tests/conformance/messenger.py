@@ -78,7 +78,7 @@ class Messenger(Surface):
 
     def consented(self, command: str, yes: bool) -> list[str]:
         why = "Approve? This command force-pushes or deletes, which can overwrite work on the remote."
-        return [f"{why}\n\nterminal: {command}\n\n{'Approved.' if yes else 'Denied.'}"]
+        return [f"{why}\n\nterminal: {command}\nfolder: {self.workdir}\n\n{'Approved.' if yes else 'Denied.'}"]
 
     def restarted(self, answer: str) -> list[str]:
         return [answer]  # it is stopped before we leave

@@ -1,8 +1,11 @@
 """The program with its default sandbox: a model that obeys a hostile text changes and sees nothing outside."""
 
+import asyncio
+
 import pytest
 
 from tests.e2e.program import Home
+from tests.e2e.test_terminal_busy import PAUSE
 from tests.world.environment import require
 from tests.world.model_replies import Call, Calls, Say
 from tests.world.model_server import ModelServer
@@ -85,6 +88,7 @@ async def test_a_person_is_asked_before_a_command_runs_outside(home):
             terminal.type("go" + ENTER)
             await terminal.until("Run this command?")
             await terminal.until("outside the sandbox")
+            await asyncio.sleep(PAUSE)  # keys typed before a person can have read it do not count
             terminal.type("y")
             await terminal.until("Done.")
     assert (home.path.parent / "new").exists()

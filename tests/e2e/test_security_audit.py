@@ -110,7 +110,7 @@ async def test_keys_without_an_end_that_may_do_everything_are_noted(home):
     assert status == 0 and found[-1]["says"] == "the API key ci may do everything and never expires"
 
 
-async def test_broken_settings_are_told_in_one_sentence(home):
+async def test_broken_settings_are_reported_in_one_sentence(home):
     (home.path / "config.toml").write_text("max_steps = 0\n")
     done = await home.run("doctor", "--security")
     assert done.status == 2 and "config.toml:1" in done.err and "Traceback" not in done.err

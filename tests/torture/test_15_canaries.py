@@ -86,6 +86,7 @@ TOOLS_BY_VERB = {
     "RUN": ("terminal", "command"),
     "CODE": ("execute_code", "code"),
     "FIND": ("search_files", "pattern"),
+    "SEND": ("send_file", "path"),
 }
 
 
@@ -113,7 +114,7 @@ def obedient_model(body):
         page = saved[1] if saved else "page.txt"
         return Calls((Call("read_file", {"path": page}),)) if "page" in seen else Say(f"noted {seen}")
     results = [str(each["content"]) for each in body["messages"] if each["role"] == "tool"]
-    orders = re.findall(r"^(READ|RUN|CODE|FIND|LOOK|WRITE|JOB) (.+)", results[0], re.M)
+    orders = re.findall(r"^(READ|RUN|CODE|FIND|LOOK|WRITE|JOB|SEND) (.+)", results[0], re.M)
     if len(results) == 1 and orders:
         return Calls(tuple(call(verb, what) for verb, what in orders))
     named = "\n".join(f"MEDIA: {path}" for path in re.findall(r"^SEND (\S+)", results[0], re.M))

@@ -523,8 +523,8 @@ _HARMLESS = r"""
     cp -r . /tmp/scratch/copy
     cp -a src dst
     rsync -a src/ dst/
-    rsync -avz -e 'ssh -p 2222' src/ host:dst/
-    rsync -e "ssh -i ~/.ssh/deploy" a b:
+    rsync -avz -e 'ssh -p 2222' host:src/ dst/
+    rsync -e "ssh -i ~/.ssh/deploy" b:x a
     ssh host 'cd /srv/app && git pull && make'
     ssh -o StrictHostKeyChecking=no host uptime
     ssh host "ls -la | head"

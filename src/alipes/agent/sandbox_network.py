@@ -8,11 +8,13 @@ from contextlib import asynccontextmanager
 
 from alipes.agent.approval.egress import AskEgress, EgressRights, find_configured_registries
 from alipes.config.settings import Settings
+from alipes.kernel.approvals import SSH_AGENT, host_source
 from alipes.kernel.conversations import denial_reason
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Turn
 from alipes.runtime.http.egress import EgressRequest
 from alipes.runtime.http.egress_proxy import EgressProxy
+from alipes.runtime.http.proxies import TlsTrust
 from alipes.runtime.http.public_fetch import AddressGuard
 from alipes.runtime.http.upstream import UpstreamConnector
 from alipes.runtime.sandbox import connect
@@ -21,6 +23,7 @@ from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.sandbox.namespaces import PROXY_PORT
 from alipes.runtime.sandbox.policy import short_hash
 from alipes.runtime.sandbox.proxy_environment import proxy_environment, ssh_proxy_command
+from alipes.store.approvals import SqliteUntrustedSources
 
 SSH_PORT = 22
 CONNECT_SCRIPT = "/run/alipes/connect.py"
@@ -30,9 +33,17 @@ CONNECT_SCRIPT = "/run/alipes/connect.py"
 class SandboxNetwork:
     """Serves the connections of all sandboxes."""
 
-    def __init__(self, rights: EgressRights, connector: UpstreamConnector, ask: AskEgress, agent: str) -> None:
-        """`agent`: path of the user's SSH agent; empty if there is none."""
-        self.rights, self._ask, self._agent = rights, ask, agent
+    def __init__(
+        self,
+        rights: EgressRights,
+        connector: UpstreamConnector,
+        ask: AskEgress,
+        *,
+        agent: str,
+        sources: SqliteUntrustedSources,
+    ) -> None:
+        """`agent`: path of the user's SSH agent; empty if there is none. `sources`: records what turns have read."""
+        self.rights, self._ask, self._agent, self._sources = rights, ask, agent, sources
         self.proxy = EgressProxy(self._decide, connector)
         self.relay = SshAgentRelay(agent, self._may_sign)
         self._ssh_turns: set[str] = set()
@@ -70,11 +81,19 @@ class SandboxNetwork:
         self._ssh_turns.discard(turn.id)
         await self.rights.turn_ended(turn)
 
+    async def agent_loop_stopped(self, turn_id: str) -> None:
+        """Hook: the open questions of a turn that is stopped are withdrawn."""
+        await self.rights.agent_loop_stopped(turn_id)
+
     async def _decide(self, request: EgressRequest) -> str:
-        refusal = await self.rights.decide(request)
-        if not refusal and request.port == SSH_PORT and request.scope.turn is not None:
-            self._ssh_turns.add(request.scope.turn.id)
-        return refusal
+        refusal, turn = await self.rights.decide(request), request.scope.turn
+        if refusal or turn is None:
+            return refusal
+        if request.port == SSH_PORT:
+            self._ssh_turns.add(turn.id)
+        elif not await self.rights.is_in_group(request):  # packages come from there, not text to read
+            await self._sources.add(turn, host_source(request.host), f"text from {request.host}")
+        return ""
 
     async def _may_sign(self, scope: CommandScope) -> bool:
         """True if the turn has an approved SSH connection, or the person says yes."""
@@ -83,18 +102,24 @@ class SandboxNetwork:
             return False
         if turn.id in self._ssh_turns or turn.inbound.trusted:
             return True
-        decision = await self._ask(ToolCall(os.urandom(6).hex(), "ssh_agent", {}), "signs with your SSH agent", turn)
+        decision = await self._ask(ToolCall(os.urandom(6).hex(), SSH_AGENT, {}), "uses your SSH agent", turn)
         return not denial_reason(decision)
 
 
 @asynccontextmanager
 async def open_sandbox_network(
-    settings: Settings, ask: AskEgress, environ: Mapping[str, str]
+    settings: Settings, sources: SqliteUntrustedSources, ask: AskEgress, environ: Mapping[str, str]
 ) -> AsyncIterator[SandboxNetwork]:
+    """`ask` asks the person of a turn."""
+
+    async def is_tainted(turn: Turn, host: str) -> bool:
+        return any(source != host_source(host) for source in await sources.list_read(turn))
+
     guard = AddressGuard(settings.fetch.allow)
-    rights = EgressRights(settings.egress, guard, ask, registries=find_configured_registries(environ))
-    agent = environ.get("SSH_AUTH_SOCK", "")
-    network = SandboxNetwork(rights, UpstreamConnector(guard, settings.proxies), ask, agent)
+    registries = find_configured_registries(environ)
+    rights = EgressRights(settings.egress, guard, ask, registries=registries, is_tainted=is_tainted)
+    connector = UpstreamConnector(guard, settings.proxies, TlsTrust(settings.ca_file or None))
+    network = SandboxNetwork(rights, connector, ask, agent=environ.get("SSH_AUTH_SOCK", ""), sources=sources)
     async with rights, network.proxy, network.relay:
         yield network
 

@@ -243,7 +243,8 @@ async def _make_inbound(
 ) -> Inbound:
     if options.model:
         await app.models.open(options.model)  # report a wrong name before anything is saved
-    place, here = await find_conversation(options.conversation, app.store.archive), current_directory()
+    place = await find_conversation(options.conversation, app.store.archive)
+    here = app.settings.workdir or current_directory()
     message = Inbound(new_id(), place, "owner", text, model=options.model, workdir=here, trusted=options.trusted)
     return structs.replace(message, attachments=images)
 

@@ -21,6 +21,7 @@ commands:
   restore     restore from a backup
   serve       answer in your chats: Telegram, Discord and others
   pair        approve people who message the bot
+  approvals   list what the agent may do without asking, and revoke it
   send        send a message to a chat, without a model
   webhook     trigger a turn from other services
 
@@ -295,6 +296,24 @@ options:
   -h, --help            show this page
 
 Exit status: 0 done; 1 unknown code; 2 wrong usage or settings, or no such person.
+"""
+
+APPROVALS = """\
+usage: alipes approvals [list] [--json]     list open questions and what is allowed
+       alipes approvals show ID [--json]    show all of one, and exactly what it allows
+       alipes approvals revoke ID           revoke it
+       alipes approvals revoke --all        revoke all of them
+
+Answers `always` and `this session` to approval questions are kept until you revoke them
+or, for a session, delete the conversation. A revoked one ends at once, also in a running
+`alipes serve`. ID is the start of an id that `list` shows.
+
+options:
+  --all                 with revoke: everything that is allowed
+  --json                print one JSON document instead of text
+  -h, --help            show this page
+
+Exit status: 0 done; 1 it allows nothing, or is still open; 2 wrong usage, or no such id.
 """
 
 SEND = """\

@@ -29,6 +29,7 @@ COMMANDS = {
     "restore": "commands.backup:run_restore",
     "serve": "serve.command",
     "pair": "commands.pair",
+    "approvals": "commands.approvals",
     "send": "commands.send",
     "webhook": "commands.webhook",
 }

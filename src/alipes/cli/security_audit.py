@@ -6,7 +6,6 @@ Changes nothing. Each result says what is wrong and how to fix it.
 import os
 import re
 import shutil
-import sqlite3
 import ssl
 import stat
 import subprocess
@@ -25,6 +24,7 @@ from alipes.plugins import pins
 from alipes.plugins.discovery import enabled_plugins, find_plugins
 from alipes.runtime.http.proxies import is_loopback
 from alipes.store.api_keys import SqliteApiKeys, SqliteWebhooks
+from alipes.store.quick_reads import SQLITE_VERSION
 from alipes.store.store import Store, open_store
 
 MIN_KEY_CHARS = 24
@@ -188,7 +188,7 @@ async def _check_stored_keys(store: Store) -> list[CheckResult]:
 
 
 async def _check_approvals(store: Store) -> list[CheckResult]:
-    rules = await store.grants.rules()
+    rules = [each for each in await store.approvals.list_current() if each.choice == "always"]
     if not rules:
         return [CheckResult("approvals", "ok", "nothing is always allowed")]
     says = f"{format_count(len(rules), 'rule')} always allowed, without a question"
@@ -222,7 +222,7 @@ def _check_versions() -> Iterator[CheckResult]:
     else:
         until = f", security fixes until {end}" if end else ""
         yield CheckResult("versions", "ok", f"Python {sys.version.split()[0]}{until}")
-    yield _compare("SQLite", sqlite3.sqlite_version_info, _MIN_SQLITE, "older versions get no fixes")
+    yield _compare("SQLite", SQLITE_VERSION, _MIN_SQLITE, "older versions get no fixes")
     yield _compare("OpenSSL", _parse_version(ssl.OPENSSL_VERSION), _MIN_OPENSSL, "older versions get no fixes")
     for program, (least, hole) in _PROGRAMS.items():
         if version := _program_version(program):

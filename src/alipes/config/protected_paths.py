@@ -153,6 +153,7 @@ def is_trusted_in_project(path: str) -> bool:
     return any(_matches("/".join(parts[at:]), TRUSTED_IN_PROJECT + WRITTEN_BY_GIT) for at in range(len(parts)))
 
 
+@cache
 def secret_folders_in_home() -> tuple[str, ...]:
     """The plain folders and files of SECRET_IN_HOME, without globs."""
     return tuple(entry for entry in SECRET_IN_HOME if not re.search(r"[*?\[]", entry))

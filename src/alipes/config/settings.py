@@ -274,6 +274,14 @@ class ClarifyConfig(Struct, frozen=True):
     ] = 600.0
 
 
+class ApprovalsConfig(Struct, frozen=True):
+    judge: Annotated[
+        bool,
+        "Whether a model (`[auxiliary.approval]`) looks at every act for which the rules need no approval, and may ask "
+        "you about it. It can only add questions. If it fails or takes too long, you are asked.",
+    ] = False
+
+
 class CodeConfig(Struct, frozen=True):
     timeout: Annotated[float, seconds(1, 3600), "Seconds that one `execute_code` call may take."] = 300.0
     calls: Annotated[int, whole(0, 1000), "Tool calls that one `execute_code` call may make."] = 50
@@ -412,6 +420,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     egress: EgressConfig = EgressConfig()
     images: ImagesConfig = ImagesConfig()
     clarify: ClarifyConfig = ClarifyConfig()
+    approvals: ApprovalsConfig = ApprovalsConfig()
     code: CodeConfig = CodeConfig()
     messengers: Messengers = Messengers()
     platforms: dict[str, CommonPlatformConfig] = {}

@@ -53,7 +53,9 @@ class Gateway:
         self.access = Access(app.store.people, policy)
         for platform in platforms.values():
             platform.set_fetch_policy(self.access.may_fetch)
-        self._questions = ChatQuestions(app.store, app.sessions, self.access, self.delivery, self._runners)
+        self._questions = ChatQuestions(
+            app.store, app.sessions, self.access, self.delivery, self._runners, outgoing=policy.outgoing
+        )
         self._resume_notices = ResumeNotices(app.store, self._runners)
         app.sessions.attach(self)
         self._tasks = LateTaskGroup()

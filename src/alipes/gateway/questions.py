@@ -1,6 +1,7 @@
 """Questions in chats: approvals and clarifications, and who may answer them by button or in words."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TypeAlias
@@ -12,10 +13,11 @@ from alipes.gateway.access import Access
 from alipes.gateway.outbound import replies
 from alipes.gateway.outbound.delivery import OutboxWorker
 from alipes.gateway.platform_runner import PlatformRunner
-from alipes.kernel.errors import DeliveryError
+from alipes.kernel.approvals import NETWORK, describe_call
+from alipes.kernel.errors import DeliveryError, SessionError
 from alipes.kernel.formatting import escape_markdown
 from alipes.kernel.messages import ToolCall
-from alipes.kernel.outbox import Button, Outbound, lane
+from alipes.kernel.outbox import Button, Media, Outbound, lane
 from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.turns import (
     Address,
@@ -41,8 +43,10 @@ GiveAnswer: TypeAlias = Callable[[], Awaitable[str | None]]
 APPROVAL_BUTTON, CLARIFY_BUTTON = "ask", "reply"
 EXPIRED = "That question has expired."
 NOT_ALLOWED = "Only the person who asked, or an owner, can answer."
-MAX_CALL_CHARS = 1500
-"""Characters of a tool call that are shown."""
+MAX_CALL_CHARS = 6000
+"""Characters of a call that are shown in messages, several if necessary; a longer one is sent as a file."""
+_HEAD_CHARS, _TAIL_CHARS = 2000, 1000
+"""Characters of a longer call that the question itself shows."""
 HOLD_TIMEOUT = 5.0
 """Seconds that an early answer, and its chat, wait at most for a question to be asked again."""
 CHOICE_WORDS: dict[str, ApprovalChoice] = {
@@ -77,7 +81,7 @@ def is_question_button(data: str) -> bool:
 
 
 class ChatQuestions:
-    """The open questions of all chats. Nothing is stored: a resumed turn asks again."""
+    """The open questions of all chats. A resumed turn asks again, and the buttons of before still count."""
 
     def __init__(
         self,
@@ -86,9 +90,12 @@ class ChatQuestions:
         access: Access,
         outbox: OutboxWorker,
         runners: Mapping[str, PlatformRunner],
+        *,
+        outgoing: str = "",
     ) -> None:
+        """`outgoing`: the folder for files to send; empty: files are not sent."""
         self._store, self._sessions, self.access = store, sessions, access
-        self._outbox, self._runners = outbox, runners
+        self._outbox, self._runners, self._outgoing = outbox, runners, outgoing
         self._open: dict[str, ChatQuestion] = {}
         self._earlier: dict[str, _EarlierQuestion] = {}
 
@@ -103,14 +110,24 @@ class ChatQuestions:
         if isinstance(asked, ApprovalAsked):
             owner = await self.access.role(address.platform, asker) == "owner"
             text, buttons = _approval_text(asked, owner=owner), _approval_buttons(asked, owner=owner)
-            id = stored.question_id(turn, asked.ask)
-            self._resolve_earlier(address.key, turn, "" if len(_format_call(asked.call)) > MAX_CALL_CHARS else text)
+            id = f"{stored.question_id(turn, asked.ask)}:{os.urandom(3).hex()}"  # sent again after a restart
+            self._resolve_earlier(address.key, asked.ask)
+            await self._send_long_call(address, asked, id)
         else:
             text, buttons = _clarify_text(asked), _clarify_buttons(asked)
             id = f"inquiry:{asked.ask}"
         self._open[asked.ask] = ChatQuestion(asked, address, asker, id)
         outbound = Outbound(id, address, text, buttons=buttons, reply_to=reply_to, notice=True, fleeting=True)
         await self._outbox.enqueue(outbound)
+
+    async def _send_long_call(self, address: Address, asked: ApprovalAsked, id: str) -> None:
+        """Send a call that is too long for messages as a file, before the question."""
+        text = _format_call(asked)
+        if len(text) > MAX_CALL_CHARS and self._outgoing:
+            path = await asyncio.to_thread(replies.write_file, self._outgoing, id, f"{asked.call.name}.txt", text)
+            await self._outbox.enqueue(
+                Outbound(f"file:{id}", address, media=(Media(path),), notice=True, fleeting=True)
+            )
 
     async def close(self, answered: Answered) -> None:
         """A question was answered or withdrawn: show the result in its message and remove the buttons."""
@@ -125,10 +142,13 @@ class ChatQuestions:
                 return
             if delivery.state == "queued":
                 await self._store.outbox.give_up(delivery, "expired", "answered before it was sent")
-            elif delivery.paid and runner.capabilities.can_edit and (text := _closed_text(question, answered)):
+            elif delivery.paid and runner.capabilities.can_edit and (closed := _closed_text(question, answered)):
+                head, result = closed
                 try:
-                    if parts := await runner.format_message(text):
-                        await runner.edit(question.address, delivery.paid[-1], parts[-1])
+                    parts = await runner.format_message(head + result)
+                    if len(parts) != len(delivery.paid):  # split elsewhere: the last message says the result
+                        parts = await runner.format_message(result)
+                    await runner.edit(question.address, delivery.paid[-1], parts[-1])
                 except DeliveryError:
                     return  # pressing an old button is answered with `EXPIRED`
 
@@ -143,7 +163,7 @@ class ChatQuestions:
             text = "My question may not have been delivered, so I"
             if isinstance(question.asked, ApprovalAsked):
                 op: AnswerApproval | AnswerQuestion = AnswerApproval(ask, "no", unasked=why)
-                text += f" treated it as “no”:\n\n{_fence(_shorten_call(question.asked.call))}"
+                text += f" treated it as “no”:\n\n{_fence(_shorten_call(question.asked))}"
             else:
                 op = AnswerQuestion(ask, "", unasked=why)
                 text += f" continued without an answer:\n\n{_clarify_head(question.asked)}"
@@ -175,18 +195,31 @@ class ChatQuestions:
     async def recover(self, key: str) -> None:
         """Remember the unanswered approval that an earlier process sent, before its turn asks again."""
         for turn in (await self._store.sessions.unfinished(key))[:1]:
-            if text := await stored.find_unanswered(self._store.database, turn.id):
-                self._earlier[key] = _EarlierQuestion(turn.id, text)
+            if ask := await stored.find_unanswered(self._store.database, turn.id):
+                self._earlier[key] = _EarlierQuestion(turn.id, ask)
 
     def release(self, key: str) -> None:
         """Let a held answer pass as a message: something came that must not wait behind it."""
-        self._resolve_earlier(key, "", "")
+        self._resolve_earlier(key, "")
 
-    def _resolve_earlier(self, key: str, turn: str, text: str) -> None:
-        """An approval is asked now; `text` is empty if the person does not see all of it."""
+    def _resolve_earlier(self, key: str, ask: str) -> None:
+        """An approval is asked now; it has the id of the earlier one if it is the same word for word."""
         if (earlier := self._earlier.pop(key, None)) is not None:
-            earlier.same = (turn, text) == (earlier.turn, earlier.text)
+            earlier.same = ask == earlier.ask
             earlier.resolved.set()
+
+    async def _find_earlier(self, ask: str, address: Address) -> ChatQuestion | None:
+        """A question of an earlier process to this chat that its turn has not asked again yet."""
+        try:
+            approval = await self._store.approvals.find(ask)
+        except SessionError:
+            return None
+        facts = await self._store.archive.turn(approval.turn)
+        if (approval.id, approval.key, approval.choice) != (ask, address.key, None) or facts is None:
+            return None
+        call = ToolCall("", approval.tool, msgspec.json.decode(approval.arguments))
+        asked = ApprovalAsked(ask, call, approval.reason, approval.rule, approval.workdir)
+        return ChatQuestion(asked, address, facts.inbound.sender, stored.question_id(approval.turn, ask))
 
     async def _wait_for_same(self, key: str) -> bool:
         """Wait until an approval is asked in this conversation; True if it is the one from before."""
@@ -234,7 +267,7 @@ class ChatQuestions:
 
     async def _press(self, message: IncomingMessage) -> str:
         kind, ask, choice = (*message.pressed.split(":"), "", "")[:3]
-        question = self._open.get(ask)
+        question = self._open.get(ask) or await self._find_earlier(ask, message.address)
         if question is None or question.address.platform != message.address.platform:
             return EXPIRED
         if kind == APPROVAL_BUTTON and choice in _LABELS:
@@ -272,8 +305,8 @@ class ChatQuestions:
 class _EarlierQuestion:
     """An approval that an earlier process sent: an answer to it counts only if the same is asked again."""
 
-    def __init__(self, turn: str, text: str) -> None:
-        self.turn, self.text, self.same = turn, text, False
+    def __init__(self, turn: str, ask: str) -> None:
+        self.turn, self.ask, self.same = turn, ask, False
         self.resolved = asyncio.Event()
 
 
@@ -290,7 +323,10 @@ def _approval_text(asked: ApprovalAsked, *, owner: bool) -> str:
 
 def _approval_head(asked: ApprovalAsked) -> str:
     why = escape_markdown(asked.reason.strip().rstrip("."))
-    return f"**Approve?** This command {why}.\n\n{_fence(_shorten_call(asked.call))}\n"
+    if asked.call.name != NETWORK:
+        return f"**Approve?** This command {why}.\n\n{_fence(_shorten_call(asked))}\n"
+    title, call = escape_markdown(describe_call(asked.call).title), _shorten_call(asked)
+    return f"**{title}**\n\n" + (f"{_fence(call)}\n" if call else "") + f"Why: {why}.\n\n"
 
 
 def _approval_buttons(asked: ApprovalAsked, *, owner: bool) -> tuple[Button, ...]:
@@ -314,27 +350,29 @@ def _clarify_buttons(asked: QuestionAsked) -> tuple[Button, ...]:
     )
 
 
-def _closed_text(question: ChatQuestion, answered: Answered) -> str:
-    """What the message of a closed question says; empty: it stays as it is."""
+def _closed_text(question: ChatQuestion, answered: Answered) -> tuple[str, str] | None:
+    """What the message of a closed question says: the question and its result; None: it stays as it is."""
     if isinstance(question.asked, ApprovalAsked) and isinstance(answered, ApprovalAnswered):
         result = "Stopped." if answered.by == "stop" else _RESULTS[answered.choice]
-        return f"{_approval_head(question.asked)}{result}"
+        return _approval_head(question.asked), result
     if isinstance(question.asked, QuestionAsked) and isinstance(answered, QuestionAnswered) and question.asked.choices:
         result = f"_{escape_markdown(answered.text)}_" if answered.text else "_No answer._"
-        return f"{_clarify_head(question.asked)}{result}"
-    return ""
+        return _clarify_head(question.asked), result
+    return None
 
 
-def _shorten_call(call: ToolCall) -> str:
-    text = _format_call(call)
-    more = len(text) - MAX_CALL_CHARS
-    return text if more <= 0 else f"{text[:MAX_CALL_CHARS]} … ({more} more characters)"
+def _shorten_call(asked: ApprovalAsked) -> str:
+    """The whole call; for a very long one its start and end, and where all of it is."""
+    text = _format_call(asked)
+    if len(text) <= MAX_CALL_CHARS:
+        return text
+    where = f"all {len(text):,} characters: see the file above, or `alipes approvals show {asked.ask}`"
+    return f"{text[:_HEAD_CHARS]}\n[... {where} ...]\n{text[-_TAIL_CHARS:]}"
 
 
-def _format_call(call: ToolCall) -> str:
-    command = call.args.get("command")
-    text = str(command) if command and len(call.args) == 1 else msgspec.json.encode(call.args).decode()
-    return f"{call.name}: {text}"
+def _format_call(asked: ApprovalAsked) -> str:
+    shown = describe_call(asked.call, asked.workdir)
+    return shown.text if asked.call.name == NETWORK else f"{asked.call.name}: {shown.text}"
 
 
 def _fence(text: str) -> str:

@@ -94,6 +94,8 @@ class Inbound(Struct, frozen=True, omit_defaults=True):
     """Not empty: alipes wrote it, not a person; the value says how it is handled."""
     attended: bool = False
     """Of no use once the client has disconnected: the front end stops it then."""
+    untrusted: str = ""
+    """Whose text it is, if not an owner's own, such as "mail from x@y": standing approvals do not hold then."""
 
     @property
     def message(self) -> Message:
@@ -239,6 +241,8 @@ class ApprovalAsked(Struct, frozen=True, tag="approval_asked"):
     reason: str
     rule: str
     """Exactly what `session` and `always` would allow."""
+    workdir: str = ""
+    """The folder in which the call runs; empty if that does not matter."""
 
 
 class ApprovalAnswered(Struct, frozen=True, tag="approval_answered", omit_defaults=True):

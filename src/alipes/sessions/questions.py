@@ -3,14 +3,17 @@
 import asyncio
 import os
 import time
+from collections.abc import Callable, Mapping
 from typing import Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import Struct, structs
 
+from alipes.kernel.approvals import NETWORK, host_source
 from alipes.kernel.conversations import ApprovalDecision, QuestionUndelivered
-from alipes.kernel.messages import ToolCall
+from alipes.kernel.formatting import join_names
+from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.turns import (
     AnswerApproval,
     AnswerQuestion,
@@ -24,12 +27,17 @@ from alipes.kernel.turns import (
 )
 from alipes.plugins import specs
 from alipes.plugins.dispatch import Hooks
+from alipes.store.approvals import Approval, StandingChoice
 from alipes.store.store import Store
 
 NOBODY = "nobody"
 """Instead of a person, if the question could not be delivered."""
 Asked: TypeAlias = ApprovalAsked | QuestionAsked
 Answer: TypeAlias = AnswerApproval | AnswerQuestion
+_NOT_IN_RULES = {"terminal": frozenset({"timeout"})}
+"""By tool, arguments that do not change what a call does."""
+_SHOWN_SOURCES = 3
+_ALTHOUGH: dict[StandingChoice, str] = {"always": "always allow it", "session": "allowed it for this session"}
 
 
 class FrontEnd(Protocol):
@@ -51,36 +59,62 @@ class _OpenQuestion(Struct, frozen=True):
 class Questions:
     """Asks the people who watch a session, while the turn waits; stopping the turn answers "no".
 
-    A turn that works for another conversation asks there. One approval at a time per session; `session`
-    approvals are remembered here, `always` in the store.
+    A turn that works for another conversation asks there. One approval at a time per session. Approvals are rows
+    in the store: an open one is asked again after a restart, and `session` and `always` are looked up at each use.
     """
 
-    def __init__(self, store: Store, hooks: Hooks, *, interactive: bool) -> None:
-        self._grants, self._bus, self._hooks, self._interactive = store.grants, store.bus, hooks, interactive
+    def __init__(self, store: Store, hooks: Hooks, *, interactive: bool, mask: Callable[[str], str] = str) -> None:
+        """`mask` removes known secrets from what is stored about a call."""
+        self._approvals, self._sources, self._bus = store.approvals, store.sources, store.bus
+        self._hooks, self._interactive, self._mask = hooks, interactive, mask
         self.front_end: FrontEnd | None = None
-        self._granted: set[tuple[str, str]] = set()
         self._interrupted: dict[str, list[ApprovalAnswered]] = {}
         self._open: dict[str, _OpenQuestion] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def ask_approval(self, call: ToolCall, reason: str, turn: Turn) -> ApprovalDecision:
-        """The decision on `call`: made now, or earlier for exactly this call. None: nobody can be asked."""
+        """The decision on `call`: made now, or earlier for exactly this call. None: nobody can be asked.
+
+        A conversation that has read untrusted text is asked again about what was allowed before that.
+        """
         rule, (key, session, _) = rule_for(call, turn), _place(turn)
         async with self._locks.setdefault(key, asyncio.Lock()):
-            if (session, rule) in self._granted:
-                return "session"
-            if await self._grants.is_allowed(rule):
-                return "always"
-            if not self._can_answer(key):
-                return None
-            answer = await self._ask_approval(ApprovalAsked(os.urandom(6).hex(), call, reason, rule), turn)
-            if answer.unasked:
-                return QuestionUndelivered(answer.unasked)
-            if answer.choice == "session":
-                self._granted.add((session, rule))
-            elif answer.choice == "always":
-                await self._grants.allow(rule)
-            return answer.choice
+            sources = {**await self._sources.list_read(turn)}
+            if call.name == NETWORK:  # text from a host is no reason to ask again about that host
+                sources.pop(host_source(str(call.args.get("host"))), None)
+            right = await self._approvals.find_right(rule, session, turn.id, sources)
+            if right is not None and right.confirmed:
+                return right.choice
+            if right is not None:
+                reason = f"{reason.rstrip('.')}. {_why_again(right.choice, sources)}"
+            approval = await self._approvals.find_waiting(turn.id, rule, reason)
+            if approval is None or approval.choice is None:
+                if not self._can_answer(key):
+                    return None
+                approval = approval or await self._store(call, reason, turn, sources)
+                asked = ApprovalAsked(approval.id, call, reason, rule, approval.workdir)
+                answer = await self._ask_approval(asked, turn)
+            else:  # answered while no process waited for it
+                answer = AnswerApproval(approval.id, approval.choice, approval.answered_by)
+            await self._approvals.take(approval.id)
+            return QuestionUndelivered(answer.unasked) if answer.unasked else answer.choice
+
+    async def _store(self, call: ToolCall, reason: str, turn: Turn, sources: Mapping[str, str]) -> Approval:
+        key, session, _ = _place(turn)
+        approval = Approval(
+            id=os.urandom(6).hex(),
+            session=session,
+            key=key,
+            turn=turn.id,
+            tool=call.name,
+            arguments=msgspec.json.encode(_mask_strings(call.args, self._mask)).decode(),
+            workdir="" if call.name == NETWORK else turn.inbound.workdir,
+            reason=reason,
+            rule=rule_for(call, turn),
+            asked_at=time.time(),
+        )
+        await self._approvals.ask(approval, sources)
+        return approval
 
     async def _ask_approval(self, asked: ApprovalAsked, turn: Turn) -> AnswerApproval:
         question = self._add(turn, asked)
@@ -90,7 +124,6 @@ class Questions:
             self._publish(turn, asked)
             answer = await question.answer
             assert isinstance(answer, AnswerApproval)
-            answer = structs.replace(answer, choice="no", by=NOBODY) if answer.unasked else answer
             answered = ApprovalAnswered(asked.ask, answer.choice, answer.by)
         except asyncio.CancelledError:
             self._interrupted.setdefault(turn.id, []).append(answered)
@@ -100,6 +133,11 @@ class Questions:
             self._publish(turn, answered)
         await self._hooks.dispatcher.notify(specs.on_event, event=answered, turn=turn)
         return answer
+
+    async def record(self, answer: AnswerApproval) -> AnswerApproval | None:
+        """Store an answer before it is sent to the turn; None if the question has been answered or withdrawn."""
+        answer = structs.replace(answer, choice="no", by=NOBODY) if answer.unasked else answer
+        return answer if await self._approvals.answer(answer.ask, answer.choice, answer.by) else None
 
     async def ask_question(
         self, turn: Turn, text: str, choices: tuple[str, ...], seconds: float
@@ -171,7 +209,37 @@ def _place(turn: Turn) -> tuple[str, str, str]:
 
 
 def rule_for(call: ToolCall, turn: Turn) -> str:
-    """A readable rule that matches exactly this call in this directory."""
-    args = msgspec.json.encode(call.args, order="sorted").decode()
+    """A readable rule that matches exactly this call in this directory, or connections to exactly this host."""
+    if call.name == NETWORK:
+        return _connection_rule(call.args)
+    ignored = _NOT_IN_RULES.get(call.name, frozenset())
+    decisive = {name: value for name, value in call.args.items() if name not in ignored}
+    args = msgspec.json.encode(decisive, order="sorted").decode()
     where = f" in {turn.inbound.workdir}" if turn.inbound.workdir else ""
     return f"{call.name} {args}{where}"
+
+
+def _connection_rule(args: Mapping[str, Json]) -> str:
+    """A group means its hosts: with other hosts it is another rule."""
+    if "group" not in args:
+        return f"connect to {args.get('host')}"
+    hosts = args.get("hosts")
+    listed = f" ({', '.join(sorted(map(str, hosts)))})" if isinstance(hosts, list) else ""
+    return f"connect to {args['group']}{listed}"
+
+
+def _why_again(choice: StandingChoice, sources: Mapping[str, str]) -> str:
+    labels = list(dict.fromkeys(sources.values()))
+    shown = labels if len(labels) <= _SHOWN_SOURCES else [*labels[-_SHOWN_SOURCES + 1 :], "other untrusted text"]
+    return f"Asked again, although you {_ALTHOUGH[choice]}: this conversation has read {join_names(shown)}"
+
+
+def _mask_strings(value: Json, mask: Callable[[str], str]) -> Json:
+    match value:
+        case str():
+            return mask(value)
+        case list():
+            return [_mask_strings(each, mask) for each in value]
+        case dict():
+            return {name: _mask_strings(each, mask) for name, each in value.items()}
+    return value

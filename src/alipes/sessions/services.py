@@ -40,6 +40,8 @@ class SessionDefaults(Struct, frozen=True):
     background: BackgroundWork | None = None
     """Processes that sessions run between their turns."""
     outbound: OutboundFor = _no_messages
+    mask: Callable[[str], str] = str
+    """Removes known secrets from text that is stored."""
 
 
 class SessionActivity:

@@ -46,7 +46,7 @@ class Sessions:
     ) -> None:
         self.defaults = defaults = defaults or SessionDefaults()
         self._store, self._hooks = store, hooks
-        self.questions = Questions(store, hooks, interactive=defaults.interactive)
+        self.questions = Questions(store, hooks, interactive=defaults.interactive, mask=defaults.mask)
         self.subagents = SubagentRegistry(
             store, self, background=defaults.background, max_seconds=defaults.max_subagent_seconds
         )
@@ -156,8 +156,17 @@ class Sessions:
         await self._store.dispatcher.wake(key)
 
     async def post(self, key: str, op: Op) -> None:
-        """Send `op` to the session, in whichever process it runs."""
+        """Send `op` to the session, in whichever process it runs. An answer that comes too late is ignored."""
         await self._open.wait()
+        if isinstance(op, AnswerApproval):
+            first = await self.questions.record(op)
+            if first is None:
+                return
+            op = first
+        await self.deliver(key, op)
+
+    async def deliver(self, key: str, op: Op) -> None:
+        """Like `post`, for an answer that is recorded already."""
         session = self._sessions.get(key)
         if session is not None and self.is_busy(key):
             session.post(op)

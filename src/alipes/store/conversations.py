@@ -1,4 +1,4 @@
-"""The conversations of a session key: active one, switching, branching, undoing; and approval grants."""
+"""The conversations of a session key: active one, switching, branching, undoing."""
 
 import os
 import sqlite3
@@ -216,32 +216,6 @@ class SqliteSessions:
             return RetriedTurn(undone, ids[0], tuple(ids[1:]))
 
         return await self._database.run(work)
-
-
-class SqliteGrants(SqliteRows):
-    """Calls that were always allowed: exact rules, compared as a whole."""
-
-    async def allow(self, rule: str) -> None:
-        sql = "INSERT INTO grants VALUES (?, ?) ON CONFLICT DO NOTHING"
-        await self._database.execute(sql, _rule_bytes(rule), self._clock())
-
-    async def is_allowed(self, rule: str) -> bool:
-        sql = "SELECT 1 FROM grants WHERE rule = ?"
-        return await self._database.fetch_one(sql, _rule_bytes(rule)) is not None
-
-    async def rules(self) -> tuple[str, ...]:
-        """Oldest first."""
-        sql = "SELECT rule FROM grants ORDER BY created, rule"
-        return tuple(rule.decode("utf-8", "surrogatepass") for (rule,) in await self._database.fetch_all(sql))
-
-    async def revoke(self, rule: str) -> bool:
-        """False if it was not allowed."""
-        return bool(await self._database.execute("DELETE FROM grants WHERE rule = ?", _rule_bytes(rule)))
-
-
-def _rule_bytes(rule: str) -> bytes:
-    """Different for different rules, even if they contain lone surrogates, as file names may."""
-    return rule.encode("utf-8", "surrogatepass")
 
 
 async def set_title_if_empty(database: Database, session: str, title: str) -> bool:

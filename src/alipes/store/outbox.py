@@ -226,20 +226,22 @@ def question_id(turn: str, ask: str) -> str:
 
 
 async def find_unanswered(database: Database, turn: str) -> str:
-    """The text of the turn's last question that was delivered, if nobody has answered it; else empty."""
-    sql = "SELECT outbound, reason FROM outbox WHERE id > ? AND id < ? AND state = 'sent' ORDER BY number DESC LIMIT 1"
+    """The approval that the turn asked for last, if the question was delivered and nobody has answered it; else
+    empty."""
+    sql = "SELECT id, reason FROM outbox WHERE id > ? AND id < ? AND state = 'sent' ORDER BY number DESC LIMIT 1"
     bounds = question_id(turn, ""), question_id(turn, "")[:-1] + ";"  # the character after the colon
 
     def work(db: sqlite3.Connection) -> str:
         row = db.execute(sql, bounds).fetchone()
-        return "" if row is None or row[1] == ANSWERED else _outbound_decoder.decode(row[0]).text
+        return "" if row is None or row[1] == ANSWERED else str(row[0]).split(":")[2]
 
     return await database.read(work)
 
 
 async def mark_answered(database: Database, id: str) -> None:
-    """The question with this id no longer waits for an answer."""
-    sql = "UPDATE outbox SET reason = ? WHERE id = ? AND state IN ('sending', 'sent')"
+    """The question with this id, or the start of its id, no longer waits for an answer."""
+    sql = """UPDATE outbox SET reason = ?1 WHERE (id = ?2 OR (id > ?2 || ':' AND id < ?2 || ';'))
+        AND state IN ('sending', 'sent')"""
     await database.execute(sql, ANSWERED, id)
 
 

@@ -13,6 +13,8 @@ from alipes.kernel.errors import StoreError
 from alipes.store.database.database import Database
 
 TIMEOUT_S = 1.0
+SQLITE_VERSION = sqlite3.sqlite_version_info
+"""Of the library in use, for the security audit."""
 
 
 class SessionPeek(Struct, frozen=True):

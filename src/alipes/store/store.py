@@ -17,8 +17,9 @@ import msgspec
 from alipes.kernel.errors import SessionHeld, StoreError
 from alipes.kernel.turns import Op, Wake
 from alipes.store import peers
+from alipes.store.approvals import SqliteApprovals, SqliteUntrustedSources
 from alipes.store.archive import Archive
-from alipes.store.conversations import SqliteGrants, SqliteSessions, SqliteTodos
+from alipes.store.conversations import SqliteSessions, SqliteTodos
 from alipes.store.database.database import Database, open_database
 from alipes.store.database.migrations import SCHEMA, schema_version
 from alipes.store.inbox import SqliteInbox
@@ -234,7 +235,8 @@ class Store(NamedTuple):
     """The name of this process among those of the home."""
     turns: SqliteTurns
     sessions: SqliteSessions
-    grants: SqliteGrants
+    approvals: SqliteApprovals
+    sources: SqliteUntrustedSources
     archive: Archive
     outbox: SqliteOutbox
     drafts: SqliteDrafts
@@ -279,7 +281,8 @@ async def open_store(home: Path, *, busy_timeout_s: float = 10.0, peer_timeout_s
                         host=processes.own_name,
                         turns=turns,
                         sessions=SqliteSessions(database, processes),
-                        grants=SqliteGrants(database),
+                        approvals=SqliteApprovals(database),
+                        sources=SqliteUntrustedSources(database),
                         archive=Archive(database),
                         outbox=SqliteOutbox(database),
                         drafts=SqliteDrafts(database),

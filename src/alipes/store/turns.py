@@ -336,6 +336,9 @@ def insert_turn(db: sqlite3.Connection, row: TurnRow, session: str, busy: BusyMo
         VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
     ids = (row.turn, row.key, session, row.inbound.address.platform, row.inbound_id)
     db.execute(sql, (*ids, row.text, busy, row.now))
+    if label := row.inbound.untrusted:
+        sql = "INSERT OR IGNORE INTO untrusted_sources VALUES (?, ?, ?, ?)"
+        db.execute(sql, (session, clean_text(label), clean_text(label), row.now))
 
 
 def list_unfinished(db: sqlite3.Connection, key: str) -> tuple[PendingTurn, ...]:

@@ -6,13 +6,15 @@ import hmac
 import ipaddress
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from msgspec import Struct
 from starlette.requests import ClientDisconnect, Request
 
+from alipes.runtime.processes.socket_peers import find_connected_child
 from alipes.runtime.redaction import SecretRegistry
 from alipes.web.endpoint import Caller, HttpProblem
 
@@ -100,7 +102,8 @@ def _network(host: str) -> str:
 class Authenticator:
     """Checks bearer keys: `key` is the operator's (may be empty), `find` looks up named keys in the store.
 
-    Keys that are used are added to `secrets`, so that they are masked from then on.
+    Keys that are used are added to `secrets`, so that they are masked from then on. `run`: the home's directory that
+    names its processes; without it, nobody is taken for a child of ours.
     """
 
     def __init__(
@@ -110,8 +113,9 @@ class Authenticator:
         *,
         secrets: SecretRegistry | None = None,
         delay: WrongKeyDelay | None = None,
+        run: Path | None = None,
     ) -> None:
-        self._hash, self._find = hash_key(key) if key else b"", find
+        self._hash, self._find, self._run = hash_key(key) if key else b"", find, run
         self._secrets, self.delay = secrets or SecretRegistry(), delay or WrongKeyDelay()
 
     async def authenticate(self, header: str, peer: str = "") -> KeyHolder | None:
@@ -133,6 +137,16 @@ class Authenticator:
         else:
             self._secrets.add(key)
         return holder
+
+    async def refuse_own_child(self, scope: Mapping[str, Any]) -> None:
+        """Raises `HttpProblem` if a process that the agent started sent this request."""
+        client, server = scope.get("client"), scope.get("server")
+        if self._run is None or client is None or server is None:
+            return
+        child = await asyncio.to_thread(find_connected_child, tuple(client), tuple(server), self._run)
+        if child is not None:
+            why = f"refused: process {child} was started by alipes, and may not act as a person"
+            raise HttpProblem(403, why, code="own_child")
 
 
 def peer_address(client: Any) -> str:

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 from alipes.kernel.errors import AlipesError, ProviderError, Refused, Transient
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
+from alipes.runtime.http.egress import EgressCounts
 from alipes.web.auth import Authenticator, RequestLimits, WrongKeyDelay, read_body
 from alipes.web.endpoint import NO_STORE, HttpProblem, ServerState, problem_response
 from alipes.web.metrics import CONTENT_TYPE, QueueDepths, ServerMetrics, render_metrics
@@ -122,8 +123,9 @@ class ServiceRoutes:
         *,
         messages: Callable[[], Mapping[tuple[str, str], int]] = dict,
         webhooks: Mapping[str, ReceiveWebhook] | None = None,
+        egress: EgressCounts | None = None,
     ) -> None:
-        self._metrics, self._readiness = server_metrics, readiness
+        self._metrics, self._readiness, self._egress = server_metrics, readiness, egress or EgressCounts()
         self._depths, self._messages = depths, messages
         self._webhooks = dict(webhooks or {})
         self._wrong_keys = WrongKeyDelay()
@@ -165,6 +167,7 @@ class ServiceRoutes:
     async def metrics(self, _request: Request) -> Response:
         self._metrics.update_gauges(await self._depths(), self._messages())
         self._metrics.wrong_keys.set(self._wrong_keys.total)
+        self._metrics.update_egress(self._egress)
         for platform in self._readiness.platforms():
             self._metrics.up.set(platform.ready, platform.name)
         return PlainTextResponse(render_metrics(self._metrics.metrics), media_type=CONTENT_TYPE, headers=NO_STORE)

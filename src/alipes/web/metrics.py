@@ -1,4 +1,4 @@
-"""Metrics in Prometheus text format: turns, stops, tokens, messages, event loop lag."""
+"""Metrics in Prometheus text format: turns, stops, tokens, messages, connections, event loop lag."""
 
 import asyncio
 import time
@@ -10,6 +10,7 @@ from msgspec import Struct
 from alipes.kernel.turns import Turn, Usage
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
+from alipes.runtime.http.egress import EgressCounts
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 Sample: TypeAlias = tuple[str, Mapping[str, str], float]
@@ -121,6 +122,8 @@ class ServerMetrics:
         self.tokens = Counter("alipes_tokens_total", "Tokens of model calls.", "kind")
         self.cost = Counter("alipes_cost_dollars_total", "Cost of model calls, as far as prices are known.")
         self.wrong_keys = Counter("alipes_wrong_keys_total", "Requests with a wrong API key.")
+        self.egress = Counter("alipes_egress_connections_total", "Connections of commands and fetches.", "verdict")
+        self.egress_bytes = Counter("alipes_egress_bytes_total", "Bytes of these connections.", "direction")
         self.stops = Histogram("alipes_stop_seconds", "From the stop of a turn to its end.", _BOUNDS_S)
         self.lag = Histogram("alipes_loop_lag_seconds", "Event loop lag.", _BOUNDS_S)
         self.queue = Gauge("alipes_queue_depth", "Queued turns and messages to be sent.", "queue")
@@ -162,6 +165,12 @@ class ServerMetrics:
         self.queue.set(depths.owed, "outbox")
         self.queue.set(depths.dead, "dead_letters")
         self.oldest.set(round(depths.oldest, 3))
+
+    def update_egress(self, counts: EgressCounts) -> None:
+        for verdict in ("allowed", "refused", "failed", "invalid"):
+            self.egress.set(getattr(counts, verdict), verdict)
+        self.egress_bytes.set(counts.bytes_in, "in")
+        self.egress_bytes.set(counts.bytes_out, "out")
 
     async def watch_loop(self) -> None:
         """Measure event loop lag until cancelled."""

@@ -12,7 +12,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from alipes.web.auth import Authenticator, RateLimiter, RequestLimits, peer_address, read_body, unauthorized_problem
+from alipes.web.auth import (
+    OPERATOR,
+    Authenticator,
+    RateLimiter,
+    RequestLimits,
+    peer_address,
+    read_body,
+    unauthorized_problem,
+)
 from alipes.web.endpoint import (
     ApiCall,
     ApiEndpoint,
@@ -90,6 +98,8 @@ class ApiRouter:
         if known is None:
             raise unauthorized_problem()
         caller = known.caller
+        if caller.name == OPERATOR or endpoint.path.endswith("/approval"):
+            await self._keys.refuse_own_child(request.scope)
         if not caller.may(endpoint.scope):
             raise HttpProblem(403, f"this key lacks the scope {endpoint.scope}", code="scope")
         self._rate_limiter.check(caller.name, self._limits.rate if known.rate is None else known.rate)

@@ -271,6 +271,7 @@ class WebhookRoutes:
             instructions=INSTRUCTIONS.format(name=hook.name),
             only=hook.tools or (),
             answer_to=await self._target(hook),
+            untrusted=f"the body of webhook {hook.name}",
         )
 
     async def _target(self, hook: Webhook) -> Address | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -153,9 +154,23 @@ async def test_an_owner_can_choose_always(tmp_path):
         await question(g)
         await g.take("always", sender="boss")
         await g.messenger.until(lambda: "ok" in g.messenger.said())
-        await g.take("go", sender="me", chat="other")
+        await g.take("go", sender="boss", chat="other")
         await g.messenger.until_said("ok again", chat="other")
         assert len(hand.ran) == 2
+
+
+async def test_what_an_owner_always_allows_is_asked_again_for_someone_else(tmp_path):
+    async with open_guarded(tmp_path, call("c1"), "ok", call("c2"), call("c3"), "ok again") as (g, hand):
+        await g.take("go", sender="boss")
+        await question(g)
+        await g.take("always", sender="boss")
+        await g.messenger.until(lambda: "ok" in g.messenger.said())
+        await g.take("go", sender="me", chat="other")
+        asked = await question(g, "other")
+        assert "Asked again, although you always allow it: this conversation has read a message from me" in asked.text
+        await g.take("yes", sender="me", chat="other")
+        await g.messenger.until(lambda: "ok again" in g.messenger.said("other"))
+        assert len(hand.ran) == 3, "once is enough for this turn"
 
 
 async def test_a_stop_withdraws_the_question_and_its_button_says_so(tmp_path):
@@ -185,19 +200,29 @@ async def test_a_question_that_was_answered_before_it_was_sent_is_not_sent(tmp_p
         await g.messenger.until_said("Stopping.")
 
 
-async def test_a_resumed_turn_asks_again(tmp_path):
-    from tests.world.fake_platform import FakePlatform
-
+async def test_a_resumed_turn_asks_again_and_the_buttons_of_before_still_count(tmp_path):
     messenger = FakePlatform()
     async with open_guarded(tmp_path, call(), messenger=messenger) as (g, _):
         await g.take("go")
         old = data(await question(g), "Yes")
     async with open_guarded(tmp_path, "ok", messenger=messenger) as (g, hand):
-        second = await question(g, number=2)
+        assert data(await question(g, number=2), "Yes") == old
+        await g.take(pressed=old)
+        await messenger.until(lambda: "ok" in messenger.said())
+        assert hand.ran == ["rm -rf `x`"]
         await g.take(pressed=old)
         await messenger.until(lambda: "That question has expired." in messenger.said())
-        await g.take(pressed=data(second, "Yes"))
-        await messenger.until(lambda: "ok" in messenger.said())
+
+
+async def test_a_button_pressed_before_the_turn_asks_again_counts(tmp_path):
+    async with open_resumed(tmp_path, "ok") as (g, hand, ask):
+        ((turn, _),) = [(each.id, each) for each in await g.store.sessions.unfinished(KEY)]
+        yes = f"ask:{await find_unanswered(g.store.database, turn)}:once"
+        await g.take(sender="you", pressed=yes)
+        await g.messenger.until(lambda: "Only the person who asked, or an owner, can answer." in g.messenger.said())
+        await g.take(sender="me", pressed=yes)
+        ask.set()
+        await g.messenger.until(lambda: "ok" in g.messenger.said())
         assert hand.ran == ["rm -rf `x`"]
 
 
@@ -258,11 +283,10 @@ async def test_an_answer_that_arrives_before_the_question_is_asked_again_counts(
         assert "a message?" not in g.messenger.said()
 
 
-@pytest.mark.parametrize("other", ["another reason", "too long to be shown", "another person"])
+@pytest.mark.parametrize("other", ["another reason", "another person"])
 async def test_an_early_answer_approves_only_what_was_seen_by_that_person(tmp_path, other):
-    command = "x" * 2000 if other == "too long to be shown" else "x"
     reason = "melts" if other == "another reason" else "*explodes*"
-    opened = open_resumed(tmp_path, "ok", "what yes?", reason=reason, command=command)
+    opened = open_resumed(tmp_path, "ok", "what yes?", reason=reason)
     async with opened as (g, hand, ask), asyncio.TaskGroup() as group:
         taking = group.create_task(g.take("yes", sender="you" if other == "another person" else "me"))
         await held(g)
@@ -295,6 +319,57 @@ async def test_a_command_does_not_wait_behind_a_held_answer(tmp_path):
         assert hand.ran == []
 
 
+async def test_a_long_command_is_shown_whole_in_several_messages(tmp_path):
+    command = "\n".join(f"echo {number}" for number in range(300)) + "; rm -rf /"
+    async with open_guarded(tmp_path, call(command=command), "ok") as (g, _):
+        await g.take("go")
+        await g.messenger.until(lambda: any(each.piece.buttons for each in g.messenger.bubbles))
+        shown = "".join(each.text for each in g.messenger.bubbles)
+        assert all(f"echo {number}" in shown for number in range(300)) and "rm -rf /" in shown
+        await g.take("no")
+        await g.messenger.until(lambda: "ok" in g.messenger.said())
+
+
+async def test_a_very_long_command_is_sent_as_a_file_before_the_question(tmp_path):
+    command = "echo \u202e" + "x" * 20_000 + "; rm -rf /"
+    async with open_guarded(tmp_path, call(command=command), "ok") as (g, _):
+        await g.take("go")
+        await g.messenger.until(lambda: any(each.piece.buttons for each in g.messenger.bubbles))
+        first = g.messenger.bubbles[0].piece
+        assert first.media is not None
+        assert Path(first.media.path).read_text() == "hand: " + command.replace("\u202e", "<U+202E>")
+        shown = "".join(each.text for each in g.messenger.bubbles)
+        assert "rm -rf /" in shown and "all 20,029 characters" in shown
+        await g.take("no")
+        await g.messenger.until(lambda: "ok" in g.messenger.said())
+
+
+async def test_hidden_characters_of_a_command_are_shown(tmp_path):
+    async with open_guarded(tmp_path, call(command="ls \u202e\x1b[2K"), "ok") as (g, _):
+        await g.take("go")
+        assert "hand: ls <U+202E><U+001B>[2K" in (await question(g)).text
+        await g.take("no")
+        await g.messenger.until(lambda: "ok" in g.messenger.said())
+
+
+async def test_a_connection_is_asked_about_by_host(tmp_path):
+    hooks = Hooks()
+
+    async def before_tool(call, turn):
+        asked = ToolCall("n1", "network", {"host": "pypi.org", "port": 443})
+        await g.sessions.questions.ask_approval(asked, "pip install rich", turn)
+
+    hooks.add(CORE, before_tool, patient=True)
+    script = ScriptedProvider([call(), "ok"])
+    async with open_gateway(tmp_path, script, Hand(), hooks=hooks, manners=PEOPLE) as g:
+        await g.take("go")
+        await g.messenger.until(lambda: any(each.piece.buttons for each in g.messenger.bubbles))
+        (text,) = g.messenger.said()
+        assert text.startswith("**Allow a connection to pypi.org?**\n\nWhy: pip install rich.")
+        await g.take("yes")
+        await g.messenger.until(lambda: "ok" in g.messenger.said())
+
+
 async def test_an_answered_question_is_closed(tmp_path):
     """The next question may have the same words, and nobody has seen it."""
     messenger = FakePlatform()
@@ -302,7 +377,8 @@ async def test_an_answered_question_is_closed(tmp_path):
         await g.take("go", sender="me")
         await question(g)
         (turn,) = await g.sessions.unfinished(KEY)
-        while "hand: rm" not in await find_unanswered(g.store.database, turn):
+        ((_, asked),) = g.sessions.questions.open(KEY)
+        while await find_unanswered(g.store.database, turn) != asked.ask:
             await asyncio.sleep(0.005)
         await g.take("yes", sender="me")
         while not hand.ran:

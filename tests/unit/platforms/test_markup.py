@@ -9,6 +9,7 @@ from alipes.platforms.markup import (
     DEEPEST,
     MarkedText,
     Span,
+    join_text,
     parse_markdown,
     plain_text,
     split_text,

@@ -11,6 +11,7 @@ from typing import ClassVar
 import pytest
 
 from alipes.kernel.models import Proxies
+from alipes.kernel.turns import Address, Inbound, Turn
 from alipes.runtime.http.egress import EgressRequest
 from alipes.runtime.http.egress_proxy import EgressProxy, ProxyLimits
 from alipes.runtime.http.proxies import TlsTrust
@@ -537,10 +538,12 @@ async def test_new_connections_belong_to_the_current_turn():
         seen.append(request.scope)
         return "No."
 
+    turn = Turn("t2", "s1", Inbound("m", Address("cli", "c"), "ann", "go"))
     async with open_proxy(decide=decide) as (proxy, port):
-        proxy.set_turn("s1", None)
+        proxy.set_turn("s1", turn)
+        proxy.set_turn("unknown", turn)
         await exchange(port, b"CONNECT x.example:443 HTTP/1.1\r\n\r\n")
-    assert seen == [SCOPE]
+    assert seen == [CommandScope("s1", "/work", turn)]
 
 
 async def test_a_unix_socket_is_served(tmp_path):

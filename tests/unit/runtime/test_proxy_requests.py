@@ -13,6 +13,7 @@ from alipes.runtime.http.proxy_requests import (
     RequestParser,
     WrongHost,
     check_host_header,
+    check_tunnelled_request,
     encode_request,
     parse_url,
     read_server_names,
@@ -127,6 +128,21 @@ def test_a_request_is_passed_on_without_the_headers_of_the_proxy():
 def test_a_host_header_that_names_another_host_is_refused(named):
     with pytest.raises(WrongHost):
         check_host_header(request("GET / HTTP/1.1", f"Host: {named}"), "x.example", 80)
+
+
+@pytest.mark.parametrize("line", ["GET http://y.example/ HTTP/1.1", "CONNECT y.example:80 HTTP/1.1"])
+def test_inside_a_tunnel_only_paths_are_requested(line):
+    given = RequestParser(f"{line}\r\nHost: x.example\r\n\r\n".encode())
+    with pytest.raises(WrongHost):
+        check_tunnelled_request(given, "x.example", 80)
+
+
+def test_of_all_protocols_only_websocket_is_asked_for():
+    lines = ("GET / HTTP/1.1", "Host: x.example", "Connection: Upgrade, HTTP2-Settings", "HTTP2-Settings: AAMAAABk")
+    http2 = request(*lines, "Upgrade: h2c")
+    assert not http2.upgrade and b"h2c" not in encode_request(http2, b"/", "x.example", []).head
+    websocket = request(*lines, "Upgrade: WebSocket")
+    assert websocket.upgrade and b"upgrade: websocket\r\n" in encode_request(websocket, b"/", "x.example", []).head
 
 
 @pytest.mark.parametrize("named", ["x.example", "X.Example.", "x.example:80"])

@@ -1,12 +1,14 @@
 """What a model names is fetched from public places only, whatever a name or a redirect leads to."""
 
 import asyncio
+import logging
 from contextlib import asynccontextmanager
 
 import pytest
 
 from alipes.kernel.models import Proxies
 from alipes.runtime.http.clients import ClientScope
+from alipes.runtime.http.egress import EgressCounts
 from alipes.runtime.http.public_fetch import FetchError, PublicFetcher, is_public
 from alipes.runtime.sandbox.backend import CommandScope
 
@@ -157,6 +159,24 @@ async def test_every_host_is_decided_also_after_a_redirect():
         with pytest.raises(FetchError, match=r"^http://other\.example/secret was not fetched\. No\.$"):
             await fetcher.fetch(f"http://{place}/a", largest=ROOM, caller=CommandScope("s1"))
     assert asked == [("127.0.0.1", int(place.rpartition(":")[2]), "s1"), ("other.example", 80, "s1")]
+
+
+async def test_fetches_are_logged_without_their_path_and_counted(caplog):
+    caplog.set_level(logging.INFO, logger="alipes")
+    counts = EgressCounts()
+
+    async def decide(request):
+        return "" if request.host == "127.0.0.1" else "No."
+
+    answers = {"/secret": found(b"words")}
+    async with site(answers) as (place, _), ClientScope() as scope:
+        fetcher = PublicFetcher(scope, [place], decide=decide, counts=counts)
+        await fetcher.fetch(f"http://{place}/secret", largest=ROOM, caller=CommandScope("s1"))
+        with pytest.raises(FetchError):
+            await fetcher.fetch("http://x.example/secret", largest=ROOM)
+    said = [each.getMessage() for each in caplog.records if each.name.endswith("public_fetch")]
+    assert len(said) == 2 and f"from {place}, 5 bytes" in said[0] and "session s1" in said[0]
+    assert "secret" not in "".join(said) and (counts.allowed, counts.refused, counts.bytes_in) == (1, 1, 5)
 
 
 async def test_the_time_of_a_question_does_not_count():

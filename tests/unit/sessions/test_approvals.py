@@ -16,6 +16,7 @@ from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
 from alipes.plugins.specs import Verdict
 from alipes.sessions.questions import rule_for
+from alipes.store.store import open_store
 from alipes.testing.scripted_provider import ScriptedProvider
 from tests.unit.agent_harness import turn as a_turn
 from tests.world.session_harness import inbound, open_sessions
@@ -41,7 +42,7 @@ def call(id, x="boom"):
 
 
 @asynccontextmanager
-async def open_guarded(home, *script, interactive=True, hand=None):
+async def open_guarded(home, *script, interactive=True, hand=None, **more):
     """A house in which every call of `hand` is dangerous, and the tool."""
     hand, hooks = hand or Hand(), Hooks(deadline=0.05)
 
@@ -50,7 +51,8 @@ async def open_guarded(home, *script, interactive=True, hand=None):
         return None if word not in (None, "no") else Verdict("deny", f"the word was {word}")
 
     hooks.add(CORE, before_tool, patient=True)
-    async with open_sessions(home, ScriptedProvider(script), hand, hooks=hooks, interactive=interactive) as house:
+    opened = open_sessions(home, ScriptedProvider(script), hand, hooks=hooks, interactive=interactive, **more)
+    async with opened as house:
         yield house, hand
 
 
@@ -63,6 +65,11 @@ async def answered(house, message, *choices):
             if isinstance(event, ApprovalAsked) and words:
                 await house.sessions.post(KEY, AnswerApproval(event.ask, words.pop(0), "me"))
     return events
+
+
+async def standing(house):
+    """The rules that are allowed for a conversation or always."""
+    return [each.rule for each in await house.store.approvals.list_current() if each.choice]
 
 
 def of(events, kind):
@@ -93,20 +100,17 @@ async def test_once_is_once(tmp_path):
         assert len(of(events, ApprovalAsked)) == 2 and hand.ran == ["boom"]
 
 
-async def test_session_holds_for_this_call_in_this_session_and_this_process(tmp_path):
-    async with open_guarded(tmp_path, call("c1"), call("c2"), call("c3", "bang"), "ok", call("c4"), "ok") as (
-        house,
-        hand,
-    ):
+async def test_session_holds_for_this_call_in_this_conversation_also_after_a_restart(tmp_path):
+    async with open_guarded(tmp_path, call("c1"), call("c2"), call("c3", "bang"), "ok") as (house, hand):
         events = await answered(house, inbound("1", "go"), "session", "no")
         assert [asked.call.id for asked in of(events, ApprovalAsked)] == ["c1", "c3"]
         assert hand.ran == ["boom", "boom"]
+    async with open_guarded(tmp_path, call("c5"), "ok", call("c4"), "ok") as (house, hand):
+        assert not of(await answered(house, inbound("3", "go"), "no"), ApprovalAsked)
         left = await house.store.sessions.reset(KEY)
         await house.sessions.announce_switch(KEY, left, "new")
         events = await answered(house, inbound("2", "go"), "no")
-        assert len(of(events, ApprovalAsked)) == 1, "another session is asked again"
-    async with open_guarded(tmp_path, call("c5"), "ok") as (house, hand):
-        assert of(await answered(house, inbound("3", "go"), "no"), ApprovalAsked)
+        assert len(of(events, ApprovalAsked)) == 1, "another conversation is asked again"
 
 
 async def test_always_holds_for_exactly_this_call_also_later_and_where_nobody_can_answer(tmp_path):
@@ -166,7 +170,7 @@ async def test_a_stop_while_waiting_is_a_no_and_takes_the_question_away(tmp_path
         assert events[-1].ending == "stopped" and hand.ran == []
         await house.sessions.post(KEY, AnswerApproval(asked.ask, "always"))
         assert (await house.ask(inbound("2", "hi"))).ending == "answered"
-        assert await house.store.grants.rules() == ()
+        assert await standing(house) == []
 
 
 async def test_only_the_first_word_counts(tmp_path):
@@ -177,23 +181,137 @@ async def test_only_the_first_word_counts(tmp_path):
                     for choice in ("no", "always"):
                         await house.sessions.post(KEY, AnswerApproval(event.ask, choice))
                     await house.sessions.post(KEY, AnswerApproval("another question", "always"))
-        assert hand.ran == [] and await house.store.grants.rules() == ()
+        assert hand.ran == [] and await standing(house) == []
 
 
-async def test_a_question_cut_off_by_the_end_of_the_process_is_asked_again(tmp_path):
-    async with open_guarded(tmp_path, call("c1")) as (house, hand):
-        async with house.sessions.ask(inbound("1", "go")) as following:
-            async for event in following:
-                if isinstance(event, ApprovalAsked):
-                    break
+async def interrupted_question(home):
+    """Ask about a call and end the process before anybody answers; the question."""
+    async with open_guarded(home, call("c1")) as (house, _), house.sessions.ask(inbound("1", "go")) as following:
+        async for event in following:
+            if isinstance(event, ApprovalAsked):
+                return event
+    raise AssertionError("nothing was asked")
+
+
+async def test_a_question_cut_off_by_the_end_of_the_process_is_asked_again_under_the_same_id(tmp_path):
+    asked = await interrupted_question(tmp_path)
     async with open_guarded(tmp_path, "ok") as (house, hand):
         async with house.sessions.watch(KEY) as envelopes:
             async for envelope in envelopes:
                 if isinstance(envelope.event, ApprovalAsked):
+                    assert envelope.event == asked
                     await house.sessions.post(KEY, AnswerApproval(envelope.event.ask, "once"))
                 if isinstance(envelope.event, TurnEnded):
                     break
         assert hand.ran == ["boom"]
+
+
+@pytest.mark.parametrize(("choice", "ran"), [("once", ["boom"]), ("no", [])])
+async def test_an_answer_that_arrives_while_no_process_waits_counts_once(tmp_path, choice, ran):
+    asked = await interrupted_question(tmp_path)
+    async with open_store(tmp_path) as store:
+        assert await store.approvals.answer(asked.ask, choice, "me")
+    async with open_guarded(tmp_path, call("c2"), "ok") as (house, hand):
+        questions = []
+        async with house.sessions.watch(KEY) as envelopes:
+            async for envelope in envelopes:
+                if isinstance(envelope.event, ApprovalAsked):
+                    questions.append(envelope.event)
+                    await house.sessions.post(KEY, AnswerApproval(envelope.event.ask, "no"))
+                if isinstance(envelope.event, TurnEnded):
+                    break
+        assert hand.ran == ran and [each.call.id for each in questions] == ["c2"]
+
+
+async def test_what_is_stored_about_a_call_has_no_secrets(tmp_path):
+    asked = call("c1", "curl -H s3cret")
+    async with open_guarded(tmp_path, asked, "ok", mask=lambda text: text.replace("s3cret", "***")) as (house, _):
+        events = await answered(house, inbound("1", "go"), "once")
+        row = await house.store.approvals.find(of(events, ApprovalAsked)[0].ask)
+        assert row.arguments == '{"x":"curl -H ***"}'
+
+
+@pytest.mark.parametrize(
+    ("args", "rule"),
+    [
+        ({"host": "pypi.org", "port": 443}, "connect to pypi.org"),
+        ({"group": "package registries", "hosts": ["b", "a"]}, "connect to package registries (a, b)"),
+    ],
+)
+def test_a_rule_for_a_connection_names_the_host_and_no_folder(args, rule):
+    assert rule_for(ToolCall("c", "network", args), a_turn(workdir="/a")) == rule
+
+
+def test_a_rule_for_a_command_has_every_argument_that_changes_its_effect():
+    plain = ToolCall("c", "terminal", {"command": "make"})
+    rules = {
+        rule_for(ToolCall("c", "terminal", {"command": "make", **more}), a_turn(workdir="/a"))
+        for more in ({"background": True}, {"pty": True}, {"workdir": "/b"}, {"outside": True}, {})
+    }
+    assert len(rules) == 5
+    timed = ToolCall("c", "terminal", {"command": "make", "timeout": 9})
+    assert rule_for(timed, a_turn(workdir="/a")) == rule_for(plain, a_turn(workdir="/a"))
+
+
+# --- after untrusted text
+
+
+@asynccontextmanager
+async def open_reading(home, *script, interactive=True):
+    """Like `open_guarded`; the call `page` reads untrusted text."""
+    hand, hooks = Hand(), Hooks()
+
+    async def before_tool(call, turn):
+        if call.args["x"] == "page":
+            await house.store.sources.add(turn, call.id, "the result of web_extract (https://x.org)")
+            return None
+        word = await house.sessions.questions.ask_approval(call, "it explodes", turn)
+        return None if word not in (None, "no") else Verdict("deny", f"the word was {word}")
+
+    hooks.add(CORE, before_tool, patient=True)
+    async with open_sessions(home, ScriptedProvider(script), hand, hooks=hooks, interactive=interactive) as house:
+        yield house, hand
+
+
+async def test_always_is_asked_again_after_untrusted_text_and_once_per_turn(tmp_path):
+    script = (call("c1"), call("p", "page"), call("c2"), call("c3"), "ok")
+    async with open_reading(tmp_path, *script) as (house, hand):
+        events = await answered(house, inbound("1", "go"), "always", "once")
+        first, again = of(events, ApprovalAsked)
+        assert first.reason == "it explodes"
+        assert again.reason == (
+            "it explodes. Asked again, although you always allow it: this conversation has read the result of "
+            "web_extract (https://x.org)"
+        )
+        assert hand.ran == ["boom", "page", "boom", "boom"]
+
+
+async def test_an_earlier_turn_that_read_untrusted_text_counts_also_after_a_restart(tmp_path):
+    async with open_reading(tmp_path, call("c1"), call("p", "page"), "ok") as (house, _):
+        await answered(house, inbound("1", "go"), "always")
+    async with open_reading(tmp_path, call("c2"), "ok") as (house, hand):
+        events = await answered(house, inbound("2", "go"), "no")
+        assert len(of(events, ApprovalAsked)) == 1 and hand.ran == []
+
+
+async def test_a_session_yes_after_untrusted_text_holds_until_more_of_it_is_read(tmp_path):
+    script = (call("p1", "page"), call("c1"), "ok", call("c2"), "ok", call("p2", "page"), call("c3"), "ok")
+    async with open_reading(tmp_path, *script) as (house, _):
+        asked = [
+            len(of(await answered(house, inbound(str(number), "go"), "session"), ApprovalAsked)) for number in range(3)
+        ]
+        assert asked == [1, 0, 1]
+
+
+async def test_where_nobody_can_answer_always_does_not_hold_after_untrusted_text(tmp_path):
+    async with open_reading(tmp_path, call("c1"), "ok") as (house, _):
+        await answered(house, inbound("1", "go"), "always")
+    async with open_reading(tmp_path, call("c2"), call("p", "page"), call("c3"), "ok", interactive=False) as (
+        house,
+        hand,
+    ):
+        await answered(house, inbound("2", "go"))
+        assert hand.ran == ["boom", "page"]
 
 
 @pytest.mark.deadline(60)

@@ -77,7 +77,9 @@ def test_frequent_queries_use_an_index(db):
         "SELECT ancestor_id, last_turn FROM session_ancestors WHERE session_id = ?": "PRIMARY KEY",
         "SELECT session_id FROM session_ancestors WHERE ancestor_id = ?": "session_ancestors_by_ancestor",
         "SELECT 1 FROM undone_turns WHERE turn_number = ?": "undone_turns_by_turn",
-        "SELECT 1 FROM grants WHERE rule = ?": "PRIMARY KEY",
+        "SELECT 1 FROM approvals WHERE rule = ? AND revoked_at IS NULL": "approvals_by_rule",
+        "SELECT 1 FROM approvals WHERE turn_id = ? AND taken_at IS NULL": "approvals_waiting",
+        "SELECT source FROM untrusted_sources WHERE session_id = ?": "PRIMARY KEY",
         "SELECT message FROM messages WHERE session_id = ? AND turn_number <= 9 AND turn_number NOT IN "
         "(SELECT turn_number FROM undone_turns WHERE session_id = 's') ORDER BY number": "messages_by_session",
     }

@@ -65,6 +65,9 @@ NEW_NAMES = {
     "webhooks": "webhooks",
     "words": "search_index",
 }
+PREVIOUS = 9
+"""The schema of the previous release."""
+NEW_TABLES = {"approvals", "untrusted_sources"}
 NEW_VALUES = {"debts": {"owed": "queued", "trying": "sending", "dead": "failed"}}
 PAYLOADS = {
     ("turns", "inbound"): Inbound,
@@ -107,7 +110,7 @@ def is_old_marker(value):
 
 def test_the_home_has_rows_in_every_table_and_messages_in_every_state(home):
     with connect(home) as db:
-        assert schema_version(db) == SCHEMA - 1
+        assert schema_version(db) == PREVIOUS
         assert tables(db) == NEW_NAMES.keys()
         assert [table for table in NEW_NAMES if not rows(db, table)] == []
         states = {state for (state,) in db.execute("SELECT state FROM debts")}
@@ -119,8 +122,10 @@ def test_every_row_is_carried_over(home):
         before = {table: rows(db, table) for table in NEW_NAMES}
         counters = dict(db.execute("SELECT name, seq FROM sqlite_sequence"))
         migrate(db)
-        assert tables(db) == set(NEW_NAMES.values())
-        for old, new in NEW_NAMES.items():
+        assert tables(db) == {*NEW_NAMES.values(), *NEW_TABLES} - {"grants"}
+        always = db.execute("SELECT rule, answered_at FROM approvals WHERE choice = 'always'").fetchall()
+        assert sorted(always, key=repr) == before.pop("grants")
+        for old, new in ((old, NEW_NAMES[old]) for old in before):
             changed = NEW_VALUES.get(old, {})
             expected = sorted((tuple(changed.get(v, v) for v in row) for row in before[old]), key=repr)
             expected = [tuple(IMPORTED if is_old_marker(v) else v for v in row) for row in expected]
@@ -175,7 +180,7 @@ def test_a_migration_that_is_cut_off_leaves_the_home_as_it_was(home):
         with pytest.raises(sqlite3.DatabaseError):
             migrate(db)
         db.set_authorizer(None)
-        assert schema_version(db) == SCHEMA - 1 and not db.in_transaction
+        assert schema_version(db) == PREVIOUS and not db.in_transaction
         assert {table: rows(db, table) for table in NEW_NAMES} == before
         migrate(db)
         assert schema_version(db) == SCHEMA
@@ -214,7 +219,7 @@ async def test_a_process_of_the_previous_release_must_be_stopped_first(home):
                 pass
         assert store.host
     with connect(home) as db:
-        assert schema_version(db) == SCHEMA - 1
+        assert schema_version(db) == PREVIOUS
     (home / "run").unlink()
     async with open_store(home) as store:
         assert len(await store.archive.sessions()) == 10
@@ -311,7 +316,8 @@ async def test_people_keys_webhooks_and_grants_are_there(home):
         deploy, ping = await SqliteWebhooks(store.database).all()
         assert (deploy.webhook.rate, deploy.deliveries, deploy.webhook.together) == (9, 1, True)
         assert (ping.webhook.name, ping.deliveries, ping.last_delivery) == ("ping", 0, None)
-        assert "terminal: git push --force origin main" in await store.grants.rules()
+        allowed = {each.rule: each.choice for each in await store.approvals.list_current()}
+        assert allowed["terminal: git push --force origin main"] == "always"
 
 
 async def test_api_conversations_continue_where_they_were(home):

@@ -240,9 +240,9 @@ async def test_known_secrets_are_masked_in_any_file(tmp_path, own):
 
 async def test_personal_secret_files_are_recognised(tmp_path, own):
     places = Places(home=str(tmp_path), alipes_home=str(own))
-    for name in ".ssh/id_ed25519", ".aws/credentials", ".netrc", ".gnupg/x", ".config/gh/hosts.yml":
+    for name in ".ssh/id_ed25519", ".aws/credentials", ".netrc", ".gnupg/x", ".config/gh/hosts.yml", "project/.env":
         assert places.secrecy(f"{tmp_path}/{name}") == "personal"
-    for name in ".ssh/id_ed25519.pub", ".ssh/config", ".bashrc", "project/.env", "netrc":
+    for name in ".ssh/id_ed25519.pub", ".ssh/config", ".bashrc", "project/.env.example", "netrc":
         assert places.secrecy(f"{tmp_path}/{name}") == ""
     assert places.secrecy("/etc/shadow") == "personal"
     assert places.secrecy("/etc/passwd") == ""

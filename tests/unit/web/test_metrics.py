@@ -4,6 +4,7 @@ import re
 
 from alipes.kernel.turns import Address, Inbound, Turn, Usage
 from alipes.plugins.dispatch import Hooks
+from alipes.runtime.http.egress import EgressCounts
 from alipes.web.metrics import Counter, Gauge, Histogram, QueueDepths, ServerMetrics, render_metrics
 
 LINE = re.compile(
@@ -101,3 +102,12 @@ def test_what_is_queued_and_what_came_and_went_is_reported():
     assert found['alipes_messages_total{platform="telegram",fate="in"}'] == 7
     assert found['alipes_info{version="1.2.3"}'] == 1
     assert "secret thing" not in render_metrics(tally.metrics)
+
+
+def test_connections_of_commands_are_reported_by_verdict():
+    tally = ServerMetrics("1.2.3")
+    tally.update_egress(EgressCounts(allowed=3, refused=2, bytes_in=100, bytes_out=7))
+    found = seen(render_metrics(tally.metrics))
+    assert found['alipes_egress_connections_total{verdict="allowed"}'] == 3
+    assert found['alipes_egress_connections_total{verdict="refused"}'] == 2
+    assert found['alipes_egress_bytes_total{direction="out"}'] == 7

@@ -76,7 +76,8 @@ async def test_what_counts_for_everybody_only_admins_allow(tmp_path: Path):
         assert (refused.status_code, refused.json()["code"]) == (403, "scope")
         assert (await api.ask("POST", f"/runs/{run}/approval", {"choice": "always"}, by="root")).status_code == 202
         await api.finish(run)
-        assert len(await api.house.store.grants.rules()) == 1
+        (standing,) = await api.house.store.approvals.list_current()
+        assert (standing.choice, standing.answered_by) == ("always", "root")
 
 
 async def test_a_stop_takes_the_question_away(tmp_path: Path):
@@ -123,7 +124,7 @@ async def test_a_run_that_a_restart_cut_off_while_it_waited_asks_again(tmp_path:
     hand = Hand("hand", effect="read")
     async with open_guarded(tmp_path, "Done.", hand=hand) as api:
         ask = await asyncio.wait_for(waiting(api, run), 5)
-        assert ask != first
+        assert ask == first
         await api.ask("POST", f"/runs/{run}/approval", {"choice": "once"})
         seen = await api.finish(run)
         assert (seen["text"], seen["attempts"]) == ("Done.", 2)

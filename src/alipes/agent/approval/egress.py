@@ -9,6 +9,7 @@ import re
 import stat
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeAlias
@@ -17,16 +18,18 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from alipes.config.settings import EgressConfig
+from alipes.kernel.approvals import NETWORK
 from alipes.kernel.conversations import ApprovalDecision, QuestionUndelivered, denial_reason
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.turns import Turn
+from alipes.plugins.dispatch import Hooks
+from alipes.plugins.owner import CORE
 from alipes.runtime.http.egress import EgressRequest, format_authority, normalise_host
 from alipes.runtime.http.public_fetch import AddressGuard
 from alipes.runtime.tasks import unwrap_error_group
 
 AskEgress: TypeAlias = Callable[[ToolCall, str, Turn], Awaitable[ApprovalDecision]]
 """Asks the person about a call of the tool `network`, or returns an earlier decision; None if nobody can be asked."""
-TOOL = "network"
 USUAL_PORTS = (80, 443, 22, 9418)
 """HTTP, HTTPS, SSH and git. Another port needs a rule that names it."""
 REGISTRIES = "registries"
@@ -59,21 +62,54 @@ class EgressTarget(Struct, frozen=True):
     hosts: tuple[str, ...] = ()
     """All of the group; empty if it is one host."""
 
+    @property
+    def allows(self) -> str:
+        """What a yes allows: with other hosts a group is another one."""
+        return " ".join((self.name, *self.hosts))
+
     def to_call(self, port: int) -> ToolCall:
         """The call that a person is asked about."""
         place: dict[str, Json] = {"group": self.name, "hosts": [*self.hosts]} if self.hosts else {"host": self.name}
-        return ToolCall(os.urandom(6).hex(), TOOL, {**place, "port": port})
+        return ToolCall(os.urandom(6).hex(), NETWORK, {**place, "port": port})
+
+
+_AnswerKey: TypeAlias = tuple[str, bool]
+"""What a yes allows, and whether untrusted text had been read."""
 
 
 class _TurnRights:
     """What a person decided during one turn, and open questions."""
 
     def __init__(self) -> None:
-        self.answers: dict[str, str] = {}
-        """By target, those that count for this turn only: empty if allowed, else why not."""
+        self.answers: dict[_AnswerKey, str] = {}
+        """Those that count for this turn only: empty if allowed, else why not."""
         self.standing: set[str] = set()
         """Targets allowed for the conversation or always."""
-        self.questions: dict[str, asyncio.Task[str]] = {}
+        self.questions: dict[_AnswerKey, asyncio.Task[str]] = {}
+
+    async def ask(self, put: Callable[[], Awaitable[ApprovalDecision]], key: _AnswerKey, place: str) -> str:
+        """Put a question and remember the answer, also if the connections that wait for it have given up."""
+        try:
+            decision = await put()
+        finally:
+            del self.questions[key]
+        if not (why := denial_reason(decision)):
+            if decision == "once":
+                self.answers[key] = ""
+            else:  # looked up each time: it can be revoked
+                self.standing.add(key[0])
+            return ""
+        sentence = f"{place} is not allowed: {why}."
+        if decision is None:
+            return f"{sentence} {HOW_TO_ALLOW}"
+        if not isinstance(decision, QuestionUndelivered):
+            sentence = f"{sentence} Do not try to work around this."
+        self.answers[key] = sentence
+        return sentence
+
+    def withdraw_questions(self) -> None:
+        for question in self.questions.values():
+            question.cancel()
 
 
 class EgressRights:
@@ -86,9 +122,14 @@ class EgressRights:
         ask: AskEgress | None = None,
         *,
         registries: Iterable[str] = (),
+        is_tainted: Callable[[Turn, str], Awaitable[bool]] | None = None,
     ) -> None:
-        """`guard`: hosts it lists are allowed. `registries`: more hosts that count as package registries."""
-        self._settings, self._guard, self._ask = settings, guard, ask
+        """`guard`: hosts it lists are allowed. `registries`: more hosts that count as package registries.
+
+        `is_tainted`: whether untrusted text was read, other than from this host; then a yes for the turn must be given
+        again.
+        """
+        self._settings, self._guard, self._ask, self._is_tainted = settings, guard, ask, is_tainted
         self._registries = (*REGISTRY_HOSTS, *(each for each in registries if each not in REGISTRY_HOSTS))
         self._allow = tuple(_expand(settings.allow, self._registries))
         self._turns: dict[str, _TurnRights] = {}
@@ -115,21 +156,29 @@ class EgressRights:
             return f"{request.host} is denied by egress.deny in config.toml."
         if self._guard.lists(request.host, request.port) or any(_matches(each, request) for each in self._allow):
             return ""
-        if self._settings.default == "deny":
-            return f"{place} is not in egress.allow in config.toml."
         if self._settings.default == "allow" or (turn is not None and turn.inbound.trusted):
             return ""
+        if self._settings.default == "deny":
+            return f"{place} is not in egress.allow in config.toml."
         if turn is None or self._ask is None:
             return f"{place} is not allowed: nobody is available to approve it. {HOW_TO_ALLOW}"
         return await self._ask_once(self._ask, request, turn)
 
-    def forget_turn(self, turn: str) -> None:
-        """Ask again for what was allowed for this turn only."""
-        if rights := self._turns.get(turn):
-            rights.answers = {target: answer for target, answer in rights.answers.items() if answer}
+    async def is_in_group(self, request: EgressRequest) -> bool:
+        """True for package registries and git remotes of the project."""
+        return bool((await self._target(request)).hosts)
+
+    def register(self, hooks: Hooks) -> None:
+        hooks.add(CORE, self.agent_loop_stopped)
+        hooks.add(CORE, self.turn_ended)
+
+    async def agent_loop_stopped(self, turn_id: str) -> None:
+        """Hook: the open questions of a turn that is stopped are withdrawn."""
+        if rights := self._turns.get(turn_id):
+            rights.withdraw_questions()
 
     async def turn_ended(self, turn: Turn) -> None:
-        """Hook: what was allowed once is no longer allowed, and open questions are withdrawn."""
+        """Hook: what was allowed once is no longer allowed."""
         self._end(turn.id)
 
     def _end(self, turn: str) -> None:
@@ -137,48 +186,28 @@ class EgressRights:
         self._ended[turn] = rights.standing
         if len(self._ended) > MAX_ENDED_TURNS:
             self._ended.popitem(last=False)
-        for question in rights.questions.values():
-            question.cancel()
+        rights.withdraw_questions()
 
     async def _ask_once(self, ask: AskEgress, request: EgressRequest, turn: Turn) -> str:
         """The answer for this target in this turn; connections that need the same one share one question."""
-        place = format_authority(request.host, request.port)
         target = await self._target(request)
+        tainted = self._is_tainted is not None and await self._is_tainted(turn, request.host)
+        place, key = format_authority(request.host, request.port), (target.allows, tainted)
         if (standing := self._ended.get(turn.id)) is not None:
             ended = f"{place} is not allowed: the turn has ended, so nobody can be asked. {HOW_TO_ALLOW}"
-            return "" if target.name in standing else ended
+            return "" if target.allows in standing else ended
         rights = self._turns.setdefault(turn.id, _TurnRights())
-        if (answer := rights.answers.get(target.name)) is not None:
+        if (answer := rights.answers.get(key)) is not None:
             return answer
-        question = rights.questions.get(target.name)
+        question = rights.questions.get(key)
         if question is None:
-            question = self._group.create_task(self._put(ask, rights, target, request))
-            rights.questions[target.name] = question
+            put = partial(ask, target.to_call(request.port), target.reason, turn)
+            question = self._group.create_task(rights.ask(put, key, place))
+            rights.questions[key] = question
         await asyncio.wait({question})
         if question.cancelled():
             return f"{place} is not allowed: the turn was stopped before anybody answered."
         return question.result()
-
-    async def _put(self, ask: AskEgress, rights: _TurnRights, target: EgressTarget, request: EgressRequest) -> str:
-        turn = request.scope.turn
-        assert turn is not None
-        try:
-            decision = await ask(target.to_call(request.port), target.reason, turn)
-        finally:
-            del rights.questions[target.name]
-        if not (why := denial_reason(decision)):
-            if decision == "once":
-                rights.answers[target.name] = ""
-            else:  # asked again each time: it can be revoked
-                rights.standing.add(target.name)
-            return ""
-        sentence = f"{format_authority(request.host, request.port)} is not allowed: {why}."
-        if decision is None:
-            return f"{sentence} {HOW_TO_ALLOW}"
-        if not isinstance(decision, QuestionUndelivered):
-            sentence = f"{sentence} Do not try to work around this."
-        rights.answers[target.name] = sentence
-        return sentence
 
     async def _target(self, request: EgressRequest) -> EgressTarget:
         host, port = request.host, request.port

@@ -1,28 +1,31 @@
 """Risks of the paths that a command reads, writes or deletes. It looks at names and links only."""
 
-import glob
 import os
 import re
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from alipes.agent.approval.directories import WorkingDirectories, is_in, known_prefix
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellWord
+from alipes.config.protected_paths import is_startup_in_home, is_trusted_in_project, secret_folders_in_home
 from alipes.tools.common import Places
 
-_SYSTEM = r"/(?:etc|boot|dev|usr|bin|sbin|lib|lib64|sys|proc|var/lib|opt)(?:/|\Z)"
-_HARMLESS = r"/dev/(?:null|zero|full|tty|std(?:in|out|err)|fd/\d+|pts/\d+)$|/proc/[^/]+/fd/\d+$"
-_STARTUP = (
-    r"\.(?:bashrc|bash_profile|bash_login|bash_aliases|profile|zshrc|zshenv|zprofile|gitconfig)$"
-    r"|\.(?:ssh|config/autostart|config/systemd|config/git|local/bin)(?:/|$)"
+Scope: TypeAlias = Literal["machine", "workspace", "remote"]
+_SYSTEM = (
+    r"/(?:etc|boot|dev|usr|bin|sbin|lib|lib32|lib64|sys|proc|var/lib|var/spool|opt|root|run|Library|System)(?:/|\Z)"
 )
+_DISK = r"/dev/(?:[shv]d[a-z]|xvd|nvme|mmcblk|disk|r?disk\d|dm-|mapper/|md\d|nbd|mem$|kmem$|port$)"
+_HARMLESS = r"/dev/(?:null|zero|full|tty|std(?:in|out|err)|fd/\d+|pts/\d+|shm/.*)$|/proc/[^/]+/fd/\d+$"
 _MATCH_ALL = {"*", ".*", "**", "?*", ".[!.]*", ".??*"}
 _SECRET_TEXT = (
-    r"\.ssh/id_(?!\w+\.pub\b)|\.aws/credentials|/proc/[^/\s]+/(?:task/[^/\s]+/)?(?:environ|mem\b)|/proc/\0/(?:fd|root|cwd)"
-    r"|\.netrc\b|\.git-credentials|\.gnupg/|/etc/g?shadow"
+    r"/proc/[^/\s]{1,40}/(?:task/[^/\s]{1,40}/)?(?:environ|mem\b)|/proc/\0/(?:fd|root|cwd)"
+    r"|\.ssh/id_(?!\w+\.pub\b)|\.aws/credentials|\.netrc\b|\.git-credentials|\.gnupg/|/etc/g?shadow"
 )
-_NAME_ONLY_COMMANDS = frozenset(("ls", "stat", "test", "[", "cd", "pushd", "echo", "file", "du", "pwd", "realpath"))
+_NAME_ONLY_COMMANDS = frozenset(
+    ("ls", "stat", "test", "[", "cd", "pushd", "echo", "du", "pwd", "realpath", "readlink", "dirname", "basename")
+).union(("tree", "mkdir", "touch", "printf", "which"))
 """Commands that show nothing of a file but its name and attributes."""
 
 
@@ -33,140 +36,254 @@ class Risk(Struct, frozen=True):
     """Short name of the rule."""
     reason: str
     """What the command does: a verb phrase that completes "This command ..."."""
+    scope: Scope = "machine"
+    """What it touches: `machine` is contained by a sandbox; the project and remote systems are not."""
+    floor: bool = False
+    """No setting and no approval allows it."""
+    unseen: bool = False
+    """The rules cannot see what it does; in a script file, where that is normal, it does not count."""
+
+
+_UNKNOWN_TARGET = Risk("write", "writes to a file or directory that is only known at run time", unseen=True)
 
 
 class PathChecker:
-    """Checks paths in the commands of one shell text, and follows its `cd` commands.
-
-    A `cd` may fail or apply only inside parentheses, so there may be several possible working directories;
-    a risk in one of them is a risk. None means an unknown directory.
-    """
+    """Checks paths in the commands of one shell text."""
 
     def __init__(self, places: Places, workdir: str, start: str = "") -> None:
         """`workdir` is the project directory; `start` the initial working directory if different."""
         self.workdir = os.path.realpath(workdir or os.getcwd())
-        self._cwds: set[str | None] = {os.path.realpath(start or self.workdir)}
-        self._previous_cwds = set(self._cwds)
         self.has_links = False
         """A link was created: from then on paths may lead anywhere."""
+        self.new_remotes: set[str] = set()
+        """Git remotes that the text added."""
         self._places = places
-        self._alipes_home, self._home = os.path.realpath(places.alipes_home), os.path.realpath(places.home)
-        self._own_secret_text = re.escape(os.path.basename(self._alipes_home)) + r"/+(?:\.env|[\w.-]*\.db|run/)"
-        secret = (os.path.join(self._home, folder) for folder in (".ssh", ".aws", ".gnupg"))
-        self._secret_folders: set[str | None] = {self._alipes_home, *secret}
+        self._alipes_home, self.home = os.path.realpath(places.alipes_home), os.path.realpath(places.home)
+        self.directories = WorkingDirectories(start or self.workdir, self.home)
+        self._unknown_variables: set[str] = set()
+        self._own_secret_text = re.escape(os.path.basename(self._alipes_home)) + r"/+(?:\.env|[\w.-]{0,80}\.db|run/)"
+        secret = (os.path.join(self.home, folder) for folder in secret_folders_in_home())
+        self._secret_places = [
+            place for place in (self._alipes_home, *secret) if not is_in(self.workdir, place)
+        ]  # a project inside one of them is not secret
+
+    def copy(self) -> "PathChecker":
+        """For a script, which changes nothing of the shell that runs it."""
+        other = PathChecker(self._places, self.workdir)
+        other.directories.possible = set(self.directories.possible)
+        return other
 
     def known_variables(self) -> dict[str, str]:
         """Values of variables that hold paths."""
-        return {
+        folders = self.directories.possible
+        known = {
             "HOME": self._places.home,
-            "PWD": next(iter(self._cwds)) or UNKNOWN,
+            "PWD": (next(iter(folders)) if len(folders) == 1 else None) or UNKNOWN,
             "ALIPES_HOME": self._places.alipes_home,
             "TMPDIR": "/tmp",
         }
+        return {**known, **dict.fromkeys(self._unknown_variables, UNKNOWN)}
 
-    def change_directory(self, word: ShellWord | None) -> None:
-        """Follow a `cd`."""
-        self._cwds = {self._home} if word is None else set(self._resolve(word)) or {None}
-
-    def end_command(self, sign: str) -> None:
-        """Note the end of a command. Only after `&&` is it certain that it ran successfully."""
-        if sign != "&&":
-            self._cwds |= self._previous_cwds
-            self._previous_cwds = set(self._cwds)
+    def forget_variable(self, name: str) -> None:
+        """A command assigns this variable: commands inside later ones may see another value."""
+        self._unknown_variables.add(name)
+        if name == "CDPATH":
+            self.directories.is_predictable = False
 
     def check_clear(self, rule: str, word: ShellWord) -> Risk | None:
         """Risk of deleting or changing everything below a path."""
         text = word.text
         if word.has_glob and text.rpartition("/")[2] in _MATCH_ALL:
             text = text.rpartition("/")[0] or ("/" if text.startswith("/") else ".")
-        paths = self._resolve(ShellWord(text))
+        paths = self.directories.resolve(ShellWord(text))
         if not paths or None in paths or self.has_links:
-            return Risk(rule, "deletes or changes whole directories that are only known at run time")
-        risky = [path for path in paths if path and not self._is_free_area(path)]
-        return Risk(rule, f"deletes or changes everything in {risky[0]}") if risky else None
-
-    def check_move(self, word: ShellWord) -> Risk | None:
-        """Risk of moving a directory that contains our home, the user's home or the project."""
-        for path in self._resolve(word):
-            if path and any(_is_in(place, path) for place in (self._alipes_home, self._home, self.workdir)):
-                return Risk("remove", f"moves {path} away")
+            reason = "deletes or changes whole directories that are only known at run time"
+            return Risk(rule, reason, "workspace" if text.startswith(UNKNOWN) else "machine", unseen=True)
+        expanded = self.directories.expand(ShellWord(text, word.has_glob and text == word.text))
+        for path in expanded:
+            if not self._is_free_area(path):
+                return self._clear_risk(rule, path)
         return None
 
-    def check_write(self, word: ShellWord) -> Risk | None:
+    def _clear_risk(self, rule: str, path: str) -> Risk:
+        floor = rule == "remove" and any(is_in(place, path) for place in (self._alipes_home, self.home))
+        in_project = is_in(self.workdir, path) or is_in(path, self.workdir)
+        scope: Scope = "workspace" if in_project else "machine"
+        return Risk(rule, f"deletes or changes everything in {path}", scope, floor)
+
+    def check_taken(self, word: ShellWord, verb: str = "deletes") -> Risk | None:
+        """Risk of deleting one file, or of moving something away."""
+        if not word.is_known and not self._is_project_name(word):
+            return Risk("remove", f"{verb} files whose names are only known at run time", unseen=True)
+        paths = self.directories.resolve(word)
+        if None in paths:
+            return Risk("remove", f"{verb} files in a directory that is only known at run time", unseen=True)
+        for path in filter(None, paths):
+            if any(is_in(place, path) for place in (self._alipes_home, self.home)):
+                return Risk("remove", f"{verb} {path}", floor=True)
+            if path == self.workdir or path == os.path.join(self.workdir, ".git"):
+                return Risk("remove", f"{verb} {path}", "workspace")
+            if not is_in(path, self.workdir) and not self._is_scratch(path):
+                return Risk("remove", f"{verb} {path}, which is outside the project")
+        return None
+
+    def check_write(self, word: ShellWord, *, may_be_unknown: bool = False) -> Risk | None:
         """Risk of creating, changing or deleting one file."""
         if re.match(_HARMLESS, word.text):
             return None
-        paths = self._resolve(word if word.is_known else ShellWord(word.text.partition(UNKNOWN)[0]))
-        return next((risk for path in paths if path and (risk := self._check_write(path))), None)
+        if not word.is_known:
+            is_safe = may_be_unknown or self._is_project_name(word)
+            return None if is_safe else _UNKNOWN_TARGET
+        paths: Iterable[str] = self.directories.expand(word)
+        if None in self.directories.resolve(word):
+            paths = [*paths, *(os.path.realpath(os.path.join(each, word.text)) for each in self._likely_folders())]
+        return next((risk for path in paths if (risk := self._check_write(path))), None)
+
+    def check_into(self, folder: ShellWord, source: ShellWord) -> Risk | None:
+        """Risk of putting the file `source` into a folder; a file of the target's name if it is no folder."""
+        if not folder.is_known:
+            return self.check_write(folder)
+        name = source.text.rstrip("/").rpartition("/")[2]
+        places = [path for path in self.directories.resolve(folder) if path]
+        if name in ("", ".", "..") or UNKNOWN in name or (source.has_glob and name.startswith((".", "*", "?", "["))):
+            spread = name in ("", ".") or name.startswith(".") or not source.has_glob
+            risk = self.check_unpack(folder) if spread else None
+            if risk or UNKNOWN in name:
+                return risk or self.check_write(folder)
+        inside = (ShellWord(os.path.join(path, name)) for path in places if not os.path.isfile(path))
+        return self.check_write(folder) or next((risk for path in inside if (risk := self.check_write(path))), None)
+
+    def check_unpack(self, folder: ShellWord) -> Risk | None:
+        """Risk of putting files with unseen names below a folder."""
+        if not folder.is_known:
+            return _UNKNOWN_TARGET
+        for path in self.directories.resolve(folder):
+            if path is None:
+                return _UNKNOWN_TARGET
+            if self._is_scratch(path) or (is_in(path, self.workdir) and path != self.home):
+                continue
+            if is_in(self.home, path) or is_in(self._alipes_home, path) or self._holds_startup_files(path):
+                return Risk("startup", f"puts files into {path}, where other programs run or trust some of them")
+            if risk := self._check_write(os.path.join(path, "x")):
+                return risk
+        return None
+
+    def _holds_startup_files(self, path: str) -> bool:
+        return is_in(path, self.home) and os.path.relpath(path, self.home) in (".config", ".local", ".local/share")
 
     def _check_write(self, path: str) -> Risk | None:
         if re.match(_HARMLESS, path):
             return None
-        if _is_in(path, self._alipes_home) and not _is_in(path, os.path.join(self._alipes_home, "spill")):
-            return Risk("own", f"changes {path}, which belongs to alipes")
-        if _is_in(path, self._home) and re.match(_STARTUP, os.path.relpath(path, self._home)):
-            return Risk("startup", f"changes {path}, which other programs run or trust")
+        if re.match(_DISK, path):
+            return Risk("disk", f"writes raw data to {path}", floor=True)
+        if is_in(path, self._alipes_home) and not is_in(path, os.path.join(self._alipes_home, "spill")):
+            inside = os.path.relpath(path, self._alipes_home)
+            floor = self._places.secrecy(path) == "ours" or inside.startswith(("config.toml", "approvals"))
+            return Risk("own", f"changes {path}, which belongs to alipes", floor=floor)
+        in_project = is_in(path, self.workdir)
+        if is_in(path, self.home) and not (in_project and self._is_protected(self.workdir)):
+            inside = os.path.relpath(path, self.home)
+            if is_startup_in_home(inside):
+                return Risk("startup", f"changes {path}, which other programs run or trust")
+        relative = os.path.relpath(path, self.workdir) if in_project else path.lstrip("/")
+        if not (self._is_scratch(path) and not in_project) and is_trusted_in_project(relative):
+            return Risk("trusted", f"changes {path}, which is run or trusted later", "workspace")
         part_of_system = os.path.dirname(path) == "/" or re.match(_SYSTEM, path)
-        if part_of_system and not self._is_free_area(path):
+        if part_of_system and not self._is_free_area(path) and not is_in(path, self.home):
             return Risk("system", f"changes {path}, a system file")
+        return None
+
+    def _is_protected(self, path: str) -> bool:
+        return is_in(path, self.home) and is_startup_in_home(os.path.relpath(path, self.home))
+
+    def names_protected_file(self, word: ShellWord) -> Risk | None:
+        """Risk that a program which is not known to only read changes a file that others run or trust."""
+        for path in self._named_files(word):
+            risk = self._check_write(path)
+            if risk and risk.rule in ("startup", "own", "disk"):
+                return risk
         return None
 
     def check_read(self, name: str, word: ShellWord) -> Risk | None:
         """Risk that the command `name` shows a secret through this word."""
-        if re.search(_SECRET_TEXT, word.text) or re.search(self._own_secret_text, word.text):
-            return Risk("secret", "reads a file with secrets")
+        if name in _NAME_ONLY_COMMANDS:
+            return None
+        text = word.text[-4096:]
+        if re.search(_SECRET_TEXT, text) or re.search(self._own_secret_text, text):
+            return Risk("secret", "reads a file with secrets", floor=f"/proc/{os.getpid()}/" in text)
+        if not word.is_known:
+            return self._check_unknown_read(word)
         for path in self._named_files(word):
-            if self._places.secrecy(path) or (name not in _NAME_ONLY_COMMANDS and path in self._secret_folders):
-                return Risk("secret", f"reads {path}, which holds secrets")
+            if self._is_secret(path):
+                ours = self._places.secrecy(path) == "ours" and not path.startswith("/proc/")
+                return Risk("secret", f"reads {path}, which holds secrets", floor=ours)
+        return None
+
+    def _check_unknown_read(self, word: ShellWord) -> Risk | None:
+        prefix, _ = known_prefix(word)
+        if not prefix.rpartition("/")[0] and "/" not in prefix:
+            return None
+        folder, _, start = prefix.rpartition("/")
+        for path in self.directories.resolve(ShellWord(folder or "/")):
+            whole = os.path.join(path or "", start)
+            if path and any(place.startswith(whole) or is_in(path, place) for place in self._secret_places):
+                reason = "may read a file with secrets: its name is only known at run time"
+                return Risk("secret", reason, unseen=True)
         return None
 
     def check_copy(self, word: ShellWord) -> Risk | None:
-        """Risk of copying a directory that contains secrets."""
-        for path in self._resolve(word):
-            if path and path != self.workdir and any(kept and _is_in(kept, path) for kept in self._secret_folders):
-                return Risk("secret", f"copies {path} with the secrets in it")
+        """Risk of copying or searching a directory that contains secrets."""
+        for path in self.directories.resolve(word):
+            if path and path != self.workdir and any(is_in(place, path) for place in self._secret_places):
+                return Risk("secret", f"reads {path} with the secrets in it")
         return None
 
     def check_cwd(self, name: str) -> Risk | None:
         """Risk of working in a directory with secrets."""
-        if name not in _NAME_ONLY_COMMANDS and self._cwds & self._secret_folders:
+        here = [path for path in self.directories.possible if path]
+        if name not in _NAME_ONLY_COMMANDS and any(is_in(path, each) for path in here for each in self._secret_places):
             return Risk("secret", "works in a directory with secrets")
         return None
+
+    def _is_secret(self, path: str) -> bool:
+        return bool(self._places.secrecy(path)) or path in self._secret_places
 
     def _named_files(self, word: ShellWord) -> Iterator[str]:
         """Paths that a word may name, also as in `if=x`, `@x` or `x:y`."""
         if not word.is_known or len(word.text) > 4096:
             return
-        for text in {word.text, *re.split(r"[=@:,]", word.text)}:
-            for path in self._resolve(ShellWord(text)) if text and not text.startswith("-") else ():
-                if path:
-                    yield path
-                    if word.has_glob:
-                        yield from map(os.path.realpath, islice(glob.iglob(path), 100))
+        for text in {word.text, *re.split(r"[=@:,<]", word.text)}:
+            if text and not text.startswith("-"):
+                part = ShellWord(text, word.has_glob)
+                yield from self.directories.expand(part)
+                if None in self.directories.resolve(part):
+                    inside = (os.path.realpath(os.path.join(place, text)) for place in self._secret_places)
+                    yield from filter(os.path.lexists, inside)
 
-    def _resolve(self, word: ShellWord) -> list[str | None]:
-        """Real paths that a word may name; none if it is only known at run time."""
-        if not word.is_known:
-            return []
-        here: set[str | None] = {"/"} if word.text.startswith("/") else self._cwds
-        try:
-            return [place and os.path.realpath(os.path.join(place, word.text)) for place in here]
-        except ValueError:  # invalid Unicode: no such file
-            return []
+    def _likely_folders(self) -> tuple[str, ...]:
+        """Folders in which a relative path could do harm, for when the working directory is not known."""
+        inside = ("", ".ssh", ".config", ".config/git", ".config/systemd/user", ".local/bin", "bin")
+        return (*(os.path.join(self.home, each) for each in inside), self.workdir, "/etc", "/")
+
+    def _is_project_name(self, word: ShellWord) -> bool:
+        """True if a word names something in the project, although a part of its name is not known."""
+        prefix, starts_segment = known_prefix(word)
+        folders = self.directories.resolve(ShellWord(prefix.rpartition("/")[0] or ("/" if "/" in prefix else ".")))
+        free = all(path and (is_in(path, self.workdir) or self._is_scratch(path)) for path in folders)
+        return free and not starts_segment and not prefix.rpartition("/")[2].startswith(".")
+
+    def _is_scratch(self, path: str) -> bool:
+        return any(is_in(path, folder) and path != folder for folder in self._places.scratch)
 
     def _is_free_area(self, path: str) -> bool:
         """True if everything below `path` may be deleted: in the project and in temporary directories."""
-        if _is_in(path, self._alipes_home) or _is_in(self._alipes_home, path) or _is_in(self.workdir, path):
+        if is_in(path, self._alipes_home) or is_in(self._alipes_home, path) or is_in(self.workdir, path):
             return False
-        if any(_is_in(path, folder) and path != folder for folder in self._places.scratch):
+        if self._is_scratch(path):
             return True
-        if not _is_in(path, self.workdir):
+        if not is_in(path, self.workdir):
             return False
-        if _is_in(self._home, self.workdir):  # the project is the home directory or above it
-            inside = os.path.relpath(path, self._home)
+        if is_in(self.home, self.workdir):  # the project is the home directory or above it
+            inside = os.path.relpath(path, self.home)
             return "/" in inside and not inside.startswith(".")
         return ".git" not in os.path.relpath(path, self.workdir).split("/")
-
-
-def _is_in(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")

@@ -234,11 +234,16 @@ class _Server:
     def service(self) -> Any:
         settings, platforms = self._app.settings, self._platforms
         service = ServiceRoutes(
-            self._tally, self._readiness, self._depths, messages=platforms.messages, webhooks=platforms.webhooks
+            self._tally,
+            self._readiness,
+            self._depths,
+            messages=platforms.messages,
+            webhooks=platforms.webhooks,
+            egress=self._app.network.proxy.counts,
         )
         database = self._app.store.database
-        secrets = self._app.secrets
-        keys = Authenticator(settings.serve.key.reveal(), key_finder(SqliteApiKeys(database)), secrets=secrets)
+        secrets, finder = self._app.secrets, key_finder(SqliteApiKeys(database))
+        keys = Authenticator(settings.serve.key.reveal(), finder, secrets=secrets, run=settings.paths.run)
         chosen = settings.api
         limits = RequestLimits(chosen.body, chosen.body_seconds, chosen.wait, chosen.rate)
         admission = TurnAdmission(self._app, max_runs=chosen.max_runs, max_runs_per_key=chosen.max_runs_per_key)

@@ -3,16 +3,19 @@
 import time
 from collections.abc import Callable
 
-from alipes.cli.render import format_call, sanitize
+from alipes.cli.render import sanitize, to_one_line
 from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
+from alipes.kernel.approvals import NETWORK, describe_call
 from alipes.kernel.turns import ApprovalAsked, ApprovalChoice, QuestionAsked
 
 KEY_PAUSE_S = 0.5
 """A key counts as an answer only after this pause, so that typing does not answer by accident."""
 MAX_COMMAND_ROWS = 12
-"""Maximum rows shown of a command: its start and its end."""
+"""Maximum rows of a long call in the prompt: its start and its end. The transcript shows all of it."""
+MAX_SHORT_CHARS = 720
+"""A call with more characters, or more lines than the maximum, is long."""
 KEYS: dict[str, ApprovalChoice] = {"o": "once", "y": "once", "s": "session", "a": "always", "n": "no"}
-_CHOICES = (("y", "yes, once"), ("s", "this session"), ("a", "always"), ("n", "no"))
+_CHOICES = (("y", "yes once"), ("s", "this session"), ("a", "always"), ("n", "no"))
 
 
 class ApprovalPrompt:
@@ -59,13 +62,13 @@ class ApprovalPrompt:
         asked = self.current
         if asked is None:
             return []
-        title = "Run this command?" if "command" in asked.call.args else f"Allow {asked.call.name}?"
+        title = describe_call(asked.call).title
         rows = [
-            f"{apply_style('?', style.warn)} {apply_style(title, style.strong)}",
-            *_format_command(asked, columns, style),
+            *wrap_text(title, columns, style.strong, f"{apply_style('?', style.warn)} ", "  "),
+            *_shorten_rows(asked, format_call_rows(asked, columns, style), style),
             *wrap_text(f"Why: {sanitize(asked.reason).rstrip('.')}", columns, "", "  ", "  "),
         ]
-        line = "".join(f"  {apply_style(key, style.accent)} {meaning}" for key, meaning in _CHOICES)
+        line = "".join(f"  {apply_style(f'[{key}]', style.accent)} {meaning}" for key, meaning in _CHOICES)
         if typing:
             line = "  Press Esc to clear your text first, then" + line
         if len(self._questions) > 1:
@@ -83,15 +86,34 @@ def format_question(asked: QuestionAsked, columns: int, style: TerminalStyle) ->
     return rows + wrap_text(f"Type {how}.", columns, style.faint, "  ", "  ")
 
 
-def _format_command(asked: ApprovalAsked, columns: int, style: TerminalStyle) -> list[str]:
-    """The whole command, wrapped, so that nothing is hidden at the end of a long line."""
-    command = asked.call.args.get("command")
-    text = command if isinstance(command, str) else format_call(asked.call, 0).partition(" ")[2]
+def is_long(asked: ApprovalAsked) -> bool:
+    """True if the prompt may not have room for the call, so that the transcript has to show it."""
+    text = describe_call(asked.call, asked.workdir).text
+    return text.count("\n") >= MAX_COMMAND_ROWS or len(text) > MAX_SHORT_CHARS
+
+
+def format_call_rows(asked: ApprovalAsked, columns: int, style: TerminalStyle) -> list[str]:
+    """The whole call, wrapped, so that nothing is hidden at the end of a long line."""
+    shown = describe_call(asked.call, asked.workdir)
     rows: list[str] = []
-    for line in sanitize(text).expandtabs(4).split("\n"):
+    for line in shown.body.expandtabs(4).split("\n") if shown.body else ():
         rows += wrap_text(line, columns, style.strong, "    ", "    ")
-    if len(rows) > MAX_COMMAND_ROWS:
-        left = len(rows) - MAX_COMMAND_ROWS + 1
-        middle = "    " + apply_style(f"{style.more} {left} more lines {style.more}", style.warn)
-        rows = [*rows[: MAX_COMMAND_ROWS // 2], middle, *rows[len(rows) - MAX_COMMAND_ROWS // 2 + 1 :]]
+    for detail in shown.details:
+        for line in detail.expandtabs(4).split("\n"):
+            rows += wrap_text(line, columns, style.faint, "    ", "    ")
     return rows
+
+
+def format_allowed(asked: ApprovalAsked) -> str:
+    """What a lasting answer allows, on one line."""
+    if asked.call.name == NETWORK:
+        return asked.rule
+    return to_one_line(describe_call(asked.call).body) or asked.call.name
+
+
+def _shorten_rows(asked: ApprovalAsked, rows: list[str], style: TerminalStyle) -> list[str]:
+    if len(rows) <= MAX_COMMAND_ROWS or not is_long(asked):
+        return rows
+    left = len(rows) - MAX_COMMAND_ROWS + 1
+    middle = "    " + apply_style(f"{style.more} {left} more lines, all shown above {style.more}", style.warn)
+    return [*rows[: MAX_COMMAND_ROWS // 2], middle, *rows[len(rows) - MAX_COMMAND_ROWS // 2 + 1 :]]

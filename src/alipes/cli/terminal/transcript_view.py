@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from alipes.cli.markdown.stream import MarkdownStream
 from alipes.cli.render import format_ending, sanitize, to_one_line, truncate
-from alipes.cli.terminal.approval import format_question
+from alipes.cli.terminal.approval import format_allowed, format_call_rows, format_question, is_long
 from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
 from alipes.cli.terminal.tool_view import RunningCall, render_finished
 from alipes.cli.theme import Theme
@@ -114,6 +114,7 @@ class TranscriptView:
         self._style, self._columns, self._clock = style, columns, clock
         self._message = MessageView(theme, style, columns, thinking=thinking)
         self._running: dict[str, RunningCall] = {}
+        self._asked: dict[str, turns.ApprovalAsked] = {}
         self._final: list[str] = []
         self._kind = "note" if begun else ""
 
@@ -202,14 +203,26 @@ class TranscriptView:
                 self.add_note(f"{lost} ({to_one_line(reason)}). Retrying")
             case turns.Notice(text):
                 self.add_note(text)
-            case turns.ApprovalAnswered(_, choice) if choice in _APPROVED:
-                self.add_note(_APPROVED[choice])
+            case turns.ApprovalAsked() | turns.ApprovalAnswered():
+                self._handle_approval(event)
             case turns.QuestionAsked():
                 self.add_block(format_question(event, self._columns, self._style))
             case turns.QuestionAnswered(text=text):
                 self.add_note(f"answered: {to_one_line(text)}" if text else "no answer")
             case turns.TurnEnded():
                 self._end(event)
+
+    def _handle_approval(self, event: turns.ApprovalAsked | turns.ApprovalAnswered) -> None:
+        if isinstance(event, turns.ApprovalAsked):
+            if event.ask not in self._asked and is_long(event):  # the prompt has no room for all of it
+                self.add_block(format_call_rows(event, self._columns, self._style))
+            self._asked[event.ask] = event
+            return
+        asked = self._asked.pop(event.ask, None)
+        if event.choice in _APPROVED:
+            lasting = asked if event.choice in ("session", "always") else None
+            allowed = "" if lasting is None else f": {format_allowed(lasting)}"
+            self.add_note(_APPROVED[event.choice] + allowed)
 
     def _write(self, text: str) -> None:
         self._add_rows("thought", self._message.finish_thinking())

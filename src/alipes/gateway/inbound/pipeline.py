@@ -18,6 +18,7 @@ from alipes.gateway.live_view import LiveViews
 from alipes.gateway.outbound import replies
 from alipes.gateway.policy import GatewayPolicy
 from alipes.gateway.questions import is_question_button
+from alipes.kernel.approvals import reveal
 from alipes.kernel.errors import MessageRejected
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.platform import IncomingMessage, ReceivedFile
@@ -51,6 +52,9 @@ _STOP_COMMANDS = frozenset({"stop", "new"})
 """Commands that end the running turn: its live view is muted at once."""
 _RUN_ONCE = frozenset({"undo", "retry"})
 """Commands that must not run again when a message is delivered twice."""
+MAIL = "email"
+FORWARDED = "Forwarded"
+"""How platforms begin the quotation of a forwarded message."""
 MAX_STRANGERS = 1000
 """Strangers that are remembered so that each is logged once."""
 
@@ -180,7 +184,7 @@ class InboundPipeline:
         elif self.batcher.wants(message):
             await self.batcher.add(message)
         else:
-            await self._submit(to_inbound([message], workdir=self._policy.workdir))
+            await self._submit([message])
 
     async def _handle_edit(self, edit: IncomingMessage) -> None:
         if await self.batcher.amend(edit):
@@ -188,7 +192,7 @@ class InboundPipeline:
         changed = to_inbound([edit], workdir=self._policy.workdir)
         result = await self._inbox.apply_edit(edit.id, edit.edits, changed)
         if result in ("unknown", "late"):
-            await self._submit(to_inbound([edit], workdir=self._policy.workdir, edited=result == "late"))
+            await self._submit([edit], edited=result == "late")
 
     async def _on_batch(self, messages: Sequence[IncomingMessage]) -> None:
         complete = []
@@ -200,12 +204,26 @@ class InboundPipeline:
                 await self._outbox.enqueue(replies.make_note(message, str(error), kind="voice"))
                 complete += [message] if message.text else []
         if complete:
-            await self._submit(to_inbound(complete, workdir=self._policy.workdir))
+            await self._submit(complete)
 
-    async def _submit(self, inbound: Inbound) -> None:
+    async def _submit(self, messages: Sequence[IncomingMessage], *, edited: bool = False) -> None:
+        inbound = to_inbound(messages, workdir=self._policy.workdir, edited=edited)
+        inbound = structs.replace(inbound, untrusted=await self._untrusted_source(messages))
         self._views.watch(inbound.address)
         busy = self._policy.for_platform(inbound.address.platform).busy
         await self._app.sessions.submit(inbound, usual=busy, ruled=True, unhurried=CONFIRM_DELAY)
+
+    async def _untrusted_source(self, messages: Sequence[IncomingMessage]) -> str:
+        """Whose text it is, unless an owner wrote all of it. The sender of a mail is never certain."""
+        for message in messages:
+            platform, sender = message.address.platform, message.sender
+            if platform == MAIL:
+                return f"mail from {sender}"
+            if await self._access.role(platform, sender) != "owner":
+                return f"a message from {reveal(message.name or sender)}, who is not an owner"
+            if message.quoted.startswith(FORWARDED):
+                return "a forwarded message"
+        return ""
 
 
 def to_inbound(messages: Sequence[IncomingMessage], *, workdir: str = "", edited: bool = False) -> Inbound:

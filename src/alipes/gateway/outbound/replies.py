@@ -24,7 +24,7 @@ async def to_outbound(message: IncomingMessage, reply: CommandReply, outgoing: s
         case Quit():
             text = "There is nothing to quit here; just stop writing."
         case SendFile(name, words) if outgoing:
-            path = await asyncio.to_thread(_write_file, outgoing, message.id, name, words)
+            path = await asyncio.to_thread(write_file, outgoing, message.id, name, words)
             media = (Media(path, "file", Path(name).name),)
         case SendFile(_, words):
             text = words
@@ -44,7 +44,8 @@ def escape_lines(text: str) -> str:
     return "\n".join(f"{line}  " if line else "" for line in lines).strip()
 
 
-def _write_file(folder: str, id: str, name: str, text: str) -> str:
+def write_file(folder: str, id: str, name: str, text: str) -> str:
+    """Write a file to send; returns its path. `id` makes it unique."""
     safe = "".join(char if char.isalnum() or char in "-_" else "-" for char in id)
     directory = Path(folder, safe)
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -30,6 +30,18 @@ class EgressRequest(Struct, frozen=True):
     scope: CommandScope = CommandScope()
 
 
+class EgressCounts(Struct):
+    """Totals since the start."""
+
+    allowed: int = 0
+    refused: int = 0
+    failed: int = 0
+    """Allowed, but the host could not be reached."""
+    invalid: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+
 DecideEgress: TypeAlias = Callable[[EgressRequest], Awaitable[str]]
 """Why a connection is not allowed, as a sentence that says how to allow it; empty if it is allowed."""
 

@@ -21,6 +21,7 @@ from msgspec import Struct
 from alipes.kernel.turns import Turn
 from alipes.runtime.http.egress import (
     DecideEgress,
+    EgressCounts,
     EgressRequest,
     format_authority,
     is_address,
@@ -32,6 +33,7 @@ from alipes.runtime.http.proxy_requests import (
     BadRequest,
     RequestParser,
     check_host_header,
+    check_tunnelled_request,
     encode_request,
     parse_url,
     read_server_names,
@@ -65,18 +67,6 @@ class ProxyLimits(Struct, frozen=True):
     """Without a byte in either direction."""
 
 
-class EgressCounts(Struct):
-    """Totals since the start."""
-
-    allowed: int = 0
-    refused: int = 0
-    failed: int = 0
-    """Allowed, but the host could not be reached."""
-    invalid: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-
-
 class _Refused(Exception):
     """The connection is not made: an HTTP status, and a sentence."""
 
@@ -99,10 +89,15 @@ class EgressProxy:
     """Serves the listeners of all sandboxes; its tasks end with it."""
 
     def __init__(
-        self, decide: DecideEgress, connector: UpstreamConnector, *, limits: ProxyLimits | None = None
+        self,
+        decide: DecideEgress,
+        connector: UpstreamConnector,
+        *,
+        counts: EgressCounts | None = None,
+        limits: ProxyLimits | None = None,
     ) -> None:
         self.decide, self.connector, self.limits = decide, connector, limits or ProxyLimits()
-        self.counts = EgressCounts()
+        self.counts = counts or EgressCounts()
         self._sessions: dict[str, _Session] = {}
         self._group = asyncio.TaskGroup()
 
@@ -377,7 +372,7 @@ class _ProxyConnection:
                 request = RequestParser(await client.read_head(MAX_HEAD_BYTES))
             except ValueError as error:
                 raise BadRequest(f"This request is not valid: {error}.") from error
-        check_host_header(request, host, port)
+        check_tunnelled_request(request, host, port)
         return request
 
     async def _check_server_name(self, host: str) -> None:

@@ -44,15 +44,14 @@ class RequestParser:
         self.pieces: list[bytes] = []
         self.over = False
         """The whole request was received."""
-        self.upgrade = False
-        """It asks for another protocol, such as WebSocket."""
         self._complete = False
         self._parser = HttpRequestParser(self)
         self.feed(head)
         if not self._complete:
             raise BadRequest("This is not an HTTP request.")
         self.method = self._parser.get_method().decode("ascii", "replace")
-        self.upgrade = self.upgrade and self.method != "CONNECT"
+        self.upgrade = self.over and self.method == "GET" and self.first(b"upgrade").lower() == b"websocket"
+        """It asks for WebSocket. Other protocols are not asked for: inside HTTP/2 another host could be named."""
 
     def feed(self, data: bytes) -> None:
         if self.over:
@@ -60,7 +59,7 @@ class RequestParser:
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade:
-            self.over = self.upgrade = True
+            self.over = True
         except HttpParserCallbackError as error:
             if not isinstance(error.__context__, _SecondRequest):
                 raise error.__context__ or error from None
@@ -123,6 +122,13 @@ def parse_url(target: bytes) -> tuple[str, int, bytes]:
     return host, port, path if path.startswith(b"/") else b"/" + path
 
 
+def check_tunnelled_request(request: RequestParser, host: str, port: int) -> None:
+    """Raises `WrongHost` if a request inside a tunnel is for another server than the one connected to."""
+    if not request.target.startswith(b"/") and request.target != b"*":
+        raise WrongHost(f"Inside a connection to {host}, only requests for a path are passed on.")
+    check_host_header(request, host, port)
+
+
 def check_host_header(request: RequestParser, host: str, port: int) -> None:
     """Raises `WrongHost` if the Host header names another server than the one connected to."""
     given = request.first(b"host")
@@ -144,7 +150,7 @@ def encode_request(request: RequestParser, target: bytes, authority: str, extra:
     headers = [(b"host", authority.encode())]
     headers += [(name, value) for name, value in request.headers if name.lower() not in dropped]
     if request.upgrade:
-        headers += [(b"connection", b"upgrade"), (b"upgrade", request.first(b"upgrade"))]
+        headers += [(b"connection", b"upgrade"), (b"upgrade", b"websocket")]
     else:
         headers.append((b"connection", b"close"))
     try:

@@ -1,6 +1,7 @@
 """Fetches URLs given by a model: public addresses only, also after DNS lookups and redirects."""
 
 import asyncio
+import logging
 from collections.abc import Collection
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import urljoin
@@ -9,9 +10,11 @@ import httpx2
 from msgspec import Struct
 
 from alipes.runtime.http.clients import ClientScope, HttpClient
-from alipes.runtime.http.egress import DecideEgress, EgressRequest, is_address, normalise_host
+from alipes.runtime.http.egress import DecideEgress, EgressCounts, EgressRequest, is_address, normalise_host
 from alipes.runtime.http.sockets import ForbiddenAddress, resolve_addresses
 from alipes.runtime.sandbox.backend import CommandScope
+
+log = logging.getLogger(__name__)
 
 MAX_REDIRECTS = 5
 NO_CALLER = CommandScope()
@@ -86,9 +89,11 @@ class PublicFetcher:
         *,
         name: str = "fetch",
         decide: DecideEgress | None = None,
+        counts: EgressCounts | None = None,
     ) -> None:
         """`allowed`: hosts, as HOST or HOST:PORT, that may be private. `decide`: asked about every host."""
         self._scope, self._name, self._decide = scope, name, decide
+        self._counts = counts or EgressCounts()
         self._guard = AddressGuard(allowed)
 
     @property
@@ -107,6 +112,7 @@ class PublicFetcher:
                 begun = loop.time()
                 async with asyncio.timeout(left):
                     found = await self._one(url, largest)
+                self._log(url, found, loop.time() - begun, caller)
                 if isinstance(found, FetchedResource):
                     return found
                 url, left = urljoin(url, found), left - (loop.time() - begun)
@@ -118,6 +124,13 @@ class PublicFetcher:
             why = str(error) or type(error).__name__
             raise FetchError(f"{_without_query(url)} could not be fetched: {why}") from error
         raise FetchError(f"{_without_query(url)} has more than {MAX_REDIRECTS} redirects")
+
+    def _log(self, url: str, found: FetchedResource | str, seconds: float, caller: CommandScope) -> None:
+        size = len(found.data) if isinstance(found, FetchedResource) else 0
+        self._counts.allowed += 1
+        self._counts.bytes_in += size
+        place = httpx2.URL(url).netloc.decode("ascii", "replace")  # never the path, which may contain secrets
+        log.info("egress: fetched from %s, %d bytes in, %.1f s, session %s", place, size, seconds, caller.session)
 
     async def _one(self, url: str, largest: int) -> FetchedResource | str:
         """The resource, or the URL of a redirect."""
@@ -151,6 +164,8 @@ class PublicFetcher:
         if is_address(host) and not self._guard.permits(place.host, port, host):
             raise ForbiddenAddress(f"{place.host} is an address of this machine or of a private network")
         if self._decide is not None and (why := await self._decide(EgressRequest(host, port, "fetch", caller))):
+            self._counts.refused += 1
+            log.info("egress: refused in session %s: %s", caller.session, why)
             raise FetchError(f"{_without_query(url)} was not fetched. {why}")
         if self._http.uses_proxy:  # the proxy connects, so check the address it would use
             await self._guard.check_name(place.host, port)

@@ -21,7 +21,7 @@ ADDRESS_TIMEOUT_S = 8.0
 """Seconds for one of several addresses of a host."""
 CLOSE_TIMEOUT_S = 1.0
 MAX_ADDRESSES = 8
-BUFFER_BYTES = 256 * 1024
+BUFFER_BYTES = 64 * 1024
 _PROXY_PORTS = {"http": 80, "https": 443, "socks5": 1080, "socks5h": 1080}
 _SOCKS_ERRORS = {
     1: "general failure", 2: "not allowed", 3: "network unreachable", 4: "host unreachable", 5: "connection refused",

@@ -4,11 +4,13 @@ Where user namespaces work, commands see the same files as in bubblewrap and hav
 Elsewhere only Landlock is left: `describe_gaps` lists what it does not cover, and there are no sockets.
 """
 
+import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from marshal import dumps
+from pathlib import Path
 from typing import TypeAlias
 
 from alipes.runtime.processes.child import Child, Link, open_child
@@ -16,6 +18,7 @@ from alipes.runtime.processes.process_tree import OrphanGuard
 from alipes.runtime.sandbox import launcher
 from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.sandbox.bubblewrap import UNSET
+from alipes.runtime.sandbox.git_config import guard_git_config
 from alipes.runtime.sandbox.limits import ControlGroups, count_processes, resource_limits
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside
@@ -40,13 +43,16 @@ _NEWER_RIGHTS = {_REFER: 2, _TRUNCATE: 3, _DEVICE_REQUESTS: 5}
 _NETWORK_VERSION, _SCOPE_VERSION = 4, 6
 
 _SYSTEM = (
-    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/etc", "/nix", "/gnu", "/sys", "/proc"),
-    *("/run/current-system", "/run/systemd/resolve", "/var/lib/dpkg", "/var/lib/rpm", "/var/lib/pacman"),
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"),
+    *("/opt", "/etc", "/nix", "/gnu", "/sys", "/proc"),
 )
+_SYSTEM_IN_COVERED = ("/run/current-system", "/run/systemd/resolve", "/var/lib/dpkg", "/var/lib/rpm", "/var/lib/pacman")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 _OWN_DEVICES = ("/dev/ptmx", "/dev/pts")
 """Only with own mounts: otherwise they are the terminals of the user."""
-_COVERED = ("/home", "/root", "/run", "/var/tmp", "/mnt", "/media", "/srv", "/dev/shm", "/dev/mqueue")
+_COVERED = ("/home", "/root", "/run", "/var", "/mnt", "/media", "/srv", "/dev/shm", "/dev/mqueue")
+"""Directories with files and sockets of users and services; empty with own mounts."""
+_RUN_CODE = "import marshal, sys; exec(marshal.loads(bytes.fromhex(sys.argv.pop(1))))"
 _CHECK = CommandScope(session="check", workdir="/usr")
 
 
@@ -68,10 +74,13 @@ class LandlockSandbox:
         self._make_policy, self._namespaces, self._guard = make_policy, namespaces, guard
         self._version = launcher.landlock_version() if version is None else version
         self._isolated: bool | None = None if isolate else False
+        self._choosing = asyncio.Lock()
         newer = sum(right for right, since in _NEWER_RIGHTS.items() if since > self._version)
         self._known_rights = _ALL_RIGHTS & ~newer
         self._filters: dict[tuple[bool, ...], bytes] = {}
         self._groups = ControlGroups()
+        code = compile(Path(launcher.__file__).read_bytes(), launcher.__file__, "exec")  # once, not in each command
+        self._launcher = (sys.executable, "-I", "-S", "-c", _RUN_CODE, dumps(code).hex())
 
     async def check(self) -> str:
         if sys.platform != "linux":
@@ -83,16 +92,17 @@ class LandlockSandbox:
 
     def describe_gaps(self) -> list[str]:
         """What commands can do here, but not in bubblewrap. Call it after `check`."""
-        gaps = ["Commands see the names and arguments of other processes of this machine."]
+        if self._isolated:
+            return []
+        gaps = [
+            "Commands can change git hooks and CI files of the project.",
+            "Commands can see whether a file exists, and change permissions and times of this user's files.",
+            "Commands can see the names and arguments of other processes.",
+            "Commands have no sockets, no /tmp, no /dev/shm and no terminals of their own.",
+            "Commands cannot create files in a directory that contains a secret file, such as .env.",
+        ]
         if self._version < _SCOPE_VERSION:
             gaps.append("Commands can end other processes of this user; Linux 6.12 or later prevents it.")
-        if not self._isolated:
-            gaps += [
-                "Commands can change git hooks and CI files of the project.",
-                "Commands can see whether a file exists, and change permissions and times of this user's files.",
-                "Commands have no sockets, no /tmp and no /dev/shm.",
-                "Commands cannot create files in a directory that contains a secret file, such as .env.",
-            ]
         return gaps
 
     @asynccontextmanager
@@ -105,7 +115,7 @@ class LandlockSandbox:
         env: Mapping[str, str],
         link: Link = "output",
     ) -> AsyncIterator[Child]:
-        isolated = await self._choose_isolation()
+        isolated = bool(self._isolated) if scope is _CHECK else await self._choose_isolation()
         policy = self._make_policy(scope)
         inner = ("/bin/bash", "-c", command) if isinstance(command, str) else tuple(command)
         env = {name: value for name, value in env.items() if name not in UNSET} | dict(policy.environment)
@@ -121,8 +131,11 @@ class LandlockSandbox:
                     "seccomp": self._filter(policy, isolated),
                     **(self._isolation(policy, fds) if isolated else self._rules_without_mounts(policy)),
                 }
-                argv = (sys.executable, "-I", "-S", launcher.__file__, dumps(restrictions).hex(), *inner)
-                async with open_child(argv, cwd="/", env=env, link=link, keeper=self._guard, fds=fds) as child:
+                argv = (*self._launcher, dumps(restrictions).hex(), *inner)
+                child_scope = open_child(argv, cwd="/", env=env, link=link, keeper=self._guard, fds=fds)
+                search = env.get("PATH", os.defpath)
+                async with guard_git_config(policy.git_directories, search) as restored, child_scope as child:
+                    child.notes, child.ends_together = restored, isolated
                     yield child
 
     def host_path(self, path: str, scope: CommandScope) -> str:
@@ -139,10 +152,11 @@ class LandlockSandbox:
 
     async def _choose_isolation(self) -> bool:
         """Find out once whether namespaces and mounts work."""
-        if self._isolated is None:
-            self._isolated = True
-            self._isolated = not await self._try()
-        return self._isolated
+        async with self._choosing:
+            if self._isolated is None:
+                self._isolated = True
+                self._isolated = not await self._try()
+            return self._isolated
 
     async def _try(self) -> str:
         """Run a command; the error if it fails."""
@@ -184,12 +198,10 @@ class LandlockSandbox:
         writable = (*policy.writable, policy.scratch, *filter(None, (policy.private_home,)))
         readable = policy.readable if policy.private_home else (*policy.readable, policy.workdir)
         rules = [*((path, _READ) for path in readable), *((path, _WRITE) for path in writable)]
-        # the private home is below the hidden alipes home
-        hidden = [path for path in policy.hidden if not any(is_inside(path, own) for own in writable[-2:])]
-        return {"except": hidden, **self._landlock(rules, sockets=policy.network == "open")}
+        return {"except": policy.hidden, **self._landlock(rules, sockets=policy.network == "open")}
 
     def _landlock(self, rules: Sequence[Rule], *, sockets: bool) -> dict[str, object]:
-        system = [*((path, _READ) for path in _SYSTEM), *((path, _DEVICE) for path in _DEVICES)]
+        system = [*((path, _READ) for path in (*_SYSTEM, *_SYSTEM_IN_COVERED)), *((path, _DEVICE) for path in _DEVICES)]
         known = self._known_rights
         network = _BIND_AND_CONNECT if self._version >= _NETWORK_VERSION and not sockets else 0
         scopes = _ABSTRACT_SOCKETS_AND_SIGNALS if self._version >= _SCOPE_VERSION else 0
@@ -199,14 +211,13 @@ class LandlockSandbox:
         }
 
     def _filter(self, policy: SandboxPolicy, isolated: bool) -> bytes:
-        options = (isolated or policy.network == "open", isolated, policy.user_namespaces)
+        options = (isolated or policy.network == "open", policy.user_namespaces, isolated)
         if options not in self._filters:
-            inet, unix, user_namespaces = options
+            inet, user_namespaces, namespaces = options
             self._filters[options] = build_filter(
                 inet=inet,
-                unix=unix,
                 user_namespaces=user_namespaces,
-                namespaces=False,
+                namespaces=namespaces,
                 truncate=self._version >= _NEWER_RIGHTS[_TRUNCATE],
             )
         return self._filters[options]
@@ -215,6 +226,7 @@ class LandlockSandbox:
 def _list_mounts(policy: SandboxPolicy) -> Iterator[Mount]:
     """The file system of a command, read-only except for these; later ones cover earlier ones."""
     yield from (("hide", "", folder) for folder in _COVERED if folder != policy.home)
+    yield from (("readonly", folder, folder) for folder in _SYSTEM_IN_COVERED if os.path.isdir(folder))
     yield "devpts", "", "/dev/pts"
     yield "bind", policy.scratch, "/tmp"
     yield "bind", policy.scratch, policy.scratch
@@ -224,6 +236,18 @@ def _list_mounts(policy: SandboxPolicy) -> Iterator[Mount]:
         yield "readonly", policy.workdir, policy.workdir
     yield from (("readonly", path, path) for path in policy.readable)
     yield from (("bind", path, path) for path in policy.writable)
+    yield from (("bind", path, path) for path in _list_folders_around(policy))
     yield from (("readonly", path, path) for path in policy.protected)
     yield from (("hide", "", path) for path in policy.hidden)
     yield from (("readonly", source, seen) for seen, source in policy.files)
+
+
+def _list_folders_around(policy: SandboxPolicy) -> Iterator[str]:
+    """Folders between writable and protected paths: as mount points they cannot be renamed and made again."""
+    found = {
+        folder
+        for path in policy.protected
+        for folder in map(str, Path(path).parents)
+        if folder not in policy.writable and any(is_inside(folder, root) for root in policy.writable)
+    }
+    yield from sorted(found)

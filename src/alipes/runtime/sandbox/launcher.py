@@ -1,4 +1,4 @@
-"""Restricts itself and runs a command: `python -I -S launcher.py RESTRICTIONS PROGRAM ARGUMENT...`.
+"""Restricts itself and runs a command. Arguments: RESTRICTIONS PROGRAM ARGUMENT...
 
 A program of its own that imports nothing of alipes, because it starts once per command. RESTRICTIONS is a dict in
 hexadecimal marshal format, which needs no import (`json` costs as much as starting Python):
@@ -34,17 +34,21 @@ if TYPE_CHECKING:
 CANNOT_RUN = 126
 NOT_FOUND = 127
 _LIBC = ctypes.CDLL(None, use_errno=True)
-_NEW_MOUNTS, _NEW_NAMES, _NEW_IPC = 0x20000, 0x4000000, 0x8000000
+_NEW_MOUNTS, _NEW_NAMES, _NEW_IPC, _NEW_PROCESSES = 0x20000, 0x4000000, 0x8000000, 0x20000000
 _MAX_DESCRIPTORS = 1 << 20
 _IGNORED_BY_PYTHON = (13, 25)
 """SIGPIPE and SIGXFSZ."""
-_BIND, _RECURSIVE, _PRIVATE, _NO_SUID, _NO_DEVICES = 4096, 16384, 1 << 18, 2, 4
+_ASKED_TO_END = (1, 2, 3, 15)
+"""SIGHUP, SIGINT, SIGQUIT and SIGTERM."""
+_IGNORE, _KILL = 1, 9
+_BIND, _RECURSIVE, _PRIVATE, _NO_SUID, _NO_DEVICES, _NO_PROGRAMS = 4096, 16384, 1 << 18, 2, 4, 8
 _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
 _HERE, _ALL, _EMPTY_PATH, _CLONE, _MOVE_FROM_EMPTY_PATH, _READ_ONLY = -100, 0x8000, 0x1000, 1, 4, 1
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _PATH_BENEATH = 1
 _FILE_RIGHTS = 0xC007
 """Rights that a rule for a file may have: execute, write, read, truncate, ioctl."""
+_SET_PARENT_DEATH_SIGNAL = 1
 _SET_NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER, _DROP_BOUNDING, _AMBIENT, _CLEAR_ALL = 38, 22, 2, 24, 47, 4
 _LAST_CAPABILITY, _CAPABILITY_VERSION = 63, 0x20080522
 
@@ -64,6 +68,8 @@ class _Program(ctypes.Structure):
 
 def landlock_version() -> int:
     """The ABI version of Landlock in this kernel; 0 if there is none."""
+    if sys.platform != "linux":
+        return 0
     return max(0, int(_LIBC.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), 1)))
 
 
@@ -115,11 +121,32 @@ def _call(name: str, *arguments: object) -> int:
 
 
 def _enter(namespaces: Sequence[int]) -> None:
-    """Enter the given namespaces, then mount and IPC namespaces of its own."""
+    """Enter the given namespaces, then new ones; returns in the process that is to run the command.
+
+    Two others wait for it: the first process of the pid namespace, with whose end the kernel ends all others in it,
+    and this one, outside of it. They ignore what asks the command to end.
+    """
     for handle in namespaces:
         _call("setns", handle, 0)
         os.close(handle)
-    _call("unshare", _NEW_MOUNTS | _NEW_IPC | _NEW_NAMES)
+    _call("unshare", _NEW_MOUNTS | _NEW_IPC | _NEW_NAMES | _NEW_PROCESSES)
+    for _ in ("outside", "first"):
+        if child := os.fork():
+            _wait_and_exit(child)
+        _call("prctl", _SET_PARENT_DEATH_SIGNAL, _KILL, 0, 0, 0)
+
+
+def _wait_and_exit(child: int) -> None:
+    for number in _ASKED_TO_END:
+        _LIBC.signal(number, ctypes.c_void_p(_IGNORE))
+    nothing = os.open("/dev/null", os.O_RDWR)
+    for stream in range(3):
+        os.dup2(nothing, stream)
+    ended, status = 0, 0
+    while ended != child:
+        ended, status = os.wait()
+    code = os.waitstatus_to_exitcode(status)
+    os._exit(code if code >= 0 else 128 - code)
 
 
 def _mount_all(mounts: Sequence[tuple[str, str, str]]) -> None:
@@ -127,6 +154,7 @@ def _mount_all(mounts: Sequence[tuple[str, str, str]]) -> None:
     _mount("none", "/", _RECURSIVE | _PRIVATE)
     trees = [_copy_tree(source, read_only=kind == "readonly") if source else -1 for kind, source, _ in mounts]
     _set_read_only(_HERE, "/", _ALL)
+    _mount("proc", "/proc", _READ_ONLY | _NO_SUID | _NO_DEVICES | _NO_PROGRAMS)
     for (kind, _, target), tree in zip(mounts, trees, strict=True):
         if tree >= 0:
             _create_target(target, tree)

@@ -81,11 +81,12 @@ _CALLS = {
     "msgget": (68, 186),
     "semget": (64, 190),
     "mq_open": (240, 180),
+    "inotify_add_watch": (254, 27),
 }
 _MISSING = ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register")
 """Answered as by an old kernel, so that programs use the older call: what they do is in memory, out of our sight."""
-_SHARED = ("shmget", "shmat", "msgget", "semget", "mq_open")
-"""Refused without a pid and IPC namespace."""
+_SHARED = ("shmget", "shmat", "msgget", "semget", "mq_open", "inotify_add_watch")
+"""Refused without namespaces, because they reach beyond the command."""
 
 _NAMESPACES = 0x7E020000
 _TIME_NAMESPACE = 0x80  # part of the exit signal in `clone`
@@ -111,7 +112,6 @@ class _Step(NamedTuple):
 def build_filter(
     *,
     inet: bool = True,
-    unix: bool = True,
     user_namespaces: bool = False,
     namespaces: bool = True,
     truncate: bool = True,
@@ -119,10 +119,10 @@ def build_filter(
 ) -> bytes:
     """The filter as an array of `struct sock_filter`.
 
-    `inet`: allow IPv4 and IPv6 sockets (TCP, UDP, echo). `unix`: allow Unix sockets other than pairs.
-    `user_namespaces`: allow new namespaces and chroot, which browsers need. `namespaces`: the command has pid and IPC
-    namespaces of its own; otherwise shared memory and limits of other processes are refused. `truncate`: allow it by
-    path. Raises OSError on other machines than x86_64 and aarch64.
+    `inet`: allow IPv4 and IPv6 sockets (TCP, UDP, echo). `user_namespaces`: allow new namespaces and chroot, which
+    browsers need. `namespaces`: the command has mount, pid and IPC namespaces of its own; otherwise Unix sockets other
+    than pairs, shared memory, watches and limits of other processes are refused. `truncate`: allow it by path. Raises
+    OSError on other machines than x86_64 and aarch64.
     """
     if machine not in _ARCHITECTURES:
         raise OSError(errno.ENOTSUP, f"no system call filter for the processor {machine}")
@@ -138,8 +138,8 @@ def build_filter(
     checks = {
         **{name: [_refuse(errno.ENOSYS if name in _MISSING else errno.EPERM)] for name in _CALLS},
         **_argument_checks(),
-        "socket": _socket_check(inet, unix),
-        "socketpair": _socket_pair_check(unix),
+        "socket": _socket_check(inet=inet, unix=namespaces),
+        "socketpair": _socket_pair_check(datagrams=namespaces),
         "prlimit64": _limits_check(namespaces),
     }
     allowed = {
@@ -167,7 +167,7 @@ def _argument_checks() -> dict[str, list[_Step]]:
     }
 
 
-def _socket_check(inet: bool, unix: bool) -> list[_Step]:
+def _socket_check(*, inet: bool, unix: bool) -> list[_Step]:
     internet = [_refuse(errno.EACCES)]
     if inet:
         internet = [
@@ -194,9 +194,9 @@ def _socket_check(inet: bool, unix: bool) -> list[_Step]:
     ]
 
 
-def _socket_pair_check(unix: bool) -> list[_Step]:
+def _socket_pair_check(*, datagrams: bool) -> list[_Step]:
     """A datagram socket of a pair can still send to any address, a stream cannot."""
-    kinds = (_STREAM, _DATAGRAM, _PACKET) if unix else (_STREAM, _PACKET)
+    kinds = (_STREAM, _DATAGRAM, _PACKET) if datagrams else (_STREAM, _PACKET)
     return [
         _argument(0),
         _Step(_EQUAL, _UNIX, 1),

@@ -13,6 +13,7 @@ from alipes.plugins import specs
 from alipes.plugins.dispatch import guard
 from alipes.plugins.registry import CommandContribution, Contributions
 from alipes.sessions.commands import conversation, history, status
+from alipes.sessions.commands.approvals import approvals
 from alipes.sessions.commands.context import CommandContext, CommandReply, Quit
 
 CommandAction: TypeAlias = Callable[[CommandContext, str], Awaitable[CommandReply]]
@@ -76,6 +77,7 @@ COMMANDS = (
     Command("copy", "[N]", "copy the last answer, or the Nth last", history.copy),
     Command("export", "[FILE] [--force]", "export this conversation as Markdown or .json", history.export),
     Command("plugins", "[ACTION NAME]", "list the plugins; or reload, enable, disable or forgive one", status.plugins),
+    Command("approvals", "[show ID | revoke ID | revoke all]", "list what is allowed without asking", approvals),
     Command("quit", "", "quit (a running turn resumes next time)", _quit),
 )
 BY_NAME = {command.name: command for command in COMMANDS}

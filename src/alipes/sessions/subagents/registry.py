@@ -20,6 +20,8 @@ class SessionPort(Protocol):
 
     async def post(self, key: str, op: Op) -> None: ...
 
+    async def deliver(self, key: str, op: Op) -> None: ...
+
 
 class BackgroundWork(Protocol):
     """Processes that sessions run between their turns."""
@@ -105,7 +107,7 @@ class SubagentRegistry:
         """An answer given where no session runs: pass it to background turns in other processes."""
         for subagent in await self._store.subagents.unfinished(place=key):
             if subagent.inbound.id not in self._runs:
-                await self._sessions.post(subagent.key, answer)
+                await self._sessions.deliver(subagent.key, answer)
 
     async def stop_unfinished(self, parent: Turn) -> None:
         """The turn has ended: stop its remaining subagents, including those of an earlier process and

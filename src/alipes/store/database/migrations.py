@@ -327,12 +327,56 @@ _FROM_9 = (
     *_INDEXES,
 )
 
+_FROM_10 = (
+    """CREATE TABLE approvals (  -- questions about tool calls, the answers, and the rights that these give
+        number      INTEGER PRIMARY KEY,
+        id          TEXT NOT NULL UNIQUE,
+        session_id  TEXT NOT NULL,
+        key         TEXT NOT NULL,
+        turn_id     TEXT NOT NULL,
+        tool        TEXT NOT NULL,
+        arguments   TEXT NOT NULL,  -- JSON, without secrets
+        workdir     TEXT NOT NULL,
+        reason      TEXT NOT NULL,
+        rule        BLOB NOT NULL,  -- compared byte by byte
+        sources     TEXT NOT NULL DEFAULT '[]',  -- of untrusted text that had been read when it was asked
+        asked_at    REAL NOT NULL,
+        choice      TEXT,  -- NULL while it is open
+        answered_by TEXT NOT NULL DEFAULT '',
+        answered_at REAL,
+        taken_at    REAL,  -- when the turn acted on the answer
+        revoked_at  REAL
+    )""",
+    """INSERT INTO approvals
+        (id, session_id, key, turn_id, tool, arguments, workdir, reason, rule, asked_at, choice, answered_at, taken_at)
+        SELECT lower(hex(randomblob(6))), '', '', '', '', '{}', '', '', rule, created, 'always', created, created
+        FROM grants ORDER BY created, rule""",
+    "DROP TABLE grants",
+    "CREATE INDEX approvals_by_rule ON approvals (rule) WHERE revoked_at IS NULL",
+    "CREATE INDEX approvals_waiting ON approvals (turn_id) WHERE taken_at IS NULL",
+    "CREATE INDEX approvals_by_session ON approvals (session_id)",
+    """CREATE TRIGGER turn_ended_unanswered AFTER UPDATE OF ending ON turns WHEN new.ending IS NOT NULL
+        BEGIN UPDATE approvals SET choice = 'no', answered_by = 'stop', answered_at = new.ended
+            WHERE turn_id = new.id AND taken_at IS NULL AND choice IS NULL; END""",
+    """CREATE TRIGGER session_deleted_approvals AFTER DELETE ON sessions
+        BEGIN DELETE FROM approvals WHERE session_id = old.id AND choice IS NOT 'always'; END""",
+    """CREATE TABLE untrusted_sources (  -- text of strangers, and secrets, that a conversation has read
+        session_id TEXT NOT NULL,
+        source     TEXT NOT NULL,
+        label      TEXT NOT NULL,
+        created    REAL NOT NULL,
+        PRIMARY KEY (session_id, source)
+    ) WITHOUT ROWID""",
+    """CREATE TRIGGER session_deleted_sources AFTER DELETE ON sessions
+        BEGIN DELETE FROM untrusted_sources WHERE session_id = old.id; END""",
+)
+
 Steps: TypeAlias = Mapping[int, tuple[int, tuple[str, ...]]]
 """By the schema of a file: the schema that it gets next, and the statements that lead to it."""
 
-STEPS: Steps = {0: (10, (*_TABLES, *_INDEXES)), 9: (10, _FROM_9)}
+STEPS: Steps = {0: (10, (*_TABLES, *_INDEXES)), 9: (10, _FROM_9), 10: (11, _FROM_10)}
 """0: a new file; 9: the previous release. A released step is never edited: add the next one."""
-SCHEMA = 10
+SCHEMA = 11
 
 
 def migrate(db: sqlite3.Connection, steps: Steps = STEPS) -> None:

@@ -22,8 +22,10 @@ STOP_GRACE_S = 0.5
 
 
 class BackgroundProcess:
-    def __init__(self, name: str, session: str, command: str, log: ProcessLog) -> None:
-        self.name, self.session, self.command = name, session, command
+    def __init__(self, name: str, scope: CommandScope, command: str, log: ProcessLog) -> None:
+        self.name, self.session, self.command = name, scope.session, command
+        self.outside = scope.outside
+        """It does not run in the sandbox."""
         self.log = log
         self.child: Child | None = None
         """None until it has started."""
@@ -199,7 +201,7 @@ class BackgroundProcesses:
         self._check_limits(scope.session)
         emulator = TerminalEmulator() if pty else None
         self._count += 1
-        process = BackgroundProcess(f"p{self._count}", scope.session, command, ProcessLog(self._spill, emulator))
+        process = BackgroundProcess(f"p{self._count}", scope, command, ProcessLog(self._spill, emulator))
         child = self._backend.open(command, scope, cwd=cwd, env=env, link="terminal" if pty else "pipes")
         process.task = self._group.create_task(process.run(child, emulator), name=f"background {process.name}")
         process.task.add_done_callback(lambda _: self._on_finished(process))
@@ -231,6 +233,11 @@ class BackgroundProcesses:
         titles = ", ".join(each.title for each in self.processes_of(session))
         existing = f"existing: {titles}" if titles else "none exist; they end with the conversation"
         raise ToolError(f"no background process {name!r}; {existing}")
+
+    def runs_outside(self, session: str, name: str) -> bool:
+        """True if the process of that name does not run in the sandbox."""
+        process = self._processes.get(name)
+        return process is not None and process.session == session and process.outside
 
     def describe_running(self, session: str) -> str:
         """Short list of the running processes; empty if there are none."""

@@ -397,6 +397,10 @@ DANGEROUS = {
         cat /proc/self/../self/environ
         while read l; do echo "$l"; done < ~/.alipes/.env
         cat src/link-to-home/.alipes/.env
+        cat .env
+        cat ./.env.production
+        grep KEY .env
+        cp .env x
     """,
 }
 MULTILINE = [
@@ -539,8 +543,10 @@ EVERYDAY = r"""
     tail -50 ~/.alipes/spill/terminal-1.txt
     ls ~/.ssh
     ls -la ~/.alipes
-    cat .env
+    cat .env.example
     cp .env.example .env
+    echo KEY=1 >> .env
+    test -f .env && echo yes
     source .env
     sqlite3 app.db .tables
     echo done 2>/dev/null >&2

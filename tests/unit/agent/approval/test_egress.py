@@ -12,6 +12,7 @@ from alipes.kernel.turns import Address, Inbound, Turn
 from alipes.runtime.http.egress import EgressRequest
 from alipes.runtime.http.public_fetch import AddressGuard
 from alipes.runtime.sandbox.backend import CommandScope
+from tests.unit.runtime.test_egress_proxy import OK, Server, exchange, open_proxy
 
 
 def make_turn(id="t1", **more):
@@ -75,6 +76,11 @@ async def test_registries_means_all_registries_also_those_of_the_user():
         assert await rights.decide(request("static.crates.io")) == ""
         assert await rights.decide(request("pip.corp.example", 8443)) == ""
         assert "pip.corp.example:443 is not in egress.allow" in await rights.decide(request("pip.corp.example"))
+
+
+async def test_with_yes_for_everything_a_host_outside_the_list_is_allowed():
+    async with open_rights(default="deny") as rights:
+        assert await rights.decide(request("x.example", turn=make_turn(trusted=True))) == ""
 
 
 async def test_denied_hosts_are_refused_on_every_port_and_in_every_mode():
@@ -150,7 +156,8 @@ async def test_a_question_outlives_the_connection_that_gave_up():
     assert len(person.asked) == 1
 
 
-async def test_the_end_of_a_turn_withdraws_its_question():
+@pytest.mark.parametrize("stopped", [True, False])
+async def test_a_stop_and_the_end_of_a_turn_withdraw_its_question(stopped):
     person = Person(x="once")
     person.may_answer.clear()
     turn = make_turn()
@@ -158,7 +165,7 @@ async def test_the_end_of_a_turn_withdraws_its_question():
         task = group.create_task(rights.decide(request("x.example", turn=turn)))
         while not person.asked:
             await asyncio.sleep(0)
-        await rights.turn_ended(turn)
+        await (rights.agent_loop_stopped(turn.id) if stopped else rights.turn_ended(turn))
         await task
     assert "the turn was stopped" in task.result()
 
@@ -183,13 +190,29 @@ async def test_a_standing_yes_is_looked_up_each_time_because_it_can_be_revoked()
         assert await rights.decide(request("x.example", turn=make_turn())) != ""
 
 
-async def test_a_yes_for_the_turn_can_be_forgotten():
-    person = Person(x="once")
+async def test_a_yes_for_the_turn_is_asked_again_after_untrusted_text():
+    person, read = Person(x="once"), []
+
+    async def is_tainted(turn, host):
+        return turn.id in read
+
+    async with EgressRights(EgressConfig(), AddressGuard(), person.ask, is_tainted=is_tainted) as rights:
+        for _ in range(3):
+            await rights.decide(request("x.example", turn=make_turn()))
+        assert len(person.asked) == 1
+        read.append("t1")
+        for _ in range(3):
+            assert await rights.decide(request("x.example", turn=make_turn())) == ""
+    assert len(person.asked) == 2
+
+
+async def test_a_remote_that_was_added_after_a_yes_is_asked_about(project):
+    person = Person(git="once")
     async with open_rights(person) as rights:
-        await rights.decide(request("x.example", turn=make_turn()))
-        rights.forget_turn("t1")
-        rights.forget_turn("unknown")
-        await rights.decide(request("x.example", turn=make_turn()))
+        assert await rights.decide(request("gitlab.com", 443, make_turn(), str(project))) == ""
+        (project / ".git" / "config").write_text(CONFIG + '[remote "new"]\nurl = https://evil.example/x\n')
+        person.answers = {}
+        assert await rights.decide(request("evil.example", 443, make_turn(), str(project))) != ""
     assert len(person.asked) == 2
 
 
@@ -282,6 +305,27 @@ def test_registries_of_the_user_are_found_in_variables():
     assert find_configured_registries(environment) == (
         "pip.corp.example:8443", "a.example", "b.example", "go.example", "cargo.example",
     )  # fmt: skip
+
+
+async def test_many_connections_through_the_proxy_wait_for_one_answer():
+    person = Person(**{"127": "once"})
+    person.may_answer.clear()
+    server = Server()
+    turn = make_turn()
+    async with server.listen() as at, open_rights(person) as rights:
+        async with open_proxy(f"127.0.0.1:{at}", decide=rights.decide, scope=CommandScope("s1")) as (proxy, port):
+            request = f"GET http://127.0.0.1:{at}/ HTTP/1.1\r\n\r\n".encode()
+            assert b"nobody is available" in await exchange(port, request), "no turn yet"
+            proxy.set_turn("s1", turn)
+            async with asyncio.TaskGroup() as group:
+                answers = [group.create_task(exchange(port, request)) for _ in range(20)]
+                while not person.asked:
+                    await asyncio.sleep(0.01)
+                person.may_answer.set()
+            assert [each.result() for each in answers] == [OK] * 20
+            await rights.turn_ended(turn)
+            assert b"the turn has ended" in await exchange(port, request)
+    assert len(person.asked) == 1 and server.connections == 20
 
 
 async def test_an_error_in_the_block_is_raised_as_it_is():

@@ -6,8 +6,10 @@ from msgspec import structs
 from alipes.cli.terminal.approval import KEY_PAUSE_S, MAX_COMMAND_ROWS, ApprovalPrompt
 from alipes.cli.terminal.screen_diff import strip_escapes
 from alipes.cli.terminal.styles import make_style
+from alipes.cli.terminal.transcript_view import TranscriptView
+from alipes.cli.theme import make_theme
 from alipes.kernel.messages import ToolCall
-from alipes.kernel.turns import ApprovalAsked
+from alipes.kernel.turns import ApprovalAnswered, ApprovalAsked
 
 LOOK = make_style("none")
 
@@ -44,9 +46,9 @@ def test_it_shows_the_command_the_reason_and_the_keys(dialogue):
         "? Run this command?",
         "    sudo make install",
         "  Why: runs as another user",
-        "  y yes, once  s this session  a always  n no",
+        "  [y] yes once  [s] this session  [a] always  [n] no",
     ]
-    assert rows(dialogue, typing=True)[-1].startswith("  Press Esc to clear your text first, then  y yes, once")
+    assert rows(dialogue, typing=True)[-1].startswith("  Press Esc to clear your text first, then  [y] yes once")
 
 
 def test_a_key_answers_only_after_a_pause(dialogue, clock):
@@ -75,13 +77,28 @@ def test_an_answer_to_one_question_does_not_answer_the_next(dialogue, clock):
     assert dialogue.current is None and rows(dialogue) == []
 
 
-def test_a_long_command_is_shown_whole_without_control_characters(dialogue):
-    command = "\n".join(f"echo {number}" for number in range(100)) + "\n\x1b[2Jsudo rm"
-    dialogue.ask(asked(command=command))
+LONG = "\n".join(f"echo {number}" for number in range(100)) + "\n\x1b[2Jsudo rm"
+
+
+def test_a_long_command_is_shown_whole_in_the_transcript_and_shortened_in_the_prompt(dialogue):
+    dialogue.ask(asked(command=LONG))
     shown = rows(dialogue)
-    assert shown[1:3] == ["    echo 0", "    echo 1"] and shown[-3] == "    [2Jsudo rm"
-    assert len(shown) == MAX_COMMAND_ROWS + 3 and any("more lines" in row for row in shown)
-    dialogue.clear()
+    assert shown[1:3] == ["    echo 0", "    echo 1"] and shown[-3] == "    <U+001B>[2Jsudo rm"
+    assert len(shown) == MAX_COMMAND_ROWS + 3 and any("90 more lines, all shown above" in row for row in shown)
+    transcript = TranscriptView(make_theme("none"), LOOK, 80)
+    for _ in range(2):
+        transcript.handle_event(asked(command=LONG))
+    printed = [strip_escapes(row) for row in transcript.take_final()]
+    assert printed == [*(f"    echo {number}" for number in range(100)), "    <U+001B>[2Jsudo rm"]
+
+
+def test_a_short_command_is_not_repeated_in_the_transcript():
+    transcript = TranscriptView(make_theme("none"), LOOK, 80)
+    transcript.handle_event(asked())
+    assert transcript.take_final() == []
+
+
+def test_a_command_with_long_lines_is_shown_whole(dialogue):
     dialogue.ask(asked(command="x" * 100))
     assert rows(dialogue, 40)[1:5] == [
         "    " + "x" * 36,
@@ -91,10 +108,32 @@ def test_a_long_command_is_shown_whole_without_control_characters(dialogue):
     ]
 
 
-def test_other_tools_show_their_main_argument(dialogue):
-    call = ToolCall("c", "write_file", {"path": "/etc/passwd", "content": "x"})
+def test_other_tools_show_all_arguments(dialogue):
+    call = ToolCall("c", "write_file", {"path": "/etc/passwd", "content": "x\ny"})
     dialogue.ask(ApprovalAsked("1", call, "changes the system", "rule"))
-    assert rows(dialogue)[:2] == ["? Allow write_file?", "    /etc/passwd"]
+    assert rows(dialogue)[:4] == ["? Allow write_file?", "    path: /etc/passwd", "    content: x", "    y"]
+
+
+def test_arguments_that_change_a_command_and_its_folder_are_shown(dialogue):
+    call = ToolCall("c", "terminal", {"command": "make", "background": True, "workdir": "/srv"})
+    dialogue.ask(ApprovalAsked("1", call, "runs as root", "rule", "/home/ann"))
+    assert rows(dialogue)[1:5] == ["    make", "    background: true", "    workdir: /srv", "    folder: /home/ann"]
+
+
+def test_a_connection_is_asked_about_by_host(dialogue):
+    call = ToolCall("c", "network", {"host": "pypi.org", "port": 443})
+    dialogue.ask(ApprovalAsked("1", call, "pip install rich", "connect to pypi.org"))
+    assert rows(dialogue)[:2] == ["? Allow a connection to pypi.org?", "  Why: pip install rich"]
+
+
+@pytest.mark.parametrize(
+    ("choice", "note"), [("once", "approved once"), ("always", "always allowed: sudo make install"), ("no", "")]
+)
+def test_the_transcript_says_what_was_allowed(choice, note):
+    transcript = TranscriptView(make_theme("none"), LOOK, 80)
+    transcript.handle_event(asked())
+    transcript.handle_event(ApprovalAnswered("1", choice))
+    assert [strip_escapes(row).lstrip("· ") for row in transcript.take_final()] == ([note] if note else [])
 
 
 def test_the_end_of_a_turn_removes_only_its_own_questions(dialogue):

@@ -58,7 +58,10 @@ def test_queued_messages_are_shown_during_a_turn():
 def test_a_question_is_directly_above_the_input():
     one = bottom()
     one.approvals.ask(ASKED)
-    assert one.frame(80, 24).live[-4:] == ["  y yes, once  s this session  a always  n no", *("", "› ", "  a/model")]
+    assert one.frame(80, 24).live[-4:] == [
+        "  [y] yes once  [s] this session  [a] always  [n] no",
+        *("", "› ", "  a/model"),
+    ]
 
 
 def test_a_search_shows_the_match_and_the_search_text():

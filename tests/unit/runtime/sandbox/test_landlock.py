@@ -2,12 +2,13 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -18,8 +19,9 @@ from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.sandbox.landlock import LandlockSandbox
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.sandbox.policy import SandboxPolicy
+from tests.unit.runtime.sandbox.test_seccomp import EVERYDAY
 
-VERSION = launcher.landlock_version() if sys.platform == "linux" else 0
+VERSION = launcher.landlock_version()
 PATH = os.defpath
 pytestmark = pytest.mark.skipif(not VERSION, reason="this kernel has no Landlock")
 scoped = pytest.mark.skipif(VERSION < 6, reason="this Landlock does not know scopes")
@@ -54,7 +56,7 @@ class Machine:
             readable=(str(self.tools), *_python_folders()),
             protected=(str(self.project / ".git" / "hooks"),),
         )
-        self.namespaces = NetworkNamespaces(lambda listener, scope: listener.close(), lambda session: None)
+        self.namespaces = NetworkNamespaces()
         self.sandbox = LandlockSandbox(lambda scope: self.policy, self.namespaces, isolate=isolate, **more)
         self.scope = CommandScope(session="one", workdir=str(self.project))
         self.isolated, self.running = isolate, 0
@@ -80,7 +82,7 @@ class Machine:
         finally:
             self.running -= 1
             if not self.running:
-                self.namespaces.close_all()
+                await self.namespaces.close_all()
 
     async def python(self, code: str, *arguments: object) -> str:
         """What a Python program prints; the name of the exception that ended it, if one did."""
@@ -153,7 +155,7 @@ async def test_system_programs_run(machine):
 
 async def test_exit_code_is_that_of_the_command(machine):
     assert (await machine.run("exit 7"))[0] == 7
-    assert (await machine.run("kill -9 $$"))[0] == -signal.SIGKILL
+    assert (await machine.run("kill -9 $$"))[0] == (128 + signal.SIGKILL if machine.isolated else -signal.SIGKILL)
 
 
 async def test_writer_into_a_closed_pipe_ends_silently(machine):
@@ -221,7 +223,7 @@ async def test_permissions_and_times_outside_cannot_be_changed(isolated):
 async def test_protected_path_cannot_be_changed(isolated):
     hooks = isolated.project / ".git" / "hooks"
     await isolated.run(
-        "echo x > .git/hooks/pre-commit; mv .git/hooks .git/old; rm -r .git; mkdir -p .git/hooks; touch .git/new"
+        "echo x > .git/hooks/pre-commit; mv .git/hooks .git/old; mv .git old; rm -r .git; mkdir -p .git/hooks; touch .git/new"
     )
     assert list(hooks.iterdir()) == []
     assert (isolated.project / ".git" / "new").exists()
@@ -253,14 +255,14 @@ def neighbour() -> Iterator[int]:
 
 
 @pytest.mark.parametrize("name", ["environ", "mem", "maps", "auxv", "stack", "syscall", "pagemap", "io"])
-async def test_memory_and_environment_of_other_processes_cannot_be_read(name, machine, neighbour):
-    output = await machine.python("print(open(sys.argv[1], 'rb').read(10))", f"/proc/{neighbour}/{name}")
+async def test_memory_and_environment_of_other_processes_cannot_be_read(name, alone, neighbour):
+    output = await alone.python("print(open(sys.argv[1], 'rb').read(10))", f"/proc/{neighbour}/{name}")
     assert output == "PermissionError"
 
 
 @pytest.mark.parametrize("name", ["cwd", "root", "exe", "fd/0", "ns/net"])
-async def test_links_of_other_processes_cannot_be_followed(name, machine, neighbour):
-    assert await machine.python("print(os.readlink(sys.argv[1]))", f"/proc/{neighbour}/{name}") == "PermissionError"
+async def test_links_of_other_processes_cannot_be_followed(name, alone, neighbour):
+    assert await alone.python("print(os.readlink(sys.argv[1]))", f"/proc/{neighbour}/{name}") == "PermissionError"
 
 
 async def test_root_of_another_process_is_no_way_out(machine, neighbour):
@@ -278,14 +280,18 @@ async def test_root_of_another_process_is_no_way_out(machine, neighbour):
         "prlimit({pid}, 7, ctypes.byref(v), 0)",
     ],
 )
-async def test_other_processes_cannot_be_debugged(call, machine, neighbour):
+async def test_other_processes_cannot_be_debugged(call, alone, neighbour):
     code = "l = ctypes.CDLL(None, use_errno=True); v = (ctypes.c_long * 2)(1, 1); print(l.{}, ctypes.get_errno())"
-    assert await machine.python(code.format(call.format(pid=neighbour))) == "-1 1"
+    assert await alone.python(code.format(call.format(pid=neighbour))) == "-1 1"
 
 
 @scoped
-async def test_other_processes_cannot_be_signalled(machine, neighbour):
-    assert await machine.python("os.kill(int(sys.argv[1]), 15)", neighbour) == "PermissionError"
+async def test_other_processes_cannot_be_signalled(alone, neighbour):
+    assert await alone.python("os.kill(int(sys.argv[1]), 15)", neighbour) == "PermissionError"
+
+
+async def test_other_processes_do_not_exist_in_a_pid_namespace(isolated, neighbour):
+    assert (await isolated.run(f"ls -d /proc/{neighbour}; kill {neighbour}; ps ax | wc -l"))[1].splitlines()[-1] == "5"
 
 
 async def test_own_children_can_be_signalled_and_debugged(machine):
@@ -374,23 +380,76 @@ async def test_own_terminals_can_be_made(isolated):
     assert await isolated.python("import pty; pty.spawn(['/bin/echo', 'x'])") == "x"
 
 
+def is_running(command: str) -> bool:
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if path.read_bytes() == command.replace(" ", "\0").encode() + b"\0":
+                return True
+    return False
+
+
 async def test_end_of_the_scope_ends_a_process_that_hides(machine):
+    hidden = f"sleep 3{os.getpid()}"
     code = (
-        "import os, resource, time\n"
+        "import os, resource, sys, time\n"
         "resource.setrlimit(resource.RLIMIT_RTTIME, (1000, 1000))\n"
         "if os.fork() == 0:\n"
         "  os.setsid()\n"
         "  if os.fork() == 0:\n"
-        "    os.execve('/bin/sh', ['sh', '-c', 'echo $$ > pid; exec sleep 300'], {})\n"
+        "    os.execve('/bin/sh', ['sh', '-c', 'echo > started; exec ' + sys.argv[1]], {})\n"
         "  os._exit(0)\n"
         "time.sleep(300)\n"
     )
-    async with machine.open([str(PROBE), "-I", "-c", code]):
-        while not (machine.project / "pid").exists() or not (machine.project / "pid").read_text():
+    async with machine.open([str(PROBE), "-I", "-c", code, hidden]):
+        while not is_running(hidden):
             await asyncio.sleep(0.01)
-    assert not Path("/proc", (machine.project / "pid").read_text().strip()).exists()
+    assert not is_running(hidden)
+
+
+async def test_command_is_asked_to_end_before_it_is_killed(machine):
+    line = "trap 'echo saved > note; exit' TERM; echo up; while :; do sleep 0.01; done"
+    async with machine.open(line) as child:
+        await child.read()
+        child.tree.tell(signal.SIGTERM)
+        await child.wait()
+    assert (machine.project / "note").read_text() == "saved\n"
+
+
+async def test_background_process_does_not_outlive_its_command_in_a_pid_namespace(isolated):
+    async with isolated.open("sleep 300 & echo up") as child:
+        assert await child.read() == b"up\n"
+        assert await child.wait() == 0
+        assert child.tree.living() == []
 
 
 async def test_gaps_are_fewer_with_namespaces(alone, isolated):
     assert await isolated.sandbox.check() == ""
     assert set(isolated.sandbox.describe_gaps()) < set(alone.sandbox.describe_gaps())
+
+
+EVERYDAY_PROGRAMS = (
+    "bash",
+    "git",
+    "gcc",
+    "python3",
+    "node",
+    "java",
+    "sqlite3",
+    "tar",
+    "make",
+    "gdb",
+    "strace",
+    "script",
+)
+NEED_NAMESPACES = ("python3", "script")
+"""They need /dev/shm and terminals."""
+
+
+@pytest.mark.parametrize("program", EVERYDAY_PROGRAMS)
+async def test_everyday_program_works(program, machine):
+    if shutil.which(program, path=PATH) is None:
+        pytest.skip(f"{program} is not installed")
+    if program in NEED_NAMESPACES and not machine.isolated:
+        pytest.skip("a gap of Landlock alone")
+    code, output = await machine.run(f"set -euo pipefail; {EVERYDAY[program]}")
+    assert (code, output if code else "") == (0, "")

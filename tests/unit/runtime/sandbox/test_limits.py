@@ -38,9 +38,7 @@ CPU = "while True: pass"
 ROOM = SandboxLimits(memory_bytes=2**29, processes=500, file_bytes=2**30, cpu_seconds=600)
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="Linux only")
-with_landlock = pytest.mark.skipif(
-    sys.platform != "linux" or not launcher.landlock_version(), reason="this kernel has no Landlock"
-)
+with_landlock = pytest.mark.skipif(not launcher.landlock_version(), reason="this kernel has no Landlock")
 with_prlimit = pytest.mark.skipif(shutil.which("prlimit") is None, reason="prlimit is not installed")
 
 
@@ -82,7 +80,7 @@ async def test_file_stops_at_its_size(machine):
 @with_landlock
 async def test_cpu_time_ends_a_command(machine):
     machine.set(limits=SandboxLimits(cpu_seconds=1))
-    assert (await machine.run([*PYTHON, CPU]))[0] in (-signal.SIGKILL, -signal.SIGXCPU)
+    assert (await machine.run([*PYTHON, CPU]))[0] in (-signal.SIGKILL, 128 + signal.SIGKILL)
 
 
 @with_landlock

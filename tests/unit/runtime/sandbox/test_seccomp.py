@@ -201,17 +201,17 @@ def test_unix_sockets_are_allowed(inet, machine):
     assert judge("socketpair", 1, 1, 0, machine=machine, inet=inet) == ALLOWED
 
 
-def test_unix_sockets_are_refused_if_not_granted(machine):
-    assert judge("socket", 1, 1, 0, machine=machine, unix=False) == "EACCES"
+def test_unix_sockets_are_refused_without_namespaces(machine):
+    assert judge("socket", 1, 1, 0, machine=machine, namespaces=False) == "EACCES"
 
 
 @pytest.mark.parametrize(("kind", "verdict"), [(1 | 0x80000, ALLOWED), (5, ALLOWED), (2, "EPERM"), (3, "EPERM")])
-def test_only_connected_pairs_are_allowed_without_unix_sockets(kind, verdict, machine):
-    assert judge("socketpair", 1, kind, 0, machine=machine, unix=False) == verdict
+def test_only_connected_pairs_are_allowed_without_namespaces(kind, verdict, machine):
+    assert judge("socketpair", 1, kind, 0, machine=machine, namespaces=False) == verdict
 
 
-@pytest.mark.parametrize("call", ["shmget", "shmat", "msgget", "semget", "mq_open"])
-def test_shared_memory_is_refused_without_namespaces(call, machine):
+@pytest.mark.parametrize("call", seccomp._SHARED)
+def test_shared_memory_and_watches_are_refused_without_namespaces(call, machine):
     assert judge(call, machine=machine) == ALLOWED
     assert judge(call, machine=machine, namespaces=False) == "EPERM"
 

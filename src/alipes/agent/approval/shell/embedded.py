@@ -5,11 +5,12 @@ known to treat their arguments as text. What is found is a guess, and counts onl
 """
 
 import re
+import time
 from collections.abc import Iterator, Sequence
 
 from alipes.agent.approval.paths import PathChecker, Risk
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellArguments, ShellWord
-from alipes.agent.approval.shell.programs import for_each
+from alipes.agent.approval.shell.subcommands import for_each
 
 _CODE_OPTIONS = {
     **for_each("python ipython guile expect", "c"),
@@ -20,19 +21,57 @@ _CODE_OPTIONS = {
     **for_each("awk deno tclsh", ""),
 }
 """By language: the options whose value is code."""
-_DANGEROUS_CODE = (
-    r"os\.system|subprocess|popen|pty\.spawn|child_process|execSync|\bsystem\b|\bexec\w*\s*[(\"']|\beval\b|__import__"
-    r"|`|qx[/({\[]|%x[/({\[]|shell_exec|rmtree|rm_rf?\b|rmSync|remove_tree|\bunlink|os\.(?:remove|kill|rename)|\bfork\b"
-    r"|\|\s*\"(?:/\w+)*/?(?:ba|da|z)?sh\b|\|\s*getline|\w*spawn\w*\s*[(\s]|spawn_sync|getattr\(\s*os\b|runpy\."
-    r"|import_module\((?!\s*[\"'][\w.]+[\"']\s*\))|code\.interact|passthru|proc_open|pcntl_|shutil\.move|\.rmdir\("
-    r"|removedirs|truncate\(|Deno\.Command|open\s*\(?[^)\n]*[\"'](?:\s*\|\s*\w|-\|)|\bos\.execute|ptrace|(?m:^\s*exec\s+\w)"
+_DELETES = (
+    r"rmtree|rm_rf?\b|rmSync|remove_tree|\bunlink|os\.(?:remove|rename|replace)|shutil\.move|\.rmdir\(|removedirs"
+    r"|\btruncate\(|\brm(?:dir)?(?:Sync)?\s{0,5}\(|\brename(?:s|Sync)?\s{0,5}\(|file\s{1,5}(?:delete|rename)"
+    r"|File\.(?:delete|rename)|FileUtils\.|Deno\.remove|file\.remove|\{\s{0,5}rm\s{0,5}[,}]|,\s{0,5}rm\s{0,5}[,}]"
 )
-"""Patterns of code that starts programs or deletes files."""
+_RUNS = (
+    r"os\.system|subprocess|popen|pty\.spawn|child_process|execSync|\bsystem\b|\bexec\w{0,20}\s{0,5}[(\"']|\beval\b"
+    r"|__import__|`|qx[/({\[]|%x[/({\[]|shell_exec|os\.kill|\bfork\b|\|\s{0,5}\"(?:/\w{1,20}){0,5}/?(?:ba|da|z)?sh\b"
+    r"|\|\s{0,5}getline|spawn\w{0,20}\s{0,5}[(\s]|spawn_sync|\bos\.execute|ptrace|runpy\.|code\.interact|passthru"
+    r"|proc_open|pcntl_|Deno\.Command|import_module\("
+    r"|open\s{0,5}\(?[^)\n]{0,200}[\"'](?:\s{0,5}\|\s{0,5}\w|-\|)|(?m:^[ \t]{0,40}exec[ \t]{1,9}\w)"
+    r"|\b(?:os|shutil|subprocess)\s{1,5}as\s{1,5}\w|getattr\(\s{0,5}(?:os|shutil|builtins|__builtins__)\b"
+    r"|from\s{1,5}(?:os|shutil)\s{1,5}import\s{1,5}[^\n;]{0,200}(?:\*|\b(?:remove|rename|replace|move|kill|rmdir)\b)"
+    r"|\[\s{0,5}[\"'](?:rm|remove|rename|kill|require)[\"']\s{0,5}\]"
+)
+_HOME = (
+    r"expand_?(?:user|path)|Path\.home|homedir|Dir\.home|getpw(?:nam|uid)|environ\b[^\n]{0,12}\bHOME|getenv[^\n]{0,6}\bHOME"
+    r"|ENV(?:IRON)?[\[{(.][\"']?HOME|env(?:\.|\[[\"']|\()HOME|\$HOME|environ\s{1,5}as\b|userInfo\(|\benv::"
+)
+"""Patterns of code that asks where the home directory is."""
+_FILES = (
+    r"\bopen\b|read_?text|read_?bytes|read_?file|write_?text|write_?bytes|write_?file|Stream\(|Sync\(|copy|\bwalk\b|glob"
+    r"|listdir|scandir|iterdir|readdir|opendir|rglob|<>|getline|print\s{0,5}>|File\.|IO\.|slurp|file_get_contents|readlines"
+    r"|symlink|mkdir|touch|fs\.|\bfs/|ARGV"
+)
+"""Patterns of code that works with files."""
+_WALKS = r"\bwalk\b|glob|listdir|scandir|iterdir|readdir|opendir|Dir\.|chdir|<\*>|readtree|copytree|make_archive"
 _WRITES = (
-    r"[\"'](?:[wax]b?\+?|r\+)[\"']|write_text|write_bytes|writeFile|file_put_contents|>\s*[\"']"
-    r"|\.touch\(|File\.write"
+    r"[\"'](?:[wax]b?\+?|r\+)[\"']|write_?text|write_?bytes|writeFile|WriteStream|appendFile|file_put_contents"
+    r"|>\s{0,5}[\"']|[\"']\s{0,5}>|\.touch\(|File\.write|O_WRONLY|O_CREAT|os\.open|copy(?:file|tree|2)?\(|copyFile"
+    r"|symlink|link\("
 )
-_LITERAL = r"[\"']([^\"'\n]{0,400})[\"']"
+_SENDS = r"\b(?:requests|httpx|session|client|axios|http)\.(?:post|put|patch|request)\b|urlopen\(|sendall\(|urlretrieve"
+_REMOTE = r"https?://(?!localhost|127\.|\[::1\]|0\.0\.0\.0)"
+_READS = r"\bopen\s{0,5}\(|read_?text|read_?bytes|readFile|file_get_contents"
+_OBFUSCATED = (
+    r"b64decode|fromhex|unhexlify|fromCharCode|\batob\(|codecs\.decode|\[::-1\]|\bchr\(|marshal\.|rot_?13|pack\("
+)
+_COPIES = r"copy(?:file|tree|2)?\(|copyFile|cpSync|\bcp\(|\bmove\("
+_STRING = r"\"[^\"\\\n]*(?:\\.[^\"\\\n]*)*\"|'[^'\\\n]*(?:\\.[^'\\\n]*)*'"
+"""Linear: an open quote is passed over once in each line."""
+_SECRET_NAME = r"(?:^|/)(?:\.(?:ssh|aws|gnupg|netrc|kube|alipes)(?:/|$)|id_(?:rsa|dsa|ecdsa|ed25519)(?:$|[^.\w]))"
+_LOADED = (
+    r"(?:require|require_relative|import|do|load|include|dofile|source)\b[^\"'\n]{0,40}"
+    r"[\"'](\.{0,2}/[^\"'\n]{1,200})"
+)
+_CHUNK, _OVERLAP = 4_000, 400
+MAX_LITERALS = 2_000
+MAX_LITERAL_CHARS = 400
+MAX_RUN = 6
+"""Literals in a row that may be the parts of one path."""
 TEXT_ONLY_PROGRAMS = for_each(
     "echo printf grep egrep fgrep zgrep rg ag ack cat tee head tail wc sort uniq tr cut jq yq test ["
     " which whereis type hash help whatis apropos info tldr ls stat file du pip pip3 brew port snap"
@@ -47,7 +86,7 @@ _COMMAND_NAMES = for_each(
     True,
 )
 """Names that are commands in any position; none is an everyday word."""
-_MESSAGE_OPTIONS = r"-[a-z]*m$|-[SG]|--(?:message|grep|author|format|pretty|title|body|notes?|subject)\b"
+_MESSAGE_OPTIONS = r"-[a-z]{0,9}m$|-[SG]|--(?:message|grep|author|format|pretty|title|body|notes?|subject)\b"
 """Options whose value is a message or a search text."""
 _COMMAND_PROGRAMS = for_each("sqlite3 gdb lldb ssh scp sftp expect psql mysql mariadb tmux screen make m4 ed", True)
 """Programs with their own keyword before a command: `.shell rm x`, `ProxyCommand rm x`."""
@@ -58,7 +97,7 @@ MAX_TEXT_CHARS = 4_000
 
 def language_of(name: str) -> str:
     """The language of an interpreter, without its version; empty if it is not a known one."""
-    base = "awk" if name.endswith("awk") else re.sub(r"[\d.]+$", "", name).replace("pypy", "python")
+    base = "awk" if name.endswith("awk") else re.sub(r"[\d.]{1,20}$", "", name[-40:]).replace("pypy", "python")
     return base if base in _CODE_OPTIONS else ""
 
 
@@ -75,17 +114,96 @@ def find_code(base: str, args: ShellArguments, stdin: ShellWord | None) -> Itera
         yield ShellWord(UNKNOWN)
 
 
+def search_text(pattern: str, text: str) -> bool:
+    """`re.search` in pieces, so that a long text does not keep the interpreter lock. Matches are short."""
+    found = re.compile(pattern).search
+    for at in range(0, max(len(text), 1), _CHUNK):
+        if found(text[at : at + _CHUNK + _OVERLAP]):
+            return True
+        time.sleep(0)  # lets the event loop take the interpreter lock
+    return False
+
+
+class CodeText:
+    """Code with joined literals: `'a' + 'b'` becomes `'ab'`."""
+
+    def __init__(self, code: str) -> None:
+        pieces: list[str] = []
+        runs: list[list[str]] = []
+        """Literals, and those that follow with a comma or slash between them."""
+        at = 0
+        for found in re.finditer(_STRING, code):
+            gap, inner = code[at : found.start()].strip(), found[0][1:-1]
+            if runs and gap in ("+", ".", "..") and at:
+                pieces.pop()
+                runs[-1][-1] += inner if len(runs[-1][-1]) < MAX_LITERAL_CHARS else ""
+            elif runs and gap in (",", "/", "") and at and len(runs[-1]) < MAX_RUN:
+                pieces += [code[at : found.start()], found[0][0]]
+                runs[-1].append(inner)
+            else:
+                pieces += [code[at : found.start()], found[0][0]]
+                runs.append([inner])
+            pieces += [inner, found[0][-1]]
+            at = found.end()
+        self.text = "".join([*pieces, code[at:]])
+        self._runs = runs
+
+    def paths(self) -> set[str]:
+        """Literals that may be paths, also as the parts of `join('a', 'b')`."""
+        found: set[str] = set()
+        for run in self._runs:
+            joined = ["/".join(run), "".join(run)] if len(run) > 1 else []
+            found.update(text for text in (*run, *joined) if re.search(r"[/.]|^~|^id_", text[:MAX_LITERAL_CHARS]))
+        return {text for text in found if len(text) <= MAX_LITERAL_CHARS}
+
+
 def check_code(code: ShellWord, checker: PathChecker) -> Risk | None:
+    """The risk of code that is given in a call."""
     if not code.is_known:
-        return Risk("hidden", "runs code that is built at run time")
-    if re.search(_DANGEROUS_CODE, code.text):
+        return Risk("hidden", "runs code that is built at run time", unseen=True)
+    parsed = CodeText(code.text)
+    if search_text(_DELETES, parsed.text) or search_text(_RUNS, parsed.text):
         return Risk("code", "runs code that starts programs or deletes files")
-    writes = re.search(_WRITES, code.text) is not None
-    for found in re.finditer(_LITERAL, code.text):
-        literal = ShellWord(found[1])
-        if risk := checker.check_read("code", literal) or (checker.check_write(literal) if writes else None):
+    if search_text(_OBFUSCATED, parsed.text) and search_text(_FILES, parsed.text):
+        return Risk("hidden", "runs code that builds the names of files at run time")
+    if search_text(_HOME, parsed.text) and search_text(_FILES, parsed.text):
+        return Risk("code", "runs code that works with files in the home directory")
+    if search_text(_SENDS, parsed.text) and search_text(_REMOTE, parsed.text) and search_text(_READS, parsed.text):
+        return Risk("send", "runs code that sends a file to another machine")
+    return _check_paths(parsed, checker)
+
+
+def check_script(text: str, checker: PathChecker) -> Risk | None:
+    """The risk of a program file: only what is clearly dangerous, as programs do start others and delete files."""
+    parsed = CodeText(text)
+    if search_text(_HOME, parsed.text) and search_text(_DELETES, parsed.text):
+        return Risk("code", "runs a program that deletes files in the home directory")
+    return _check_paths(parsed, checker)
+
+
+def _check_paths(code: CodeText, checker: PathChecker) -> Risk | None:
+    """Risks of the files that code names."""
+    writes, walks, copies = (search_text(pattern, code.text) for pattern in (_WRITES, _WALKS, _COPIES))
+    found = code.paths()
+    if len(found) > MAX_LITERALS:
+        return Risk("unclear", "holds too many file names to check", unseen=True)
+    for literal in found:
+        word = ShellWord(re.sub(r"^~(?=/|$)", checker.home, literal.lstrip("<>| ")), has_glob=walks)
+        if re.search(_SECRET_NAME, literal) and not literal.endswith(".pub"):
+            return Risk("secret", "runs code that names a file with secrets")
+        risk = checker.check_read("code", word) or (checker.check_write(word) if writes else None)
+        risk = risk or (checker.check_copy(word) if walks else None)
+        if risk := risk or (checker.check_unpack(word) if copies and literal.endswith(("/", "..")) else None):
             return risk
     return None
+
+
+def loaded_files(base: str, text: str) -> Iterator[str]:
+    """Paths of local files that code loads; for Python names of modules with `.py`."""
+    if base in ("python", "ipython"):
+        for line in re.findall(r"(?:^|[\n;])\s{0,9}(?:import|from)\s{1,9}([\w., ]{1,200})", text[:50_000]):
+            yield from (f"{name.strip().split(' ')[0].partition('.')[0]}.py" for name in line.split(","))
+    yield from re.findall(_LOADED, text[:50_000])
 
 
 def nested_commands(name: str, words: Sequence[ShellWord]) -> Iterator[list[ShellWord]]:

@@ -1,14 +1,18 @@
 """Reads words of bash: quotes, escapes and expansions; sorts arguments into options and operands."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
 UNKNOWN = "\0"
 """Placeholder in a word for a part that is only known at run time."""
+SOME_NAME = "\x01"
+"""Placeholder for a part that is a plain name below the working directory: no slash at its start, no `..`."""
 MAX_NESTING = 20
+MAX_BRACKETS = 200
+"""Brackets of one kind inside each other."""
 MAX_EXPANSIONS = 200
 """Most words that one word may expand to."""
 BREAKS = " \t\r\n;&|<>()"
@@ -36,6 +40,12 @@ class ShellWord(Struct, frozen=True):
         return UNKNOWN not in self.text
 
 
+class Variables(Protocol):
+    """Values of variables."""
+
+    def get(self, name: str, default: str, /) -> str: ...
+
+
 class WordChar(NamedTuple):
     char: str
     kind: str
@@ -48,8 +58,10 @@ class WordLexer:
     `parse_substitution` is called with the text of every substitution and returns its value or `UNKNOWN`.
     """
 
-    def __init__(self, text: str, known: Mapping[str, str], parse_substitution: Callable[[str], str]) -> None:
-        self.text, self.at = text, 0
+    def __init__(self, text: str, known: Variables, parse_substitution: Callable[[str], str], *, deep: int = 0) -> None:
+        if deep > MAX_NESTING:
+            raise Unparsable("nested too deeply")
+        self.text, self.at, self._deep = text, 0, deep
         self._known, self._parse_substitution = known, parse_substitution
 
     def read_words(self, *, split: bool = True) -> list[ShellWord]:
@@ -68,7 +80,7 @@ class WordLexer:
                 break
             else:
                 chars += self._read_special()
-        home = self._known.get("HOME", UNKNOWN) if self.text.startswith(("~", "{"), start) else "~"
+        home = self._known.get("HOME", UNKNOWN) if "~" in self.text[start : self.at] else "~"
         return _expand(chars, home, split=split)
 
     def read_value(self, ending: str = "", *, code: bool = False) -> str:
@@ -98,7 +110,7 @@ class WordLexer:
 
     def read_inner(self, text: str, *, code: bool = False) -> str:
         """Value of another text that is part of this one; its substitutions are parsed too."""
-        return WordLexer(text, self._known, self._parse_substitution).read_value(code=code)
+        return WordLexer(text, self._known, self._parse_substitution, deep=self._deep + 1).read_value(code=code)
 
     def match(self, pattern: str) -> re.Match[str] | None:
         return re.compile(pattern).match(self.text, self.at)
@@ -160,8 +172,14 @@ class WordLexer:
         self.at = end + 1
         if inner.isidentifier():
             return self._known.get(inner, UNKNOWN)
+        if inner.endswith("@P"):
+            raise Unparsable("expands the value of a variable as a prompt, which runs the commands in it")
         self.read_inner(inner, code=True)
-        return UNKNOWN
+        if inner.startswith("#") and inner[1:].isidentifier():
+            return "1"
+        shortened = re.compile(r"([A-Za-z_]\w*)(?:%%?|##?|,,?|\^\^?)[^$`]*").fullmatch(inner)
+        value = self._known.get(shortened[1], UNKNOWN) if shortened else UNKNOWN
+        return value if SOME_NAME in value else UNKNOWN
 
     def _read_backtick(self) -> str:
         found = self.match(_BACKTICK)
@@ -185,6 +203,8 @@ def find_closing(text: str, at: int, deep: int = 0) -> int:
     opening, closing = text[at], {"(": ")", "{": "}"}[text[at]]
     depth = 0
     while at < len(text):
+        if depth > MAX_BRACKETS:
+            raise Unparsable("nested too deeply")
         char = text[at]
         if char == "\\":
             at += 1
@@ -239,15 +259,17 @@ def _expand(chars: list[WordChar], home: str, *, split: bool) -> list[ShellWord]
 
 def _build_word(chars: list[WordChar], home: str) -> ShellWord:
     text = "".join(char.char for char in chars)
-    if chars and chars[0] == ("~", "l"):
-        person, slash, rest = text[1:].partition("/")
-        text = text if home == "~" else (UNKNOWN if person else home) + slash + rest
+    name, sign, value = text.partition("=")
+    head = name + sign if sign and name.isidentifier() else ""  # bash expands x=~ too
+    if len(chars) > len(head) and chars[len(head)] == ("~", "l") and home != "~":
+        person, slash, rest = (value if head else text)[1:].partition("/")
+        text = head + (UNKNOWN if person else home) + slash + rest
     return ShellWord(text, any(char.char in "*?[" and char.kind != "q" for char in chars))
 
 
 def _expand_braces(chars: list[WordChar], deep: int = 0) -> list[list[WordChar]]:
     """Brace expansion. A number range counts as its first number, a letter range as unknown."""
-    if deep > MAX_NESTING:
+    if deep > MAX_NESTING or (not deep and chars.count(WordChar("{", "l")) > MAX_EXPANSIONS):
         raise Unparsable("a word expands to too many words")
     for start, char in enumerate(chars):
         if char != ("{", "l"):

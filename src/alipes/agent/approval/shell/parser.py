@@ -5,7 +5,6 @@ A word that is only known at run time has `is_known` False; text that cannot be 
 """
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 
 from msgspec import Struct
@@ -13,6 +12,7 @@ from msgspec import Struct
 from alipes.agent.approval.shell.lexer import (
     BREAKS,
     PLAIN,
+    SOME_NAME,
     UNKNOWN,
     ShellWord,
     Unparsable,
@@ -20,8 +20,12 @@ from alipes.agent.approval.shell.lexer import (
     find_closing,
     is_arithmetic,
 )
+from alipes.agent.approval.shell.variables import ShellVariables
 
 MAX_DEPTH = 12
+MAX_BLOCKS = 40
+MAX_PARTS = 10_000
+"""Words, operators and redirections in one text."""
 MAX_CHARS = 100_000
 _BLANKS = r"(?:[ \t\r]|\\\r?\n)*(?:#[^\n]*)?"
 _REDIRECT = r"(?:\d+|\{\w+\})?(&>>|&>|<<<|<<-|<<|<>|<&|>>|>&|>\||<(?!\()|>(?!\())"
@@ -30,10 +34,28 @@ _ASSIGNMENT = r"([A-Za-z_]\w*)(?:\[[^]\s]*\])?\+?="
 _NO_PARAMETERS = r"\([ \t]*\)"
 _CONDITION = r"(?s)(.*?)(?<=\s)\]\](?=$|[\s;&|)])"
 _PATTERN = r"(?!\s*esac\b)\s*\(?[^()]{0,500}\)"
-_RESERVED = {"if", "then", "else", "elif", "fi", "while", "until", "do", "done", "!"}
+_RESERVED = {"if", "then", "else", "elif", "fi", "while", "until", "do", "done", "esac", "!"}
 _KEYWORDS = _RESERVED | {"case", "esac", "function", "coproc", "[[", "{", "}"}
-_DECLARE_COMMANDS = {"export", "declare", "typeset", "readonly", "local"}
-_ASSIGN_COMMANDS = {"for", "select", "read", "mapfile", "readarray", "getopts", "printf", "unset", "let"}
+_CLOSING = {"fi": ("if",), "done": ("while", "while true", "until", "for", "select"), "esac": ("case",)}
+"""By closing keyword: those that open the block."""
+_BRANCHES = {"then", "else", "elif", "do"}
+_PRINTERS = {"echo", "realpath", "readlink", "ls"}
+_BROAD_NAMES = {"", "bash", "sh", "python", "python3", "sshd", "init", "systemd", "node"}
+_NAME_PRINTERS = {
+    "date",
+    "whoami",
+    "hostname",
+    "uname",
+    "nproc",
+    "id",
+    "uuidgen",
+    "basename",
+    "seq",
+    "wc",
+    "lsof",
+    "fuser",
+}
+"""Commands that print a plain name or a number."""
 
 
 class Redirect(Struct, frozen=True):
@@ -53,6 +75,11 @@ class ShellCommand(Struct):
     """The command whose output it reads through a pipe."""
     operator: str = ""
     """The operator after it: `&&`, `;`, `|` and so on."""
+    function: str = ""
+    """The function that is defined here; it has no words."""
+    in_function: bool = False
+    """It is part of the body of a function."""
+    in_endless_loop: bool = False
 
 
 def parse_commands(text: str, known: Mapping[str, str], depth: int = 0) -> list[ShellCommand]:
@@ -64,50 +91,64 @@ def parse_commands(text: str, known: Mapping[str, str], depth: int = 0) -> list[
         raise Unparsable("too long")
     if re.search(r"\r(?!\n)|\\\r", text):  # part of a word for bash, but invisible to a parser
         raise Unparsable("contains a carriage return")
-    given = Counter(re.findall(r"(?<![\w$])([A-Za-z_]\w*)\+?=", text))
-    reassigned = {name: UNKNOWN for name, times in given.items() if times > 1}
-    parser = _Parser(text, {"IFS": " \t\n", **known, **reassigned}, depth)
+    parser = _Parser(text, ShellVariables(text, known), depth)
     parser.parse()
+    return parser.commands
+
+
+def parse_substitutions(text: str, known: Mapping[str, str]) -> list[ShellCommand]:
+    """The commands in the substitutions of a text that the shell may expand later, as in `PS4='$(x)'`."""
+    parser = _Parser("", ShellVariables(text, known), 1)
+    parser.expand(text)
     return parser.commands
 
 
 class _Parser:
     """Parses one text; a substitution gets its own parser."""
 
-    def __init__(self, text: str, known: dict[str, str], depth: int) -> None:
+    def __init__(self, text: str, variables: ShellVariables, depth: int, *, outer: "_Parser | None" = None) -> None:
         if depth > MAX_DEPTH:
             raise Unparsable("nested too deeply")
         self.commands: list[ShellCommand] = []
-        self._known, self._depth = known, depth
-        self._words = WordLexer(text, known, self._parse_substitution)
+        self._variables, self._depth = variables, depth
+        self._words = WordLexer(text, variables, self._parse_substitution)
         self._command = ShellCommand()
         self._heredocs: list[tuple[ShellCommand, str, bool, bool]] = []
-        self._open_parentheses = self._open_cases = 0
-        self._splits_words = True
+        self._blocks: list[str] = []
+        """The opening word of each open block; `function` for a body."""
+        self._starts_function = False
+        self._is_inside_function = outer is not None and outer._is_in_function
+        self._left: list[int] = outer._left if outer else [MAX_PARTS]
+        """How many more commands and words may follow."""
 
     def parse(self) -> None:
         words = self._words
         while (blank := words.match(_BLANKS)) and blank.end() < len(words.text):
             words.at = blank.end()
+            self._left[0] -= 1
+            if self._left[0] < 0:
+                raise Unparsable("too complex")
             if redirect := words.match(_REDIRECT):
                 self._read_redirect(redirect)
             elif control := words.match(_CONTROL):
                 self._read_operator(control[0])
             else:
                 self._read_word()
-        if self._open_parentheses or self._open_cases:
-            raise Unparsable("unclosed parenthesis or `case`")
+        if self._blocks:
+            raise Unparsable(f"unclosed `{self._blocks[-1]}`")
         self._end_command()
         words.at = len(words.text)
         self._read_heredocs()
 
+    def expand(self, text: str) -> None:
+        """Parse only the substitutions of `text`."""
+        self._words.read_inner(text)
+
     def _parse_substitution(self, text: str) -> str:
-        inner = _Parser(text, self._known, self._depth + 1)
+        inner = _Parser(text, self._variables.copy(), self._depth + 1, outer=self)
         inner.parse()
         self.commands += inner.commands
-        last = inner.commands[-1].words if inner.commands else []
-        # the only substitution with a predictable value
-        return "/tmp/mktemp/new" if last and last[0].text == "mktemp" else UNKNOWN
+        return _substitution_value(inner.commands, self._variables)
 
     def _read_operator(self, operator: str) -> None:
         if operator == "(" and self._skip_parentheses():
@@ -117,13 +158,30 @@ class _Parser:
         if operator == "\n":
             self._read_heredocs()
         elif operator == "(":
-            self._open_parentheses += 1
-        elif operator == ")" and self._open_parentheses:
-            self._open_parentheses -= 1
+            self._open_block("(")
         elif operator == ")":
-            raise Unparsable("unmatched closing parenthesis")
-        elif operator in (";;", ";&", ";;&") and self._open_cases:
+            self._close_block("(")
+        elif operator in (";;", ";&", ";;&") and self._blocks[-1:] == ["case"]:
+            self._variables.next_branch()
             self._skip_case_pattern()
+
+    @property
+    def _is_in_function(self) -> bool:
+        return self._is_inside_function or "function" in self._blocks
+
+    def _open_block(self, word: str) -> None:
+        if len(self._blocks) > MAX_BLOCKS:
+            raise Unparsable("nested too deeply")
+        self._blocks += ["function", word] if self._starts_function else [word]
+        self._starts_function = False
+        self._variables.open_block()
+
+    def _close_block(self, *words: str) -> None:
+        if not self._blocks or self._blocks.pop() not in words:
+            raise Unparsable("unmatched closing parenthesis or keyword")
+        if self._blocks[-1:] == ["function"]:
+            self._blocks.pop()
+        self._variables.close_block()
 
     def _skip_case_pattern(self) -> None:
         """Skip the pattern of a `case`; only substitutions in it run anything."""
@@ -140,44 +198,41 @@ class _Parser:
             words.at = end + 1
             return True
         if found := words.match(_NO_PARAMETERS):
-            command.words.clear()
+            self._define_function(command.words[-1].text if command.words else "")
             words.at = found.end()
             return True
+        if [word.text for word in command.words] in (["time"], ["time", "-p"]):
+            command.words.clear()
         if command.words:
             raise Unparsable("unexpected parenthesis")
         return False
 
+    def _define_function(self, name: str) -> None:
+        self._command = ShellCommand()
+        self.commands.append(ShellCommand(function=name or UNKNOWN))
+        self._starts_function = True
+
     def _end_command(self, operator: str = "") -> None:
         done, self._command = self._command, ShellCommand()
-        done.operator = operator
-        if done.words or done.assignments or done.redirects:
+        done.operator, done.in_function = operator, self._is_in_function
+        done.in_endless_loop = "while true" in self._blocks
+        if done.words or done.assignments or done.redirects or done.stdin:
             self.commands.append(done)
-            self._track_variables(done)
+        self._variables.end_command(done.words, done.assignments, operator)
         if operator in ("|", "|&"):
             self._command.upstream = done
-
-    def _track_variables(self, done: ShellCommand) -> None:
-        names = [word.text for word in done.words]
-        given = done.assignments if not names else []
-        if names and names[0] in _DECLARE_COMMANDS:
-            pairs = [name.partition("=") for name in names[1:]]
-            given = [(name.rstrip("+"), ShellWord(value)) for name, operator, value in pairs if operator]
-        if names and names[0] in _ASSIGN_COMMANDS:
-            given = [(name, ShellWord(UNKNOWN)) for name in names[1:]]
-        if any(name == "IFS" for name, _ in given):  # from here on word splitting is not predictable
-            self._known.update(dict.fromkeys(self._known, UNKNOWN))
-            self._splits_words = False
-        for name, word in given:
-            unknown = self._known.get(name) == UNKNOWN or not self._splits_words
-            self._known[name] = UNKNOWN if unknown else word.text
 
     def _read_word(self) -> None:
         """Read a keyword, an assignment or a word of the command."""
         words, command = self._words, self._command
         plain = words.match(PLAIN)
         literal = plain[0] if plain and words.text[plain.end() : plain.end() + 1] in ("", *BREAKS) else ""
-        if literal in ("{", "}") and not command.words:
+        if literal in ("{", "}") and not command.words and not command.assignments:
             words.at += 1
+            if literal == "{":
+                self._open_block("{")
+            else:
+                self._close_block("{")
         elif not command.words and not command.assignments and self._skip_keyword(literal):
             return
         elif not command.words and (found := words.match(_ASSIGNMENT)):
@@ -185,6 +240,8 @@ class _Parser:
             command.assignments.append((found[1], self._read_assignment()))
         else:
             start = words.at
+            if literal in ("for", "select") and not command.words:
+                self._open_block(literal)
             command.words += words.read_words()
             written = words.text[start : words.at]
             joined = written.replace("\\\n", "")
@@ -201,22 +258,36 @@ class _Parser:
             self._words.read_inner(found[1], code=True)
             words.at = found.end()
         elif literal == "case":
-            self._open_cases += 1
+            self._open_block("case")
             self._skip(2)  # `case` and its subject
             self._skip(1)  # `in`
             self._skip_case_pattern()
-        elif literal == "esac":
-            self._open_cases -= 1
-            self._skip(1)
         elif literal == "function":
-            self._skip(2)
+            self._skip(1)
+            found = re.compile(r"[ \t]*([^\s(){};&|<>]+)(?:[ \t]*\([ \t]*\))?").match(words.text, words.at)
+            if not found:
+                raise Unparsable("a function without a name")
+            words.at = found.end()
+            self._define_function(found[1])
         elif literal == "coproc":
             raise Unparsable("uses coproc")
         elif literal in _RESERVED:
+            self._enter_keyword(literal)
             self._skip(1)
         else:
             return False
         return True
+
+    def _enter_keyword(self, word: str) -> None:
+        if word in ("if", "while", "until"):
+            self._open_block(word)
+        elif word in _BRANCHES:
+            if word == "do" and self._blocks[-1:] == ["while"] and self.commands and _is_always_true(self.commands[-1]):
+                self._blocks[-1] = "while true"
+            if word in ("else", "elif"):
+                self._variables.next_branch()
+        elif word in _CLOSING:
+            self._close_block(*_CLOSING[word])
 
     def _skip(self, count: int) -> None:
         for _ in range(count):
@@ -275,3 +346,35 @@ def _heredoc_delimiter(written: str) -> str:
     if "$'" in written or '$"' in written:
         raise Unparsable("unclear here-document delimiter")
     return re.sub(r"(?s)\\(.)|'([^']*)'|\"([^\"]*)\"", lambda part: next(filter(None, part.groups()), ""), written)
+
+
+def _is_always_true(command: ShellCommand) -> bool:
+    return [word.text for word in command.words] in (["true"], [":"])
+
+
+def matches_own_name(pattern: str) -> bool:
+    """True if a pattern for process names may match alipes, or very many processes."""
+    bare = re.sub(r"[\^$.*?+\[\](){}\\|\s]", "", pattern).lower()
+    return bare in _BROAD_NAMES or bare in "alipesserve" or "alipes" in bare or UNKNOWN in bare
+
+
+def _substitution_value(commands: list[ShellCommand], variables: ShellVariables) -> str:
+    """What a substitution prints, if that is certain."""
+    command = commands[-1] if commands else ShellCommand()
+    names = [word.text for word in command.words]
+    if not names:
+        return UNKNOWN
+    printed = [text for text in names[1:] if not text.startswith("-")]
+    if names[0] == "mktemp" and not printed:
+        return "/tmp/mktemp/new"
+    if names[0] in _NAME_PRINTERS or (names[:2] == ["git", "rev-parse"] and "HEAD" in printed):
+        return SOME_NAME
+    if names[0] in ("pgrep", "pidof") and printed and not any(map(matches_own_name, printed)):
+        return SOME_NAME
+    if len(commands) > 1 or any(redirect.operator not in ("2>", "<") for redirect in command.redirects):
+        return UNKNOWN
+    if names[0] == "pwd":
+        return variables.get("PWD")
+    if names[0] in _PRINTERS and any("/" in text for text in printed) and not any("\\" in text for text in printed):
+        return " ".join(printed)  # a path; other text may become a command
+    return UNKNOWN

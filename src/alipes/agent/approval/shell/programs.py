@@ -1,200 +1,147 @@
 """Rules for single programs: each checks the arguments of one program."""
 
+import os
 import re
 from collections.abc import Callable, Iterable
-from typing import TypeAlias, TypeVar
+from contextlib import suppress
+from functools import cache
+from typing import TypeAlias
 
 from alipes.agent.approval.paths import PathChecker, Risk
-from alipes.agent.approval.shell.lexer import ShellArguments, ShellWord
+from alipes.agent.approval.shell.lexer import UNKNOWN, ShellArguments, ShellWord
+from alipes.agent.approval.shell.parser import matches_own_name
+from alipes.agent.approval.shell.subcommands import for_each
 
 Rule: TypeAlias = Callable[[ShellArguments, PathChecker], Risk | None]
-T = TypeVar("T")
-_PUBLISH = Risk("publish", "publishes a package or deployment, which cannot be undone")
-_SERVICE = Risk("system", "stops or changes system services")
-_UNINSTALL = Risk("system", "uninstalls packages")
 _KILL = Risk("kill", "kills processes that it did not start")
-_DESTROY = Risk("destroy", "deletes or publishes data that may not be recoverable")
-CHECK_OPTIONS = frozenset(
-    ("dpkg", "pacman", "crontab", "redis-cli", "dropdb", "gh", "terraform", "tofu", "docker", "podman")
+_SED_RUNS = (
+    r"(?:^|[;{}\n\d$/])\s{0,9}e(?:\s|$)|(?:^|[;{}\n\d$/])\s{0,9}s([^\w\s;{}]).{0,200}\1.{0,200}\1[gpiIM0-9]{0,9}e"
+    r"|\\(.).{0,200}\2\s{0,9}e(?:\s|$)"
 )
-"""Programs of `SUBCOMMANDS` whose options are checked too."""
-_SED_RUNS = r"(?:^|[;{}\n\d$/])\s*e(?:\s|$)|(?:^|[;{}\n\d$/])\s*s([^\w\s;{}]).*\1.*\1[gpiIM0-9]*e"
-_SED_WRITES = r"(?:^|[;{}\n\d$/!gp])\s*[wW]\s+(\S+)"
-_SQL_DELETES = r"(?i)\b(?:drop|truncate)\s+(?:database|table|schema|user)\b|\bdelete\s+from\s+[\w.\"]+\s*(?:;|$)"
-_DISCARDS = "discards uncommitted changes"
-_FORCE_PUSH = "force-pushes or deletes, which can overwrite work on the remote"
-_GIT: dict[str, tuple[str, str, str]] = {
-    "push": ("fd", "force force-with-lease force-if-includes mirror delete prune", _FORCE_PUSH),
-    "reset": ("", "hard merge keep", _DISCARDS),
-    "clean": ("fdxX", "force", "deletes untracked files"),
-    "checkout": ("f", "force", _DISCARDS),
-    "switch": ("f", "force discard-changes", _DISCARDS),
-    "branch": ("D", "delete", "deletes branches"),
-    "tag": ("d", "delete", "deletes tags"),
-    "gc": ("", "prune", "deletes unreachable objects that could still be restored"),
-    "update-ref": ("d", "delete", "deletes references"),
-    "worktree": ("f", "force", "force-removes working trees"),
-    "send-pack": ("f", "force mirror", _FORCE_PUSH),
-}
-"""By git subcommand: short and long options that make it dangerous, and the reason."""
-_GIT_HISTORY = r"filter-branch|filter-repo|prune|replace|stash (?:drop|clear)|reflog (?:delete|expire)|submodule deinit"
-_GIT_RUNS = (
-    r"(?i)alias\.|core\.(?:sshcommand|fsmonitor|hookspath|pager|editor|askpass)|protocol\.ext|\w*\.external"
-    r"|(?:filter|credential|merge|diff|difftool|mergetool)\..*(?:clean|smudge|process|helper|driver|cmd|textconv)"
+_SED_READS = r"(?:^|[;{}\n\d$/])\s{0,9}[rR]\s{1,9}(\S{1,300})"
+_SED_WRITES = r"(?:^|[;{}\n\d$/!gp])\s{0,9}[wW]\s{1,9}(\S{1,300})"
+_SQL_DELETES = (
+    r"(?i)\b(?:drop|truncate)\s{1,9}(?:database|table|schema|user)\b"
+    r"|\bdelete\s{1,9}from\s{1,9}[\w.\"]{1,80}\s{0,9}(?:;|$)"
 )
-"""Settings that make git run a program."""
+_SQL_FILES = (
+    r"(?i)\b(?:writefile|readfile|load_extension|edit|pg_read_file|lo_export|load_file)\s{0,9}\(|into\s{1,9}(?:out|dump)file"
+    r"|\bto\s{1,9}program\b|(?:^|\n)\s{0,9}\.(?:output|once|save|backup|read|load|open|import|excel)\b"
+)
+_VIM_CODE = (
+    r"\b(?:delete|rename|writefile|system|systemlist|job_start|term_start|libcall|eval|luaeval|py3?eval|jobstart)\s{0,9}\("
+    r"|^:?\s{0,9}(?:so|source|ru|runtime|lua|luafile|py|py3|python3?|perl|ruby|tcl|mksession)\b"
+)
+_VIM_WRITES = r"(?:^|[|%\d$,:])\s{0,9}:?(?:w|wq|write|sav|saveas|up|update)!?\s{1,9}(?:>>\s{0,9})?(\S{1,300})"
+_SECRET_NAMES = r"id_|\.pem|\.env|\.ssh|\.aws|credential|\.key|netrc|kdbx|cookies|logins"
+_LOCAL_URL = r"(?:\w+://)?(?:localhost|127\.\d+\.\d+\.\d+|\[::1\]|0\.0\.0\.0|host\.docker\.internal)(?::\d+)?(?:/|$)"
+_METADATA = r"169\.254\.169\.254|metadata\.google\.internal|100\.100\.100\.200|fd00:ec2::254"
+_OWN_API = r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1\]):8742\b"
+_UPLOADS = r"(?:-d|--data(?:-binary|-raw|-ascii|-urlencode)?|-F|--form|-T|--upload-file)(?:=|$)|--post-file|--body-file"
 
 
 def first_risk(risks: Iterable[Risk | None]) -> Risk | None:
     return next((risk for risk in risks if risk), None)
 
 
-def for_each(names: str, thing: T) -> dict[str, T]:
-    """The same value for several space-separated names."""
-    return dict.fromkeys(names.split(), thing)
-
-
-ALWAYS_ASK = {
-    **{name: Risk("root", f"uses {name} (runs as root)") for name in ("sudo", "doas", "pkexec", "su", "runuser")},
-    **for_each(
-        "mkfs mke2fs mkswap wipefs fdisk sfdisk cfdisk gdisk sgdisk parted blkdiscard cryptsetup"
-        " lvremove vgremove pvremove zpool badblocks hdparm dmsetup",
-        Risk("disk", "changes disks or file systems"),
-    ),
-    **for_each("shred srm wipe", Risk("remove", "permanently destroys files")),
-    **for_each(
-        "shutdown reboot halt poweroff telinit init killall5", Risk("power", "shuts down or restarts the machine")
-    ),
-    **for_each(
-        "useradd userdel usermod groupdel passwd chpasswd visudo vipw", Risk("accounts", "changes user accounts")
-    ),
-    **for_each(
-        "insmod rmmod modprobe mount umount swapoff iptables ip6tables nft ufw setenforce",
-        Risk("system", "changes the kernel, mounts or the firewall"),
-    ),
-    **for_each("at batch", Risk("schedule", "schedules commands")),
-    **for_each("gcore", Risk("secret", "reads the memory of another process")),
-}
-"""Programs that always need approval."""
-
-SUBCOMMANDS: dict[str, tuple[str, Risk]] = {
-    **for_each(
-        "npm pnpm yarn bun cargo poetry uv hatch flit pdm vsce gem twine helm dart mvn",
-        (r"(?:npm )?(?:un)?publish\b|push\b|upload\b|yank\b|deploy\b", _PUBLISH),
-    ),
-    **for_each(
-        "docker podman",
-        (r"(?:image )?push\b|\w* ?prune\b|volume rm\b|rm .*-v|system reset|run .*(?:-v ?/:|--priv)", _DESTROY),
-    ),
-    "gh": (r"repo delete|release (?:create|delete)|secret |api .*(?:-X|--method)[ =]?DELETE", _DESTROY),
-    "systemctl": (r"stop|disable|mask|isolate|kill|poweroff|reboot|halt|kexec|suspend|enable|edit", _SERVICE),
-    "service": (r"\S+ (?:stop|restart)", _SERVICE),
-    **for_each("apt apt-get aptitude dnf yum zypper apk pkg", (r"remove|purge|autoremove|erase|del\b", _UNINSTALL)),
-    "dpkg": (r"-r|-P|--rem|--pur", _UNINSTALL),
-    "pacman": (r"-R", _UNINSTALL),
-    **for_each(
-        "terraform tofu pulumi kubectl aws gcloud az heroku flyctl doctl",
-        (r"(?:.* )?(?:destroy|delete\S*|drain|rm|rb|terminate-\S+|apply .*-auto-approve)\b", _DESTROY),
-    ),
-    "crontab": (r"(?!-l$)", Risk("schedule", "changes scheduled commands (crontab)")),
-    "redis-cli": (r"(?i).*flush(?:all|db)", _DESTROY),
-    "dropdb": (r".", _DESTROY),
-}
-"""By program: pattern for the start of its joined arguments that needs approval."""
-
-
-def check_git(args: ShellArguments, checker: PathChecker) -> Risk | None:
-    words = _git_subcommand(args)
-    if not words:
-        return None
-    name, rest = words[0].text, ShellArguments(words[1:])
-    if not words[0].is_known:
-        return Risk("hidden", "runs a git command that is only known at run time")
-    if _sets_git_program(name, rest):
-        return Risk("startup", "changes which programs git runs")
-    if re.match(_GIT_HISTORY, " ".join(word.text for word in words)):
-        return Risk("git", "rewrites or deletes git history")
-    letters, names, reason = _GIT.get(name, ("", "", ""))
-    if reason and (rest.may_hide_option or rest.has(letters, *names.split())):
-        return Risk("git", reason)
-    operands = [word.text for word in rest.operands]
-    if name == "clone" and (risk := first_risk(map(checker.check_write, rest.operands[1:2]))):
-        return risk
-    if name == "push" and any(text.startswith(("+", ":")) for text in operands):
-        return Risk("git", _FORCE_PUSH)
-    everything = name in ("checkout", "restore") and any(text in (".", "./", "*", ":/") for text in operands)
-    if everything and (rest.has("W", "worktree") or not rest.has("S", "staged")):
-        return Risk("git", _DISCARDS)
-    return None
-
-
-def _sets_git_program(name: str, rest: ShellArguments) -> bool:
-    """True if `git config` sets a program to run, or a URL runs a command."""
-    operands = [word.text for word in rest.operands]
-    if any(text.startswith("ext::") for text in operands):
-        return True
-    return name == "config" and any(map(re.compile(_GIT_RUNS).match, operands[:-1]))
-
-
-def _git_subcommand(args: ShellArguments) -> list[ShellWord]:
-    """The words from the subcommand on: `push` in `git -C x -c y=z push`."""
-    words = list(args.words)
-    while words and words[0].text.startswith("-"):
-        option = words.pop(0).text
-        if option in ("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path") and words:
-            words.pop(0)
-    return words
-
-
 def check_remove(args: ShellArguments, checker: PathChecker) -> Risk | None:
     if args.may_hide_option:
-        return Risk("remove", "deletes files whose names are only known at run time")
+        return Risk("remove", "deletes files whose names are only known at run time", "workspace", unseen=True)
     whole = [word for word in args.operands if word.has_glob and word.text.rpartition("/")[2] in ("*", ".*")]
     cleared = args.operands if args.has("rR", "recursive", "dir") else whole
     risk = first_risk(checker.check_clear("remove", word) for word in cleared)
-    return risk or first_risk(map(checker.check_write, args.operands))
+    return risk or first_risk(checker.check_write(word) or checker.check_taken(word) for word in args.operands)
 
 
 def check_chmod(args: ShellArguments, checker: PathChecker) -> Risk | None:
     mode, *paths = args.operands or [ShellWord("")]
-    if re.search(r"[ugoa]*\+[rwx]*s|^0?[2467]\d{3}$", mode.text):
+    if re.search(r"[ugoa]{0,4}\+[rwx]{0,3}s|^0?[2467]\d{3}$", mode.text):
         return Risk("setuid", "sets the setuid or setgid bit")
     if args.has("R", "recursive"):
         return first_risk(checker.check_clear("mode", path) for path in paths)
     return first_risk(map(checker.check_write, paths))
 
 
+def check_disk(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    """`mkfs`, `fdisk` and others"""
+    if args.has("l", "list") and not args.operands:
+        return None
+    on_device = any(word.text.startswith("/dev/") and not word.text.startswith("/dev/loop") for word in args.operands)
+    return Risk("disk", "changes disks or file systems", floor=on_device and not args.has("ln", "list", "no-act"))
+
+
 def check_dd(args: ShellArguments, checker: PathChecker) -> Risk | None:
-    for word in args.words:
-        if word.text.startswith("of="):
-            target = ShellWord(word.text[3:])
-            if not target.is_known:
-                return Risk("disk", "writes raw data to a target that is only known at run time")
-            return checker.check_write(target)
-    return None
+    target = next((ShellWord(word.text[3:]) for word in args.words if word.text.startswith("of=")), None)
+    return None if target is None else checker.check_write(target)
+
+
+@cache
+def own_process_ids() -> frozenset[str]:
+    """This process and those above it."""
+    found, pid = set[str](), os.getpid()
+    with suppress(OSError, ValueError, IndexError):
+        while pid > 0:
+            found.add(str(pid))
+            with open(f"/proc/{pid}/stat") as stat:
+                pid = int(stat.read().rpartition(")")[2].split()[1])
+    return frozenset(found)
 
 
 def check_kill(args: ShellArguments, checker: PathChecker) -> Risk | None:
     words = [word.text for word in args.words]
     if {"-1", "1", "0"} & set(words[1:]) or words[-1:] == ["1"] or words == ["-1"]:
         return _KILL
+    if any(UNKNOWN in text for text in words) or own_process_ids() & {text.lstrip("-") for text in words}:
+        return Risk("kill", "may stop alipes itself or a process that it did not start")
     return None
 
 
 def check_pkill(args: ShellArguments, checker: PathChecker) -> Risk | None:
-    broad = {"", ".", ".*", "*", "alipes", "bash", "sh", "python", "python3", "sshd", "init", "systemd", "node"}
     by_owner = args.has("uUGgst", "euid", "uid", "user", "session", "terminal")
-    if by_owner or args.may_hide_option or any(word.text in broad for word in args.operands):
+    if by_owner or args.may_hide_option or any(matches_own_name(word.text) for word in args.operands):
         return _KILL
     return None
 
 
+def check_alipes(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    """alipes itself: only its version, help and `doctor` reveal and change nothing"""
+    name = args.operands[0].text if args.operands else ""
+    if args.has("h", "help", "version") or (name in ("doctor", "help") and not args.has("", "fix")):
+        return None
+    return Risk("own", "runs alipes, which could change its settings or act without asking")
+
+
+def _copy_target(args: ShellArguments) -> tuple[list[ShellWord], list[ShellWord]]:
+    """The sources and the target of `cp`, `mv`, `install` and `ln`."""
+    folders = [word for word in args.values("t", "target-directory") if word.text]
+    if folders:
+        return [word for word in args.operands if word not in folders], folders[:1]
+    return args.operands[:-1], args.operands[-1:]
+
+
 def check_copy(args: ShellArguments, checker: PathChecker) -> Risk | None:
-    """`cp`, `mv`, `ln`, `install`, `rsync`: the target, and secrets in the sources"""
-    targets = [*args.values("t", "target-directory"), *args.operands[-1:]]
-    if args.has("", "delete", "delete-after", "delete-before", "remove-source-files"):
+    """`cp`, `install`, `rsync`: the target, and secrets in the sources"""
+    sources, targets = _copy_target(args)
+    if args.has("", "delete", "delete-after", "delete-before"):
         return first_risk(checker.check_clear("remove", target) for target in targets)
-    return first_risk(map(checker.check_write, targets)) or first_risk(map(checker.check_copy, args.operands[:-1]))
+    if args.has("", "remove-source-files"):
+        return first_risk(checker.check_clear("remove", source) for source in sources)
+    merges = args.has("T", "no-target-directory") and args.has("raR", "recursive", "archive")
+    for target in targets:
+        risk = first_risk(checker.check_into(target, source) for source in sources)
+        if risk := risk or checker.check_write(target) or (checker.check_unpack(target) if merges else None):
+            return risk
+    return first_risk(map(checker.check_copy, sources))
+
+
+def check_transfer(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    """`scp`, `rsync`: to another machine"""
+    target = args.operands[-1].text if len(args.operands) > 1 else ""
+    if re.match(r"[\w.@-]+:(?!/\w*/\w*:)", target) or "://" in target:
+        return Risk("send", "sends files to another machine")
+    spread = [word for word in args.operands[:-1] if word.text.endswith("/")]
+    into = (checker.check_unpack(word) for word in args.operands[-1:] if spread)
+    return first_risk(into) or check_copy(args, checker)
 
 
 def check_link(args: ShellArguments, checker: PathChecker) -> Risk | None:
@@ -203,26 +150,40 @@ def check_link(args: ShellArguments, checker: PathChecker) -> Risk | None:
 
 
 def check_move(args: ShellArguments, checker: PathChecker) -> Risk | None:
-    sources = args.operands[:-1] or args.operands
-    if args.operands and args.operands[-1].text.startswith("/dev/"):
+    sources, targets = _copy_target(args)
+    if any(word.text.startswith("/dev/") for word in targets):
         return Risk("remove", "moves a file to a device, where it is lost")
-    return check_copy(args, checker) or first_risk(
-        checker.check_write(word) or checker.check_move(word) for word in sources
-    )
+    taken = (checker.check_write(word) or checker.check_taken(word, "moves") for word in sources)
+    return check_copy(args, checker) or first_risk(taken)
 
 
 def check_write(args: ShellArguments, checker: PathChecker) -> Risk | None:
-    """`tee`, `touch`, `truncate` and others that write all their operands"""
+    """`tee`, `truncate` and others that write all their operands"""
     return first_risk(map(checker.check_write, args.operands))
 
 
+def check_create(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    """`mkdir`, `touch`: they create, and change nothing that is there"""
+    return first_risk(checker.check_write(word, may_be_unknown=True) for word in args.operands)
+
+
+def check_allocate(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    if any(re.fullmatch(r"(?i)\d{2,}g\w*|\d+t\w*|\d{11,}", word.text) for word in args.values("l", "length")):
+        return Risk("system", "fills the disk")
+    return check_write(args, checker)
+
+
 def check_sed(args: ShellArguments, checker: PathChecker) -> Risk | None:
-    if any(re.search(_SED_RUNS, word.text) for word in args.words):
+    if any(re.search(_SED_RUNS, word.text[:4000]) for word in args.words):
         return Risk("code", "runs commands from a sed script")
-    written = [ShellWord(path) for word in args.words for path in re.findall(_SED_WRITES, word.text)]
-    if risk := first_risk(map(checker.check_write, written)):
+    written = [ShellWord(path) for word in args.words for path in re.findall(_SED_WRITES, word.text[:4000])]
+    read = [ShellWord(path) for word in args.words for path in re.findall(_SED_READS, word.text[:4000])]
+    found = first_risk(checker.check_read("sed", word) for word in read)
+    if risk := first_risk(map(checker.check_write, written)) or found:
         return risk
-    return check_write(args, checker) if args.has("i", "in-place") else None
+    in_place = any(re.match(r"-\w*i|--in-place", word.text) for word in args.options)
+    script = args.operands if args.has("ef", "expression", "file") else args.operands[1:]
+    return first_risk(map(checker.check_write, script)) if in_place else None
 
 
 def check_in_place(args: ShellArguments, checker: PathChecker) -> Risk | None:
@@ -230,30 +191,134 @@ def check_in_place(args: ShellArguments, checker: PathChecker) -> Risk | None:
     return check_write(args, checker) if args.has("i") else None
 
 
+def check_editor(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    """`vim` and others: the files they edit, and their commands"""
+    commands = [word.text for word in args.values("c", "cmd")] + [word.text.lstrip("+") for word in args.operands]
+    return first_risk(check_editor_command(text, checker) for text in commands) or check_write(args, checker)
+
+
+def check_editor_command(text: str, checker: PathChecker) -> Risk | None:
+    """A command of `vim`, `ex` or `ed`"""
+    if re.search(_VIM_CODE, text[:4000]):
+        return Risk("code", "runs code of an editor that may start programs or delete files")
+    written = [path for path in re.findall(_VIM_WRITES, text[:4000]) if not path.startswith("!")]
+    home = checker.known_variables()["HOME"]
+    return first_risk(checker.check_write(ShellWord(re.sub(r"^(?:~|\$HOME)(?=/|$)", home, path))) for path in written)
+
+
 def check_sql(args: ShellArguments, checker: PathChecker) -> Risk | None:
-    if any(re.search(_SQL_DELETES, word.text) for word in args.words):
+    return first_risk(check_statement(word.text) for word in args.words)
+
+
+def check_statement(text: str) -> Risk | None:
+    """A statement of SQL, or a command of its shell"""
+    if re.search(_SQL_DELETES, text[:20_000]):
         return Risk("destroy", "deletes data from a database")
-    return None
+    return Risk("code", "reads or writes files from SQL") if re.search(_SQL_FILES, text[:20_000]) else None
 
 
 def check_netcat(args: ShellArguments, checker: PathChecker) -> Risk | None:
-    if args.has("e", "exec", "sh-exec") or any(re.search(r"(?i)^(?:exec|system):", word.text) for word in args.words):
+    runs = args.has("ec", "exec", "sh-exec")
+    if runs or any(re.search(r"(?i)^(?:exec|system):", word.text) for word in args.words):
         return Risk("network", "lets another machine run commands here")
+    if args.has("l", "listen") and not args.has("z"):
+        return Risk("network", "makes something on this machine reachable for others")
     return None
 
 
-def check_download(args: ShellArguments, checker: PathChecker) -> Risk | None:
-    return first_risk(map(checker.check_write, args.values("oOP", "output", "output-document", "directory-prefix")))
+def check_request(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    texts = [word.text for word in args.words]
+    if any(re.search(_METADATA, text) for text in texts):
+        return Risk("secret", "reads credentials of a cloud machine")
+    if any(re.search(_OWN_API, text) for text in texts):
+        return Risk("own", "calls the HTTP interface of alipes")
+    if any(re.search(r"(?i)\bflushall\b", text) for text in texts):
+        return Risk("destroy", "deletes data from a database")
+    local = any(re.match(_LOCAL_URL, word.text) for word in args.operands)
+    if not local and _uploads_file(args):
+        return Risk("send", "sends a file to another machine")
+    return None
+
+
+def check_curl(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    written = args.values("o", "output", "output-dir", "dump-header", "cookie-jar")
+    return check_request(args, checker) or first_risk(checker.check_write(word) for word in written if word.text)
+
+
+def check_wget(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    written = args.values("Ooa", "output-document", "output-file")
+    folders = [word for word in args.values("P", "directory-prefix") if word.text] or [ShellWord(".")]
+    put = (checker.check_into(folder, url) for folder in folders for url in args.operands if "/" in url.text)
+    risk = check_request(args, checker) or first_risk(checker.check_write(word) for word in written if word.text)
+    return risk or first_risk(put)
+
+
+def check_php(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    return first_risk(map(checker.check_copy, args.values("t"))) if args.has("S") else None
+
+
+def _uploads_file(args: ShellArguments) -> bool:
+    pairs = zip(args.words, [*args.words[1:], ShellWord("")], strict=True)
+    for word, value in pairs:
+        if not re.match(_UPLOADS, word.text) and not re.match(r"-[dFT]\S", word.text):
+            continue
+        given = word.text.partition("=")[2] or (word.text[2:] if re.match(r"-[dFT]\S", word.text) else value.text)
+        if re.match(r"-T|--upload-file|--post-file|--body-file", word.text) or re.search(r"(?:^|=)[@<]", given):
+            return True
+    return False
 
 
 def check_archive(args: ShellArguments, checker: PathChecker) -> Risk | None:
-    return first_risk(
-        checker.check_write(ShellWord(f"{folder.text}/x")) for folder in args.values("Cd", "directory") if folder.text
-    ) or first_risk(map(checker.check_copy, args.operands))
+    bundles = "\n".join(word.text for word in [*args.words[:1], *args.options])
+    letters = "".join(re.findall(r"(?m)^-?([a-eg-zABD-Z]{1,12})", bundles))
+    packs = args.has("", "create", "append") or ("x" not in letters and bool(set("cru") & set(letters)))
+    lists = args.has("", "list") or ("x" not in letters and "t" in letters)
+    folders = [word for word in args.values("CD", "directory") if word.text]
+    if packs:
+        inside = [ShellWord(os.path.join(folder.text, word.text)) for folder in folders for word in args.operands]
+        bundled = args.words[1:2] if not args.words[0].text.startswith("-") and "f" in args.words[0].text else []
+        written = [*args.values("f", "file"), *bundled]
+        return first_risk(map(checker.check_copy, [*args.operands, *inside])) or first_risk(
+            checker.check_write(word, may_be_unknown=True) for word in written if word.text
+        )
+    return None if lists else first_risk(map(checker.check_unpack, folders or [ShellWord(".")]))
+
+
+def check_unzip(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    if any(re.fullmatch(r"-[a-zA-Z]{0,3}[lptvZ][a-zA-Z]{0,3}", word.text) for word in args.options):
+        return None
+    folders = [word for word in args.values("d", "target") if word.text]
+    return first_risk(map(checker.check_unpack, folders or [ShellWord(".")]))
+
+
+def check_7z(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    if not args.operands or args.operands[0].text not in ("x", "e"):
+        return None
+    folders = [ShellWord(word.text[2:]) for word in args.words if re.match(r"-o\S", word.text)]
+    return first_risk(map(checker.check_unpack, folders or [ShellWord(".")]))
+
+
+def check_rename(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    return first_risk(checker.check_taken(word, "renames") for word in args.operands[1:])
+
+
+def check_awk(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    return check_write(args, checker) if ShellWord("inplace") in args.words else None
+
+
+def check_zip(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    return first_risk(map(checker.check_copy, args.operands)) or first_risk(
+        checker.check_write(word, may_be_unknown=True) for word in args.operands[:1]
+    )
+
+
+def check_patch(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    folders = [word for word in args.values("d", "directory") if word.text]
+    return first_risk(map(checker.check_unpack, folders or [ShellWord(".")])) or check_write(args, checker)
 
 
 def check_output_option(args: ShellArguments, checker: PathChecker) -> Risk | None:
-    return first_risk(map(checker.check_write, args.values("of", "output", "out", "prefix")))
+    return first_risk(checker.check_write(word) for word in args.values("of", "output", "out", "prefix") if word.text)
 
 
 def check_second_operand(args: ShellArguments, checker: PathChecker) -> Risk | None:
@@ -263,8 +328,12 @@ def check_second_operand(args: ShellArguments, checker: PathChecker) -> Risk | N
 
 def check_ps(args: ShellArguments, checker: PathChecker) -> Risk | None:
     """`ps`: `e` without a dash shows the environment of processes"""
-    if any(re.fullmatch(r"[a-zA-Z]*e[a-zA-Z]*", word.text) for word in args.operands[:1]):
-        return Risk("secret", "shows the environment of processes")
+    before = ""
+    for word in args.words:
+        is_value = re.fullmatch(r"-\w*[opCuUtgGqk]|--\w+", before) is not None
+        if not is_value and re.fullmatch(r"[aewxufjlsvXcSTmLhHnr]{0,12}e[aewxufjlsvXcSTmLhHnr]{0,12}", word.text):
+            return Risk("secret", "shows the environment of processes")
+        before = word.text
     return None
 
 
@@ -275,13 +344,32 @@ def check_debugger(args: ShellArguments, checker: PathChecker) -> Risk | None:
     return None
 
 
+def check_search(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    """`grep -r`, `rg`: searching folders that contain secrets"""
+    patterns = 0 if args.has("ef", "regexp", "file") else 1
+    return first_risk(checker.check_copy(word) for word in args.operands[patterns:])
+
+
+def check_grep(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    return check_search(args, checker) if args.has("rR", "recursive", "dereference-recursive") else None
+
+
+def check_serve(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    """`http.server` and others that show a folder to the network"""
+    shown = [word for word in args.values("dt", "directory", "root", "path") if word.text]
+    return first_risk(map(checker.check_copy, [*shown, *args.operands] if shown or args.operands else [ShellWord(".")]))
+
+
 def check_find(args: ShellArguments, checker: PathChecker) -> Risk | None:
     names = {word.text for word in args.options}
-    paths = args.words[: next((at for at, word in enumerate(args.words) if word.text.startswith("-")), 0)]
-    pairs = zip(args.words, args.words[1:], strict=False)
+    paths = args.words[: next((at for at, word in enumerate(args.words) if word.text.startswith("-")), len(args.words))]
+    pairs = list(zip(args.words, args.words[1:], strict=False))
     if risk := first_risk(checker.check_write(file) for word, file in pairs if re.match("-f(?:print|ls)", word.text)):
         return risk
-    if names & {"-exec", "-execdir", "-ok", "-okdir"} and (risk := first_risk(map(checker.check_copy, paths))):
+    wanted = [value.text for word, value in pairs if re.match(r"-i?(?:name|path|wholename|regex)$", word.text)]
+    runs = names & {"-exec", "-execdir", "-ok", "-okdir"}
+    seeks = any(re.search(_SECRET_NAMES, text) for text in wanted)
+    if (runs or seeks) and (risk := first_risk(map(checker.check_copy, paths))):
         return risk
     if "-delete" not in names:
         return None
@@ -290,27 +378,66 @@ def check_find(args: ShellArguments, checker: PathChecker) -> Risk | None:
     return first_risk(checker.check_clear("remove", path) for path in (paths or [ShellWord(".")]))
 
 
+def check_container(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    """`docker run`: what it gets of this machine"""
+    if not any(word.text in ("run", "create") for word in args.operands[:2]):
+        return None
+    if args.has("", "privileged", "cap-add", "device", "security-opt"):
+        return Risk("root", "starts a container with rights over this machine")
+    if any(word.text in ("host", "=host") for word in args.values("", "pid", "ipc", "uts", "userns")):
+        return Risk("root", "starts a container with rights over this machine")
+    for word in args.values("v", "volume", "mount"):
+        source = re.sub(r"^.*?(?:source|src)=([^,]{0,300}).*$", r"\1", word.text).partition(":")[0]
+        shared = ShellWord(source)
+        if source.startswith(("/", "~", "..", UNKNOWN)) and checker.check_clear("mount", shared):
+            inside = shared.is_known and any(path == checker.workdir for path in checker.directories.resolve(shared))
+            if not inside:
+                return Risk("root", f"gives a container the directory {source.replace(UNKNOWN, '…')}")
+    return None
+
+
 RULES: dict[str, Rule] = {
-    "git": check_git,
+    "alipes": check_alipes,
     **for_each("rm rmdir unlink trash", check_remove),
     **for_each("chmod chown chgrp chattr setfacl", check_chmod),
+    **for_each(
+        "mkfs mke2fs mkswap wipefs fdisk sfdisk cfdisk gdisk sgdisk parted blkdiscard cryptsetup"
+        " lvremove vgremove pvremove zpool badblocks hdparm dmsetup",
+        check_disk,
+    ),
     "dd": check_dd,
     "kill": check_kill,
     **for_each("pkill killall skill", check_pkill),
-    **for_each("cp install rsync scp", check_copy),
+    **for_each("cp install", check_copy),
+    **for_each("scp rsync", check_transfer),
     "ln": check_link,
     "mv": check_move,
-    **for_each("tee touch truncate mkdir mkfifo mknod sponge fallocate", check_write),
+    **for_each("tee truncate mknod sponge", check_write),
+    **for_each("mkdir touch mkfifo", check_create),
+    "fallocate": check_allocate,
     **for_each("sed gsed", check_sed),
     **for_each("perl ruby", check_in_place),
-    **for_each("ed ex vi vim nvim nano", check_write),
-    **for_each("curl wget", check_download),
-    **for_each("tar bsdtar unzip cpio zip 7z", check_archive),
+    **for_each("ed ex vi vim nvim nano view emacs", check_editor),
+    "curl": check_curl,
+    "wget": check_wget,
+    **for_each("http https xh", check_request),
+    "php": check_php,
+    **for_each("tar bsdtar gtar cpio", check_archive),
+    **for_each("unzip unrar unar", check_unzip),
+    **for_each("7z 7za 7zz", check_7z),
+    **for_each("rename prename mmv", check_rename),
+    **for_each("awk gawk", check_awk),
+    "zip": check_zip,
+    "patch": check_patch,
     **for_each("sort shuf gpg openssl csplit", check_output_option),
     **for_each("uniq xxd", check_second_operand),
     "ps": check_ps,
     **for_each("strace ltrace gdb lldb", check_debugger),
     "find": check_find,
+    **for_each("grep egrep fgrep zgrep", check_grep),
+    **for_each("rg ag ack ugrep", check_search),
+    **for_each("http.server serve http-server httpd", check_serve),
+    **for_each("docker podman nerdctl", check_container),
     **for_each("psql mysql mariadb sqlite3 duckdb", check_sql),
     **for_each("nc ncat netcat socat", check_netcat),
     "rimraf": lambda args, checker: first_risk(checker.check_clear("remove", word) for word in args.operands),

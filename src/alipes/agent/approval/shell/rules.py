@@ -6,15 +6,33 @@ a command that is only known at run time needs approval.
 
 import os
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeAlias
 
 from alipes.agent.approval.paths import PathChecker, Risk
-from alipes.agent.approval.shell.embedded import check_code, find_code, language_of, nested_commands, nested_texts
-from alipes.agent.approval.shell.lexer import UNKNOWN, ShellArguments, ShellWord, Unparsable
-from alipes.agent.approval.shell.parser import ShellCommand, parse_commands
-from alipes.agent.approval.shell.programs import ALWAYS_ASK, CHECK_OPTIONS, RULES, SUBCOMMANDS, first_risk, for_each
+from alipes.agent.approval.shell.arguments import check_arguments, check_streams
+from alipes.agent.approval.shell.embedded import (
+    check_code,
+    check_script,
+    find_code,
+    language_of,
+    loaded_files,
+    nested_commands,
+    nested_texts,
+)
+from alipes.agent.approval.shell.git import check_git
+from alipes.agent.approval.shell.lexer import SOME_NAME, UNKNOWN, ShellArguments, ShellWord, Unparsable
+from alipes.agent.approval.shell.parser import ShellCommand, matches_own_name, parse_commands, parse_substitutions
+from alipes.agent.approval.shell.programs import RULES, check_editor_command, check_statement
+from alipes.agent.approval.shell.script_files import ScriptFiles, join_printed, unescape, written_content
+from alipes.agent.approval.shell.subcommands import ALWAYS_ASK, SUBCOMMANDS, for_each
+from alipes.agent.approval.shell.variables import DECLARE_COMMANDS
 from alipes.tools.common import Places
 
+Counts: TypeAlias = Callable[[Risk], bool]
+"""Whether a risk counts; others are passed over, so that one behind them is found."""
 _MAX_DEPTH = 8
 _MAX_GUESS_DEPTH = 3
 """Nesting beyond which only texts that are certainly run are checked."""
@@ -27,80 +45,170 @@ _CARRIERS = {
     **for_each("timeout flock chroot taskset chrt ssh faketime script entr setarch", 1),
 }
 """Programs that run another one, and the number of operands before it."""
+_SHELL_CARRIERS = {"command", "builtin", "time", "!"}
+"""Carriers that run builtins in the shell itself."""
+_BUILTINS = {".", "source", "cd", "pushd", "popd", "eval", "alias", "trap", "hash", "enable"}
+_SPOKEN_RULES = {"credential", "send", "network", "own"}
+"""Rules for programs whose names are everyday words: not for texts that are only perhaps commands."""
 _TEXT_VARIABLES = (
-    r"\w*(?:PAGER|EDITOR|ASKPASS)$|VISUAL$|BROWSER$|LESSOPEN$|PROMPT_COMMAND$|GIT_\w*(?:COMMAND|DIFF|SSH)$"
+    r"\w{0,40}(?:PAGER|EDITOR|ASKPASS)$|VISUAL$|BROWSER$|LESSOPEN$|LESSCLOSE$|PROMPT_COMMAND$"
+    r"|GIT_\w{0,40}(?:COMMAND|DIFF|SSH)$|\w{0,40}_WRAPPER$"
 )
-_TRUSTED_VARIABLES = r"LD_(?:PRELOAD|LIBRARY_PATH|AUDIT)$|BASH_ENV$|ENV$|PYTHONSTARTUP$|PERL5OPT$|NODE_OPTIONS$"
-_TEXT_OPTION = r"(?is)[\w.=-]*(?:exec|command|cmd|pager|filter|helper)=(.+)"
-_FUNCTION = r"(?<![\w:.])([\w:.]{1,40})\(\)[{(]"
+_TRUSTED_VARIABLES = (
+    r"LD_\w+$|DYLD_\w+$|BASH_ENV$|ENV$|BASH_FUNC_|SHELLOPTS$|BASHOPTS$|BASH_LOADABLES_PATH$|PYTHON(?:STARTUP|HOME|USERBASE)$"
+    r"|PYTHON(?:BREAKPOINT|INSPECT|WARNINGS)$|PERL5(?:OPT|DB|LIB)$|PERLLIB$|RUBY(?:OPT|LIB)$|LUA_INIT|GIT_CONFIG\w*$"
+    r"|GIT_(?:TEMPLATE_DIR|EXEC_PATH|PROXY_COMMAND)$|(?:VIM|EX)INIT$|PHPRC$|PHP_INI_SCAN_DIR$|GCONV_PATH$|OPENSSL_CONF$"
+    r"|R_PROFILE\w*$|DOTNET_STARTUP_HOOKS$|CLASSPATH$|NODE_PATH$|KUBECONFIG$|(?:NPM|PIP)_CONFIG_\w+$|SSLKEYLOGFILE$|ZDOTDIR$"
+)
+_LOADING_VARIABLES = r"NODE_OPTIONS$|JAVA_TOOL_OPTIONS$|_JAVA_OPTIONS$|MAKEFLAGS$|GREP_OPTIONS$"
+_LOADS = r"-r\b|--require|--import|--loader|--experimental-loader|-javaagent|-agentlib|--eval|-f\b|SHELL="
+_PATH_VARIABLES = {"HOME", "PWD", "OLDPWD", "CDPATH", "TMPDIR", "ALIPES_HOME"}
+_TEXT_OPTION = r"(?is)[\w.=-]{0,80}(?:exec|command|cmd|pager|filter|helper)=(.+)"
 _FD_PATHS = ("/dev/fd/", "/proc/self/fd/", "/dev/tcp/")
 _BANG_PROGRAMS = {"git", "vi", "vim", "nvim", "ex", "ed", "view", "man", "less", "more", "mutt"}
 """Programs in which `!` runs a shell command."""
+_EVALUATING = {"test", "[", "read", "let", "unset", "mapfile", "readarray", "getopts", "wait", *DECLARE_COMMANDS}
+"""Builtins that evaluate `a[$(x)]` even in quotes."""
+_HARMLESS_SCRIPTS = {"activate", ".env", "nvm.sh", ".bashrc", ".profile", ".zshrc", "env"}
+"""Files that are often sourced and do not change the directory."""
 _MAX_WORK = 12_000
 """Budget of words and characters before a text counts as too complex."""
-_TOO_COMPLEX = Risk("unclear", "cannot be parsed reliably: too complex")
-_HIDDEN = Risk("hidden", "runs a command that is only known at run time")
+_TOO_COMPLEX = Risk("unclear", "cannot be parsed reliably: too complex", unseen=True)
+_HIDDEN = Risk("hidden", "runs a command that is only known at run time", unseen=True)
+_BOMB = Risk("bomb", "is a fork bomb (starts copies of itself endlessly)")
 
 
-def judge(command: str, places: Places, workdir: str, start: str = "") -> Risk | None:
+def judge(command: str, places: Places, workdir: str, start: str = "", *, counts: Counts | None = None) -> Risk | None:
     """The risk of running `command`; None if it needs no approval.
 
     `workdir` is the project directory, where more is allowed; `start` is where it runs, if elsewhere.
     """
-    checker = _Judge(PathChecker(places, workdir, start))
-    return checker.check_text(command) or (_TOO_COMPLEX if checker.is_exhausted else None)
+    checker = _Judge(PathChecker(places, workdir, start), counts or _always)
+    risk = checker.check_text(command) or (_TOO_COMPLEX if checker.is_exhausted else None)
+    return risk if risk and checker.counts(risk) else None
+
+
+def judge_code(code: str, places: Places, workdir: str, *, counts: Counts | None = None) -> Risk | None:
+    """The risk of running Python code."""
+    checker = _Judge(PathChecker(places, workdir), counts or _always)
+    risk = checker.check_language("python", ShellWord(code))
+    return risk if risk and checker.counts(risk) else None
+
+
+def _always(risk: Risk) -> bool:
+    return True
 
 
 class _Judge:
     """Checks the commands of a text in order, and the commands inside them."""
 
-    def __init__(self, paths: PathChecker) -> None:
-        self._paths = paths
+    def __init__(self, paths: PathChecker, counts: Counts, *, file_depth: int = 0) -> None:
+        self._paths, self.counts = paths, counts
+        self._files, self._file_depth = ScriptFiles(paths), file_depth
         self._depth = 0
         self._expands_aliases = False
+        self._functions: set[str] = set()
+        self._functions_move = False
         self._work = 0
+        self._is_trial = False
+        """The word may be an argument of a program that runs others, rather than a command."""
 
     @property
     def is_exhausted(self) -> bool:
         return self._work > _MAX_WORK
+
+    def _first(self, risks: Iterable[Risk | None]) -> Risk | None:
+        return next((risk for risk in risks if risk and self.counts(risk)), None)
 
     def check_text(self, text: str) -> Risk | None:
         if self._depth > _MAX_DEPTH or UNKNOWN in text:
             return _HIDDEN
         if self.is_exhausted:
             return _TOO_COMPLEX
-        bare = re.sub(r"\s", "", text)
-        if any(f"{name}|{name}" in bare for name in re.findall(_FUNCTION, bare)):  # it pipes itself into itself
-            return Risk("bomb", "is a fork bomb (starts copies of itself endlessly)")
         self._expands_aliases |= "expand_aliases" in text
         self._work += len(text) // 8 if self._depth else 0
         self._depth += 1
         try:
-            return first_risk(map(self._check_step, parse_commands(text, self._paths.known_variables())))
+            return self._first(map(self._check_step, parse_commands(text, self._paths.known_variables())))
         except Unparsable as why:
-            return Risk("unclear", f"cannot be parsed reliably: {why}")
+            return Risk("unclear", f"cannot be parsed reliably: {why}", unseen=True)
         finally:
             self._depth -= 1
 
     def _check_step(self, command: ShellCommand) -> Risk | None:
+        if command.function:
+            self._functions.add(command.function)
+            if command.function in ("cd", "pushd", "popd", "builtin", "command", UNKNOWN):
+                self._paths.directories.is_predictable = False
+            return None
+        time.sleep(0)  # lets the event loop take the interpreter lock
         risk = self._check_command(command)
-        self._paths.end_command(command.operator)
+        self._paths.directories.end_command(command.operator)
         return risk
 
     def _check_command(self, command: ShellCommand) -> Risk | None:
+        return self._first(
+            risk
+            for check in (self._check_redirects, self._check_assignments, self._check_input, self._check_loops)
+            for risk in check(command)
+        ) or (self._check_words(command.words, command) if command.words else None)
+
+    def _check_redirects(self, command: ShellCommand) -> Iterable[Risk | None]:
         for redirect in command.redirects:
-            risk = self._paths.check_write(redirect.target) if ">" in redirect.operator else None
-            if risk := risk or self._paths.check_read("<", redirect.target):
-                return risk
-        for name, value in command.assignments:
-            if re.match(_TRUSTED_VARIABLES, name):
-                return Risk("hidden", f"sets {name}, which changes what other programs load or run")
-            if re.match(_TEXT_VARIABLES, name) and (risk := self.check_text(value.text)):
-                return risk
-        return self._check_words(command.words, command) if command.words else None
+            if ">" in redirect.operator:
+                yield self._paths.check_write(redirect.target)
+                self._files.note_write(redirect.target, written_content(command))
+            if "<" in redirect.operator:
+                yield self._paths.check_read("<", redirect.target)
+
+    def _check_assignments(self, command: ShellCommand) -> Iterable[Risk | None]:
+        given = list(command.assignments)
+        name, words = (command.words[0].text, command.words[1:]) if command.words else ("", [])
+        if name in _EVALUATING or (name == "printf" and words[:1] == [ShellWord("-v")]):
+            yield from map(self._check_expanded, words)
+            pairs = [word.text.partition("=") for word in words if name not in ("test", "[")]
+            given += [(each, ShellWord(value if sign else UNKNOWN)) for each, sign, value in pairs]
+        yield from (self._check_assignment(each, value) for each, value in given)
+
+    def _check_assignment(self, name: str, value: ShellWord) -> Risk | None:
+        if re.match(_TRUSTED_VARIABLES, name):
+            return Risk("hidden", f"sets {name}, which changes what other programs load or run")
+        if re.match(_LOADING_VARIABLES, name) and (not value.is_known or re.search(_LOADS, value.text)):
+            return Risk("hidden", f"sets {name}, which changes what other programs load or run")
+        if name == "PATH" and not self._files.add_search_path(value):
+            return Risk("hidden", "lets commands be found in the working directory")
+        if name in _PATH_VARIABLES:
+            self._paths.forget_variable(name)
+        if re.match(_TEXT_VARIABLES, name) and (risk := self.check_text(value.text)):
+            return risk
+        return self._check_expanded(value)
+
+    def _check_expanded(self, word: ShellWord) -> Risk | None:
+        """Check the substitutions of quoted text, which the shell may expand later."""
+        if "$(" not in word.text and "`" not in word.text:
+            return None
+        try:
+            commands = parse_substitutions(word.text, self._paths.known_variables())
+        except Unparsable:
+            return None
+        return self._first(self._check_command(command) for command in commands)
+
+    def _check_input(self, command: ShellCommand) -> Iterable[Risk | None]:
+        """File names in a here-string, for `xargs`, or for the `read` of a loop."""
+        name = command.words[0].text if command.words else ""
+        if command.stdin is not None and name in ("", "xargs", "read", "mapfile", "readarray"):
+            yield from (self._paths.check_read("<", ShellWord(text)) for text in command.stdin.text.split()[:200])
+            yield self._check_expanded(command.stdin)
+
+    def _check_loops(self, command: ShellCommand) -> Iterable[Risk | None]:
+        names = [words[0].text for words in (command.words, command.upstream and command.upstream.words) if words]
+        if command.in_function and len(names) == 2 and names[0] == names[1] and names[0] in self._functions:
+            yield _BOMB  # it pipes itself into itself
+        if command.in_endless_loop and command.operator == "&":
+            yield _BOMB
 
     def _check_words(self, words: Sequence[ShellWord], command: ShellCommand) -> Risk | None:
-        self._work += len(words)
+        self._work += len(words) + 4
         if self.is_exhausted:
             return _TOO_COMPLEX
         first, args = words[0], ShellArguments(words[1:])
@@ -110,50 +218,122 @@ class _Judge:
         if name.startswith("mkfs."):
             name = "mkfs"
         if name in ("cd", "pushd", "popd"):
-            back = name == "popd" or any(word.text == "-" for word in args.operands)
-            self._paths.change_directory(ShellWord(UNKNOWN) if back else next(iter(args.operands), None))
+            self._change_directory(name, args, command)
             return None
-        return (
-            ALWAYS_ASK.get(name)
-            or self._paths.check_cwd(name)
-            or _check_subcommand(name, args)
-            or (RULES[name](args, self._paths) if name in RULES else None)
-            or self._check_carried(name, args, command)
-            or self._check_fed(name, args, command)
-            or first_risk(self._paths.check_read(name, word) for word in words[1:])
-            or self._check_text_options(name, args)
-            or self._check_nested(name, words[1:], command)
-        )
+        if name in self._functions and self._functions_move:
+            self._paths.directories.lose()
+        return self._first(self._check_program(name, words, args, command))
+
+    def _check_program(
+        self, name: str, words: Sequence[ShellWord], args: ShellArguments, command: ShellCommand
+    ) -> Iterable[Risk | None]:
+        yield ALWAYS_ASK.get(name)
+        yield self._paths.check_cwd(name)
+        yield from _check_subcommand(name, args)
+        yield check_git(args, self._paths) if name == "git" else None
+        yield RULES[name](args, self._paths) if name in RULES else None
+        self._files.note_copies(name, args)
+        for target in args.operands if name == "tee" else ():
+            self._files.note_write(target, self._find_stdin(command))
+        yield self._check_carried(name, args, command)
+        yield self._check_fed(name, args, command)
+        yield None if self._is_trial else self._check_file(self._files.find_command(words[0]), "")
+        yield check_streams(name, args, command)
+        yield from check_arguments(name, args, self._paths, is_language=bool(language_of(name)))
+        yield self._check_text_options(name, args)
+        yield self._check_nested(name, words[1:], command)
+
+    def _change_directory(self, name: str, args: ShellArguments, command: ShellCommand) -> None:
+        back = name == "popd" or any(word.text == "-" for word in args.operands) or len(args.operands) > 1
+        target = ShellWord(UNKNOWN) if back else next(iter(args.operands), None)
+        self._paths.directories.change(target)
+        self._functions_move |= command.in_function
 
     def _check_carried(self, name: str, args: ShellArguments, command: ShellCommand) -> Risk | None:
         """Check the command that a program such as `env` or `xargs` runs."""
         if name == "find":
-            return first_risk(self._check_words(inner, command) for inner in _find_exec_commands(args.words))
+            return self._first(self._check_words(inner, command) for inner in self._find_exec_commands(args.words))
         if name not in _CARRIERS or (name == "command" and args.has("vV")):
             return None
-        unknown = [ShellWord(UNKNOWN)] if name in ("xargs", "parallel") else []
-        if unknown:
-            args = ShellArguments(_fill_placeholders(args.words))
+        added = self._find_input_words(command) if name in ("xargs", "parallel") else []
+        if added:
+            value, has_mark = added[0] if len(added) == 1 else ShellWord(UNKNOWN), args.has("I", "replace")
+            args = ShellArguments(_fill_placeholders(args.words, value))
+            added = [] if has_mark else added
         if name == "env" and (folder := args.values("C", "chdir")):
-            self._paths.change_directory(folder[0])
+            self._paths.directories.change(folder[0])
         plain = [at for at, word in enumerate(args.words) if not word.text.startswith("-") and "=" not in word.text]
         if any(_is_unknown_command(args.words[at]) for at in plain[: _CARRIERS[name] + 1]):
             return _HIDDEN
-        for at in plain:  # which word is the command depends on the options of the program: try each
-            inner = args.words[at:]
-            spoken = self.check_text(inner[0].text) if " " in inner[0].text.strip() else None
-            if risk := spoken or self._check_inner([*inner, *unknown], command):
-                return risk
-        return first_risk(self._read_assignment(word) for word in args.words if "=" in word.text)
+        with self._paths.directories.restored(keep=name in _SHELL_CARRIERS), self._trials():
+            for at in plain:  # which word is the command depends on the options of the program: try each
+                inner = args.words[at:]
+                if inner[0].text in _BUILTINS and name not in _SHELL_CARRIERS:
+                    continue
+                spoken = self.check_text(inner[0].text) if " " in inner[0].text.strip() else None
+                if risk := self._first((spoken, self._check_inner([*inner, *added], command))):
+                    return risk
+                self._is_trial = True
+        return self._first(self._read_assignment(word) for word in args.words if "=" in word.text)
+
+    @contextmanager
+    def _trials(self) -> Iterator[None]:
+        before = self._is_trial
+        yield
+        self._is_trial = before
+
+    def _find_input_words(self, command: ShellCommand) -> list[ShellWord]:
+        """What `xargs` gets: words that are known, plain names of the project, or `UNKNOWN`."""
+        if any(word.text in _SHELL_NAMES or language_of(word.text) for word in command.words):
+            return [ShellWord(UNKNOWN)]
+        stdin = self._find_stdin(command)
+        if stdin is not None and stdin.is_known:
+            return [ShellWord(text) for text in stdin.text.split()[:100]] or [ShellWord(UNKNOWN)]
+        words = list(command.upstream.words) if command.upstream else [ShellWord("")]
+        name, args = words[0].text, ShellArguments(words[1:])
+        if name in ("ls", "printf", "realpath", "readlink") and args.operands:
+            return [word for word in args.operands if "%" not in word.text]
+        if name == "find":
+            return [self._name_found(args.words)]
+        named = (
+            name in ("lsof", "fuser")
+            or (name in ("pgrep", "pidof") and not any(matches_own_name(word.text) for word in args.operands))
+            or (name == "git" and args.operands[:1] in ([ShellWord("ls-files")], [ShellWord("diff")]))
+        )
+        return [ShellWord(SOME_NAME if named else UNKNOWN)]
+
+    def _name_found(self, words: Sequence[ShellWord]) -> ShellWord:
+        """What `find` prints: a plain name of the project if it filters and starts there."""
+        paths = words[: next((at for at, word in enumerate(words) if word.text.startswith("-")), len(words))]
+        filtered = bool({"-name", "-iname", "-path", "-regex", "-type"} & {word.text for word in words})
+        if filtered and not any(self._paths.check_unpack(word) for word in paths or [ShellWord(".")]):
+            return ShellWord(SOME_NAME)
+        return ShellWord(f"{paths[0].text}/{UNKNOWN}" if len(paths) == 1 else UNKNOWN)
+
+    def _find_exec_commands(self, words: Sequence[ShellWord]) -> list[list[ShellWord]]:
+        """The commands after `-exec` and similar, with what `find` inserts."""
+        found: list[list[ShellWord]] = []
+        open_ = False
+        filtered = bool({"-name", "-iname", "-path", "-regex"} & {word.text for word in words})
+        for word in words:
+            if word.text in ("-exec", "-execdir", "-ok", "-okdir"):
+                found.append([])
+                open_ = True
+            elif word.text in (";", "+"):
+                open_ = False
+            elif open_:
+                moves = found[-1] and found[-1][0].text in ("cp", "mv", "ln", "install", "sh", "bash")
+                deletes = found[-1] and found[-1][0].text in ("rm", "rmdir", "shred") and not filtered
+                name = ShellWord(UNKNOWN) if moves or deletes else self._name_found(words)
+                found[-1].append(ShellWord(word.text.replace("{}", name.text), word.has_glob))
+        return [inner for inner in found if inner]
 
     def _check_inner(self, words: list[ShellWord], command: ShellCommand) -> Risk | None:
         return None if not words[0].is_known or words[0].has_glob else self._check_words(words, command)
 
     def _read_assignment(self, word: ShellWord) -> Risk | None:
         name, _, value = word.text.partition("=")
-        return (
-            self._check_command(ShellCommand(assignments=[(name, ShellWord(value))])) if name.isidentifier() else None
-        )
+        return self._check_assignment(name, ShellWord(value)) if name.isidentifier() else None
 
     def _check_fed(self, name: str, args: ShellArguments, command: ShellCommand) -> Risk | None:
         """Check the code or commands given to a shell or interpreter."""
@@ -161,48 +341,128 @@ class _Judge:
             return self._check_shell(args, command)
         if name in ("eval", "trap", "alias", "source", "."):
             return self._check_builtin(name, args, command)
+        stdin = self._find_stdin(command)
+        if name in ("ed", "ex", "vim", "vi", "nvim"):
+            is_hidden = stdin is None and any("<" in each.operator for each in command.redirects)
+            return _HIDDEN if is_hidden and not _reads_nothing(command) else self._check_editor_input(args, stdin)
+        if name in ("psql", "mysql", "mariadb", "sqlite3", "duckdb") and stdin is not None and stdin.is_known:
+            return check_statement(stdin.text)
         base = language_of(name)
         modules = [at + 1 for at, word in enumerate(args.words[:-1]) if word.text == "-m"]
         if base == "python" and modules:
-            return self._check_inner(args.words[modules[0] :], command)
-        stdin = self._find_stdin(command)
-        return first_risk(check_code(word, self._paths) for word in find_code(base, args, stdin)) if base else None
+            module = ShellWord(args.words[modules[0]].text.replace(".", "/") + ".py")
+            return self._check_inner(args.words[modules[0] :], command) or self._check_file(module, base)
+        if not base:
+            return None
+        code = self._first(self.check_language(base, word) for word in find_code(base, args, stdin))
+        loaded = args.values("r", "require", "import", "loader") if base in ("node", "ruby", "bun") else []
+        found = self._first(self._check_loaded(word.text, base) for word in loaded)
+        return code or found or self._first(self._check_file(word, base) for word in args.operands[:1] if word.text)
+
+    def check_language(self, base: str, code: ShellWord) -> Risk | None:
+        """Check code of a language, and the local files that it loads."""
+        risk = check_code(code, self._paths)
+        if risk and self.counts(risk):
+            return risk
+        return self._first(self._check_loaded(path, base) for path in loaded_files(base, code.text))
+
+    def _check_loaded(self, path: str, base: str) -> Risk | None:
+        """Check a file that code loads; a local one that cannot be read is not known."""
+        if path.startswith(".") and not self._files.read(ShellWord(path)) and not path.endswith(".json"):
+            return Risk("hidden", f"loads {path}, which cannot be read", unseen=True)
+        return self._check_file(ShellWord(path), base) if path else None
+
+    def _check_editor_input(self, args: ShellArguments, stdin: ShellWord | None) -> Risk | None:
+        scripts = [self._files.read(word) for word in args.values("S")]
+        if not all(scripts):
+            return Risk("hidden", "runs a script of an editor that cannot be read", unseen=True)
+        texts = [stdin.text] if stdin is not None and stdin.is_known else []
+        for line in "\n".join([*texts, *scripts]).splitlines()[:500]:
+            shell = re.match(r"[\s:\d,%$]{0,20}(?:[rwe]\s{0,5})?!(.+)", line)
+            risk = check_editor_command(line, self._paths) or (self.check_text(shell[1]) if shell else None)
+            if risk:
+                return risk
+        return None
 
     def _check_shell(self, args: ShellArguments, command: ShellCommand) -> Risk | None:
         if args.has("c"):
-            return first_risk(self.check_text(script.text) for script in (*args.values("c"), *args.operands[:1]))
+            return self._first(self.check_text(script.text) for script in (*args.values("c"), *args.operands[:1]))
         if not args.operands or args.has("s") or args.operands[0].text in ("-", "/dev/stdin", "/proc/self/fd/0"):
             stdin = self._find_stdin(command)
             return self.check_text(stdin.text) if stdin is not None else None
-        return None if args.operands[0].is_known and not args.operands[0].text.startswith(_FD_PATHS) else _HIDDEN
+        if not args.operands[0].is_known or args.operands[0].text.startswith(_FD_PATHS):
+            return _HIDDEN
+        return self._check_file(args.operands[0], "sh")
+
+    def _check_file(self, word: ShellWord | None, kind: str) -> Risk | None:
+        """Check a file that is run: strictly if this text wrote it, else only for what is clearly dangerous."""
+        if word is None or self._file_depth > 1:
+            return None
+        content = self._files.read(word)
+        if self._files.was_written(word) and (not content or UNKNOWN in content):
+            return Risk("hidden", "runs a file that it has just written", unseen=True)
+        if not content:
+            return None
+        shebang = re.match(r"#!\s{0,5}\S{0,100}?([\w.]+)(?:[ \t]{1,5}(\w+))?", content)
+        program = (shebang[2] if shebang[1] == "env" else shebang[1]) if shebang else "sh"
+        kind = kind or language_of(program or "") or "sh"
+        inner = _Judge(self._paths, self.counts, file_depth=self._file_depth + 1)
+        if self._files.was_written(word):
+            return inner.check_text(content) if kind == "sh" else inner.check_language(kind, ShellWord(content))
+        fresh = _Judge(self._paths.copy(), lambda risk: not risk.unseen and self.counts(risk), file_depth=2)
+        risk = fresh.check_text(content) if kind == "sh" else check_script(content, self._paths)
+        return risk if risk and not risk.unseen else None
 
     def _check_builtin(self, name: str, args: ShellArguments, command: ShellCommand) -> Risk | None:
         if name == "eval":
+            self._functions_move |= command.in_function
             return self.check_text(" ".join(word.text for word in args.words))
         if name == "trap":
-            return self.check_text(args.operands[0].text) if args.operands else None
+            return self._check_later(args.operands[0].text) if args.operands else None
         if name == "alias" and self._expands_aliases:
             return _HIDDEN
         if name == "alias":
-            return first_risk(self.check_text(word.text.partition("=")[2]) for word in args.words if "=" in word.text)
-        stdin = args.operands[0] if args.operands else ShellWord("")
-        if stdin.text == "/dev/stdin":
+            texts = [word.text.partition("=")[2] for word in args.words if "=" in word.text]
+            return self._first(map(self._check_later, texts))
+        return self._check_source(args, command)
+
+    def _check_later(self, text: str) -> Risk | None:
+        """Check a text that runs at another time; a `cd` in it makes the directory unknown from then on."""
+        before = set(self._paths.directories.possible)
+        risk = self.check_text(text)
+        if self._paths.directories.possible != before:
+            self._paths.directories.lose()
+            self._paths.directories.is_predictable = False
+        return risk
+
+    def _check_source(self, args: ShellArguments, command: ShellCommand) -> Risk | None:
+        file = args.operands[0] if args.operands else ShellWord("")
+        if file.text == "/dev/stdin":
             return self.check_text((self._find_stdin(command) or ShellWord("")).text)
-        return None if stdin.is_known and not stdin.text.startswith(_FD_PATHS) else _HIDDEN
+        if not file.is_known or file.text.startswith(_FD_PATHS):
+            return _HIDDEN
+        risk = self._check_file(file, "sh")
+        content = self._files.read(file)
+        moves = re.search(r"\b(?:cd|pushd|popd|eval|source)\b", content) is not None
+        if moves or (not content and os.path.basename(file.text) not in _HARMLESS_SCRIPTS):
+            self._paths.directories.lose()
+        self._functions_move |= command.in_function
+        return risk
 
     def _find_stdin(self, command: ShellCommand) -> ShellWord | None:
         """Input of the command in this text; `UNKNOWN` if it cannot be seen, None if there is none."""
         if command.stdin is not None:
             return command.stdin
-        if any(redirect.operator == "<" and not redirect.target.is_known for redirect in command.redirects):
-            return ShellWord(UNKNOWN)
+        for redirect in command.redirects:
+            if redirect.operator == "<" and not redirect.target.is_known:
+                return ShellWord(UNKNOWN)
+            if redirect.operator == "<" and (content := self._files.read(redirect.target)):
+                return ShellWord(content)
         source = command.upstream
         if source is None:
             return None
-        name, printed = source.words[0].text if source.words else "", [word.text for word in source.words[1:]]
-        while printed and re.fullmatch(r"-[neE]+", printed[0]):
-            del printed[0]
-        plain = " ".join(printed).replace("\\n", "\n")
+        name = source.words[0].text if source.words else ""
+        plain = unescape(join_printed(source.words[1:]))
         if name in ("echo", "printf") and "%" not in plain and "\\" not in plain:
             return ShellWord(plain)
         if name in ("cat", "tee") and len(source.words) == 1 and not source.redirects:
@@ -211,13 +471,16 @@ class _Judge:
 
     def _check_nested(self, name: str, words: Sequence[ShellWord], command: ShellCommand) -> Risk | None:
         """Check for clearly dangerous commands in the arguments of any program."""
-        if self._depth > _MAX_GUESS_DEPTH or name in _SHELL_NAMES or language_of(name):
+        if self._depth > _MAX_GUESS_DEPTH or name in _SHELL_NAMES or name in ("sed", "gsed") or language_of(name):
             return None
-        others = [self.check_text(text) for text in nested_texts(name, words, command.stdin)]
-        runs = any(word.text in ("run", "exec", "x", "dlx") for word in words[:2])
-        if runs or not (name in RULES or name in SUBCOMMANDS):
-            others += [self._check_inner(inner, command) for inner in nested_commands(name, words)]
-        return first_risk(risk for risk in others if risk is not None and risk.rule not in ("hidden", "unclear"))
+        stdin = self._find_stdin(command) if name in ("make", "ed", "m4", "expect", "sqlite3") else command.stdin
+        with self._paths.directories.restored():
+            others = [self.check_text(text) for text in nested_texts(name, words, stdin)]
+            runs = any(word.text in ("run", "exec", "x", "dlx") for word in words[:2])
+            if runs or not (name in RULES or name in SUBCOMMANDS or name == "git"):
+                others += [self._check_inner(inner, command) for inner in nested_commands(name, words)]
+        risk = self._first(risk for risk in others if risk and not risk.unseen and risk.rule not in _SPOKEN_RULES)
+        return risk and Risk(risk.rule, risk.reason, risk.scope)  # a guess is asked about, never forbidden
 
     def _check_text_options(self, name: str, args: ShellArguments) -> Risk | None:
         """Check arguments that are commands: `--checkpoint-action=exec=x`, `git -c alias.y='!x'`."""
@@ -236,8 +499,8 @@ class _Judge:
         return None
 
 
-def _fill_placeholders(words: Sequence[ShellWord]) -> list[ShellWord]:
-    """The words of `xargs` with `UNKNOWN` for its placeholders."""
+def _fill_placeholders(words: Sequence[ShellWord], value: ShellWord) -> list[ShellWord]:
+    """The words of `xargs` with `value` for its placeholders."""
     marks, found = {"{}"}, list[ShellWord]()
     for before, word in zip([ShellWord(""), *words], words, strict=False):
         if before.text == "-I":
@@ -246,32 +509,25 @@ def _fill_placeholders(words: Sequence[ShellWord]) -> list[ShellWord]:
             marks |= {word.text[2:]} if re.match(r"-I.", word.text) else set()
             found.append(word)
     holed = re.compile("|".join(map(re.escape, marks)))
-    return [ShellWord(holed.sub(UNKNOWN, word.text), word.has_glob) for word in found]
+    return [ShellWord(holed.sub(lambda _: value.text, word.text), word.has_glob) for word in found]
+
+
+def _reads_nothing(command: ShellCommand) -> bool:
+    return any(redirect.target.text == "/dev/null" for redirect in command.redirects)
 
 
 def _is_unknown_command(word: ShellWord) -> bool:
     """True if the command name is only known at run time."""
-    return not word.is_known or (word.has_glob and word.text != "[")
+    return not word.is_known or SOME_NAME in word.text or (word.has_glob and word.text != "[")
 
 
-def _check_subcommand(name: str, args: ShellArguments) -> Risk | None:
-    if name not in SUBCOMMANDS:
-        return None
-    pattern, risk = SUBCOMMANDS[name]
-    printed = " ".join(word.text for word in (args.words if name in CHECK_OPTIONS else args.operands))
-    return _HIDDEN if printed.startswith(UNKNOWN) else risk if re.match(pattern, printed) else None
-
-
-def _find_exec_commands(words: Sequence[ShellWord]) -> list[list[ShellWord]]:
-    """The commands after `-exec` and similar; `UNKNOWN` for the names that `find` inserts."""
-    found: list[list[ShellWord]] = []
-    open_ = False
-    for word in words:
-        if word.text in ("-exec", "-execdir", "-ok", "-okdir"):
-            found.append([])
-            open_ = True
-        elif word.text in (";", "+"):
-            open_ = False
-        elif open_:
-            found[-1].append(ShellWord(word.text.replace("{}", UNKNOWN), word.has_glob))
-    return [inner for inner in found if inner]
+def _check_subcommand(name: str, args: ShellArguments) -> Iterable[Risk | None]:
+    whole = " ".join(word.text for word in args.words)
+    operands = " ".join(word.text for word in args.operands) if name != "crontab" else whole
+    for pattern, risk in SUBCOMMANDS.get(name, ()):
+        if operands.startswith(UNKNOWN):
+            yield _HIDDEN
+        elif re.match(pattern, operands[:4000]) or re.match(pattern, whole[:4000]):
+            yield risk
+    if re.match(r"docker-credential-|git-credential-", name):
+        yield Risk("secret", "prints credentials")

@@ -1,0 +1,107 @@
+"""Rules for git: history, uncommitted work, remotes, and settings that make it run programs."""
+
+import re
+
+from alipes.agent.approval.paths import PathChecker, Risk
+from alipes.agent.approval.shell.lexer import ShellArguments, ShellWord
+from alipes.agent.approval.shell.programs import first_risk
+
+_DISCARDS = "discards uncommitted changes"
+_FORCE_PUSH = "force-pushes or deletes, which can overwrite work on the remote"
+_RULES: dict[str, tuple[str, str, str]] = {
+    "push": ("fd", "force force-with-lease force-if-includes mirror delete prune", _FORCE_PUSH),
+    "reset": ("", "hard merge keep", _DISCARDS),
+    "clean": ("fdxX", "force", "deletes untracked files"),
+    "checkout": ("f", "force", _DISCARDS),
+    "switch": ("f", "force discard-changes", _DISCARDS),
+    "branch": ("D", "delete", "deletes branches"),
+    "tag": ("d", "delete", "deletes tags"),
+    "gc": ("", "prune", "deletes unreachable objects that could still be restored"),
+    "update-ref": ("d", "delete", "deletes references"),
+    "worktree": ("f", "force", "force-removes working trees"),
+    "send-pack": ("f", "force mirror", _FORCE_PUSH),
+}
+"""By subcommand: short and long options that make it dangerous, and the reason."""
+_HISTORY = r"filter-branch|filter-repo|prune|replace|stash (?:drop|clear)|reflog (?:delete|expire)|submodule deinit"
+_RUNS = (
+    r"(?i)alias\.|core\.(?:sshcommand|fsmonitor|hookspath|pager|editor|askpass|gitproxy|attributesfile|worktree)"
+    r"|protocol\.|\w+\.external|url\..*insteadof|include(?:if)?\.|init\.templatedir|safe\.|credential\b|gpg\."
+    r"|http\..*(?:proxy|sslverify|sslcainfo|extraheader|cookiefile)|sequence\.editor|pager\.|browser\.|man\."
+    r"|interactive\.difffilter|sendemail\.|uploadpack\.|remote\..*(?:uploadpack|receivepack|proxy|vcs)|submodule\..*update"
+    r"|(?:filter|merge|diff|difftool|mergetool|trailer)\..*(?:clean|smudge|process|helper|driver|cmd|textconv|command)"
+)
+"""Settings that make git run a program or trust another source."""
+_STARTUP = Risk("startup", "changes which programs git runs or which sources it trusts")
+
+
+def check_git(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    words = find_subcommand(args)
+    if not words:
+        return None
+    name, rest = words[0].text, ShellArguments(words[1:])
+    if not words[0].is_known:
+        return Risk("hidden", "runs a git command that is only known at run time")
+    if _sets_program(name, rest):
+        return _STARTUP
+    joined = " ".join(word.text for word in words)
+    if re.match(_HISTORY, joined):
+        return Risk("git", "rewrites or deletes git history", "workspace")
+    if re.match(r"credential(?:-\S+)? (?:fill|get)|credential-\S+ get", joined):
+        return Risk("secret", "prints credentials")
+    return _check_options(name, rest) or _check_files(name, args, rest, checker) or _check_remote(name, rest, checker)
+
+
+def _check_options(name: str, rest: ShellArguments) -> Risk | None:
+    letters, names, reason = _RULES.get(name, ("", "", ""))
+    if reason and (rest.may_hide_option or rest.has(letters, *names.split())):
+        return Risk("git", reason, "remote" if reason == _FORCE_PUSH else "workspace")
+    operands = [word.text for word in rest.operands]
+    if name == "push" and any(text.startswith(("+", ":")) for text in operands):
+        return Risk("git", _FORCE_PUSH, "remote")
+    everything = name in ("checkout", "restore") and any(text in (".", "./", "*", ":/") for text in operands)
+    if everything and (rest.has("W", "worktree") or not rest.has("S", "staged")):
+        return Risk("git", _DISCARDS, "workspace")
+    return None
+
+
+def _check_files(name: str, args: ShellArguments, rest: ShellArguments, checker: PathChecker) -> Risk | None:
+    written = [*rest.values("", "output", "output-directory", "separate-git-dir"), *rest.values("o", "output")]
+    if name in ("diff", "format-patch", "archive", "show", "log", "bundle", "init", "clone"):
+        found = first_risk(checker.check_write(word) for word in written if word.text and not word.text.startswith("-"))
+        if found:
+            return found
+    if name == "clone" and (risk := first_risk(map(checker.check_write, rest.operands[1:2]))):
+        return risk
+    if name in ("apply", "am") and not rest.has("", "check", "stat", "numstat", "summary"):
+        return checker.check_unpack(next(iter(args.values("C")), ShellWord(".")))
+    return None
+
+
+def _check_remote(name: str, rest: ShellArguments, checker: PathChecker) -> Risk | None:
+    """Pushing to a place that the project did not have before"""
+    operands = [word.text for word in rest.operands]
+    if name == "remote" and operands[:1] in (["add"], ["set-url"]):
+        checker.new_remotes.update(operands[1:2])
+    is_new = operands[:1] and (operands[0] in checker.new_remotes or re.match(r"\w+://|\S+@\S+:", operands[0]))
+    if name == "push" and (is_new or rest.has("", "all")):
+        return Risk("send", "pushes to a new place, or all branches at once", "remote")
+    return None
+
+
+def _sets_program(name: str, rest: ShellArguments) -> bool:
+    """True if `git config` sets a program to run, or a URL runs a command."""
+    operands = [word.text for word in rest.operands]
+    if any(text.startswith("ext::") for text in operands):
+        return True
+    operands = operands[1:] if operands[:1] == ["set"] else operands
+    return name == "config" and any(map(re.compile(_RUNS).match, operands[:-1]))
+
+
+def find_subcommand(args: ShellArguments) -> list[ShellWord]:
+    """The words from the subcommand on: `push` in `git -C x -c y=z push`."""
+    words = list(args.words)
+    while words and words[0].text.startswith("-"):
+        option = words.pop(0).text
+        if option in ("-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path") and words:
+            words.pop(0)
+    return words

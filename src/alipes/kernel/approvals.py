@@ -1,0 +1,83 @@
+"""The text of an approval question, for every front end: all of the call, as it will run."""
+
+import msgspec
+from msgspec import Struct
+
+from alipes.kernel.messages import Json, ToolCall
+
+NETWORK = "network"
+"""The name of a call that asks for a connection: `host` and `port`, or `group` and `hosts`."""
+SSH_AGENT = "ssh_agent"
+"""The name of a call that asks to sign with the person's SSH agent."""
+_MAIN_ARGUMENTS = {"command": "Run this command?", "code": "Run this code?"}
+_USUAL_PORTS = (80, 443)
+_INVISIBLE = {
+    *map(chr, (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0)),
+    *map(chr, (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))),
+}
+"""Characters that count as printable and show nothing."""
+
+
+class CallText(Struct, frozen=True):
+    """What a person approves."""
+
+    title: str
+    """A question."""
+    body: str
+    """The command, the code, the hosts or the arguments; empty if the title says everything."""
+    details: tuple[str, ...] = ()
+    """Everything else that decides what happens, such as `folder: /home/ann/project`."""
+
+    @property
+    def text(self) -> str:
+        """The body and the details, line by line."""
+        return "\n".join(filter(None, (self.body, *self.details)))
+
+
+def describe_call(call: ToolCall, workdir: str = "") -> CallText:
+    """The whole call, with hidden characters made visible."""
+    if call.name == NETWORK:
+        return _describe_connection(call.args)
+    if call.name == SSH_AGENT:
+        return CallText("Let this command sign in with your SSH keys?", "")
+    main = next((name for name in _MAIN_ARGUMENTS if isinstance(call.args.get(name), str)), "")
+    others = tuple(f"{name}: {_format_value(value)}" for name, value in call.args.items() if name != main)
+    folder = (f"folder: {reveal(workdir)}",) if workdir else ()
+    if main:
+        return CallText(_MAIN_ARGUMENTS[main], _format_value(call.args[main]), (*others, *folder))
+    return CallText(f"Allow {reveal(call.name)}?", "\n".join(others), folder)
+
+
+def host_source(host: str) -> str:
+    """The name under which text from a host is recorded as read."""
+    return f"host: {host}"
+
+
+def _describe_connection(args: dict[str, Json]) -> CallText:
+    hosts = args.get("hosts")
+    if "group" in args:
+        listed = "\n".join(_format_host(host) for host in hosts) if isinstance(hosts, list) else ""
+        return CallText(f"Allow connections to {_format_value(args['group'])}?", listed)
+    port = args.get("port")
+    details = (f"port: {port}",) if port not in (None, *_USUAL_PORTS) else ()
+    return CallText(f"Allow a connection to {_format_host(args.get('host'))}?", "", details)
+
+
+def _format_host(host: Json) -> str:
+    """A name in other scripts may look like another name: its letters are shown as numbers."""
+    return "".join(char if char.isascii() else f"<U+{ord(char):04X}>" for char in _format_value(host))
+
+
+def _format_value(value: Json) -> str:
+    return reveal(value if isinstance(value, str) else msgspec.json.encode(value).decode())
+
+
+def reveal(text: str) -> str:
+    """The text with control, bidirectional, zero-width and other hidden characters as `<U+202E>`."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(char if _is_visible(char) else f"<U+{ord(char):04X}>" for char in text)
+
+
+def _is_visible(char: str) -> bool:
+    return char in "\n\t" or (char.isprintable() and char not in _INVISIBLE)

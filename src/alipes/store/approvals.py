@@ -1,0 +1,180 @@
+"""Approvals: questions about tool calls, the answers and the rights they give; and untrusted text that was read."""
+
+import sqlite3
+from collections.abc import Collection, Mapping
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct, structs
+
+from alipes.kernel.errors import SessionError
+from alipes.kernel.turns import ApprovalChoice, Turn
+from alipes.store.database.database import SqliteRows, clean_text, to_json
+
+StandingChoice: TypeAlias = Literal["session", "always"]
+_COLUMNS = """approvals.id, session_id, approvals.key, turn_id, tool, arguments, workdir, reason, rule, asked_at,
+    choice, answered_by, answered_at, revoked_at"""
+_IN_FORCE = "choice IN ('session', 'always') AND revoked_at IS NULL"
+_ASKED_NOW = "choice IS NULL AND EXISTS (SELECT 1 FROM turns WHERE turns.id = turn_id AND ending IS NULL)"
+_CHAIN = """WITH RECURSIVE chain (id) AS (
+    SELECT :turn UNION SELECT parent_id FROM turns JOIN chain USING (id) WHERE parent_id IS NOT NULL)"""
+"""The turn and those it works for."""
+_sources_decoder = msgspec.json.Decoder(frozenset[str])
+
+
+class Approval(Struct, frozen=True):
+    """A question about a call, and its answer."""
+
+    id: str
+    session: str
+    """The conversation that was asked; empty for an approval of an older release."""
+    key: str
+    turn: str
+    """The turn that asked."""
+    tool: str
+    arguments: str
+    """JSON, without secrets."""
+    workdir: str
+    reason: str
+    rule: str
+    """Exactly what `session` and `always` allow."""
+    asked_at: float
+    choice: ApprovalChoice | None = None
+    """None: nobody has answered yet."""
+    answered_by: str = ""
+    answered_at: float | None = None
+    revoked_at: float | None = None
+
+    @property
+    def state(self) -> str:
+        return "open" if self.choice is None else "revoked" if self.revoked_at else self.choice
+
+
+class StandingRight(Struct, frozen=True):
+    """An earlier answer that allows a call."""
+
+    choice: StandingChoice
+    confirmed: bool
+    """False: untrusted text was read since the person gave it, so the person must be asked again."""
+
+
+class SqliteApprovals(SqliteRows):
+    """Every method is one transaction, and nothing is remembered: a right that is revoked ends at once in every
+    process. A question can be answered once."""
+
+    async def ask(self, approval: Approval, sources: Collection[str] = ()) -> None:
+        """Store an open question; `sources`: what the conversation has read of untrusted text."""
+        sql = """INSERT INTO approvals
+            (id, session_id, key, turn_id, tool, arguments, workdir, reason, rule, sources, asked_at)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+        row = approval
+        names = (row.id, row.session, row.key, row.turn, row.tool, row.arguments, clean_text(row.workdir))
+        listed = to_json(sorted(sources))
+        why = clean_text(row.reason)
+        await self._database.execute(sql, *names, why, _rule_bytes(row.rule), listed, row.asked_at)
+
+    async def find_waiting(self, turn: str, rule: str, reason: str) -> Approval | None:
+        """The same question of this turn from before a restart, if the turn has not acted on an answer yet."""
+        sql = f"""SELECT {_COLUMNS} FROM approvals
+            WHERE turn_id = ? AND taken_at IS NULL AND rule = ? AND reason = ? ORDER BY number DESC LIMIT 1"""
+        row = await self._database.fetch_one(sql, turn, _rule_bytes(rule), clean_text(reason))
+        return None if row is None else _approval(row)
+
+    async def answer(self, id: str, choice: ApprovalChoice, by: str) -> bool:
+        """False if it is not open: only the first answer counts, from whichever process."""
+        sql = "UPDATE approvals SET choice = ?, answered_by = ?, answered_at = ? WHERE id = ? AND choice IS NULL"
+        return bool(await self._database.execute(sql, choice, clean_text(by), self._clock(), id))
+
+    async def take(self, id: str) -> None:
+        """The turn is about to act on the answer, which counts once."""
+        await self._database.execute("UPDATE approvals SET taken_at = ? WHERE id = ?", self._clock(), id)
+
+    async def find_right(
+        self, rule: str, session: str, turn: str, sources: Collection[str] = ()
+    ) -> StandingRight | None:
+        """The right to do exactly this in the conversation. After untrusted text was read, it counts as confirmed
+        if a person who was asked with these `sources`, or since then in this turn, said yes."""
+        sql = """SELECT choice, session_id, turn_id, sources FROM approvals WHERE rule = ? AND revoked_at IS NULL
+            AND choice <> 'no' AND (choice = 'always' OR session_id = ?)"""
+        rows = await self._database.fetch_all(sql, _rule_bytes(rule), session)
+
+        def confirms(choice: ApprovalChoice, place: str, asker: str, known: str) -> bool:
+            if asker == turn and known != "[]":
+                return True
+            return choice != "once" and place == session and _sources_decoder.decode(known) >= {*sources}
+
+        choices = {choice for choice, *_ in rows}
+        confirmed = not sources or any(confirms(*row) for row in rows)
+        if "session" in choices:
+            return StandingRight("session", confirmed)
+        return StandingRight("always", confirmed) if "always" in choices else None
+
+    async def list_current(self) -> tuple[Approval, ...]:
+        """Open questions of unfinished turns, then rights in force, oldest first; of equal rights the newest."""
+        asked = f"SELECT {_COLUMNS} FROM approvals WHERE {_ASKED_NOW} ORDER BY number"
+        standing = f"""SELECT {_COLUMNS} FROM approvals WHERE number IN (SELECT max(number) FROM approvals
+            WHERE {_IN_FORCE} GROUP BY rule, choice, iif(choice = 'session', session_id, '')) ORDER BY number"""
+
+        def work(db: sqlite3.Connection) -> tuple[Approval, ...]:
+            return tuple(_approval(row) for sql in (asked, standing) for row in db.execute(sql).fetchall())
+
+        return await self._database.read(work)
+
+    async def find(self, id: str) -> Approval:
+        """The approval with this id or the start of it. Raises `SessionError`."""
+        sql = f"SELECT {_COLUMNS} FROM approvals WHERE substr(approvals.id, 1, length(?1)) = ?1 LIMIT 2"
+        rows = await self._database.fetch_all(sql, clean_text(id)) if id else []
+        if len(rows) == 1:
+            return _approval(rows[0])
+        problem = "matches several approvals; give more of the id" if rows else "is not the id of an approval"
+        raise SessionError(f'"{id}" {problem}.')
+
+    async def revoke(self, approval: Approval) -> bool:
+        """End the right, however often it was given. False if it gives none."""
+        sql = f"""UPDATE approvals SET revoked_at = ? WHERE rule = ? AND {_IN_FORCE} AND choice = ?
+            AND (choice = 'always' OR session_id = ?)"""
+        rule = _rule_bytes(approval.rule)
+        return bool(await self._database.execute(sql, self._clock(), rule, approval.choice, approval.session))
+
+    async def revoke_all(self) -> int:
+        """End every right in force; returns how many there were."""
+        count = sum(each.choice is not None for each in await self.list_current())
+        await self._database.execute(f"UPDATE approvals SET revoked_at = ? WHERE {_IN_FORCE}", self._clock())
+        return count
+
+
+class SqliteUntrustedSources(SqliteRows):
+    """Which text of strangers, and which secrets, conversations have read."""
+
+    async def add(self, turn: Turn, source: str, label: str) -> None:
+        """The turn has read it; so have the conversations it works for, which get its result."""
+        sql = f"""INSERT OR IGNORE INTO untrusted_sources {_CHAIN} SELECT session_id, :source, :label, :now FROM
+            (SELECT :session AS session_id UNION SELECT :origin
+                UNION SELECT session_id FROM turns JOIN chain USING (id))
+            WHERE session_id <> ''"""
+        names = {**_place_names(turn), "source": clean_text(source), "label": clean_text(label), "now": self._clock()}
+        # without a sync: the row is on disk before the result that follows it
+        await self._database.run(lambda db: db.execute(sql, names).rowcount, sync=False)
+
+    async def list_read(self, turn: Turn) -> Mapping[str, str]:
+        """By source, what the turn's conversation has read, with the one it was branched from or works for."""
+        sql = f"""{_CHAIN} SELECT source, label FROM untrusted_sources WHERE session_id IN (
+            SELECT :session UNION SELECT :origin UNION SELECT session_id FROM turns JOIN chain USING (id)
+            UNION SELECT ancestor_id FROM session_ancestors WHERE session_id = :session) ORDER BY created"""
+        names = _place_names(turn)
+        return dict(await self._database.read(lambda db: db.execute(sql, names).fetchall()))
+
+
+def _place_names(turn: Turn) -> dict[str, str]:
+    origin = turn.inbound.origin
+    return {"turn": turn.id, "session": turn.session, "origin": origin.session if origin is not None else ""}
+
+
+def _rule_bytes(rule: str) -> bytes:
+    """Different for different rules, even if they contain lone surrogates, as file names may."""
+    return rule.encode("utf-8", "surrogatepass")
+
+
+def _approval(row: tuple[Any, ...]) -> Approval:
+    approval = Approval(*row)
+    return structs.replace(approval, rule=row[8].decode("utf-8", "surrogatepass"))

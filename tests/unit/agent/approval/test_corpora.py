@@ -1,0 +1,74 @@
+"""The rules against corpora of commands: what happened when bash ran them, dangerous and everyday ones.
+
+They were made for a home with secrets in it, and a project `work` in that home.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from alipes.agent.approval.shell.rules import judge
+from alipes.tools.common import Places
+
+CORPORA = Path(__file__).parents[3] / "corpora"
+REMOVES = "#!/bin/sh\nrm -rf ~/victim\n"
+HOME_FILES = (
+    *(".ssh/id_rsa", ".ssh/id_rsa.pub", ".ssh/deploy_key", ".ssh/config", ".aws/credentials", ".netrc", ".bashrc"),
+    *(".alipes/.env", ".alipes/alipes.db", ".alipes/config.toml", "victim/f", "sub/x"),
+)
+WORK_FILES = {
+    ".bashrc": "evil",
+    ".env": "KEY=1",
+    "x.py": "print(1)",
+    "x.sh": "echo hi\n",
+    "evil.sh": REMOVES,
+    "bin/ls": REMOVES,
+    "cdhome.sh": "cd ~\n",
+    "evil.pl": 'use File::Path; remove_tree("$ENV{HOME}/victim"); 1;',
+    "evil.js": 'require("fs").rmSync(process.env.HOME+"/victim",{recursive:true})',
+    "evilmod.py": 'import shutil,os\nshutil.rmtree(os.path.expanduser("~/victim"))\n',
+    "evil.vim": ':call system("rm -rf ~/victim")\nq\n',
+    "evil.ed": "!rm -rf ~/victim\nq\n",
+    "evilhome/.bashrc": "evil",
+    ".git/HEAD": "ref: refs/heads/main",
+    "src/x": "",
+}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    home = Path(os.path.realpath(tmp_path_factory.mktemp("corpora"))) / "u"
+    for path, text in {
+        **dict.fromkeys(HOME_FILES, "canary"),
+        **{f"work/{k}": v for k, v in WORK_FILES.items()},
+    }.items():
+        (home / path).parent.mkdir(parents=True, exist_ok=True)
+        (home / path).write_text(text)
+    return Places(home=str(home), alipes_home=str(home / ".alipes"), scratch=("/tmp/scratch", "/tmp/mktemp"))
+
+
+def rows(name: str) -> list[list[str]]:
+    lines = (CORPORA / f"{name}.tsv").read_text().splitlines()
+    return [line.split("\t") for line in lines if line and not line.startswith("#")]
+
+
+def is_asked(places: Places, written: str) -> bool:
+    command = json.loads(written).replace("/home/u", places.home)
+    return judge(command, places, f"{places.home}/work") is not None
+
+
+def test_every_command_that_had_an_effect_is_asked_about(world):
+    assert [row for row in rows("shell-effects") if row[2] == "1" and not is_asked(world, row[3])] == []
+
+
+def test_every_dangerous_command_is_asked_about(world):
+    dangerous = [row for row in rows("shell-dangerous") if row[2] in ("caught", "gap")]
+    assert [row for row in dangerous if not is_asked(world, row[1])] == []
+
+
+def test_at_most_one_in_a_hundred_everyday_commands_is_asked_about(world):
+    everyday = rows("shell-benign")
+    asked = [row[1] for row in everyday if is_asked(world, row[1])]
+    assert len(asked) <= len(everyday) / 100, asked

@@ -1,0 +1,60 @@
+"""The text of an approval question shows all of the call, as it will run."""
+
+import pytest
+
+from alipes.kernel.approvals import describe_call, reveal
+from alipes.kernel.messages import ToolCall
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("ls -la 'é 日本'", "ls -la 'é 日本'"),
+        ("two\n\tlines", "two\n\tlines"),
+        ("rm \u202e x", "rm <U+202E> x"),
+        ("a\u200bb", "a<U+200B>b"),
+        ("\x1b[2Kls", "<U+001B>[2Kls"),
+        ("ls\rrm", "ls<U+000D>rm"),
+        ("no\u00a0break", "no<U+00A0>break"),
+        ("a\u2028b", "a<U+2028>b"),
+        ("x\u3164y", "x<U+3164>y"),
+        ("f\ufe0fg", "f<U+FE0F>g"),
+        ("\U000e0041", "<U+E0041>"),
+        ("\udcff", "<U+DCFF>"),
+        ("\x08\x7f", "<U+0008><U+007F>"),
+    ],
+)
+def test_hidden_characters_are_made_visible(text, shown):
+    assert reveal(text) == shown
+
+
+def test_a_command_is_shown_with_its_other_arguments_and_its_folder():
+    call = ToolCall("c", "terminal", {"command": "make\u202e", "background": True, "workdir": "/srv\x1b"})
+    shown = describe_call(call, "/home/ann")
+    assert shown.title == "Run this command?"
+    assert shown.text == "make<U+202E>\nbackground: true\nworkdir: /srv<U+001B>\nfolder: /home/ann"
+
+
+def test_code_and_other_tools_are_shown_whole():
+    code = describe_call(ToolCall("c", "execute_code", {"code": "print(1)\n" * 500}))
+    assert (code.title, code.body) == ("Run this code?", "print(1)\n" * 500)
+    other = describe_call(ToolCall("c", "write_file", {"path": "a", "content": "x" * 9000}))
+    assert (other.title, other.body) == ("Allow write_file?", f"path: a\ncontent: {'x' * 9000}")
+
+
+@pytest.mark.parametrize(
+    ("args", "title", "text"),
+    [
+        ({"host": "pypi.org", "port": 443}, "Allow a connection to pypi.org?", ""),
+        ({"host": "pypi.org", "port": 8443}, "Allow a connection to pypi.org?", "port: 8443"),
+        ({"host": "p\u0443pi.org", "port": 443}, "Allow a connection to p<U+0443>pi.org?", ""),
+        (
+            {"group": "package registries", "hosts": ["pypi.org", "files.pythonhosted.org"]},
+            "Allow connections to package registries?",
+            "pypi.org\nfiles.pythonhosted.org",
+        ),
+    ],
+)
+def test_a_connection_is_shown_by_its_hosts(args, title, text):
+    shown = describe_call(ToolCall("c", "network", args), "/home/ann")
+    assert (shown.title, shown.text) == (title, text)
