@@ -20,6 +20,7 @@ from tests.world.sandboxes import BACKENDS, open_backend, open_machine
 CONFIG = SandboxConfig(memory=MEMORY_MB, processes=PROCESSES, file_size=FILE_MB, grants=())
 TIMEOUT_S = 30.0
 TOGETHER = 12
+KNOWN_GAPS = {("landlock", "other processes are listed"): "without a process namespace; `doctor` says so"}
 SEPARATOR = "====next===="
 
 
@@ -112,4 +113,6 @@ def test_the_attempt_succeeds_on_the_host(outcomes, breach):
 )
 def test_the_attempt_fails_in_the_sandbox(outcomes, backend, breach):
     outcome = outcomes(backend)[breach]
+    if reason := KNOWN_GAPS.get((backend, breach)):
+        pytest.xfail(reason)
     assert not outcome.happened, outcome.output
