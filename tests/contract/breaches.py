@@ -247,8 +247,19 @@ def _file_size(world: BreachWorld, _: str) -> bool:
 
 
 _LIMITS = (
-    Breach("fork bomb", f"for i in $(seq {3 * PROCESSES}); do sleep 15 & done 2>/dev/null;"
-           f" [ $(jobs -rp | wc -l) -gt {PROCESSES} ] && echo BREACHED; true", _printed, "no"),
+    Breach("fork bomb", _python(f"""
+import os, time
+started = 0
+try:
+    while started < {3 * PROCESSES}:
+        if os.fork() == 0:
+            time.sleep(20)
+            os._exit(0)
+        started += 1
+except OSError:
+    pass
+print("BREACHED" if started > {PROCESSES} else started)
+"""), _printed, "no"),
     Breach("use all memory", _python(
         f"held = []\nfor _ in range({MEMORY_MB // 50 + 3}):\n    held.append(bytearray(b'x') * (50 << 20))\n"
         "print('BREACHED')"), _printed, "no"),

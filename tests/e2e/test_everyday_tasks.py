@@ -29,6 +29,7 @@ from alipes.tools import backends
 from tests.e2e.everyday_tasks import INDEX, INDEX_HOST, TASKS, Step, Task
 from tests.world.breach_world import find_own_address
 from tests.world.environment import require
+from tests.world.sandboxes import scratch_removed
 
 RESULT = "everyday task"
 NAMES = [task.name for task in TASKS]
@@ -67,7 +68,8 @@ def find_toolchains() -> list[str]:
 async def run_all(home: Path, index: str) -> Mapping[str, Outcome]:
     place = urlsplit(index).netloc
     config = {"sandbox": {"backend": "sandbox", "read": find_toolchains()}, "fetch": {"allow": [place]}}
-    async with open_agent(home=home / ".alipes", person="once", config=config) as agent:
+    alipes_home = home / ".alipes"
+    async with scratch_removed(alipes_home), open_agent(home=alipes_home, person="once", config=config) as agent:
         return {task.name: await run_task(agent, task, index) for task in TASKS}
 
 

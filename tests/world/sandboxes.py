@@ -1,6 +1,7 @@
 """Opens each command backend for tests; the only place that knows how they are constructed."""
 
 import os
+import shutil
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from alipes.runtime.sandbox.bubblewrap import BubblewrapSandbox
 from alipes.runtime.sandbox.container import ContainerBackend, ContainerSettings
 from alipes.runtime.sandbox.landlock import LandlockSandbox
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
+from alipes.runtime.sandbox.policy import make_private_directory, short_hash
 from alipes.runtime.sandbox.ssh import SshBackend, SshSettings
 from alipes.tools.sandbox import ProjectSandboxes
 from tests.world.container_image import ARGUMENTS, IMAGE, open_container_engine
@@ -34,7 +36,7 @@ async def open_backend(
     alipes_home = home / ".alipes"
     environ = {"PATH": os.environ["PATH"], "HOME": str(home)}
     projects = ProjectSandboxes(config or SandboxConfig(), home=str(home), alipes_home=alipes_home, environ=environ)
-    async with open_orphan_guard(alipes_home / "run") as guard:
+    async with scratch_removed(alipes_home), open_orphan_guard(alipes_home / "run") as guard:
         match name:
             case "host":
                 yield HostBackend(guard)
@@ -49,7 +51,15 @@ async def open_backend(
                 assert machine is not None
                 async with SshBackend(machine["settings"], guard) as ssh:
                     yield ssh
-        projects.remove_scratch("")
+
+
+@asynccontextmanager
+async def scratch_removed(alipes_home: Path) -> AsyncIterator[None]:
+    """Remove the scratch directories of a home afterwards; they are outside of it."""
+    try:
+        yield
+    finally:
+        shutil.rmtree(make_private_directory(short_hash(os.path.realpath(alipes_home))))
 
 
 @contextmanager

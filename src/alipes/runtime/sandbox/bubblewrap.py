@@ -17,6 +17,8 @@ from alipes.runtime.sandbox.seccomp import build_filter
 
 _UNSHARE = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
 _SAFE = ("--die-with-parent", "--cap-drop", "ALL", "--hostname", "sandbox")
+KERNEL_SETTINGS = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs")
+"""Files that root may write without any capability."""
 UNSET = ("SSH_AUTH_SOCK", "SSH_AGENT_PID", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR", "DISPLAY", "WAYLAND_DISPLAY")
 """Variables that name sockets, which do not exist in the sandbox."""
 
@@ -126,6 +128,7 @@ def _real(path: str) -> str:
 def mount_arguments(policy: SandboxPolicy) -> list[str]:
     """The file system of a command, as arguments of bwrap; later ones cover earlier ones."""
     arguments = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/run"]
+    arguments += _each("--ro-bind", [path for path in KERNEL_SETTINGS if os.path.exists(path)])
     homes = [folder for folder in ("/home", "/root") if folder != policy.home and os.path.isdir(folder)]
     arguments += [word for folder in homes for word in ("--tmpfs", folder)]
     arguments += ["--bind", policy.scratch, "/tmp", "--tmpfs", "/var/tmp", "--bind", policy.scratch, policy.scratch]
