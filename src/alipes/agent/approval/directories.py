@@ -11,7 +11,7 @@ from alipes.agent.approval.shell.lexer import UNKNOWN, ShellWord
 MAX_GLOB_MATCHES = 100
 MAX_GLOB_VISITS = 5_000
 """Directory entries that are looked at for one pattern."""
-_OWN_PROCESS = r"/proc/(?:self|thread-self|\d+)/(?:cwd|root|fd)(?:/|$)|/dev/fd/"
+_OWN_PROCESS = r"/proc/(?:self|thread-self)(?:/|$)|/proc/\d+/(?:cwd|root|fd)(?:/|$)|/dev/fd/"
 """Paths that mean something else in another process."""
 
 

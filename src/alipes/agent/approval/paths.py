@@ -208,16 +208,15 @@ class PathChecker:
         """Risk that the command `name` shows a secret through this word."""
         if name in _NAME_ONLY_COMMANDS:
             return None
+        for path in self._named_files(word):
+            if self._is_secret(path):
+                foreign = path.startswith("/proc/") and not path.startswith(f"/proc/{os.getpid()}/")
+                ours = self._places.secrecy(path) == "ours" and not foreign
+                return Risk("secret", f"reads {path}, which holds secrets", floor=ours)
         text = word.text[-4096:]
         if re.search(_SECRET_TEXT, text) or re.search(self._own_secret_text, text):
             return Risk("secret", "reads a file with secrets", floor=f"/proc/{os.getpid()}/" in text)
-        if not word.is_known:
-            return self._check_unknown_read(word)
-        for path in self._named_files(word):
-            if self._is_secret(path):
-                ours = self._places.secrecy(path) == "ours" and not path.startswith("/proc/")
-                return Risk("secret", f"reads {path}, which holds secrets", floor=ours)
-        return None
+        return None if word.is_known else self._check_unknown_read(word)
 
     def _check_unknown_read(self, word: ShellWord) -> Risk | None:
         prefix, _ = known_prefix(word)
