@@ -730,7 +730,7 @@ _RISKS = r"""
     rm ~/.zsh_history
     shred x
 """
-"""They change what runs later, reveal credentials, send data, or disturb the machine."""
+"""They change programs that run later, reveal credentials, send data, or disturb the machine."""
 _EVERYDAY = r"""
     cd src && rm -rf build
     d=build; rm -rf $d

@@ -1,7 +1,7 @@
 """Places that hold secrets, and places whose files are run or trusted later: one list for tools, rules and sandbox.
 
 An entry is a path or a glob relative to its folder; `*` stays inside one path segment. An entry that is a
-folder stands for everything below it.
+folder includes everything below it.
 """
 
 import re

@@ -18,7 +18,7 @@ _OWN_PROCESS = r"/proc/(?:self|thread-self)(?:/|$)|/proc/\d+/(?:cwd|root|fd)(?:/
 class WorkingDirectories:
     """Follows `cd`. It may fail, or apply only inside parentheses, so several directories are possible.
 
-    None stands for an unknown directory.
+    None is an unknown directory.
     """
 
     def __init__(self, start: str, home: str) -> None:
