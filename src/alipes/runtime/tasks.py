@@ -49,7 +49,7 @@ def first_error(error: BaseException) -> BaseException:
 
 
 class _Completion:
-    """How the block inside it ended. Its error is kept, because the caller may not wait for it any more."""
+    """How the block inside it ended. Its error is kept, because the caller may have stopped to wait for it."""
 
     def __init__(self) -> None:
         self.reached = asyncio.Event()

@@ -22,7 +22,7 @@ from alipes.store.approvals import SqliteApprovals, SqliteUntrustedSources
 from alipes.store.archive import Archive
 from alipes.store.conversations import SqliteSessions, SqliteTodos
 from alipes.store.database.database import Database, open_database
-from alipes.store.database.files import find_loss, is_writable
+from alipes.store.database.files import is_writable
 from alipes.store.database.migrations import SCHEMA, schema_version
 from alipes.store.inbox import SqliteInbox
 from alipes.store.outbox import SqliteDrafts, SqliteOutbox
@@ -304,14 +304,12 @@ async def open_store(home: Path, *, busy_timeout_s: float = 10.0, peer_timeout_s
 async def open_archive(home: Path) -> AsyncIterator[Archive]:
     """The stored conversations, for reading; also on a read-only home. Raises `StoreError`."""
     path = home / DATABASE_FILE
-    if is_writable(path):
-        async with open_store(home) as store:
-            yield store.archive
+    if path.exists() and not is_writable(path):
+        async with open_database(path, read_only=True) as database:
+            yield Archive(database)
         return
-    if not path.exists():
-        raise StoreError(find_loss(path) or f"{home} is read-only and has no database; make it writable")
-    async with open_database(path, read_only=True) as database:
-        yield Archive(database)
+    async with open_store(home) as store:
+        yield store.archive
 
 
 def _check_old_processes(processes: Processes, path: Path) -> None:
