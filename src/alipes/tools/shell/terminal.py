@@ -188,30 +188,36 @@ async def read_until_exit(
     child: Child, limit: float, progress: OutputProgress, output: CommandOutput, emulator: TerminalEmulator | None
 ) -> bool:
     """Read its output until it exits. False if it timed out; waiting for a person does not count."""
-
-    async def read() -> None:
-        if emulator:
-            await child.input.finish()  # no input: end of file at once
-        while piece := await progress.read_and_show(child.read):
-            if emulator:
-                piece = emulator.feed(piece)
-                await send_replies(child, emulator)
-            await output.feed(piece)
-        await child.wait()
-
     while True:
         try:
             async with asyncio.timeout(limit) as clock:
-                await read()
+                await _read_to_end(child, progress, output, emulator)
         except TimeoutError:
             if not clock.expired():
                 raise
             if not child.is_waiting():
                 return False
-            while child.is_waiting():
-                await asyncio.sleep(ANSWER_POLL_S)
+            await _wait_for_answer(child)
         else:
             return True
+
+
+async def _read_to_end(
+    child: Child, progress: OutputProgress, output: CommandOutput, emulator: TerminalEmulator | None
+) -> None:
+    if emulator:
+        await child.input.finish()  # no input: end of file at once
+    while piece := await progress.read_and_show(child.read):
+        if emulator:
+            piece = emulator.feed(piece)
+            await send_replies(child, emulator)
+        await output.feed(piece)
+    await child.wait()
+
+
+async def _wait_for_answer(child: Child) -> None:
+    while child.is_waiting():  # noqa: ASYNC110
+        await asyncio.sleep(ANSWER_POLL_S)
 
 
 def parse_timeout(given: Json) -> int:
