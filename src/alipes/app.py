@@ -199,7 +199,7 @@ class App:
         origin, only = turn.inbound.origin, turn.inbound.only
         place = origin.address if origin is not None else turn.inbound.address
         left_out = {*unavailable, *(INTERACTIVE_TOOLS if origin is not None else ())}
-        if place.platform in NO_CHATS:
+        if origin is not None or place.platform in NO_CHATS:
             left_out.add(SendFileTool.spec.name)
         tools = self.contributions.tools(self.settings.toolsets.get(place.platform), without=left_out)
         return tools if only is None else {name: tool for name, tool in tools.items() if name in only}
