@@ -23,7 +23,7 @@ class ToolSpec(Struct, frozen=True, dict=True):
     effect: Literal["read", "write"] = "write"
     """`read` tools run in parallel and are repeated after a crash; `write` tools are not."""
     untrusted: bool = False
-    """Its results are text of strangers: web, mail, MCP."""
+    """Its results are text of strangers (web, mail, MCP): they are marked, and the turn counts as tainted."""
 
     @cached_property
     def char_count(self) -> int:
