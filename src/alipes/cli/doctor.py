@@ -101,6 +101,8 @@ async def check_sandbox(settings: Settings) -> CheckResult:
         return CheckResult("sandbox", "wrong", str(error), "change sandbox.backend, or install what is missing")
     finally:
         await namespaces.close_all()
+    if backend.gaps:
+        return CheckResult("sandbox", "note", f"commands run in Landlock. {' '.join(backend.gaps)}", INSTALL)
     if backend.warning or problem:
         return CheckResult("sandbox", "note", backend.warning or problem, INSTALL)
     if not backend.contains:

@@ -12,7 +12,7 @@ from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.sandbox.git_config import guard_git_config
 from alipes.runtime.sandbox.limits import ControlGroups, join_arguments, limit_arguments
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
-from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside
+from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside, list_folders_around
 from alipes.runtime.sandbox.seccomp import build_filter
 
 _UNSHARE = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
@@ -138,18 +138,13 @@ def mount_arguments(policy: SandboxPolicy) -> list[str]:
         arguments += ["--ro-bind", policy.workdir, policy.workdir]
     arguments += _each("--ro-bind", policy.readable)
     arguments += _each("--bind", policy.writable)
-    # a mount point cannot be renamed: the folders around protected paths could be exchanged otherwise
-    arguments += _each("--bind", [folder for folder in _parents(policy.protected) if folder not in policy.writable])
+    arguments += _each("--bind", [*list_folders_around(policy)])
     arguments += _each("--ro-bind", policy.protected)
     for path in policy.hidden:
         arguments += ["--tmpfs", path] if os.path.isdir(path) else ["--ro-bind", policy.empty, path]
     for seen, source in policy.files:
         arguments += ["--ro-bind", source, seen]
     return arguments
-
-
-def _parents(paths: Sequence[str]) -> list[str]:
-    return [*dict.fromkeys(os.path.dirname(path) for path in paths)]
 
 
 def _each(option: str, paths: Sequence[str]) -> list[str]:
