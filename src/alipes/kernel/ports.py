@@ -24,11 +24,8 @@ class ToolSpec(Struct, frozen=True, dict=True):
     """`read` tools run in parallel and are repeated after a crash; `write` tools are not."""
     untrusted: bool = False
     """Its results are text of strangers (web, mail, MCP): they are marked, and the turn counts as tainted."""
-<<<<<<< HEAD
     media: bool = False
     """It makes files for the user: those in `ToolOutput.files` are sent to the chat."""
-=======
->>>>>>> w15-d
 
     @cached_property
     def char_count(self) -> int:
