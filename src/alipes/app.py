@@ -73,7 +73,7 @@ from alipes.tools.files.write_file import WriteFile
 from alipes.tools.images import ImageGenerate, ImageLoader, VisionAnalyze
 from alipes.tools.sandbox import make_backend
 from alipes.tools.search.search_files import SearchFiles
-from alipes.tools.send_file import NO_CHATS, SendFile
+from alipes.tools.send_file import NO_CHATS, SendFileTool
 from alipes.tools.shell.background import BackgroundProcesses
 from alipes.tools.shell.output import SpillFolder
 from alipes.tools.shell.terminal import ProcessTool, TerminalTool
@@ -213,8 +213,8 @@ class App:
         origin, only = turn.inbound.origin, turn.inbound.only
         place = origin.address if origin is not None else turn.inbound.address
         left_out = {*unavailable, *(INTERACTIVE_TOOLS if origin is not None else ())}
-        if place.platform in NO_CHATS:
-            left_out.add(SendFile.spec.name)
+        if origin is not None or place.platform in NO_CHATS:
+            left_out.add(SendFileTool.spec.name)
         tools = self.contributions.tools(self.settings.toolsets.get(place.platform), without=left_out)
         return tools if only is None else {name: tool for name, tool in tools.items() if name in only}
 
@@ -426,7 +426,7 @@ def _media_tools(app: App, resources: Resources, places: Places) -> tuple[Tool, 
         ImageGenerate(settings.paths.outgoing, loader.load, app.images.generate),
         Todo(app.todos.read, app.todos.write),
         Clarify(Clarification(app.sessions.questions, settings.clarify.timeout).ask),
-        SendFile(places, settings.paths.outgoing),
+        SendFileTool(places, settings.paths.outgoing),
     )
 
 

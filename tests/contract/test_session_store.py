@@ -462,3 +462,26 @@ async def test_a_history_with_cancelled_calls_is_unchanged(opened):
         standing = await store.sessions.active(HERE.key)
         roles = [message.role for message in await store.archive.messages(standing.session)]
     assert roles == ["user", "assistant", "tool"]
+
+
+@pytest.mark.parametrize("verb", ["undo", "retry"])
+async def test_a_process_that_resumes_an_undone_running_turn_finds_its_stop(opened, verb):
+    async with opened() as store:
+        turn = await start_turn(store, "1", "first")
+        await getattr(store.sessions, verb)(HERE.key)
+    async with opened() as store:
+        taken = await store.turns.claim_next(HERE.key)
+        (stop,) = await store.turns.take_ops(HERE.key)
+        assert taken.id == turn.id and stop == Stop("user_stop", "session_interrupt", turn.id)
+
+
+async def test_a_turn_whose_answer_is_complete_does_not_count_as_running_when_it_is_left(opened):
+    async with opened() as store:
+        turn = await start_turn(store, "1", "a")
+        await store.turns.record(turn, Said(assistant(ToolCall("c", "look", {}))))
+        assert (await store.sessions.reset(HERE.key)).running_turn == turn.id
+    async with opened() as store:
+        turn = await start_turn(store, "2", "b", THERE)
+        await store.turns.record(turn, Said(assistant(Text("done"))))
+        left = await store.sessions.reset(THERE.key)
+        assert (left.running_turn, left.dropped) == ("", ())

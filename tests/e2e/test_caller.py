@@ -2,6 +2,7 @@
 
 import asyncio
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -172,3 +173,14 @@ async def test_a_terminal_of_the_agent_is_not_a_person(home):
     done = await run_as_agent(home, f"script -qec '{ALIPES} -m scripted' /dev/null < input")
     assert "terminal (denied)" in done.out and "/help for commands" not in done.out
     assert not (home.path.parent / ".bashrc").exists()
+
+
+async def test_a_pid_namespace_does_not_hide_the_agent(home):
+    probe = await asyncio.create_subprocess_exec(
+        "unshare", "-rpf", "--mount-proc", "true", stderr=asyncio.subprocess.DEVNULL
+    )
+    if await probe.wait() != 0:
+        pytest.skip("this machine has no namespaces for users")
+    unshare = f"{shutil.which('unshare')} -rpf --mount-proc"
+    done = await run_as_agent(home, f"{unshare} {unmarked(f'{ALIPES} {SET}')}", signs="name lock")
+    assert done.status == 2 and "refused" in done.out

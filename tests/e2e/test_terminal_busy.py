@@ -98,6 +98,7 @@ async def test_every_command_works_while_a_turn_runs(home, tmp_path):
         "copy": "Copied",
         "export": "Written to",
         "plugins": "No plugins.",
+        "approvals": "No approvals:",
         "resume": "Usage: /resume",
         "undo": "Undone: “stall",
         "branch": "Created a branch",

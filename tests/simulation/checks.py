@@ -100,7 +100,7 @@ def _check_answers(
             machine.report(f"the end of turn {id} was reported {observer.received[id]} times")
         if ending == "answered" and (not said or said[-1].role != "assistant" or said[-1].calls):
             machine.report(f"turn {id} counts as answered without an answer")
-        for message in said:
+        for message in _messages_to_send(said, ending, {text for turn, text in by_turn_and_text if turn == id}):
             if message.role == "assistant" and message.text.strip():
                 delivery, head = by_turn_and_text.get((id, message.text)), message.text.split("\n")[0]
                 same = [each for text, each in texts if text.startswith(head)]
@@ -109,6 +109,12 @@ def _check_answers(
         for sent_message in network.sent_messages:
             if sent_message.text.endswith("…") and not sent_message.gone:
                 machine.report(f"an unfinished answer stays: {sent_message.text[:40]}")
+
+
+def _messages_to_send(said: list[Any], ending: str, enqueued: set[str]) -> list[Any]:
+    """What a turn had said when it was stopped is kept, not sent."""
+    cut_off = ending == "stopped" and bool(said) and said[-1].text not in enqueued
+    return said[:-1] if cut_off else said
 
 
 def _check_shown(machine: Machine, network: FakeNetwork, text: str, *, delivery: Any, same: list[Any]) -> None:

@@ -9,7 +9,8 @@ from alipes.gateway.platform_runner import PlatformRunner
 from alipes.gateway.policy import LateTaskGroup
 from alipes.kernel.errors import Fenced
 from alipes.platforms.telegram.receive import ChatOrder
-from alipes.store.database.database import WalFile, open_database
+from alipes.store.database.database import open_database
+from alipes.store.database.files import WalFile
 from alipes.store.store import open_store
 from tests.unit.store.test_database import insert_session, session_ids
 from tests.world.environment import LIMIT_S

@@ -1,6 +1,6 @@
 """Hostile texts through every way in, with a model that obeys all of them: no canary leaves.
 
-Pages, PDF files and MCP servers cannot be read yet. A plugin's tool stands for an MCP server: its description, its
+Pages, PDF files and MCP servers cannot be read yet. A plugin's tool replaces an MCP server: its description, its
 result and its error are hostile.
 """
 

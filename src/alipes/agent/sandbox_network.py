@@ -47,6 +47,8 @@ class SandboxNetwork:
         self.proxy = EgressProxy(self._decide, connector)
         self.relay = SshAgentRelay(agent, self._may_sign)
         self._ssh_turns: set[str] = set()
+        self._asking: dict[str, int] = {}
+        """By conversation, how many connections wait for a decision."""
         self._folders: dict[str, str] = {}
 
     @property
@@ -73,6 +75,7 @@ class SandboxNetwork:
     async def close_scope(self, session: str) -> None:
         await self.proxy.close_scope(session)
         await self.relay.close_scope(session)
+        self._asking.pop(session, None)
         if folder := self._folders.pop(session, ""):
             _remove(os.path.join(folder, _socket_name(session)))
 
@@ -85,8 +88,16 @@ class SandboxNetwork:
         """Hook: the open questions of a turn that is stopped are withdrawn."""
         await self.rights.agent_loop_stopped(turn_id)
 
+    def is_asking(self, session: str) -> bool:
+        return bool(self._asking.get(session))
+
     async def _decide(self, request: EgressRequest) -> str:
-        refusal, turn = await self.rights.decide(request), request.scope.turn
+        session, turn = request.scope.session, request.scope.turn
+        self._asking[session] = self._asking.get(session, 0) + 1
+        try:
+            refusal = await self.rights.decide(request)
+        finally:
+            self._asking[session] -= 1
         if refusal or turn is None:
             return refusal
         if request.port == SSH_PORT:

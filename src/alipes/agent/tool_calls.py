@@ -223,7 +223,9 @@ async def notify_result(
     changed = await hooks.filter(specs.tool_result, result, call=call, turn=turn)
     if changed is result:
         return result
-    return structs.replace(changed, call_id=call.id, text=replace_surrogates(shorten(changed.text, desk.limit)))
+    return structs.replace(
+        changed, call_id=call.id, text=replace_surrogates(shorten(desk.mask(changed.text), desk.limit))
+    )
 
 
 def _refuse_invalid(desk: ToolRunner, call: ToolCall) -> ToolResult | None:

@@ -17,7 +17,8 @@ from alipes.cli.stdio import is_terminal, terminal_width
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_count
-from alipes.store.store import Store, open_store
+from alipes.store.archive import Archive
+from alipes.store.store import Store, open_archive, open_store
 
 T = TypeVar("T")
 MIN_WRAP_WIDTH = 40
@@ -30,6 +31,16 @@ def run_in_store(settings: Settings, action: Callable[[Store], Awaitable[T]]) ->
     async def run() -> T:
         async with open_store(settings.home) as store:
             return await action(store)
+
+    return asyncio.run(run())
+
+
+def run_in_archive(settings: Settings, action: Callable[[Archive], Awaitable[T]]) -> T:
+    """Like `run_in_store`, for what only reads: it works on a read-only home too."""
+
+    async def run() -> T:
+        async with open_archive(settings.home) as archive:
+            return await action(archive)
 
     return asyncio.run(run())
 

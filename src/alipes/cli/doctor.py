@@ -27,8 +27,10 @@ from alipes.providers.embedded import find_weights
 from alipes.providers.registry import Backend, Models, choose_model, open_models
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
+from alipes.store.archive import Archive
+from alipes.store.database.files import find_loss, is_writable
 from alipes.store.peers import open_processes
-from alipes.store.store import Store, open_store
+from alipes.store.store import Store, open_archive, open_store
 from alipes.tools.backends import INSTALL
 from alipes.tools.sandbox import make_backend
 
@@ -60,11 +62,18 @@ def check_machine() -> tuple[Settings | None, list[CheckResult]]:
 
 async def check_store(settings: Settings) -> list[CheckResult]:
     """Check the database, its other users and unfinished turns."""
-    if not settings.paths.database.exists():
+    path = settings.paths.database
+    if loss := find_loss(path):
+        return [CheckResult("database", "wrong", loss)]
+    if not path.exists():
         return [CheckResult("database", "ok", "will be created on first use")]
     try:
+        if not is_writable(path):
+            async with open_archive(settings.home) as archive:
+                return await _check_database(archive)
         async with open_store(settings.home) as store:
-            return [*await _check_database(store), *_check_processes(settings, store), *await _check_unfinished(store)]
+            database = await _check_database(store.archive)
+            return [*database, *_check_processes(settings, store), *await _check_unfinished(store)]
     except StoreError as error:
         return [CheckResult("database", "wrong", str(error))]
 
@@ -92,6 +101,8 @@ async def check_sandbox(settings: Settings) -> CheckResult:
         return CheckResult("sandbox", "wrong", str(error), "change sandbox.backend, or install what is missing")
     finally:
         await namespaces.close_all()
+    if backend.gaps:
+        return CheckResult("sandbox", "note", f"commands run in Landlock. {' '.join(backend.gaps)}", INSTALL)
     if backend.warning or problem:
         return CheckResult("sandbox", "note", backend.warning or problem, INSTALL)
     if not backend.contains:
@@ -104,6 +115,9 @@ def _check_home(settings: Settings) -> CheckResult:
     home = settings.home
     if not home.exists():
         return CheckResult("home", "ok", f"{home} (will be created on first use)")
+    if home.is_dir() and os.access(home, os.R_OK | os.X_OK) and not os.access(home, os.W_OK):
+        advice = "make it writable; until then only `alipes sessions`, `usage` and `backup` work"
+        return CheckResult("home", "wrong", f"{home} is read-only", advice)
     if not home.is_dir() or not os.access(home, os.R_OK | os.W_OK | os.X_OK):
         return CheckResult("home", "wrong", f"{home} is not usable", "make it a directory you own")
     mode = stat.S_IMODE(home.stat().st_mode)
@@ -133,15 +147,15 @@ def _check_programs() -> list[CheckResult]:
     return [*present, *(CheckResult("programs", "note", says) for says in missing)]
 
 
-async def _check_database(store: Store) -> list[CheckResult]:
-    facts = await store.archive.facts()
+async def _check_database(archive: Archive) -> list[CheckResult]:
+    facts = await archive.facts()
     about = (
         f"{facts.path} ({render.format_size(facts.size + facts.wal)}, schema {facts.schema}): "
         f"{format_count(facts.sessions, 'conversation')}, {format_count(facts.turns, 'turn')}, "
         f"{format_count(facts.messages, 'message')}"
     )
     advice = "copy the file, then restore a backup with `alipes restore`"
-    wrong = [CheckResult("database", "wrong", problem, advice) for problem in await store.archive.check()]
+    wrong = [CheckResult("database", "wrong", problem, advice) for problem in await archive.check()]
     return wrong or [CheckResult("database", "ok", about)]
 
 

@@ -1,5 +1,6 @@
 """Reports errors that end the program: one sentence on standard error, the traceback in the log."""
 
+import errno
 import logging
 import sys
 import traceback
@@ -12,6 +13,7 @@ from alipes.config.settings import Settings
 from alipes.kernel.errors import AlipesError, ConfigError
 from alipes.kernel.formatting import strip_object_addresses
 from alipes.runtime.log_file import open_log
+from alipes.runtime.process_setup import TOO_MANY_FILES
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +31,9 @@ def report_errors(error: AlipesError | ExceptionGroup[Exception]) -> int:
 def report_crash(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """Log an unexpected error and print where, instead of a traceback."""
     if issubclass(kind, KeyboardInterrupt):
+        return
+    if any(isinstance(one, OSError) and one.errno in (errno.EMFILE, errno.ENFILE) for one in _flatten(error)):
+        _print(TOO_MANY_FILES)
         return
     settings = _load_settings()
     if settings is None or settings.log_level == "debug":

@@ -88,7 +88,10 @@ def read_text(path: Path) -> str | None:
         if facts.st_size > MAX_FILE_BYTES:
             raise ConfigError(f"{path} has {facts.st_size:,} bytes; at most {MAX_FILE_BYTES:,} are allowed.")
         return path.read_bytes().decode("utf-8-sig")
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if path.is_symlink():
+            gone = f"{path} is a link to {os.readlink(path)}, which does not exist"
+            raise ConfigError(f"{gone}: create that file, or remove the link.") from error
         return None
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1

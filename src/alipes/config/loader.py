@@ -11,10 +11,10 @@ from msgspec import Struct, structs
 from alipes.config.display import HIDDEN, is_secret_name, toml_key, toml_path, toml_string
 from alipes.config.environment import REFERENCE, readable_by_others
 from alipes.config.known_providers import KNOWN, TEST_VARIABLE, is_built_in
-from alipes.config.os_keyring import read_keyring
 from alipes.config.platforms import CommonPlatformConfig, Messengers
 from alipes.config.reader import KeyPath, RawConfig, read_config
 from alipes.config.schema import KEYS
+from alipes.config.secret_store import read_keyring
 from alipes.config.settings import (
     MIXTURE_PREFIX,
     PERMISSION_MODES,

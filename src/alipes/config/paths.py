@@ -6,6 +6,9 @@ from pathlib import Path
 
 from alipes.kernel.errors import ConfigError
 
+DATABASE_FILE = "alipes.db"
+"""The database of a home."""
+
 
 class Paths:
     """Paths under `home`. Only `make` creates anything."""
@@ -14,7 +17,7 @@ class Paths:
         self.home = home
         self.config = home / "config.toml"
         self.env = home / ".env"
-        self.database = home / "alipes.db"
+        self.database = home / DATABASE_FILE
         self.run = home / "run"
         """Sockets and locks of running processes."""
         self.logs = home / "logs"

@@ -1,7 +1,7 @@
 """Places that hold secrets, and places whose files are run or trusted later: one list for tools, rules and sandbox.
 
 An entry is a path or a glob relative to its folder; `*` stays inside one path segment. An entry that is a
-folder stands for everything below it.
+folder includes everything below it.
 """
 
 import re
@@ -91,7 +91,18 @@ STARTUP_IN_HOME: tuple[str, ...] = (
     *(".local/lib/python*", "Library/Python", ".irbrc", ".pryrc", ".Rprofile", ".Renviron", ".Rprofile.site"),
     *(".perldb", ".ghci", ".sqliterc", ".duckdbrc", ".psqlrc", ".my.cnf", ".mongorc.js", ".julia/config"),
     *(".config/pip", ".pip", ".config/uv", ".pydistutils.cfg", ".condarc", ".conda/condarc", ".config/conda"),
-    *(".npmrc", ".config/npm", ".yarnrc*", ".config/yarn", ".config/pnpm", ".pnpmfile.cjs", ".bunfig.toml"),
+    *(
+        ".npmrc",
+        ".pypirc",
+        ".Xresources",
+        ".Xdefaults",
+        ".config/npm",
+        ".yarnrc*",
+        ".config/yarn",
+        ".config/pnpm",
+        ".pnpmfile.cjs",
+        ".bunfig.toml",
+    ),
     *(".node_modules", ".node_libraries", ".npm-global/bin", ".bun/bin", ".deno/bin", ".volta", ".nvm"),
     *(".cargo/config*", ".cargo/bin", ".cargo/env", ".rustup", ".config/go", "go/bin", ".gradle", ".m2", ".sbt"),
     *(".mavenrc", ".ant", ".composer", ".config/composer", ".gemrc", ".bundle", ".config/gem", ".rbenv", ".pyenv"),

@@ -13,7 +13,7 @@ from alipes.gateway.access import Access
 from alipes.gateway.outbound import replies
 from alipes.gateway.outbound.delivery import OutboxWorker
 from alipes.gateway.platform_runner import PlatformRunner
-from alipes.kernel.approvals import NETWORK, describe_call
+from alipes.kernel.approvals import NETWORK, describe_call, reveal
 from alipes.kernel.errors import DeliveryError, SessionError
 from alipes.kernel.formatting import escape_markdown
 from alipes.kernel.messages import ToolCall
@@ -322,7 +322,7 @@ def _approval_text(asked: ApprovalAsked, *, owner: bool) -> str:
 
 
 def _approval_head(asked: ApprovalAsked) -> str:
-    why = escape_markdown(asked.reason.strip().rstrip("."))
+    why = escape_markdown(reveal(asked.reason.strip().rstrip(".")))
     if asked.call.name != NETWORK:
         return f"**Approve?** This command {why}.\n\n{_fence(_shorten_call(asked))}\n"
     title, call = escape_markdown(describe_call(asked.call).title), _shorten_call(asked)

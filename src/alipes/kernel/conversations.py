@@ -81,7 +81,7 @@ class SessionSwitch(Struct, frozen=True):
     dropped: tuple[str, ...] = ()
     """Queued turns that were ended."""
     running_turn: str = ""
-    """The turn that is still running, here or in another process."""
+    """The turn that is still at work, here or in another process; not one that only lacks its ending."""
     moved_from: str = ""
     """The key under which the new conversation was active before."""
 

@@ -15,6 +15,23 @@ FILE_LIMIT = 65_536
 """Enough for thousands of clients, and few enough for children that iterate over all possible descriptors."""
 
 
+TOO_MANY_FILES = "too many files are open; raise the limit, as with `ulimit -n 1024`, and start again"
+
+
+def has_free_descriptors(count: int = 8) -> bool:
+    """False if this process may not open `count` further files."""
+    opened: list[int] = []
+    try:
+        while len(opened) < count:
+            opened.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+    return True
+
+
 def raise_file_limit(wanted: int = FILE_LIMIT) -> int:
     """Raise the limit of open files as far as allowed. Returns the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

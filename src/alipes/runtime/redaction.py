@@ -8,7 +8,7 @@ import html
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TypeAlias
 from urllib.parse import quote_from_bytes
 
@@ -37,7 +37,7 @@ _NO_GAPS = dict.fromkeys(map(ord, " \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f" + _QUOTES))
 _NO_HEX_GAPS = _NO_GAPS | dict.fromkeys(map(ord, "%:,x-"))
 
 
-class _Forms(Struct, frozen=True):
+class _Forms(Struct, frozen=True, dict=True):
     """How secrets may be written. The search index of those that are long enough is `blocks`."""
 
     exact: tuple[str, ...] = ()
@@ -46,10 +46,19 @@ class _Forms(Struct, frozen=True):
     """Searched in the text without gaps, like all that follow."""
     blocks: dict[int, tuple[str, ...]] = {}
     hex_blocks: dict[int, tuple[str, ...]] = {}
-    starts: frozenset[str] = frozenset()
-    ends: frozenset[str] = frozenset()
-    """Every start and every end of a form that is searched as it is."""
+    long: tuple[str, ...] = ()
+    """As they are written, with gaps."""
     longest: int = 0
+
+    @cached_property
+    def starts(self) -> frozenset[str]:
+        """Every start of a long form."""
+        return frozenset(form[:end] for form in self.long for end in range(1, len(form)))
+
+    @cached_property
+    def ends(self) -> frozenset[str]:
+        """Every end of a long form."""
+        return frozenset(form[start:] for form in self.long for start in range(1, len(form)))
 
 
 class SecretRegistry:
@@ -139,8 +148,7 @@ def _make_forms(secrets: Iterable[str]) -> _Forms:
         short=_longest_first({form for form in tight.values() if form} - blocks),
         blocks=_index(blocks),
         hex_blocks=_index(in_hex),
-        starts=frozenset(form[:end] for form in long for end in range(1, len(form))),
-        ends=frozenset(form[start:] for form in long for start in range(1, len(form))),
+        long=tuple(long),
         longest=max(map(len, forms), default=0),
     )
 

@@ -48,23 +48,45 @@ def first_error(error: BaseException) -> BaseException:
     return first_error(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
+class _Completion:
+    """How the block inside it ended. Its error is kept, because the caller may have stopped to wait for it."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        self.error: BaseException | None = None
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> bool:
+        self.reached.set()
+        if error is None or isinstance(error, asyncio.CancelledError):
+            return False
+        self.error = error
+        return True
+
+
 async def run_to_completion(close: Callable[[], Awaitable[object]]) -> None:
-    """Await `close()` even if cancelled meanwhile; the cancellation is raised afterwards."""
-    ended = asyncio.Event()
+    """Await `close()` even if cancelled meanwhile; the cancellation is raised afterwards, an error then logged."""
+    completion = _Completion()
 
     async def close_and_signal() -> None:
-        try:
+        with completion:
             await close()
-        finally:
-            ended.set()
 
     try:
         await asyncio.shield(close_and_signal())
     except asyncio.CancelledError:
-        while not ended.is_set():
+        while not completion.reached.is_set():
             with suppress(asyncio.CancelledError):
-                await ended.wait()
+                await completion.reached.wait()
+        if completion.error is not None:
+            log.warning("what had to be finished before a cancellation failed: %s", completion.error)
         raise
+    if completion.error is not None:
+        raise completion.error
 
 
 FIRST_DELAY_S = 0.5

@@ -32,6 +32,8 @@ from alipes.store.store import Store
 
 NOBODY = "nobody"
 """Instead of a person, if the question could not be delivered."""
+RECHECK_S = 10.0
+"""Seconds between two looks at the stored answer while a turn waits."""
 Asked: TypeAlias = ApprovalAsked | QuestionAsked
 Answer: TypeAlias = AnswerApproval | AnswerQuestion
 _NOT_IN_RULES = {"terminal": frozenset({"timeout"})}
@@ -122,8 +124,7 @@ class Questions:
         try:
             await self._hooks.dispatcher.notify(specs.on_event, event=asked, turn=turn)
             self._publish(turn, asked)
-            answer = await question.answer
-            assert isinstance(answer, AnswerApproval)
+            answer = await self._wait_for_answer(asked.ask, question)
             answered = ApprovalAnswered(asked.ask, answer.choice, answer.by)
         except asyncio.CancelledError:
             self._interrupted.setdefault(turn.id, []).append(answered)
@@ -132,6 +133,16 @@ class Questions:
             del self._open[asked.ask]
             self._publish(turn, answered)
         await self._hooks.dispatcher.notify(specs.on_event, event=answered, turn=turn)
+        return answer
+
+    async def _wait_for_answer(self, ask: str, question: _OpenQuestion) -> AnswerApproval:
+        """The answer, also if the process that recorded it ended before it could pass it on."""
+        while not question.answer.done():
+            await asyncio.wait({question.answer}, timeout=RECHECK_S)
+            if not question.answer.done() and (stored := await self._approvals.find(ask)).choice is not None:
+                return AnswerApproval(ask, stored.choice, stored.answered_by)
+        answer = question.answer.result()
+        assert isinstance(answer, AnswerApproval)
         return answer
 
     async def record(self, answer: AnswerApproval) -> AnswerApproval | None:

@@ -92,7 +92,7 @@ def _admit(
 ) -> AdmittedContinuation:
     session, address = new_session, request.inbound.address
     previous = _find_previous(db, request)
-    if previous is None and request.conversation:
+    if previous is None and request.conversation and not request.temporary:
         session = request.conversation  # it is empty
         address = _find_address(db, session)
         db.execute("UPDATE sessions SET updated = ? WHERE id = ?", (now, session))

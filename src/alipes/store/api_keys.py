@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from alipes.kernel.models import Secret
+from alipes.store.database.damage import RowDecoder
 from alipes.store.database.database import SqliteRows
 
 KeyScope: TypeAlias = Literal["read", "run", "admin"]
@@ -82,7 +83,7 @@ class WebhookStatus(Struct, frozen=True, rename={"deliveries": "taken", "last_de
     last_delivery: float | None
 
 
-_decoder = msgspec.json.Decoder(Webhook)
+_decoder: RowDecoder[Webhook] = RowDecoder(Webhook)
 
 
 class SqliteWebhooks(SqliteRows):

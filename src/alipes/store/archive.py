@@ -7,6 +7,7 @@ from pathlib import Path
 
 from alipes.kernel.errors import SessionError
 from alipes.kernel.messages import Json, Message
+from alipes.kernel.turns import Address
 from alipes.store import backup, export, history, search
 from alipes.store.database.database import Decoders, SqliteRows, clean_text, usage_from_row
 from alipes.store.export import SearchHit, SessionFacts, StoreFacts, TurnFacts, UsageGrouping, UsageSum
@@ -16,7 +17,7 @@ SESSION_DETAILS = """
         (SELECT count(*) FROM turns WHERE session_id = sessions.id),
         (SELECT count(*) FROM turns WHERE session_id = sessions.id AND ending IS NULL),
         (SELECT count(*) FROM messages WHERE session_id = sessions.id),
-        (SELECT substr(json_extract(inbound, '$.text'), 1, 200) FROM turns
+        (SELECT iif(json_valid(inbound), substr(json_extract(inbound, '$.text'), 1, 200), '') FROM turns
          WHERE session_id = sessions.id ORDER BY number LIMIT 1)
     FROM sessions"""
 _SUMS = """
@@ -67,8 +68,7 @@ class Archive(SqliteRows):
 
         def work(db: sqlite3.Connection) -> tuple[Message, ...]:
             _load_session(db, session)
-            rows = history.visible_messages(db, session)
-            return tuple(Decoders.message.decode(text) for _, _, text, _ in rows)
+            return history.decode_messages(history.visible_messages(db, session))
 
         return await self._database.read(work)
 
@@ -127,7 +127,8 @@ def _list_sessions(db: sqlite3.Connection, where: str, *values: str | int) -> li
     found = db.execute(f"SELECT id, key, address, title, {SESSION_DETAILS} {where}", values).fetchall()
     sessions = []
     for id, key, address, title, created, updated, parent, turns, unfinished, messages, text in found:
-        facts = (id, key, Decoders.address.decode(address), title or export.title_from_text(text), created, updated)
+        place = Decoders.address.decode_or(address, Address("damaged", id), f"row {id} of sessions")
+        facts = (id, key, place, title or export.title_from_text(text), created, updated)
         sessions.append(SessionFacts(*facts, turns, unfinished, messages, _sum_usage(db, "''", id)[0], parent))
     return sessions
 
@@ -202,8 +203,8 @@ def _load_turn(db: sqlite3.Connection, id: str) -> TurnFacts | None:
     if row is None:
         return None
     number, session, text, ending, detail, attempts, created, ended = row
-    sql = "SELECT message FROM messages WHERE turn_number = ? ORDER BY number"
-    said = tuple(Decoders.message.decode(message) for (message,) in db.execute(sql, (number,)))
+    sql = "SELECT number, message FROM messages WHERE turn_number = ? ORDER BY number"
+    said = tuple(history.decode_message(*row) for row in db.execute(sql, (number,)))
     inbound, (spent,) = Decoders.inbound.decode(text), _sum_usage(db, "''", turn=id)
     return TurnFacts(id, session, inbound, ending, detail, attempts, created, ended, said, spent)
 

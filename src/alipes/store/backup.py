@@ -13,7 +13,9 @@ import msgspec
 from alipes.config.paths import sync_to_disk
 from alipes.kernel.errors import StoreError
 from alipes.store import search
+from alipes.store.database.damage import find_damaged_rows
 from alipes.store.database.database import translate_error
+from alipes.store.database.files import is_writable, open_readable
 from alipes.store.database.migrations import schema_version
 from alipes.store.export import StoreFacts
 
@@ -86,7 +88,7 @@ def copy_database(source: Path, target: Path, flag: CancelFlag) -> None:
     """Copy `source` to a new file and check the copy. Raises `StoreError`; a partial copy is not removed."""
     try:
         os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        with closing(_connect(source)) as store, closing(_connect(target)) as copy:
+        with _open(source) as store, _open(target) as copy:
             store.execute("BEGIN")
             store.execute("SELECT 1 FROM sqlite_master").fetchone()  # starts the read transaction: one view from now on
             store.backup(copy, pages=PAGES_PER_STEP, progress=flag.raise_if_set)
@@ -105,9 +107,10 @@ async def check_database(path: Path) -> tuple[list[str], list[str]]:
 
     def work(flag: CancelFlag) -> tuple[list[str], list[str]]:
         try:
-            with closing(_connect(path)) as db:
+            with _open(path) as db:
                 db.set_progress_handler(flag.check, 100_000)
-                return _integrity(db), search.check_index(db)
+                index = search.check_index(db) if is_writable(path) else []
+                return [*_integrity(db), *find_damaged_rows(db)], index
         except (sqlite3.Error, msgspec.DecodeError) as error:
             return [str(translate_error(error, path))], []
 
@@ -137,5 +140,7 @@ def _file_size(path: Path) -> int:
         return 0
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(path, isolation_level=None, timeout=10)
+@contextmanager
+def _open(path: Path) -> Iterator[sqlite3.Connection]:
+    with open_readable(path) as uri, closing(sqlite3.connect(uri, uri=True, isolation_level=None, timeout=10)) as db:
+        yield db

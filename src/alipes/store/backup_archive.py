@@ -20,15 +20,16 @@ from typing import IO, cast
 import msgspec
 from msgspec import Struct, structs
 
+from alipes.config.paths import DATABASE_FILE
 from alipes.kernel.errors import StoreError
 from alipes.store.backup import CancelFlag, copy_database, run_in_thread, write_atomically
 
 FORMAT = 1
-MANIFEST, DATABASE = "alipes-backup.json", "alipes.db"
+MANIFEST = "alipes-backup.json"
 CHUNK_BYTES = 1 << 20
 MAX_MANIFEST_BYTES = 64 * 2**20
 _EXCLUDED = re.compile(
-    r"\.env.*|(?:run|logs|spill)(?:/.*)?|alipes\.db.*|files/[^/]+/(?:login|signing)\.json"
+    r"\.env.*|(?:run|logs|spill)(?:/.*)?|" + re.escape(DATABASE_FILE) + r".*|files/[^/]+/(?:login|signing)\.json"
     r"|.*\.(?:db|db-wal|db-shm|db-journal|key|pem|sock|part|lock)|(?:.*/)?__pycache__(?:/.*)?"
 )
 """Secrets, files of running processes, and files that can be recreated."""
@@ -68,9 +69,9 @@ async def pack_home(home: Path, target: Path, *, version: str, schema: int) -> A
         with write_atomically(target, (OSError, tarfile.TarError)) as part:
             copy = part.with_suffix(".db.part")
             try:
-                copy_database(home / DATABASE, copy, flag)
+                copy_database(home / DATABASE_FILE, copy, flag)
                 _remove_secrets(copy)
-                found = {DATABASE: copy, **{name: home / name for name in _list_files(home)}}
+                found = {DATABASE_FILE: copy, **{name: home / name for name in _list_files(home)}}
                 about = ArchiveManifest(FORMAT, time.time(), version, schema, str(home))
                 with open(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
                     table = _write(file, found, flag, about)
@@ -191,7 +192,7 @@ def _restorable(name: str) -> bool:
     """True if the path is inside a home and not excluded."""
     parts = PurePosixPath(name).parts
     inside = bool(parts) and ".." not in parts and not name.startswith("/") and "\0" not in name
-    return inside and (name in (DATABASE, MANIFEST) or _EXCLUDED.fullmatch(name) is None)
+    return inside and (name in (DATABASE_FILE, MANIFEST) or _EXCLUDED.fullmatch(name) is None)
 
 
 def _extract(source: IO[bytes], target: Path | None, mode: int, flag: CancelFlag) -> tuple[int, str]:

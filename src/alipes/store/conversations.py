@@ -173,7 +173,9 @@ class SqliteSessions:
         queued = db.execute(sql, (key,)).fetchall()
         running = ""
         if queued and queued[0][2] and self._is_alive(holder):
-            running = queued.pop(0)[1]
+            number, running, _ = queued.pop(0)
+            if _is_answered(db, number):
+                running = ""  # only its ending is missing
         sql = "UPDATE turns SET ending = 'stopped', detail = 'reset', ended = ? WHERE number = ?"
         for number, _, _ in queued:
             db.execute(sql, (now, number))
@@ -237,6 +239,14 @@ def _find_active(db: sqlite3.Connection, key: str) -> ActiveSession | None:
         FROM sessions WHERE id = (SELECT session_id FROM leases WHERE key = ?)"""
     row = db.execute(sql, (key,)).fetchone()
     return None if row is None else ActiveSession(row[0], Decoders.address.decode(row[1]), *row[2:])
+
+
+def _is_answered(db: sqlite3.Connection, turn: int) -> bool:
+    """True if the last message of the turn is an answer that calls no tool."""
+    sql = "SELECT number, message FROM messages WHERE turn_number = ? ORDER BY number DESC LIMIT 1"
+    row = db.execute(sql, (turn,)).fetchone()
+    last = None if row is None else history.decode_message(*row)
+    return last is not None and last.role == "assistant" and not last.calls
 
 
 def branch_from_end(db: sqlite3.Connection, old: str, new: str, title: str, *, address: Address, now: float) -> None:

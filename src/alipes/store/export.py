@@ -9,7 +9,8 @@ from msgspec import Struct
 
 from alipes.kernel.messages import Json, Message, Role
 from alipes.kernel.turns import Address, Ending, Inbound, Usage
-from alipes.store.history import list_ancestors
+from alipes.store.database.damage import RowDecoder
+from alipes.store.history import list_ancestors, unreadable_message
 
 FORMAT = "alipes.session/1"
 MAX_TITLE_CHARS = 60
@@ -98,6 +99,9 @@ def export_session(db: sqlite3.Connection, session: SessionFacts) -> dict[str, J
     }
 
 
+_any_value: RowDecoder[dict[str, Json]] = RowDecoder(dict)
+
+
 def _export_turns(db: sqlite3.Connection, ancestor: str, last_turn: int, session: str) -> list[Json]:
     sql = """SELECT number, id, ending, detail, created, ended, inbound,
         number IN (SELECT turn_number FROM undone_turns WHERE session_id = ?)
@@ -111,7 +115,7 @@ def _export_turns(db: sqlite3.Connection, ancestor: str, last_turn: int, session
             "created": created,
             "ended": ended,
             "undone": bool(undone),
-            "inbound": msgspec.json.decode(inbound),
+            "inbound": _any_value.decode_or(inbound, {}, f"row {number} of turns"),
             "messages": _export_messages(db, number),
         }
         for number, id, ending, detail, created, ended, inbound, undone in found
@@ -119,11 +123,16 @@ def _export_turns(db: sqlite3.Connection, ancestor: str, last_turn: int, session
 
 
 def _export_messages(db: sqlite3.Connection, turn: int) -> list[Json]:
-    sql = "SELECT message, model, created FROM messages WHERE turn_number = ? ORDER BY number"
+    sql = "SELECT number, message, model, created FROM messages WHERE turn_number = ? ORDER BY number"
     return [
-        {**msgspec.json.decode(message), "model": model, "created": created}
-        for message, model, created in db.execute(sql, (turn,))
+        {**_export_message(number, message), "model": model, "created": created}
+        for number, message, model, created in db.execute(sql, (turn,))
     ]
+
+
+def _export_message(number: int, text: str) -> dict[str, Json]:
+    unreadable: dict[str, Json] = msgspec.to_builtins(unreadable_message(number))
+    return _any_value.decode_or(text, unreadable, f"row {number} of messages")
 
 
 def to_markdown(exported: dict[str, Json]) -> str:

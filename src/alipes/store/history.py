@@ -6,11 +6,11 @@ their start; they are only ever added, and which one is valid depends on the mes
 
 import sqlite3
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from alipes.kernel.errors import Fenced
-from alipes.kernel.messages import Message
+from alipes.kernel.messages import Message, Text
 from alipes.kernel.turns import CompactionState, Said, Turn
 from alipes.kernel.usage import CompactionAttempts
 from alipes.store.database.database import Decoders, SqliteRows, clean_text, searchable_text, to_json, usage_columns
@@ -145,7 +145,7 @@ class SqliteCompactionStore(SqliteRows):
                     return False
             else:
                 session, rows = turn.session, list(visible_messages(db, turn.session))
-                if _decode_messages(rows[:used]) != turn.history[:used]:
+                if decode_messages(rows[:used]) != turn.history[:used]:
                     return False
             numbers = [row[0] for row in rows]
             last = numbers[digest.covered - 1] if digest.covered else 0
@@ -178,8 +178,17 @@ class SqliteCompactionStore(SqliteRows):
         await self._database.execute("DELETE FROM failed_compactions WHERE session_id = ?", session)
 
 
-def _decode_messages(rows: list[HistoryRow]) -> tuple[Message, ...]:
-    return tuple(Decoders.message.decode(text) for _, _, text, _ in rows)
+def decode_message(number: int, text: str) -> Message:
+    """The message of a row; a notice in its place if it cannot be read, so that the others can."""
+    return Decoders.message.decode_or(text, unreadable_message(number), f"row {number} of messages")
+
+
+def unreadable_message(number: int) -> Message:
+    return Message("notice", (Text(f"[message {number} cannot be read: its row is damaged]"),))
+
+
+def decode_messages(rows: Iterable[HistoryRow]) -> tuple[Message, ...]:
+    return tuple(decode_message(number, text) for number, _, text, _ in rows)
 
 
 def _load_latest(db: sqlite3.Connection, session: str) -> Turn | None:
@@ -196,7 +205,7 @@ def _load_latest(db: sqlite3.Connection, session: str) -> Turn | None:
         Decoders.inbound.decode(inbound),
         session_started=row[0],
         model=row[1],
-        history=_decode_messages(rows),
+        history=decode_messages(rows),
         compaction=compaction,
         measured_tokens=last_counted_tokens(rows, newest),
     )

@@ -3,13 +3,13 @@
 import sqlite3
 from typing import Literal, TypeAlias
 
-import msgspec
 from msgspec import Struct, structs
 
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.turns import Inbound
 from alipes.store import outbox
+from alipes.store.database.damage import RowDecoder
 from alipes.store.database.database import Decoders, SqliteRows, clean_text, to_json
 from alipes.store.turns import ANSWER_BATCH
 
@@ -18,7 +18,7 @@ EditResult: TypeAlias = Literal["replaced", "same", "late", "unknown"]
 `unknown`: there is no such message."""
 KEEP_S = 7 * 86400.0
 """How long a second copy of a handled message is recognised."""
-_message_decoder = msgspec.json.Decoder(IncomingMessage)
+_message_decoder: RowDecoder[IncomingMessage] = RowDecoder(IncomingMessage)
 
 
 class WaitingMessage(Struct, frozen=True):

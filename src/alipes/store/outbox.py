@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Literal, TypeAlias
 
-import msgspec
 from msgspec import structs
 
 from alipes.kernel.outbox import Delivery, DeliveryState, Outbound
+from alipes.store.database.damage import RowDecoder
 from alipes.store.database.database import Database, SqliteRows, clean_text, to_json
 
 OutboxRow: TypeAlias = tuple[str, str, str, str]
@@ -21,8 +21,8 @@ _COLUMNS = "number, outbound, created, state, attempts, due, sent_ids, uncertain
 _OPEN = "state IN ('queued', 'sending')"
 _UNCERTAIN_PART = "max(uncertain_part, ? * (json_array_length(sent_ids) + 1))"
 """The last part whose delivery was uncertain, counted from 1; the parts after it were never sent."""
-_outbound_decoder = msgspec.json.Decoder(Outbound)
-_ids_decoder = msgspec.json.Decoder(tuple[str, ...])
+_outbound_decoder: RowDecoder[Outbound] = RowDecoder(Outbound)
+_ids_decoder: RowDecoder[tuple[str, ...]] = RowDecoder(tuple[str, ...])
 
 
 class SqliteOutbox(SqliteRows):

@@ -151,7 +151,8 @@ class Processes:
 
     def remove_socket(self, server: socket.socket) -> None:
         server.close()
-        self._socket_path(self.own_name).unlink(missing_ok=True)
+        with suppress(OSError):  # a read-only home has none
+            self._socket_path(self.own_name).unlink(missing_ok=True)
 
     def remove_stale_files(self) -> None:
         """Remove the files of processes that are no longer alive."""

@@ -54,13 +54,14 @@ class StoreStatus(NamedTuple):
 
 
 async def check_writable(database: Database) -> None:
-    """Write a page; raises `StoreError` if the disk is full or the file is read-only."""
+    """Write a page; raises `StoreError` if the disk is full, or a file is read-only, deleted or replaced."""
 
     def write(db: sqlite3.Connection) -> None:
         (version,) = db.execute("PRAGMA user_version").fetchone()
         db.execute(f"PRAGMA user_version = {int(version)}")  # the same value, but it is written
 
     await database.run(write)
+    database.files.check()
 
 
 async def read_status(database: Database) -> StoreStatus:

@@ -4,8 +4,8 @@ import sqlite3
 from collections.abc import Iterator
 
 from alipes.kernel.messages import Role
-from alipes.store import export
-from alipes.store.database.database import Decoders, clean_text, searchable_text
+from alipes.store import export, history
+from alipes.store.database.database import clean_text, searchable_text
 from alipes.store.export import SearchHit
 
 _FROM = """
@@ -69,7 +69,7 @@ def _hit_from_row(row: tuple[str, str, str, Role, float, str, str]) -> SearchHit
 def _expected_entries(db: sqlite3.Connection) -> Iterator[tuple[int, str]]:
     sql = "SELECT number, message FROM messages WHERE role IN ('user', 'assistant')"
     for number, message in db.execute(sql):
-        if text := searchable_text(Decoders.message.decode(message)):
+        if text := searchable_text(history.decode_message(number, message)):
             yield number, text
 
 

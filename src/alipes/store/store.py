@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from alipes.config.paths import DATABASE_FILE
 from alipes.kernel.errors import SessionHeld, StoreError
 from alipes.kernel.turns import Op, Wake
 from alipes.store import peers
@@ -21,6 +22,7 @@ from alipes.store.approvals import SqliteApprovals, SqliteUntrustedSources
 from alipes.store.archive import Archive
 from alipes.store.conversations import SqliteSessions, SqliteTodos
 from alipes.store.database.database import Database, open_database
+from alipes.store.database.files import is_writable
 from alipes.store.database.migrations import SCHEMA, schema_version
 from alipes.store.inbox import SqliteInbox
 from alipes.store.outbox import SqliteDrafts, SqliteOutbox
@@ -31,7 +33,6 @@ from alipes.store.turns import SqliteTurns
 
 log = logging.getLogger(__name__)
 
-DATABASE_FILE = "alipes.db"
 OnOp = Callable[[str, Op], None]
 
 
@@ -297,6 +298,18 @@ async def open_store(home: Path, *, busy_timeout_s: float = 10.0, peer_timeout_s
                     )
                 finally:
                     bus.close()
+
+
+@asynccontextmanager
+async def open_archive(home: Path) -> AsyncIterator[Archive]:
+    """The stored conversations, for reading; also on a read-only home. Raises `StoreError`."""
+    path = home / DATABASE_FILE
+    if path.exists() and not is_writable(path):
+        async with open_database(path, read_only=True) as database:
+            yield Archive(database)
+        return
+    async with open_store(home) as store:
+        yield store.archive
 
 
 def _check_old_processes(processes: Processes, path: Path) -> None:

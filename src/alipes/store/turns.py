@@ -243,15 +243,14 @@ def load_turn(db: sqlite3.Connection, number: int) -> Turn:
     compaction, newest = history.find_summary(db, session, [row[0] for row in rows])
     calls = "SELECT call_id, result FROM tool_calls WHERE turn_number = ?"
     results = db.execute(calls, (number,)) if attempts > 1 else ()
-    read = Decoders.message.decode
     return Turn(
         id=id,
         session=session,
         inbound=Decoders.inbound.decode(inbound),
         session_started=created,
         model=model,
-        history=tuple(read(message) for _, _, message, _ in before),
-        said=tuple(read(message) for _, _, message, _ in own),
+        history=history.decode_messages(before),
+        said=history.decode_messages(own),
         tool_results={id: None if text is None else Decoders.result.decode(text) for id, text in results},
         epoch=epoch,
         attempt=attempts,

@@ -237,7 +237,8 @@ def _write_settings(home: Path, config: Mapping[str, Any], plugins: tuple[str, .
     """Write config.toml and load it, so that mistakes are reported as to an operator."""
     home.mkdir(parents=True, exist_ok=True)
     about = dict(config.get("plugins", {}))
-    about["enabled"] = [*about.get("enabled", ()), *plugins]
+    for list_name in ("enabled", "unpinned"):  # a plugin under test may change between two starts
+        about[list_name] = [*about.get(list_name, ()), *plugins]
     (home / "config.toml").write_text(tomlkit.dumps({"model": MODEL, **config, "plugins": about}))
     settings = load_settings(home, {})
     settings.paths.make()

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import msgspec
 
@@ -37,6 +37,11 @@ class BackendCheck(msgspec.Struct, frozen=True):
     """`bubblewrap`, `landlock`, or `host` if no sandbox works."""
     problem: str = ""
     """Why the better ones do not work."""
+
+
+@runtime_checkable
+class _HasGaps(Protocol):
+    def describe_gaps(self) -> list[str]: ...
 
 
 class ChosenBackend:
@@ -73,12 +78,19 @@ class ChosenBackend:
         if self._setting == "auto" and self.name == "host":
             problem = self.check_result.problem if self.check_result else ""
             return f"No sandbox: commands run with all your rights. Fix: {INSTALL}. Reason: {problem}"
+        if self.gaps:
+            return f"The sandbox is incomplete without bubblewrap. Fix: {INSTALL}. See `alipes doctor`."
         return ""
+
+    @property
+    def gaps(self) -> list[str]:
+        """What the sandbox does not cover on this machine, as sentences."""
+        return self._backend.describe_gaps() if isinstance(self._backend, _HasGaps) else []
 
     @property
     def description(self) -> str:
         """What the model must know about commands; empty on the host, if that was chosen."""
-        if self.warning:
+        if self.warning and not self.contains:
             return "Commands run without a sandbox, with all rights of the user."
         return _DESCRIPTIONS.get(self.name, "")
 

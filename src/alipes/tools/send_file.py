@@ -15,7 +15,7 @@ NO_CHATS = frozenset({"terminal", "web", "api", "cron", "plugin"})
 """Platforms without a chat to send files to."""
 
 
-class SendFile:
+class SendFileTool:
     spec = ToolSpec("send_file", "Attach a file to this chat.", make_schema("path", path="string"), media=True)
 
     def __init__(self, places: Places, outgoing: Path) -> None:

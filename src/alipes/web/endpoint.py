@@ -62,7 +62,7 @@ class ApiCall(Struct, frozen=True):
         return self.request.path_params
 
     def mark_admitted(self) -> None:
-        """A turn was admitted for this request: from now on clients are told not to repeat it after an error."""
+        """A turn was admitted for this request: from now on its errors say that it must not be repeated."""
         self.request.state.admitted = True
 
 

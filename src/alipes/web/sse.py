@@ -10,7 +10,8 @@ from typing import TypeAlias
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from alipes.web.endpoint import ErrorFormat, HttpProblem, problem_response
+from alipes.kernel.errors import AlipesError
+from alipes.web.endpoint import ErrorFormat, HttpProblem, problem_from_error, problem_response
 
 SendFrames: TypeAlias = Callable[[bytes], Awaitable[None]]
 """Sends frames to the client; waits while the client does not read."""
@@ -70,7 +71,7 @@ class EventStream(Response):
         beat: float = HEARTBEAT_S,
         stall: float = STALL_TIMEOUT_S,
     ) -> None:
-        """`failures`: the headers wait for the first frame, so that an `HttpProblem` raised before it is answered
+        """`failures`: the headers wait for the first frame, so that an error raised before it is answered
         with its status, in this format; after `HEADER_WAIT_S` they are sent anyway."""
         self.status_code, self.background = 200, None
         self.init_headers(_HEADERS)
@@ -118,9 +119,10 @@ class EventStream(Response):
         """Write all events; returns the answer to an error that came before the headers."""
         try:
             await self._write(send_frames)
-        except HttpProblem as problem:
+        except (HttpProblem, AlipesError) as error:
             if self._started or self._failures is None:
                 raise
+            problem = error if isinstance(error, HttpProblem) else problem_from_error(error)
             return problem_response(problem, self._failures)
         return None
 

@@ -86,7 +86,7 @@ async def open_harness(
         (folder / "plugin.yaml").write_text(f"name: {name}\nversion: 0.1.0\n")
         (folder / "__init__.py").write_text(dedent(source))
     place.mkdir(parents=True, exist_ok=True)
-    about = {"enabled": list(plugins), **config.get("plugins", {})}
+    about = {"enabled": list(plugins), "unpinned": list(plugins), **config.get("plugins", {})}  # rewritten by tests
     seen = {"model": "scripted", **config, "plugins": about}
     (place / "config.toml").write_text(tomlkit.dumps(seen))
     settings = load_settings(place, {})

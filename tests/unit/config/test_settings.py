@@ -403,6 +403,13 @@ def test_a_file_that_is_not_text_is_reported(home, name):
         load_settings(home, {})
 
 
+@pytest.mark.parametrize("name", ["config.toml", ".env"])
+def test_a_link_to_nothing_is_an_error(home, name):
+    (home / name).symlink_to("gone")
+    with pytest.raises(ConfigError, match=f"{name} is a link to gone, which does not exist"):
+        load_settings(home, environ={})
+
+
 def test_a_file_with_a_byte_order_mark_and_dos_lines_is_read(home):
     (home / "config.toml").write_bytes(b'\xef\xbb\xbfmodel = "groq/x"\r\n[serve]\r\nport = 9\r\n')
     (home / ".env").write_bytes(b"\xef\xbb\xbfGROQ_API_KEY=abcdefgh\r\n")

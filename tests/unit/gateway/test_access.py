@@ -6,6 +6,7 @@ from contextlib import closing
 
 import pytest
 
+from alipes.config.paths import DATABASE_FILE
 from alipes.gateway.access import Access, approve
 from alipes.gateway.policy import GatewayPolicy, PlatformPolicy
 from alipes.kernel.errors import MessageRejected
@@ -14,7 +15,7 @@ from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.turns import Address
 from alipes.store.inbox import KEEP_S, SqliteInbox
 from alipes.store.people import CODE_VALID_S, MAX_REQUESTS, MAX_WRONG_CODES, REQUEST_INTERVAL_S, SqlitePeople
-from alipes.store.store import DATABASE_FILE, open_store
+from alipes.store.store import open_store
 from alipes.testing.scripted_provider import ScriptedProvider
 from tests.world.gateway_harness import open_gateway
 

@@ -173,6 +173,34 @@ async def test_what_an_owner_always_allows_is_asked_again_for_someone_else(tmp_p
         assert len(hand.ran) == 3, "once is enough for this turn"
 
 
+@pytest.mark.parametrize(
+    ("message", "source"),
+    [
+        ({"sender": "boss"}, []),
+        ({"sender": "boss", "quoted": "an earlier answer"}, []),
+        ({"sender": "boss", "quoted": "Forwarded from Eve:\nrun this"}, ["a forwarded message"]),
+        ({"sender": "me", "name": "Me\u202e"}, ["a message from Me<U+202E>, who is not an owner"]),
+    ],
+)
+async def test_only_text_that_an_owner_wrote_is_trusted(tmp_path, message, source):
+    async with open_guarded(tmp_path, "ok") as (g, _):
+        await g.take("go", **message)
+        await g.quiet()
+        (turn,) = [each.outbound.turn for each in await g.store.outbox.list_deliveries() if each.outbound.turn]
+        facts = await g.store.archive.turn(turn)
+        rows = await g.store.database.fetch_all("SELECT label FROM untrusted_sources")
+        assert [label for (label,) in rows] == source == ([facts.inbound.untrusted] if source else [])
+
+
+async def test_approvals_are_listed_for_owners_only(tmp_path):
+    async with open_guarded(tmp_path) as (g, _):
+        await g.take("/approvals", sender="me")
+        await g.take("/approvals", sender="boss")
+        await g.messenger.until(lambda: len(g.messenger.said()) == 2)
+        refused, listed = g.messenger.said()
+        assert refused == "/approvals is for owners." and listed.startswith("No approvals")
+
+
 async def test_a_stop_withdraws_the_question_and_its_button_says_so(tmp_path):
     async with open_guarded(tmp_path, call()) as (g, hand):
         await g.take("go")

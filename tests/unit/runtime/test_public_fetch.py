@@ -53,13 +53,18 @@ def leads(to):
         *("100.64.0.1", "100.100.100.200", "192.0.0.192", "198.18.0.1", "224.0.0.1", "255.255.255.255"),
         *("168.63.129.16", "::1", "::", "fe80::1%eth0", "fd00:ec2::254", "ff02::1", "::ffff:127.0.0.1"),
         *("::ffff:169.254.169.254", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "2002:7f00:1::", "2001:db8::1"),
+        *("fec0::1", "feff::1", "::7f00:1", "::a01:203", "::808:808", "64:ff9b:1::7f00:1", "64:ff9b:1::808:808"),
+        *("fe80::5efe:7f00:1", "2001:470::5efe:a00:1", "2001:470::200:5efe:a00:1", "fe80::5efe:808:808"),
+        *("::ffff:0:7f00:1", "100::1", "3fff::1", "5f00::1", "4000::1", "2001:0:7f00:1::", "2001::ffff:f5ff:fffe"),
     ],
 )
 def test_addresses_that_lead_inside_are_not_public(address):
     assert not is_public(address)
 
 
-@pytest.mark.parametrize("address", ["8.8.8.8", "93.184.216.34", "2606:4700::1111", "64:ff9b::808:808"])
+@pytest.mark.parametrize(
+    "address", ["8.8.8.8", "93.184.216.34", "2606:4700::1111", "64:ff9b::808:808", "::ffff:8.8.8.8"]
+)
 def test_addresses_of_the_world_are_public(address):
     assert is_public(address)
 

@@ -223,6 +223,16 @@ async def test_an_answer_that_arrives_while_no_process_waits_counts_once(tmp_pat
         assert hand.ran == ran and [each.call.id for each in questions] == ["c2"]
 
 
+async def test_a_recorded_answer_counts_although_the_process_that_took_it_passed_nothing_on(tmp_path, monkeypatch):
+    monkeypatch.setattr("alipes.sessions.questions.RECHECK_S", 0.05)
+    async with open_guarded(tmp_path, call("c1"), "ok") as (house, hand):
+        async with house.sessions.ask(inbound("1", "go")) as following:
+            async for event in following:
+                if isinstance(event, ApprovalAsked):
+                    assert await house.store.approvals.answer(event.ask, "once", "me")
+        assert hand.ran == ["boom"]
+
+
 async def test_what_is_stored_about_a_call_has_no_secrets(tmp_path):
     asked = call("c1", "curl -H s3cret")
     async with open_guarded(tmp_path, asked, "ok", mask=lambda text: text.replace("s3cret", "***")) as (house, _):

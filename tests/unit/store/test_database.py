@@ -247,7 +247,9 @@ async def test_closing_under_cancellation_still_closes(path):
         await living
     await asyncio.wait(tasks)
     assert read_from_outside(path) == ["a"]
-    assert sorted(file.name for file in path.parent.iterdir()) == ["alipes.db"], "the last one tidies up"
+    assert sorted(file.name for file in path.parent.iterdir()) == ["alipes.db", "alipes.db.created"], (
+        "the last one tidies up"
+    )
 
 
 async def test_opening_under_cancellation_leaves_nothing_open(path):
@@ -336,7 +338,7 @@ async def test_an_unreadable_row_is_reported(path):
         return Decoders.message.decode('{"role":"user"}')
 
     async with open_database(path) as database:
-        with pytest.raises(StoreError, match="a row that cannot be read"):
+        with pytest.raises(StoreError, match="a row whose message cannot be read"):
             await database.read(broken)
 
 

@@ -65,6 +65,14 @@ def test_every_step_leads_to_the_newest_schema(db):
     migrate(db)
 
 
+def test_rights_of_schema_10_become_approvals(db):
+    migrate(db, {0: STEPS[0]})
+    db.execute("INSERT INTO grants VALUES (?, 7.0)", (b"rm \xed\xb3\xbf",))
+    migrate(db)
+    sql = "SELECT rule, choice, answered_at, length(id), turn_id, revoked_at FROM approvals"
+    assert db.execute(sql).fetchall() == [(b"rm \xed\xb3\xbf", "always", 7.0, 12, "", None)]
+
+
 def test_frequent_queries_use_an_index(db):
     migrate(db)
     queries = {

@@ -27,6 +27,15 @@ async def test_a_response_continues_the_conversation_it_names(tmp_path, form):
         assert [each.id for each in await desk.list_sessions()] == [session]
 
 
+async def test_a_response_that_is_not_stored_leaves_the_conversation_as_it_was(tmp_path):
+    async with open_desk(tmp_path, ["one", "two"]) as desk:
+        session = await new_conversation(desk)
+        await made(desk, "a", conversation=session, store=False)
+        await made(desk, "b", conversation=session)
+        assert [text for _, text in desk.asked()] == ["b"]
+        assert [each.id for each in await desk.list_sessions()] == [session]
+
+
 async def test_an_unknown_conversation_is_not_found(tmp_path):
     async with open_desk(tmp_path, ["one"]) as desk:
         answer = await desk.post("/v1/responses", input="a", conversation="none")

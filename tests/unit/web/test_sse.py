@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 from starlette.types import ASGIApp
 
+from alipes.kernel.errors import StoreError
+from alipes.web.endpoint import HttpProblem
 from alipes.web.server import bind_socket, open_server
 from alipes.web.sse import EventStream, SendFrames, frame
 
@@ -115,3 +117,31 @@ async def test_what_was_opened_for_the_stream_is_closed_in_the_task_that_serves_
     async with calling(app) as (reader, _writer):
         await reader.readuntil(b"\r\n0\r\n\r\n")
     assert tasks[0] is tasks[1]
+
+
+@pytest.mark.parametrize(("error", "status"), [(HttpProblem(409, "not now"), b"409"), (StoreError("full"), b"503")])
+async def test_an_error_before_the_first_event_has_its_status(error, status):
+    async def speak(_tell: SendFrames) -> None:
+        raise error
+
+    async with calling(EventStream(speak, failures="problem")) as (reader, _writer):
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 " + status) and b"application/problem+json" in head
+
+
+async def test_headers_wait_for_the_first_event_where_failures_are_answered():
+    sent: list[str] = []
+
+    async def speak(tell: SendFrames) -> None:
+        assert not sent
+        await tell(frame("one"))
+
+    async def receive() -> dict[str, object]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: dict[str, object]) -> None:
+        sent.append(str(message["type"]))
+
+    await EventStream(speak, failures="problem")({"type": "http"}, receive, send)  # type: ignore[arg-type]
+    assert sent == ["http.response.start", "http.response.body", "http.response.body"]

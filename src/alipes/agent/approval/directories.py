@@ -11,14 +11,14 @@ from alipes.agent.approval.shell.lexer import UNKNOWN, ShellWord
 MAX_GLOB_MATCHES = 100
 MAX_GLOB_VISITS = 5_000
 """Directory entries that are looked at for one pattern."""
-_OWN_PROCESS = r"/proc/(?:self|thread-self|\d+)/(?:cwd|root|fd)(?:/|$)|/dev/fd/"
+_OWN_PROCESS = r"/proc/(?:self|thread-self)(?:/|$)|/proc/\d+/(?:cwd|root|fd)(?:/|$)|/dev/fd/"
 """Paths that mean something else in another process."""
 
 
 class WorkingDirectories:
     """Follows `cd`. It may fail, or apply only inside parentheses, so several directories are possible.
 
-    None stands for an unknown directory.
+    None is an unknown directory.
     """
 
     def __init__(self, start: str, home: str) -> None:

@@ -102,14 +102,11 @@ class PathChecker:
         expanded = self.directories.expand(ShellWord(text, word.has_glob and text == word.text))
         for path in expanded:
             if not self._is_free_area(path):
-                return self._clear_risk(rule, path)
+                floor = rule == "remove" and any(is_in(place, path) for place in (self._alipes_home, self.home))
+                in_project = is_in(self.workdir, path) or is_in(path, self.workdir)
+                scope: Scope = "workspace" if in_project else "machine"
+                return Risk(rule, f"deletes or changes everything in {path}", scope, floor)
         return None
-
-    def _clear_risk(self, rule: str, path: str) -> Risk:
-        floor = rule == "remove" and any(is_in(place, path) for place in (self._alipes_home, self.home))
-        in_project = is_in(self.workdir, path) or is_in(path, self.workdir)
-        scope: Scope = "workspace" if in_project else "machine"
-        return Risk(rule, f"deletes or changes everything in {path}", scope, floor)
 
     def check_taken(self, word: ShellWord, verb: str = "deletes") -> Risk | None:
         """Risk of deleting one file, or of moving something away."""
@@ -157,19 +154,17 @@ class PathChecker:
         """Risk of putting files with unseen names below a folder."""
         if not folder.is_known:
             return _UNKNOWN_TARGET
+        startup_parents = [os.path.join(self.home, each) for each in (".config", ".local", ".local/share")]
         for path in self.directories.resolve(folder):
             if path is None:
                 return _UNKNOWN_TARGET
             if self._is_scratch(path) or (is_in(path, self.workdir) and path != self.home):
                 continue
-            if is_in(self.home, path) or is_in(self._alipes_home, path) or self._holds_startup_files(path):
+            if is_in(self.home, path) or is_in(self._alipes_home, path) or path in startup_parents:
                 return Risk("startup", f"puts files into {path}, where other programs run or trust some of them")
             if risk := self._check_write(os.path.join(path, "x")):
                 return risk
         return None
-
-    def _holds_startup_files(self, path: str) -> bool:
-        return is_in(path, self.home) and os.path.relpath(path, self.home) in (".config", ".local", ".local/share")
 
     def _check_write(self, path: str) -> Risk | None:
         if re.match(_HARMLESS, path):
@@ -208,16 +203,15 @@ class PathChecker:
         """Risk that the command `name` shows a secret through this word."""
         if name in _NAME_ONLY_COMMANDS:
             return None
+        for path in self._named_files(word):
+            if self._places.secrecy(path) or path in self._secret_places:
+                foreign = path.startswith("/proc/") and not path.startswith(f"/proc/{os.getpid()}/")
+                ours = self._places.secrecy(path) == "ours" and not foreign
+                return Risk("secret", f"reads {path}, which holds secrets", floor=ours)
         text = word.text[-4096:]
         if re.search(_SECRET_TEXT, text) or re.search(self._own_secret_text, text):
             return Risk("secret", "reads a file with secrets", floor=f"/proc/{os.getpid()}/" in text)
-        if not word.is_known:
-            return self._check_unknown_read(word)
-        for path in self._named_files(word):
-            if self._is_secret(path):
-                ours = self._places.secrecy(path) == "ours" and not path.startswith("/proc/")
-                return Risk("secret", f"reads {path}, which holds secrets", floor=ours)
-        return None
+        return None if word.is_known else self._check_unknown_read(word)
 
     def _check_unknown_read(self, word: ShellWord) -> Risk | None:
         prefix, _ = known_prefix(word)
@@ -244,9 +238,6 @@ class PathChecker:
         if name not in _NAME_ONLY_COMMANDS and any(is_in(path, each) for path in here for each in self._secret_places):
             return Risk("secret", "works in a directory with secrets")
         return None
-
-    def _is_secret(self, path: str) -> bool:
-        return bool(self._places.secrecy(path)) or path in self._secret_places
 
     def _named_files(self, word: ShellWord) -> Iterator[str]:
         """Paths that a word may name, also as in `if=x`, `@x` or `x:y`."""

@@ -11,7 +11,7 @@ from alipes.kernel.messages import ToolCall, ToolResult
 from alipes.kernel.turns import Turn
 from alipes.plugins.specs import Verdict
 from alipes.tools.common import Places
-from alipes.tools.send_file import SendFile
+from alipes.tools.send_file import SendFileTool
 
 
 class SentFileApproval:
@@ -23,7 +23,7 @@ class SentFileApproval:
         """Real paths, by turn."""
 
     async def before_tool(self, call: ToolCall, turn: Turn) -> Verdict | None:
-        if call.name != SendFile.spec.name:
+        if call.name != SendFileTool.spec.name:
             return None
         path = self._real_path(str(call.args.get("path", "")), turn)
         earlier = {self._real_path(each, turn) for each in changed_files(turn.said)}

@@ -5,6 +5,7 @@ Untrusted are results of tools that say so (web, mail, MCP), messages of people 
 """
 
 import asyncio
+import hashlib
 import os
 
 from alipes.agent.approval.paths import Risk
@@ -41,7 +42,8 @@ class TaintTracker:
             return
         tool = self._contributions.tools().get(call.name)
         if tool is not None and tool.spec.untrusted:
-            await self._sources.add(turn, call.id, _describe_result(call))
+            label = _describe_result(call)
+            await self._sources.add(turn, _result_id(turn, call, label), label)
         elif label := await self._describe_file(call, turn.inbound.workdir):
             await self._sources.add(turn, label, label)
 
@@ -71,6 +73,11 @@ class TaintTracker:
             return f"the attached file {reveal(os.path.basename(real))}"
         marked = any(_has_attribute(real, mark) for mark in MARKS)
         return f"the downloaded file {reveal(real)}" if marked else ""
+
+
+def _result_id(turn: Turn, call: ToolCall, label: str) -> str:
+    """Different for every result, although some models use the same call id again."""
+    return hashlib.sha256(f"{turn.id} {call.id} {label}".encode(errors="replace")).hexdigest()[:16]
 
 
 def _describe_result(call: ToolCall) -> str:

@@ -23,7 +23,7 @@ from alipes.store.database.migrations import SCHEMA
 from alipes.store.export import StoreFacts
 from alipes.store.outbox import RESTORED_REASON, fail_unsent
 from alipes.store.peers import open_processes
-from alipes.store.store import open_store
+from alipes.store.store import open_archive, open_store
 
 
 def run_backup(argv: list[str]) -> int:
@@ -40,7 +40,7 @@ def run_backup(argv: list[str]) -> int:
 
 
 async def _write(settings: Settings, target: Path) -> backup_archive.ArchiveManifest:
-    async with open_store(settings.home):  # creates or migrates the database
+    async with open_archive(settings.home):  # creates or migrates the database, if that is possible
         return await backup_archive.pack_home(settings.home, target, version=__version__, schema=SCHEMA)
 
 

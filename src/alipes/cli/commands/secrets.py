@@ -8,9 +8,10 @@ from msgspec import Struct
 from alipes.cli import help_text
 from alipes.cli.common import print_list
 from alipes.cli.options import OptionParser
+from alipes.config.editor import change, set_secret
 from alipes.config.loader import build_settings
-from alipes.config.os_keyring import read_keyring, remove_from_keyring, write_keyring
 from alipes.config.reader import RawConfig, read_config
+from alipes.config.secret_store import read_keyring, remove_from_keyring, write_keyring
 from alipes.kernel.errors import ConfigError
 
 MISSING = "missing"
@@ -67,8 +68,6 @@ def _set(config: RawConfig, name: str) -> int:
         write_keyring(name, value)
         where = "the keyring"
     else:
-        from alipes.config.editor import set_secret  # noqa: PLC0415
-
         where = str(set_secret(name, value, home=config.paths.home))
     print(f"{name} is saved in {where}. Restart a running `alipes serve`.")
     if config.variables.environ.get(name):
@@ -78,8 +77,6 @@ def _set(config: RawConfig, name: str) -> int:
 
 def _remove(config: RawConfig, name: str) -> int:
     if name in config.variables.lines:
-        from alipes.config.editor import change  # noqa: PLC0415
-
         change({}, {name: None}, home=config.paths.home)
         print(f"{name} was removed from {config.paths.env}.")
     elif _uses_keyring(config) and read_keyring(name):

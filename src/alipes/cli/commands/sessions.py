@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from alipes.cli import help_text, render
-from alipes.cli.common import confirm, print_json, print_list, run_in_store
+from alipes.cli.common import confirm, print_json, print_list, run_in_archive, run_in_store
 from alipes.cli.options import OptionParser, SessionsOptions, parse_sessions
 from alipes.config.loader import load_settings
 from alipes.config.settings import Settings
@@ -30,16 +30,16 @@ def run(argv: list[str]) -> int:
     settings = load_settings()
     match options.action:
         case "list":
-            _print_sessions(run_in_store(settings, lambda store: store.archive.sessions(options.limit)), options)
+            _print_sessions(run_in_archive(settings, lambda archive: archive.sessions(options.limit)), options)
         case "search":
-            hits = run_in_store(settings, lambda store: store.archive.search(options.name, options.limit))
+            hits = run_in_archive(settings, lambda archive: archive.search(options.name, options.limit))
             return _print_hits(hits, options)
         case "show":
             _print_transcript(
-                *run_in_store(settings, lambda store: _transcript(store.archive, options.name)), options.json
+                *run_in_archive(settings, lambda archive: _transcript(archive, options.name)), options.json
             )
         case "export":
-            _write_export(run_in_store(settings, lambda store: _read_export(store.archive, options.name)), options)
+            _write_export(run_in_archive(settings, lambda archive: _read_export(archive, options.name)), options)
         case _:
             return _delete(settings, options)
     return 0
@@ -161,7 +161,7 @@ def run_usage(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     if not args.days.isascii() or not args.days.isdecimal() or not 1 <= int(args.days) <= MAX_DAYS:
         parser.error(f"--days takes a number of days from 1 to {MAX_DAYS}")
-    usage = run_in_store(load_settings(), lambda store: report(store.archive, int(args.days)))
+    usage = run_in_archive(load_settings(), lambda archive: report(archive, int(args.days)))
     if args.json:
         print_json(usage)
     else:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from alipes.cli.render import sanitize, to_one_line
 from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
-from alipes.kernel.approvals import NETWORK, describe_call
+from alipes.kernel.approvals import NETWORK, describe_call, reveal
 from alipes.kernel.turns import ApprovalAsked, ApprovalChoice, QuestionAsked
 
 KEY_PAUSE_S = 0.5
@@ -66,7 +66,7 @@ class ApprovalPrompt:
         rows = [
             *wrap_text(title, columns, style.strong, f"{apply_style('?', style.warn)} ", "  "),
             *_shorten_rows(asked, format_call_rows(asked, columns, style), style),
-            *wrap_text(f"Why: {sanitize(asked.reason).rstrip('.')}", columns, "", "  ", "  "),
+            *wrap_text(f"Why: {reveal(asked.reason).rstrip('.')}", columns, "", "  ", "  "),
         ]
         line = "".join(f"  {apply_style(f'[{key}]', style.accent)} {meaning}" for key, meaning in _CHOICES)
         if typing:

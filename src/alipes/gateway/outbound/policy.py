@@ -1,7 +1,7 @@
 """Decides what a turn sends to its chat: texts, files, endings. It sends nothing itself.
 
 A file is sent if a tool declared it by value in its result, or if the answer names one that was declared in this
-conversation or written by the model in this turn. Text alone, whoever wrote it, sends no file.
+conversation or written by the model in this turn. Text alone sends no file.
 """
 
 import os

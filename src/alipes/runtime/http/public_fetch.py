@@ -22,6 +22,9 @@ CLOUD_METADATA = (ip_network("168.63.129.16/32"), ip_network("192.0.0.0/24"))
 """Formally public addresses at which clouds serve metadata and secrets."""
 _NAT64 = ip_network("64:ff9b::/96")
 """IPv6 addresses that embed IPv4 ones."""
+_ISATAP = 0x5EFE
+"""The third quarter of an ISATAP address, before its IPv4 address; one bit of it may be set."""
+_GLOBAL_UNICAST, _DOCUMENTATION = ip_network("2000::/3"), ip_network("3fff::/20")
 
 
 class FetchError(Exception):
@@ -39,14 +42,21 @@ class FetchedResource(Struct, frozen=True):
 def is_public(address: str) -> bool:
     """False for this machine, private networks, and addresses that map to them."""
     found = ip_address(address.partition("%")[0])
-    inner = _embedded_ipv4(found) if isinstance(found, IPv6Address) else None
-    if inner is not None:
-        return is_public(str(inner))
+    if isinstance(found, IPv6Address):
+        inner = _embedded_ipv4(found)
+        if inner is not None and not is_public(str(inner)):
+            return False
+        if found.ipv4_mapped is not None or found in _NAT64:
+            return True
+        # Python 3.11 calls many reserved blocks global; only this one is in use.
+        if found not in _GLOBAL_UNICAST or found in _DOCUMENTATION:
+            return False
     return found.is_global and not found.is_multicast and not any(found in each for each in CLOUD_METADATA)
 
 
 def _embedded_ipv4(address: IPv6Address) -> IPv4Address | None:
-    if address in _NAT64:
+    """The IPv4 address to which routers or tunnels translate it: NAT64, ISATAP, mapped, 6to4 or Teredo."""
+    if address in _NAT64 or (int(address) >> 32) & 0xFDFFFFFF == _ISATAP:
         return IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
 

@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import termios
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager, nullcontext
 from itertools import count
 from typing import Literal, NamedTuple, TypeAlias
@@ -136,6 +136,8 @@ class Child:
         """Processes of its tree that were still alive when the scope was left, and were ended then."""
         self.ends_together = False
         """True if the kernel kills all its processes when it exits: it has a process namespace of its own."""
+        self.is_waiting: Callable[[], bool] = lambda: False
+        """Whether it waits for a person's answer, which does not count as time."""
         self.notes: list[str] = []
         """What the model must know besides the output, complete when the scope was left."""
         self._popen, self._output = popen, ends.output

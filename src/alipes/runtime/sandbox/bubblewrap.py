@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 
 from alipes.runtime.processes.child import Child, Link, open_child
 from alipes.runtime.processes.process_tree import OrphanGuard
@@ -11,7 +12,7 @@ from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.sandbox.git_config import guard_git_config
 from alipes.runtime.sandbox.limits import ControlGroups, join_arguments, limit_arguments
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
-from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside, real_directory
+from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside, list_folders_around, real_directory
 from alipes.runtime.sandbox.seccomp import build_filter
 
 _UNSHARE = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
@@ -80,6 +81,7 @@ class BubblewrapSandbox:
                 search = env.get("PATH", os.defpath)
                 async with guard_git_config(policy.git_directories, search) as restored, child_scope as child:
                     child.notes, child.ends_together = restored, True
+                    child.is_waiting = partial(self._namespaces.is_asking, scope.session)
                     yield child
                     restored += self._namespaces.take_refusals(scope.session)
 
@@ -132,18 +134,13 @@ def mount_arguments(policy: SandboxPolicy) -> list[str]:
         arguments += ["--ro-bind", policy.workdir, policy.workdir]
     arguments += _each("--ro-bind", policy.readable)
     arguments += _each("--bind", policy.writable)
-    # a mount point cannot be renamed: the folders around protected paths could be exchanged otherwise
-    arguments += _each("--bind", [folder for folder in _parents(policy.protected) if folder not in policy.writable])
+    arguments += _each("--bind", [*list_folders_around(policy)])
     arguments += _each("--ro-bind", policy.protected)
     for path in policy.hidden:
         arguments += ["--tmpfs", path] if os.path.isdir(path) else ["--ro-bind", policy.empty, path]
     for seen, source in policy.files:
         arguments += ["--ro-bind", source, seen]
     return arguments
-
-
-def _parents(paths: Sequence[str]) -> list[str]:
-    return [*dict.fromkeys(os.path.dirname(path) for path in paths)]
 
 
 def _each(option: str, paths: Sequence[str]) -> list[str]:

@@ -21,7 +21,7 @@ from alipes.runtime.sandbox.bubblewrap import UNSET
 from alipes.runtime.sandbox.git_config import guard_git_config
 from alipes.runtime.sandbox.limits import ControlGroups, count_processes, resource_limits
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
-from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside, real_directory
+from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside, list_folders_around, real_directory
 from alipes.runtime.sandbox.seccomp import build_filter
 
 Mount: TypeAlias = tuple[str, str, str]
@@ -236,18 +236,7 @@ def _list_mounts(policy: SandboxPolicy) -> Iterator[Mount]:
         yield "readonly", policy.workdir, policy.workdir
     yield from (("readonly", path, path) for path in policy.readable)
     yield from (("bind", path, path) for path in policy.writable)
-    yield from (("bind", path, path) for path in _list_folders_around(policy))
+    yield from (("bind", path, path) for path in list_folders_around(policy))
     yield from (("readonly", path, path) for path in policy.protected)
     yield from (("hide", "", path) for path in policy.hidden)
     yield from (("readonly", source, seen) for seen, source in policy.files)
-
-
-def _list_folders_around(policy: SandboxPolicy) -> Iterator[str]:
-    """Folders between writable and protected paths: as mount points they cannot be renamed and made again."""
-    found = {
-        folder
-        for path in policy.protected
-        for folder in map(str, Path(path).parents)
-        if folder not in policy.writable and any(is_inside(folder, root) for root in policy.writable)
-    }
-    yield from sorted(found)

@@ -45,6 +45,9 @@ class ConnectionServer(Protocol):
     def take_refusals(self, session: str) -> tuple[str, ...]:
         """Sentences about connections that were refused since the last time."""
 
+    def is_asking(self, session: str) -> bool:
+        """True if a connection of the conversation waits for a person's answer."""
+
     async def close_scope(self, session: str) -> None:
         """Close the listener and the connections of a conversation."""
 
@@ -59,6 +62,9 @@ class NoConnections:
 
     def take_refusals(self, session: str) -> tuple[str, ...]:
         return ()
+
+    def is_asking(self, session: str) -> bool:
+        return False
 
     async def close_scope(self, session: str) -> None: ...
 
@@ -90,6 +96,10 @@ class NetworkNamespaces:
     def take_refusals(self, session: str) -> tuple[str, ...]:
         """Sentences about connections that were refused since the last time."""
         return self._server.take_refusals(session)
+
+    def is_asking(self, session: str) -> bool:
+        """True if a connection of the conversation waits for a person's answer."""
+        return self._server.is_asking(session)
 
     async def _find(self, scope: CommandScope, connected: bool) -> NetworkNamespace:
         key = (scope.session, connected)

@@ -4,6 +4,8 @@ import hashlib
 import os
 import stat
 import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal
 
 from msgspec import Struct
@@ -81,3 +83,14 @@ def make_private_directory(*names: str) -> str:
 def short_hash(text: str) -> str:
     """A name for a directory that belongs to `text`."""
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]
+
+
+def list_folders_around(policy: SandboxPolicy) -> Iterator[str]:
+    """Folders between writable and protected paths: as mount points they cannot be renamed and made again."""
+    found = {
+        folder
+        for path in policy.protected
+        for folder in map(str, Path(path).parents)
+        if folder not in policy.writable and any(is_inside(folder, root) for root in policy.writable)
+    }
+    yield from sorted(found)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from concurrent.futures import Future as ThreadFuture
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -22,7 +22,10 @@ from msgspec import Struct
 from alipes.kernel.errors import AlipesError, StoreError
 from alipes.kernel.messages import Message, ToolResult
 from alipes.kernel.turns import Address, Inbound, Op, Usage
-from alipes.store.database.migrations import migrate
+from alipes.runtime.process_setup import TOO_MANY_FILES, has_free_descriptors
+from alipes.store.database.damage import RowDecoder
+from alipes.store.database.files import OpenFiles, WalFile, check_not_lost, mark_created, open_readable
+from alipes.store.database.migrations import SCHEMA, migrate, schema_version
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +54,12 @@ def translate_error(error: BaseException, path: Path) -> BaseException:
     match error:
         case sqlite3.Error():
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code == sqlite3.SQLITE_ERROR and "malformed JSON" in str(error):
+                return _store_error(f"the store {path} contains a damaged row; `alipes doctor` names it", error)
             if code == sqlite3.SQLITE_ERROR and "fts5" in str(error):
                 code = sqlite3.SQLITE_CORRUPT  # FTS5 reports a damaged index like this
+            if code == sqlite3.SQLITE_CANTOPEN and not has_free_descriptors():
+                return _store_error(f"the store {path} cannot be opened: {TOO_MANY_FILES}", error)
             sentence = _SENTENCES.get(code, "the store {path} failed").format(path=path) + f" ({error})"
         case msgspec.DecodeError():
             sentence = f"the store {path} contains a row that cannot be read ({error}); run `alipes doctor`"
@@ -65,6 +72,8 @@ def translate_error(error: BaseException, path: Path) -> BaseException:
 
 def make_unusable_error(problem: str, path: Path, error: OSError) -> StoreError:
     """A `StoreError` that says `problem`, its cause and the fix."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return _store_error(f"{problem}: {TOO_MANY_FILES}", error)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return _store_error(f"{_SENTENCES[sqlite3.SQLITE_FULL].format(path=path)} ({error.strerror})", error)
     return _store_error(f"{problem} ({error.strerror or error}); make it writable or use another home", error)
@@ -244,27 +253,6 @@ class DiskSync:
         self._start_next()
 
 
-class WalFile:
-    """The write-ahead log through a file descriptor of our own.
-
-    SQLite holds no locks on this file, so closing the descriptor drops none (it would for the database file);
-    and the file exists as long as any process has the database open.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._file = f"{path}-wal", -1
-
-    def sync(self) -> None:
-        if self._file < 0:
-            self._file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
-        os.fdatasync(self._file) if hasattr(os, "fdatasync") else os.fsync(self._file)
-
-    def close(self) -> None:
-        if self._file >= 0:
-            os.close(self._file)
-            self._file = -1
-
-
 class Database:
     """Runs transactions in the order of submission; a caller gets its result after its rows are on disk.
 
@@ -276,6 +264,7 @@ class Database:
     ) -> None:
         """Only `thread` uses the connection; `sync_thread` waits for the disk meanwhile."""
         self.path = path
+        self.files = OpenFiles(path)
         self._connection, self._thread = connection, thread
         self._writer = Writer(path, connection)
         self._sync = DiskSync(path, sync_thread, self._record_failure)
@@ -463,17 +452,22 @@ async def wait_to_end(future: "Future[T]") -> T:
 
 
 @asynccontextmanager
-async def open_database(path: Path, *, busy_timeout_s: float = 10.0) -> AsyncIterator[Database]:
-    """Open the database at `path`; create or migrate it if necessary.
+async def open_database(
+    path: Path, *, busy_timeout_s: float = 10.0, read_only: bool = False
+) -> AsyncIterator[Database]:
+    """Open the database at `path`; create or migrate it if necessary. Raises `StoreError` if it was lost.
 
     `busy_timeout_s`: how long a write waits for one of another process before it fails.
+    `read_only`: it exists on a read-only home; nothing is written.
     """
     loop = asyncio.get_running_loop()
     with (
+        open_readable(path) if read_only else nullcontext("") as uri,
         ThreadPoolExecutor(1, thread_name_prefix="disk") as sync_thread,
         ThreadPoolExecutor(1, thread_name_prefix="sqlite") as thread,
     ):
-        opening = loop.run_in_executor(thread, partial(_connect, path, busy_timeout_s))
+        connect = partial(_connect_readable, path, uri) if read_only else partial(_connect, path, busy_timeout_s)
+        opening = loop.run_in_executor(thread, connect)
         try:
             database = Database(path, await wait_to_end(opening), thread, sync_thread)
         except asyncio.CancelledError:
@@ -486,8 +480,21 @@ async def open_database(path: Path, *, busy_timeout_s: float = 10.0) -> AsyncIte
             await database.close()
 
 
+def _connect_readable(path: Path, uri: str) -> sqlite3.Connection:
+    try:
+        connection = sqlite3.connect(uri, uri=True, isolation_level=None)
+        if (version := schema_version(connection)) != SCHEMA:
+            connection.close()
+            why = f"{path} has schema {version}, this alipes needs {SCHEMA}"
+            raise StoreError(f"{why}; make the home writable once, so that it can be migrated")
+    except (sqlite3.Error, OSError) as error:
+        raise translate_error(error, path) from error
+    return connection
+
+
 def _connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
     try:
+        check_not_lost(path)
         _create_file(path)
         connection = sqlite3.connect(path, isolation_level=None, timeout=busy_timeout_s)
         try:
@@ -497,6 +504,7 @@ def _connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
             raise
     except (sqlite3.Error, OSError) as error:
         raise translate_error(error, path) from error
+    mark_created(path)
     return connection
 
 
@@ -528,11 +536,11 @@ def _prepare(connection: sqlite3.Connection, deadline: float) -> None:
 class Decoders:
     """Read values from their JSON text."""
 
-    message = msgspec.json.Decoder(Message)
-    inbound = msgspec.json.Decoder(Inbound)
-    address = msgspec.json.Decoder(Address)
-    result = msgspec.json.Decoder(ToolResult)
-    op: msgspec.json.Decoder[Op] = msgspec.json.Decoder(Op)
+    message: RowDecoder[Message] = RowDecoder(Message)
+    inbound: RowDecoder[Inbound] = RowDecoder(Inbound)
+    address: RowDecoder[Address] = RowDecoder(Address)
+    result: RowDecoder[ToolResult] = RowDecoder(ToolResult)
+    op: RowDecoder[Op] = RowDecoder(Op)
 
 
 _encoder = msgspec.json.Encoder()

@@ -28,6 +28,7 @@ PROGRESS_INTERVAL_S = 0.2
 MAX_PROGRESS_BYTES = 2_000
 DEFAULT_TIMEOUT_S, MAX_TIMEOUT_S = 120, 600
 DEFAULT_LINES = 200
+ANSWER_POLL_S = 0.2
 _PARAMETERS = {
     "command": "string",
     "timeout": "integer: seconds, default 120, max 600",
@@ -186,22 +187,37 @@ class TerminalTool:
 async def read_until_exit(
     child: Child, limit: float, progress: OutputProgress, output: CommandOutput, emulator: TerminalEmulator | None
 ) -> bool:
-    """Read its output until it exits. False if it timed out."""
-    try:
-        async with asyncio.timeout(limit) as clock:
-            if emulator:
-                await child.input.finish()  # no input: end of file at once
-            while piece := await progress.read_and_show(child.read):
-                if emulator:
-                    piece = emulator.feed(piece)
-                    await send_replies(child, emulator)
-                await output.feed(piece)
-            await child.wait()
-    except TimeoutError:
-        if not clock.expired():
-            raise
-        return False
-    return True
+    """Read its output until it exits. False if it timed out; waiting for a person does not count."""
+    while True:
+        try:
+            async with asyncio.timeout(limit) as clock:
+                await _read_to_end(child, progress, output, emulator)
+        except TimeoutError:
+            if not clock.expired():
+                raise
+            if not child.is_waiting():
+                return False
+            await _wait_for_answer(child)
+        else:
+            return True
+
+
+async def _read_to_end(
+    child: Child, progress: OutputProgress, output: CommandOutput, emulator: TerminalEmulator | None
+) -> None:
+    if emulator:
+        await child.input.finish()  # no input: end of file at once
+    while piece := await progress.read_and_show(child.read):
+        if emulator:
+            piece = emulator.feed(piece)
+            await send_replies(child, emulator)
+        await output.feed(piece)
+    await child.wait()
+
+
+async def _wait_for_answer(child: Child) -> None:
+    while child.is_waiting():  # noqa: ASYNC110
+        await asyncio.sleep(ANSWER_POLL_S)
 
 
 def parse_timeout(given: Json) -> int:

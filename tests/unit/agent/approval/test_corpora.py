@@ -11,6 +11,7 @@ import pytest
 
 from alipes.agent.approval.shell.rules import judge
 from alipes.tools.common import Places
+from tests.world.shell_classes import EFFECTS, EVERYDAY, RISKS
 
 CORPORA = Path(__file__).parents[3] / "corpora"
 REMOVES = "#!/bin/sh\nrm -rf ~/victim\n"
@@ -72,3 +73,15 @@ def test_at_most_one_in_a_hundred_everyday_commands_is_asked_about(world):
     everyday = rows("shell-benign")
     asked = [row[1] for row in everyday if is_asked(world, row[1])]
     assert len(asked) <= len(everyday) / 100, asked
+
+
+def test_every_class_of_effect_is_asked_about(world):
+    assert [command for command in EFFECTS if not is_asked(world, json.dumps(command))] == []
+
+
+def test_every_class_of_risk_is_asked_about(world):
+    assert [command for command in RISKS if not is_asked(world, json.dumps(command))] == []
+
+
+def test_everyday_work_is_not_asked_about(world):
+    assert [command for command in EVERYDAY if is_asked(world, json.dumps(command))] == []

@@ -7,7 +7,7 @@ from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import ToolCall, ToolResult
 from alipes.kernel.turns import Address, Inbound, Turn
 from alipes.tools.common import Places
-from alipes.tools.send_file import SendFile
+from alipes.tools.send_file import SendFileTool
 
 
 class Here:
@@ -62,7 +62,7 @@ async def test_only_files_of_the_working_directory_that_hold_no_secrets_are_sent
     (work / "link").symlink_to(home / ".env")
     (work / "hard").hardlink_to(home / ".env")
     (tmp_path / "note.txt").write_text("x")
-    tool = SendFile(Places(home=str(tmp_path), alipes_home=str(home)), home / "outgoing")
+    tool = SendFileTool(Places(home=str(tmp_path), alipes_home=str(home)), home / "outgoing")
     for path in ("report.pdf", home / "outgoing" / "a.png"):
         output = await tool.run({"path": str(path)}, Here(work))
         assert output.files == (str(work / path),)

@@ -53,6 +53,12 @@ async def test_the_result_of_an_untrusted_tool_is_untrusted(tmp_path, outcome):
         assert shown == ["the result of fetch_page (https://x.org/<U+202E>)"]
 
 
+async def test_two_results_with_the_same_call_id_are_two_sources(tmp_path):
+    async with open_tracker(tmp_path) as (_, labels, _):
+        await labels("fetch_page", url="https://x.org/1")
+        assert len(await labels("fetch_page", url="https://x.org/2")) == 2
+
+
 async def test_a_denied_call_has_read_nothing(tmp_path):
     async with open_tracker(tmp_path) as (_, labels, _):
         assert await labels("fetch_page", "denied") == []

@@ -77,6 +77,8 @@ def check_streams(name: str, args: ShellArguments, command: ShellCommand) -> Ris
     is_fed = bool(command.upstream or command.stdin or any("<" in each.operator for each in command.redirects))
     if name in _FEEDS and (is_fed or args.has("b", "batch")) and not args.has("z"):
         return Risk("send", "sends data to another machine")
+    if name in ("http", "https", "xh") and is_fed and not any("localhost" in word.text for word in args.operands):
+        return Risk("send", "sends data to another machine")
     written = [each.target for each in command.redirects if ">" in each.operator and each.operator != ">&"]
     to_file = any(not target.text.startswith("/dev/") for target in written)
     endless = name == "yes" or (

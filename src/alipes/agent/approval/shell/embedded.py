@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from alipes.agent.approval.paths import PathChecker, Risk
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellArguments, ShellWord
-from alipes.agent.approval.shell.subcommands import for_each
+from alipes.agent.approval.shell.subcommands import METADATA_HOST, OWN_API, for_each
 
 _CODE_OPTIONS = {
     **for_each("python ipython guile expect", "c"),
@@ -53,7 +53,8 @@ _WRITES = (
     r"|>\s{0,5}[\"']|[\"']\s{0,5}>|\.touch\(|File\.write|O_WRONLY|O_CREAT|os\.open|copy(?:file|tree|2)?\(|copyFile"
     r"|symlink|link\("
 )
-_SENDS = r"\b(?:requests|httpx|session|client|axios|http)\.(?:post|put|patch|request)\b|urlopen\(|sendall\(|urlretrieve"
+_SOCKETS = r"sendall\(|\.sendto\(|SMTP(?:_SSL)?\(|ftplib"
+_SENDS = r"\bfetch\(|\b(?:requests|httpx|session|client|axios|http)\.(?:post|put|patch|request)\b|urlopen\("
 _REMOTE = r"https?://(?!localhost|127\.|\[::1\]|0\.0\.0\.0)"
 _READS = r"\bopen\s{0,5}\(|read_?text|read_?bytes|readFile|file_get_contents"
 _OBFUSCATED = (
@@ -168,7 +169,12 @@ def check_code(code: ShellWord, checker: PathChecker) -> Risk | None:
         return Risk("hidden", "runs code that builds the names of files at run time")
     if search_text(_HOME, parsed.text) and search_text(_FILES, parsed.text):
         return Risk("code", "runs code that works with files in the home directory")
-    if search_text(_SENDS, parsed.text) and search_text(_REMOTE, parsed.text) and search_text(_READS, parsed.text):
+    if search_text(f"{METADATA_HOST}|{OWN_API}", parsed.text):
+        return Risk("secret", "runs code that asks this machine for credentials")
+    sends = search_text(_SOCKETS, parsed.text) or (
+        search_text(_SENDS, parsed.text) and search_text(_REMOTE, parsed.text)
+    )
+    if sends and search_text(_READS, parsed.text):
         return Risk("send", "runs code that sends a file to another machine")
     return _check_paths(parsed, checker)
 

@@ -31,6 +31,11 @@ _RUNS = (
     r"|(?:filter|merge|diff|difftool|mergetool|trailer)\..*(?:clean|smudge|process|helper|driver|cmd|textconv|command)"
 )
 """Settings that make git run a program or trust another source."""
+_HARMLESS_KEYS = (
+    r"(?i)(?:user|color|pull|push|fetch|rebase|branch|log|rerere|advice|help|column|status|tag|format|gui|blame|stash)\."
+    r"|core\.(?:autocrlf|eol|quotepath|filemode|ignorecase|longpaths|abbrev|whitespace|untrackedcache|precomposeunicode)"
+    r"|init\.defaultbranch|merge\.(?:ff|conflictstyle)|diff\.(?:algorithm|colormoved\w*|renames)|commit\.(?:gpgsign|verbose)"
+)
 _STARTUP = Risk("startup", "changes which programs git runs or which sources it trusts")
 
 
@@ -82,7 +87,8 @@ def _check_remote(name: str, rest: ShellArguments, checker: PathChecker) -> Risk
     operands = [word.text for word in rest.operands]
     if name == "remote" and operands[:1] in (["add"], ["set-url"]):
         checker.new_remotes.update(operands[1:2])
-    is_new = operands[:1] and (operands[0] in checker.new_remotes or re.match(r"\w+://|\S+@\S+:", operands[0]))
+    target = operands[0] if operands else next(iter(checker.new_remotes), "")
+    is_new = target in checker.new_remotes or re.match(r"\w+://|\S+@\S+:", target)
     if name == "push" and (is_new or rest.has("", "all")):
         return Risk("send", "pushes to a new place, or all branches at once", "remote")
     return None
@@ -94,7 +100,10 @@ def _sets_program(name: str, rest: ShellArguments) -> bool:
     if any(text.startswith("ext::") for text in operands):
         return True
     operands = operands[1:] if operands[:1] == ["set"] else operands
-    return name == "config" and any(map(re.compile(_RUNS).match, operands[:-1]))
+    if name != "config" or len(operands) < 2:
+        return False
+    others = rest.has("", "global", "system") and not re.match(_HARMLESS_KEYS, operands[0])
+    return others or any(map(re.compile(_RUNS).match, operands[:-1]))
 
 
 def find_subcommand(args: ShellArguments) -> list[ShellWord]:

@@ -40,7 +40,7 @@ class ShellWord(Struct, frozen=True):
         return UNKNOWN not in self.text
 
 
-class Variables(Protocol):
+class VariableValues(Protocol):
     """Values of variables."""
 
     def get(self, name: str, default: str, /) -> str: ...
@@ -58,7 +58,9 @@ class WordLexer:
     `parse_substitution` is called with the text of every substitution and returns its value or `UNKNOWN`.
     """
 
-    def __init__(self, text: str, known: Variables, parse_substitution: Callable[[str], str], *, deep: int = 0) -> None:
+    def __init__(
+        self, text: str, known: VariableValues, parse_substitution: Callable[[str], str], *, deep: int = 0
+    ) -> None:
         if deep > MAX_NESTING:
             raise Unparsable("nested too deeply")
         self.text, self.at, self._deep = text, 0, deep

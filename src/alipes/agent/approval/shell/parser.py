@@ -282,7 +282,7 @@ class _Parser:
         if word in ("if", "while", "until"):
             self._open_block(word)
         elif word in _BRANCHES:
-            if word == "do" and self._blocks[-1:] == ["while"] and self.commands and _is_always_true(self.commands[-1]):
+            if word == "do" and self.commands and _is_endless(self._blocks[-1:], self.commands[-1]):
                 self._blocks[-1] = "while true"
             if word in ("else", "elif"):
                 self._variables.next_branch()
@@ -348,8 +348,9 @@ def _heredoc_delimiter(written: str) -> str:
     return re.sub(r"(?s)\\(.)|'([^']*)'|\"([^\"]*)\"", lambda part: next(filter(None, part.groups()), ""), written)
 
 
-def _is_always_true(command: ShellCommand) -> bool:
-    return [word.text for word in command.words] in (["true"], [":"])
+def _is_endless(block: list[str], condition: ShellCommand) -> bool:
+    words = [word.text for word in condition.words]
+    return (block == ["while"] and words in (["true"], [":"])) or (block == ["until"] and words == ["false"])
 
 
 def matches_own_name(pattern: str) -> bool:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from alipes.agent.approval.paths import PathChecker, Risk
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellArguments, ShellWord
 from alipes.agent.approval.shell.parser import matches_own_name
-from alipes.agent.approval.shell.subcommands import for_each
+from alipes.agent.approval.shell.subcommands import METADATA_HOST, OWN_API, for_each
 
 Rule: TypeAlias = Callable[[ShellArguments, PathChecker], Risk | None]
 _KILL = Risk("kill", "kills processes that it did not start")
@@ -30,13 +30,12 @@ _SQL_FILES = (
 )
 _VIM_CODE = (
     r"\b(?:delete|rename|writefile|system|systemlist|job_start|term_start|libcall|eval|luaeval|py3?eval|jobstart)\s{0,9}\("
-    r"|^:?\s{0,9}(?:so|source|ru|runtime|lua|luafile|py|py3|python3?|perl|ruby|tcl|mksession)\b"
+    r"|\((?:delete-(?:directory|file)|write-(?:region|file)|(?:async-)?shell-command|call-process|start-process)"
+    r"|\((?:rename|copy|load)-file|^:?\s{0,9}(?:so|source|ru|runtime|lua|luafile|py|py3|python3?|perl|ruby|tcl|mksession)\b"
 )
 _VIM_WRITES = r"(?:^|[|%\d$,:])\s{0,9}:?(?:w|wq|write|sav|saveas|up|update)!?\s{1,9}(?:>>\s{0,9})?(\S{1,300})"
 _SECRET_NAMES = r"id_|\.pem|\.env|\.ssh|\.aws|credential|\.key|netrc|kdbx|cookies|logins"
 _LOCAL_URL = r"(?:\w+://)?(?:localhost|127\.\d+\.\d+\.\d+|\[::1\]|0\.0\.0\.0|host\.docker\.internal)(?::\d+)?(?:/|$)"
-_METADATA = r"169\.254\.169\.254|metadata\.google\.internal|100\.100\.100\.200|fd00:ec2::254"
-_OWN_API = r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1\]):8742\b"
 _UPLOADS = r"(?:-d|--data(?:-binary|-raw|-ascii|-urlencode)?|-F|--form|-T|--upload-file)(?:=|$)|--post-file|--body-file"
 
 
@@ -193,7 +192,9 @@ def check_in_place(args: ShellArguments, checker: PathChecker) -> Risk | None:
 
 def check_editor(args: ShellArguments, checker: PathChecker) -> Risk | None:
     """`vim` and others: the files they edit, and their commands"""
-    commands = [word.text for word in args.values("c", "cmd")] + [word.text.lstrip("+") for word in args.operands]
+    commands = [word.text for word in args.values("c", "cmd", "eval", "execute")] + [
+        word.text.lstrip("+") for word in args.operands
+    ]
     return first_risk(check_editor_command(text, checker) for text in commands) or check_write(args, checker)
 
 
@@ -228,14 +229,15 @@ def check_netcat(args: ShellArguments, checker: PathChecker) -> Risk | None:
 
 def check_request(args: ShellArguments, checker: PathChecker) -> Risk | None:
     texts = [word.text for word in args.words]
-    if any(re.search(_METADATA, text) for text in texts):
+    if any(re.search(METADATA_HOST, text) for text in texts):
         return Risk("secret", "reads credentials of a cloud machine")
-    if any(re.search(_OWN_API, text) for text in texts):
+    if any(re.search(OWN_API, text) for text in texts):
         return Risk("own", "calls the HTTP interface of alipes")
     if any(re.search(r"(?i)\bflushall\b", text) for text in texts):
         return Risk("destroy", "deletes data from a database")
     local = any(re.match(_LOCAL_URL, word.text) for word in args.operands)
-    if not local and _uploads_file(args):
+    put = any(re.fullmatch(r"[\w-]{0,40}=?@\S+", word.text) for word in args.operands[1:])  # httpie
+    if not local and (put or _uploads_file(args)):
         return Risk("send", "sends a file to another machine")
     return None
 
@@ -263,7 +265,9 @@ def _uploads_file(args: ShellArguments) -> bool:
         if not re.match(_UPLOADS, word.text) and not re.match(r"-[dFT]\S", word.text):
             continue
         given = word.text.partition("=")[2] or (word.text[2:] if re.match(r"-[dFT]\S", word.text) else value.text)
-        if re.match(r"-T|--upload-file|--post-file|--body-file", word.text) or re.search(r"(?:^|=)[@<]", given):
+        if re.match(r"-T|--upload-file|--post-file|--body-file", word.text) or re.search(
+            r"(?:^|=|^\w{1,40})[@<]", given
+        ):
             return True
     return False
 

@@ -45,6 +45,8 @@ _CARRIERS = {
     **for_each("timeout flock chroot taskset chrt ssh faketime script entr setarch", 1),
 }
 """Programs that run another one, and the number of operands before it."""
+_RUNNERS = {"uv", "poetry", "pipenv", "pdm", "hatch", "rye", "conda", "mamba", "pixi"}
+"""Programs that run another one after `run`."""
 _SHELL_CARRIERS = {"command", "builtin", "time", "!"}
 """Carriers that run builtins in the shell itself."""
 _BUILTINS = {".", "source", "cd", "pushd", "popd", "eval", "alias", "trap", "hash", "enable"}
@@ -253,6 +255,10 @@ class _Judge:
         """Check the command that a program such as `env` or `xargs` runs."""
         if name == "find":
             return self._first(self._check_words(inner, command) for inner in self._find_exec_commands(args.words))
+        if name in _RUNNERS and args.operands[:1] == [ShellWord("run")]:
+            rest = [word for word in args.words[args.words.index(ShellWord("run")) + 1 :]]
+            started = next((at for at, word in enumerate(rest) if not word.text.startswith("-")), len(rest))
+            return self._check_inner(rest[started:], command) if rest[started:] else None
         if name not in _CARRIERS or (name == "command" and args.has("vV")):
             return None
         added = self._find_input_words(command) if name in ("xargs", "parallel") else []

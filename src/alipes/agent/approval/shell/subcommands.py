@@ -19,6 +19,11 @@ _SHELL = Risk("hidden", "changes what the shell runs")
 _PRIVATE = Risk("credential", "reads the clipboard, the screen, a camera or a microphone")
 
 
+METADATA_HOST = r"169\.254\.169\.254|metadata\.google\.internal|100\.100\.100\.200|fd00:ec2::254"
+"""Where a cloud machine gets its credentials."""
+OWN_API = r"(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1\]):8742\b"
+
+
 def for_each(names: str, thing: T) -> dict[str, T]:
     """The same value for several space-separated names."""
     return dict.fromkeys(names.split(), thing)
@@ -38,13 +43,13 @@ ALWAYS_ASK = {
         "insmod rmmod modprobe mount umount swapoff iptables ip6tables nft ufw setenforce losetup kexec",
         Risk("system", "changes the kernel, mounts or the firewall"),
     ),
-    **for_each("at batch", _SCHEDULE),
+    **for_each("at batch systemd-run", _SCHEDULE),
     **for_each("gcore", Risk("secret", "reads the memory of another process")),
-    **for_each("mail mailx mutt neomutt sendmail msmtp swaks", _SENDS),
+    **for_each("mail mailx mutt neomutt sendmail msmtp ssmtp swaks", _SENDS),
     **for_each("cloudflared ngrok localtunnel bore frpc", _OPENS),
     **for_each(
         "wl-paste pbpaste screencapture scrot grim maim gnome-screenshot spectacle flameshot arecord parec parecord"
-        " pw-record fswebcam imagesnap",
+        " pw-record rec fswebcam imagesnap",
         _PRIVATE,
     ),
 }
@@ -67,7 +72,7 @@ SUBCOMMANDS: dict[str, list[tuple[str, Risk]]] = {
         [
             (r"(?:npm )?(?:un)?publish\b|push\b|upload\b|yank\b|deploy\b|owner (?:add|rm)\b", _PUBLISH),
             (r"token\b|config get .*(?:_auth|token|password)", _CREDENTIALS),
-            (r"(?:config|c) (?:set|delete|edit)\b", _SETTINGS),
+            (r"(?:config|c) (?:set|delete|edit)\b|set (?!version)", _SETTINGS),
         ],
     ),
     **for_each("pip pip3 conda mamba", [(r"config (?:set|unset|edit|--add|--set)\b", _SETTINGS)]),
@@ -84,8 +89,9 @@ SUBCOMMANDS: dict[str, list[tuple[str, Risk]]] = {
     ),
     "gh": [
         (
-            r"repo (?:delete|archive|rename|edit)|release (?:create|delete|upload|edit)|secret |variable (?:set|delete)"
-            r"|gist (?:create|edit|delete)|pr merge .*--admin|workflow (?:run|enable|disable)|(?:ssh|gpg|deploy)-key "
+            r"repo (?:create|delete|archive|rename|edit)|release (?:create|delete|upload|edit)|secret "
+            r"|variable (?:set|delete)|gist (?:create|edit|delete)|pr merge .*--admin|workflow (?:run|enable|disable)"
+            r"|(?:ssh|gpg|deploy)-key "
             r"|repo deploy-key|api .*(?:-X|--method)[ =]?(?:DELETE|PUT|PATCH|POST)|run (?:delete|rerun)|cache delete",
             _DESTROY,
         ),
@@ -122,8 +128,15 @@ SUBCOMMANDS: dict[str, list[tuple[str, Risk]]] = {
     **for_each(
         "terraform tofu pulumi kubectl aws gcloud az heroku flyctl fly doctl oci linode-cli hcloud vercel netlify"
         " gsutil",
-        [(_CLOUD_SECRETS, _CREDENTIALS), (_CLOUD_DELETES, _DESTROY)],
+        [
+            (_CLOUD_SECRETS, _CREDENTIALS),
+            (_CLOUD_DELETES, _DESTROY),
+            (r"(?:s3 |-m )?(?:sync|cp|mv|rsync) (?:-\S+ )*(?!s3:|gs:)\S+ (?:s3|gs)://", _SENDS),
+        ],
     ),
+    "go": [(r"env .*-w", _SETTINGS)],
+    **for_each("xdg-settings xdg-mime", [(r"set|default", _SETTINGS)]),
+    **for_each("azcopy s3cmd mc", [(r"(?:cp|copy|put|sync|mirror|mv|rm|remove)\b", _SENDS)]),
     "rclone": [(rf"(?:.* )?(?:{_TRANSFERS})\b", _SENDS), (r"config (?:show|dump|file|password)", _CREDENTIALS)],
     "crontab": [(r"(?!-l$)", Risk("schedule", "changes scheduled commands (crontab)"))],
     "redis-cli": [(r"(?i).*(?:flush(?:all|db)|shutdown|config set|slaveof|eval )", _DESTROY)],

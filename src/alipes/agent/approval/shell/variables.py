@@ -136,7 +136,7 @@ def _count_assignments(text: str) -> Counter[str]:
 
 
 def _loop_value(words: Sequence[ShellWord]) -> ShellWord:
-    """What the variable of `for x in ...` stands for."""
+    """The value of the variable of `for x in ...`."""
     if len(words) < 4 or words[2].text != "in":
         return ShellWord(UNKNOWN)
     items = words[3:]

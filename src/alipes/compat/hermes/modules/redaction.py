@@ -1,6 +1,7 @@
 """`agent.redact`: masks secrets in texts: those of this home, and texts that look like keys."""
 
 import re
+from functools import lru_cache
 
 from alipes.compat.hermes.modules.current_app import bridge, is_bound
 from alipes.runtime.redaction import HIDDEN, make_mask
@@ -15,11 +16,14 @@ _PATTERNS = (
 )
 
 
+_mask = lru_cache(maxsize=1)(make_mask)
+
+
 def redact_sensitive_text(text: str, **_options: object) -> str:
     """The text with secrets replaced by `***`."""
     if not text:
         return text
-    text = make_mask(bridge().settings.secrets())(str(text)) if is_bound() else str(text)
+    text = _mask(bridge().settings.secrets())(str(text)) if is_bound() else str(text)
     for pattern, replacement in _PATTERNS:
         text = pattern.sub(replacement, text)
     return text

@@ -1,6 +1,5 @@
 """Sends messages through an adapter as the gateway's platform."""
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from threading import RLock
@@ -12,6 +11,7 @@ from alipes.compat.hermes.call import PluginCallback
 from alipes.compat.hermes.platform.adapter import BasePlatformAdapter, call_plugin
 from alipes.compat.hermes.platform.values import SendResult
 from alipes.compat.hermes.state import PlatformEntry
+from alipes.kernel.approvals import describe_call
 from alipes.kernel.errors import DeliveryError, Undeliverable
 from alipes.kernel.outbox import Media, MediaKind
 from alipes.kernel.platform import Capabilities, MessagePart
@@ -250,5 +250,5 @@ def _thread_metadata(address: Address) -> dict[str, Any] | None:
 
 
 def _command_text(request: ApprovalAsked) -> str:
-    command = request.call.args.get("command")
-    return command if isinstance(command, str) else f"{request.call.name} {json.dumps(request.call.args)}"
+    shown = describe_call(request.call, request.workdir)
+    return shown.text if "command" in request.call.args else f"{shown.title} {shown.text}".rstrip()
