@@ -14,9 +14,11 @@ from functools import cache
 import msgspec
 import pytest
 
+from alipes.runtime.sandbox.backend import CommandScope
 from tests.contract.breach_runner import Outcome, chosen, run
+from tests.world.breach_world import open_breach_world
 from tests.world.environment import FIXED, ROOT
-from tests.world.sandboxes import BACKENDS
+from tests.world.sandboxes import BACKENDS, open_backend, open_machine
 
 AS_USER = "bubblewrap as nobody"
 NOBODY = 65534
@@ -74,3 +76,16 @@ def test_the_attempt_fails_in_the_sandbox(outcomes, backend, breach):
     if reason := KNOWN_GAPS.get((backend, breach)):
         pytest.xfail(reason)
     assert not outcome.happened, outcome.output
+
+
+@pytest.mark.parametrize("name", ["bubblewrap", "landlock"])
+async def test_a_project_behind_a_link_is_the_real_one_and_nothing_around_it(name, tmp_path):
+    with open_machine(name, tmp_path), open_breach_world(tmp_path / "w") as world:
+        async with open_backend(name, home=world.home) as backend:
+            workdir, output = str(world.linked_workdir), b""
+            script = "echo new >new; cat ../../.ssh/id_ed25519 ../other/notes.txt ../../linked-work/other/notes.txt"
+            async with backend.open(script, CommandScope("s1", workdir), cwd=workdir, env=world.environment()) as child:
+                while piece := await child.read():
+                    output += piece
+        assert (world.workdir / "new").exists(), output.decode()
+        assert world.canary not in output.decode()

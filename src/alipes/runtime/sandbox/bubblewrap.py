@@ -12,7 +12,7 @@ from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.sandbox.git_config import guard_git_config
 from alipes.runtime.sandbox.limits import ControlGroups, join_arguments, limit_arguments
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
-from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside, list_folders_around
+from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside, list_folders_around, real_directory
 from alipes.runtime.sandbox.seccomp import build_filter
 
 _UNSHARE = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
@@ -75,7 +75,7 @@ class BubblewrapSandbox:
                     *enter,
                     *(self._bwrap, *_UNSHARE, *_SAFE, "--seccomp", str(seccomp)),
                     *mount_arguments(policy),
-                    *("--chdir", _real(cwd), "--", *limit_arguments(policy.limits), *inner),
+                    *("--chdir", real_directory(cwd), "--", *limit_arguments(policy.limits), *inner),
                 )
                 child_scope = open_child(argv, cwd="/", env=env, link=link, keeper=self._guard, fds=(*fds, seccomp))
                 search = env.get("PATH", os.defpath)
@@ -119,10 +119,6 @@ class BubblewrapSandbox:
 
     def scratch(self, scope: CommandScope) -> tuple[str, str]:
         return self._make_policy(scope).scratch, "/tmp"
-
-
-def _real(path: str) -> str:
-    return os.path.realpath(path) if os.path.isdir(path) else path
 
 
 def mount_arguments(policy: SandboxPolicy) -> list[str]:

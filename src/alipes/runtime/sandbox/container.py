@@ -20,7 +20,7 @@ from msgspec import Struct
 from alipes.runtime.processes.child import Child, Link, open_child
 from alipes.runtime.processes.process_tree import OrphanGuard, scratch_directory
 from alipes.runtime.sandbox.backend import CommandScope
-from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside
+from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside, real_directory
 from alipes.runtime.sandbox.remote_commands import READY, CommandMarks, end_argv, hold_argv, run_argv
 
 log = logging.getLogger(__name__)
@@ -121,7 +121,7 @@ class ContainerBackend:
         env: Mapping[str, str],
         link: Link = "output",
     ) -> AbstractAsyncContextManager[Child]:
-        return self._exec(command, scope, cwd, env, link)
+        return self._exec(command, scope, real_directory(cwd), env, link)
 
     def host_path(self, path: str, scope: CommandScope) -> str:
         """Empty for a path of the image."""

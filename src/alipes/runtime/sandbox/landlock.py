@@ -21,7 +21,7 @@ from alipes.runtime.sandbox.bubblewrap import UNSET
 from alipes.runtime.sandbox.git_config import guard_git_config
 from alipes.runtime.sandbox.limits import ControlGroups, count_processes, resource_limits
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
-from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside, list_folders_around
+from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside, list_folders_around, real_directory
 from alipes.runtime.sandbox.seccomp import build_filter
 
 Mount: TypeAlias = tuple[str, str, str]
@@ -126,7 +126,7 @@ class LandlockSandbox:
             with self._groups.open(policy.limits) as groups:
                 restrictions = {
                     "groups": groups,
-                    "directory": cwd,
+                    "directory": real_directory(cwd),
                     "limits": resource_limits(policy.limits, other_processes=others),
                     "seccomp": self._filter(policy, isolated),
                     **(self._isolation(policy, fds) if isolated else self._rules_without_mounts(policy)),

@@ -58,6 +58,11 @@ def is_inside(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
+def real_directory(path: str) -> str:
+    """Without links, which may not exist in the sandbox; unchanged if it is no directory here."""
+    return os.path.realpath(path) if os.path.isdir(path) else path
+
+
 def make_private_directory(*names: str) -> str:
     """A directory of this user only, under the system's directory for temporary files that survive a restart.
 

@@ -47,6 +47,7 @@ def policy(tmp_path):
         writable=(str(tmp_path / "project"),),
         protected=(str(tmp_path / "project" / ".git" / "hooks"),),
         hidden=(str(tmp_path / "project" / ".env"), str(tmp_path / "home" / ".ssh")),
+        files=(("/run/alipes/file", str(tmp_path / "project" / ".env")),),
         environment=(("PROJECT", "p1"),),
         limits=SandboxLimits(memory_bytes=512 << 20, processes=60, file_bytes=1 << 20),
     )
@@ -100,6 +101,14 @@ async def test_files_are_those_of_the_policy(settings, policy, tmp_path):
         assert [Path(path).read_text() for path in seen.values()] == ["2\n", "3\n"]
         assert backend.host_path(f"{policy.workdir}/project.txt", CommandScope()) == f"{policy.workdir}/project.txt"
         assert backend.host_path("/usr/bin/env", CommandScope()) == ""
+        assert await run(backend, "cat /run/alipes/file", policy) == ("SECRET=1", 0)
+
+
+async def test_a_project_behind_a_link_is_the_real_one(settings, policy, tmp_path):
+    (tmp_path / "link").symlink_to(policy.workdir)
+    async with ContainerBackend(settings, lambda scope: policy) as backend:
+        async with backend.open("pwd", CommandScope(), cwd=str(tmp_path / "link"), env=ENV) as child:
+            assert await child.read() == f"{policy.workdir}\n".encode()
 
 
 async def test_one_container_serves_a_conversation_and_ends_with_it(settings, policy, engine):
@@ -131,6 +140,8 @@ async def test_a_container_that_was_removed_is_started_again(settings, policy, e
         await run(backend, "true", policy)
         (name,) = engine.containers()
         await asyncio.to_thread(engine.run, "rm", "-f", "-t", "0", name)
+        ((container, _),) = backend._containers.values()
+        await until(lambda: not container.is_running)
         assert await run(backend, "echo again", policy) == ("again\n", 0)
 
 
