@@ -130,5 +130,7 @@ async def _open_app(model: RuleModel) -> AsyncIterator[App]:
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
         (home / "config.toml").write_text(CONFIG)
-        async with open_app(load_settings(home, {}), lent={"scripted": model}) as app:
+        async with open_app(
+            load_settings(home, {"ALIPES_TEST_PROVIDER": "scripted_provider"}), lent={"scripted": model}
+        ) as app:
             yield app

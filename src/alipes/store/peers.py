@@ -10,6 +10,8 @@ import fcntl
 import logging
 import os
 import socket
+import struct
+import sys
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
@@ -23,6 +25,7 @@ from msgspec import Struct
 from alipes.kernel.errors import StoreError
 from alipes.kernel.turns import Envelope
 from alipes.runtime.process_lock import short_socket_path
+from alipes.runtime.processes.ancestors import list_ancestors, living_agents
 from alipes.store.database.database import make_unusable_error, to_json_bytes
 from alipes.store.database.migrations import SCHEMA
 
@@ -35,6 +38,8 @@ SUSPENDED_TIMEOUT_S = 0.02
 """Time to write a line to the socket of a suspended process."""
 MAX_BACKLOG = 4096
 """Envelopes kept for one subscriber; after that the oldest are dropped, so that the ending always arrives."""
+_PEER = struct.Struct("3i")
+"""Process, user and group of a peer."""
 Spawn = Callable[[Coroutine[None, None, None]], "asyncio.Task[None]"]
 
 
@@ -107,6 +112,11 @@ class Processes:
         except (OSError, IndexError):
             return False
         return state in (b"T", b"t")
+
+    def is_tool_process(self, pid: int) -> bool:
+        """True if a process of this home started `pid`, which is none itself: a command that the agent runs."""
+        living = set(living_agents(self._run))
+        return pid not in living and any(parent in living for parent in list_ancestors(pid))
 
     def open_socket(self) -> socket.socket:
         """Our socket, listening; `register` makes it known to the others."""
@@ -256,6 +266,14 @@ async def close_connection(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()  # do not wait for a peer that does not read
     with suppress(OSError):
         await writer.wait_closed()
+
+
+def connected_pid(writer: asyncio.StreamWriter) -> int:
+    """The process at the other end of a Unix socket; 0 if the system does not tell."""
+    if sys.platform != "linux":
+        return 0
+    found = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size)
+    return int(_PEER.unpack(found)[0])
 
 
 async def send_request(processes: Processes, host: str, request: RequestFrame) -> bool:

@@ -163,13 +163,17 @@ class StoreTasks:
 
 
 class PeerServer:
-    """Serves the connections of the other processes."""
+    """Serves the connections of the other processes; commands that the agent runs are refused."""
 
-    def __init__(self, tasks: StoreTasks, bus: LocalBus, dispatcher: LocalDispatcher) -> None:
-        self._tasks, self._bus, self._dispatcher = tasks, bus, dispatcher
+    def __init__(self, tasks: StoreTasks, bus: LocalBus, dispatcher: LocalDispatcher, processes: Processes) -> None:
+        self._tasks, self._bus, self._dispatcher, self._processes = tasks, bus, dispatcher, processes
 
     def accept_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._tasks.closing:
+        pid = peers.connected_pid(writer)
+        refused = bool(pid) and self._processes.is_tool_process(pid)
+        if refused:
+            log.warning("process %d, which alipes started, was refused at the socket of this home", pid)
+        if self._tasks.closing or refused:
             writer.transport.abort()
         else:
             self._tasks.spawn(self._serve(reader, writer))
@@ -270,7 +274,7 @@ async def open_store(home: Path, *, busy_timeout_s: float = 10.0, peer_timeout_s
                 turns = SqliteTurns(database, processes, before_claim=announced.wait)
                 bus = LocalBus(processes, tasks.spawn, turns.is_abandoned)
                 dispatcher = LocalDispatcher(turns, processes)
-                peer_server = PeerServer(tasks, bus, dispatcher)
+                peer_server = PeerServer(tasks, bus, dispatcher, processes)
                 server = await asyncio.start_unix_server(
                     peer_server.accept_connection, sock=socket, limit=peers.MAX_LINE_BYTES, start_serving=False
                 )
