@@ -102,7 +102,7 @@ async def test_attachment(surface, room, fake_model):
     path = words.rpartition(" saved at ")[2].rstrip("]")
     with open(path, "rb") as saved:
         assert saved.read() == b"one line\n"
-    assert len(fake_model.requests) == 3
+    assert len(fake_model.requests) == 4
 
 
 @pytest.mark.needs("edits")

@@ -82,7 +82,7 @@ async def test_the_same_commands_are_refused_in_every_mode(tmp_path, figures):
         write_home(home, model, telegram)
         assert (await home.run("ask", "go")).status == 0
         assert take_executed(tmp_path, corpus) == list(HARMLESS), "one-shot"
-        assert (await home.run("webhook", "add", "push", "--prompt", "go")).status == 0
+        assert (await home.run("webhook", "add", "push", "--prompt", "go", "--tools", "terminal")).status == 0
         async with open_service(home) as (served, api):
             run = await api.begin("go")
             async with api.listening(run) as listener:

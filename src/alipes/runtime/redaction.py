@@ -107,12 +107,11 @@ class SecretRegistry:
 
     def mask_cut(self, text: str) -> str:
         """Mask a text that was cut out of a longer one: at its ends, parts of secrets are masked too."""
-        text = self(text)
         if (count := self._overlap(text, self._forms.starts, at_end=True)) >= MIN_CUT_CHARS:
             text = text[:-count] + HIDDEN
         if (count := self._overlap(text, self._forms.ends, at_end=False)) >= MIN_CUT_CHARS:
             text = HIDDEN + text[count:]
-        return text
+        return self(text)
 
     def _overlap(self, text: str, parts: frozenset[str], *, at_end: bool) -> int:
         for count in range(min(len(text), self._forms.longest), 0, -1):
