@@ -142,13 +142,13 @@ class TurnReply(Struct, frozen=True):
 
     @property
     def partial(self) -> str:
-        """Text that was streamed but never added to the transcript, such as an interrupted answer."""
+        """Text of an answer that was interrupted."""
         parts: list[str] = []
         for event in self.events:
             if isinstance(event, TextDelta):
                 parts.append(event.text)
             elif isinstance(event, Said):
-                parts = []
+                parts = [event.message.text] if event.partial else []
         return "".join(parts)
 
     @property
