@@ -9,6 +9,7 @@ import sys
 
 from bench import (
     api,
+    approval,
     auxiliary_rounds,
     chat_stops,
     delegation,
@@ -49,6 +50,7 @@ ALL = {
     "auxiliary": auxiliary_rounds.side_work,
     "stopped": auxiliary_rounds.stopped,
     "delegation": delegation.delegation,
+    "judging": approval.judging,
 }
 HEAD = ("figure", "ours", "raw limit", "ratio", f"rivals ({', '.join(SHORT.values())})", "reach", "")
 
