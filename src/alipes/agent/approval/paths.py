@@ -135,7 +135,10 @@ class PathChecker:
             return None if is_safe else _UNKNOWN_TARGET
         paths: Iterable[str] = self.directories.expand(word)
         if None in self.directories.resolve(word):
-            paths = [*paths, *(os.path.realpath(os.path.join(each, word.text)) for each in self._likely_folders())]
+            paths = [
+                *paths,
+                *(os.path.realpath(os.path.join(each, word.text)) for each in _likely_folders(self.home, self.workdir)),
+            ]
         return next((risk for path in paths if (risk := self._check_write(path))), None)
 
     def check_into(self, folder: ShellWord, source: ShellWord) -> Risk | None:
@@ -254,11 +257,6 @@ class PathChecker:
                     inside = (os.path.realpath(os.path.join(place, text)) for place in self._secret_places)
                     yield from filter(os.path.lexists, inside)
 
-    def _likely_folders(self) -> tuple[str, ...]:
-        """Folders in which a relative path could do harm, for when the working directory is not known."""
-        inside = ("", ".ssh", ".config", ".config/git", ".config/systemd/user", ".local/bin", "bin")
-        return (*(os.path.join(self.home, each) for each in inside), self.workdir, "/etc", "/")
-
     def _is_project_name(self, word: ShellWord) -> bool:
         """True if a word names something in the project, although a part of its name is not known."""
         prefix, starts_segment = known_prefix(word)
@@ -281,6 +279,12 @@ class PathChecker:
             inside = os.path.relpath(path, self.home)
             return "/" in inside and not inside.startswith(".")
         return ".git" not in os.path.relpath(path, self.workdir).split("/")
+
+
+def _likely_folders(home: str, workdir: str) -> tuple[str, ...]:
+    """Folders in which a relative path could do harm, for when the working directory is not known."""
+    inside = ("", ".ssh", ".config", ".config/git", ".config/systemd/user", ".local/bin", "bin")
+    return (*(os.path.join(home, each) for each in inside), workdir, "/etc", "/")
 
 
 def _split_names(text: str) -> set[str]:
