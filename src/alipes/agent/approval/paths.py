@@ -214,7 +214,7 @@ class PathChecker:
                 ours = self._places.secrecy(path) == "ours" and not foreign
                 likely = any(self.directories.is_likely(path, text) for text in _split_names(word.text))
                 return Risk("secret", f"reads {path}, which holds secrets", floor=ours and likely)
-        text = word.text[-4096:]
+        text = f"{word.text[-4096:]}\n{os.path.normpath(word.text[-4096:])}"
         if re.search(_SECRET_TEXT, text) or re.search(self._own_secret_text, text):
             return Risk("secret", "reads a file with secrets", floor=f"/proc/{os.getpid()}/" in text)
         return None if word.is_known else self._check_unknown_read(word)
