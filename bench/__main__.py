@@ -9,6 +9,7 @@ import sys
 
 from bench import (
     api,
+    approval,
     auxiliary_rounds,
     chat_stops,
     delegation,
@@ -52,6 +53,7 @@ ALL = {
     "stopped": auxiliary_rounds.stopped,
     "delegation": delegation.delegation,
     "sandbox": sandbox.commands,
+    "judging": approval.judging,
 }
 HEAD = ("figure", "ours", "raw limit", "ratio", f"rivals ({', '.join(SHORT.values())})", "reach", "")
 

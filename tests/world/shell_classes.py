@@ -919,6 +919,260 @@ _EVERYDAY = r"""
     xargs -n1 -P4 curl -sO < urls.txt
     seq 3 | xargs -I{} touch f{}
     cat list | while read u; do curl -s "$u" -o "$(basename $u)"; done
+    cat package.json
+    find . -maxdepth 2 -type d
+    find . -name "*.test.js" -not -path "*/node_modules/*"
+    grep -rnE "foo|bar" --include="*.py" .
+    sed -n '10,20p' src/x.py
+    awk 'NR>=10 && NR<=20' x
+    head -50 README.md | tail -10
+    wc -l $(git ls-files '*.py')
+    git diff HEAD~1 -- src/x.py
+    git log --all --oneline --graph | head -20
+    git show --stat HEAD
+    git stash list
+    git cherry-pick abc
+    git revert HEAD --no-edit
+    git tag -a v1 -m "v1"
+    git fetch origin && git rebase origin/main
+    git pull --rebase
+    git add -p
+    git commit -m "Update .env.example and docs"
+    git commit -m "Fix ~/.bashrc handling"
+    git diff --name-only | xargs eslint
+    git branch -vv
+    git clone https://github.com/a/b.git
+    git clone https://github.com/a/b /tmp/b
+    git worktree list
+    npm run lint -- --fix
+    npm install --save-dev typescript
+    npm outdated
+    npx eslint . --fix
+    npx tsc -p tsconfig.json
+    npx jest --coverage
+    npx vite build
+    pnpm install --frozen-lockfile
+    yarn workspace a build
+    bun install
+    deno test
+    pip install -e '.[dev]'
+    pip freeze > requirements.txt
+    pip list --outdated
+    python -m venv venv
+    python3 -m pip install --upgrade pip
+    python3 -m build
+    python3 -m json.tool x.json
+    python3 -m timeit '1+1'
+    python3 setup.py sdist
+    python3 -c 'import torch; print(torch.cuda.is_available())'
+    python3 -c "import this"
+    python3 - <<'E'\Nimport pandas as pd\Ndf = pd.read_csv('data/x.csv')\Nprint(df.head())\Ndf.to_csv('out/y.csv')\NE
+    python3 - <<'E'\Nfrom pathlib import Path\Nfor p in Path('.').glob('*.md'):\N    t = p.read_text()\N    p.write_text(t.upper())\NE
+    python3 - <<'E'\Nimport re\Ns=open('x.py').read()\Ns=re.sub(r'a','b',s)\Nopen('x.py','w').write(s)\NE
+    cat > src/new.py <<'E'\Nimport os\nprint(os.environ.get("HOME"))\NE
+    cat > run.sh <<'E'\N#!/bin/bash\Nset -e\Nnpm ci\Nnpm test\NE\Nchmod +x run.sh && ./run.sh
+    cat >> README.md <<E\Nversion $(date)\NE
+    mkdir -p ~/projects/x && cd ~/projects/x && git init
+    cd /tmp && mkdir x && cd x && echo hi > y
+    cd /tmp/scratch/foo && rm -rf bar
+    rm -rf /tmp/scratch/foo
+    rm -f /tmp/scratch/*.log
+    cp -r src /tmp/backup
+    mv /tmp/scratch/a /tmp/scratch/b
+    tar -czvf /tmp/x.tgz src
+    curl -fsSL https://example.com/x.json | jq '.a'
+    curl -I https://example.com
+    curl -s -o /dev/null -w '%{http_code}' http://localhost:3000
+    curl -X PUT -H 'Content-Type: application/json' -d '{"x":1}' http://localhost:8080/x
+    curl -X DELETE http://localhost:8080/x/1
+    wget -qO- https://example.com | head
+    wget -c https://example.com/big.iso
+    ping -c 3 example.com
+    traceroute example.com
+    host example.com
+    ssh -T git@github.com
+    ssh user@host 'docker ps'
+    scp user@host:/x/y.log .
+    docker logs -f --tail 100 web
+    docker inspect web
+    docker compose down
+    docker compose build --no-cache
+    docker pull postgres:16
+    docker run -d -p 5432:5432 -e POSTGRES_PASSWORD=x postgres:16
+    docker run --rm -it -v ./data:/data img
+    docker rm web
+    docker rm -f web
+    docker cp web:/x .
+    docker network ls
+    kubectl describe pod x
+    kubectl port-forward svc/x 8080:80
+    kubectl rollout restart deploy/x
+    helm upgrade --install x ./chart
+    terraform fmt
+    terraform apply
+    make -j$(nproc)
+    cmake -S . -B build && cmake --build build
+    ./configure --prefix=$PWD/out && make && make install
+    meson setup build && ninja -C build
+    cargo clippy -- -D warnings
+    cargo add serde
+    cargo install --path .
+    go mod tidy
+    go run .
+    go vet ./...
+    mvn -q test
+    ./gradlew build
+    ./mvnw package
+    dotnet build
+    bundle exec rspec
+    rails db:migrate
+    php composer.phar install
+    flutter build apk
+    swift test
+    ruby x.rb
+    perl -v
+    lua x.lua
+    java -jar x.jar
+    gcc x.c -o x && ./x < input.txt
+    g++ -std=c++20 -O2 a.cpp -o a && ./a
+    gdb -batch -ex run -ex bt ./a.out
+    valgrind ./a.out
+    strace -c ls
+    perf stat ./x
+    time ./x
+    hyperfine './a' './b'
+    sqlite3 app.db '.tables'
+    sqlite3 app.db "insert into t values (1)"
+    sqlite3 app.db "delete from t where id=1"
+    psql -d x -c '\d'
+    mysql -u root -e 'show databases'
+    redis-cli -n 1 keys '*'
+    mongosh --eval 'db.x.find()'
+    tmux new -d -s x 'npm start'
+    screen -dmS x npm start
+    nohup npm start > server.log 2>&1 &
+    (npm start > server.log 2>&1 &) ; sleep 3; curl localhost:3000
+    kill %1
+    kill -0 1234
+    kill -TERM 4321
+    pkill -f "node server.js"
+    pgrep -fl node
+    lsof -i :3000
+    ss -tlnp | grep 3000
+    fuser 3000/tcp
+    top -b -n 1 | head -20
+    free -h && df -h && nproc
+    uname -a; cat /etc/os-release
+    lscpu | head
+    env | sort | head
+    export NODE_ENV=production && npm start
+    set -a; source .env; set +a; npm start
+    source ~/.nvm/nvm.sh && nvm use 20
+    . ~/.cargo/env && cargo build
+    conda activate x
+    which -a python python3
+    type -a ls
+    command -v docker || echo none
+    test -d node_modules || npm ci
+    [ -z "$X" ] && echo empty
+    if command -v jq >/dev/null 2>&1; then jq . x.json; fi
+    for i in $(seq 1 5); do curl -s localhost:3000 && break; sleep 1; done
+    until curl -sf localhost:3000; do sleep 1; done
+    while ! nc -z localhost 5432; do sleep 1; done
+    for f in $(git diff --name-only); do echo "$f"; done
+    for d in */; do (cd "$d" && npm test); done
+    for f in *.png; do convert "$f" "${f%.png}.jpg"; done
+    ls -1 | while read -r f; do echo "$f"; done
+    find . -name '*.bak' -print0 | xargs -0 rm -f
+    find . -type f -name '*.js' -exec sed -i 's/var /let /g' {} +
+    find . -empty -type d -delete
+    xargs -a files.txt wc -l
+    sort -u a.txt -o a.txt
+    cut -d, -f1 x.csv | sort | uniq -c | sort -rn | head
+    paste a b > c
+    comm -12 <(sort a) <(sort b)
+    join a b
+    tr -d '\r' < x > y
+    iconv -f latin1 -t utf8 x > y
+    split -l 1000 big.csv part_
+    diff -u a b > x.patch
+    patch -p0 < x.patch
+    tee -a log.txt < x
+    echo "export FOO=bar" >> setup.sh
+    echo "node_modules" >> .gitignore
+    printf 'a\n' >> x
+    date +%s > .stamp
+    touch src/__init__.py
+    chmod 755 run.sh
+    chmod -R g+w data
+    ln -s ../x y
+    readlink -f x
+    realpath .
+    stat -c %s x
+    file x.bin
+    hexdump -C x | head
+    md5sum * > sums
+    openssl sha256 x
+    openssl s_client -connect example.com:443 </dev/null
+    base64 x > x.b64
+    gzip -k x; zcat x.gz
+    zip -r out.zip dist -x '*.map'
+    unzip -o a.zip -d vendor
+    7z x a.7z -oout
+    ffprobe x.mp4
+    jq -r '.[] | .name' x.json > names.txt
+    yq '.a' x.yaml
+    xmllint --format x.xml
+    pandoc a.md -t html -o a.html
+    pdftotext x.pdf -
+    tesseract x.png out
+    ollama list
+    code --version
+    crontab -l | grep x
+    systemctl --user status x
+    journalctl --user -n 20
+    man -k foo
+    tldr tar
+    whoami && id && groups
+    hostname -I
+    timedatectl
+    locale
+    tree -a -I '.git|node_modules'
+    ls -la ~/Downloads
+    ls ~/.config ~/.ssh
+    cat ~/.ssh/config
+    cat ~/.ssh/known_hosts | wc -l
+    ssh-keygen -lf ~/.ssh/id_rsa.pub
+    ssh-add -l
+    gpg --list-keys
+    cp ~/Documents/x.pdf .
+    grep -n foo ~/notes/*.md
+    du -sh ~/.cache
+    cat /proc/cpuinfo | head
+    cat /proc/meminfo
+    cat /etc/hosts
+    ls /usr/local/bin
+    python3 -c "import sys; sys.exit(0)"
+    node --version && npm --version
+    gh pr view 1 --comments
+    gh pr checkout 1
+    gh issue create --title x --body y
+    gh run view --log
+    gh pr diff 1 | head
+    glab mr list
+    act -l
+    pre-commit run -a
+    ruff check --fix . && ruff format .
+    black . && isort .
+    mypy --strict src
+    pytest -x -q 2>&1 | tail -30
+    coverage run -m pytest && coverage html
+    tox -p
+    nox -s tests
+    uv run pytest
+    uv add httpx
+    poetry add x
+    hatch build
 """
 
 

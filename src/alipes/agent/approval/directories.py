@@ -25,6 +25,8 @@ class WorkingDirectories:
         self._home = home
         self.possible: set[str | None] = {os.path.realpath(start)}
         self._before = set(self.possible)
+        self._likely: str | None = os.path.realpath(start)
+        """The directory if every `cd` succeeded."""
         self.is_predictable = True
         """False once `cd` itself may mean something else: CDPATH, a function of that name, a trap."""
 
@@ -34,19 +36,30 @@ class WorkingDirectories:
         found = set(self.resolve(target)) if target.is_known and self.is_predictable else set()
         if target.has_glob:
             found = set(self.expand(target))
+        is_known = target.is_known and not target.has_glob and self._likely is not None
+        self._likely = os.path.realpath(os.path.join(self._likely or "/", target.text)) if is_known else None
         self.possible = found or {None}
+
+    def is_likely(self, path: str, text: str) -> bool:
+        """True if `text` names `path` when every `cd` succeeded; wildcards count by their directory."""
+        folder, _, name = text.rpartition("/")
+        if re.search(r"[*?\[]", name):
+            text, path = folder or ("/" if text.startswith("/") else "."), os.path.dirname(path)
+        if text.startswith("/"):
+            return True
+        return self._likely is not None and os.path.realpath(os.path.join(self._likely, text)) == path
 
     def lose(self) -> None:
         """Something else may have changed the directory."""
-        self.possible = {None}
+        self.possible, self._likely = {None}, None
 
     @contextmanager
     def restored(self, *, keep: bool = False) -> Iterator[None]:
         """What happens inside does not change the directory, unless `keep`."""
-        before = set(self.possible)
+        before = set(self.possible), self._likely
         yield
         if not keep:
-            self.possible = before
+            self.possible, self._likely = before
 
     def end_command(self, operator: str) -> None:
         """Note the end of a command. Only after `&&` is it certain that it ran successfully."""

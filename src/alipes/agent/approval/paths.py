@@ -100,13 +100,15 @@ class PathChecker:
             reason = "deletes or changes whole directories that are only known at run time"
             return Risk(rule, reason, "workspace" if text.startswith(UNKNOWN) else "machine", unseen=True)
         expanded = self.directories.expand(ShellWord(text, word.has_glob and text == word.text))
-        for path in expanded:
-            if not self._is_free_area(path):
-                floor = rule == "remove" and any(is_in(place, path) for place in (self._alipes_home, self.home))
-                in_project = is_in(self.workdir, path) or is_in(path, self.workdir)
-                scope: Scope = "workspace" if in_project else "machine"
-                return Risk(rule, f"deletes or changes everything in {path}", scope, floor)
-        return None
+        risks = [self._clear_risk(rule, path, text) for path in expanded if not self._is_free_area(path)]
+        return max(risks, key=lambda risk: risk.floor, default=None)
+
+    def _clear_risk(self, rule: str, path: str, text: str) -> Risk:
+        forbidden = any(is_in(place, path) for place in (self._alipes_home, self.home))
+        floor = rule == "remove" and forbidden and self.directories.is_likely(path, text)
+        in_project = is_in(self.workdir, path) or is_in(path, self.workdir)
+        scope: Scope = "workspace" if in_project else "machine"
+        return Risk(rule, f"deletes or changes everything in {path}", scope, floor)
 
     def check_taken(self, word: ShellWord, verb: str = "deletes") -> Risk | None:
         """Risk of deleting one file, or of moving something away."""
@@ -117,7 +119,7 @@ class PathChecker:
             return Risk("remove", f"{verb} files in a directory that is only known at run time", unseen=True)
         for path in filter(None, paths):
             if any(is_in(place, path) for place in (self._alipes_home, self.home)):
-                return Risk("remove", f"{verb} {path}", floor=True)
+                return Risk("remove", f"{verb} {path}", floor=self.directories.is_likely(path, word.text))
             if path == self.workdir or path == os.path.join(self.workdir, ".git"):
                 return Risk("remove", f"{verb} {path}", "workspace")
             if not is_in(path, self.workdir) and not self._is_scratch(path):
@@ -133,7 +135,10 @@ class PathChecker:
             return None if is_safe else _UNKNOWN_TARGET
         paths: Iterable[str] = self.directories.expand(word)
         if None in self.directories.resolve(word):
-            paths = [*paths, *(os.path.realpath(os.path.join(each, word.text)) for each in self._likely_folders())]
+            paths = [
+                *paths,
+                *(os.path.realpath(os.path.join(each, word.text)) for each in _likely_folders(self.home, self.workdir)),
+            ]
         return next((risk for path in paths if (risk := self._check_write(path))), None)
 
     def check_into(self, folder: ShellWord, source: ShellWord) -> Risk | None:
@@ -207,8 +212,9 @@ class PathChecker:
             if self._places.secrecy(path) or path in self._secret_places:
                 foreign = path.startswith("/proc/") and not path.startswith(f"/proc/{os.getpid()}/")
                 ours = self._places.secrecy(path) == "ours" and not foreign
-                return Risk("secret", f"reads {path}, which holds secrets", floor=ours)
-        text = word.text[-4096:]
+                likely = any(self.directories.is_likely(path, text) for text in _split_names(word.text))
+                return Risk("secret", f"reads {path}, which holds secrets", floor=ours and likely)
+        text = f"{word.text[-4096:]}\n{os.path.normpath(word.text[-4096:])}"
         if re.search(_SECRET_TEXT, text) or re.search(self._own_secret_text, text):
             return Risk("secret", "reads a file with secrets", floor=f"/proc/{os.getpid()}/" in text)
         return None if word.is_known else self._check_unknown_read(word)
@@ -243,18 +249,13 @@ class PathChecker:
         """Paths that a word may name, also as in `if=x`, `@x` or `x:y`."""
         if not word.is_known or len(word.text) > 4096:
             return
-        for text in {word.text, *re.split(r"[=@:,<]", word.text)}:
+        for text in _split_names(word.text):
             if text and not text.startswith("-"):
                 part = ShellWord(text, word.has_glob)
                 yield from self.directories.expand(part)
-                if None in self.directories.resolve(part):
+                if None in self.directories.resolve(part) and not text.startswith("/"):
                     inside = (os.path.realpath(os.path.join(place, text)) for place in self._secret_places)
                     yield from filter(os.path.lexists, inside)
-
-    def _likely_folders(self) -> tuple[str, ...]:
-        """Folders in which a relative path could do harm, for when the working directory is not known."""
-        inside = ("", ".ssh", ".config", ".config/git", ".config/systemd/user", ".local/bin", "bin")
-        return (*(os.path.join(self.home, each) for each in inside), self.workdir, "/etc", "/")
 
     def _is_project_name(self, word: ShellWord) -> bool:
         """True if a word names something in the project, although a part of its name is not known."""
@@ -278,3 +279,14 @@ class PathChecker:
             inside = os.path.relpath(path, self.home)
             return "/" in inside and not inside.startswith(".")
         return ".git" not in os.path.relpath(path, self.workdir).split("/")
+
+
+def _likely_folders(home: str, workdir: str) -> tuple[str, ...]:
+    """Folders in which a relative path could do harm, for when the working directory is not known."""
+    inside = ("", ".ssh", ".config", ".config/git", ".config/systemd/user", ".local/bin", "bin")
+    return (*(os.path.join(home, each) for each in inside), workdir, "/etc", "/")
+
+
+def _split_names(text: str) -> set[str]:
+    """A word, and its parts as in `if=x`, `@x` or `x:y`."""
+    return {text, *re.split(r"[=@:,<]", text)}

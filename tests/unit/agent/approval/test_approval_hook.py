@@ -69,6 +69,9 @@ FLOOR = [
     terminal("sqlite3 ~/.alipes/alipes.db .dump"),
     terminal("echo x >> ~/.alipes/config.toml"),
     terminal("true; sudo ls; cat ~/.alipes/.env"),
+    terminal("cd ~/.alipes; cat .env"),
+    terminal("cd ~/.alipes && sqlite3 alipes.db .dump"),
+    terminal("cd ~; rm -rf *"),
     terminal("rm -rf ~"),
     terminal("rm -rf ~/.alipes"),
     terminal("rm -rf /"),
@@ -93,6 +96,12 @@ async def test_what_nothing_allows_is_denied_even_when_trusted_and_approved(plac
 @pytest.mark.parametrize("command", ["sudo ls", "kill 1", "rm -rf ~/other", "cat ~/.ssh/id_rsa", "git push --force"])
 async def test_a_trusted_turn_runs_other_dangerous_commands(places, command):
     assert await build_approval_hook(places)(terminal(command), turn(places, trusted=True)) is None
+
+
+@pytest.mark.parametrize("command", ["cd $X && cat .env", "cd $X; rm -rf *", "cat /proc/self/environ"])
+def test_what_may_be_something_else_can_be_approved(places, command):
+    risk = assess(places, terminal(command))
+    assert risk is not None and not risk.floor
 
 
 def test_text_that_only_mentions_a_forbidden_act_can_be_approved(places):
@@ -282,8 +291,7 @@ def work_of():
 def test_patterns_are_searched_in_pieces():
     assert embedded.search_text("ab", "x" * 50_000 + "ab")
     assert not embedded.search_text("ab", "x" * 50_000)
-    edge = embedded._CHUNK - 1
-    assert embedded.search_text("ab", "x" * edge + "ab" + "x" * 9_000)
+    assert all(embedded.search_text("ab", "x" * at + "ab" + "x" * 9_000) for at in range(3_990, 4_010))
 
 
 class Reviewer:

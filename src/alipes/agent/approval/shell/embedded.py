@@ -5,11 +5,10 @@ known to treat their arguments as text. What is found is a guess, and counts onl
 """
 
 import re
-import time
 from collections.abc import Iterator, Sequence
 
 from alipes.agent.approval.paths import PathChecker, Risk
-from alipes.agent.approval.shell.lexer import UNKNOWN, ShellArguments, ShellWord
+from alipes.agent.approval.shell.lexer import UNKNOWN, ShellArguments, ShellWord, split_pieces
 from alipes.agent.approval.shell.subcommands import METADATA_HOST, OWN_API, for_each
 
 _CODE_OPTIONS = {
@@ -68,7 +67,9 @@ _LOADED = (
     r"(?:require|require_relative|import|do|load|include|dofile|source)\b[^\"'\n]{0,40}"
     r"[\"'](\.{0,2}/[^\"'\n]{1,200})"
 )
-_CHUNK, _OVERLAP = 4_000, 400
+_IMPORTED = r"(?:^|[\n;])\s{0,9}(?:import|from)\s{1,9}([\w., ]{1,200})"
+MAX_LOADING_CHARS = 50_000
+"""How much of code is searched for files that it loads."""
 MAX_LITERALS = 2_000
 MAX_LITERAL_CHARS = 400
 MAX_RUN = 6
@@ -117,12 +118,7 @@ def find_code(base: str, args: ShellArguments, stdin: ShellWord | None) -> Itera
 
 def search_text(pattern: str, text: str) -> bool:
     """`re.search` in pieces, so that a long text does not keep the interpreter lock. Matches are short."""
-    found = re.compile(pattern).search
-    for at in range(0, max(len(text), 1), _CHUNK):
-        if found(text[at : at + _CHUNK + _OVERLAP]):
-            return True
-        time.sleep(0)  # lets the event loop take the interpreter lock
-    return False
+    return any(map(re.compile(pattern).search, split_pieces(text)))
 
 
 class CodeText:
@@ -206,10 +202,10 @@ def _check_paths(code: CodeText, checker: PathChecker) -> Risk | None:
 
 def loaded_files(base: str, text: str) -> Iterator[str]:
     """Paths of local files that code loads; for Python names of modules with `.py`."""
-    if base in ("python", "ipython"):
-        for line in re.findall(r"(?:^|[\n;])\s{0,9}(?:import|from)\s{1,9}([\w., ]{1,200})", text[:50_000]):
+    for piece in split_pieces(text[:MAX_LOADING_CHARS]):
+        for line in re.findall(_IMPORTED, piece) if base in ("python", "ipython") else ():
             yield from (f"{name.strip().split(' ')[0].partition('.')[0]}.py" for name in line.split(","))
-    yield from re.findall(_LOADED, text[:50_000])
+        yield from re.findall(_LOADED, piece)
 
 
 def nested_commands(name: str, words: Sequence[ShellWord]) -> Iterator[list[ShellWord]]:

@@ -1,7 +1,8 @@
 """Reads words of bash: quotes, escapes and expansions; sorts arguments into options and operands."""
 
 import re
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from msgspec import Struct
@@ -10,6 +11,7 @@ UNKNOWN = "\0"
 """Placeholder in a word for a part that is only known at run time."""
 SOME_NAME = "\x01"
 """Placeholder for a part that is a plain name below the working directory: no slash at its start, no `..`."""
+_PIECE, _OVERLAP = 4_000, 450
 MAX_NESTING = 20
 MAX_BRACKETS = 200
 """Brackets of one kind inside each other."""
@@ -23,6 +25,13 @@ _BACKTICK = r"(?s)((?:[^`\\]|\\.)*)`"
 _ESCAPE = r"(?s)\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3})|(.))"
 _LETTERS = {"a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _RANGE = r"(-?\d+)\.\.-?\d+(?:\.\.-?\d+)?"
+
+
+def split_pieces(text: str) -> Iterator[str]:
+    """Overlapping pieces of a text, so that patterns do not keep the interpreter lock for long."""
+    for at in range(0, max(len(text), 1), _PIECE):
+        yield text[at : at + _PIECE + _OVERLAP]
+        time.sleep(0)  # lets the event loop take the lock
 
 
 class Unparsable(Exception):

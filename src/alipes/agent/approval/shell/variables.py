@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from alipes.agent.approval.shell.lexer import SOME_NAME, UNKNOWN, ShellWord
+from alipes.agent.approval.shell.lexer import SOME_NAME, UNKNOWN, ShellWord, split_pieces
 
 _GIVEN = r"(?<![\w$])([A-Za-z_]\w*)(?:\[[^]\s]{0,200}\])?\+?=|\$\{([A-Za-z_]\w*):?="
 _NAMING_COMMANDS = (
@@ -34,8 +34,8 @@ class ShellVariables:
         self._values = {"IFS": " \t\n", **dict.fromkeys(_PLAIN_VALUES, SOME_NAME), **known}
         counts = _count_assignments(text)
         self._unstable = {name for name, times in counts.items() if times > 1 or name in self._values}
-        self._all_unstable = re.search(_ALIAS, text) is not None
-        if re.search(_MOVES, text):
+        self._all_unstable = any(map(re.compile(_ALIAS).search, split_pieces(text)))
+        if any(map(re.compile(_MOVES).search, split_pieces(text))):
             self._unstable |= {"PWD", "OLDPWD"}
         self._blocks: list[set[str]] = [set()]
         self._list: set[str] = set()
@@ -127,10 +127,12 @@ def _named_values(names: Sequence[str], words: Sequence[ShellWord]) -> list[tupl
 
 def _count_assignments(text: str) -> Counter[str]:
     """How often each name is given a value, as far as it can be seen without parsing; loops count only besides."""
-    found = Counter[str](name or other for name, other in re.findall(_GIVEN, text))
-    for names in re.findall(_NAMING_COMMANDS, text):
-        found.update(re.findall(r"(?<![\w$=-])([A-Za-z_]\w*)(?![\w=\[])", names))
-    loops = set(re.findall(r"\b(?:for|select)\s+([A-Za-z_]\w*)", text))
+    found, loops = Counter[str](), set[str]()
+    for piece in split_pieces(text):
+        found.update(name or other for name, other in re.findall(_GIVEN, piece))
+        for names in re.findall(_NAMING_COMMANDS, piece):
+            found.update(re.findall(r"(?<![\w$=-])([A-Za-z_]\w*)(?![\w=\[])", names))
+        loops.update(re.findall(r"\b(?:for|select)\s+([A-Za-z_]\w*)", piece))
     found.update(name for name in loops if name in found)
     return found
 
