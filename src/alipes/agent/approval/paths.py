@@ -181,7 +181,11 @@ class PathChecker:
             floor = self._places.secrecy(path) == "ours" or inside.startswith(("config.toml", "approvals"))
             return Risk("own", f"changes {path}, which belongs to alipes", floor=floor)
         in_project = is_in(path, self.workdir)
-        if is_in(path, self.home) and not (in_project and self._is_protected(self.workdir)):
+        if is_in(path, self.home) and not (
+            in_project
+            and is_in(self.workdir, self.home)
+            and is_startup_in_home(os.path.relpath(self.workdir, self.home))
+        ):
             inside = os.path.relpath(path, self.home)
             if is_startup_in_home(inside):
                 return Risk("startup", f"changes {path}, which other programs run or trust")
@@ -192,9 +196,6 @@ class PathChecker:
         if part_of_system and not self._is_free_area(path) and not is_in(path, self.home):
             return Risk("system", f"changes {path}, a system file")
         return None
-
-    def _is_protected(self, path: str) -> bool:
-        return is_in(path, self.home) and is_startup_in_home(os.path.relpath(path, self.home))
 
     def names_protected_file(self, word: ShellWord) -> Risk | None:
         """Risk that a program which is not known to only read changes a file that others run or trust."""
@@ -208,16 +209,22 @@ class PathChecker:
         """Risk that the command `name` shows a secret through this word."""
         if name in _NAME_ONLY_COMMANDS:
             return None
-        for path in self._named_files(word):
-            if self._places.secrecy(path) or path in self._secret_places:
-                foreign = path.startswith("/proc/") and not path.startswith(f"/proc/{os.getpid()}/")
-                ours = self._places.secrecy(path) == "ours" and not foreign
-                likely = any(self.directories.is_likely(path, text) for text in _split_names(word.text))
-                return Risk("secret", f"reads {path}, which holds secrets", floor=ours and likely)
+        named = [path for path in self._named_files(word) if self._places.secrecy(path) or path in self._secret_places]
+        risks = [
+            Risk("secret", f"reads {path}, which holds secrets", floor=self._is_ours(path, word)) for path in named
+        ]
+        if risks:
+            return max(risks, key=lambda risk: risk.floor)
         text = f"{word.text[-4096:]}\n{os.path.normpath(word.text[-4096:])}"
         if re.search(_SECRET_TEXT, text) or re.search(self._own_secret_text, text):
             return Risk("secret", "reads a file with secrets", floor=f"/proc/{os.getpid()}/" in text)
         return None if word.is_known else self._check_unknown_read(word)
+
+    def _is_ours(self, path: str, word: ShellWord) -> bool:
+        """True if a word certainly names a secret of alipes."""
+        foreign = path.startswith("/proc/") and not path.startswith(f"/proc/{os.getpid()}/")
+        likely = any(self.directories.is_likely(path, text) for text in _split_names(word.text))
+        return likely and not foreign and self._places.secrecy(path) == "ours"
 
     def _check_unknown_read(self, word: ShellWord) -> Risk | None:
         prefix, _ = known_prefix(word)
