@@ -378,6 +378,7 @@ def _add_builtin_tools(app: App, resources: Resources) -> None:
     app.hooks.add(CORE, taint.after_tool, patient=True)
     app.hooks.add(CORE, background.session_left)
     app.hooks.add(CORE, resources.namespaces.session_left)
+    app.hooks.add(CORE, backend.session_left)
     app.hooks.add(CORE, resources.network.turn_ended)
     app.hooks.add(CORE, resources.network.agent_loop_stopped)
     sent_files = SentFileApproval(places)

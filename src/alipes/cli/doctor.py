@@ -26,13 +26,10 @@ from alipes.kernel.turns import ModelReply
 from alipes.providers.embedded import find_weights
 from alipes.providers.registry import Backend, Models, choose_model, open_models
 from alipes.runtime.http.clients import ClientScope
-from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.store.archive import Archive
 from alipes.store.database.files import find_loss, is_writable
 from alipes.store.peers import open_processes
 from alipes.store.store import Store, open_archive, open_store
-from alipes.tools.backends import INSTALL
-from alipes.tools.sandbox import make_backend
 
 MIN_PYTHON = (3, 11)
 CONNECT_TIMEOUT_S = 5.0
@@ -89,26 +86,6 @@ async def check_models(settings: Settings, scope: ClientScope, models: Models, *
     except AlipesError as error:
         findings.append(CheckResult("model", "wrong", str(error), "list the models with `alipes model`"))
     return findings
-
-
-async def check_sandbox(settings: Settings) -> CheckResult:
-    """Check where commands run, with a real command."""
-    namespaces = NetworkNamespaces()
-    try:
-        async with make_backend(settings, None, namespaces) as backend:
-            problem = await backend.check()
-    except ConfigError as error:
-        return CheckResult("sandbox", "wrong", str(error), "change sandbox.backend, or install what is missing")
-    finally:
-        await namespaces.close_all()
-    if backend.gaps:
-        return CheckResult("sandbox", "note", f"commands run in Landlock. {' '.join(backend.gaps)}", INSTALL)
-    if backend.warning or problem:
-        return CheckResult("sandbox", "note", backend.warning or problem, INSTALL)
-    if not backend.contains:
-        return CheckResult("sandbox", "note", "commands run on this machine with all your rights (sandbox.backend)")
-    kind = backend.check_result.kind if backend.check_result else backend.name
-    return CheckResult("sandbox", "ok", f"commands run in {kind}")
 
 
 def _check_home(settings: Settings) -> CheckResult:
@@ -295,7 +272,7 @@ def _run_audit(*, json: bool) -> int:
 
 
 async def _check_services(settings: Settings, live: bool) -> tuple[list[CheckResult], tuple[ClientReport, ...]]:
-    found = [await check_sandbox(settings), *await check_store(settings)]
+    found = [await security_audit.check_sandbox(settings), *await check_store(settings)]
     async with open_models(settings) as (scope, models):
         if settings.providers:
             found += await check_models(settings, scope, models, live=live)

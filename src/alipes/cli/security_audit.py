@@ -18,14 +18,17 @@ from alipes.cli.common import CheckResult
 from alipes.config.display import looks_secret
 from alipes.config.environment import read_text
 from alipes.config.settings import Settings
-from alipes.kernel.errors import StoreError
+from alipes.kernel.errors import ConfigError, StoreError
 from alipes.kernel.formatting import format_count
 from alipes.plugins import pins
 from alipes.plugins.discovery import enabled_plugins, find_plugins
 from alipes.runtime.http.proxies import is_loopback
+from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.store.api_keys import SqliteApiKeys, SqliteWebhooks
 from alipes.store.quick_reads import SQLITE_VERSION
 from alipes.store.store import Store, open_store
+from alipes.tools.backends import INSTALL
+from alipes.tools.sandbox import make_backend
 
 MIN_KEY_CHARS = 24
 """A random key of this length cannot be guessed."""
@@ -52,7 +55,7 @@ _WRITABLE_BY_OTHERS = 0o022
 async def audit(settings: Settings) -> list[CheckResult]:
     """All results, the most important parts first."""
     return [
-        *sandbox_checks(settings),
+        await check_sandbox(settings),
         *_check_permissions(settings),
         *_check_ports(settings),
         *_check_access(settings),
@@ -63,11 +66,24 @@ async def audit(settings: Settings) -> list[CheckResult]:
     ]
 
 
-def sandbox_checks(settings: Settings) -> list[CheckResult]:
-    """Whether commands of the agent are contained by the operating system."""
-    if shutil.which("bwrap") is None:
-        return [CheckResult("sandbox", "note", "bubblewrap is not installed", "install the package bubblewrap")]
-    return [CheckResult("sandbox", "ok", "bubblewrap is installed")]
+async def check_sandbox(settings: Settings) -> CheckResult:
+    """Check where commands run, with a real command."""
+    namespaces = NetworkNamespaces()
+    try:
+        async with make_backend(settings, None, namespaces) as backend:
+            problem = await backend.check()
+    except ConfigError as error:
+        return CheckResult("sandbox", "wrong", str(error), "change sandbox.backend, or install what is missing")
+    finally:
+        await namespaces.close_all()
+    if backend.gaps:
+        return CheckResult("sandbox", "note", f"commands run in Landlock. {' '.join(backend.gaps)}", INSTALL)
+    if backend.warning or problem:
+        return CheckResult("sandbox", "note", backend.warning or problem, INSTALL)
+    if not backend.contains:
+        return CheckResult("sandbox", "note", "commands run on this machine with all your rights (sandbox.backend)")
+    kind = backend.check_result.kind if backend.check_result else backend.name
+    return CheckResult("sandbox", "ok", f"commands run in {kind}")
 
 
 def _check_permissions(settings: Settings) -> Iterator[CheckResult]:

@@ -44,6 +44,11 @@ class _HasGaps(Protocol):
     def describe_gaps(self) -> list[str]: ...
 
 
+@runtime_checkable
+class _HasSessions(Protocol):
+    async def session_left(self, session: str) -> None: ...
+
+
 class ChosenBackend:
     """The backend of the settings, found when a turn or a command needs it."""
 
@@ -141,6 +146,11 @@ class ChosenBackend:
             self._saved.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._saved.write_bytes(msgspec.json.encode(result))
         return result
+
+    async def session_left(self, session: str) -> None:
+        """Hook: end what the backend keeps for a conversation."""
+        if isinstance(self._backend, _HasSessions):
+            await self._backend.session_left(session)
 
     async def check(self) -> str:
         return await (await self.choose()).check()

@@ -6,6 +6,7 @@ import re
 import site
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -231,20 +232,16 @@ def make_backend(
 ) -> ChosenBackend:
     """The backend of the settings; nothing is started or looked for yet. See `ProjectSandboxes` for the rest."""
     config = settings.sandbox
-    projects = ProjectSandboxes(
-        config,
-        home=os.path.expanduser("~"),
-        alipes_home=settings.home,
-        environ=process_environment(),
-        network=network,
-        files=files,
+    make = partial(
+        ProjectSandboxes, config, home=os.path.expanduser("~"), alipes_home=settings.home, environ=process_environment()
     )
+    projects, offline = make(network=network, files=files), make()
     makers: dict[str, Callable[[], CommandBackend]] = {
         "host": lambda: HostBackend(guard),
         "bubblewrap": lambda: BubblewrapSandbox(projects.make_policy, namespaces, guard=guard),
         "landlock": lambda: _make_landlock(projects, namespaces, guard),
-        "docker": lambda: _make_container("docker", config, projects, guard),
-        "podman": lambda: _make_container("podman", config, projects, guard),
+        "docker": lambda: _make_container("docker", config, offline, guard),
+        "podman": lambda: _make_container("podman", config, offline, guard),
         "ssh": lambda: _make_ssh(config, guard),
     }
     return ChosenBackend(config.backend, makers, saved=settings.home / "sandbox" / "check.json")

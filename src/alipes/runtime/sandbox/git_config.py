@@ -26,7 +26,7 @@ RUNS_PROGRAMS = re.compile(
 
 @asynccontextmanager
 async def guard_git_config(folders: Sequence[str], path: str) -> AsyncIterator[list[str]]:
-    """Restore the configuration in these git directories if what runs inside adds programs to it.
+    """Restore the configuration in these git directories if a command adds programs to it.
 
     Yields the list of what was restored, filled at the end. `path`: where git is found.
     """
