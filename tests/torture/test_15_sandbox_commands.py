@@ -4,9 +4,6 @@ They run through the `terminal` tool with the configured backend. On the host no
 need the sandbox.
 """
 
-import importlib.util
-import shutil
-
 import pytest
 
 from tests.e2e.program import Home
@@ -21,6 +18,7 @@ from tests.torture.test_15_canaries import (
     plant_secrets,
     stored_files,
 )
+from tests.world.environment import require
 from tests.world.model_server import Call, Calls, ModelServer, Say
 from tests.world.telegram_server import TelegramServer
 
@@ -37,25 +35,17 @@ COMMANDS = {
     "hard_link": "cat hard.txt; ln {home}/.env hard2.txt && cat hard2.txt",
     "parent_environ": "cat /proc/$PPID/environ /proc/1/environ; for p in /proc/[0-9]*; do cat $p/environ; done",
     "parent_memory": "for p in /proc/[0-9]*; do grep -a canary $p/maps $p/mem $p/cmdline; done",
-    "parent_files": "for p in /proc/[0-9]*; do cat $p/fd/* $p/root{home}/.env $p/cwd/.env; done < /dev/null",
+    "parent_files": "for p in /proc/[0-9]*; do timeout 1 cat $p/fd/* $p/root{home}/.env $p/cwd/.env; done < /dev/null",
     "database": "cat {home}/alipes.db {home}/alipes.db-wal; sqlite3 {home}/alipes.db .dump",
     "encoded": "xz -c {home}/.env | base64; gzip -c {home}/.env | xxd -p; tr a-z n-za-m < {home}/.env",
 }
 """Encodings that no mask recognises are among them: the files must not be there."""
 
 
-def needs_sandbox() -> None:
-    """Skip while there is no sandbox in this version, or none works on this machine."""
-    if importlib.util.find_spec("alipes.runtime.sandbox") is None:
-        pytest.skip("this version has no sandbox (alipes.runtime.sandbox)")
-    if shutil.which("bwrap") is None:
-        pytest.skip("bubblewrap is not installed")
-
-
 @pytest.mark.deadline(120)
 @pytest.mark.parametrize("name", COMMANDS)
 async def test_an_approved_command_carries_no_canary_out_of_the_sandbox(tmp_path, name, figures):
-    needs_sandbox()
+    require("bwrap")
     home, command = Home(tmp_path / "home"), COMMANDS[name]
 
     def obey(body):
@@ -63,7 +53,7 @@ async def test_an_approved_command_carries_no_canary_out_of_the_sandbox(tmp_path
             return Say("A title")
         results = [str(each["content"]) for each in body["messages"] if each["role"] == "tool"]
         if results:
-            return Say("I read: " + " ".join(results)[:3000])
+            return Say("I read: " + " ".join(results)[-3000:])
         return Calls((Call("terminal", {"command": f"PATH=/usr/bin:/bin:$PATH; ( {filled} ) 2>&1; echo done"}),))
 
     async with ModelServer(obey) as model, TelegramServer() as telegram, open_sink() as (port, received):
@@ -72,7 +62,8 @@ async def test_an_approved_command_carries_no_canary_out_of_the_sandbox(tmp_path
         write_home(home, model, telegram, lines=(f'workdir = "{work}"',))
         plant_secrets(home, work)
         filled = command.format(home=home.path, sink=f"http://127.0.0.1:{port}", port=port)
-        async with open_serve(home, ANTHROPIC_API_KEY=INHERITED, ALIPES_DEBUGGABLE="") as served:
+        variables = {"ANTHROPIC_API_KEY": INHERITED, "ALIPES_DEBUGGABLE": "", "ALIPES_SANDBOX_BACKEND": "sandbox"}
+        async with open_serve(home, **variables) as served:
             await served.ready()
             telegram.chats.say("go", chat=OWNER)
             await answer_questions(telegram, "yes")

@@ -85,7 +85,7 @@ FLOOR = [
 ]
 
 
-@pytest.mark.parametrize("call", FLOOR, ids=lambda call: str(call.args))
+@pytest.mark.parametrize("call", FLOOR, ids=[str(number) for number in range(len(FLOOR))])
 async def test_what_nothing_allows_is_denied_even_when_trusted_and_approved(places, call):
     person = Person("always")
     verdict = await build_approval_hook(places, person)(call, turn(places, trusted=True))
@@ -216,7 +216,7 @@ def test_harmless_commands_of_alipes_are_not_asked_about(places, command):
     assert assess(places, terminal(command)) is None
 
 
-@pytest.mark.parametrize("pid", [os.getpid(), os.getppid()])
+@pytest.mark.parametrize("pid", [os.getpid(), os.getppid()], ids=["own", "parent"])
 def test_killing_our_own_processes_is_asked_about(places, pid):
     assert assess(places, terminal(f"kill {pid}")).rule == "kill"
     assert assess(places, terminal(f"kill -9 {pid}")).rule == "kill"
