@@ -3,8 +3,10 @@
 import fnmatch
 import os
 import re
+import shutil
 import site
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -48,6 +50,7 @@ GIT_IDENTITY = (
 """Global git settings that commands get; none of them runs a program or holds a secret."""
 _GIT_PROGRAMS = r"(?i)\.(?:tool|driver|cmd|path)$"
 DOCKER_SOCKETS = ("/run/docker.sock", "/var/run/docker.sock", "/run/podman/podman.sock")
+KEEP_SCRATCH_S = 30 * 86400.0
 EMPTY, GITCONFIG = "empty", "gitconfig"
 
 
@@ -71,11 +74,12 @@ class ProjectSandboxes:
         self._state = os.path.join(self._alipes_home, "sandbox")
         self._network, self._more_files = network, files
         self._toolchains: tuple[str, ...] | None = None
+        self._cleaned = False
 
     def make_policy(self, scope: CommandScope) -> SandboxPolicy:
         workdir = os.path.realpath(scope.workdir or os.getcwd())
         access = self.access(scope)
-        scratch = make_private_directory(short_hash(self._alipes_home), short_hash(workdir))
+        scratch = self._make_scratch(workdir)
         around_home = is_inside(self._home, workdir)
         private_home = "" if around_home else self._make_state("home", short_hash(workdir))
         writable = () if around_home else tuple(_existing((*self._project_paths(workdir), *access.write)))
@@ -201,6 +205,18 @@ class ProjectSandboxes:
             yield "GIT_CONFIG_COUNT", "1"
             yield "GIT_CONFIG_KEY_0", "core.hooksPath"
             yield "GIT_CONFIG_VALUE_0", "/dev/null"
+
+    def _make_scratch(self, workdir: str) -> str:
+        """The directory for temporary files of a project. Directories that nobody used for a month are deleted."""
+        scratch = make_private_directory(short_hash(self._alipes_home), short_hash(workdir))
+        os.utime(scratch)
+        if not self._cleaned:
+            self._cleaned = True
+            with os.scandir(os.path.dirname(scratch)) as entries:
+                old = [entry.path for entry in entries if entry.stat().st_mtime < time.time() - KEEP_SCRATCH_S]
+            for path in old:
+                shutil.rmtree(path, ignore_errors=True)
+        return scratch
 
     def _make_state(self, *names: str) -> str:
         folder = os.path.join(self._state, *names)

@@ -47,6 +47,17 @@ def test_temporary_folders_belong_to_this_user_only(world):
     assert os.stat(world.policy().scratch).st_mode & 0o077 == 0
 
 
+def test_temporary_folders_that_nobody_used_for_a_month_are_deleted(tmp_path, world):
+    old = Path(world.policy().scratch).parent / "old"
+    old.mkdir()
+    os.utime(old, (0, 0))
+    World(tmp_path / "two").policy()
+    assert old.exists()
+    again = ProjectSandboxes(SandboxConfig(), home=str(world.home), alipes_home=world.home / ".alipes", environ={})
+    again.make_policy(CommandScope("s1", str(world.project)))
+    assert not old.exists()
+
+
 @pytest.mark.parametrize("place", ["home", "above"])
 def test_a_project_that_contains_the_home_is_read_only_and_its_secrets_are_hidden(world, place):
     write(world.home / ".ssh" / "id_ed25519", "canary")
