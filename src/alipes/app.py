@@ -51,6 +51,7 @@ from alipes.runtime.processes.process_tree import OrphanGuard, open_orphan_guard
 from alipes.runtime.redaction import SecretRegistry
 from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
+from alipes.runtime.sandbox.policy import is_inside
 from alipes.runtime.watchdog import Watchdog
 from alipes.sessions.commands.context import CommandContext
 from alipes.sessions.commands.registry import BY_NAME
@@ -157,8 +158,16 @@ class App:
     async def notes(self) -> tuple[str, ...]:
         """Notices to show at the start."""
         await self.backend.choose()
-        warnings = (self.backend.warning,) if self.backend.warning else ()
+        warnings = tuple(filter(None, (self.backend.warning, self._describe_workdir())))
         return (*warnings, *self.settings.notes, *self.broken_plugins)
+
+    def _describe_workdir(self) -> str:
+        home, workdir = os.path.expanduser("~"), self.settings.workdir or os.getcwd()
+        if self.backend.name != "sandbox" or not is_inside(os.path.realpath(home), os.path.realpath(workdir)):
+            return ""
+        return (
+            "Commands cannot change files here, because your home is inside. Start alipes in a project, or set workdir."
+        )
 
     async def _open_agent(self, turn: Turn) -> Agent:
         model = turn.inbound.model or turn.model or (await self.choice()).model

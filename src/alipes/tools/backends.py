@@ -4,7 +4,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -143,8 +143,9 @@ class ChosenBackend:
 
     def _save(self, result: BackendCheck) -> BackendCheck:
         if self._saved is not None:
-            self._saved.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._saved.write_bytes(msgspec.json.encode(result))
+            with suppress(OSError):  # a read-only home: it is found out again next time
+                self._saved.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._saved.write_bytes(msgspec.json.encode(result))
         return result
 
     async def session_left(self, session: str) -> None:
