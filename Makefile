@@ -18,7 +18,7 @@ serve: .venv/bytecode.stamp  ## start the gateway: messengers, HTTP API, metrics
 test: .venv/test.stamp .venv/bytecode.stamp  ## all tests (TESTS=paths and options of pytest)
 	@$(BIN)/python -m pytest -n 4 --dist worksteal $(or $(TESTS),tests)
 
-test-bare: .venv/test.stamp .venv/bytecode.stamp  ## e2e, contract, cli and architecture tests on a simulated bare, busy machine
+test-bare: .venv/test.stamp .venv/bytecode.stamp  ## e2e, contract and cli tests on a simulated bare, busy machine
 	@$(BIN)/python tools/bare_tests.py
 
 check: .venv/test.stamp  ## ruff, mypy --strict, import-linter, architecture tests

@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.world.environment import program_path  # noqa: E402
 
-PARTS = ("tests/architecture", "tests/contract", "tests/unit/cli", "tests/e2e")
+PARTS = ("tests/contract", "tests/unit/cli", "tests/e2e")
 MODEL_PORTS = (11434, 1234, 8080, 8000)
 IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 BUSY = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
