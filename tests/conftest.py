@@ -13,7 +13,6 @@ from hypothesis import settings
 
 import alipes.testing.scripted_provider  # noqa: F401 - adds the provider `scripted`, which the suites use
 from alipes.testing.leaks import LeakCheck, LeakProbe, take_snapshot
-from alipes.tools import backends
 from tests.world.environment import LIMIT_S, OPTIONAL, PATIENCE, isolate, program_path, require, reset_signals
 from tests.world.leftovers import LASTING, Leftovers, own_temporary_folder
 
@@ -22,7 +21,6 @@ os.environ.update(isolated := isolate(os.environ))
 for name in os.environ.keys() - isolated.keys():
     del os.environ[name]
 reset_signals()
-backends.SANDBOXES = ()  # commands of apps in the test process run on the host; tests of sandboxes open their own
 
 settings.register_profile("same", derandomize=True)
 if "ALIPES_FUZZ" not in os.environ:  # only the long pass tries new random cases

@@ -74,6 +74,8 @@ async def attempt(backend: CommandBackend, breaches: Sequence[Breach], world: Br
         except TimeoutError:
             output += b"\n(timed out)"
     outputs = output.decode(errors="replace").split(f"{SEPARATOR}\n")[1:]
+    if len(breaches) == 1:
+        outputs = outputs or [""]  # it may have killed what carries its output
     assert len(outputs) == len(breaches), output.decode(errors="replace")
     return {
         breach.name: Outcome(breach.happened(world, text), f"{script}\n{text}")

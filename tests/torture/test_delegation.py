@@ -17,6 +17,7 @@ from alipes.store.store import open_store
 from alipes.testing import call, every_stop, open_agent
 from tests.torture.test_children import find_running, tree, unique_name
 from tests.torture.trials import seeds
+from tests.world.environment import environment
 from tests.world.subagent_harness import RuleModel, delegate, message, open_subagents
 from tests.world.wait import until
 
@@ -114,7 +115,7 @@ async def test_a_turn_with_nested_subagents_can_be_stopped_at_every_point():
 async def run_and_kill(home, text: str, after: float) -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "alipes", "ask", "--yes", text),
-        env={"PATH": os.environ["PATH"], "ALIPES_HOME": str(home), "HOME": str(home)},
+        env=environment(home, ALIPES_HOME=str(home)),
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
         cwd=home,

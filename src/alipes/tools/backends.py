@@ -139,7 +139,7 @@ class ChosenBackend:
             found = msgspec.json.decode(saved, type=BackendCheck)
         except (OSError, msgspec.DecodeError):
             return None
-        return found if found.system == _describe_system() else None
+        return found if found.kind in SANDBOXES and found.system == _describe_system() else None
 
     def _save(self, result: BackendCheck) -> BackendCheck:
         if self._saved is not None:

@@ -72,6 +72,7 @@ class ProjectSandboxes:
         self._config, self._environ = config, environ
         self._home, self._alipes_home = os.path.realpath(home), os.path.realpath(alipes_home)
         self._state = os.path.join(self._alipes_home, "sandbox")
+        self._covered = ("/home", "/root", "/run", "/tmp", "/var/tmp", self._home)
         self._network, self._more_files = network, files
         self._toolchains: tuple[str, ...] | None = None
         self._cleaned = False
@@ -143,8 +144,7 @@ class ProjectSandboxes:
             named = (os.path.join(self._home, name) for name in TOOLCHAINS)
             python = (sys.prefix, sys.base_prefix, site.getusersitepackages())
             ours = [path for path in (*named, *programs, *python) if path not in ("/", "/usr", self._home)]
-            covered = ("/home", "/root", "/run", "/tmp", "/var/tmp", self._home)
-            found = (path for path in _existing(ours) if any(is_inside(path, folder) for folder in covered))
+            found = (path for path in _existing(ours) if any(is_inside(path, folder) for folder in self._covered))
             self._toolchains = _outermost(found)
         return tuple(path for path in self._toolchains if os.path.exists(path))
 
@@ -171,6 +171,9 @@ class ProjectSandboxes:
                     yield path, path
             yield from ((path, path) for path in self._ssh_files())
         yield from self._more_files
+        for path in (sys.prefix, sys.base_prefix):  # behind a link, its name would be missing
+            if path != os.path.realpath(path) and any(is_inside(path, folder) for folder in self._covered):
+                yield path, os.path.realpath(path)
         if "docker" in access.grants:
             yield from ((path, path) for path in _existing(DOCKER_SOCKETS))
 

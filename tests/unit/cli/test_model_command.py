@@ -126,8 +126,8 @@ async def test_live_reports_a_provider_that_does_not_answer_and_lists_the_others
 
 
 async def test_a_variable_that_overrides_the_choice_is_named(tmp_path):
-    seen = await alipes_model(tmp_path, "grok-4.7", XAI_API_KEY=KEY, ALIPES_MODEL="scripted")
-    assert seen.status == 0 and "ALIPES_MODEL is set to scripted" in seen.out
+    seen = await alipes_model(tmp_path, "grok-4.7", XAI_API_KEY=KEY, ALIPES_MODEL="embedded")
+    assert seen.status == 0 and "ALIPES_MODEL is set to embedded" in seen.out
 
 
 async def test_wrong_usage_and_help(tmp_path):

@@ -158,7 +158,7 @@ def test_file_tools_keep_their_rules_in_a_sandbox(places):
 
 async def test_a_call_outside_the_sandbox_is_always_asked_about(places):
     person = Person()
-    hook = build_approval_hook(places, person, contained=lambda turn: True)
+    hook = build_approval_hook(places, person, contained=lambda call, turn: True)
     for command in ("ls", "sudo ls"):
         assert await hook(terminal(command, outside=True), turn(places)) is None
     assert await hook(terminal("sudo ls"), turn(places)) is None

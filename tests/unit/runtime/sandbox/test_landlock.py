@@ -297,7 +297,9 @@ async def test_other_processes_do_not_exist_in_a_pid_namespace(isolated, neighbo
 
 
 async def test_own_children_can_be_signalled_and_debugged(machine):
-    assert await machine.run("sleep 300 & cat /proc/$!/environ > e; kill $!; wait $! || test -s e") == (0, "")
+    assert await machine.run(
+        "sleep 300 & until test -s e; do cat /proc/$!/environ > e; done; kill $!; wait $! || test -s e"
+    ) == (0, "")
 
 
 async def test_internet_sockets_do_not_exist_without_namespaces(alone):
