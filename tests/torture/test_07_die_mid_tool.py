@@ -87,7 +87,7 @@ async def test_a_tool_that_kills_the_gateway_does_so_once(tmp_path):
                         model.script = model_that_runs("bash restart.sh")
                         await served.ready()
                         telegram.chats.say("restart yourself", chat=OWNER)
-                        await telegram.shows(OWNER, "Run this command?")  # it kills our own process
+                        await telegram.shows(OWNER, "bash restart.sh")  # a question: it kills our own process
                         telegram.chats.say("yes", chat=OWNER)
                     gone = asyncio.create_task(served.process.wait())
                     heard = asyncio.create_task(answered.wait())
