@@ -75,6 +75,7 @@ class ProjectSandboxes:
         self._covered = ("/home", "/root", "/run", "/tmp", "/var/tmp", self._home)
         self._network, self._more_files = network, files
         self._toolchains: tuple[str, ...] | None = None
+        self._system_secrets: tuple[str, ...] | None = None
         self._cleaned = False
 
     def make_policy(self, scope: CommandScope) -> SandboxPolicy:
@@ -152,7 +153,9 @@ class ProjectSandboxes:
         covered = is_inside(self._alipes_home, self._home) and not is_inside(self._alipes_home, workdir)
         if not covered or around_home:
             yield self._alipes_home
-        yield from (path for pattern in SECRET_IN_SYSTEM for path in _readable_glob(pattern))
+        if self._system_secrets is None:
+            self._system_secrets = tuple(path for pattern in SECRET_IN_SYSTEM for path in _readable_glob(pattern))
+        yield from self._system_secrets
         if around_home:
             names = (os.path.join(self._home, entry) for entry in SECRET_IN_HOME)
             yield from (path for pattern in names for path in _readable_glob(pattern))

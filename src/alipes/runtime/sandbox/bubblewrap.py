@@ -10,7 +10,7 @@ from alipes.runtime.processes.child import Child, Link, open_child
 from alipes.runtime.processes.process_tree import OrphanGuard
 from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.sandbox.git_config import guard_git_config
-from alipes.runtime.sandbox.limits import ControlGroups, join_arguments, limit_arguments
+from alipes.runtime.sandbox.limits import ControlGroups, join_arguments, limit_arguments, limit_command
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside, list_folders_around, real_directory
 from alipes.runtime.sandbox.seccomp import build_filter
@@ -66,7 +66,10 @@ class BubblewrapSandbox:
         link: Link = "output",
     ) -> AsyncIterator[Child]:
         policy = self._make_policy(scope)
-        inner = ("/bin/bash", "-c", command) if isinstance(command, str) else tuple(command)
+        if isinstance(command, str):
+            inner: tuple[str, ...] = ("/bin/bash", "-c", limit_command(policy.limits) + command)
+        else:
+            inner = (*limit_arguments(policy.limits), *command)
         env = {name: value for name, value in env.items() if name not in UNSET} | dict(policy.environment)
         async with self._enter_network(policy, scope) as (enter, fds):
             with self._groups.open(policy.limits) as groups, self._open_filter(policy) as seccomp:
@@ -75,7 +78,7 @@ class BubblewrapSandbox:
                     *enter,
                     *(self._bwrap, *_UNSHARE, *_SAFE, "--seccomp", str(seccomp)),
                     *mount_arguments(policy),
-                    *("--chdir", real_directory(cwd), "--", *limit_arguments(policy.limits), *inner),
+                    *("--chdir", real_directory(cwd), "--", *inner),
                 )
                 child_scope = open_child(argv, cwd="/", env=env, link=link, keeper=self._guard, fds=(*fds, seccomp))
                 search = env.get("PATH", os.defpath)
@@ -124,8 +127,9 @@ class BubblewrapSandbox:
 def mount_arguments(policy: SandboxPolicy) -> list[str]:
     """The file system of a command, as arguments of bwrap; later ones cover earlier ones."""
     arguments = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/run"]
-    arguments += _each("--ro-bind", [path for path in KERNEL_SETTINGS if os.path.exists(path)])
-    homes = [folder for folder in ("/home", "/root") if folder != policy.home and os.path.isdir(folder)]
+    if os.getuid() == 0:
+        arguments += _each("--ro-bind", [path for path in KERNEL_SETTINGS if os.path.exists(path)])
+    homes = [folder for folder in ("/home", "/root") if folder != policy.home and os.access(folder, os.X_OK)]
     arguments += [word for folder in homes for word in ("--tmpfs", folder)]
     arguments += ["--bind", policy.scratch, "/tmp", "--tmpfs", "/var/tmp", "--bind", policy.scratch, policy.scratch]
     if policy.private_home:

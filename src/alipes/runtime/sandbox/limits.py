@@ -34,6 +34,18 @@ def resource_limits(limits: SandboxLimits, *, other_processes: int = 0) -> list[
     return [(kind, limit) for kind, limit in found.items() if limit]
 
 
+def limit_command(limits: SandboxLimits) -> str:
+    """The start of a bash command line that sets the limits; empty if there are none. It saves starting `prlimit`."""
+    letters = {
+        resource.RLIMIT_DATA: ("d", 1024),
+        resource.RLIMIT_NPROC: ("u", 1),
+        resource.RLIMIT_FSIZE: ("f", 1024),
+        resource.RLIMIT_CPU: ("t", 1),
+    }
+    options = [f"-{letters[kind][0]} {limit // letters[kind][1]}" for kind, limit in resource_limits(limits)]
+    return f"ulimit {' '.join(options)}; " if options else ""
+
+
 def limit_arguments(limits: SandboxLimits) -> list[str]:
     """Arguments that run the rest within the limits, by `prlimit` of util-linux. Empty if there are none.
 
@@ -89,7 +101,7 @@ class ControlGroups:
         values: dict[str, int] = {}
         if limits.memory_bytes and "memory" in controllers:
             values |= {"memory.max": limits.memory_bytes, "memory.swap.max": 0}
-        if limits.processes and "pids" in controllers:
+        if limits.processes and "pids" in controllers and os.getuid() == 0:  # for others the kernel counts them
             values["pids.max"] = limits.processes
         if not values:
             return None
