@@ -5,7 +5,8 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from alipes.kernel.messages import Message
-from alipes.kernel.turns import Address, ApprovalChoice, BusyMode
+from alipes.kernel.ports import Effort
+from alipes.kernel.turns import Address, ApprovalChoice, BusyMode, PermissionMode
 
 
 class QuestionUndelivered(Struct, frozen=True):
@@ -44,6 +45,8 @@ class ActiveSession(Struct, frozen=True):
     created: float
     parent: str
     """The session it was branched from, or empty."""
+    permission_mode: PermissionMode | Literal[""] = ""
+    effort: Effort = ""
 
 
 class PendingTurn(Struct, frozen=True):

@@ -13,6 +13,9 @@ Ending: TypeAlias = Literal["answered", "stopped", "out_of_steps", "failed", "st
 """`steered`: the message was steered into the running turn; the detail is that turn's id."""
 BusyMode: TypeAlias = Literal["interrupt", "queue", "steer"]
 """What a new message does to a running turn: stop it, wait for it, or be steered into it."""
+PermissionMode: TypeAlias = Literal["ask", "edits", "plan", "all"]
+"""`ask`: risky calls are asked about; `edits`: so too, but not file edits in the project; `plan`: only tools that
+read; `all`: nothing is asked, except for what nothing allows."""
 ApprovalChoice: TypeAlias = Literal["once", "session", "always", "no"]
 StopReason: TypeAlias = Literal["end", "calls", "length", "refused"]
 NoticeMode: TypeAlias = Literal["", "answered", "kept"]

@@ -18,7 +18,8 @@ from alipes.kernel.conversations import (
     UndoneTurn,
 )
 from alipes.kernel.errors import SessionError
-from alipes.kernel.turns import Address, BusyMode, Said, Stop, Turn
+from alipes.kernel.ports import Effort
+from alipes.kernel.turns import Address, BusyMode, PermissionMode, Said, Stop, Turn
 from alipes.store import export, history, turns
 from alipes.store.database.database import Database, Decoders, SqliteRows, clean_text, to_json
 from alipes.store.peers import Processes
@@ -67,14 +68,17 @@ class SqliteSessions:
         title: str | None = None,
         model: str | None = None,
         busy: BusyMode | Literal[""] | None = None,
+        permission_mode: PermissionMode | Literal[""] | None = None,
+        effort: Effort | None = None,
     ) -> None:
         """Set what is not None; an empty value restores the default (for the title: the first words)."""
         sql = """UPDATE sessions SET title = coalesce(?, title), model = coalesce(?, model),
-            busy_mode = coalesce(?, busy_mode) WHERE id = ?"""
+            busy_mode = coalesce(?, busy_mode), permission_mode = coalesce(?, permission_mode),
+            effort = coalesce(?, effort) WHERE id = ?"""
         values = [None if text is None else clean_text(text.strip()) for text in (title, model)]
 
         def work(db: sqlite3.Connection) -> None:
-            if not db.execute(sql, (*values, busy, session)).rowcount:
+            if not db.execute(sql, (*values, busy, permission_mode, effort, session)).rowcount:
                 raise SessionError(f"conversation {session} no longer exists")
 
         await self._database.run(work)
@@ -235,7 +239,7 @@ def session_title(db: sqlite3.Connection, session: str) -> str:
 
 
 def _find_active(db: sqlite3.Connection, key: str) -> ActiveSession | None:
-    sql = """SELECT id, address, title, model, busy_mode, created, coalesce(parent_id, '')
+    sql = """SELECT id, address, title, model, busy_mode, created, coalesce(parent_id, ''), permission_mode, effort
         FROM sessions WHERE id = (SELECT session_id FROM leases WHERE key = ?)"""
     row = db.execute(sql, (key,)).fetchone()
     return None if row is None else ActiveSession(row[0], Decoders.address.decode(row[1]), *row[2:])

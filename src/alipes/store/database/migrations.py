@@ -371,12 +371,23 @@ _FROM_10 = (
         BEGIN DELETE FROM untrusted_sources WHERE session_id = old.id; END""",
 )
 
+_FROM_11 = (
+    "ALTER TABLE sessions ADD COLUMN permission_mode TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE sessions ADD COLUMN effort TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE sessions ADD COLUMN workdir TEXT NOT NULL DEFAULT ''",  # where its last turn worked
+    """UPDATE sessions SET workdir = coalesce((SELECT iif(json_valid(inbound), json_extract(inbound, '$.workdir'), '')
+        FROM turns WHERE session_id = sessions.id ORDER BY number DESC LIMIT 1), '')""",
+    "CREATE INDEX sessions_by_workdir ON sessions (platform, workdir, updated)",
+    "ALTER TABLE turns ADD COLUMN held INTEGER NOT NULL DEFAULT 0",  # 1: queued, and kept back after a stop
+    "ALTER TABLE approvals ADD COLUMN pattern TEXT NOT NULL DEFAULT ''",  # such as `git push *`; empty: the exact rule
+)
+
 Steps: TypeAlias = Mapping[int, tuple[int, tuple[str, ...]]]
 """By the schema of a file: the schema that it gets next, and the statements that lead to it."""
 
-STEPS: Steps = {0: (10, (*_TABLES, *_INDEXES)), 9: (10, _FROM_9), 10: (11, _FROM_10)}
+STEPS: Steps = {0: (10, (*_TABLES, *_INDEXES)), 9: (10, _FROM_9), 10: (11, _FROM_10), 11: (12, _FROM_11)}
 """0: a new file; 9: the previous release. A released step is never edited: add the next one."""
-SCHEMA = 11
+SCHEMA = 12
 
 
 def migrate(db: sqlite3.Connection, steps: Steps = STEPS) -> None:
