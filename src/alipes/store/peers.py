@@ -83,13 +83,13 @@ class Processes:
             os.close(lock)
         return False
 
-    async def wait_until_gone(self, host: str) -> bool:
+    async def wait_until_gone(self, host: str, *, poll_s: float = 0.005, timeout_s: float | None = None) -> bool:
         """Wait for a process whose socket was closed to exit; False if it is still running."""
-        deadline = time.monotonic() + self.timeout_s
+        deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
         while self.is_alive(host):
             if time.monotonic() > deadline:
                 return False
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(poll_s)
         return True
 
     def list_peers(self) -> list[Peer]:

@@ -5,6 +5,7 @@ Requests of the other processes are served, and work is passed to the process th
 
 import asyncio
 import logging
+import math
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, closing
@@ -36,11 +37,17 @@ log = logging.getLogger(__name__)
 OnOp = Callable[[str, Op], None]
 
 
+EXIT_POLL_S = 0.1
+"""How often to check whether a process that closed its socket has exited."""
+
+
 class LocalDispatcher:
     """Routes work to the process of this home that holds the session."""
 
-    def __init__(self, turns: SqliteTurns, processes: Processes) -> None:
-        self._turns, self._processes = turns, processes
+    def __init__(self, turns: SqliteTurns, processes: Processes, spawn: peers.Spawn) -> None:
+        self._turns, self._processes, self._spawn = turns, processes, spawn
+        self._exiting: set[tuple[str, str]] = set()
+        """Keys and holders that cannot be reached and have not exited yet."""
         self._on_op: OnOp | None = None
         self._serving = asyncio.Event()
         self._early: list[tuple[str, Op]] = []
@@ -60,6 +67,24 @@ class LocalDispatcher:
                 return
             if await self._notify(holder, peers.WakeFrame(key)):
                 return
+            if self._processes.is_alive(holder):
+                self._wake_after_exit(key, holder)
+                return
+
+    def _wake_after_exit(self, key: str, holder: str) -> None:
+        """The holder closed its socket and has not exited: a killed process may take seconds on a busy disk."""
+        if (key, holder) in self._exiting:
+            return
+        self._exiting.add((key, holder))
+
+        async def wait() -> None:
+            try:
+                await self._processes.wait_until_gone(holder, poll_s=EXIT_POLL_S, timeout_s=math.inf)
+            finally:
+                self._exiting.discard((key, holder))
+            await self.wake(key)
+
+        self._spawn(wait())
 
     async def signal(self, key: str, op: Op) -> None:
         """Send `op` to the session's holder in any process; stored before it is sent.
@@ -70,6 +95,9 @@ class LocalDispatcher:
         await self._turns.put_op(key, op)
         while (holder := await self._turns.holder(key)) not in (None, self._processes.own_name):
             if await self._notify(holder, peers.OpsFrame(key)):
+                return
+            if self._processes.is_alive(holder):
+                self._wake_after_exit(key, holder)  # the next holder finds `op` in the store
                 return
         if holder is None and await self._turns.has_pending(key):
             self._deliver(key, Wake())
@@ -118,15 +146,14 @@ class LocalDispatcher:
             self._on_op(key, op)
 
     async def _notify(self, host: str | None, request: peers.RequestFrame) -> bool:
-        """False if `host` is gone: then look again who holds the session."""
+        """False if `host` is gone, or does not exit although it closed its socket."""
         if host is None:
             return False
         if await peers.send_request(self._processes, host, request):
             return True
-        if await self._processes.wait_until_gone(host):
-            return False
-        log.warning("process %s is running but cannot be reached; its work stays in the store", host)
-        return True
+        if not await self._processes.wait_until_gone(host):
+            log.warning("process %s is running but cannot be reached; its work waits until it exits", host)
+        return False
 
 
 class StoreTasks:
@@ -273,7 +300,7 @@ async def open_store(home: Path, *, busy_timeout_s: float = 10.0, peer_timeout_s
                 announced = asyncio.Event()
                 turns = SqliteTurns(database, processes, before_claim=announced.wait)
                 bus = LocalBus(processes, tasks.spawn, turns.is_abandoned)
-                dispatcher = LocalDispatcher(turns, processes)
+                dispatcher = LocalDispatcher(turns, processes, tasks.spawn)
                 peer_server = PeerServer(tasks, bus, dispatcher, processes)
                 server = await asyncio.start_unix_server(
                     peer_server.accept_connection, sock=socket, limit=peers.MAX_LINE_BYTES, start_serving=False

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from alipes.kernel.turns import Address, Inbound
 from alipes.runtime.process_lock import short_socket_path
 from alipes.store import peers
 from alipes.store.store import open_store
@@ -37,3 +38,20 @@ def test_files_of_a_dead_process_are_removed_by_the_next_one(tmp_path):
     assert lock.exists() and sock.exists()
     peers.open_processes(home, timeout_s=1)
     assert not lock.exists() and not sock.exists()
+
+
+async def test_work_of_a_process_that_is_slow_to_exit_is_taken_over_once_it_is_gone(tmp_path):
+    inbound = Inbound("1", Address("terminal", "chat"), "owner", "hello")
+    key = inbound.address.key
+    async with open_store(tmp_path, peer_timeout_s=0.05) as store:
+        await store.turns.accept(inbound)
+        exiting = peers.open_processes(tmp_path, timeout_s=1)
+        wakes: asyncio.Queue[str] = asyncio.Queue()
+        async with asyncio.TaskGroup() as group:
+            serving = group.create_task(store.dispatcher.run(lambda key, op: wakes.put_nowait(key)))
+            with exiting.register():  # it holds its lock, and its socket is closed already
+                await store.database.execute("UPDATE leases SET holder = ? WHERE key = ?", exiting.own_name, key)
+                await store.dispatcher.wake(key)
+                assert wakes.empty()
+            assert await wakes.get() == key
+            serving.cancel()
