@@ -2,13 +2,13 @@
 
 import asyncio
 import shlex
-import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.program import Finished, Home, wait_finished
+from tests.world.environment import require
 
 AGENT = """
 import asyncio, os, sys
@@ -176,11 +176,9 @@ async def test_a_terminal_of_the_agent_is_not_a_person(home):
 
 
 async def test_a_pid_namespace_does_not_hide_the_agent(home):
-    probe = await asyncio.create_subprocess_exec(
-        "unshare", "-rpf", "--mount-proc", "true", stderr=asyncio.subprocess.DEVNULL
-    )
+    unshare = [require("unshare", "util-linux"), "-rpf", "--mount-proc"]
+    probe = await asyncio.create_subprocess_exec(*unshare, "true", stderr=asyncio.subprocess.DEVNULL)
     if await probe.wait() != 0:
         pytest.skip("this machine has no namespaces for users")
-    unshare = f"{shutil.which('unshare')} -rpf --mount-proc"
-    done = await run_as_agent(home, f"{unshare} {unmarked(f'{ALIPES} {SET}')}", signs="name lock")
+    done = await run_as_agent(home, f"{' '.join(unshare)} {unmarked(f'{ALIPES} {SET}')}", signs="name lock")
     assert done.status == 2 and "refused" in done.out
