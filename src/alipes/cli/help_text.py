@@ -4,6 +4,7 @@ TOP = """\
 alipes: a personal agent that stops when you tell it to and never loses a message
 
 usage: alipes [OPTIONS]            start a conversation
+       alipes [OPTIONS] QUESTION   ask one question; the same as `alipes ask`
        alipes COMMAND [...]        run one command; see `alipes COMMAND --help`
 
 commands:
@@ -24,12 +25,17 @@ commands:
   approvals   list what the agent may do without asking, and revoke it
   send        send a message to a chat, without a model
   webhook     trigger a turn from other services
+  completion  print the completion script for bash, zsh or fish
+  man         print the manual page
 
 options:
   -m, --model MODEL     use this model, as provider/name
-  --session NAME        use the conversation called NAME
-  -c, --continue        continue the most recent conversation
+  -c, --continue        continue the latest conversation of this folder
+  -r, --resume [NAME]   continue a conversation by id or title; without NAME, choose one
+  --session NAME        use the conversation called NAME; it is created if needed
+  -p, --print           ask one question and print the answer, as `ask` does
   -y, --yes             approve everything without asking
+  --plain               plain lines instead of a screen, for screen readers and logs
   --safe                do not load any plugins
   -V, --version         show the version
   -h, --help            show this page
@@ -44,17 +50,21 @@ error. Piped input is added to the prompt as context; without PROMPT, it is the 
 options:
   -m, --model MODEL     use this model, as provider/name
   --session NAME        use the conversation called NAME (default: a new one)
-  -c, --continue        continue the most recent conversation
+  -c, --continue        continue the latest conversation of this folder
+  -r, --resume NAME     continue a conversation by id or title
   -i, --image FILE      attach this image (PNG, JPEG, GIF, WebP; repeatable)
   -y, --yes             approve everything without asking
+  --plain               print the answer as the model wrote it, also at a terminal
   --safe                do not load any plugins
   --json                print every event as one line of JSON, and nothing else
   -v, --verbose         also show thinking, the model and the cost
   -q, --quiet           show only the answer and errors
   -h, --help            show this page
 
-Ctrl-C stops the turn. Exit status: 0 answered; 1 failed, or out of steps;
-2 wrong usage or settings; 130 stopped; 141 the reader of the answer is gone.
+At a terminal, dangerous tool calls ask for approval; elsewhere they are refused unless
+--yes is given. Ctrl-C stops the turn. Exit status: 0 answered; 1 failed, or out of steps;
+2 wrong usage or settings; 3 answered, but a tool call was refused; 130 stopped;
+141 the reader of the answer is gone.
 """
 
 SETUP = """\

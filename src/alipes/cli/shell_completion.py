@@ -1,0 +1,5 @@
+"""x"""
+
+
+def run(argv: list[str]) -> int:
+    return 0
