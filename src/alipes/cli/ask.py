@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 
 from alipes.app import App, open_app
 from alipes.cli import caller
+from alipes.cli.common import choose_theme
 from alipes.cli.inbound import add_context, current_directory, find_conversation, new_id, read_image, read_piped
 from alipes.cli.interrupted import find_interrupted
 from alipes.cli.line_input import LineQuestions, LineReader, open_keyboard
@@ -23,7 +24,7 @@ from alipes.cli.stdio import StandardStreams, divert_stdout, is_terminal, use_co
 from alipes.cli.theme import Theme
 from alipes.config.environment import readable_by_others
 from alipes.config.loader import build_settings, with_plugins
-from alipes.config.reader import RawConfig, read_config
+from alipes.config.reader import read_config
 from alipes.config.settings import Settings
 from alipes.kernel.messages import Image
 from alipes.kernel.turns import (
@@ -249,15 +250,6 @@ def _make_printer(streams: StandardStreams, output: AnswerOutput) -> TurnPrinter
 
     view = AnswerView(streams.write_styled, output.theme, streams.size)
     return TurnPrinter(view.write, streams.note, verbose=output.verbose, quiet=quiet, end_line=view.finish)
-
-
-def choose_theme(reading: RawConfig, settings: Settings, *, plain: bool) -> Theme | None:
-    """The theme of rendered answers; None if they are printed as the model wrote them."""
-    if plain or not is_terminal(sys.stdout) or reading.variables.get("TERM") in ("", "dumb"):
-        return None
-    from alipes.cli.answer_view import make_answer_theme  # noqa: PLC0415
-
-    return make_answer_theme(reading.variables, settings)
 
 
 Prompt: TypeAlias = tuple[str, tuple[Image, ...]]

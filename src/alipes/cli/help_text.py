@@ -90,17 +90,19 @@ Exit status: 0 saved; 1 the test failed; 2 wrong usage or settings, or a missing
 """
 
 SESSIONS = """\
-usage: alipes sessions list [-n COUNT] [--json]
+usage: alipes sessions list [--here] [-n COUNT] [--json]
        alipes sessions show NAME [--json]
        alipes sessions search WORDS... [-n COUNT] [--json]
-       alipes sessions export NAME [--format md|json] [-o FILE]
+       alipes sessions export NAME [--format md|html|json] [-o FILE]
        alipes sessions delete NAME [--yes]
 
 NAME is the name of a conversation, its id, or the start of its id.
 
 options:
   -n, --limit COUNT     show at most this many (default 20)
-  -f, --format FORMAT   md (default) for reading, json for everything
+  --here                list only conversations of this folder
+  -f, --format FORMAT   md for reading (default), html for a browser, json for everything;
+                        a FILE that ends in .html or .json chooses it too
   -o, --output FILE     write to FILE instead of standard output
   -y, --yes             delete without asking
   --json                print one JSON document instead of text

@@ -173,7 +173,7 @@ def _run_other(name: str, argv: list[str], given: list[str]) -> int:
 
     from alipes.cli.plugins import standalone  # noqa: PLC0415
 
-    is_question = any(not word.startswith("-") for word in argv)
+    is_question = bool(given) or any(not word.startswith("-") for word in argv)
     status = standalone.run(name, argv, (*COMMANDS, *PLANNED_COMMANDS), is_question=is_question)
     return _run_command("ask", question) if status is None else status
 

@@ -61,9 +61,12 @@ class SessionsOptions(Struct, frozen=True):
     """The conversation; for `search` the search words."""
     limit: int = 20
     json: bool = False
-    format: str = "md"
+    format: str = ""
+    """md, html or json; empty: by the name of the file."""
     output: str = ""
     yes: bool = False
+    here: bool = False
+    """Only conversations of this folder."""
 
 
 def print_config_errors(run: Callable[[list[str]], int]) -> Callable[[list[str]], int]:
@@ -160,7 +163,7 @@ def split_words(words: list[str]) -> tuple[list[str], list[str]]:
 def parse_sessions(argv: list[str]) -> SessionsOptions:
     details: Details = {
         "limit": {"type": whole_number(1, sys.maxsize, "a positive number"), "default": 20},
-        "format": {"choices": ("md", "json"), "default": "md"},
+        "format": {"choices": ("md", "html", "json"), "default": ""},
     }
     parser = OptionParser("alipes sessions", help_text.SESSIONS, details)
     args, named = parser.parse_with_words(argv)
@@ -173,7 +176,7 @@ def parse_sessions(argv: list[str]) -> SessionsOptions:
         parser.error(f"`{action}` needs {'search words' if action == 'search' else 'a NAME'}")
     if action not in ("list", "search") and len(name) > 1:
         parser.error(f"`{action}` takes one NAME, got {len(name)}")
-    return SessionsOptions(action, " ".join(name), args.limit, args.json, args.format, args.output, args.yes)
+    return SessionsOptions(action, " ".join(name), args.limit, args.json, args.format, args.output, args.yes, args.here)
 
 
 def parse_doctor(argv: list[str]) -> argparse.Namespace:
