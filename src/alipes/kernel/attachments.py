@@ -1,0 +1,27 @@
+"""Files that a person attached to a message: their blocks in its text, for the model, and a short form for people."""
+
+import re
+
+from alipes.kernel.untrusted import escape_marks, to_label
+
+MAX_PATH_CHARS = 300
+_START = "\n\n<attachment "
+_BLOCK = re.compile(r'\n\n<attachment path="([^"\n]*)"(?: lines="([^"\n]*)")?>\n.*?(?:\n</attachment>|\Z)', re.DOTALL)
+
+
+def format_attachment(path: str, content: str, lines: str = "") -> str:
+    """The block to append to the text of a message. The content cannot close it."""
+    which = f' lines="{lines}"' if lines else ""
+    return f'{_START}path="{to_label(path, MAX_PATH_CHARS)}"{which}>\n{escape_marks(content.rstrip())}\n</attachment>'
+
+
+def collapse_attachments(text: str) -> str:
+    """The text with one short line for each attachment."""
+    if _START not in text:
+        return text
+    return _BLOCK.sub(lambda found: f"\n[attached {found[1]}{f', lines {found[2]}' if found[2] else ''}]", text)
+
+
+def without_attachments(text: str) -> str:
+    """The text that the person wrote."""
+    return text.partition(_START)[0]
