@@ -43,6 +43,10 @@ class SessionFacts(Struct, frozen=True):
     spent: UsageSum
     parent: str = ""
     """The session it was branched from, or empty."""
+    workdir: str = ""
+    """The folder where its last turn worked; empty if it had none."""
+    model: str = ""
+    """The chosen model, else the one that answered last; empty if there is none."""
 
 
 class TurnFacts(Struct, frozen=True):
