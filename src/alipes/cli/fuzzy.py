@@ -4,6 +4,7 @@ import heapq
 import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from itertools import pairwise
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -90,7 +91,7 @@ def _score_letters(word: str, text: str, low: str) -> int | None:
         places.append(low.rfind(letter, 0, places[-1]))
     places.reverse()
     score = sum(WORD_START for place in places if _starts_word(text, place))
-    score += sum(CONSECUTIVE for one, other in zip(places, places[1:], strict=False) if other == one + 1)
+    score += sum(CONSECUTIVE for one, other in pairwise(places) if other == one + 1)
     return score - (places[-1] - places[0])
 
 
