@@ -13,6 +13,7 @@ from msgspec import structs
 
 from alipes.app import App, open_app
 from alipes.cli import caller
+from alipes.cli.attachments import FileAttacher
 from alipes.cli.inbound import add_context, current_directory, find_conversation, new_id, read_image, read_piped
 from alipes.cli.options import AskOptions, ConversationChoice, TalkOptions, parse_ask, parse_talk
 from alipes.cli.render import TurnPrinter, format_choice, to_one_line
@@ -228,6 +229,9 @@ async def _ask(settings: Settings, options: AskOptions, question: Prompt, out: T
                 if not options.quiet:
                     _print_warnings(app, streams)
                 inbound = await _make_inbound(app, options, *question)
+                inbound, files = await FileAttacher(settings, mask=app.secrets).attach(inbound, options.prompt)
+                for problem in files.problems:
+                    streams.error(problem)
                 if not (options.quiet or options.json):
                     await _print_model_note(app, options, inbound, streams)
                 status = await client.ask(inbound, last=True)

@@ -10,17 +10,16 @@ from msgspec import Struct, structs
 
 from alipes.agent.approval.taint import describe_untrusted_file
 from alipes.config.settings import Settings
-from alipes.kernel.attachments import format_attachment
+from alipes.kernel.attachments import collapse_attachments, format_attachment
 from alipes.kernel.errors import ToolError
-from alipes.kernel.formatting import format_count
 from alipes.kernel.messages import Image
 from alipes.kernel.turns import Inbound
 from alipes.tools.common import Places
 from alipes.tools.files.read_file import DEFAULT_LINES, ReadFile
 
-MAX_FILES = 20
+MAX_IMAGES = 20
 MAX_TOTAL_CHARS = 200_000
-"""Characters of all files of one message."""
+"""Characters of all text files of one message."""
 _MENTION = re.compile(r'(?:(?<=[\s(\[{,;])|^)@(?:"([^"\n]+)"((?::|#L)\d+(?:-L?\d+)?)?|([^\s"]+))', re.MULTILINE)
 _RANGE = re.compile(r"(?::|#L)(\d+)(?:-L?(\d+))?$")
 _PUNCTUATION = ".,;:!?)]}'"
@@ -40,16 +39,22 @@ class Mention(Struct, frozen=True):
 
 
 class Attached(Struct, frozen=True):
-    """A message with its attachments."""
+    """The files that a message names."""
 
-    text: str
+    blocks: str = ""
+    """To be appended to its text."""
     images: tuple[Image, ...] = ()
-    names: tuple[str, ...] = ()
-    """What was attached, for people."""
+    pictures: tuple[str, ...] = ()
+    """Paths of the images."""
     problems: tuple[str, ...] = ()
     """Why a file was not attached, one sentence each."""
     untrusted: str = ""
     """A file with text of strangers; empty if there is none."""
+
+    @property
+    def label(self) -> str:
+        """One line for each file, to be appended to the text that people see."""
+        return collapse_attachments(self.blocks) + "".join(f"\n[attached {path}]" for path in self.pictures)
 
 
 class FileAttacher:
@@ -61,20 +66,24 @@ class FileAttacher:
         self._reader = ReadFile(self._places, mask=mask)
         self._received = str(settings.paths.files)
 
-    async def attach(self, inbound: Inbound) -> tuple[Inbound, Attached]:
-        """The message with its files, and what was attached."""
-        found = await self.read(inbound.text, inbound.workdir)
-        images = (*inbound.attachments, *found.images)
-        untrusted = inbound.untrusted or found.untrusted
-        return structs.replace(inbound, text=found.text, attachments=images, untrusted=untrusted), found
+    async def attach(self, inbound: Inbound, words: str | None = None) -> tuple[Inbound, Attached]:
+        """The message with its files, and what was attached. `words`: the part of its text that the person wrote."""
+        found = await self.read(inbound.text if words is None else words, inbound.workdir)
+        changed = structs.replace(
+            inbound,
+            text=inbound.text + found.blocks,
+            attachments=(*inbound.attachments, *found.images),
+            untrusted=inbound.untrusted or found.untrusted,
+        )
+        return changed, found
 
     async def read(self, text: str, workdir: str) -> Attached:
-        """Attach the files that `text` names, relative to `workdir`."""
+        """The files that `text` names, relative to `workdir`."""
         if "@" not in text:
-            return Attached(text)
-        blocks, images, names, problems, untrusted = "", list[Image](), list[str](), list[str](), ""
+            return Attached()
+        blocks, images, pictures, problems, untrusted = "", list[Image](), list[str](), list[str](), ""
         for mention in await asyncio.to_thread(find_mentions, text, lambda path: self._exists(path, workdir)):
-            if len(names) == MAX_FILES or len(blocks) > MAX_TOTAL_CHARS:
+            if len(images) == MAX_IMAGES or len(blocks) > MAX_TOTAL_CHARS:
                 problems.append(f"@{mention.path} was not attached: the message has too many or too large files.")
                 continue
             path = self._places.resolve(mention.path, workdir)
@@ -87,11 +96,10 @@ class FileAttacher:
             untrusted = untrusted or origin
             if isinstance(content, Image):
                 images.append(content)
-                names.append(mention.path)
+                pictures.append(mention.path)
             else:
                 blocks += format_attachment(mention.path, content, mention.lines)
-                names.append(f"{mention.path} ({_describe_content(mention, path, content)})")
-        return Attached(text + blocks, tuple(images), tuple(names), tuple(problems), untrusted)
+        return Attached(blocks, tuple(images), tuple(pictures), tuple(problems), untrusted)
 
     def _exists(self, path: str, workdir: str) -> bool:
         try:
@@ -111,14 +119,6 @@ class FileAttacher:
         if isinstance(found, str):
             return found
         return found.images[0] if found.images else found.text
-
-
-def _describe_content(mention: Mention, path: Path, content: str) -> str:
-    if mention.lines:
-        return f"lines {mention.lines}" if mention.last != mention.first else f"line {mention.lines}"
-    if path.is_dir():
-        return "folder"
-    return format_count(content.count("\n") + (not content.endswith("\n")), "line")
 
 
 def find_mentions(text: str, exists: Callable[[str], bool]) -> list[Mention]:

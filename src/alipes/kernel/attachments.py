@@ -2,11 +2,12 @@
 
 import re
 
+from alipes.kernel.formatting import format_count
 from alipes.kernel.untrusted import escape_marks, to_label
 
 MAX_PATH_CHARS = 300
 _START = "\n\n<attachment "
-_BLOCK = re.compile(r'\n\n<attachment path="([^"\n]*)"(?: lines="([^"\n]*)")?>\n.*?(?:\n</attachment>|\Z)', re.DOTALL)
+_BLOCK = re.compile(r'\n\n<attachment path="([^"\n]*)"(?: lines="([^"\n]*)")?>\n(.*?)(?:\n</attachment>|\Z)', re.DOTALL)
 
 
 def format_attachment(path: str, content: str, lines: str = "") -> str:
@@ -19,7 +20,13 @@ def collapse_attachments(text: str) -> str:
     """The text with one short line for each attachment."""
     if _START not in text:
         return text
-    return _BLOCK.sub(lambda found: f"\n[attached {found[1]}{f', lines {found[2]}' if found[2] else ''}]", text)
+    return _BLOCK.sub(_shorten, text)
+
+
+def _shorten(block: re.Match[str]) -> str:
+    path, lines, content = block.groups()
+    which = f"lines {lines}" if lines else format_count(content.count("\n") + 1, "line")
+    return f"\n[attached {path}, {which}]"
 
 
 def without_attachments(text: str) -> str:

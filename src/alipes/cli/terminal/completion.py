@@ -37,7 +37,7 @@ class CommandEntry(NamedTuple):
     """With their slashes."""
 
 
-class Choice(NamedTuple):
+class ArgumentChoice(NamedTuple):
     """An argument of a command."""
 
     text: str
@@ -48,7 +48,7 @@ class Choice(NamedTuple):
 
 
 ListChoices = Callable[[], Iterable[str]]
-LoadChoices = Callable[[], Awaitable[Sequence[Choice]]]
+LoadChoices = Callable[[], Awaitable[Sequence[ArgumentChoice]]]
 
 
 class FileSearch(Protocol):
@@ -99,7 +99,7 @@ class InputCompleter(Completer):
         if not blank:
             yield from self._complete_command(name)
         elif name in self.arguments:
-            yield from _complete_argument([Choice(each) for each in self.arguments[name]()], word)
+            yield from _complete_argument([ArgumentChoice(each) for each in self.arguments[name]()], word)
 
     async def get_completions_async(
         self, document: Document, complete_event: CompleteEvent
@@ -155,8 +155,8 @@ def quote_mention(path: str) -> str:
     return f'@"{path}' if not ending else f'@"{path}" '
 
 
-def _complete_argument(choices: Sequence[Choice], word: str) -> Iterator[Completion]:
-    def searched(choice: Choice) -> str:
+def _complete_argument(choices: Sequence[ArgumentChoice], word: str) -> Iterator[Completion]:
+    def searched(choice: ArgumentChoice) -> str:
         return f"{choice.text} {choice.shown}" if choice.shown else choice.text
 
     for text, shown, detail in best_matches(word, choices, searched, limit=MAX_CHOICES):
