@@ -169,7 +169,7 @@ class Models(AbstractAsyncContextManager["Models"]):
         """Known models that are usable with the current settings; providers of test kits are left out."""
         single = (name for name in known_models(self._settings) if is_usable(self._settings, name))
         mixed = (f"{MIXTURE_PREFIX}/{name}" for name in self._settings.moa)
-        return tuple(name for name in dict.fromkeys((*single, *mixed)) if not self._is_for_tests(name))
+        return tuple(name for name in dict.fromkeys((*single, *mixed)) if not self.is_for_tests(name))
 
     async def list_names(self) -> tuple[str, ...]:
         """The same, with the models that custom and local servers offer: those come first."""
@@ -183,7 +183,8 @@ class Models(AbstractAsyncContextManager["Models"]):
                 self._offered = (time.monotonic(), await _list_offered(self._settings, self._scope, within))
             return self._offered[1]
 
-    def _is_for_tests(self, name: str) -> bool:
+    def is_for_tests(self, name: str) -> bool:
+        """True for a model that only test kits use; it is never offered."""
         endpoint = self._settings.providers.get(name.partition("/")[0])
         return endpoint is not None and endpoint.api == "python"
 

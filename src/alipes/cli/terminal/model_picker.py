@@ -16,8 +16,10 @@ async def pick_model(terminal: TerminalApp, app: App, key: str) -> str | None:
     """
     standing = await app.store.sessions.active(key)
     default = (await app.choice()).model
-    current = (standing.model if standing else "") or default
-    names = dict.fromkeys((current, default, *app.models.names()))
+    current = terminal.bottom.status.model or (standing.model if standing else "") or default
+    names = [
+        name for name in dict.fromkeys((current, default, *app.models.names())) if not app.models.is_for_tests(name)
+    ]
     picker = Picker("Models", [_item(app.settings, name, current, default) for name in names], selected=current)
     picker.note = "asking servers"
     async with asyncio.TaskGroup() as group:

@@ -205,7 +205,8 @@ class Picker:
         space = max(1, lines - len(head) - 1)
         preview = _draw_preview(self._preview_rows, columns, style) if space >= 10 else []
         rows = self._draw_items(columns, min(MAX_ROWS, max(1, space - len(preview))), style)
-        keys = ["enter choose", *(action.hint for action in self._actions.values()), "esc cancel"]
+        own = ["enter choose", *(action.hint for action in self._actions.values())]
+        keys = [*(own if self._question is None else ["enter save"] * (not self._question.any_key)), "esc cancel"]
         hints = truncate(" · ".join(keys), max(1, columns - 2), style.more)
         below = [*rows, *preview, f"  {apply_style(hints, style.faint)}"]
         return head, below[: lines - len(head)], cursor
