@@ -14,6 +14,7 @@ from msgspec import Struct, structs
 
 from alipes.app import App, open_app
 from alipes.cli import caller
+from alipes.cli.attachments import FileAttacher
 from alipes.cli.common import choose_theme
 from alipes.cli.inbound import add_context, current_directory, find_conversation, new_id, read_image, read_piped
 from alipes.cli.interrupted import find_interrupted
@@ -313,6 +314,9 @@ async def _ask(
                 print_warnings(app, streams)
             inbound, note = await make_inbound(app, options, here)
             inbound = structs.replace(inbound, text=question[0], attachments=question[1])
+            inbound, files = await FileAttacher(settings, mask=app.secrets).attach(inbound, options.prompt)
+            for problem in files.problems:
+                streams.error(problem)
             if not silent:
                 await _print_model_note(app, options, inbound, streams)
                 await _print_folder_notes(app, here, note, streams)

@@ -108,15 +108,15 @@ def _start_conversation(argv: list[str]) -> int:
 
     if not _is_terminal(sys.stdin) or caller.is_agent_child():
         return _run_plain(argv)
+    if "--plain" in argv or not _is_terminal(sys.stdout):
+        return _run_plain(argv)
     if any(word.startswith(("-r", "--resume")) for word in argv):
         from alipes.cli import resume  # noqa: PLC0415
 
-        chosen = resume.choose(argv)
+        chosen = resume.choose(argv, pick=False)
         if chosen is None:
             return 1
         argv = chosen
-    if "--plain" in argv or not _is_terminal(sys.stdout):
-        return _run_plain(argv)
     from alipes.cli.terminal import start  # noqa: PLC0415
 
     return start.run(argv, _load_session, _run_plain)

@@ -5,7 +5,7 @@ import sys
 from msgspec import structs
 
 from alipes.app import App, open_app
-from alipes.cli import caller
+from alipes.cli import caller, resume
 from alipes.cli.ask import (
     EXIT_STOPPED,
     AnswerOutput,
@@ -16,6 +16,7 @@ from alipes.cli.ask import (
     print_warnings,
     run_logged,
 )
+from alipes.cli.attachments import FileAttacher
 from alipes.cli.inbound import current_directory, new_id
 from alipes.cli.interrupted import NO, YES, InterruptedTurn, find_interrupted, format_left, format_offer
 from alipes.cli.line_input import LineQuestions, LineReader
@@ -37,6 +38,11 @@ _RECENT = 2
 
 
 def run(argv: list[str]) -> int:
+    if is_terminal(sys.stdin):
+        chosen = resume.choose(argv)
+        if chosen is None:
+            return 1
+        argv = chosen
     options = parse_talk(argv)
     if caller.refuse_conversation(trusted=options.trusted, named=options.conversation != ConversationChoice()):
         return 2
@@ -90,6 +96,7 @@ class PlainConversation:
 
     def __init__(self, app: App, streams: StandardStreams, client: PromptClient, message: Inbound) -> None:
         self._app, self._streams, self._client, self._message = app, streams, client, message
+        self._attacher = FileAttacher(app.settings, mask=app.secrets)
         self._interrupted: tuple[InterruptedTurn, ...] = ()
         self.left = False
         """The user quit."""
@@ -116,6 +123,9 @@ class PlainConversation:
         inbound = structs.replace(self._message, id=new_id(), text=line)
         if parsed is not None:
             return await self._run_command(parsed, inbound)
+        inbound, files = await self._attacher.attach(inbound, line)
+        for problem in files.problems:
+            self._streams.error(problem)
         try:
             return await self._client.ask(inbound)
         except MessageRejected as refused:  # only this message; continue with the next

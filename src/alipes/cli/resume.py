@@ -16,13 +16,13 @@ LISTED = 20
 _SHORT, _LONG = "-r", "--resume"
 
 
-def choose(argv: list[str]) -> list[str] | None:
+def choose(argv: list[str], *, pick: bool = True) -> list[str] | None:
     """The words with the chosen conversation as the value of `--resume`; None if nothing was chosen.
 
-    For a terminal: it asks on standard error.
+    For a terminal: it asks on standard error. `pick`: also which one, if none is named.
     """
     choice = parse_talk(argv).conversation
-    if not choice.resume and not choice.pick:
+    if not choice.resume and not (choice.pick and pick):
         return argv
     settings = load_settings()
     here = settings.workdir or current_directory()
@@ -30,7 +30,8 @@ def choose(argv: list[str]) -> list[str] | None:
         facts = _pick(run_in_archive(settings, lambda archive: archive.sessions(LISTED)), here)
     else:
         facts = run_in_archive(settings, lambda archive: archive.resolve(choice.resume))
-        if facts.workdir not in ("", here) and not _confirm_folder(facts, here):
+        asked = choice.resume != facts.id  # the whole id: it was chosen here before
+        if asked and facts.workdir not in ("", here) and not _confirm_folder(facts, here):
             return None
     return None if facts is None else [*_without_resume(argv), f"{_LONG}={facts.id}"]
 

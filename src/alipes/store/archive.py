@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from alipes.kernel.errors import SessionError
+from alipes.kernel.formatting import ID, format_excerpt
 from alipes.kernel.messages import Json, Message
 from alipes.kernel.turns import Address
 from alipes.store import backup, export, history, search
@@ -28,8 +29,9 @@ _SUMS = """
 _NOT_EMPTY = """platform <> 'subagent' AND
     (title <> '' OR parent_id IS NOT NULL OR EXISTS (SELECT 1 FROM turns WHERE session_id = sessions.id))"""
 _IN_FOLDER = "(? = '' OR workdir = ?)"
-MATCHES_WORD = """(title LIKE ? ESCAPE '\\' OR (SELECT json_extract(inbound, '$.text') FROM turns
-    WHERE session_id = sessions.id ORDER BY number LIMIT 1) LIKE ? ESCAPE '\\')"""
+_FIRST_TEXT = """(SELECT iif(json_valid(inbound), json_extract(inbound, '$.text'), '') FROM turns
+    WHERE session_id = sessions.id ORDER BY number LIMIT 1)"""
+MATCHES_WORD = f"(title LIKE ? ESCAPE '\\' OR {_FIRST_TEXT} LIKE ? ESCAPE '\\')"
 MESSAGES_PER_DELETE = 1000
 """Messages deleted per transaction, so that other writers do not wait long."""
 _GROUPS: dict[UsageGrouping, str] = {
@@ -72,9 +74,10 @@ class Archive(SqliteRows):
         found = await self._database.read(lambda db: _list_sessions(db, where, clean_text(key)))
         return found[0] if found else None
 
-    async def resolve(self, name: str) -> SessionFacts:
-        """The session named by an id or its beginning, a key, a chat or a title."""
-        return await self._database.read(lambda db: _resolve(db, name))
+    async def resolve(self, name: str, *, title_start: bool = False) -> SessionFacts:
+        """The session named by an id or its beginning, a key, a chat or a title, with `title_start` also by the start
+        of its title."""
+        return await self._database.read(lambda db: _resolve(db, name, title_start=title_start))
 
     async def messages(self, session: str) -> tuple[Message, ...]:
         """The transcript as the model sees it: with shared turns of a branch, without undone ones."""
@@ -192,7 +195,7 @@ def _require_deletable(db: sqlite3.Connection, id: str) -> None:
         raise SessionError(f"conversation {id} is shared by its branches ({names}); delete those first")
 
 
-def _resolve(db: sqlite3.Connection, name: str) -> SessionFacts:
+def _resolve(db: sqlite3.Connection, name: str, *, title_start: bool = False) -> SessionFacts:
     conditions = (
         "id = :name",
         "key = :name",
@@ -208,7 +211,19 @@ def _resolve(db: sqlite3.Connection, name: str) -> SessionFacts:
             raise SessionError(f'"{name}" matches several conversations ({ids}); give more of the id.')
         if found:  # several under one key: the latest is meant
             return _load_session(db, found[0][0])
+    if title_start and name.strip() and (matching := _list_by_title(db, clean_text(name).strip())):
+        if len(matching) > 1:
+            names = ", ".join(f"{facts.id[:ID]} {format_excerpt(facts.title, 30)}" for facts in matching[:5])
+            raise SessionError(f'"{name}" matches several conversations: {names}. Give more of the title, or an id.')
+        return matching[0]
     raise _no_session(name)
+
+
+def _list_by_title(db: sqlite3.Connection, start: str) -> list[SessionFacts]:
+    """Sessions whose title, or first message if they have none, starts with `start`."""
+    condition = f"coalesce(nullif(title, ''), {_FIRST_TEXT}) LIKE ? ESCAPE '\\'"
+    where = f"WHERE {_NOT_EMPTY} AND {condition} ORDER BY updated DESC LIMIT 6"
+    return _list_sessions(db, where, f"{search.escape_like(start)}%")
 
 
 def _load_turn(db: sqlite3.Connection, id: str) -> TurnFacts | None:

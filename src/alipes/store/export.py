@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias, cast
 import msgspec
 from msgspec import Struct
 
+from alipes.kernel.attachments import without_attachments
 from alipes.kernel.messages import Json, Message, Role
 from alipes.kernel.turns import Address, Ending, Inbound, Usage
 from alipes.store.database.damage import RowDecoder
@@ -86,7 +87,7 @@ class StoreFacts(Struct, frozen=True):
 
 def title_from_text(text: str | None) -> str:
     """The beginning of a message as a title."""
-    words = " ".join((text or "").split())
+    words = " ".join(without_attachments(text or "").split())
     return words if len(words) <= MAX_TITLE_CHARS else words[: MAX_TITLE_CHARS - 1].rstrip() + "…"
 
 
