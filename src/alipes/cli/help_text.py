@@ -373,3 +373,24 @@ options:
 
 Exit status: 0 done; 1 the test request was rejected; 2 wrong usage or settings.
 """
+
+COMPLETION = """\
+usage: alipes completion bash|zsh|fish     print the completion script for this shell
+       alipes completion models|sessions   print names, one per line, as the scripts use them
+
+bash: add `source <(alipes completion bash)` to ~/.bashrc. zsh: save the output as _alipes in
+a folder of $fpath. fish: save it as ~/.config/fish/completions/alipes.fish.
+
+options:
+  -h, --help            show this page
+"""
+
+MAN = """\
+usage: alipes man
+
+Show the manual page. If the output is not a terminal, it is printed as roff, to be saved as
+alipes.1 in a folder of your MANPATH.
+
+options:
+  -h, --help            show this page
+"""
