@@ -51,7 +51,7 @@ async def find_conversation(choice: ConversationChoice, app: "App", workdir: str
     """
     archive = app.store.archive
     if choice.resume:
-        facts = await archive.resolve(choice.resume)
+        facts = await archive.resolve(choice.resume, title_start=True)
         return ConversationPlace(await _activate(app, facts), _describe_move(facts, workdir))
     if choice.name:
         place = Address(PLATFORM, choice.name)

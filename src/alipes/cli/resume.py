@@ -29,7 +29,7 @@ def choose(argv: list[str], *, pick: bool = True) -> list[str] | None:
     if choice.pick:
         facts = _pick(run_in_archive(settings, lambda archive: archive.sessions(LISTED)), here)
     else:
-        facts = run_in_archive(settings, lambda archive: archive.resolve(choice.resume))
+        facts = run_in_archive(settings, lambda archive: archive.resolve(choice.resume, title_start=True))
         asked = choice.resume != facts.id  # the whole id: it was chosen here before
         if asked and facts.workdir not in ("", here) and not _confirm_folder(facts, here):
             return None
