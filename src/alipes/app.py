@@ -261,12 +261,14 @@ async def open_app(
     lent: Mapping[str, Provider] | None = None,
     retry: RetryPolicy | None = None,
     outbound: OutboundFor | None = None,
+    workdir: str = "",
 ) -> AsyncIterator[App]:
     """Open everything, serve sessions meanwhile, and close everything in reverse order.
 
     `interactive`: a person watches who can answer questions and send messages while a turn runs. `lent`:
     in-process providers, by the name of the endpoint they replace. `retry`: how model calls are retried.
-    `outbound`: the chat messages to send for the events of a turn.
+    `outbound`: the chat messages to send for the events of a turn. `workdir`: resume interrupted turns of this folder
+    only.
     """
     _hide_secrets(settings)
 
@@ -278,6 +280,7 @@ async def open_app(
         defaults = SessionDefaults(
             busy=settings.terminal.busy if interactive else "queue",
             interactive=interactive,
+            workdir=workdir,
             background=resources.background,
             max_silence=settings.silence,
             outbound=outbound or _outbound_policy(settings),

@@ -2,7 +2,7 @@
 
 import re
 
-_MARKS = re.compile(r"<(?=\s{0,8}/?\s{0,8}(?:untrusted|notice|stdin)\b)", re.IGNORECASE)
+_MARKS = re.compile(r"<(?=\s{0,8}/?\s{0,8}(?:untrusted|notice|stdin|attachment)\b)", re.IGNORECASE)
 _NOTICE = re.compile(r"<(?=\s{0,8}/?\s{0,8}notice\b)", re.IGNORECASE)
 _NOT_IN_LABELS = re.compile(r"[^\w .,:@/+()-]+")
 MAX_LABEL_CHARS = 80

@@ -5,6 +5,7 @@ The catalog is read and provider modules are imported when first used.
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import cache
@@ -29,6 +30,10 @@ _LONG = ("long_from", "long_input", "long_output")
 _DATED = re.compile(r"-(\d{8}|\d{4}-\d{2}-\d{2})$")
 
 
+LIST_TIMEOUT_S = 2.0
+"""Seconds for a server to list its models."""
+OFFER_S = 60.0
+"""Seconds for which the list of a server is used again."""
 _PYTHON_PROVIDERS: dict[str, Callable[[], Provider]] = {}
 
 
@@ -132,6 +137,9 @@ class Models(AbstractAsyncContextManager["Models"]):
         self.consult: AskModel = _no_mixture_outside_conversations
         """Asks one model of a mixture, within the budget of the turn."""
         self._stack = AsyncExitStack()
+        self._listing = asyncio.Lock()
+        self._offered: tuple[float, tuple[str, ...]] | None = None
+        """When servers were last asked for their models, and their answers."""
 
     async def __aexit__(self, *_error: object) -> None:
         self._embedded, self._providers, self._mixtures = {}, {}, {}
@@ -158,10 +166,27 @@ class Models(AbstractAsyncContextManager["Models"]):
         return Backend(full, model, self._providers[endpoint.name], find_facts(full, self._settings.models))
 
     def names(self) -> tuple[str, ...]:
-        """Known models that are usable with the current settings."""
+        """Known models that are usable with the current settings; providers of test kits are left out."""
         single = (name for name in known_models(self._settings) if is_usable(self._settings, name))
         mixed = (f"{MIXTURE_PREFIX}/{name}" for name in self._settings.moa)
-        return tuple(dict.fromkeys((*single, *mixed)))
+        return tuple(name for name in dict.fromkeys((*single, *mixed)) if not self.is_for_tests(name))
+
+    async def list_names(self) -> tuple[str, ...]:
+        """The same, with the models that custom and local servers offer: those come first."""
+        return tuple(dict.fromkeys((*await self.offered(), *self.names())))
+
+    async def offered(self, *, within: float = LIST_TIMEOUT_S) -> tuple[str, ...]:
+        """Models that custom and local servers offer now, as `provider/model`. Servers that do not answer in time
+        are left out. The answer is used again for a minute."""
+        async with self._listing:
+            if self._offered is None or time.monotonic() - self._offered[0] > OFFER_S:
+                self._offered = (time.monotonic(), await _list_offered(self._settings, self._scope, within))
+            return self._offered[1]
+
+    def is_for_tests(self, name: str) -> bool:
+        """True for a model that only test kits use; it is never offered."""
+        endpoint = self._settings.providers.get(name.partition("/")[0])
+        return endpoint is not None and endpoint.api == "python"
 
     async def _open_mixture(self, name: str) -> Backend:
         """A mixture; it has the facts of its aggregator, which writes the answer."""
@@ -198,6 +223,30 @@ class Models(AbstractAsyncContextManager["Models"]):
         known = msgspec.structs.replace(find_facts(name) if weights.toy else free, window=weights.context)
         self._embedded[model] = Backend(name, model, provider, find_facts(name, self._settings.models, known=known))
         return self._embedded[model]
+
+
+async def _list_offered(settings: Settings, scope: ClientScope, within: float) -> tuple[str, ...]:
+    """The models of all servers that are not providers of the catalog."""
+    asked = [each for each in settings.providers.values() if _offers_own_models(settings, each)]
+    http = scope.http("list", connect=within)
+    async with asyncio.TaskGroup() as group:
+        tasks = [(each.name, group.create_task(_list_models(each, http, within))) for each in asked]
+    return tuple(f"{name}/{model}" for name, task in tasks for model in task.result())
+
+
+def _offers_own_models(settings: Settings, endpoint: Endpoint) -> bool:
+    if not endpoint.base_url or not is_usable(settings, endpoint.name):
+        return False
+    return settings.local_servers if endpoint.name in LOCAL else not _first_catalog_model(endpoint.name)
+
+
+async def _list_models(endpoint: Endpoint, http: HttpClient, within: float) -> list[str]:
+    """The models of a server for conversations; empty if it does not answer."""
+    try:
+        offered = await models(endpoint, http, within=within)
+    except ProviderError:
+        return []
+    return sorted(name for name in offered if "embed" not in name.lower())
 
 
 async def _no_mixture_outside_conversations(*_asked: object) -> str:

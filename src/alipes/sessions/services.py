@@ -39,6 +39,8 @@ class SessionDefaults(Struct, frozen=True):
     """How long a subagent may run; zero: no limit."""
     background: BackgroundWork | None = None
     """Processes that sessions run between their turns."""
+    workdir: str = ""
+    """Interrupted turns of this folder are resumed at the start; empty: those of all folders."""
     outbound: OutboundFor = _no_messages
     mask: Callable[[str], str] = str
     """Removes known secrets from text that is stored."""

@@ -95,8 +95,8 @@ class Sessions:
     async def run(self) -> None:
         """Serve until cancelled; sessions are children of this task."""
         async with asyncio.TaskGroup() as self._group:
-            self.recovered = await self._store.turns.list_orphans()
-            suspects = await self._store.turns.list_orphans(SUSPECT_ATTEMPTS)
+            self.recovered = await self._store.turns.list_orphans(0, self.defaults.workdir)
+            suspects = await self._store.turns.list_orphans(SUSPECT_ATTEMPTS, self.defaults.workdir)
             if self.questions.front_end is not None:
                 await self.questions.front_end.before_resume(self.recovered)
             for key in self.recovered:

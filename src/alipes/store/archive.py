@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from alipes.kernel.errors import SessionError
+from alipes.kernel.formatting import ID, format_excerpt
 from alipes.kernel.messages import Json, Message
 from alipes.kernel.turns import Address
 from alipes.store import backup, export, history, search
@@ -20,13 +21,17 @@ SESSION_DETAILS = """
         (SELECT iif(json_valid(inbound), substr(json_extract(inbound, '$.text'), 1, 200), '') FROM turns
          WHERE session_id = sessions.id ORDER BY number LIMIT 1)
     FROM sessions"""
+_PLACE = """workdir, coalesce(nullif(model, ''), (SELECT model FROM messages
+    WHERE session_id = sessions.id AND model <> '' ORDER BY number DESC LIMIT 1), '')"""
 _SUMS = """
     count(input), sum(input), sum(output), sum(cached), sum(cache_write), sum(reasoning), sum(cost),
     count(input) - count(cost) FROM model_calls"""
 _NOT_EMPTY = """platform <> 'subagent' AND
     (title <> '' OR parent_id IS NOT NULL OR EXISTS (SELECT 1 FROM turns WHERE session_id = sessions.id))"""
-MATCHES_WORD = """(title LIKE ? ESCAPE '\\' OR (SELECT json_extract(inbound, '$.text') FROM turns
-    WHERE session_id = sessions.id ORDER BY number LIMIT 1) LIKE ? ESCAPE '\\')"""
+_IN_FOLDER = "(? = '' OR workdir = ?)"
+_FIRST_TEXT = """(SELECT iif(json_valid(inbound), json_extract(inbound, '$.text'), '') FROM turns
+    WHERE session_id = sessions.id ORDER BY number LIMIT 1)"""
+MATCHES_WORD = f"(title LIKE ? ESCAPE '\\' OR {_FIRST_TEXT} LIKE ? ESCAPE '\\')"
 MESSAGES_PER_DELETE = 1000
 """Messages deleted per transaction, so that other writers do not wait long."""
 _GROUPS: dict[UsageGrouping, str] = {
@@ -45,23 +50,34 @@ class Archive(SqliteRows):
     Raises `SessionError` for a session that does not exist.
     """
 
-    async def sessions(self, limit: int = 50, words: str = "") -> list[SessionFacts]:
-        """Sessions that are not empty, latest first; all `words` are in the title or the first message."""
+    async def sessions(self, limit: int = 50, words: str = "", *, workdir: str = "") -> list[SessionFacts]:
+        """Sessions that are not empty, latest first; all `words` are in the title or the first message.
+
+        `workdir`: only those of this folder.
+        """
         wanted = [f"%{search.escape_like(word)}%" for word in clean_text(words).split()]
-        conditions = " AND ".join([_NOT_EMPTY, *(MATCHES_WORD for _ in wanted)])
+        conditions = " AND ".join([_NOT_EMPTY, _IN_FOLDER, *(MATCHES_WORD for _ in wanted)])
         where = f"WHERE {conditions} ORDER BY updated DESC LIMIT ?"
-        values = [pattern for pattern in wanted for _ in range(2)]
+        values = [*[clean_text(workdir)] * 2, *(pattern for pattern in wanted for _ in range(2))]
         return await self._database.read(lambda db: _list_sessions(db, where, *values, limit))
 
-    async def latest(self, platform: str) -> SessionFacts | None:
-        """The most recent active conversation on the platform."""
-        where = "WHERE platform = ? AND id IN (SELECT session_id FROM leases) ORDER BY updated DESC LIMIT 1"
-        found = await self._database.read(lambda db: _list_sessions(db, where, platform))
+    async def latest(self, platform: str, workdir: str = "") -> SessionFacts | None:
+        """The most recent active conversation on the platform, if given in the folder `workdir`."""
+        active = f"platform = ? AND id IN (SELECT session_id FROM leases) AND {_IN_FOLDER}"
+        where, folder = f"WHERE {active} ORDER BY updated DESC LIMIT 1", clean_text(workdir)
+        found = await self._database.read(lambda db: _list_sessions(db, where, platform, folder, folder))
         return found[0] if found else None
 
-    async def resolve(self, name: str) -> SessionFacts:
-        """The session named by an id or its beginning, a key, a chat or a title."""
-        return await self._database.read(lambda db: _resolve(db, name))
+    async def current(self, key: str) -> SessionFacts | None:
+        """The active conversation of `key`."""
+        where = "WHERE id = (SELECT session_id FROM leases WHERE key = ?)"
+        found = await self._database.read(lambda db: _list_sessions(db, where, clean_text(key)))
+        return found[0] if found else None
+
+    async def resolve(self, name: str, *, title_start: bool = False) -> SessionFacts:
+        """The session named by an id or its beginning, a key, a chat or a title, with `title_start` also by the start
+        of its title."""
+        return await self._database.read(lambda db: _resolve(db, name, title_start=title_start))
 
     async def messages(self, session: str) -> tuple[Message, ...]:
         """The transcript as the model sees it: with shared turns of a branch, without undone ones."""
@@ -124,12 +140,13 @@ class Archive(SqliteRows):
 
 
 def _list_sessions(db: sqlite3.Connection, where: str, *values: str | int) -> list[SessionFacts]:
-    found = db.execute(f"SELECT id, key, address, title, {SESSION_DETAILS} {where}", values).fetchall()
+    found = db.execute(f"SELECT id, key, address, title, {_PLACE}, {SESSION_DETAILS} {where}", values).fetchall()
     sessions = []
-    for id, key, address, title, created, updated, parent, turns, unfinished, messages, text in found:
+    for id, key, address, title, workdir, model, created, updated, parent, turns, unfinished, messages, text in found:
         place = Decoders.address.decode_or(address, Address("damaged", id), f"row {id} of sessions")
         facts = (id, key, place, title or export.title_from_text(text), created, updated)
-        sessions.append(SessionFacts(*facts, turns, unfinished, messages, _sum_usage(db, "''", id)[0], parent))
+        counts = (turns, unfinished, messages, _sum_usage(db, "''", id)[0])
+        sessions.append(SessionFacts(*facts, *counts, parent, workdir, model))
     return sessions
 
 
@@ -178,7 +195,7 @@ def _require_deletable(db: sqlite3.Connection, id: str) -> None:
         raise SessionError(f"conversation {id} is shared by its branches ({names}); delete those first")
 
 
-def _resolve(db: sqlite3.Connection, name: str) -> SessionFacts:
+def _resolve(db: sqlite3.Connection, name: str, *, title_start: bool = False) -> SessionFacts:
     conditions = (
         "id = :name",
         "key = :name",
@@ -194,7 +211,19 @@ def _resolve(db: sqlite3.Connection, name: str) -> SessionFacts:
             raise SessionError(f'"{name}" matches several conversations ({ids}); give more of the id.')
         if found:  # several under one key: the latest is meant
             return _load_session(db, found[0][0])
+    if title_start and name.strip() and (matching := _list_by_title(db, clean_text(name).strip())):
+        if len(matching) > 1:
+            names = ", ".join(f"{facts.id[:ID]} {format_excerpt(facts.title, 30)}" for facts in matching[:5])
+            raise SessionError(f'"{name}" matches several conversations: {names}. Give more of the title, or an id.')
+        return matching[0]
     raise _no_session(name)
+
+
+def _list_by_title(db: sqlite3.Connection, start: str) -> list[SessionFacts]:
+    """Sessions whose title, or first message if they have none, starts with `start`."""
+    condition = f"coalesce(nullif(title, ''), {_FIRST_TEXT}) LIKE ? ESCAPE '\\'"
+    where = f"WHERE {_NOT_EMPTY} AND {condition} ORDER BY updated DESC LIMIT 6"
+    return _list_sessions(db, where, f"{search.escape_like(start)}%")
 
 
 def _load_turn(db: sqlite3.Connection, id: str) -> TurnFacts | None:

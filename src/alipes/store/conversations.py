@@ -275,8 +275,8 @@ def insert_branch(
         (count,) = db.execute("SELECT count(*) FROM sessions WHERE parent_id = ?", (old,)).fetchone()
         title = f"{session_title(db, old)} (branch {count + 1})".strip()
     sql = """INSERT INTO sessions
-        (id, key, platform, address, title, created, updated, parent_id, model, busy_mode)
-        SELECT ?, ?, ?, ?, ?, ?, ?, id, model, busy_mode FROM sessions WHERE id = ?"""
+        (id, key, platform, address, title, created, updated, parent_id, model, busy_mode, workdir)
+        SELECT ?, ?, ?, ?, ?, ?, ?, id, model, busy_mode, workdir FROM sessions WHERE id = ?"""
     db.execute(sql, (new, address.key, address.platform, to_json(address), clean_text(title), now, now, old))
     sql = "INSERT INTO session_ancestors SELECT ?, ancestor_id, last_turn FROM session_ancestors WHERE session_id = ?"
     db.execute(sql, (new, old))

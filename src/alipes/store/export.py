@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias, cast
 import msgspec
 from msgspec import Struct
 
+from alipes.kernel.attachments import without_attachments
 from alipes.kernel.messages import Json, Message, Role
 from alipes.kernel.turns import Address, Ending, Inbound, Usage
 from alipes.store.database.damage import RowDecoder
@@ -42,6 +43,10 @@ class SessionFacts(Struct, frozen=True):
     spent: UsageSum
     parent: str = ""
     """The session it was branched from, or empty."""
+    workdir: str = ""
+    """The folder where its last turn worked; empty if it had none."""
+    model: str = ""
+    """The chosen model, else the one that answered last; empty if there is none."""
 
 
 class TurnFacts(Struct, frozen=True):
@@ -82,7 +87,7 @@ class StoreFacts(Struct, frozen=True):
 
 def title_from_text(text: str | None) -> str:
     """The beginning of a message as a title."""
-    words = " ".join((text or "").split())
+    words = " ".join(without_attachments(text or "").split())
     return words if len(words) <= MAX_TITLE_CHARS else words[: MAX_TITLE_CHARS - 1].rstrip() + "…"
 
 
@@ -137,7 +142,7 @@ def _export_message(number: int, text: str) -> dict[str, Json]:
 
 def to_markdown(exported: dict[str, Json]) -> str:
     """The result of `export_session` as a text to read, without undone turns."""
-    document = msgspec.convert(exported, _Document)
+    document = msgspec.convert(exported, ExportedDocument)
     lines = [f"# {document.session['title'] or document.session['id']}", ""]
     for turn in document.turns:
         if turn.undone or turn.ending == "steered":  # its message is in the turn it was steered into
@@ -152,22 +157,24 @@ def to_markdown(exported: dict[str, Json]) -> str:
     return "\n".join(lines)
 
 
-class _Entry(msgspec.Struct):
+class ExportedMessage(msgspec.Struct):
     role: str
     parts: list[dict[str, Json]]
     created: float
 
 
-class _Turn(msgspec.Struct):
-    messages: list[_Entry]
+class ExportedTurn(msgspec.Struct):
+    messages: list[ExportedMessage]
     ending: str | None
     detail: str
     undone: bool = False
 
 
-class _Document(msgspec.Struct):
+class ExportedDocument(msgspec.Struct):
+    """The result of `export_session`, as far as pages for people need it."""
+
     session: dict[str, Json]
-    turns: list[_Turn]
+    turns: list[ExportedTurn]
 
 
 def _format_part(part: dict[str, Json]) -> list[str]:

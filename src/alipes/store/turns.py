@@ -202,12 +202,13 @@ class SqliteTurns:
 
         return tuple(Decoders.op.decode(op) for op in await self._database.run(work))
 
-    async def list_orphans(self, begun: int = 0) -> tuple[str, ...]:
+    async def list_orphans(self, begun: int = 0, workdir: str = "") -> tuple[str, ...]:
         """Keys of sessions with unfinished turns that no live process holds, oldest first; only those with a
-        turn that was claimed at least `begun` times."""
-        sql = """SELECT key, holder FROM turns LEFT JOIN leases USING (key)
-            WHERE ending IS NULL GROUP BY key HAVING max(attempts) >= ? ORDER BY min(number)"""
-        unfinished = await self._database.fetch_all(sql, begun)
+        turn that was claimed at least `begun` times, and, if given, those that work in `workdir` or nowhere."""
+        sql = """SELECT turns.key, holder FROM turns LEFT JOIN leases USING (key)
+            JOIN sessions ON sessions.id = turns.session_id WHERE ending IS NULL AND (?1 = '' OR workdir IN ('', ?1))
+            GROUP BY turns.key HAVING max(attempts) >= ?2 ORDER BY min(number)"""
+        unfinished = await self._database.fetch_all(sql, clean_text(workdir), begun)
         alive = {host: self._processes.is_alive(host) for host in {holder for _, holder in unfinished}}
         return tuple(key for key, holder in unfinished if not alive[holder])
 
@@ -308,18 +309,23 @@ def discard_stops(db: sqlite3.Connection, key: str) -> None:
 
 def _touch_current_session(db: sqlite3.Connection, row: TurnRow) -> tuple[str, BusyMode | None]:
     """The active session of the key, created if necessary, and its busy mode."""
-    sql = """UPDATE sessions SET updated = ? WHERE id = (SELECT session_id FROM leases WHERE key = ?)
-        RETURNING id, busy_mode"""
-    found = db.execute(sql, (row.now, row.key)).fetchone()
+    sql = """UPDATE sessions SET updated = ?, workdir = coalesce(nullif(?, ''), workdir)
+        WHERE id = (SELECT session_id FROM leases WHERE key = ?) RETURNING id, busy_mode"""
+    workdir = clean_text(row.inbound.workdir)
+    found = db.execute(sql, (row.now, workdir, row.key)).fetchone()
     if found is None:
-        return insert_session(db, row.new_session, row.inbound.address, row.now), None
+        return insert_session(db, row.new_session, row.inbound.address, row.now, workdir), None
     return found[0], found[1] or None
 
 
-def insert_session(db: sqlite3.Connection, id: str, address: Address, now: float) -> str:
-    """Create a session and make it the active one of its key."""
-    sql = "INSERT INTO sessions (id, key, platform, address, created, updated) VALUES (?, ?, ?, ?, ?, ?)"
-    db.execute(sql, (id, address.key, address.platform, to_json(address), now, now))
+def insert_session(db: sqlite3.Connection, id: str, address: Address, now: float, workdir: str = "") -> str:
+    """Create a session and make it the active one of its key. Without `workdir` it is in the same folder as the
+    one before."""
+    sql = """INSERT INTO sessions (id, key, platform, address, created, updated, workdir)
+        VALUES (?, ?, ?, ?, ?, ?, coalesce(nullif(?, ''), (SELECT workdir FROM sessions
+            WHERE id = (SELECT session_id FROM leases WHERE key = ?)), ''))"""
+    place = (id, address.key, address.platform, to_json(address))
+    db.execute(sql, (*place, now, now, workdir, address.key))
     set_current_session(db, address.key, id)
     return id
 

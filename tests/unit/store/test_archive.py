@@ -362,3 +362,53 @@ async def test_a_damaged_file_is_reported(tmp_path):
         with pytest.raises(StoreError):
             await store.archive.backup(tmp_path / "b.db")
         assert not (tmp_path / "b.db").exists()
+
+
+async def accept(store, chat: str, text: str, workdir: str, platform: str = "cli") -> str:
+    address = Address(platform, chat)
+    id = f"{chat} {time.monotonic_ns()}"
+    await store.turns.accept(Inbound(id=id, address=address, sender="me", text=text, workdir=workdir))
+    return address.key
+
+
+async def test_a_conversation_belongs_to_the_folder_of_its_last_message(tmp_path):
+    async with open_home(tmp_path) as store:
+        await accept(store, "a", "one", "/a")
+        await accept(store, "b", "two", "/b")
+        assert (await store.archive.latest("cli")).address.chat == "b"
+        assert (await store.archive.latest("cli", "/a")).address.chat == "a"
+        assert await store.archive.latest("cli", "/c") is None
+        assert [each.title for each in await store.archive.sessions(workdir="/b")] == ["two"]
+        await accept(store, "a", "moved", "/c")
+        assert (await store.archive.latest("cli", "/c")).title == "one"
+        assert await store.archive.latest("cli", "/a") is None
+
+
+async def test_a_new_conversation_and_a_branch_stay_in_the_folder(tmp_path):
+    async with open_home(tmp_path) as store:
+        key = await accept(store, "a", "one", "/a")
+        turn = await store.turns.claim_next(key)
+        await store.turns.record(turn, Said(assistant(Text("ok")), "p/m", Usage()))
+        await store.turns.finish(turn, "answered", "")
+        await store.sessions.branch(key)
+        assert (await store.archive.current(key)).workdir == "/a"
+        await store.sessions.reset(key)
+        assert (await store.archive.latest("cli", "/a")).turns == 0
+
+
+async def test_the_model_of_a_conversation_is_the_chosen_one_else_the_last_that_answered(tmp_path):
+    async with open_home(tmp_path) as store:
+        turn = await run_turn(store, "a", "one", "ok", model="p/first")
+        await run_turn(store, "a", "two", "ok", model="p/second")
+        assert (await store.archive.resolve("a")).model == "p/second"
+        await store.sessions.configure(turn.session, model="p/chosen")
+        assert (await store.archive.resolve("a")).model == "p/chosen"
+
+
+async def test_interrupted_turns_are_listed_by_folder(tmp_path):
+    async with open_home(tmp_path) as store:
+        here, there = await accept(store, "a", "one", "/a"), await accept(store, "b", "two", "/b")
+        nowhere = await accept(store, "c", "three", "")
+        assert await store.turns.list_orphans() == (here, there, nowhere)
+        assert await store.turns.list_orphans(0, "/b") == (there, nowhere)
+        assert await store.turns.list_orphans(1, "/b") == ()

@@ -63,16 +63,20 @@ class TaintTracker:
         if not isinstance(path, str) or call.name not in _FILE_READERS:
             return ""
         try:
-            return await asyncio.to_thread(self._describe_path, str(self._places.resolve(path, workdir)))
+            return await asyncio.to_thread(
+                describe_untrusted_file, str(self._places.resolve(path, workdir)), self._attachments
+            )
         except (ToolError, ValueError):
             return ""  # the tool has reported it
 
-    def _describe_path(self, path: str) -> str:
-        real = os.path.realpath(path)
-        if os.path.commonpath((real, self._attachments)) == self._attachments:
-            return f"the attached file {reveal(os.path.basename(real))}"
-        marked = any(_has_attribute(real, mark) for mark in MARKS)
-        return f"the downloaded file {reveal(real)}" if marked else ""
+
+def describe_untrusted_file(path: str, attachments: str) -> str:
+    """A name for the file if it holds text of strangers: it is in the folder `attachments`, or was downloaded."""
+    real, folder = os.path.realpath(path), os.path.realpath(attachments)
+    if os.path.commonpath((real, folder)) == folder:
+        return f"the attached file {reveal(os.path.basename(real))}"
+    marked = any(_has_attribute(real, mark) for mark in MARKS)
+    return f"the downloaded file {reveal(real)}" if marked else ""
 
 
 def _result_id(turn: Turn, call: ToolCall, label: str) -> str:

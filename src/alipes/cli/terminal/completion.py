@@ -2,40 +2,93 @@
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 import msgspec
-from prompt_toolkit.buffer import CompletionState
+from prompt_toolkit.buffer import Buffer, CompletionState
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import History
 
+from alipes.cli.fuzzy import best_matches
 from alipes.cli.render import to_one_line, truncate
 from alipes.cli.terminal.styles import TerminalStyle, apply_style
 from alipes.cli.width import display_width
 
+_MENTION = re.compile(r'(?:(?<=[\s(\[{,;])|^)@(?:"[^"\n]*|[^\s"]*)\Z')
 MENU_ROWS = 6
 MAX_FILES = 200
+MAX_CHOICES = 200
+
+
+class CommandEntry(NamedTuple):
+    """A command as the menu offers it."""
+
+    name: str
+    """With its slash."""
+    help: str = ""
+    needs_argument: bool = False
+    """It does nothing without an argument, so Enter only completes its name."""
+    aliases: tuple[str, ...] = ()
+    """With their slashes."""
+
+
+class ArgumentChoice(NamedTuple):
+    """An argument of a command."""
+
+    text: str
+    """What is inserted."""
+    shown: str = ""
+    """What the menu shows and what is searched; empty: the text."""
+    detail: str = ""
+
 
 ListChoices = Callable[[], Iterable[str]]
+LoadChoices = Callable[[], Awaitable[Sequence[ArgumentChoice]]]
+
+
+class FileSearch(Protocol):
+    """Finds files of the folder."""
+
+    async def search(self, query: str) -> list[str]: ...
 
 
 class InputCompleter(Completer):
-    """Completes commands, their arguments and files; `commands` and `arguments` are set once loaded."""
+    """Completes commands, their arguments and files; what it offers is set once the session is loaded."""
 
     def __init__(self) -> None:
-        self.commands: Sequence[tuple[str, str]] = ()
-        """Command with its slash, and its description."""
+        self._commands: tuple[CommandEntry, ...] = ()
         self.arguments: dict[str, ListChoices] = {}
+        """Arguments that are known at once, by command."""
+        self.loaded_arguments: dict[str, LoadChoices] = {}
+        """Arguments that must be loaded, by command."""
+        self.files: FileSearch | None = None
+
+    @property
+    def commands(self) -> Sequence[CommandEntry]:
+        return self._commands
+
+    @commands.setter
+    def commands(self, entries: Sequence[tuple[str, str] | CommandEntry]) -> None:
+        self._commands = tuple(CommandEntry(*entry) for entry in entries)
 
     def opens_menu(self, text: str) -> bool:
         """True if the menu opens by itself: for a command, its argument, or a file after `@`."""
         if text.startswith("/") and "\n" not in text:
             name, blank, _ = text.partition(" ")
-            return not blank or name in self.arguments
-        return _last_word(text).startswith("@")
+            if not blank:
+                return "/" not in name[1:]
+            if name in self.arguments or name in self.loaded_arguments:
+                return True
+        return find_mention(text) is not None
+
+    def find_command(self, name: str) -> CommandEntry | None:
+        """The command with this name or alias."""
+        return next((entry for entry in self._commands if name == entry.name or name in entry.aliases), None)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
         """Completions that need no file access."""
@@ -44,28 +97,70 @@ class InputCompleter(Completer):
             return
         name, blank, word = text.partition(" ")
         if not blank:
-            for command, meaning in self.commands:
-                if command.startswith(name):
-                    yield Completion(command, -len(name), display_meta=meaning)
+            yield from self._complete_command(name)
         elif name in self.arguments:
-            found = [choice for choice in self.arguments[name]() if word.lower() in choice.lower()]
-            found.sort(key=lambda choice: not choice.lower().startswith(word.lower()))
-            for choice in found:
-                yield Completion(choice, -len(word))
+            yield from _complete_argument([ArgumentChoice(each) for each in self.arguments[name]()], word)
 
     async def get_completions_async(
         self, document: Document, complete_event: CompleteEvent
     ) -> AsyncGenerator[Completion, None]:
         offered = list(self.get_completions(document, complete_event))
+        text = document.text_before_cursor
+        name, blank, word = text.partition(" ")
+        if blank and "\n" not in text and name in self.loaded_arguments:
+            offered = list(_complete_argument(await self.loaded_arguments[name](), word))
+            if not offered and find_mention(text) is None:
+                return  # its argument is not a file
+        if not offered:
+            offered = await self._complete_file(text, requested=complete_event.completion_requested)
         for completion in offered:
             yield completion
-        text = document.text_before_cursor
-        word = _last_word(text)
-        if offered or (not word.startswith("@") and not complete_event.completion_requested):
-            return
-        path = word.removeprefix("@")
-        for name in await asyncio.to_thread(list_files, path):
-            yield Completion(name, -len(path.rpartition("/")[2]), display=name)
+
+    def _complete_command(self, name: str) -> Iterator[Completion]:
+        rows = [(entry.name, entry.help) for entry in self._commands]
+        rows += [(alias, f"same as {entry.name}") for entry in self._commands for alias in entry.aliases]
+        if name == "/":
+            rows = rows[: len(self._commands)]
+        for command, meaning in best_matches(name[1:], rows, lambda row: row[0][1:], limit=MAX_CHOICES):
+            yield Completion(command, -len(name), display_meta=meaning)
+
+    async def _complete_file(self, text: str, *, requested: bool) -> list[Completion]:
+        mention = find_mention(text)
+        if mention is None:
+            if not requested:
+                return []
+            path = _last_word(text)
+            names = await asyncio.to_thread(list_files, path)
+            return [Completion(name, -len(path.rpartition("/")[2]), display=name) for name in names]
+        path = mention.removeprefix("@").removeprefix('"')
+        if self.files is None or path.startswith(("/", "~", "./", "../")):
+            folder = path[: path.rfind("/") + 1]
+            found = [folder + name for name in await asyncio.to_thread(list_files, path)]
+        else:
+            found = await self.files.search(path)
+        return [Completion(quote_mention(each), -len(mention), display=each) for each in found]
+
+
+def find_mention(text: str) -> str | None:
+    """The `@` and the path before the cursor, perhaps with an open quote; None if there is none."""
+    found = _MENTION.search(text)
+    return found[0] if found else None
+
+
+def quote_mention(path: str) -> str:
+    """The path as it is written in a message. A folder is not closed, so that its files can be added."""
+    ending = "" if path.endswith("/") else " "
+    if not re.search(r"\s", path):
+        return f"@{path}{ending}"
+    return f'@"{path}' if not ending else f'@"{path}" '
+
+
+def _complete_argument(choices: Sequence[ArgumentChoice], word: str) -> Iterator[Completion]:
+    def searched(choice: ArgumentChoice) -> str:
+        return f"{choice.text} {choice.shown}" if choice.shown else choice.text
+
+    for text, shown, detail in best_matches(word, choices, searched, limit=MAX_CHOICES):
+        yield Completion(text, -len(word), display=shown or text, display_meta=detail)
 
 
 def list_files(path: str) -> list[str]:
@@ -89,8 +184,8 @@ def render_menu(state: CompletionState | None, columns: int, style: TerminalStyl
     """The rows of the menu around the selected entry."""
     if state is None or not state.completions:
         return []
-    chosen = state.complete_index
-    first = max(0, min((chosen or 0) - MENU_ROWS + 2, len(state.completions) - MENU_ROWS))
+    chosen = state.complete_index or 0  # Enter takes the first row if none was chosen
+    first = max(0, min(chosen - MENU_ROWS + 2, len(state.completions) - MENU_ROWS))
     shown = state.completions[first : first + MENU_ROWS]
     names = [truncate(to_one_line(one.display_text), max(4, columns // 2), style.more) for one in shown]
     room = max(display_width(name) for name in names)
@@ -98,11 +193,48 @@ def render_menu(state: CompletionState | None, columns: int, style: TerminalStyl
     for number, (one, name) in enumerate(zip(shown, names, strict=True), first):
         meaning = truncate(to_one_line(one.display_meta_text), max(0, columns - room - 6), style.more)
         gap = " " * (room - display_width(name) + 2) if one.display_meta_text else ""
-        mark, sgr = (style.prompt, style.accent) if number == chosen else (" ", "")
+        mark, sgr = (style.chosen, style.accent) if number == chosen else (" ", "")
         rows.append(f"{apply_style(mark, sgr)} {apply_style(name, sgr)}{gap}{apply_style(meaning, style.faint)}")
     if (left := len(state.completions) - len(shown)) > 0:
         rows.append("  " + apply_style(f"{style.more} {left} more", style.faint))
     return rows
+
+
+def select_next(buffer: Buffer) -> None:
+    """Move down in the open menu. Its first row is shown as chosen from the start."""
+    state = buffer.complete_state
+    if state is not None and state.complete_index is None and len(state.completions) > 1:
+        buffer.go_to_completion(1)
+    else:
+        buffer.complete_next()
+
+
+def take_row(buffer: Buffer, completer: InputCompleter) -> bool:
+    """Take the chosen row of the menu, if it is open. True if the input can be sent then."""
+    state = buffer.complete_state
+    if state is None or not state.completions:
+        return True
+    typed = state.original_document.text_before_cursor
+    row = state.current_completion or state.completions[0]
+    word = typed[len(typed) + row.start_position :]
+    exact = any(each.text.rstrip() == word for each in state.completions)
+    if state.complete_index is None and (exact or completer.find_command(typed) is not None):
+        buffer.complete_state = None  # it was typed in full
+        return True
+    if state.complete_index is None:
+        buffer.apply_completion(row)
+    else:
+        buffer.complete_state = None
+    if row.text.endswith("/"):  # a folder: offer its files
+        buffer.start_completion()
+        return False
+    if not typed.startswith("/") or row.text.startswith("@") or row.text.endswith(" "):
+        return False
+    entry = completer.find_command(row.text) if " " not in typed else None
+    if entry is not None and entry.needs_argument:
+        buffer.insert_text(" ")
+        return False
+    return True
 
 
 def _last_word(text: str) -> str:

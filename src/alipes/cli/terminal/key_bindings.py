@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -14,7 +15,11 @@ from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.keys import Keys
 
 from alipes.cli.terminal.approval import KEYS
+from alipes.cli.terminal.clipboard import mention_pasted_files, save_clipboard_picture
+from alipes.cli.terminal.completion import InputCompleter, quote_mention, select_next, take_row
 from alipes.cli.terminal.layout import BottomArea, PasteStore
+from alipes.cli.terminal.picker import Picker, bind_picker
+from alipes.config.environment import process_environment
 from alipes.kernel.turns import ApprovalChoice
 
 DOUBLE_PRESS_S = 2.0
@@ -53,6 +58,8 @@ class InputActions:
         self._count = 0
         self.input_events: asyncio.Queue[InputEvent] = asyncio.Queue()
         self.on_quit: Callable[[], None] = lambda: None
+        self.pictures = Path()
+        """Where pictures from the clipboard are saved."""
         self._last_ctrl_c = -DOUBLE_PRESS_S
         """When Ctrl-C was last pressed to stop or quit."""
 
@@ -92,11 +99,24 @@ class InputActions:
         self._buffer.open_in_editor()
 
     def paste(self, data: str) -> None:
-        self._buffer.insert_text(self._pastes.collapse(data))
+        """Insert pasted text. Dropped pictures and files become `@` mentions."""
+        self._buffer.insert_text(mention_pasted_files(data) or self._pastes.collapse(data))
+
+    async def paste_picture(self) -> None:
+        """Ctrl-V: insert the picture in the clipboard as an `@` mention."""
+        path = await save_clipboard_picture(self.pictures, process_environment())
+        if path is None:
+            self._hint("No picture in the clipboard (needs wl-paste, xclip or pngpaste)", DOUBLE_PRESS_S)
+        else:
+            self._buffer.insert_text(quote_mention(str(path)))
 
     def can_answer(self) -> bool:
         """True if a key press answers the approval prompt."""
-        return self._bottom.approvals.accepts_keys and not self._buffer.text
+        return self._bottom.approvals.accepts_keys and not self._buffer.text and self.picker() is None
+
+    def picker(self) -> Picker | None:
+        """The open list."""
+        return self._bottom.picker
 
     def answer(self, choice: ApprovalChoice) -> None:
         if asked := self._bottom.approvals.current:
@@ -119,6 +139,9 @@ def make_key_bindings(actions: InputActions, buffer: Buffer) -> KeyBindings:
     bind("c-d", to=lambda: buffer.delete() if buffer.text else actions.on_quit())
     bind("c-x", "c-e", to=actions.edit)
     bind("tab", to=lambda: _complete(buffer))
+    for down in ("down", "c-n"):
+        keys.add(down, filter=typing & has_completions)(lambda _event: select_next(buffer))
+    bind("c-v", to=lambda: get_app().create_background_task(actions.paste_picture()))
     keys.add("s-tab", filter=has_completions)(lambda _event: buffer.complete_previous())
     keys.add("escape", filter=typing, eager=Condition(_is_single_key))(lambda _event: _escape(buffer, actions))
     keys.add("c-l")(lambda event: event.app.renderer.clear())
@@ -126,11 +149,16 @@ def make_key_bindings(actions: InputActions, buffer: Buffer) -> KeyBindings:
     keys.add("escape", filter=asked, eager=Condition(_is_single_key))(lambda _event: actions.answer("no"))
     for letter, choice in KEYS.items():
         keys.add(letter, filter=asked, eager=True)(lambda _event, choice=choice: actions.answer(choice))
+    bind_picker(keys, actions.picker)
     return keys
 
 
 def _enter(buffer: Buffer, actions: InputActions) -> None:
-    """Send the input, or start a new line after a backslash (for terminals without Alt-Enter)."""
+    """Take the row of the open menu, send the input, or start a new line after a backslash (for terminals without
+    Alt-Enter)."""
+    assert isinstance(buffer.completer, InputCompleter)
+    if not take_row(buffer, buffer.completer):
+        return
     if buffer.document.char_before_cursor == "\\":
         buffer.delete_before_cursor()
         buffer.newline(copy_margin=False)

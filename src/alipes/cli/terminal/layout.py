@@ -12,6 +12,7 @@ from alipes.cli.render import to_one_line, truncate
 from alipes.cli.terminal.approval import ApprovalPrompt
 from alipes.cli.terminal.completion import render_menu
 from alipes.cli.terminal.output import Frame
+from alipes.cli.terminal.picker import Picker
 from alipes.cli.terminal.status import StatusLine
 from alipes.cli.terminal.styles import TerminalStyle, apply_style, clip_row
 from alipes.cli.width import display_width
@@ -135,6 +136,8 @@ class BottomArea:
         self.style = style
         self.status = StatusLine()
         self.approvals = ApprovalPrompt()
+        self.picker: Picker | None = None
+        """The open list."""
         self.queued: dict[str, str] = {}
         """Labels of queued messages, by turn."""
         self.tail: Callable[[], list[str]] = list
@@ -158,11 +161,7 @@ class BottomArea:
         if final:
             self._closed = not final[-1]
         above = self._above(columns)
-        box = self._input(columns, max(1, min(12, lines // 2 - 1)))
-        below = render_menu(self._buffer.complete_state, columns, self.style)
-        below = below[: max(0, lines - len(box.rows) - 2)]
-        if lines > len(box.rows) + len(below):
-            below.append(self.status.render(columns, self.style))
+        box, below = self._input_and_below(columns, lines)
         room = max(0, lines - 1 - len(box.rows) - len(below))
         tail = self.tail()
         top = tail + ([""] if (tail or not self._closed) and room else []) + above
@@ -170,6 +169,18 @@ class BottomArea:
             top = top[len(top) - room :]
         rows = [clip_row(row, columns) for row in (*top, *box.rows, *below)]
         return Frame(final, rows, (len(top) + box.cursor[0], min(box.cursor[1], columns - 1)))
+
+    def _input_and_below(self, columns: int, lines: int) -> tuple[InputBox, list[str]]:
+        """The input with its menu and the status line, or the open list instead of them."""
+        if self.picker is not None:
+            head, below, cursor = self.picker.draw(columns, lines - 1, self.style)
+            return InputBox(head, (len(head) - 1, cursor)), below
+        box = self._input(columns, max(1, min(12, lines // 2 - 1)))
+        below = render_menu(self._buffer.complete_state, columns, self.style)
+        below = below[: max(0, lines - len(box.rows) - 2)]
+        if lines > len(box.rows) + len(below):
+            below.append(self.status.render(columns, self.style))
+        return box, below
 
     def _above(self, columns: int) -> list[str]:
         """The rows between the tail and the input."""

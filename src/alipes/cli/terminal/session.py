@@ -12,16 +12,23 @@ from contextlib import suppress
 from msgspec import structs
 
 from alipes.app import App, open_app
+from alipes.cli.attachments import FileAttacher
 from alipes.cli.common import missing_programs_note
-from alipes.cli.inbound import PLATFORM, find_conversation, new_id
-from alipes.cli.options import TalkOptions
+from alipes.cli.inbound import PLATFORM, ConversationPlace, find_conversation, new_id
+from alipes.cli.interrupted import NO, YES, InterruptedTurn, find_interrupted, format_left, format_offer
+from alipes.cli.options import ConversationChoice, TalkOptions
 from alipes.cli.render import format_choice, sanitize, to_one_line, truncate
+from alipes.cli.terminal.completion import ArgumentChoice, CommandEntry
+from alipes.cli.terminal.conversation_picker import conversation_choices, pick_conversation
+from alipes.cli.terminal.file_index import FileIndex
 from alipes.cli.terminal.key_bindings import ApprovalKey, StopRequest, TypedText
+from alipes.cli.terminal.model_picker import describe_model, pick_model
 from alipes.cli.terminal.styles import apply_style, wrap_text
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.cli.terminal.view import SessionView
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError, MessageRejected
+from alipes.kernel.formatting import ID
 from alipes.kernel.turns import Address, AnswerApproval, AnswerQuestion, Event, Inbound, Said, Stop, TurnEnded
 from alipes.sessions.commands import registry as commands
 from alipes.sessions.commands.context import CommandReply, CopyText, Quit, ShowConversation
@@ -37,11 +44,15 @@ RECENT_MESSAGES = 4
 
 
 class TerminalCommands:
-    def __init__(self, terminal: TerminalApp, app: App, view: SessionView) -> None:
+    def __init__(self, terminal: TerminalApp, app: App, view: SessionView, workdir: str) -> None:
         self._terminal, self._app, self._view = terminal, app, view
         self._update_completions()
+        terminal.completer.files = FileIndex(workdir)
+        terminal.completer.loaded_arguments |= {
+            "/model": self._model_choices,
+            "/resume": lambda: conversation_choices(app, workdir),
+        }
         terminal.completer.arguments |= {
-            "/model": lambda: ("default", *app.models.names()),
             "/busy": lambda: ("interrupt", "queue", "steer"),
             "/help": lambda: [one.name for one in commands.known_commands(app.contributions)],
             "/plugins": lambda: plugin_words(app.plugins),
@@ -50,7 +61,11 @@ class TerminalCommands:
     def _update_completions(self) -> None:
         """Update the completions, because plugins may change."""
         known = commands.known_commands(self._app.contributions)
-        self._terminal.completer.commands = [(f"/{one.name}", one.help) for one in known]
+        self._terminal.completer.commands = [_menu_entry(one) for one in known]
+
+    async def _model_choices(self) -> list[ArgumentChoice]:
+        names = ("default", *await self._app.models.list_names())
+        return [ArgumentChoice(name, "", describe_model(self._app.settings, name)) for name in names]
 
     async def run(self, parsed: commands.Parsed, typed: TypedText, inbound: Inbound) -> None:
         """Run the command now, even during a turn."""
@@ -127,6 +142,17 @@ def _split_column(line: str, columns: int) -> tuple[str, str]:
     return "  " + line[:end], line[end:].rstrip()
 
 
+def _menu_entry(command: commands.Command) -> CommandEntry:
+    """`/model` and `/resume` open a list if they have no argument; others need theirs."""
+    needs_argument = bool(command.hint) and not command.hint.startswith("[") and command.name not in LISTS
+    aliases = tuple(f"/{alias}" for alias in getattr(command, "aliases", ()))
+    return CommandEntry(f"/{command.name}", command.help, needs_argument, aliases)
+
+
+LISTS = ("model", "resume")
+"""Commands that open a list in the terminal if they have no argument."""
+TEXT_COMMANDS = frozenset({"queue", "steer", "background", "moa"})
+"""Commands whose argument is a message, which may name files."""
 ORDERED_COMMANDS = frozenset({"new", "resume", "branch", "undo", "retry"})
 """Commands that change the conversation of later messages, so they run in the order typed."""
 STOP_TIMEOUT_S = 2.0
@@ -135,9 +161,12 @@ STOP_TIMEOUT_S = 2.0
 
 async def run_session(terminal: TerminalApp, settings: Settings, options: TalkOptions, left: asyncio.Event) -> None:
     """Run the session until the user has `left`."""
-    async with open_app(settings, interactive=True) as app:
-        orphans = await app.store.turns.list_orphans()  # before the sessions resume them
-        session = TerminalSession(terminal, app, options, await _choose_conversation(options, app))
+    workdir = settings.workdir or os.getcwd()
+    async with open_app(settings, interactive=True, workdir=workdir) as app:
+        orphans = await app.store.turns.list_orphans(0, workdir)  # before the sessions resume them
+        place = await _choose_conversation(terminal, app, options, workdir)
+        session = TerminalSession(terminal, app, options, place.address)
+        await session.offer_interrupted(place.note, await find_interrupted(app, workdir))
         async with asyncio.TaskGroup() as group:
             works = (session.show_start_notes(orphans), session.follow_events(), session.submit(), session.read())
             tasks = [group.create_task(work) for work in works]
@@ -147,15 +176,20 @@ async def run_session(terminal: TerminalApp, settings: Settings, options: TalkOp
                 task.cancel()
 
 
-async def _choose_conversation(options: TalkOptions, app: App) -> Address:
-    """The conversation to open: an interrupted one, unless the options choose another."""
-    if not options.conversation.name and not options.conversation.latest:
-        latest = await app.store.archive.latest(PLATFORM)
+async def _choose_conversation(
+    terminal: TerminalApp, app: App, options: TalkOptions, workdir: str
+) -> ConversationPlace:
+    """The conversation to open: an interrupted one of this folder, unless the options choose another."""
+    if options.conversation.pick:
+        chosen = await pick_conversation(terminal, app, workdir)
+        return await find_conversation(ConversationChoice(resume=chosen or ""), app, workdir)
+    if options.conversation == ConversationChoice():
+        latest = await app.store.archive.latest(PLATFORM, workdir)
         if latest is not None and latest.unfinished:
             holder = await app.store.turns.holder(latest.key)
             if holder in (None, app.store.host):
-                return latest.address
-    return await find_conversation(options.conversation, app.store.archive)
+                return ConversationPlace(latest.address)
+    return await find_conversation(options.conversation, app, workdir)
 
 
 class TerminalSession:
@@ -166,10 +200,23 @@ class TerminalSession:
         workdir = app.settings.workdir or os.getcwd()
         self._inbound = Inbound("", place, "owner", "", model=options.model, workdir=workdir, trusted=options.trusted)
         self._view = SessionView(terminal, thinking=app.settings.terminal.thinking)
-        self._commands = TerminalCommands(terminal, app, self._view)
+        self._commands = TerminalCommands(terminal, app, self._view, workdir)
+        self._files = FileAttacher(app.settings, mask=app.secrets)
         self._outgoing: asyncio.Queue[TypedText] = asyncio.Queue()
         self._models: asyncio.Queue[str] = asyncio.Queue()
         self._stopping = False
+        self._interrupted: tuple[InterruptedTurn, ...] = ()
+        """Turns of other folders that the next line may resume."""
+
+    async def offer_interrupted(self, note: str, turns: tuple[InterruptedTurn, ...]) -> None:
+        """Resume the interrupted turn of this conversation, and ask about `turns` of other folders."""
+        if note:
+            self._view.note(note)
+        if await self._app.store.turns.is_abandoned(self._address.key):
+            await self._app.sessions.wake(self._address.key)
+        self._interrupted = tuple(turn for turn in turns if turn.key != self._address.key)
+        if self._interrupted:
+            self._view.note(format_offer(self._interrupted))
 
     async def show_start_notes(self, orphans: tuple[str, ...]) -> None:
         """Show the model and other notes, then follow changes of the model."""
@@ -224,14 +271,26 @@ class TerminalSession:
             if (parsed := commands.parse(typed.text, self._app.contributions)) is not None:
                 await self._commands.run(parsed, typed, inbound)
             else:
-                self._view.send_started(typed.text, typed.shown)
-                try:
-                    turn = await self._app.sessions.submit(inbound)
-                except MessageRejected as refused:
-                    turn = None
-                    self._view.note(str(refused), bad=not refused.by_choice)
-                self._view.send_finished(typed.id, typed.shown, *([turn] if turn else []))
+                await self._send(typed, inbound)
             self._outgoing.task_done()
+
+    async def _send(self, typed: TypedText, inbound: Inbound) -> None:
+        """Send a message with the files it names."""
+        inbound, shown = await self._attach(inbound, typed.shown)
+        self._view.send_started(inbound.text, shown)
+        try:
+            turn = await self._app.sessions.submit(inbound)
+        except MessageRejected as refused:
+            turn = None
+            self._view.note(str(refused), bad=not refused.by_choice)
+        self._view.send_finished(typed.id, shown, *([turn] if turn else []))
+
+    async def _attach(self, inbound: Inbound, shown: str) -> tuple[Inbound, str]:
+        """The message with the files that it names, and its label."""
+        inbound, found = await self._files.attach(inbound)
+        for problem in found.problems:
+            self._view.note(problem, bad=True)
+        return inbound, shown + found.label
 
     async def finish(self) -> None:
         """The user quit: wait a moment for a requested stop."""
@@ -239,8 +298,18 @@ class TerminalSession:
             with suppress(TimeoutError):
                 async with asyncio.timeout(STOP_TIMEOUT_S):
                     await self._view.idle.wait()
-        if self._view.running_turn:
-            self._terminal.exit_note = "· unfinished work resumes at the next start"
+        await self._set_exit_note()
+
+    async def _set_exit_note(self) -> None:
+        """Say how to come back to this conversation."""
+        archive, key = self._app.store.archive, self._address.key
+        facts = await archive.current(key)
+        if facts is None or not facts.turns:
+            return
+        latest = await archive.latest(PLATFORM, self._inbound.workdir)
+        name = "-c" if latest is not None and latest.key == key else f"-r {facts.id[:ID]}"
+        resumes = "The running turn resumes at the next start. " if self._view.running_turn else ""
+        self._terminal.exit_note = f"{resumes}Continue with: alipes {name}"
 
     async def _stop_turn(self) -> None:
         """Stop the running turn, or the next one. The screen may be behind the store."""
@@ -258,6 +327,10 @@ class TerminalSession:
             self._view.update()
 
     def _handle_typed(self, typed: TypedText, group: asyncio.TaskGroup) -> None:
+        offered, self._interrupted = self._interrupted, ()
+        if offered and typed.text.strip().lower() in (*YES, *NO):
+            group.create_task(self._resume_interrupted(typed, offered))
+            return
         parsed = commands.parse(typed.text, self._app.contributions)
         asked = self._view.question
         if parsed is None and asked is not None:
@@ -265,12 +338,44 @@ class TerminalSession:
             reply = AnswerQuestion(asked.ask, asked.interpret(typed.text), "terminal")
             group.create_task(self._app.sessions.post(self._address.key, reply))
             return
+        if parsed is not None and parsed.command.name in LISTS and not parsed.args:
+            self._terminal.bottom.queued.pop(typed.id, None)
+            group.create_task(self._choose_argument(parsed.command.name, typed, group))
+            return
         if parsed is None or parsed.command.name in ORDERED_COMMANDS:
             self._outgoing.put_nowait(typed)
             return
         if parsed.command.name == "model" and parsed.args:  # overrides --model
             self._inbound = structs.replace(self._inbound, model="")
-        group.create_task(self._commands.run(parsed, typed, self._as_inbound(typed)))
+        group.create_task(self._run_command(parsed, typed))
+
+    async def _run_command(self, parsed: commands.Parsed, typed: TypedText) -> None:
+        inbound = self._as_inbound(typed)
+        if parsed.command.name in TEXT_COMMANDS:
+            inbound, shown = await self._attach(structs.replace(inbound, text=parsed.args), typed.shown)
+            parsed, typed = structs.replace(parsed, args=inbound.text), structs.replace(typed, shown=shown)
+        await self._commands.run(parsed, typed, inbound)
+
+    async def _choose_argument(self, command: str, typed: TypedText, group: asyncio.TaskGroup) -> None:
+        """Let the user choose from a list, then run the command with the choice."""
+        if command == "model":
+            chosen = await pick_model(self._terminal, self._app, self._address.key)
+        else:
+            active = await self._app.store.sessions.active(self._address.key)
+            session = active.session if active else ""
+            chosen = await pick_conversation(self._terminal, self._app, self._inbound.workdir, session)
+        if chosen is not None:
+            text = f"/{command} {chosen}"
+            self._handle_typed(structs.replace(typed, text=text, shown=text), group)
+
+    async def _resume_interrupted(self, typed: TypedText, turns: tuple[InterruptedTurn, ...]) -> None:
+        self._view.question_answered(typed.id)
+        if typed.text.strip().lower() in NO:
+            self._view.note(format_left(turns))
+            return
+        for turn in turns:
+            await self._app.sessions.wake(turn.key)
+            self._view.note(f"Resuming in {turn}")
 
     def _as_inbound(self, typed: TypedText) -> Inbound:
         return structs.replace(self._inbound, id=new_id(), text=typed.text)

@@ -26,6 +26,7 @@ class TerminalStyle(Struct, frozen=True):
     warn: str = ""
     thought: str = ""
     prompt: str = "›"
+    chosen: str = "▸"
     done: str = "✓"
     failed: str = "✗"
     refused: str = "⊘"
@@ -39,7 +40,7 @@ class TerminalStyle(Struct, frozen=True):
 
 def make_style(name: ThemeName, *, ascii_only: bool = False, images: ImageProtocol = "") -> TerminalStyle:
     marks: dict[str, Any] = {"images": images} | (
-        {"prompt": ">", "done": "+", "failed": "x", "refused": "x", "working": "*"}
+        {"prompt": ">", "chosen": "*", "done": "+", "failed": "x", "refused": "x", "working": "*"}
         | {"thinking": "~", "bar": "|", "note": "-", "more": "..."}
         if ascii_only
         else {}

@@ -34,6 +34,7 @@ from alipes.cli.terminal.completion import InputCompleter, InputHistory
 from alipes.cli.terminal.key_bindings import InputActions, make_key_bindings
 from alipes.cli.terminal.layout import BottomArea, PasteStore
 from alipes.cli.terminal.output import ScreenRenderer, TerminalOutput
+from alipes.cli.terminal.picker import Picker, PickerItem
 from alipes.cli.terminal.repaint import RepaintTimer
 from alipes.cli.terminal.styles import TerminalFeatures, apply_style, make_style, wrap_text
 from alipes.cli.theme import ThemeName
@@ -154,6 +155,7 @@ class TerminalApp:
         self._repaint = RepaintTimer(self.bottom.status, lambda: self._app.invalidate(), lambda: self._renderer.painted)
         self._actions = InputActions(self._buffer, pastes, self.bottom, self._repaint.hint)
         self._actions.on_quit = self.quit
+        self._actions.pictures = history.with_name("pictures")
         self.input_events = self._actions.input_events
         self.refresh, self.refresh_now = self._repaint.refresh, self._repaint.paint_now
         self.drawn = asyncio.Event()
@@ -191,6 +193,18 @@ class TerminalApp:
         style = self.bottom.style.bad if bad else self.bottom.style.faint
         lines = sanitize(text).split("\n")
         self.append([row for line in lines for row in wrap_text(line, self.columns, style)])
+
+    async def pick(self, picker: Picker) -> PickerItem | None:
+        """Let the user choose from a list; None if it was left or another list is open."""
+        if self.bottom.picker is not None:
+            return None
+        self._buffer.cancel_completion()
+        self.bottom.picker = picker
+        try:
+            return await picker.run(self.refresh_now)
+        finally:
+            self.bottom.picker = None
+            self.refresh_now()
 
     def write(self, sequence: str) -> None:
         """Write an invisible escape sequence."""

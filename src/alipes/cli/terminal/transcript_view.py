@@ -10,6 +10,7 @@ from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
 from alipes.cli.terminal.tool_view import RunningCall, render_finished
 from alipes.cli.theme import Theme
 from alipes.kernel import turns
+from alipes.kernel.attachments import collapse_attachments
 
 THINKING_ROWS = 3
 """Rows of thinking shown while it streams; one row remains afterwards."""
@@ -165,7 +166,7 @@ class TranscriptView:
                 self._handle_turn_event(event, shown_as)
 
     def add_user_message(self, text: str) -> None:
-        lines = sanitize(text).strip("\n").expandtabs(4).split("\n")
+        lines = sanitize(collapse_attachments(text)).strip("\n").expandtabs(4).split("\n")
         rows: list[str] = []
         for line in lines[: MAX_MESSAGE_ROWS + 1]:
             mark = "  " if rows else apply_style(self._style.prompt, self._style.accent) + " "

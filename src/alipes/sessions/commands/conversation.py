@@ -206,7 +206,7 @@ async def branch(context: CommandContext, args: str) -> CommandReply:
 async def resume(context: CommandContext, args: str) -> CommandReply:
     if not args:
         return CommandReply("Usage: /resume NAME (an id or a title; see /sessions)", failed=True)
-    wanted = await context.store.archive.resolve(args)
+    wanted = await context.store.archive.resolve(args, title_start=True)
     standing = await context.store.sessions.active(context.key)
     if standing is not None and standing.session == wanted.id:
         return CommandReply(f"{format_excerpt(wanted.title or wanted.id)} is the current conversation.")

@@ -40,7 +40,7 @@ async def model(context: CommandContext, args: str) -> CommandReply:
 
 async def _shown(context: CommandContext, standing: ActiveSession | None) -> str:
     name, why = await _model(context, standing)
-    names = [each for each in context.models.names() if each != name]
+    names = [each for each in await context.models.list_names() if each != name]
     more = f", and {len(names) - LISTED} more" if len(names) > LISTED else ""
     others = f"\nOthers: {', '.join(names[:LISTED])}{more}. /model NAME switches." if names else ""
     return f"Model: {name} ({why}){others}"

@@ -136,6 +136,10 @@ class ReadFile:
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str | ToolOutput:
         path = self._places.resolve(str(args["path"]), act.workdir)
         offset, limit = int_argument(args, "offset", 1), max(1, int_argument(args, "limit", DEFAULT_LINES))
+        return await self.read(path, offset, limit)
+
+    async def read(self, path: Path, offset: int = 1, limit: int = DEFAULT_LINES) -> str | ToolOutput:
+        """The content of a file or directory. Raises `ToolError`."""
         try:
             given = await asyncio.to_thread(self._read, path, offset, limit)
         except (FileNotFoundError, NotADirectoryError) as error:

@@ -1,0 +1,151 @@
+"""Files named with `@` in a message: their content is attached when it is sent."""
+
+import asyncio
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec import Struct, structs
+
+from alipes.agent.approval.taint import describe_untrusted_file
+from alipes.config.settings import Settings
+from alipes.kernel.attachments import collapse_attachments, format_attachment
+from alipes.kernel.errors import ToolError
+from alipes.kernel.messages import Image
+from alipes.kernel.turns import Inbound
+from alipes.tools.common import Places
+from alipes.tools.files.read_file import DEFAULT_LINES, ReadFile
+
+MAX_IMAGES = 20
+MAX_TOTAL_CHARS = 200_000
+"""Characters of all text files of one message."""
+_MENTION = re.compile(r'(?:(?<=[\s(\[{,;])|^)@(?:"([^"\n]+)"((?::|#L)\d+(?:-L?\d+)?)?|([^\s"]+))', re.MULTILINE)
+_RANGE = re.compile(r"(?::|#L)(\d+)(?:-L?(\d+))?$")
+_PUNCTUATION = ".,;:!?)]}'"
+
+
+class Mention(Struct, frozen=True):
+    """A file in a text, with the lines that were asked for."""
+
+    path: str
+    first: int = 0
+    """0: the whole file."""
+    last: int = 0
+
+    @property
+    def lines(self) -> str:
+        return "" if not self.first else f"{self.first}-{self.last}" if self.last != self.first else str(self.first)
+
+
+class Attached(Struct, frozen=True):
+    """The files that a message names."""
+
+    blocks: str = ""
+    """To be appended to its text."""
+    images: tuple[Image, ...] = ()
+    pictures: tuple[str, ...] = ()
+    """Paths of the images."""
+    problems: tuple[str, ...] = ()
+    """Why a file was not attached, one sentence each."""
+    untrusted: str = ""
+    """A file with text of strangers; empty if there is none."""
+
+    @property
+    def label(self) -> str:
+        """One line for each file, to be appended to the text that people see."""
+        return collapse_attachments(self.blocks) + "".join(f"\n[attached {path}]" for path in self.pictures)
+
+
+class FileAttacher:
+    """Reads the files that a person names with `@`. A name without a file stays text."""
+
+    def __init__(self, settings: Settings, *, mask: Callable[[str], str] = str) -> None:
+        """`mask` removes secrets from the content."""
+        self._places = Places(home=os.path.expanduser("~"), alipes_home=str(settings.home))
+        self._reader = ReadFile(self._places, mask=mask)
+        self._received = str(settings.paths.files)
+
+    async def attach(self, inbound: Inbound, words: str | None = None) -> tuple[Inbound, Attached]:
+        """The message with its files, and what was attached. `words`: the part of its text that the person wrote."""
+        found = await self.read(inbound.text if words is None else words, inbound.workdir)
+        changed = structs.replace(
+            inbound,
+            text=inbound.text + found.blocks,
+            attachments=(*inbound.attachments, *found.images),
+            untrusted=inbound.untrusted or found.untrusted,
+        )
+        return changed, found
+
+    async def read(self, text: str, workdir: str) -> Attached:
+        """The files that `text` names, relative to `workdir`."""
+        if "@" not in text:
+            return Attached()
+        blocks, images, pictures, problems, untrusted = "", list[Image](), list[str](), list[str](), ""
+        for mention in await asyncio.to_thread(find_mentions, text, lambda path: self._exists(path, workdir)):
+            if len(images) == MAX_IMAGES or len(blocks) > MAX_TOTAL_CHARS:
+                problems.append(f"@{mention.path} was not attached: the message has too many or too large files.")
+                continue
+            path = self._places.resolve(mention.path, workdir)
+            try:
+                origin = await asyncio.to_thread(self._check, path)
+                content = await self._read_file(path, mention)
+            except ToolError as error:
+                problems.append(f"@{mention.path} was not attached: {error}.")
+                continue
+            untrusted = untrusted or origin
+            if isinstance(content, Image):
+                images.append(content)
+                pictures.append(mention.path)
+            else:
+                blocks += format_attachment(mention.path, content, mention.lines)
+        return Attached(blocks, tuple(images), tuple(pictures), tuple(problems), untrusted)
+
+    def _exists(self, path: str, workdir: str) -> bool:
+        try:
+            return self._places.resolve(path, workdir).exists()
+        except (OSError, ValueError, ToolError):  # too long, or not a path at all
+            return False
+
+    def _check(self, path: Path) -> str:
+        """The origin of the file if it holds text of strangers. Raises `ToolError` for secrets."""
+        if self._places.is_withheld(os.path.realpath(path)):
+            raise ToolError("it holds secrets")
+        return describe_untrusted_file(str(path), self._received)
+
+    async def _read_file(self, path: Path, mention: Mention) -> str | Image:
+        count = mention.last - mention.first + 1 if mention.first else DEFAULT_LINES
+        found = await self._reader.read(path, mention.first or 1, max(1, count))
+        if isinstance(found, str):
+            return found
+        return found.images[0] if found.images else found.text
+
+
+def find_mentions(text: str, exists: Callable[[str], bool]) -> list[Mention]:
+    """The files named in `text`, each once."""
+    found: list[Mention] = []
+    for match in _MENTION.finditer(text):
+        if quoted := match[1]:
+            mention = _with_range(quoted, match[2] or "") if exists(quoted) else None
+        else:
+            mention = _parse_word(match[3], exists)
+        if mention is not None and mention not in found:
+            found.append(mention)
+    return found
+
+
+def _parse_word(word: str, exists: Callable[[str], bool]) -> Mention | None:
+    """The file that a word without quotes names, perhaps followed by a range or by punctuation."""
+    for candidate in dict.fromkeys((word, word.rstrip(_PUNCTUATION))):
+        if candidate and exists(candidate):
+            return Mention(candidate)
+        if (found := _RANGE.search(candidate)) and exists(candidate[: found.start()]):
+            return _with_range(candidate[: found.start()], found[0])
+    return None
+
+
+def _with_range(path: str, suffix: str) -> Mention:
+    if not (found := _RANGE.search(suffix)):
+        return Mention(path)
+    first = max(1, int(found[1]))
+    return Mention(path, first, max(first, int(found[2] or first)))

@@ -1,0 +1,34 @@
+"""Files that a person attached to a message: their blocks in its text, for the model, and a short form for people."""
+
+import re
+
+from alipes.kernel.formatting import format_count
+from alipes.kernel.untrusted import escape_marks, to_label
+
+MAX_PATH_CHARS = 300
+_START = "\n\n<attachment "
+_BLOCK = re.compile(r'\n\n<attachment path="([^"\n]*)"(?: lines="([^"\n]*)")?>\n(.*?)(?:\n</attachment>|\Z)', re.DOTALL)
+
+
+def format_attachment(path: str, content: str, lines: str = "") -> str:
+    """The block to append to the text of a message. The content cannot close it."""
+    which = f' lines="{lines}"' if lines else ""
+    return f'{_START}path="{to_label(path, MAX_PATH_CHARS)}"{which}>\n{escape_marks(content.rstrip())}\n</attachment>'
+
+
+def collapse_attachments(text: str) -> str:
+    """The text with one short line for each attachment."""
+    if _START not in text:
+        return text
+    return _BLOCK.sub(_shorten, text)
+
+
+def _shorten(block: re.Match[str]) -> str:
+    path, lines, content = block.groups()
+    which = f"lines {lines}" if lines else format_count(content.count("\n") + 1, "line")
+    return f"\n[attached {path}, {which}]"
+
+
+def without_attachments(text: str) -> str:
+    """The text that the person wrote."""
+    return text.partition(_START)[0]
