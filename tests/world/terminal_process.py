@@ -125,8 +125,8 @@ class TerminalProcess:
 
     @property
     def rows(self) -> list[str]:
-        """The lines of the screen, without trailing blanks."""
-        return [row.rstrip() for row in self.screen.display]
+        """The lines of the screen, without trailing blanks and without the rule above the input."""
+        return [row.rstrip() for row in self.screen.display if not self._is_rule(row)]
 
     @property
     def shown(self) -> list[str]:
@@ -139,6 +139,9 @@ class TerminalProcess:
         width = self.screen.columns
         above = ["".join(line[x].data for x in range(width)).rstrip() for line in self.screen.history.top]
         return "\n".join([*above, *self.rows])
+
+    def _is_rule(self, row: str) -> bool:
+        return len(row) > 3 and not row.strip("─") and len(row) == self.screen.columns
 
     async def until(self, met: "str | Callable[[], bool]", seconds: float = LIMIT_S) -> None:
         """Wait until the text is on the screen or in the scrollback, or the condition is true."""

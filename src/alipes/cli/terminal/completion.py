@@ -98,7 +98,7 @@ def render_menu(state: CompletionState | None, columns: int, style: TerminalStyl
     for number, (one, name) in enumerate(zip(shown, names, strict=True), first):
         meaning = truncate(to_one_line(one.display_meta_text), max(0, columns - room - 6), style.more)
         gap = " " * (room - display_width(name) + 2) if one.display_meta_text else ""
-        mark, sgr = (style.prompt, style.accent) if number == chosen else (" ", "")
+        mark, sgr = (style.chosen, style.accent) if number == chosen else (" ", "")
         rows.append(f"{apply_style(mark, sgr)} {apply_style(name, sgr)}{gap}{apply_style(meaning, style.faint)}")
     if (left := len(state.completions) - len(shown)) > 0:
         rows.append("  " + apply_style(f"{style.more} {left} more", style.faint))

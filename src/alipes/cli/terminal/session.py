@@ -8,6 +8,7 @@ import base64
 import os
 import re
 from contextlib import suppress
+from pathlib import Path
 
 from msgspec import structs
 
@@ -17,9 +18,12 @@ from alipes.cli.inbound import PLATFORM, find_conversation, new_id
 from alipes.cli.options import TalkOptions
 from alipes.cli.render import format_choice, sanitize, to_one_line, truncate
 from alipes.cli.terminal.key_bindings import ApprovalKey, StopRequest, TypedText
+from alipes.cli.terminal.notifications import TurnNotifier
+from alipes.cli.terminal.status_command import StatusCommand
 from alipes.cli.terminal.styles import apply_style, wrap_text
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.cli.terminal.view import SessionView
+from alipes.config.environment import process_environment
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.turns import Address, AnswerApproval, AnswerQuestion, Event, Inbound, Said, Stop, TurnEnded
@@ -28,6 +32,7 @@ from alipes.sessions.commands.context import CommandReply, CopyText, Quit, ShowC
 from alipes.sessions.commands.status import plugin_words
 from alipes.sessions.event_stream import SessionFollower
 from alipes.sessions.subagents.text import describe_interrupted
+from alipes.tools.common import child_environment
 
 MAX_COPY_BYTES = 74_000
 """Maximum bytes, before encoding, that terminals accept for the clipboard."""
@@ -140,7 +145,7 @@ async def run_session(terminal: TerminalApp, settings: Settings, options: TalkOp
         session = TerminalSession(terminal, app, options, await _choose_conversation(options, app))
         async with asyncio.TaskGroup() as group:
             works = (session.show_start_notes(orphans), session.follow_events(), session.submit(), session.read())
-            tasks = [group.create_task(work) for work in works]
+            tasks = [group.create_task(work) for work in (*works, session.status_command.run())]
             await left.wait()
             await session.finish()
             for task in tasks:
@@ -167,6 +172,15 @@ class TerminalSession:
         self._inbound = Inbound("", place, "owner", "", model=options.model, workdir=workdir, trusted=options.trusted)
         self._view = SessionView(terminal, thinking=app.settings.terminal.thinking)
         self._commands = TerminalCommands(terminal, app, self._view)
+        self._view.status.set_folder(Path(workdir))
+        self._notifier = TurnNotifier(terminal.write, app.settings.terminal, terminal.features, Path(workdir))
+        self.status_command = StatusCommand(
+            app.settings.terminal.status_command,
+            self._view.status,
+            terminal.refresh,
+            cwd=workdir,
+            env=child_environment(process_environment(), app.settings.secrets()),
+        )
         self._outgoing: asyncio.Queue[TypedText] = asyncio.Queue()
         self._models: asyncio.Queue[str] = asyncio.Queue()
         self._stopping = False
@@ -181,7 +195,7 @@ class TerminalSession:
         else:
             choice = await app.choice()
             model = choice.model
-            view.note(format_choice(choice))
+            view.note(format_choice(choice, setup="/setup"))
         for note in (*await app.notes(), missing_programs_note(app.settings.home)):
             if note:
                 view.note(note)
@@ -281,3 +295,5 @@ class TerminalSession:
         if isinstance(event, TurnEnded):
             self._stopping = False
         self._view.handle_event(turn, event)
+        self._notifier.handle_event(event)
+        self.status_command.handle_event(event)
