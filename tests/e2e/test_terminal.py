@@ -201,7 +201,7 @@ async def test_tokens_and_cost_are_shown(home):
         async with TerminalProcess.of(home) as terminal:
             terminal.type("hi" + ENTER)
             await terminal.until("Yes.")
-            await terminal.until("test/scripted · 10 % of 64k · $0.1000")
+            await terminal.until("test/scripted · ▰▱▱▱▱▱ 10 % of 64k · $0.1000")
 
 
 async def test_thinking_is_shortened_or_hidden(home):

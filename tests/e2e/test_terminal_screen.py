@@ -23,17 +23,7 @@ def add(a, b):
 ```
 """
 GOLDEN = """\
-alipes 0.1.0 · ~
-Your agent in this folder: ask a question, or give it a task. It asks before
-anything dangerous.
-
-Try:
-  what is in this folder?
-  find out why the tests fail, and fix it
-  summarise @README.md in three sentences
-
-/setup to connect a model · /help for commands · ? for keys
-
+alipes 0.1.0 · ~ · /help for commands
 · Model: test/scripted (from config.toml)
 
 › look around, please
@@ -173,7 +163,7 @@ async def test_no_color_disables_colours(home):
 async def test_colours_suit_the_background(home, colours, hue):
     async with TerminalProcess.of(home, "-m", "scripted", COLORFGBG=colours) as terminal:
         await terminal.until("(from ")
-        row = terminal.rows.index("›")
+        row = next(y for y, text in enumerate(terminal.screen.display) if text.startswith("›"))
         assert terminal.screen.buffer[row][0].fg == hue
 
 
@@ -186,7 +176,8 @@ async def test_the_background_colour_reply_is_not_taken_for_typing(home, answer,
         await asyncio.sleep(0.3)  # longer than the escape key timeout
         terminal.type(f":{answer}\x1b\\b")
         await terminal.until("› ab")
-        await terminal.until(lambda: terminal.screen.buffer[terminal.rows.index("› ab")][0].fg == hue)
+        row = next(y for y, text in enumerate(terminal.screen.display) if text.startswith("› ab"))
+        await terminal.until(lambda: terminal.screen.buffer[row][0].fg == hue)
         terminal.type(ENTER)
         await terminal.until("You said: ab")
 

@@ -81,8 +81,11 @@ class TerminalProcess:
             os.close(terminal._slave)
 
     @classmethod
-    def of(cls, home: Home, *words: str, size: tuple[int, int] = (80, 24), **more: Any):
-        """The same on a home, in a controlled environment."""
+    def of(cls, home: Home, *words: str, size: tuple[int, int] = (80, 24), new: bool = False, **more: Any):
+        """The same on a home, in a controlled environment. `new`: its owner has typed nothing yet."""
+        if not new:  # no welcome
+            home.path.mkdir(mode=0o700, exist_ok=True)
+            (home.path / "history").touch(mode=0o600)
         return cls.running(words, home.environ(**more), home.path.parent, size=size)
 
     def type(self, text: str) -> None:
