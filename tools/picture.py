@@ -1,12 +1,12 @@
 """Take a picture of a terminal program: run it in a real pty, type, and draw the last screen as SVG.
 
-    python tools/picture.py OUT.svg [--size 92x24] [--theme dark] [--replace OLD=NEW]... [--steady]
-                            [--steps JSON] -- COMMAND...
+    python tools/picture.py OUT.svg [--size 92x24] [--theme dark] [--replace OLD=NEW]... [--rename OLD=NEW]...
+                            [--steady] [--steps JSON] -- COMMAND...
 
 The steps are a list of pairs: `until` waits for a text on the screen, `gone` until it is not there, `type` types a
 text and Enter, `keys` without Enter. Without steps the program runs to its end. `--replace` changes the output
-before it is drawn, for paths of this machine in programs that print once and exit. `--steady` draws fixed digits for
-durations, so that two runs give the same picture.
+before it is drawn, for paths of this machine in programs that print once and exit; `--rename` changes one row on the
+screen. `--steady` draws fixed digits for durations, so that two runs give the same picture.
 """
 
 import argparse
@@ -134,6 +134,17 @@ def steady(screen: pyte.Screen) -> None:
                     screen.buffer[y][x] = cell._replace(data="1" if x == last else "0")
 
 
+def rename(screen: pyte.Screen, old: str, new: str) -> None:
+    """Replace a text on the screen and move the rest of its row."""
+    for y, line in enumerate(screen.display):
+        if (x := line.find(old)) >= 0:
+            cells = [screen.buffer[y][place] for place in range(screen.columns)]
+            named = [cells[x]._replace(data=letter) for letter in new]
+            moved = [*cells[:x], *named, *cells[x + len(old) :]] + [screen.default_char] * len(old)
+            for place in range(screen.columns):
+                screen.buffer[y][place] = moved[place]
+
+
 def draw(screen: pyte.Screen, theme: dict[str, str]) -> str:
     """The screen as SVG: one text element per run of equal style."""
     rows = max((y for y, line in enumerate(screen.display) if line.strip()), default=0) + 1
@@ -185,6 +196,7 @@ def main() -> None:
     parser.add_argument("--theme", choices=THEMES, default="dark")
     parser.add_argument("--steps", type=json.loads, default=[])
     parser.add_argument("--replace", action="append", default=[])
+    parser.add_argument("--rename", action="append", default=[])
     parser.add_argument("--steady", action="store_true")
     own, command = sys.argv[1 : sys.argv.index("--")], sys.argv[sys.argv.index("--") + 1 :]
     options = parser.parse_args(own)
@@ -199,6 +211,8 @@ def main() -> None:
         if options.replace:
             pairs = [(old, new) for old, _, new in (each.partition("=") for each in options.replace)]
             screen = replay(terminal.output, pairs, columns, lines)
+        for old, _, new in (each.partition("=") for each in options.rename):
+            rename(screen, old, new)
         if options.steady:
             steady(screen)
         options.out.write_text(draw(screen, THEMES[options.theme]))

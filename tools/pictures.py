@@ -54,7 +54,7 @@ CHAT_PLAN: dict[str, Any] = {
 """Replies by what the last message contains."""
 
 
-GALLERY = re.compile(r"(<!-- begin pictures -->\n).*?(<!-- end pictures -->)", re.DOTALL)
+GALLERY = re.compile(r"(<!-- pictures -->\n).*?(<!-- end of pictures -->)", re.DOTALL)
 
 
 def main(names: list[str]) -> int:
@@ -140,7 +140,7 @@ def draw_scene(name: str, person: Path, theme: str) -> None:
         home = make_home(person, CONFIG.format(port=port) + scene.config if scene.plan else "")
         if scene.plan:
             (home / "history").touch()  # no welcome
-        steps = ["--steady", "--steps", json.dumps(scene.steps)]
+        steps = ["--rename", f"{person}=/home/ada", "--steady", "--steps", json.dumps(scene.steps)]
         command = ["--", sys.executable, "-m", "alipes", *scene.command]
         env = environment(person, COLORFGBG=THEMES[theme])
         take(name, theme, scene.size, *steps, *command, env=env, cwd=project)

@@ -178,8 +178,8 @@ class SetupWizard:
         if not (model := model or self._plan.model):
             model = await self._ask_model(endpoint)
         known = find_facts(f"{endpoint.name}/{model}", self._settings.models).window
-        told = next((choices.offered_window(name) for name in self._offered if name == model), None)
-        self._plan = structs.replace(self._plan, model=model, window=None if known else told)
+        listed = next((choices.offered_window(name) for name in self._offered if name == model), None)
+        self._plan = structs.replace(self._plan, model=model, window=None if known else listed)
         return "trial"
 
     async def _ask_model(self, endpoint: Endpoint) -> str:

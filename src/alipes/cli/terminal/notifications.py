@@ -23,7 +23,7 @@ def shows_title(config: TerminalConfig, features: TerminalFeatures) -> bool:
     return config.title and features.titles
 
 
-class TurnNotifier:
+class TerminalNotifier:
     """Follows the turns of a conversation; writes only when something starts, ends or asks."""
 
     def __init__(

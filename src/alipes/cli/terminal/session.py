@@ -18,7 +18,7 @@ from alipes.cli.inbound import PLATFORM, find_conversation, new_id
 from alipes.cli.options import TalkOptions
 from alipes.cli.render import format_choice, sanitize, to_one_line, truncate
 from alipes.cli.terminal.key_bindings import ApprovalKey, StopRequest, TypedText
-from alipes.cli.terminal.notifications import TurnNotifier
+from alipes.cli.terminal.notifications import TerminalNotifier
 from alipes.cli.terminal.status_command import StatusCommand
 from alipes.cli.terminal.styles import apply_style, wrap_text
 from alipes.cli.terminal.terminal import TerminalApp
@@ -173,7 +173,7 @@ class TerminalSession:
         self._view = SessionView(terminal, thinking=app.settings.terminal.thinking)
         self._commands = TerminalCommands(terminal, app, self._view)
         self._view.status.set_folder(Path(workdir))
-        self._notifier = TurnNotifier(terminal.write, app.settings.terminal, terminal.features, Path(workdir))
+        self._notifier = TerminalNotifier(terminal.write, app.settings.terminal, terminal.features, Path(workdir))
         self.status_command = StatusCommand(
             app.settings.terminal.status_command,
             self._view.status,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from alipes.cli.terminal.notifications import TurnNotifier
+from alipes.cli.terminal.notifications import TerminalNotifier
 from alipes.cli.terminal.styles import TerminalFeatures
 from alipes.config.settings import TerminalConfig
 from alipes.kernel.messages import ToolCall
@@ -21,7 +21,7 @@ class Window:
     def __init__(self, config: TerminalConfig, features: TerminalFeatures | None = None) -> None:
         self.written: list[str] = []
         self.now = 100.0
-        self.notifier = TurnNotifier(
+        self.notifier = TerminalNotifier(
             self.written.append,
             config,
             features or TerminalFeatures("dark"),
