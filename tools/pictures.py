@@ -118,8 +118,14 @@ def make_home(person: Path, config: str) -> Path:
 
 
 def environment(person: Path, **more: str) -> dict[str, str]:
-    kept = {key: os.environ[key] for key in ("PATH", "LANG") if key in os.environ}
-    return {**kept, "HOME": str(person), "PYTHONPATH": str(ROOT / "src"), **more}
+    kept = {key: os.environ[key] for key in ("LANG",) if key in os.environ}
+    return {
+        **kept,
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "HOME": str(person),
+        "PYTHONPATH": str(ROOT / "src"),
+        **more,
+    }
 
 
 def take(name: str, theme: str, size: str, *options: str, env: dict[str, str], cwd: Path) -> None:

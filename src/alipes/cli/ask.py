@@ -16,7 +16,7 @@ from alipes.cli import caller
 from alipes.cli.inbound import add_context, current_directory, find_conversation, new_id, read_image, read_piped
 from alipes.cli.options import AskOptions, ConversationChoice, TalkOptions, parse_ask, parse_talk
 from alipes.cli.render import TurnPrinter, format_choice, to_one_line
-from alipes.cli.stdio import StandardStreams, divert_stdout, use_colour
+from alipes.cli.stdio import StandardStreams, divert_stdout, program_name, use_colour
 from alipes.config.environment import readable_by_others
 from alipes.config.loader import build_settings, with_plugins
 from alipes.config.reader import read_config
@@ -261,7 +261,7 @@ async def _print_model_note(app: App, options: AskOptions, inbound: Inbound, str
     if choice is not None and options.verbose:
         streams.note(f"· {format_choice(choice)}")
     elif choice is not None and choice.toy:
-        streams.note(f"· Using {choice.model}, a toy model; run `alipes model` to choose another")
+        streams.note(f"· Using {choice.model}, a tiny demo model; run `{program_name()} setup` to connect a real one")
     if options.verbose:
         streams.note(f"· session {inbound.address.chat}")
 
