@@ -131,9 +131,9 @@ async def test_the_menu_follows_the_arrow_keys_and_disappears(home):
         terminal.type("/")
         await terminal.until("  … ")
         terminal.type(DOWN + DOWN)
-        await terminal.until(lambda: "› /new" in "\n".join(terminal.rows[3:]) and terminal.rows.count("› /new") == 1)
+        await terminal.until(lambda: "▸ /new" in "\n".join(terminal.rows[3:]) and terminal.rows.count("› /new") == 1)
         terminal.type(CTRL_C)
-        await terminal.until(lambda: terminal.shown[2:] == ["›", "  scripted/echo"])
+        await terminal.until(lambda: terminal.shown[2:] == ["›", "  scripted/echo · ~"])
 
 
 async def test_a_message_can_be_written_in_an_editor(home, tmp_path):

@@ -126,6 +126,8 @@ class PasteStore:
 
 
 MAX_QUEUED_ROWS = 3
+MIN_RULE_LINES = 8
+"""A smaller screen has no room for the rule above the input."""
 
 
 class BottomArea:
@@ -162,11 +164,14 @@ class BottomArea:
             self._closed = not final[-1]
         above = self._above(columns)
         box, below = self._input_and_below(columns, lines)
-        room = max(0, lines - 1 - len(box.rows) - len(below))
+        has_rule = bool(self.style.rule) and lines >= MIN_RULE_LINES
+        rule = [apply_style(self.style.rule * columns, self.style.faint)] if has_rule else []
+        room = max(0, lines - 1 - len(rule) - len(box.rows) - len(below))
         tail = self.tail()
         top = tail + ([""] if (tail or not self._closed) and room else []) + above
         if len(top) > room:
             top = top[len(top) - room :]
+        top += rule
         rows = [clip_row(row, columns) for row in (*top, *box.rows, *below)]
         return Frame(final, rows, (len(top) + box.cursor[0], min(box.cursor[1], columns - 1)))
 

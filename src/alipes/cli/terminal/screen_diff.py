@@ -10,6 +10,7 @@ from alipes.cli.width import display_width, split_at_width
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-9;:?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[_P][^\x1b]*\x1b\\|[78])")
 _STYLE = re.compile(r"\x1b\[([0-9;:]*)m")
+_RESET = "\x1b[0m"
 _LINK_END = re.compile(r"\x1b\]8;;(?:\x07|\x1b\\)")
 _UNSURE = re.compile("[\u200d\ufe0e\ufe0f\U0001f000-\U0001ffff]")
 """Characters whose width differs between terminals, so columns after them are uncertain."""
@@ -124,7 +125,7 @@ class LiveScreen:
             if known != row:
                 start, style = _common_start(known, row)
                 pen.move_to(y + number, visible_width(row[:start]))
-                pen.write(style + row[start:])
+                pen.write(style + row[start : _unchanged_end(known, row, start)])
                 if visible_width(row) < visible_width(known):
                     pen.write("\x1b[K")
                 pen.x = -1
@@ -202,3 +203,18 @@ def _boundary(old: str, new: str, end: int) -> int:
     while end and any(end < len(row) and row[end] != "\x1b" and not display_width(row[end]) for row in (old, new)):
         end -= 1
     return end
+
+
+def _unchanged_end(old: str, new: str, start: int) -> int:
+    """The index in `new` from which the screen already shows the rest of the row, without an open style."""
+    if _UNSURE.search(old) or _UNSURE.search(new) or "\x1b]" in new:
+        return len(new)
+    room = min(len(old), len(new)) - start
+    common = _common_length(old[::-1][:room], new[::-1][:room])
+    rest = new[len(new) - common :]
+    reset = rest.find(_RESET)
+    if reset < 0:
+        return len(new)
+    end = len(new) - common + reset + len(_RESET)
+    shift = len(old) - len(new)
+    return end if visible_width(old[: end + shift]) == visible_width(new[:end]) else len(new)

@@ -8,6 +8,7 @@ import base64
 import os
 import re
 from contextlib import suppress
+from pathlib import Path
 
 from msgspec import structs
 
@@ -23,9 +24,12 @@ from alipes.cli.terminal.conversation_picker import conversation_choices, pick_c
 from alipes.cli.terminal.file_index import FileIndex
 from alipes.cli.terminal.key_bindings import ApprovalKey, StopRequest, TypedText
 from alipes.cli.terminal.model_picker import describe_model, pick_model
+from alipes.cli.terminal.notifications import TerminalNotifier
+from alipes.cli.terminal.status_command import StatusCommand
 from alipes.cli.terminal.styles import apply_style, wrap_text
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.cli.terminal.view import SessionView
+from alipes.config.environment import process_environment
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.formatting import ID
@@ -35,6 +39,7 @@ from alipes.sessions.commands.context import CommandReply, CopyText, Quit, ShowC
 from alipes.sessions.commands.status import plugin_words
 from alipes.sessions.event_stream import SessionFollower
 from alipes.sessions.subagents.text import describe_interrupted
+from alipes.tools.common import child_environment
 
 MAX_COPY_BYTES = 74_000
 """Maximum bytes, before encoding, that terminals accept for the clipboard."""
@@ -169,7 +174,7 @@ async def run_session(terminal: TerminalApp, settings: Settings, options: TalkOp
         await session.offer_interrupted(place.note, await find_interrupted(app, workdir))
         async with asyncio.TaskGroup() as group:
             works = (session.show_start_notes(orphans), session.follow_events(), session.submit(), session.read())
-            tasks = [group.create_task(work) for work in works]
+            tasks = [group.create_task(work) for work in (*works, session.status_command.run())]
             await left.wait()
             await session.finish()
             for task in tasks:
@@ -202,6 +207,15 @@ class TerminalSession:
         self._view = SessionView(terminal, thinking=app.settings.terminal.thinking)
         self._commands = TerminalCommands(terminal, app, self._view, workdir)
         self._files = FileAttacher(app.settings, mask=app.secrets)
+        self._view.status.set_folder(Path(workdir))
+        self._notifier = TerminalNotifier(terminal.write, app.settings.terminal, terminal.features, Path(workdir))
+        self.status_command = StatusCommand(
+            app.settings.terminal.status_command,
+            self._view.status,
+            terminal.refresh,
+            cwd=workdir,
+            env=child_environment(process_environment(), app.settings.secrets()),
+        )
         self._outgoing: asyncio.Queue[TypedText] = asyncio.Queue()
         self._models: asyncio.Queue[str] = asyncio.Queue()
         self._stopping = False
@@ -228,7 +242,7 @@ class TerminalSession:
         else:
             choice = await app.choice()
             model = choice.model
-            view.note(format_choice(choice))
+            view.note(format_choice(choice, setup="/setup"))
         for note in (*await app.notes(), missing_programs_note(app.settings.home)):
             if note:
                 view.note(note)
@@ -386,3 +400,5 @@ class TerminalSession:
         if isinstance(event, TurnEnded):
             self._stopping = False
         self._view.handle_event(turn, event)
+        self._notifier.handle_event(event)
+        self.status_command.handle_event(event)

@@ -74,5 +74,5 @@ def test_the_menu_fits_and_shows_the_chosen_one():
             rows = render_menu(state(20, chosen), columns, LOOK)
             assert len(rows) == MENU_ROWS + 1 and all(visible_width(row) <= columns for row in rows)
             if chosen is not None:
-                assert sum(strip_escapes(row).startswith(f"› /name{chosen} ") for row in rows) == 1
+                assert sum(strip_escapes(row).startswith(f"▸ /name{chosen} ") for row in rows) == 1
     assert len(render_menu(state(3), 80, LOOK)) == 3

@@ -210,3 +210,12 @@ def test_heights_count_the_characters_that_do_not_fit_at_the_end():
     assert row_height("abcd", 3) == 2
     assert row_height("日本語", 3) == 3  # one column is left over on each line
     assert row_height("\x1b[1mabc\x1b[0m", 3) == 1
+
+
+def test_a_change_inside_a_row_does_not_repeat_its_unchanged_end():
+    screen = LiveScreen(80, 24)
+    faint = "\x1b[2m · test/model · ~/folder\x1b[0m"
+    screen.paint([], [f"\x1b[96mwriting · 4 s\x1b[0m{faint}"], (0, 0))
+    assert screen.paint([], [f"\x1b[96mwriting · 5 s\x1b[0m{faint}"], (0, 0)) == "\r\x1b[10C\x1b[96m5 s\x1b[0m\r"
+    shifted = screen.paint([], [f"\x1b[96mwriting · 10 s\x1b[0m{faint}"], (0, 0))
+    assert "~/folder" in shifted
