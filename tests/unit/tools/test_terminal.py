@@ -191,7 +191,7 @@ async def test_endless_flood_ends_at_the_timeout(tmp_path):
 async def test_output_that_cannot_be_saved_is_reported(tmp_path):
     (tmp_path / "spill").write_text("in the way")
     seen = await run(tmp_path, "seq 1 200000")
-    assert "bytes omitted; the full output could not be saved" in seen
+    assert "lines omitted; the full output could not be saved" in seen
     assert seen.endswith("200000\n[exit code 0]")
 
 
