@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -186,7 +187,7 @@ def _apply_marks(row: Row, ranges: _Ranges, colour: str) -> Row:
         cuts = {0, len(text)}
         cuts |= {edge - start for span in ranges for edge in span if start < edge < start + len(text)}
         edges = sorted(cuts)
-        for first, last in zip(edges, edges[1:], strict=False):
+        for first, last in pairwise(edges):
             marked = any(begin <= start + first < end for begin, end in ranges)
             out.append((text[first:last], f"{colour};7" if marked else style, link))
         start += len(text)

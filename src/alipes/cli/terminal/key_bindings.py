@@ -42,7 +42,13 @@ class ApprovalKey(Struct, frozen=True):
     choice: ApprovalChoice
 
 
-InputEvent: TypeAlias = TypedText | StopRequest | ApprovalKey
+class KeyAction(Struct, frozen=True):
+    """A key that the session handles, such as `expand`."""
+
+    name: str
+
+
+InputEvent: TypeAlias = TypedText | StopRequest | ApprovalKey | KeyAction
 
 
 class InputActions:
@@ -118,6 +124,7 @@ def make_key_bindings(actions: InputActions, buffer: Buffer) -> KeyBindings:
     bind("<sigint>", to=actions.interrupt)
     bind("c-d", to=lambda: buffer.delete() if buffer.text else actions.on_quit())
     bind("c-x", "c-e", to=actions.edit)
+    bind("c-o", to=lambda: actions.input_events.put_nowait(KeyAction("expand")))
     bind("tab", to=lambda: _complete(buffer))
     keys.add("s-tab", filter=has_completions)(lambda _event: buffer.complete_previous())
     keys.add("escape", filter=typing, eager=Condition(_is_single_key))(lambda _event: _escape(buffer, actions))

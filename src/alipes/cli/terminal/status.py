@@ -22,6 +22,8 @@ class StatusLine:
         self.cost: float | None = 0.0
         """Cost of the conversation; None after a call without a known price."""
         self.queued = 0
+        self.jobs = 0
+        """Background processes and subagents of the conversation that are running."""
         self.activity = "starting"
         """What is happening; empty while idle."""
         self.hint = ""
@@ -113,6 +115,8 @@ class StatusLine:
             parts.append(f"{seconds} s" if seconds < 60 else f"{seconds // 60} min {seconds % 60:02} s")
         if self.queued:
             parts.append(f"{self.queued} queued")
+        if self.jobs:
+            parts.append(f"{self.jobs} job{'' if self.jobs == 1 else 's'}")
         return " · ".join(parts)
 
     def _format_context(self) -> str:

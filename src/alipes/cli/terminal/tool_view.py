@@ -105,6 +105,15 @@ def render_whole(record: CallRecord, draw: DrawContext) -> list[str]:
     return rows
 
 
+def render_followed(title: str, lines: list[str], draw: DrawContext, *, ended: bool = False) -> list[str]:
+    """A followed background process and the end of its output."""
+    style = draw.style
+    mark = apply_style(style.note, style.faint) if ended else apply_style(style.working, style.accent)
+    shown = truncate(to_one_line(title), max(1, draw.columns - 2), style.more)
+    rows = [f"{mark} {apply_style(shown, '' if ended else style.strong)}"]
+    return rows + [_format_output(_apply_carriage_return(line), draw.columns, style) for line in lines]
+
+
 def _render_details(record: CallRecord, draw: DrawContext) -> tuple[list[str], bool]:
     """The rows below the head, and whether some were left out."""
     if record.result.outcome != "ok":
@@ -156,9 +165,7 @@ def _format_excerpt(text: str, draw: DrawContext, *, from_end: bool) -> tuple[li
     wide = any(text_width(line) > columns - 4 for line in shown)
     if (left := total - len(shown)) <= 0:
         return rows, wide
-    more = _format_output(
-        f"{style.more} {left:,} more {'line' if left == 1 else 'lines'} ({EXPAND_KEY})", columns, style
-    )
+    more = _format_output(f"{style.more} {left:,} more lines ({EXPAND_KEY})", columns, style)
     return ([more, *rows] if from_end else [*rows, more]), True
 
 

@@ -13,7 +13,7 @@ from alipes.cli.terminal.diff_view import EXPAND_KEY, DrawContext
 from alipes.cli.terminal.screen_diff import strip_escapes
 from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
 from alipes.cli.terminal.todo_view import TodoView
-from alipes.cli.terminal.tool_view import CallRecord, RunningCall, render_finished, render_whole
+from alipes.cli.terminal.tool_view import CallRecord, RunningCall, render_finished, render_followed, render_whole
 from alipes.cli.theme import Theme
 from alipes.kernel import turns
 from alipes.kernel.messages import Message, ToolCall, ToolResult
@@ -145,6 +145,8 @@ class TranscriptView:
         """Everything in the last turn, in order."""
         self._calls: dict[str, ToolCall] = {}
         """Calls of the last turn whose result was not shown."""
+        self.followed: dict[str, tuple[str, list[str]]] = {}
+        """The title and the last lines of each background process that is followed, by its name."""
         self._shortened: TurnItem | None = None
         """The last item that was shown shortened."""
 
@@ -160,9 +162,15 @@ class TranscriptView:
         for running in self._running.values():
             if running.call.name != "todo":
                 rows += running.rows(self._draw(), self._clock())
+        for title, lines in self.followed.values():
+            rows += render_followed(title, lines, self._draw())
         if plan := self._plan.live_rows(self._columns, self._style) if self._in_turn else []:
             rows += ["", *plan] if rows else plan
         return ["", *rows] if rows and apart else rows
+
+    def add_job_end(self, title: str, lines: list[str]) -> None:
+        """A followed process ended: its last lines stay."""
+        self._add_rows("tool", render_followed(title, lines, self._draw(), ended=True))
 
     def expand_last(self) -> bool:
         """Show the last shortened output, thinking or call whole. False if there is none."""
