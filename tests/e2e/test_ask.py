@@ -266,7 +266,7 @@ async def test_a_tool_call_is_shown_on_standard_error_without_its_result(home):
         home.use(server)
         done = await home.run("ask", "--yes", "say hello")
     assert (done.status, done.out) == (0, "Done.\n")
-    assert "· terminal echo hello" in done.err
+    assert "· Run echo hello" in done.err
 
 
 async def test_reaching_the_step_limit_prints_a_summary_and_exits_with_1(home):

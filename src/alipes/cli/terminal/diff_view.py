@@ -205,6 +205,6 @@ def _format_line(line: DiffLine, text: Row, digits: int, draw: DrawContext) -> l
     parts = split_row(text, room) if text and any(part for part, _, _ in text) else [[]]
     head = f"  {apply_style(f'{line.number:>{digits}}', style.faint)} "
     rest = " " * (digits + 5)
-    first = apply_style(line.sign, colour) if line.sign != " " else " "
-    shown = f"{head}{first} {to_ansi(parts[0], links=False)}".rstrip()
+    first = apply_style(f"{line.sign} ", colour) if line.sign != " " else "  "
+    shown = f"{head}{first}{to_ansi(parts[0], links=False)}".rstrip()
     return [shown, *(rest + to_ansi(part, links=False) for part in parts[1:])]

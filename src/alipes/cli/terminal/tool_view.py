@@ -89,10 +89,9 @@ def render_finished(record: CallRecord, draw: DrawContext) -> tuple[list[str], b
 def render_whole(record: CallRecord, draw: DrawContext) -> list[str]:
     """The whole call with its arguments and its whole output."""
     call, result, style = record.call, record.result, draw.style
-    label = describe_tool(call)
-    mark, summary, sgr = _summarize(record, style)
-    rows = [f"{mark} {apply_style(to_one_line(label.verb), style.strong)}  {apply_style(summary, sgr)}"]
-    arguments = label.object
+    row, cut = _format_finished_row(record, draw, shows_output=False)
+    rows, label = [row], describe_tool(call)
+    arguments = label.object if cut or "\n" in label.object else ""
     if not is_builtin(call):
         arguments = "\n".join(f"{name}: {value}" for name, value in call.args.items())
     for line in sanitize(arguments).expandtabs(4).split("\n") if arguments else ():
