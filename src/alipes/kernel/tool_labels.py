@@ -107,7 +107,9 @@ def _label_read(args: Args) -> ToolLabel:
     path, first, limit = _text(args, "path"), args.get("offset"), args.get("limit")
     if not isinstance(first, int) or first < 1:
         return ToolLabel("Read", path)
-    return ToolLabel("Read", f"{path}:{first}-{first + limit - 1}" if isinstance(limit, int) else f"{path}:{first}-")
+    if isinstance(limit, int):
+        return ToolLabel("Read", f"{path}:{first}-{first + limit - 1}")
+    return ToolLabel("Read", f"{path} from line {first}" if first > 1 else path)
 
 
 def _label_patch(args: Args) -> ToolLabel:

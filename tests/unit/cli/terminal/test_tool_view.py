@@ -56,8 +56,8 @@ def test_a_successful_call_shows_its_duration_and_the_end_of_its_output():
 def test_other_successful_tools_show_only_a_summary_of_their_result():
     call = ToolCall("2", "read_file", {"path": "src/a.py", "offset": 3})
     record = CallRecord(call, ToolResult("2", "text\n" * 50))
-    assert render_finished(record, at()) == (["✓ Read src/a.py:3-  50 lines"], True)
-    assert len(render_whole(record, at())) == 52
+    assert render_finished(record, at()) == (["✓ Read src/a.py from line 3  50 lines"], True)
+    assert len(render_whole(record, at())) == 51
 
 
 def test_a_command_that_failed_is_marked_with_its_status():
