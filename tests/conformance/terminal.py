@@ -102,7 +102,7 @@ class Terminal(Surface):
 
     def consented(self, command: str, yes: bool) -> list[str]:
         if yes:
-            return ["· approved once", f"✓ Run {command}"]
+            return ["· approved once", f"✓ Run {command}  no output"]
         why = "it force-pushes or deletes, which can overwrite work on the remote (rule: git); denied by the user."
         return [f"⊘ Run {command}  denied\n  │ Not run: {why} Do not try to work around this."]
 

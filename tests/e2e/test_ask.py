@@ -253,7 +253,7 @@ async def test_a_stop_leaves_no_child_processes(home):
     async with ModelServer([Call("terminal", {"command": "sleep 1000 & setsid sleep 1000"})]) as server:
         home.use(server)
         async with home.started("ask", "--yes", "sleep") as process:
-            await read_until(process.stderr, "terminal sleep")
+            await read_until(process.stderr, "Run sleep")
             while not (living := children(process.pid)):
                 await asyncio.sleep(0.01)
             process.send_signal(signal.SIGINT)
