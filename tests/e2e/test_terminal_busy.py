@@ -69,7 +69,7 @@ async def test_in_steer_mode_the_running_turn_gets_the_message(home, tmp_path):
             terminal.type("/busy steer" + ENTER)
             await terminal.until("steer: ")
             terminal.type("do this" + ENTER)
-            await terminal.until("running terminal")
+            await terminal.until("running a command")
             terminal.type("and that" + ENTER)
             await terminal.until("· queued: and that")
             (tmp_path / "go").touch()

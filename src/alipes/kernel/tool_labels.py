@@ -46,6 +46,11 @@ def describe_tool(call: ToolCall) -> ToolLabel:
     return ToolLabel(call.name, _main_argument(call.args)) if describe is None else describe(call.args)
 
 
+def describe_activity(call: ToolCall) -> str:
+    """What happens while the call runs: "running a command", "reading"."""
+    return _ACTIVITIES.get(call.name) or f"running {' '.join(call.name.split())[:40]}"
+
+
 def is_builtin(call: ToolCall) -> bool:
     return call.name in _LABELS
 
@@ -155,6 +160,24 @@ _LABELS: dict[str, Callable[[Args], ToolLabel]] = {
     "send_file": lambda args: ToolLabel("Send", _text(args, "path")),
     "vision_analyze": lambda args: ToolLabel("Look at", _text(args, "path") or _text(args, "image_url")),
     "image_generate": lambda args: ToolLabel("Generate image", _text(args, "prompt")),
+}
+
+
+_ACTIVITIES = {
+    "terminal": "running a command",
+    "process": "checking a background job",
+    "read_file": "reading",
+    "write_file": "writing a file",
+    "patch": "editing",
+    "search_files": "searching",
+    "execute_code": "running Python",
+    "todo": "planning",
+    "delegate_task": "running subagents",
+    "mixture_of_agents": "asking several models",
+    "clarify": "waiting for your answer",
+    "send_file": "sending a file",
+    "vision_analyze": "looking at an image",
+    "image_generate": "generating an image",
 }
 
 

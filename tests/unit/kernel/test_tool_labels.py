@@ -4,7 +4,14 @@ import pytest
 
 from alipes.cli.plugins.standalone import TOOLS
 from alipes.kernel.messages import Image, ToolCall, ToolResult
-from alipes.kernel.tool_labels import count_lines, describe_outcome, describe_tool, is_builtin, output_of
+from alipes.kernel.tool_labels import (
+    count_lines,
+    describe_activity,
+    describe_outcome,
+    describe_tool,
+    is_builtin,
+    output_of,
+)
 
 SEARCH = "src/a.py\n3: def one():\n9: def two():\n\nsrc/b.py\n1- import os\n2: def three():\n--\n7: def four():"
 
@@ -112,7 +119,12 @@ def test_a_call_without_success_says_so(outcome, word):
 
 @pytest.mark.parametrize("name", TOOLS)
 def test_every_built_in_tool_has_a_name_for_people(name):
-    assert is_builtin(ToolCall("c", name, {})) and describe_tool(ToolCall("c", name, {})).verb != name
+    call = ToolCall("c", name, {})
+    assert is_builtin(call) and describe_tool(call).verb != name and not describe_activity(call).endswith(name)
+
+
+def test_another_tool_is_named_while_it_runs():
+    assert describe_activity(ToolCall("c", "look\nup", {})) == "running look up"
 
 
 def test_the_output_of_a_command_has_no_status_lines():

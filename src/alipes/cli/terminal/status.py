@@ -4,7 +4,7 @@ import re
 import time
 from collections.abc import Callable
 
-from alipes.cli.render import format_cost, to_one_line, truncate
+from alipes.cli.render import format_cost, truncate
 from alipes.cli.terminal.styles import TerminalStyle, apply_style
 from alipes.cli.width import display_width
 from alipes.kernel import turns
@@ -48,7 +48,9 @@ class StatusLine:
             case turns.TextDelta():
                 self.activity = "writing"
             case turns.ToolStarted(call):
-                self._tools[call.id] = to_one_line(call.name, 40)
+                from alipes.kernel.tool_labels import describe_activity  # noqa: PLC0415  (the prompt appears earlier)
+
+                self._tools[call.id] = describe_activity(call)
                 self._name_tools()
             case turns.ToolFinished(call):
                 self._tools.pop(call.id, None)
@@ -94,7 +96,7 @@ class StatusLine:
         names = list(self._tools.values())
         self.activity = "thinking"
         if names:
-            self.activity = f"running {names[0]}" if len(names) == 1 else f"running {len(names)} tools"
+            self.activity = names[0] if len(names) == 1 else f"running {len(names)} tools"
 
     def _count(self, said: turns.Said) -> None:
         if said.message.role == "assistant":

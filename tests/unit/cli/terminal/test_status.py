@@ -57,9 +57,9 @@ def test_it_shows_the_activity(status, clock):
     clock.now += 65
     assert said(status, ThinkingDelta("hm")) == "thinking · 1 min 05 s"
     assert said(status, TextDelta("so")) == "writing · 1 min 05 s"
-    assert said(status, ToolStarted(CALL)) == "running terminal · 1 min 05 s"
+    assert said(status, ToolStarted(CALL)) == "running a command · 1 min 05 s"
     assert said(status, ToolStarted(OTHER)) == "running 2 tools · 1 min 05 s"
-    assert said(status, ToolFinished(CALL, ToolResult("1", ""))) == "running read_file · 1 min 05 s"
+    assert said(status, ToolFinished(CALL, ToolResult("1", ""))) == "reading · 1 min 05 s"
     assert said(status, ToolFinished(OTHER, ToolResult("2", ""))) == "thinking · 1 min 05 s"
     assert said(status, TurnEnded("t", "answered")) == ""
     assert not status.is_running
@@ -104,9 +104,9 @@ def test_a_cost_of_zero_is_not_shown(status):
 def test_a_narrow_screen_shows_what_matters_most(status):
     said(status, TurnStarted("t", "s"), Said(ANSWER, "test/scripted", Usage(900, 100, cost=0.25)))
     said(status, ToolStarted(CALL))
-    assert said(status, columns=40) == "running terminal · 0 s · test/scripted"
-    assert said(status, columns=30) == "running terminal · 0 s"
-    assert said(status, columns=12) == "running t…"
+    assert said(status, columns=42) == "running a command · 0 s · test/scripted"
+    assert said(status, columns=30) == "running a command · 0 s"
+    assert said(status, columns=12) == "running a…"
     for columns in range(3, 90):
         assert visible_width(status.render(columns, LOOK)) <= columns
 
