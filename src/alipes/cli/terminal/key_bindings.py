@@ -47,7 +47,13 @@ class ApprovalKey(Struct, frozen=True):
     choice: ApprovalChoice
 
 
-InputEvent: TypeAlias = TypedText | StopRequest | ApprovalKey
+class KeyAction(Struct, frozen=True):
+    """A key that the session handles, such as `expand`."""
+
+    name: str
+
+
+InputEvent: TypeAlias = TypedText | StopRequest | ApprovalKey | KeyAction
 
 
 class InputActions:
@@ -138,6 +144,7 @@ def make_key_bindings(actions: InputActions, buffer: Buffer) -> KeyBindings:
     bind("<sigint>", to=actions.interrupt)
     bind("c-d", to=lambda: buffer.delete() if buffer.text else actions.on_quit())
     bind("c-x", "c-e", to=actions.edit)
+    bind("c-o", to=lambda: actions.input_events.put_nowait(KeyAction("expand")))
     bind("tab", to=lambda: _complete(buffer))
     for down in ("down", "c-n"):
         keys.add(down, filter=typing & has_completions)(lambda _event: select_next(buffer))

@@ -22,9 +22,11 @@ from alipes.cli.render import format_choice, sanitize, to_one_line, truncate
 from alipes.cli.terminal.completion import ArgumentChoice, CommandEntry
 from alipes.cli.terminal.conversation_picker import conversation_choices, pick_conversation
 from alipes.cli.terminal.file_index import FileIndex
-from alipes.cli.terminal.key_bindings import ApprovalKey, StopRequest, TypedText
+from alipes.cli.terminal.job_view import JobView
+from alipes.cli.terminal.key_bindings import ApprovalKey, KeyAction, StopRequest, TypedText
 from alipes.cli.terminal.model_picker import describe_model, pick_model
 from alipes.cli.terminal.notifications import TerminalNotifier
+from alipes.cli.terminal.pager import show_turn
 from alipes.cli.terminal.status_command import StatusCommand
 from alipes.cli.terminal.styles import apply_style, wrap_text
 from alipes.cli.terminal.terminal import TerminalApp
@@ -33,9 +35,21 @@ from alipes.config.environment import process_environment
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.formatting import ID
-from alipes.kernel.turns import Address, AnswerApproval, AnswerQuestion, Event, Inbound, Said, Stop, TurnEnded
+from alipes.kernel.turns import (
+    Address,
+    AnswerApproval,
+    AnswerQuestion,
+    Event,
+    Inbound,
+    Said,
+    SessionChanged,
+    Stop,
+    ToolFinished,
+    TurnEnded,
+)
 from alipes.sessions.commands import registry as commands
-from alipes.sessions.commands.context import CommandReply, CopyText, Quit, ShowConversation
+from alipes.sessions.commands.context import CommandReply, CopyText, FollowJob, Quit, ShowConversation
+from alipes.sessions.commands.jobs import count_jobs
 from alipes.sessions.commands.status import plugin_words
 from alipes.sessions.event_stream import SessionFollower
 from alipes.sessions.subagents.text import describe_interrupted
@@ -51,6 +65,7 @@ RECENT_MESSAGES = 4
 class TerminalCommands:
     def __init__(self, terminal: TerminalApp, app: App, view: SessionView, workdir: str) -> None:
         self._terminal, self._app, self._view = terminal, app, view
+        self._jobs = JobView(app.background, view)
         self._update_completions()
         terminal.completer.files = FileIndex(workdir)
         terminal.completer.loaded_arguments |= {
@@ -87,8 +102,12 @@ class TerminalCommands:
                 self._copy(text)
             case ShowConversation(session):
                 await self.show_recent(session)
+            case FollowJob(_, name) if not name:
+                self._jobs.leave()
         self._update_completions()
         await self.refresh_status(inbound.address.key)
+        if isinstance(reply.action, FollowJob) and reply.action.name:
+            await self._jobs.follow(reply.action.session, reply.action.name)
 
     async def refresh_status(self, key: str) -> None:
         """Update the model, context use and cost in the status line."""
@@ -174,7 +193,8 @@ async def run_session(terminal: TerminalApp, settings: Settings, options: TalkOp
         await session.offer_interrupted(place.note, await find_interrupted(app, workdir))
         async with asyncio.TaskGroup() as group:
             works = (session.show_start_notes(orphans), session.follow_events(), session.submit(), session.read())
-            tasks = [group.create_task(work) for work in (*works, session.status_command.run())]
+            beside = (session.status_command.run(), session.follow_jobs())
+            tasks = [group.create_task(work) for work in (*works, *beside)]
             await left.wait()
             await session.finish()
             for task in tasks:
@@ -219,6 +239,7 @@ class TerminalSession:
         self._outgoing: asyncio.Queue[TypedText] = asyncio.Queue()
         self._models: asyncio.Queue[str] = asyncio.Queue()
         self._stopping = False
+        self._jobs_changed = asyncio.Event()
         self._interrupted: tuple[InterruptedTurn, ...] = ()
         """Turns of other folders that the next line may resume."""
 
@@ -264,6 +285,15 @@ class TerminalSession:
         watch = SessionFollower(self._address.key, self._app.sessions, self._app.store, self._on_event)
         await watch.run(self._view.add_queued)
 
+    async def follow_jobs(self) -> None:
+        """Keep the number of background jobs in the status line."""
+        with self._app.background.watch(self._jobs_changed):
+            while True:
+                await self._jobs_changed.wait()
+                self._jobs_changed.clear()
+                self._view.status.jobs = await count_jobs(self._app.context(self._inbound))
+                self._terminal.refresh()
+
     async def read(self) -> None:
         """Handle input events; slow ones run in tasks of their own."""
         sessions, key = self._app.sessions, self._address.key
@@ -274,8 +304,18 @@ class TerminalSession:
                         self._handle_typed(typed, group)
                     case StopRequest():
                         group.create_task(self._stop_turn())
+                    case KeyAction(name):
+                        group.create_task(self._run_key(name))
                     case ApprovalKey(ask, choice):
                         group.create_task(sessions.post(key, AnswerApproval(ask, choice, "terminal")))
+
+    async def _run_key(self, name: str) -> None:
+        match name:
+            case "expand":
+                if self._view.transcript.expand_last():
+                    self._view.update()
+                else:
+                    await show_turn(self._terminal, self._view)
 
     async def submit(self) -> None:
         """Send messages, and the commands that affect them, in the order typed."""
@@ -399,6 +439,8 @@ class TerminalSession:
             self._models.put_nowait(event.model)
         if isinstance(event, TurnEnded):
             self._stopping = False
+        if isinstance(event, ToolFinished | TurnEnded | SessionChanged):
+            self._jobs_changed.set()
         self._view.handle_event(turn, event)
         self._notifier.handle_event(event)
         self.status_command.handle_event(event)

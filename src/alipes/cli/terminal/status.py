@@ -65,7 +65,9 @@ class StatusLine:
             case turns.TextDelta():
                 self.activity = "writing"
             case turns.ToolStarted(call):
-                self._tools[call.id] = to_one_line(call.name, 40)
+                from alipes.kernel.tool_labels import describe_activity  # noqa: PLC0415  (the prompt appears earlier)
+
+                self._tools[call.id] = describe_activity(call)
                 self._name_tools()
             case turns.ToolFinished(call):
                 self._tools.pop(call.id, None)
@@ -142,7 +144,7 @@ class StatusLine:
         names = list(self._tools.values())
         self.activity = "thinking"
         if names:
-            self.activity = f"running {names[0]}" if len(names) == 1 else f"running {len(names)} tools"
+            self.activity = names[0] if len(names) == 1 else f"running {len(names)} tools"
 
     def _count(self, said: turns.Said) -> None:
         if said.message.role == "assistant":

@@ -13,12 +13,13 @@ import select
 import sys
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TextIO
 
-from prompt_toolkit.application import Application
+from prompt_toolkit.application import Application, in_terminal
+from prompt_toolkit.application.current import set_app
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
@@ -205,6 +206,12 @@ class TerminalApp:
         finally:
             self.bottom.picker = None
             self.refresh_now()
+
+    async def run_in_foreground(self, work: Callable[[], Awaitable[int]]) -> int:
+        """Give the terminal to another program while `work` runs it; returns the result of `work`."""
+        with set_app(self._app):
+            async with in_terminal():
+                return await work()
 
     def write(self, sequence: str) -> None:
         """Write an invisible escape sequence."""

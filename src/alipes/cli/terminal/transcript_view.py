@@ -2,15 +2,22 @@
 
 import time
 from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from alipes.cli.markdown.stream import MarkdownStream
-from alipes.cli.render import format_ending, sanitize, to_one_line, truncate
+from alipes.cli.render import format_ending, format_resumption, sanitize, to_one_line, truncate
 from alipes.cli.terminal.approval import format_allowed, format_call_rows, format_question, is_long
+from alipes.cli.terminal.diff_view import EXPAND_KEY, DrawContext
+from alipes.cli.terminal.screen_diff import strip_escapes
 from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
-from alipes.cli.terminal.tool_view import RunningCall, render_finished
+from alipes.cli.terminal.todo_view import TodoView
+from alipes.cli.terminal.tool_view import CallRecord, RunningCall, render_finished, render_followed, render_whole
 from alipes.cli.theme import Theme
 from alipes.kernel import turns
 from alipes.kernel.attachments import collapse_attachments
+from alipes.kernel.messages import Message, ToolCall, ToolResult
 
 THINKING_ROWS = 3
 """Rows of thinking shown while it streams; one row remains afterwards."""
@@ -47,11 +54,16 @@ class MessageView:
         self.has_final_rows = self.has_final_rows or bool(rows)
         return rows
 
+    @property
+    def thought(self) -> str:
+        """The thinking so far; empty if it is not shown."""
+        return "".join(self._thinking).strip() if self._show_thinking else ""
+
     def finish_thinking(self) -> list[str]:
         """End the thinking; returns the row that remains of it."""
-        thought = to_one_line("".join(self._thinking))
+        thought = to_one_line(self.thought)
         self._thinking.clear()
-        if not thought or not self._show_thinking:
+        if not thought:
             return []
         text = truncate(thought, self._columns - 2, self._style.more)
         return [apply_style(f"{self._style.thinking} {text}", self._style.thought)]
@@ -98,6 +110,16 @@ _APPROVED = {"once": "approved once", "session": "approved for this session", "a
 """A denial is shown in the row of the call."""
 
 
+class RecordedText(Struct, frozen=True):
+    """A text of a turn, whole."""
+
+    kind: Literal["user", "thought", "answer", "note"]
+    text: str
+
+
+TurnItem: TypeAlias = RecordedText | CallRecord
+
+
 class TranscriptView:
     """Turns the events of a session into rows, with a blank row between blocks of different kinds."""
 
@@ -112,12 +134,22 @@ class TranscriptView:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`begun`: a note was printed already."""
-        self._style, self._columns, self._clock = style, columns, clock
+        self._theme, self._style, self._columns, self._clock = theme, style, columns, clock
         self._message = MessageView(theme, style, columns, thinking=thinking)
         self._running: dict[str, RunningCall] = {}
         self._asked: dict[str, turns.ApprovalAsked] = {}
         self._final: list[str] = []
         self._kind = "note" if begun else ""
+        self._plan = TodoView()
+        self._in_turn = False
+        self._items: list[TurnItem] = []
+        """Everything in the last turn, in order."""
+        self._calls: dict[str, ToolCall] = {}
+        """Calls of the last turn whose result was not shown."""
+        self.followed: dict[str, tuple[str, list[str]]] = {}
+        """The title and the last lines of each background process that is followed, by its name."""
+        self._shortened: TurnItem | None = None
+        """The last item that was shown shortened."""
 
     def take_final(self) -> list[str]:
         """The rows that became final since the last call."""
@@ -129,8 +161,54 @@ class TranscriptView:
         rows = self._message.tail()
         apart = bool(self._kind) and not (self._message.has_final_rows if rows else self._kind == "tool")
         for running in self._running.values():
-            rows += running.rows(self._columns, self._style, self._clock())
+            if running.call.name != "todo":
+                rows += running.rows(self._draw(), self._clock())
+        for title, lines in self.followed.values():
+            rows += render_followed(title, lines, self._draw())
+        if plan := self._plan.live_rows(self._columns, self._style) if self._in_turn else []:
+            rows += ["", *plan] if rows else plan
         return ["", *rows] if rows and apart else rows
+
+    def add_job_end(self, title: str, lines: list[str]) -> None:
+        """A followed process ended: its last lines stay."""
+        self._add_rows("tool", render_followed(title, lines, self._draw(), ended=True))
+
+    def expand_last(self) -> bool:
+        """Show the last shortened output, thinking or call whole. False if there is none."""
+        item, self._shortened = self._shortened, None
+        if item is None:
+            return False
+        self.add_block(self._render_item(item))
+        return True
+
+    def render_turn(self) -> list[str]:
+        """The whole last turn as rows: messages, thinking, calls with their output."""
+        unfinished = [RecordedText("thought", self._message.thought), RecordedText("answer", self._message.text)]
+        rows: list[str] = []
+        for item in (*self._items, *(each for each in unfinished if each.text.strip())):
+            rows += ["", *self._render_item(item)] if rows else self._render_item(item)
+        for running in self._running.values():
+            rows += ["", *running.rows(self._draw(), self._clock())]
+        return rows
+
+    def _render_item(self, item: TurnItem) -> list[str]:
+        """The whole item as rows."""
+        style, columns = self._style, self._columns
+        if isinstance(item, CallRecord):
+            return render_whole(item, self._draw())
+        if item.kind == "answer":
+            stream = MarkdownStream(self._theme, columns)
+            return [*stream.feed(item.text.strip("\n")), *stream.finish()]
+        marks = {"user": style.prompt, "thought": style.thinking, "note": style.note}
+        sgr = {"user": style.strong, "thought": style.thought, "note": style.faint}[item.kind]
+        rows: list[str] = []
+        for line in sanitize(item.text).strip("\n").expandtabs(4).split("\n"):
+            mark = "  " if rows else apply_style(marks[item.kind], sgr) + " "
+            rows += wrap_text(line, columns, sgr, mark, "  ")
+        return rows
+
+    def _draw(self) -> DrawContext:
+        return DrawContext(self._columns, self._style, self._theme.tokens)
 
     def resize(self, columns: int) -> None:
         self._columns = columns
@@ -139,7 +217,7 @@ class TranscriptView:
 
     def restyle(self, theme: Theme, style: TerminalStyle) -> None:
         """Use another theme for new rows."""
-        self._style = style
+        self._theme, self._style = theme, style
         self._message.restyle(theme, style)
 
     def handle_event(self, event: turns.Event, shown_as: str = "") -> None:
@@ -150,18 +228,16 @@ class TranscriptView:
             case turns.TextDelta(text):
                 self._write(text)
             case turns.Said(message):
-                if message.role == "assistant":
-                    self._complete(message.text)
+                self._handle_message(message)
             case turns.ToolStarted(call):
-                self._add_rows("thought", self._message.finish_thinking())
+                self._finish_thinking()
                 self._running[call.id] = RunningCall(call, self._clock())
             case turns.ToolProgress(call_id, text):
                 if call_id in self._running:
-                    self._running[call_id].progress(text)
+                    self._running[call_id].progress(text, self._clock())
             case turns.ToolFinished(call, result, seconds):
-                running = self._running.pop(call.id, None)
-                rows = render_finished(call, result, seconds, running, columns=self._columns, style=self._style)
-                self._add_rows("tool", rows)
+                running = self._running.pop(call.id, None) or RunningCall(call, self._clock())
+                self._add_call(running.finish(result, seconds))
             case _:
                 self._handle_turn_event(event, shown_as)
 
@@ -174,7 +250,10 @@ class TranscriptView:
         if len(lines) > MAX_MESSAGE_ROWS + 1 or len(rows) > MAX_MESSAGE_ROWS + 1:
             left = len(lines) - MAX_MESSAGE_ROWS
             more = f"{left:,} more lines" if left > 1 else "and more"
-            rows[MAX_MESSAGE_ROWS:] = ["  " + apply_style(f"{self._style.more} {more}", self._style.faint)]
+            hint = f"{self._style.more} {more} ({EXPAND_KEY})"
+            rows[MAX_MESSAGE_ROWS:] = ["  " + apply_style(hint, self._style.faint)]
+            self._shortened = RecordedText("user", text)
+        self._items.append(RecordedText("user", text))
         self._add_rows("person", rows, apart=True)
 
     def add_note(self, text: str, *, bad: bool = False) -> None:
@@ -184,6 +263,7 @@ class TranscriptView:
         for line in sanitize(text).split("\n"):
             mark = "  " if rows else apply_style(self._style.note, style) + " "
             rows += wrap_text(line, self._columns, style, mark, "  ")
+        self._items.append(RecordedText("note", text))
         self._add_rows("note", rows)
 
     def add_block(self, rows: list[str]) -> None:
@@ -192,11 +272,14 @@ class TranscriptView:
 
     def _handle_turn_event(self, event: turns.Event, shown_as: str) -> None:
         match event:
-            case turns.TurnStarted(text=text, attempt=attempt):
+            case turns.TurnStarted(text=text):
+                self._items.clear()
+                self._calls.clear()
+                self._in_turn = True
                 if words := shown_as or text:
                     self.add_user_message(words)
-                if attempt > 1:
-                    self.add_note("resuming an interrupted turn")
+                if note := format_resumption(event):
+                    self.add_note(note)
             case turns.Retracted(reason):
                 shown = self._message.has_final_rows
                 self._message.drop()
@@ -225,13 +308,48 @@ class TranscriptView:
             allowed = "" if lasting is None else f": {format_allowed(lasting)}"
             self.add_note(_APPROVED[event.choice] + allowed)
 
+    def _handle_message(self, message: Message) -> None:
+        """A message of the transcript. Results of calls are shown unless they were shown as events."""
+        if message.role == "assistant":
+            self._complete(message.text)
+            self._calls.update((call.id, call) for call in message.calls)
+        for part in message.parts:
+            if isinstance(part, ToolResult) and part.call_id in self._calls:
+                self._add_call(CallRecord(self._calls[part.call_id], part))
+
+    def _add_call(self, record: CallRecord) -> None:
+        self._calls.pop(record.call.id, None)
+        self._items.append(record)
+        if record.call.name == "todo" and record.result.outcome == "ok":
+            self._plan.update(record.result.text)
+            if self._plan.is_final:
+                self._add_rows("plan", self._plan.print_rows(self._columns, self._style))
+            return
+        rows, shortened = render_finished(record, self._draw())
+        if shortened:
+            self._shortened = record
+        self._add_rows("tool", rows)
+
+    def _finish_thinking(self) -> None:
+        thought = self._message.thought
+        rows = self._message.finish_thinking()
+        if rows:
+            item = RecordedText("thought", thought)
+            self._items.append(item)
+            if strip_escapes(rows[0]).endswith(self._style.more):
+                self._shortened = item
+        self._add_rows("thought", rows)
+
     def _write(self, text: str) -> None:
-        self._add_rows("thought", self._message.finish_thinking())
+        self._finish_thinking()
         begins = not self._message.has_final_rows
         self._add_rows("text", self._message.write(text), apart=begins)
 
     def _complete(self, text: str) -> None:
         """The message is complete: add the part that was missing from the stream."""
+        if text.strip():
+            self._finish_thinking()
+            self._items.append(RecordedText("answer", text))
         received = self._message.text
         if text.startswith(received):
             self._write(text[len(received) :])
@@ -242,7 +360,7 @@ class TranscriptView:
         self._finish()
 
     def _finish(self) -> None:
-        self._add_rows("thought", self._message.finish_thinking())
+        self._finish_thinking()
         begins = not self._message.has_final_rows
         self._add_rows("text", self._message.finish(), apart=begins)
 
@@ -251,8 +369,10 @@ class TranscriptView:
             return
         self._finish()
         for running in self._running.values():
-            self._add_rows("tool", running.render_cancelled(self._columns, self._style, self._clock()))
+            self._add_call(running.cancel(self._clock()))
         self._running.clear()
+        self._add_rows("plan", self._plan.print_rows(self._columns, self._style))
+        self._in_turn = False
         if end.ending == "stopped" and end.detail == "superseded":
             self.add_note("interrupted by your next message")
         elif line := format_ending(end):

@@ -14,6 +14,7 @@ from alipes.plugins.registry import Contributions
 from alipes.providers.registry import ModelChoice, Models
 from alipes.sessions.sessions import Sessions
 from alipes.store.store import Store
+from alipes.tools.shell.background import BackgroundProcesses
 
 
 class Quit(Struct, frozen=True):
@@ -39,7 +40,14 @@ class SendFile(Struct, frozen=True):
     text: str
 
 
-Action: TypeAlias = Quit | CopyText | ShowConversation | SendFile
+class FollowJob(Struct, frozen=True):
+    """Show the output of a background process as it comes; without a name, stop showing it."""
+
+    session: str
+    name: str
+
+
+Action: TypeAlias = Quit | CopyText | ShowConversation | SendFile | FollowJob
 
 
 class CommandReply(Struct, frozen=True):
@@ -70,6 +78,8 @@ class CommandContext(Struct, frozen=True):
     """The default model and where it comes from."""
     background: Callable[[str], str] = lambda _session: ""
     """What a session has running in the background, in a few words."""
+    processes: BackgroundProcesses | None = None
+    """The background processes of all sessions."""
     contributions: Contributions | None = None
     """What plugins contribute, including commands."""
     hooks: Hooks | None = None

@@ -59,9 +59,9 @@ def test_it_shows_the_activity_and_the_key_that_stops_it(status, clock):
     clock.now += 65
     assert said(status, ThinkingDelta("hm")) == "thinking · 1 min 05 s · esc to stop"
     assert said(status, TextDelta("so")) == "writing · 1 min 05 s · esc to stop"
-    assert said(status, ToolStarted(CALL)).startswith("running ")
+    assert said(status, ToolStarted(CALL)) == "running a command · 1 min 05 s · esc to stop"
     assert said(status, ToolStarted(OTHER)) == "running 2 tools · 1 min 05 s · esc to stop"
-    assert said(status, ToolFinished(CALL, ToolResult("1", ""))).startswith("running ")
+    assert said(status, ToolFinished(CALL, ToolResult("1", ""))) == "reading · 1 min 05 s · esc to stop"
     assert said(status, ToolFinished(OTHER, ToolResult("2", ""))) == "thinking · 1 min 05 s · esc to stop"
     assert said(status, TurnEnded("t", "answered")) == ""
     assert not status.is_running
