@@ -60,13 +60,24 @@ class PendingTurn(Struct, frozen=True):
     accepted_at: float
     started_at: float | None
     """When it was first claimed; None while it is queued."""
+    held: bool = False
+    """Queued, and kept back by a stop until it is sent or dropped."""
 
 
 class AdmittedTurn(Struct, frozen=True):
     turn: str
     busy: BusyMode
     ahead: tuple[PendingTurn, ...]
-    """Unfinished turns before it, in order."""
+    """Unfinished turns before it, in order, without held ones."""
+
+
+class StoppedQueue(Struct, frozen=True):
+    """The result of a person's stop."""
+
+    turn: str = ""
+    """The turn to stop: the running one, or the one that is about to start; empty if there is none."""
+    held: tuple[PendingTurn, ...] = ()
+    """All messages that are held now, in order."""
 
 
 class SteeredMessage(Struct, frozen=True):

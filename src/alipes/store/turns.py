@@ -31,13 +31,13 @@ from alipes.store.peers import Processes
 ANSWER_BATCH = "answer"
 """In the inbox, instead of a batch: the message was the answer to a question and never becomes a turn."""
 _READY_OPS = """
-    WITH unfinished AS (SELECT number, id FROM turns WHERE key = :key AND ending IS NULL)
+    WITH unfinished AS (SELECT number, id FROM turns WHERE key = :key AND ending IS NULL AND held = 0)
     SELECT number, op FROM pending_ops
     WHERE key = :key AND NOT (kind = 'stop' AND coalesce(json_extract(op, '$.turn'), '') IN
         (SELECT id FROM unfinished WHERE number > (SELECT min(number) FROM unfinished)))
     ORDER BY number"""
 _OTHER_WORK = """
-    SELECT 1 FROM turns WHERE key = :key AND ending IS NULL AND number != :number
+    SELECT 1 FROM turns WHERE key = :key AND ending IS NULL AND held = 0 AND number != :number
     UNION ALL SELECT 1 FROM pending_ops WHERE key = :key LIMIT 1"""
 
 OpeningMessages: TypeAlias = Callable[[Turn], tuple[Message, ...]]
@@ -83,7 +83,7 @@ class SqliteTurns:
         return self._database.submit(lambda db: admit_turn(db, row, busy, usual), sync=False)
 
     async def claim_next(self, key: str, opening: OpeningMessages = lambda _turn: ()) -> Turn | None:
-        """Claim the oldest unfinished turn of the session `key`; None if there is none.
+        """Claim the oldest unfinished turn of the session `key` that is not held; None if there is none.
 
         Each claim raises the epoch and counts an attempt. The messages of `opening` are recorded in the same
         transaction and are `unpublished` in the turn. Raises `SessionHeld` while another live process holds
@@ -96,7 +96,7 @@ class SqliteTurns:
         return await self._database.run(lambda db: self._claim(db, key, opening, now), sync=False)
 
     def _claim(self, db: sqlite3.Connection, key: str, opening: OpeningMessages, now: float) -> Turn | None:
-        sql = "SELECT min(number) FROM turns WHERE key = ? AND ending IS NULL"
+        sql = "SELECT min(number) FROM turns WHERE key = ? AND ending IS NULL AND held = 0"
         (number,) = db.execute(sql, (key,)).fetchone()
         if number is None:
             return None
@@ -204,9 +204,9 @@ class SqliteTurns:
 
     async def list_orphans(self, begun: int = 0) -> tuple[str, ...]:
         """Keys of sessions with unfinished turns that no live process holds, oldest first; only those with a
-        turn that was claimed at least `begun` times."""
+        turn that was claimed at least `begun` times. Held turns do not count."""
         sql = """SELECT key, holder FROM turns LEFT JOIN leases USING (key)
-            WHERE ending IS NULL GROUP BY key HAVING max(attempts) >= ? ORDER BY min(number)"""
+            WHERE ending IS NULL AND held = 0 GROUP BY key HAVING max(attempts) >= ? ORDER BY min(number)"""
         unfinished = await self._database.fetch_all(sql, begun)
         alive = {host: self._processes.is_alive(host) for host in {holder for _, holder in unfinished}}
         return tuple(key for key, holder in unfinished if not alive[holder])
@@ -218,8 +218,8 @@ class SqliteTurns:
         return str(host) if self._processes.is_alive(host) else None
 
     async def has_pending(self, key: str) -> bool:
-        """True if `key` has an unfinished turn, claimed or not."""
-        sql = "SELECT 1 FROM turns WHERE key = ? AND ending IS NULL LIMIT 1"
+        """True if `key` has an unfinished turn, claimed or not, that is not held."""
+        sql = "SELECT 1 FROM turns WHERE key = ? AND ending IS NULL AND held = 0 LIMIT 1"
         return await self._database.fetch_one(sql, key) is not None
 
     async def is_abandoned(self, key: str) -> bool:
@@ -293,7 +293,7 @@ def admit_turn(db: sqlite3.Connection, row: TurnRow, busy: BusyMode | None, usua
     if db.execute(copy, (platform, row.inbound_id, ANSWER_BATCH)).fetchone():
         return None
     session, mode = _touch_current_session(db, row)
-    ahead = list_unfinished(db, key)
+    ahead = tuple(each for each in list_unfinished(db, key) if not each.held)
     if not ahead:
         discard_stops(db, key)
     effective: BusyMode = busy or mode or usual
@@ -341,6 +341,7 @@ def insert_turn(db: sqlite3.Connection, row: TurnRow, session: str, busy: BusyMo
 
 
 def list_unfinished(db: sqlite3.Connection, key: str) -> tuple[PendingTurn, ...]:
-    sql = """SELECT id, session_id, json_extract(inbound, '$.text'), busy_mode, created, started FROM turns
-        WHERE key = ? AND ending IS NULL ORDER BY number"""
-    return tuple(PendingTurn(*row) for row in db.execute(sql, (key,)))
+    """The running turn, the queued ones, and the held ones, each in order."""
+    sql = """SELECT id, session_id, json_extract(inbound, '$.text'), busy_mode, created, started, held FROM turns
+        WHERE key = ? AND ending IS NULL ORDER BY held, number"""
+    return tuple(PendingTurn(*row[:-1], held=bool(row[-1])) for row in db.execute(sql, (key,)))
