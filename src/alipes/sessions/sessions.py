@@ -183,7 +183,7 @@ class Sessions:
         """Ids of the running and queued turns of `key`, in order, without held ones."""
         return tuple(each.id for each in await self._store.sessions.unfinished(key) if not each.held)
 
-    async def stop(self, key: str, stop: Stop = Stop()) -> StoppedQueue:
+    async def stop(self, key: str, stop: Stop) -> StoppedQueue:
         """A person stops the running turn, or the turn that `stop` names: the messages queued behind it are held.
 
         A held message that is stopped by name is dropped.
@@ -252,11 +252,13 @@ class Sessions:
             await self.post(key, Reset("reset", f"{why}_command", switch.old, switch.new))
 
     @asynccontextmanager
-    async def ask(self, inbound: Inbound, busy: BusyMode | None = None) -> AsyncIterator[TurnFollower]:
+    async def ask(
+        self, inbound: Inbound, busy: BusyMode | None = None, *, usual: BusyMode | None = None
+    ) -> AsyncIterator[TurnFollower]:
         """Submit, and follow the turn to its end, also if another process runs it."""
         await self._open.wait()
         async with TurnFollower(inbound.address.key, self._store) as follower:
-            follower.turn = await self.submit(inbound, busy)
+            follower.turn = await self.submit(inbound, busy, usual=usual)
             yield follower
 
     @asynccontextmanager

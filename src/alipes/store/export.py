@@ -56,6 +56,8 @@ class TurnFacts(Struct, frozen=True):
     ended: float | None
     said: tuple[Message, ...]
     spent: UsageSum
+    held: bool = False
+    """Queued, and kept back by a stop."""
 
 
 class SearchHit(Struct, frozen=True):

@@ -17,6 +17,7 @@ from alipes.cli.inbound import PLATFORM, find_conversation, new_id
 from alipes.cli.options import TalkOptions
 from alipes.cli.render import format_choice, sanitize, to_one_line, truncate
 from alipes.cli.terminal.key_bindings import ApprovalKey, StopRequest, TypedText
+from alipes.cli.terminal.status import HELD_HINT
 from alipes.cli.terminal.styles import apply_style, wrap_text
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.cli.terminal.view import SessionView
@@ -25,6 +26,7 @@ from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.turns import Address, AnswerApproval, AnswerQuestion, Event, Inbound, Said, Stop, TurnEnded
 from alipes.sessions.commands import registry as commands
 from alipes.sessions.commands.context import CommandReply, CopyText, Quit, ShowConversation
+from alipes.sessions.commands.conversation import describe_held
 from alipes.sessions.commands.status import plugin_words
 from alipes.sessions.event_stream import SessionFollower
 from alipes.sessions.subagents.text import describe_interrupted
@@ -57,7 +59,7 @@ class TerminalCommands:
         app, view = self._app, self._view
         label = typed.shown.partition(" ")[2].strip()
         view.send_started(parsed.args, label)
-        reply = await commands.run(app.context(inbound), parsed)
+        reply = await commands.run(structs.replace(app.context(inbound), queue_hint=HELD_HINT), parsed)
         self._show_reply(typed, reply)
         view.send_finished(typed.id, label or to_one_line(reply.text), *reply.turns)
         match reply.action:
@@ -188,7 +190,7 @@ class TerminalSession:
         if elsewhere := [key for key in orphans if key != self._address.key]:
             view.note(f"resuming interrupted conversations: {describe_interrupted(elsewhere)}")
         standing = await app.store.sessions.active(self._address.key)
-        if standing is not None and not await app.store.sessions.unfinished(self._address.key):
+        if standing is not None and not await app.sessions.unfinished(self._address.key):
             await self._commands.show_recent(standing.session)
         await self._commands.refresh_status(self._address.key)
         if self._inbound.model:
@@ -244,16 +246,14 @@ class TerminalSession:
 
     async def _stop_turn(self) -> None:
         """Stop the running turn, or the next one. The screen may be behind the store."""
-        turn, key = self._view.running_turn, self._address.key
+        key = self._address.key
         self._stopping = True
-        if not turn:
+        if not self._view.running_turn:
             await self._outgoing.join()
-        unfinished = [each.id for each in await self._app.store.sessions.unfinished(key)]
-        if turn not in unfinished:
-            turn = unfinished[0] if unfinished else ""
-        if turn:
-            await self._app.sessions.post(key, Stop("user_stop", "session_interrupt", turn))
-        else:
+        stopped = await self._app.sessions.stop(key, Stop("user_stop", "session_interrupt"))
+        if stopped.held:
+            self._view.note(f"Stopped. {describe_held(len(stopped.held), HELD_HINT)}")
+        if not stopped.turn:
             self._stopping, self._view.status.activity = False, ""
             self._view.update()
 

@@ -11,6 +11,9 @@ from alipes.kernel import turns
 
 _RETRY = re.compile(r"Retrying in (\d+(?:\.\d+)?) s\b")
 
+HELD_HINT = "Enter to send, Esc to discard"
+"""For messages that a stop kept back."""
+
 
 class StatusLine:
     """Tracks the events of a session for the status line."""
@@ -22,6 +25,8 @@ class StatusLine:
         self.cost: float | None = 0.0
         """Cost of the conversation; None after a call without a known price."""
         self.queued = 0
+        self.held = 0
+        """Messages that a stop kept back."""
         self.activity = "starting"
         """What is happening; empty while idle."""
         self.hint = ""
@@ -113,6 +118,8 @@ class StatusLine:
             parts.append(f"{seconds} s" if seconds < 60 else f"{seconds // 60} min {seconds % 60:02} s")
         if self.queued:
             parts.append(f"{self.queued} queued")
+        if self.held:
+            parts.append(f"{self.held} kept: {HELD_HINT}")
         return " · ".join(parts)
 
     def _format_context(self) -> str:

@@ -56,7 +56,7 @@ async def _model(context: CommandContext, standing: ActiveSession | None) -> tup
 
 
 async def _from_when(context: CommandContext) -> str:
-    running = await context.store.sessions.unfinished(context.key)
+    running = await context.sessions.unfinished(context.key)
     return ", from the next message on; the running turn keeps its model" if running else ""
 
 
