@@ -344,4 +344,5 @@ def list_unfinished(db: sqlite3.Connection, key: str) -> tuple[PendingTurn, ...]
     """The running turn, the queued ones, and the held ones, each in order."""
     sql = """SELECT id, session_id, json_extract(inbound, '$.text'), busy_mode, created, started, held FROM turns
         WHERE key = ? AND ending IS NULL ORDER BY held, number"""
-    return tuple(PendingTurn(*row[:6], bool(row[6])) for row in db.execute(sql, (key,)))
+    found = db.execute(sql, (key,)).fetchall()
+    return tuple(structs.replace(PendingTurn(*row), held=bool(held)) for *row, held in found)

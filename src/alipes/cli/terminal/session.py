@@ -131,6 +131,8 @@ def _split_column(line: str, columns: int) -> tuple[str, str]:
 
 ORDERED_COMMANDS = frozenset({"new", "resume", "branch", "undo", "retry"})
 """Commands that change the conversation of later messages, so they run in the order typed."""
+SEND_TIMEOUT_S = 0.3
+"""How long a stop waits for messages that are being sent; a plugin may delay them."""
 STOP_TIMEOUT_S = 2.0
 """How long a requested stop may take after the user quit."""
 
@@ -172,6 +174,8 @@ class TerminalSession:
         self._outgoing: asyncio.Queue[TypedText] = asyncio.Queue()
         self._models: asyncio.Queue[str] = asyncio.Queue()
         self._stopping = False
+        self._kept = ""
+        """What a stop kept, until it is shown."""
 
     async def show_start_notes(self, orphans: tuple[str, ...]) -> None:
         """Show the model and other notes, then follow changes of the model."""
@@ -248,14 +252,31 @@ class TerminalSession:
         """Stop the running turn, or the next one. The screen may be behind the store."""
         key = self._address.key
         self._stopping = True
-        if not self._view.running_turn:
-            await self._outgoing.join()
+        await self._wait_until_sent(SEND_TIMEOUT_S if self._view.running_turn else None)
         stopped = await self._app.sessions.stop(key, Stop("user_stop", "session_interrupt"))
-        if stopped.held:
-            self._view.note(f"Stopped. {describe_held(len(stopped.held), HELD_HINT)}")
+        self._kept = describe_held(len(stopped.held), HELD_HINT) if stopped.held else ""
+        if not self._view.running_turn:
+            self._show_kept()
         if not stopped.turn:
             self._stopping, self._view.status.activity = False, ""
             self._view.update()
+
+    def _show_kept(self) -> None:
+        """Say how many messages the stop kept, once the stopped turn has ended."""
+        if self._kept:
+            self._view.note(self._kept)
+        self._kept = ""
+
+    async def _wait_until_sent(self, seconds: float | None) -> None:
+        """Messages typed before a stop are queued first, so that the stop keeps them."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._outgoing.join()
+
+    async def _run_command(self, parsed: commands.Parsed, typed: TypedText) -> None:
+        if parsed.command.name == "stop":
+            await self._wait_until_sent(SEND_TIMEOUT_S)
+        await self._commands.run(parsed, typed, self._as_inbound(typed))
 
     def _handle_typed(self, typed: TypedText, group: asyncio.TaskGroup) -> None:
         parsed = commands.parse(typed.text, self._app.contributions)
@@ -270,7 +291,7 @@ class TerminalSession:
             return
         if parsed.command.name == "model" and parsed.args:  # overrides --model
             self._inbound = structs.replace(self._inbound, model="")
-        group.create_task(self._commands.run(parsed, typed, self._as_inbound(typed)))
+        group.create_task(self._run_command(parsed, typed))
 
     def _as_inbound(self, typed: TypedText) -> Inbound:
         return structs.replace(self._inbound, id=new_id(), text=typed.text)
@@ -281,3 +302,5 @@ class TerminalSession:
         if isinstance(event, TurnEnded):
             self._stopping = False
         self._view.handle_event(turn, event)
+        if not self._view.running_turn:
+            self._show_kept()

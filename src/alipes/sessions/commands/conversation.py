@@ -179,6 +179,7 @@ async def stop(context: CommandContext, _args: str) -> CommandReply:
 
 def describe_held(count: int, hint: str) -> str:
     """`2 queued messages kept: Enter to send, Esc to discard.`"""
+    hint = hint.replace("them", "it") if count == 1 else hint
     return f"{format_count(count, 'queued message')} kept: {hint}."
 
 
