@@ -49,7 +49,7 @@ async def test_a_turn_that_is_stopped(home, hook_log, saw, ending):
     async with walked(home, hook_log, ending) as chat:
         if ending == "/stop":
             await chat.say("/stop")
-            await chat.until("Stopping.")
+            await chat.until("Stopped.")
         elif ending == "ctrl-c":  # a platform has a button in its place
             await chat.adapter.cancel_session_processing(KEY)
         await hook_log.until("on_session_end")
@@ -76,7 +76,7 @@ async def test_a_stop_that_comes_from_another_process(home, hook_log, saw):
     async with walked(home, hook_log, "handler") as chat:
         async with open_agent(home=home, plugins=[PLUGINS / "recorder"], model=[]) as other:
             other.address = Address("oldchat", "42")
-            assert (await other.command("/stop")).text == "Stopping."
+            assert (await other.command("/stop")).text == "Stopped."
             await hook_log.until("on_session_end")
         await leave(chat, hook_log)
     saw("host", "handler")

@@ -113,7 +113,7 @@ async def test_turns_that_make_way_for_something_else(home, hook_log, saw):
             async with TerminalProcess.of(desk.home, "--session", "long") as another:
                 await another.until("Model: test/scripted")
                 another.type("/stop" + ENTER)
-                await another.until("Stopping.")
+                await another.until("Stopped.")
                 await hook_log.until("on_session_end")
             await desk.leave()
             saw("terminal", "handler")

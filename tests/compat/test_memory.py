@@ -69,7 +69,7 @@ async def test_the_same_on_a_platform(home):
         await chat.say("coffee")
         await waits.reached.wait()
         await chat.say("/stop")
-        await chat.until("Stopping.")
+        await chat.until("Stopped.")
         await chat.say("tea")
         await chat.until("with milk")
         await until(lambda: calls("sync_turn"))

@@ -22,12 +22,12 @@ async def test_stop(surface, room, fake_model, tmp_path):
     await room.shows("terminal sh task")
     await room.until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
     await room.say("/stop")
-    await room.shows("Stopping.")
+    await room.shows("Stopped.")
     pid = (tmp_path / "pid").read_text().strip()
     await surface.gone(pid)
     await room.say("are you there?")
     await room.shows("Here I am.")
-    assert room.seen().count("Here I am.") == room.seen().count("Stopping.") == 1
+    assert room.seen().count("Here I am.") == room.seen().count("Stopped.") == 1
     assert fake_model.heard[1] == "are you there?" and len(fake_model.requests) == 2
 
 
@@ -38,11 +38,11 @@ async def test_stop_twice(surface, room, fake_model):
     await room.say("/stop")
     await room.say("/stop")
     await fake_model.closed_early()
-    await room.until(lambda: sum(each in ("Stopping.", "Nothing is running.") for each in room.seen()) == 2)
+    await room.until(lambda: sum(each in ("Stopped.", "Nothing is running.") for each in room.seen()) == 2)
     await room.say("are you there?")
     await room.shows("Here I am.")
     seen = room.seen()
-    assert "Stopping." in seen and seen[-1] == "Here I am."
+    assert "Stopped." in seen and seen[-1] == "Here I am."
     assert [each for each in seen if STORY.begun in each] == [
         each for each in surface.stopped(STORY.begun) if STORY.begun in each
     ]

@@ -186,14 +186,14 @@ class Sessions:
     async def stop(self, key: str, stop: Stop) -> StoppedQueue:
         """A person stops the running turn, or the turn that `stop` names: the messages queued behind it are held.
 
-        A held message that is stopped by name is dropped.
+        A message that has not started is dropped if it is stopped by name.
         """
         await self._open.wait()
         stopped = await self.hold(key, stop.turn)
-        if any(each.id == stop.turn for each in stopped.held):
-            await self.drop(key, stop.turn)
-        elif stopped.turn:
+        if stopped.turn:
             await self.post(key, structs.replace(stop, turn=stopped.turn))
+        elif stop.turn and not await self.drop(key, stop.turn):
+            await self.post(key, stop)  # it started meanwhile, or has ended
         return stopped
 
     async def hold(self, key: str, turn: str = "") -> StoppedQueue:

@@ -17,16 +17,14 @@ Removal = Literal["dropped", "taken_back"]
 def hold(db: sqlite3.Connection, key: str, turn: str = "") -> StoppedQueue:
     """Hold the messages behind the running turn, and return the turn to stop.
 
-    With `turn`: only that one is to be stopped, and if it is not the running one, nothing is held.
+    With `turn`: only that one is to be stopped; if it is not the running one, nothing is held or returned.
     """
     unfinished = turns.list_unfinished(db, key)
     live = [each.id for each in unfinished if not each.held]
     held = tuple(each for each in unfinished if each.held)
-    if turn and turn not in live:
-        return StoppedQueue(held=held)
-    if turn and turn != live[0]:
-        return StoppedQueue(turn, held)
     current = live[0] if live else ""
+    if turn and turn != current:
+        return StoppedQueue(held=held)
     sql = f"UPDATE turns SET held = 1 WHERE {_QUEUED} AND id <> :current AND NOT {_RECORDED_ONLY}"
     db.execute(sql, {"key": key, "current": current})
     return StoppedQueue(current, _held(db, key))

@@ -247,7 +247,7 @@ async def test_stop_ends_the_turn_and_the_next_message_is_answered(tmp_path):
         await chat.say("think")
         await waits.reached.wait()
         await chat.say("/stop")
-        assert "Stopping." in await chat.hear(1)
+        assert "Stopped." in await chat.hear(1)
         await chat.see(lambda: "complete False" in chat.adapter.happened)
         await chat.say("are you there?")
         assert (await chat.hear(2))[-1] == "here I am"
@@ -518,7 +518,7 @@ def register(ctx):
         await chat.say("/whoami")
         assert await chat.hear(1) == ["Ada"]
         await chat.say("/stop")
-        assert await chat.hear(2) == ["Ada", "Stopping."]
+        assert await chat.hear(2) == ["Ada", "Stopped."]
 
 
 def a_picture(path):

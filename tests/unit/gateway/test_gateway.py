@@ -141,9 +141,9 @@ async def test_stop_ends_the_turn_and_only_the_reply_is_sent(tmp_path):
         await g.sessions.wait_idle()
         await g.take("/stop")
         await g.take("hello")
-        await g.messenger.until_said("Stopping.", "Nothing is running.", "hi")
+        await g.messenger.until_said("Stopped.", "Nothing is running.", "hi")
         await g.quiet()
-        assert g.messenger.said() == ["Stopping.", "Nothing is running.", "hi"]
+        assert g.messenger.said() == ["Stopped.", "Nothing is running.", "hi"]
         assert g.gateway.counters.turns == {"stopped": 1, "answered": 1}
         assert len(g.gateway.counters.stops) == 1
 
@@ -462,7 +462,7 @@ async def test_stop_does_not_wait_for_slow_plugin_commands(tmp_path):
         await g.take("/stop")
         await nap.cancelled.wait()
         release.set()
-        await g.messenger.until_said("Stopping.", "did hard")
+        await g.messenger.until_said("Stopped.", "did hard")
         g.contributions.remove(PluginOwner("worker"))
 
 
