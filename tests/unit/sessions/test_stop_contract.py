@@ -137,8 +137,8 @@ class Surface:
     def is_busy(self, key):
         return self._found
 
-    async def post(self, key, op):
-        await self._the.sessions.post(key, op)
+    async def stop(self, key, op):
+        return await self._the.sessions.stop(key, op)
 
 
 async def test_a_turn_that_is_still_being_set_up_is_stopped_and_reported_as_such(tmp_path):
