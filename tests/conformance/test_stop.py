@@ -113,7 +113,7 @@ async def test_stop_keeps_the_queue(room, fake_model):
     await room.say("/stop")
     await room.until(lambda: any("2 queued messages kept: " in each for each in room.seen()))
     await fake_model.closed_early()
-    await waiting(room, "“two” (held), “three” (held)")
+    await waiting(room, "“two” (kept), “three” (kept)")
     assert len(fake_model.requests) == 1
     await room.say("/queue send")
     await room.shows("Two and three.")

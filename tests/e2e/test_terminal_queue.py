@@ -81,7 +81,7 @@ async def test_kept_messages_stay_kept_after_kill_9(home):
         async with TerminalProcess.of(home, "-c") as terminal:
             await terminal.until("· kept: second\n· kept: third\n")
             terminal.type("/queue" + ENTER)
-            await terminal.until("1  held  “second”")
+            await terminal.until("1  kept  “second”")
             assert asked(server) == ["first"]
             terminal.type("/queue send" + ENTER)
             await terminal.until("Both.")

@@ -120,6 +120,37 @@ async def test_a_message_during_a_turn_follows_the_busy_mode(busy, answers, tmp_
         assert g.messenger.said() == answers
 
 
+@pytest.mark.parametrize(
+    ("wanted", "chosen", "mode"),
+    [
+        (None, None, "steer"),
+        ("interrupt", None, "interrupt"),
+        ("interrupt", "queue", "queue"),
+        (None, "queue", "queue"),
+    ],
+)
+def test_the_operator_chooses_the_busy_mode_before_the_platform(wanted, chosen, mode):
+    assert PlatformPolicy(busy=chosen, wanted_busy=lambda: wanted).usual_busy == mode
+
+
+async def test_stop_keeps_the_queued_messages_of_a_chat(tmp_path):
+    nap = Nap()
+    provider = ScriptedProvider([NAP, "two", "three"])
+    async with open_gateway(tmp_path, provider, nap, manners=manners(busy="queue")) as g:
+        await g.take("sleep")
+        await nap.running.wait()
+        await g.take("second")
+        await g.take("third")
+        await g.take("/stop")
+        kept = "Stopped. 2 queued messages kept: /queue send to send them, /queue drop to discard."
+        await g.messenger.until_said(kept)
+        await g.quiet()
+        assert g.messenger.said() == [kept] and asked(provider) == ["sleep"]
+        await g.take("/queue send")
+        await g.messenger.until_said(kept, "Sent 2 messages.", "two", "three")
+        assert asked(provider) == ["sleep", "second", "third"]
+
+
 async def test_a_chat_can_choose_its_busy_mode(tmp_path):
     nap = Nap()
     async with open_gateway(tmp_path, ScriptedProvider([NAP, "next"]), nap) as g:

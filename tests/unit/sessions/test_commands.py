@@ -172,9 +172,9 @@ async def test_queue_lists_the_messages_that_have_not_started(tmp_path):
         await desk.type("/stop")
         await desk.ended(turn)
         listed = (await desk.type("/queue")).text
-        assert listed.startswith("1  held  “second”\n2  held  “third”\n/queue send sends the held messages, ")
+        assert listed.startswith("1  kept  “second”\n2  kept  “third”\n/queue send sends the kept messages, ")
         status = (await desk.type("/status")).text
-        assert "nothing is running" in status and "“second” (held), “third” (held)" in status
+        assert "nothing is running" in status and "“second” (kept), “third” (kept)" in status
 
 
 async def test_queue_drop_discards_one_message_or_all(tmp_path):
@@ -189,7 +189,7 @@ async def test_queue_drop_discards_one_message_or_all(tmp_path):
         for each in (second, third, fourth):
             assert (await desk.ended(each)).detail == "dropped"
         assert (await desk.type("/queue drop")).text == "No messages are queued."
-        assert (await desk.type("/queue send")).text == "No messages are held."
+        assert (await desk.type("/queue send")).text == "There are no kept messages."
         assert await desk.house.sessions.unfinished(KEY) == (turn,)
 
 

@@ -237,7 +237,7 @@ async def undo(context: CommandContext, args: str) -> CommandReply:
     undone = await context.store.sessions.undo(context.key, number)
     for each in undone:
         if each.running:
-            await context.sessions.post(context.key, Stop("user_stop", "session_interrupt", each.turn))
+            await context.sessions.stop(context.key, Stop("user_stop", "session_interrupt", each.turn))
     if not undone:
         return CommandReply("Nothing to undo.")
     said = ", ".join(format_excerpt(each.text, 40) for each in undone)
@@ -269,10 +269,10 @@ async def queue(context: CommandContext, args: str) -> CommandReply:
     if not waiting:
         return CommandReply("No messages are queued. /queue TEXT sends a message after the current turn finishes.")
     lines = [
-        f"{number}  {'held  ' if each.held else ''}{format_excerpt(each.text, 60)}"
+        f"{number}  {'kept  ' if each.held else ''}{format_excerpt(each.text, 60)}"
         for number, each in enumerate(waiting, 1)
     ]
-    how = "/queue send sends the held messages, " if any(each.held for each in waiting) else ""
+    how = "/queue send sends the kept messages, " if any(each.held for each in waiting) else ""
     return CommandReply("\n".join([*lines, f"{how}/queue drop discards all, /queue drop N one of them."]))
 
 
@@ -284,7 +284,7 @@ async def _list_queued(context: CommandContext) -> list[PendingTurn]:
 async def _send_held(context: CommandContext) -> CommandReply:
     sent = await context.sessions.release(context.key)
     if not sent:
-        return CommandReply("No messages are held.")
+        return CommandReply("There are no kept messages.")
     return CommandReply(f"Sent {format_count(len(sent), 'message')}.", turns=tuple(each.id for each in sent))
 
 

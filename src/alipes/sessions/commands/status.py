@@ -130,7 +130,7 @@ def _now(waiting: tuple[PendingTurn, ...], now: float) -> str:
 
 def _queue(waiting: tuple[PendingTurn, ...]) -> str:
     behind = waiting if waiting and waiting[0].held else waiting[1:]
-    return ", ".join(f"{format_excerpt(each.text, 30)}{' (held)' if each.held else ''}" for each in behind)
+    return ", ".join(f"{format_excerpt(each.text, 30)}{' (kept)' if each.held else ''}" for each in behind)
 
 
 async def _fill(context: CommandContext, session: str, name: str) -> str:
