@@ -14,14 +14,14 @@ from tests.e2e.program import ROOT
 
 pytestmark = pytest.mark.deadline(40)
 RECORDER = PLUGINS / "recorder"
-SILENCE = {"timeout": {"silence": 2.0}}
-"""Settings of the path on which nothing happens for so many seconds."""
+SETTINGS = {"timeout": {"silence": 2.0}, "superseded": {"terminal": {"busy": "interrupt"}}}
+"""By ending, what it needs: a turn without activity for so many seconds, or a message that interrupts."""
 
 
 @asynccontextmanager
 async def walked(home, hook_log, ending):
     """A turn on the long way; stopped ones wait for it in their last tool."""
-    known = {"home": home, "plugins": [RECORDER], "config": SILENCE.get(ending)}
+    known = {"home": home, "plugins": [RECORDER], "config": SETTINGS.get(ending)}
     async with open_agent(**known, model=turn_scripts.script_for(ending), person="once") as agent:
         running = await agent.start("go the long way")
         if ending not in ("answered", "failed"):

@@ -76,7 +76,7 @@ async def open_desk(home, hook_log, **settings):
         desk = Desk(home, server, hook_log)
         desk.home.use(server, **settings)
         with (home / "config.toml").open("a") as config:
-            config.write('[plugins]\nenabled = ["recorder"]\n')
+            config.write('[plugins]\nenabled = ["recorder"]\n[terminal]\nbusy = "interrupt"\n')
         yield desk
 
 

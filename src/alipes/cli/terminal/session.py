@@ -17,7 +17,6 @@ from alipes.cli.inbound import PLATFORM, find_conversation, new_id
 from alipes.cli.options import TalkOptions
 from alipes.cli.render import format_choice, sanitize, to_one_line, truncate
 from alipes.cli.terminal.key_bindings import ApprovalKey, StopRequest, TypedText
-from alipes.cli.terminal.status import HELD_HINT
 from alipes.cli.terminal.styles import apply_style, wrap_text
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.cli.terminal.view import SessionView
@@ -34,6 +33,8 @@ from alipes.sessions.subagents.text import describe_interrupted
 MAX_COPY_BYTES = 74_000
 """Maximum bytes, before encoding, that terminals accept for the clipboard."""
 _COLUMN = re.compile(r"\s*\S+(?: \S+)*  +(?=\S)")
+HELD_HINT = "Enter to send, Esc to discard"
+"""For messages that a stop kept back."""
 RECENT_MESSAGES = 4
 """Messages shown of a resumed conversation."""
 

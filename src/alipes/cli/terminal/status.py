@@ -11,9 +11,6 @@ from alipes.kernel import turns
 
 _RETRY = re.compile(r"Retrying in (\d+(?:\.\d+)?) s\b")
 
-HELD_HINT = "Enter to send, Esc to discard"
-"""For messages that a stop kept back."""
-
 
 class StatusLine:
     """Tracks the events of a session for the status line."""
@@ -26,7 +23,7 @@ class StatusLine:
         """Cost of the conversation; None after a call without a known price."""
         self.queued = 0
         self.held = 0
-        """Messages that a stop kept back."""
+        """Messages that were kept by a stop."""
         self.activity = "starting"
         """What is happening; empty while idle."""
         self.hint = ""
@@ -119,7 +116,7 @@ class StatusLine:
         if self.queued:
             parts.append(f"{self.queued} queued")
         if self.held:
-            parts.append(f"{self.held} kept: {HELD_HINT}")
+            parts.append(f"{self.held} kept")
         return " · ".join(parts)
 
     def _format_context(self) -> str:
