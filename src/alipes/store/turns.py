@@ -74,7 +74,8 @@ class SqliteTurns:
         self, inbound: Inbound, *, busy: BusyMode | None = None, usual: BusyMode = "queue"
     ) -> Awaitable[AdmittedTurn | None]:
         """Queue the message and return what is ahead of it; None if it was accepted before. `busy` was chosen
-        for the message; otherwise the session's own mode applies, else `usual`.
+        for the message; otherwise the session's own mode applies, else `usual`; a message with settings of its own
+        is then queued rather than steered.
 
         The turn is visible to other reads as soon as the call is made, so it may start at once. The sender
         may forget the message only after the database has synced it.
@@ -297,8 +298,18 @@ def admit_turn(db: sqlite3.Connection, row: TurnRow, busy: BusyMode | None, usua
     if not ahead:
         discard_stops(db, key)
     effective: BusyMode = busy or mode or usual
+    if effective == "steer" and busy is None and ahead and not _fits_into(db, row.inbound, ahead[0].id):
+        effective = "queue"
     insert_turn(db, row, session, effective)
     return AdmittedTurn(row.turn, effective, ahead)
+
+
+def _fits_into(db: sqlite3.Connection, inbound: Inbound, turn: str) -> bool:
+    """False if the message has a model, tools, instructions or a recipient of its own, which steering would ignore."""
+    if inbound.only is not None or inbound.instructions or inbound.offered or inbound.answer_to is not None:
+        return False
+    (model,) = db.execute("SELECT json_extract(inbound, '$.model') FROM turns WHERE id = ?", (turn,)).fetchone()
+    return inbound.model == (model or "")
 
 
 def discard_stops(db: sqlite3.Connection, key: str) -> None:

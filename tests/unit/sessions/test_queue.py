@@ -1,5 +1,6 @@
 """Queued messages at a stop: held, sent, dropped and taken back."""
 
+import pytest
 from msgspec import structs
 
 from alipes.kernel.turns import QueueChanged, QueuedMessage, Stop
@@ -170,6 +171,21 @@ async def test_a_kept_notice_is_recorded_although_the_queue_is_held(tmp_path):
         kept = await house.sessions.submit(note, busy="queue")
         await stop(house, turn)
         assert (await ended(house, kept)).ending == "answered" and len(provider.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "own", [{"model": "p/other"}, {"only": ()}, {"instructions": "Be brief."}], ids=["model", "tools", "instructions"]
+)
+async def test_a_message_with_settings_of_its_own_is_queued_instead_of_steered(own, tmp_path):
+    async with at_work(tmp_path, "done", "mine", busy="steer") as (house, gate, _, turn):
+        joined = await house.sessions.submit(inbound("2", "second"))
+        own_turn = await house.sessions.submit(inbound("3", "third", **own))
+        gate.open.set()
+        assert [(await ended(house, each)).ending for each in (turn, joined, own_turn)] == [
+            "answered",
+            "steered",
+            "answered",
+        ]
 
 
 async def test_a_stop_while_nothing_runs_holds_nothing_new(tmp_path):
