@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from alipes.kernel.messages import Message
+from alipes.kernel.messages import Image, Message
 from alipes.kernel.ports import Effort
 from alipes.kernel.turns import Address, ApprovalChoice, BusyMode, PermissionMode
 
@@ -62,6 +62,8 @@ class PendingTurn(Struct, frozen=True):
     """When it was first claimed; None while it is queued."""
     held: bool = False
     """Queued, and kept back by a stop until it is sent or dropped."""
+    attachments: tuple[Image, ...] = ()
+    """Filled in when the message is taken back."""
 
 
 class AdmittedTurn(Struct, frozen=True):

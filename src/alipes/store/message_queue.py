@@ -3,8 +3,11 @@
 import sqlite3
 from typing import Literal
 
+from msgspec import structs
+
 from alipes.kernel.conversations import PendingTurn, StoppedQueue
 from alipes.store import turns
+from alipes.store.database.database import Decoders
 
 _QUEUED = "key = :key AND ending IS NULL AND attempts = 0"
 """Not started. A message that alipes only records is not held: it starts no work."""
@@ -57,14 +60,15 @@ def drop(db: sqlite3.Connection, key: str, turn: str, now: float) -> tuple[Pendi
 
 def take_back(db: sqlite3.Connection, key: str, now: float) -> PendingTurn | None:
     """End the newest message of a person that has not started."""
-    sql = f"""SELECT id FROM turns WHERE {_QUEUED} AND coalesce(json_extract(inbound, '$.notice'), '') = ''
+    sql = f"""SELECT id, inbound FROM turns WHERE {_QUEUED} AND coalesce(json_extract(inbound, '$.notice'), '') = ''
         ORDER BY number DESC LIMIT 1"""
     row = db.execute(sql, {"key": key}).fetchone()
     if row is None:
         return None
-    found = next(each for each in turns.list_unfinished(db, key) if each.id == row[0])
-    _remove(db, found.id, "taken_back", now)
-    return found
+    id, inbound = row
+    found = next(each for each in turns.list_unfinished(db, key) if each.id == id)
+    _remove(db, id, "taken_back", now)
+    return structs.replace(found, attachments=Decoders.inbound.decode(inbound).attachments)
 
 
 def move_held(db: sqlite3.Connection, session: str, key: str, address: str) -> None:

@@ -3,6 +3,7 @@
 import pytest
 from msgspec import structs
 
+from alipes.kernel.messages import Image
 from alipes.kernel.turns import QueueChanged, QueuedMessage, Stop
 from alipes.testing.scripted_provider import ScriptedProvider
 from tests.unit.sessions.test_steer import KEY, Gate, at_work, call, ended, texts
@@ -96,6 +97,13 @@ async def test_taking_back_returns_the_newest_message_and_it_never_runs(tmp_path
         assert await house.sessions.take_back(KEY) is None, "what was steered in or has ended stays"
         retried = await house.store.sessions.retry(KEY)
         assert retried.undone.text == "first", "a message that was taken back is not retried"
+
+
+async def test_a_message_is_taken_back_with_its_pictures(tmp_path):
+    async with at_work(tmp_path) as (house, _, _, _):
+        picture = Image("image/png", b"x")
+        await house.sessions.submit(inbound("2", "look", attachments=(picture,)), busy="queue")
+        assert (await house.sessions.take_back(KEY)).attachments == (picture,)
 
 
 async def test_a_running_turn_cannot_be_taken_back_or_dropped(tmp_path):
