@@ -20,6 +20,7 @@ from alipes.agent.budget import SpendingLimits
 from alipes.agent.builtin_tools import (
     Clarification,
     PluginOutputRewriter,
+    StepLimitQuestion,
     StoredTodos,
     VisionModel,
     make_image_generator,
@@ -106,6 +107,7 @@ class App:
         self.auxiliary = AuxiliaryModels(
             models, self.spending, settings.auxiliary, choice=self._default_model, retry=retry
         )
+        self._step_question = StepLimitQuestion(self.sessions.questions, settings.clarify.timeout)
         self.todos = StoredTodos(store.todos)
         self.images = make_image_generator(settings, self.scope, self.contributions, self.spending)
         self.compactor = Compactor(
@@ -189,6 +191,7 @@ class App:
             retry=self._retry,
             cooldowns=self._cooldowns,
             ask_approval=self.sessions.questions.ask_approval,
+            ask_for_steps=None if turn.inbound.parent else self._step_question.ask,
             spending=self.spending,
             compactor=self.compactor,
             mask=self.secrets,

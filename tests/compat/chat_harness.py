@@ -64,7 +64,8 @@ async def open_chat(
         defaults = structs.replace(sessions._services.defaults, outbound=outbound_policy)
         sessions._services = structs.replace(sessions._services, defaults=defaults)
         guest = PluginPlatform("oldchat", agent.app.contributions, agent.app.sessions)
-        known = structs.replace(manners or PlatformPolicy(allow=("7",), progress="off"), known_role=guest.role)
+        usual = manners or PlatformPolicy(allow=("7",), progress="off")
+        known = structs.replace(usual, known_role=guest.role, wanted_busy=guest.wanted_busy)
         rules = GatewayPolicy(
             platforms={"oldchat": known}, pairing=False, batch_window=0.4, poll_interval=0.05, draft_delay=0.05
         )

@@ -14,14 +14,14 @@ from tests.e2e.program import ROOT
 
 pytestmark = pytest.mark.deadline(40)
 RECORDER = PLUGINS / "recorder"
-SILENCE = {"timeout": {"silence": 2.0}}
-"""Settings of the path on which nothing happens for so many seconds."""
+SETTINGS = {"timeout": {"silence": 2.0}, "superseded": {"terminal": {"busy": "interrupt"}}}
+"""By ending, what it needs: a turn without activity for so many seconds, or a message that interrupts."""
 
 
 @asynccontextmanager
 async def walked(home, hook_log, ending):
     """A turn on the long way; stopped ones wait for it in their last tool."""
-    known = {"home": home, "plugins": [RECORDER], "config": SILENCE.get(ending)}
+    known = {"home": home, "plugins": [RECORDER], "config": SETTINGS.get(ending)}
     async with open_agent(**known, model=turn_scripts.script_for(ending), person="once") as agent:
         running = await agent.start("go the long way")
         if ending not in ("answered", "failed"):
@@ -48,7 +48,7 @@ async def test_a_turn_that_comes_to_its_end(home, hook_log, saw, ending):
 async def test_a_turn_that_is_stopped(home, hook_log, saw, ending):
     async with walked(home, hook_log, ending) as (agent, running):
         if ending == "/stop":
-            assert (await agent.command("/stop")).text == "Stopping."
+            assert (await agent.command("/stop")).text == "Stopped."
         elif ending == "ctrl-c":
             await running.stop()
         assert (await running).ending == "stopped"
@@ -72,7 +72,7 @@ async def test_a_turn_that_is_stopped_while_it_is_being_set_up(home, hook_log, s
 async def test_a_stop_that_comes_from_another_process(home, hook_log, saw):
     async with walked(home, hook_log, "handler") as (agent, running):
         async with open_agent(home=home, plugins=[RECORDER], model=[]) as other:
-            assert (await other.command("/stop")).text == "Stopping."
+            assert (await other.command("/stop")).text == "Stopped."
             assert (await running).ending == "stopped"
         await leave(agent, hook_log)
     saw("app", "handler")

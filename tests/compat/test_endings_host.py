@@ -4,12 +4,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from alipes.gateway.policy import PlatformPolicy
 from alipes.kernel.turns import Address
 from alipes.testing import open_agent
 from tests.compat import turn_scripts
 from tests.compat.chat_harness import KEY, open_chat
 from tests.compat.hook_log import PLUGINS
-from tests.compat.test_endings_app import SILENCE, killed
+from tests.compat.test_endings_app import SETTINGS, killed
 
 pytestmark = pytest.mark.deadline(40)
 
@@ -27,7 +28,10 @@ async def leave(chat, hook_log):
 
 @asynccontextmanager
 async def walked(home, hook_log, ending):
-    async with open_chat(home, turn_scripts.script_for(ending), config=SILENCE.get(ending)) as chat:
+    busy = "interrupt" if ending == "superseded" else None
+    manners = PlatformPolicy(allow=("7",), progress="off", busy=busy)
+    script = turn_scripts.script_for(ending)
+    async with open_chat(home, script, config=SETTINGS.get(ending), manners=manners) as chat:
         await chat.say("go the long way")
         await allow(chat)
         if ending not in ("answered", "failed"):
@@ -49,7 +53,7 @@ async def test_a_turn_that_is_stopped(home, hook_log, saw, ending):
     async with walked(home, hook_log, ending) as chat:
         if ending == "/stop":
             await chat.say("/stop")
-            await chat.until("Stopping.")
+            await chat.until("Stopped.")
         elif ending == "ctrl-c":  # a platform has a button in its place
             await chat.adapter.cancel_session_processing(KEY)
         await hook_log.until("on_session_end")
@@ -76,7 +80,7 @@ async def test_a_stop_that_comes_from_another_process(home, hook_log, saw):
     async with walked(home, hook_log, "handler") as chat:
         async with open_agent(home=home, plugins=[PLUGINS / "recorder"], model=[]) as other:
             other.address = Address("oldchat", "42")
-            assert (await other.command("/stop")).text == "Stopping."
+            assert (await other.command("/stop")).text == "Stopped."
             await hook_log.until("on_session_end")
         await leave(chat, hook_log)
     saw("host", "handler")

@@ -76,7 +76,7 @@ async def open_desk(home, hook_log, **settings):
         desk = Desk(home, server, hook_log)
         desk.home.use(server, **settings)
         with (home / "config.toml").open("a") as config:
-            config.write('[plugins]\nenabled = ["recorder"]\n')
+            config.write('[plugins]\nenabled = ["recorder"]\n[terminal]\nbusy = "interrupt"\n')
         yield desk
 
 
@@ -113,7 +113,7 @@ async def test_turns_that_make_way_for_something_else(home, hook_log, saw):
             async with TerminalProcess.of(desk.home, "--session", "long") as another:
                 await another.until("Model: test/scripted")
                 another.type("/stop" + ENTER)
-                await another.until("Stopping.")
+                await another.until("Stopped.")
                 await hook_log.until("on_session_end")
             await desk.leave()
             saw("terminal", "handler")

@@ -186,7 +186,8 @@ async def test_every_recognised_command_bypasses_the_queue_and_all_else_is_user_
 
 async def test_a_session_begins_for_plugins_also_if_its_first_turn_was_cut_off_before_it_began(home, hook_log):
     """`on_session_start` belongs to the first turn of a session that really begins."""
-    async with open_agent(home=home, plugins=[RECORDER], model=["next"] * 3, person="once") as agent:
+    known = {"home": home, "plugins": [RECORDER], "config": {"terminal": {"busy": "interrupt"}}}
+    async with open_agent(**known, model=["next"] * 3, person="once") as agent:
         (home / "hold").touch()
         await agent.start("never begun")
         await hook_log.until("being set up")

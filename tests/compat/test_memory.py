@@ -37,7 +37,8 @@ async def test_what_is_recalled_is_added_to_the_message_and_the_answered_turn_is
 async def test_turns_that_were_interrupted_or_failed_are_not_kept():
     waits = [stall(), stall()]
     script = [(waits[0], "never"), OutOfCredit("no"), (waits[1], "never"), "at last"]
-    async with open_agent(plugins=[POUCH], model=script, person="once") as agent:
+    config = {"terminal": {"busy": "interrupt"}}
+    async with open_agent(plugins=[POUCH], model=script, person="once", config=config) as agent:
         await agent.start("stopped")
         await waits[0].reached.wait()
         await agent.stop()
@@ -69,7 +70,7 @@ async def test_the_same_on_a_platform(home):
         await chat.say("coffee")
         await waits.reached.wait()
         await chat.say("/stop")
-        await chat.until("Stopping.")
+        await chat.until("Stopped.")
         await chat.say("tea")
         await chat.until("with milk")
         await until(lambda: calls("sync_turn"))

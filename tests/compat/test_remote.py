@@ -18,7 +18,7 @@ REMOTE, RECORDER = PLUGINS / "remote", PLUGINS / "recorder"
 
 
 def known(home, script, **settings):
-    config = {"plugins": {"entries": {"remote": settings}}}
+    config = {"plugins": {"entries": {"remote": settings}}, "terminal": {"busy": "interrupt"}}
     return {"home": home, "plugins": [REMOTE, RECORDER], "model": script, "config": config}
 
 

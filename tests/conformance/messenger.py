@@ -65,7 +65,7 @@ class Messenger(Surface):
         return self._served
 
     def stopped(self, partial: str) -> list[str]:
-        return [f"{partial} …", "Stopping."]
+        return [f"{partial} …", "Stopped."]
 
     def superseded(self, partial: str) -> list[str]:
         return [f"{partial} …"]

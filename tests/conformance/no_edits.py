@@ -39,7 +39,7 @@ class NoEditsRoom(Room):
 
 class NoEditsMessenger(Messenger):
     def stopped(self, partial: str) -> list[str]:
-        return ["Stopping."]
+        return ["Stopped."]
 
     def superseded(self, partial: str) -> list[str]:
         return []

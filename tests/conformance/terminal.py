@@ -88,7 +88,7 @@ class Terminal(Surface):
         return Screen(self)
 
     def stopped(self, partial: str) -> list[str]:
-        return ["Stopping.", partial, "· stopped"]
+        return ["Stopped.", partial, "· stopped"]
 
     def superseded(self, partial: str) -> list[str]:
         return [partial, "· interrupted by your next message"]

@@ -22,12 +22,12 @@ async def test_stop(surface, room, fake_model, tmp_path):
     await room.shows("Run sh task")
     await room.until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
     await room.say("/stop")
-    await room.shows("Stopping.")
+    await room.shows("Stopped.")
     pid = (tmp_path / "pid").read_text().strip()
     await surface.gone(pid)
     await room.say("are you there?")
     await room.shows("Here I am.")
-    assert room.seen().count("Here I am.") == room.seen().count("Stopping.") == 1
+    assert room.seen().count("Here I am.") == room.seen().count("Stopped.") == 1
     assert fake_model.heard[1] == "are you there?" and len(fake_model.requests) == 2
 
 
@@ -38,11 +38,11 @@ async def test_stop_twice(surface, room, fake_model):
     await room.say("/stop")
     await room.say("/stop")
     await fake_model.closed_early()
-    await room.until(lambda: sum(each in ("Stopping.", "Nothing is running.") for each in room.seen()) == 2)
+    await room.until(lambda: sum(each in ("Stopped.", "Nothing is running.") for each in room.seen()) == 2)
     await room.say("are you there?")
     await room.shows("Here I am.")
     seen = room.seen()
-    assert "Stopping." in seen and seen[-1] == "Here I am."
+    assert "Stopped." in seen and seen[-1] == "Here I am."
     assert [each for each in seen if STORY.begun in each] == [
         each for each in surface.stopped(STORY.begun) if STORY.begun in each
     ]
@@ -75,11 +75,14 @@ async def test_new_while_running(surface, room, fake_model):
 
 async def test_busy_interrupt(surface, room, fake_model):
     fake_model.answers(STORY, Say("Better."))
+    await room.say("/busy interrupt")
+    await room.shows("interrupt: ")
     await room.say("tell me a story")
     await room.shows(STORY.begun)
     await room.say("a better one")
     await fake_model.closed_early()
-    await room.sees(*surface.superseded(STORY.begun), "Better.")
+    await room.shows("Better.")
+    assert room.seen()[1:] == [*surface.superseded(STORY.begun), "Better."]
     assert fake_model.heard == ["tell me a story", "a better one"]
 
 
@@ -100,11 +103,30 @@ async def test_busy_queue(room, fake_model):
     assert fake_model.heard == ["one", "two", "three"]
 
 
+async def test_stop_keeps_the_queue(room, fake_model):
+    fake_model.answers(STORY, Say("Two and three."), Say("Again."))
+    await room.say("one")
+    await room.shows(STORY.begun)
+    await room.say("two")
+    await room.say("three")
+    await waiting(room, "“two”, “three”")
+    await room.say("/stop")
+    await room.until(lambda: any("2 queued messages kept: " in each for each in room.seen()))
+    await fake_model.closed_early()
+    await waiting(room, "“two” (kept), “three” (kept)")
+    assert len(fake_model.requests) == 1
+    await room.say("/queue send")
+    await room.shows("Two and three.")
+    assert fake_model.heard == ["one", "three"] and [words for _, words in fake_model.spoken(1)][-2:] == [
+        "two",
+        "three",
+    ]
+
+
 async def test_busy_steer(surface, room, fake_model, tmp_path):
+    """The default."""
     (surface.workdir / "task").write_text(f"until test -e {tmp_path}/go; do sleep 0.05; done")
     fake_model.answers(run("sh task"), Say("Both are done."), Say("Welcome."))
-    await room.say("/busy steer")
-    await room.shows("steer: ")
     await room.say("do this")
     await room.shows("Run sh task")
     await room.say("and that")

@@ -214,7 +214,7 @@ async def test_a_stop_in_a_chat_whose_turn_another_process_runs(home):
                 await asyncio.sleep(0.01)
             async with open_serve(home):
                 telegram.chats.say("/stop", chat=OWNER)
-                await telegram.shows(OWNER, "Stopping.")
+                await telegram.shows(OWNER, "Stopped.")
                 await until(home, "recorder", "on_session_end", "user_stop")
                 assert await asking.wait() == 0
                 telegram.chats.say("and now?", chat=OWNER)

@@ -36,7 +36,7 @@ def run(command: str, text: str = "") -> Calls:
 async def test_in_interrupt_mode_a_message_stops_the_turn_and_runs_next(home):
     async with ModelServer([Stall("A long story"), Say("Better.")]) as server:
         home.use(server)
-        async with TerminalProcess.of(home) as terminal:
+        async with TerminalProcess.of(home, ALIPES_TERMINAL_BUSY="interrupt") as terminal:
             terminal.type("tell" + ENTER)
             await terminal.until("A long story")
             terminal.type("something better" + ENTER)
@@ -61,13 +61,11 @@ async def test_in_queue_mode_messages_are_answered_in_order(home):
     assert asked(server) == ["first", "second", "third"]
 
 
-async def test_in_steer_mode_the_running_turn_gets_the_message(home, tmp_path):
+async def test_by_default_the_running_turn_gets_the_message_at_its_next_step(home, tmp_path):
     script = [run(f"until test -e {tmp_path}/go; do sleep 0.05; done"), Say("Both done."), Say("no")]
     async with ModelServer(script) as server:
         home.use(server)
         async with TerminalProcess.of(home) as terminal:
-            terminal.type("/busy steer" + ENTER)
-            await terminal.until("steer: ")
             terminal.type("do this" + ENTER)
             await terminal.until("running a command")
             terminal.type("and that" + ENTER)
@@ -88,9 +86,9 @@ async def test_every_command_works_while_a_turn_runs(home, tmp_path):
         "sessions": "Use /resume ID",
         "title": "This conversation",
         "search": "Usage: /search",
-        "queue": "Usage: /queue",
+        "queue": "No messages are queued.",
         "steer": "Usage: /steer",
-        "busy": "interrupt: ",
+        "busy": "steer: ",
         "compress": "The conversation will be compacted",
         "agents": "No subagents running.",
         "jobs": "No background jobs.",
@@ -104,7 +102,7 @@ async def test_every_command_works_while_a_turn_runs(home, tmp_path):
         "undo": "Undone: “stall",
         "branch": "Created a branch",
         "retry": "Retrying:",
-        "stop": "Stopping.",
+        "stop": "Stopped.",
         "new": "Started a new conversation.",
         "quit": "",
     }

@@ -17,11 +17,12 @@ from tests.simulation.process import PLATFORM
 _NOTICE_TURNS = "SELECT id FROM turns WHERE json_extract(inbound, '$.notice') IS NOT NULL"
 STOPS = {"user_stop", "superseded", "reset"}
 _STOPPING = {"stop", "new", "undo", "retry"}
+_HOLDING = {"stop", "undo"}
 ENDINGS = {"answered", "stopped", "failed", "steered", "out_of_steps"}
 
 
 def check_outcome(machine: Machine, network: FakeNetwork, observer: Observer, plan: Plan) -> None:
-    turns = machine.disk.rows("SELECT id, inbound_id, platform, ending, detail, number FROM turns ORDER BY number")
+    turns = machine.disk.rows("SELECT id, inbound_id, platform, ending, detail, held FROM turns ORDER BY number")
     _check_messages(machine, network, turns)
     _check_endings(machine, plan, turns)
     _check_transcripts(machine)
@@ -48,8 +49,9 @@ def _check_messages(machine: Machine, network: FakeNetwork, turns: list[Any]) ->
 def _check_endings(machine: Machine, plan: Plan, turns: list[Any]) -> None:
     no_faults = not plan.faults
     stops = plan.busy == "interrupt" or any(each.kind in _STOPPING for each in plan.actions)
-    for id, _, _, ending, detail, _ in turns:
-        if ending not in ENDINGS:
+    holds = any(each.kind in _HOLDING for each in plan.actions)
+    for id, _, _, ending, detail, held in turns:
+        if ending not in ENDINGS and not (held and holds):
             machine.report(f"turn {id} has no ending: {ending}")
         parent_ended = ending == "stopped" and detail == PARENT_ENDED  # its parent ended
         if (no_faults and ending == "failed") or (

@@ -23,6 +23,10 @@ PLUGIN = ("slow", "slow", "hang", "raise")
 BUSY = ("queue", "queue", "interrupt", "steer")
 
 
+SEND_AFTER = 3.0
+"""Seconds after a /stop when the person sends the messages that it held."""
+
+
 class UserAction(Struct, frozen=True):
     """Something a person does."""
 
@@ -123,7 +127,7 @@ def _actions(rng: random.Random, profile: PlanProfile) -> list[UserAction]:
 def _more(rng: random.Random, chat: int, number: int, at: float, stop_chance: float) -> list[UserAction]:
     later = at + rng.choice((0.001, 0.05, 0.5, 2.0)) * rng.random()
     if rng.random() < stop_chance:
-        return [UserAction(later, chat, "stop")]
+        return [UserAction(later, chat, "stop"), UserAction(later + SEND_AFTER, chat, "queue", "send")]
     chance = rng.random()
     if chance < 0.15:
         return [UserAction(later, chat, "again", of=number)]

@@ -144,7 +144,7 @@ class _Run:
 
     def _settled(self) -> bool:
         (open_,) = self._machine.disk.rows(
-            "SELECT (SELECT count(*) FROM turns WHERE ending IS NULL) + "
+            "SELECT (SELECT count(*) FROM turns WHERE ending IS NULL AND held = 0) + "
             "(SELECT count(*) FROM outbox WHERE state IN ('queued', 'sending')) + "
             "(SELECT count(*) FROM inbox WHERE handled IS NULL)"
         )

@@ -12,6 +12,7 @@ from alipes.agent.budget import SpendingLimits
 from alipes.agent.provider_calls import call_provider, find_providers
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ToolError
+from alipes.kernel.formatting import format_count
 from alipes.kernel.messages import Image, user
 from alipes.kernel.turns import AnswerQuestion, Turn, Usage
 from alipes.kernel.usage import UsageRecord
@@ -163,6 +164,22 @@ class Clarification:
                 "state your assumptions."
             )
         return None if answer is None else answer.text
+
+
+class StepLimitQuestion:
+    """Asks the person whether a turn at its step limit may continue."""
+
+    def __init__(self, questions: AsksPeople, seconds: float) -> None:
+        self._questions, self._seconds = questions, seconds
+
+    async def ask(self, turn: Turn, steps: int) -> str | None:
+        """None: it may not, or nobody answered in time. Otherwise the person's words; empty for a plain yes."""
+        question = f"Reached {format_count(steps, 'step')}. Continue?"
+        answer = await self._questions.ask_question(turn, question, ("yes", "no"), self._seconds)
+        words = "" if answer is None or answer.unasked else answer.text.strip()
+        if words.lower().rstrip(".!") in ("", "no", "n", "stop", "cancel"):
+            return None
+        return "" if words.lower().rstrip(".!") in ("yes", "y", "ok", "continue") else words
 
 
 class StoredTodos:

@@ -38,6 +38,7 @@ SMALLER_CALLS = notice(
     "run. Make it again in smaller pieces, for example a long file in several writes."
 )
 THINK_LESS = notice("The output limit was reached before you said anything. Think less this time, and answer.")
+MORE_STEPS = "The step limit of this turn was reached, and the user allowed more steps."
 CUTOFF_NOTICES = (CONTINUE, SMALLER_CALLS, THINK_LESS)
 
 Effect: TypeAlias = Callable[[ToolCall], Literal["read", "write"]]
@@ -84,6 +85,10 @@ async def _no_messages() -> tuple[Message, ...]:
     return ()
 
 
+AskForSteps: TypeAlias = Callable[[Turn, int], Awaitable[str | None]]
+"""Asks whether a turn that took this many steps may continue; None: no. Otherwise the person's words, or empty."""
+
+
 class Agent(Struct, frozen=True):
     """What does not change during a turn."""
 
@@ -95,7 +100,7 @@ class Agent(Struct, frozen=True):
     hooks: HookDispatcher = HookDispatcher()
     system: Callable[[Turn], str] = lambda _turn: ""
     """Called once, at the start of the turn."""
-    max_steps: int = 50
+    max_steps: int = 200
     max_tokens: int = 8192
     effort: Effort = ""
     retry: RetryPolicy = RetryPolicy()
@@ -103,6 +108,8 @@ class Agent(Struct, frozen=True):
     """Shared by all turns of a process: remembers which models failed."""
     result_limit: int = RESULT_LIMIT
     ask_approval: AskApproval | None = None
+    ask_for_steps: AskForSteps | None = None
+    """Asks a person at the step limit; None: nobody is asked."""
     spending: SpendingLimits | None = None
     compactor: Compactor | None = None
     mask: Callable[[str], str] = str
@@ -196,7 +203,7 @@ class _TurnLoop:
             return await self._run_calls(last.calls)
         if tool_calls.is_client_call(last):
             return "answered", ""
-        spent = self.transcript.steps >= self._agent.max_steps
+        spent = self.transcript.steps >= self._max_steps
         if not spent and (heard := await self._take_steered()):  # messages after the last step get a turn of their own
             self.transcript.append(*heard)
             return None
@@ -204,7 +211,25 @@ class _TurnLoop:
             if SUMMARISE in self.transcript.said:
                 return self._limit()
             return None if await self._sent_back(last) else ("answered", "")
+        if spent and await self._may_continue():
+            return None
         return await (self._summarise() if spent else self._ask())
+
+    @property
+    def _max_steps(self) -> int:
+        """The limit, once more for each time a person allowed it."""
+        return self._agent.max_steps * (1 + sum(map(_is_extension, self.transcript.said)))
+
+    async def _may_continue(self) -> bool:
+        """At the step limit: True if a person allows as many steps again."""
+        ask, limit = self._agent.ask_for_steps, self._max_steps
+        if ask is None or SUMMARISE in self.transcript.said:
+            return False
+        words = await ask(self._turn, limit)
+        if words is None:
+            return False
+        await self.transcript.say(notice(f"{MORE_STEPS} They said: {words}" if words else MORE_STEPS))
+        return True
 
     async def _ask(self) -> TurnEnd | None:
         model, reply = await self.models.call_first_available(self._call_backend, self._emit)
@@ -292,7 +317,7 @@ class _TurnLoop:
 
     async def _summarise(self) -> TurnEnd:
         if self.transcript.said[-1] != SUMMARISE:
-            await self._emit(Notice(f"step limit ({self._agent.max_steps}) reached; asking for a summary"))
+            await self._emit(Notice(f"step limit ({self._max_steps}) reached; asking for a summary"))
             await self.transcript.say(SUMMARISE)
         try:
             model, reply = await self.models.call_first_available(
@@ -307,7 +332,7 @@ class _TurnLoop:
         return self._limit()
 
     def _limit(self, more: str = "") -> TurnEnd:
-        return "out_of_steps", f"stopped at the step limit ({self._agent.max_steps}){more}"
+        return "out_of_steps", f"stopped at the step limit ({self._max_steps}){more}"
 
     async def _run_calls(self, calls: tuple[ToolCall, ...]) -> TurnEnd | None:
         """Run the calls that may run, answer the others, and say all results in order."""
@@ -320,6 +345,10 @@ class _TurnLoop:
         await self.transcript.say(Message("tool", tuple(results[call.id] for call in calls)))
         stuck = stuck_reason(calls, count_failures(self.transcript.said, self._tools.effect))
         return ("failed", stuck) if stuck else None
+
+
+def _is_extension(message: Message) -> bool:
+    return message.role == "notice" and message.text.startswith(MORE_STEPS)
 
 
 def _no_objection(_why: str) -> Verdict | None:

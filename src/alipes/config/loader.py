@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 from alipes.config.display import HIDDEN, is_secret_name, toml_key, toml_path, toml_string
 from alipes.config.environment import REFERENCE, readable_by_others
 from alipes.config.known_providers import KNOWN, TEST_VARIABLE, guess_provider, is_built_in
-from alipes.config.platforms import CommonPlatformConfig, Messengers
+from alipes.config.platforms import Messengers, PluginPlatformConfig
 from alipes.config.reader import KeyPath, RawConfig, read_config
 from alipes.config.schema import KEYS
 from alipes.config.secret_store import read_keyring
@@ -313,11 +313,11 @@ def _messengers(config: RawConfig) -> Messengers:
     return Messengers(**made)
 
 
-def _platform(config: RawConfig, name: str) -> CommonPlatformConfig:
+def _platform(config: RawConfig, name: str) -> PluginPlatformConfig:
     """The settings of a plugin's platform."""
     if not isinstance(config.tables["platforms"][name], dict):
-        return CommonPlatformConfig()  # reported already
-    return CommonPlatformConfig(**_values(config, ("platforms", name), CommonPlatformConfig))
+        return PluginPlatformConfig()  # reported already
+    return PluginPlatformConfig(**_values(config, ("platforms", name), PluginPlatformConfig))
 
 
 def _secret(config: RawConfig, key: str) -> Secret:

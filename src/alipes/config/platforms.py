@@ -22,10 +22,6 @@ class CommonPlatformConfig(Struct, frozen=True, kw_only=True):
     owners: Annotated[
         tuple[str, ...], ALLOW, "Ids of the people who may also approve others and restart. Empty: everyone in `allow`."
     ] = ()
-    busy: Annotated[
-        BusyMode,
-        "What happens to a message that arrives while a turn is running. `/busy` changes it for one conversation.",
-    ] = "interrupt"
     progress: Annotated[
         Literal["off", "short", "full"],
         "What a chat shows of running tools: nothing, one line each, or their output as well.",
@@ -36,8 +32,23 @@ class CommonPlatformConfig(Struct, frozen=True, kw_only=True):
     ] = "mention"
 
 
+class PluginPlatformConfig(CommonPlatformConfig, frozen=True, kw_only=True):
+    """A messenger of a plugin."""
+
+    busy: Annotated[
+        Literal["auto", "interrupt", "queue", "steer"],
+        "What happens to a message that arrives while a turn is running. auto: as the plugin asks for, else `steer`. "
+        "`/busy` changes it for one conversation.",
+    ] = "auto"
+
+
 class MessengerConfig(CommonPlatformConfig, frozen=True, kw_only=True):
     """A built-in messenger."""
+
+    busy: Annotated[
+        BusyMode,
+        "What happens to a message that arrives while a turn is running. `/busy` changes it for one conversation.",
+    ] = "steer"
 
     @property
     def is_configured(self) -> bool:

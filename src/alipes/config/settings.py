@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeAlias, get_args
 from msgspec import Struct
 
 from alipes.config.paths import Paths
-from alipes.config.platforms import CommonPlatformConfig, Messengers
+from alipes.config.platforms import Messengers, PluginPlatformConfig
 from alipes.config.value_types import (
     AMOUNT,
     ENDPOINT,
@@ -75,10 +75,10 @@ class TerminalConfig(Struct, frozen=True):
     ] = ""
     busy: Annotated[
         BusyMode,
-        "What happens to a message you send while a turn is running: `interrupt` stops the turn and answers it, "
-        "`queue` answers it afterwards, `steer` passes it to the running turn. `/busy` changes it for one "
-        "conversation.",
-    ] = "interrupt"
+        "What happens to a message you send while a turn is running: `steer` passes it to the running turn at its "
+        "next step, `queue` answers it afterwards, `interrupt` stops the turn and answers it. `/busy` changes it for "
+        "one conversation.",
+    ] = "steer"
 
 
 class ServeConfig(Struct, frozen=True):
@@ -388,7 +388,11 @@ class Settings(Struct, frozen=True, kw_only=True):
         tuple[str, ...], MODELS, "Models to try in order when `model` is unreachable, out of credit or refuses."
     ] = ()
     effort: Annotated[Effort, "Reasoning effort of the model. Empty: its default."] = ""
-    max_steps: Annotated[int, whole(1, 10_000), "Model calls per turn; then the turn ends with a summary."] = 50
+    max_steps: Annotated[
+        int,
+        whole(1, 10_000),
+        "Model calls per turn; then you are asked whether to continue, or the turn ends with a summary.",
+    ] = 200
     max_tokens: Annotated[int, whole(1, 10_000_000), "Longest single answer, in tokens."] = 8192
     silence: Annotated[
         float, seconds(0, 604_800), "Seconds without activity after which a turn is stopped. 0: never."
@@ -437,7 +441,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     approvals: ApprovalsConfig = ApprovalsConfig()
     code: CodeConfig = CodeConfig()
     messengers: Messengers = Messengers()
-    platforms: dict[str, CommonPlatformConfig] = {}
+    platforms: dict[str, PluginPlatformConfig] = {}
     """Platforms of plugins by name; those not listed use the defaults."""
     gateway: GatewayConfig = GatewayConfig()
     plugins: PluginsConfig = PluginsConfig()

@@ -6,7 +6,7 @@ from typing import Any
 
 from alipes.kernel.errors import DeliveryError
 from alipes.kernel.platform import Capabilities, IncomingMessage, MayFetch, MessagePart, OnMessage, OnStatus, Platform
-from alipes.kernel.turns import Address
+from alipes.kernel.turns import Address, BusyMode
 from alipes.plugins.interruption.attribution import TURN, as_coroutine, call_as, on_behalf_of, run_as
 from alipes.plugins.interruption.stepped_coroutine import WatchedCoroutine
 from alipes.plugins.owner import CORE, PluginOwner
@@ -56,6 +56,10 @@ class PluginPlatform:
             return None
         role = call_as(self._owner, f"{self.name}.role", lambda: ask(person))
         return role if role in ("owner", "user") else None
+
+    def wanted_busy(self) -> BusyMode | None:
+        """What a message does while a turn is running, if the plugin asks for something."""
+        return getattr(self.capabilities, "busy", None)
 
     async def listen(self, on_message: OnMessage, on_status: OnStatus) -> None:
         while (offer := self._offer()) is None:

@@ -65,14 +65,21 @@ class PlatformPolicy(Struct, frozen=True):
     """Ids of people with access; `*`: everyone. Paired people have access as well."""
     owners: tuple[str, ...] = ()
     """Ids of people who may pair others; if empty, the people in `allow` may."""
-    busy: BusyMode = "interrupt"
-    """What a message does while a turn is running, unless the conversation has its own mode."""
+    busy: BusyMode | None = None
+    """What a message does while a turn is running, unless the conversation has its own mode; None: as the platform
+    asks for, else it is steered into the turn."""
     progress: Progress = "short"
     """How much tool progress a chat shows, unless it chose otherwise."""
     group: Literal["mention", "all"] = "mention"
     """Which messages of a group are for us."""
+    wanted_busy: Callable[[], BusyMode | None] = lambda: None
+    """The mode that the platform itself asks for."""
     known_role: Callable[[str], PersonRole | None] = lambda _person: None
     """Role that the platform itself gives a person. "owner" counts only if `owners` is empty."""
+
+    @property
+    def usual_busy(self) -> BusyMode:
+        return self.busy or self.wanted_busy() or "steer"
 
 
 class GatewayPolicy(Struct, frozen=True):

@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from alipes.kernel.messages import Message
+from alipes.kernel.messages import Image, Message
 from alipes.kernel.ports import Effort
 from alipes.kernel.turns import Address, ApprovalChoice, BusyMode, PermissionMode
 
@@ -60,13 +60,26 @@ class PendingTurn(Struct, frozen=True):
     accepted_at: float
     started_at: float | None
     """When it was first claimed; None while it is queued."""
+    held: bool = False
+    """Queued, and kept back by a stop until it is sent or dropped."""
+    attachments: tuple[Image, ...] = ()
+    """Filled in when the message is taken back."""
 
 
 class AdmittedTurn(Struct, frozen=True):
     turn: str
     busy: BusyMode
     ahead: tuple[PendingTurn, ...]
-    """Unfinished turns before it, in order."""
+    """Unfinished turns before it, in order, without held ones."""
+
+
+class StoppedQueue(Struct, frozen=True):
+    """The result of a person's stop."""
+
+    turn: str = ""
+    """The turn to stop: the running one, or the one that is about to start; empty if there is none."""
+    held: tuple[PendingTurn, ...] = ()
+    """All messages that are held now, in order."""
 
 
 class SteeredMessage(Struct, frozen=True):

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from alipes.kernel.messages import Image
 from alipes.kernel.outbox import Button, Media, MediaKind
-from alipes.kernel.turns import Address
+from alipes.kernel.turns import Address, BusyMode
 
 
 class Capabilities(Struct, frozen=True):
@@ -27,6 +27,9 @@ class Capabilities(Struct, frozen=True):
     deduplicates: bool = False
     """Sending the same `MessagePart.id` twice yields one message, so uncertain sends can be repeated."""
     can_delete: bool = False
+    busy: BusyMode | None = None
+    """What a message does while a turn is running, unless the operator or the conversation chose a mode. None: it
+    reaches the turn at its next step."""
 
 
 class ReceivedFile(Struct, frozen=True):

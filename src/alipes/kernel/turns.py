@@ -293,6 +293,21 @@ class SessionChanged(Struct, frozen=True, tag="session_changed"):
     why: str
 
 
+class QueuedMessage(Struct, frozen=True, omit_defaults=True):
+    turn: str
+    text: str
+    """Its start, if it is long."""
+    held: bool = False
+    """Kept back by a stop until it is sent or dropped."""
+
+
+class QueueChanged(Struct, frozen=True, tag="queue_changed"):
+    """Messages were held, released, dropped or taken back. The event belongs to no turn."""
+
+    messages: tuple[QueuedMessage, ...] = ()
+    """All that have not started, in the order in which they would run; held ones last."""
+
+
 class TurnEnded(Struct, frozen=True, tag="turn_ended", omit_defaults=True):
     turn: str
     ending: Ending
@@ -319,6 +334,7 @@ Event: TypeAlias = (
     | QuestionAsked
     | QuestionAnswered
     | SessionChanged
+    | QueueChanged
     | TurnEnded
 )
 """What a turn may emit, for every front end."""

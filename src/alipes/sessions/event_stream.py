@@ -143,7 +143,7 @@ class SessionFollower:
                         on_queued(turn)
                 for id in {*self._turns, *(turn.id for turn in unfinished if turn.started_at is not None)}:
                     await self._catch_up(id)
-                if unfinished:
+                if any(not turn.held for turn in unfinished):
                     await self._sessions.wake(self.key)
                 while batch := await envelopes.take_all():
                     for envelope in _merge_text(batch):

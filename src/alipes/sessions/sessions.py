@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 
 from msgspec import structs
 
-from alipes.kernel.conversations import AdmittedTurn, SessionSwitch
+from alipes.kernel.conversations import AdmittedTurn, PendingTurn, SessionSwitch, StoppedQueue
 from alipes.kernel.errors import AlipesError, MessageRejected
 from alipes.kernel.turns import (
     AnswerApproval,
@@ -14,6 +14,8 @@ from alipes.kernel.turns import (
     Envelope,
     Inbound,
     Op,
+    QueueChanged,
+    QueuedMessage,
     Reset,
     SessionChanged,
     Steer,
@@ -34,6 +36,8 @@ from alipes.store.store import Store
 
 SUSPECT_ATTEMPTS = MAX_ATTEMPTS - 1
 """A turn with this many attempts may be what kills the process: it is resumed alone."""
+MAX_QUEUED_TEXT = 2000
+"""Characters of a queued message in `QueueChanged`."""
 ALONE_SECONDS = 5.0
 """How long each suspect turn runs alone."""
 
@@ -176,8 +180,63 @@ class Sessions:
                 await self.subagents.answer(key, op)
 
     async def unfinished(self, key: str) -> tuple[str, ...]:
-        """Ids of the running and queued turns of `key`, in order."""
-        return tuple(each.id for each in await self._store.sessions.unfinished(key))
+        """Ids of the running and queued turns of `key`, in order, without held ones."""
+        return tuple(each.id for each in await self._store.sessions.unfinished(key) if not each.held)
+
+    async def stop(self, key: str, stop: Stop) -> StoppedQueue:
+        """A person stops the running turn, or the turn that `stop` names: the messages queued behind it are held.
+
+        A message that has not started is dropped if it is stopped by name.
+        """
+        await self._open.wait()
+        stopped = await self.hold(key, stop.turn)
+        if stopped.turn:
+            await self.post(key, structs.replace(stop, turn=stopped.turn))
+        elif stop.turn and not await self.drop(key, stop.turn):
+            await self.post(key, stop)  # it started meanwhile, or has ended
+        return stopped
+
+    async def hold(self, key: str, turn: str = "") -> StoppedQueue:
+        """Hold the messages queued behind the running turn, without stopping it; see `store.sessions.hold`."""
+        stopped = await self._store.sessions.hold(key, turn)
+        if stopped.held:
+            await self._announce_queue(key)
+        return stopped
+
+    async def release(self, key: str) -> tuple[PendingTurn, ...]:
+        """Send the held messages: they run in order, or reach the running turn if they were meant to."""
+        released = await self._store.sessions.release_held(key)
+        if released:
+            await self._announce_queue(key)
+            await self.wake(key)
+            for each in released:
+                if each.busy == "steer":
+                    await self.post(key, Steer(each.id))
+        return released
+
+    async def drop(self, key: str, turn: str = "") -> tuple[PendingTurn, ...]:
+        """Drop the queued and held messages, or only `turn`."""
+        dropped = await self._store.sessions.drop_queued(key, turn)
+        await self._announce_removed(key, dropped, "dropped")
+        return dropped
+
+    async def take_back(self, key: str) -> PendingTurn | None:
+        """Remove the newest message that has not started, so that its text can be edited; None if there is none."""
+        taken = await self._store.sessions.take_back(key)
+        if taken is not None:
+            await self._announce_removed(key, (taken,), "taken_back")
+        return taken
+
+    async def _announce_removed(self, key: str, removed: tuple[PendingTurn, ...], why: str) -> None:
+        for each in removed:
+            self._store.bus.publish(Envelope(key, each.id, TurnEnded(each.id, "stopped", why)))
+        if removed:
+            await self._announce_queue(key)
+
+    async def _announce_queue(self, key: str) -> None:
+        waiting = (each for each in await self._store.sessions.unfinished(key) if each.started_at is None)
+        messages = tuple(QueuedMessage(each.id, each.text[:MAX_QUEUED_TEXT], each.held) for each in waiting)
+        self._store.bus.publish(Envelope(key, "", QueueChanged(messages)))
 
     async def announce_switch(self, key: str, switch: SessionSwitch, why: str) -> None:
         """Another conversation is active under `key`: tell watchers, and stop the turn of the old one."""
@@ -193,11 +252,13 @@ class Sessions:
             await self.post(key, Reset("reset", f"{why}_command", switch.old, switch.new))
 
     @asynccontextmanager
-    async def ask(self, inbound: Inbound, busy: BusyMode | None = None) -> AsyncIterator[TurnFollower]:
+    async def ask(
+        self, inbound: Inbound, busy: BusyMode | None = None, *, usual: BusyMode | None = None
+    ) -> AsyncIterator[TurnFollower]:
         """Submit, and follow the turn to its end, also if another process runs it."""
         await self._open.wait()
         async with TurnFollower(inbound.address.key, self._store) as follower:
-            follower.turn = await self.submit(inbound, busy)
+            follower.turn = await self.submit(inbound, busy, usual=usual)
             yield follower
 
     @asynccontextmanager

@@ -94,12 +94,17 @@ class RunQuery(Struct, frozen=True):
     session: str = ""
     """The id of a conversation."""
     state: str = ""
-    """`queued`, `running` or an ending."""
+    """`queued`, `held`, `running` or an ending."""
     before: str = ""
     """Only those before this run."""
 
 
-_STATES = {"": "1", "queued": "ending IS NULL AND attempts = 0", "running": "ending IS NULL AND attempts > 0"}
+_STATES = {
+    "": "1",
+    "queued": "ending IS NULL AND attempts = 0 AND held = 0",
+    "held": "ending IS NULL AND held = 1",
+    "running": "ending IS NULL AND attempts > 0",
+}
 
 
 class ApiSession(Struct, frozen=True):

@@ -16,7 +16,7 @@ from alipes.store.export import SearchHit, SessionFacts, StoreFacts, TurnFacts, 
 SESSION_DETAILS = """
     created, updated, coalesce(parent_id, ''),
         (SELECT count(*) FROM turns WHERE session_id = sessions.id),
-        (SELECT count(*) FROM turns WHERE session_id = sessions.id AND ending IS NULL),
+        (SELECT count(*) FROM turns WHERE session_id = sessions.id AND ending IS NULL AND held = 0),
         (SELECT count(*) FROM messages WHERE session_id = sessions.id),
         (SELECT iif(json_valid(inbound), substr(json_extract(inbound, '$.text'), 1, 200), '') FROM turns
          WHERE session_id = sessions.id ORDER BY number LIMIT 1)
@@ -227,16 +227,16 @@ def _list_by_title(db: sqlite3.Connection, start: str) -> list[SessionFacts]:
 
 
 def _load_turn(db: sqlite3.Connection, id: str) -> TurnFacts | None:
-    sql = "SELECT number, session_id, inbound, ending, detail, attempts, created, ended FROM turns WHERE id = ?"
+    sql = "SELECT number, session_id, inbound, ending, detail, attempts, created, ended, held FROM turns WHERE id = ?"
     row = db.execute(sql, (id,)).fetchone()
     if row is None:
         return None
-    number, session, text, ending, detail, attempts, created, ended = row
+    number, session, text, ending, detail, attempts, created, ended, held = row
     sql = "SELECT number, message FROM messages WHERE turn_number = ? ORDER BY number"
     said = tuple(history.decode_message(*row) for row in db.execute(sql, (number,)))
     inbound, (spent,) = Decoders.inbound.decode(text), _sum_usage(db, "''", turn=id)
     (done,) = db.execute("SELECT COUNT(result) FROM tool_calls WHERE turn_number = ?", (number,)).fetchone()
-    return TurnFacts(id, session, inbound, ending, detail, attempts, created, ended, said, spent, done)
+    return TurnFacts(id, session, inbound, ending, detail, attempts, created, ended, said, spent, bool(held), done)
 
 
 def _sum_usage(db: sqlite3.Connection, group: str, session: str = "", turn: str = "", days: int = 0) -> list[UsageSum]:

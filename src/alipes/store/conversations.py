@@ -15,19 +15,21 @@ from alipes.kernel.conversations import (
     RetriedTurn,
     SessionSwitch,
     SteeredMessage,
+    StoppedQueue,
     UndoneTurn,
 )
 from alipes.kernel.errors import SessionError
 from alipes.kernel.ports import Effort
 from alipes.kernel.turns import Address, BusyMode, PermissionMode, Said, Stop, Turn
-from alipes.store import export, history, turns
+from alipes.store import export, history, message_queue, turns
 from alipes.store.database.database import Database, Decoders, SqliteRows, clean_text, to_json
 from alipes.store.peers import Processes
 
 _NO_FINISHED_TURN = "no turn has finished here yet, so there is nothing to branch from"
 _STEERED = """
     SELECT number, id, inbound FROM turns
-    WHERE key = :key AND session_id = :session AND ending IS NULL AND busy_mode = 'steer' AND attempts = 0
+    WHERE key = :key AND session_id = :session AND ending IS NULL AND held = 0 AND busy_mode = 'steer'
+        AND attempts = 0
         AND NOT EXISTS (SELECT 1 FROM pending_ops
                         WHERE key = :key AND kind = 'stop' AND json_extract(op, '$.turn') = turns.id
                         AND coalesce(json_extract(op, '$.reason'), '') <> 'superseded')
@@ -84,8 +86,27 @@ class SqliteSessions:
         await self._database.run(work)
 
     async def unfinished(self, key: str) -> tuple[PendingTurn, ...]:
-        """The running and queued turns of `key`, in order."""
+        """The running turn of `key`, then the queued ones, then the held ones, each in order."""
         return await self._database.read(lambda db: turns.list_unfinished(db, key))
+
+    async def hold(self, key: str, turn: str = "") -> StoppedQueue:
+        """A person stops the running turn, or `turn`: hold the messages queued behind it. The caller sends
+        `Stop` to the turn that is returned."""
+        return await self._database.run(lambda db: message_queue.hold(db, key, turn))
+
+    async def release_held(self, key: str) -> tuple[PendingTurn, ...]:
+        """Queue the held messages again, in order; the caller wakes the session."""
+        return await self._database.run(lambda db: message_queue.release(db, key))
+
+    async def drop_queued(self, key: str, turn: str = "") -> tuple[PendingTurn, ...]:
+        """End the queued and held messages, or only `turn`, as `stopped` with the detail `dropped`."""
+        now = self._clock()
+        return await self._database.run(lambda db: message_queue.drop(db, key, turn, now))
+
+    async def take_back(self, key: str) -> PendingTurn | None:
+        """Remove the newest queued or held message of a person; None if all have started or were steered in."""
+        now = self._clock()
+        return await self._database.run(lambda db: message_queue.take_back(db, key, now))
 
     async def take_steered(self, turn: Turn) -> tuple[SteeredMessage, ...]:
         """Move the messages queued for steering into `turn`, oldest first: each is recorded there and its own
@@ -140,7 +161,7 @@ class SqliteSessions:
             raise SessionError(f'No conversation matches "{session}". /sessions lists them.')
         if db.execute("SELECT 1 FROM leases WHERE key = ? AND session_id = ?", (key, session)).fetchone():
             return SessionSwitch(session, session)
-        busy = "SELECT 1 FROM turns WHERE session_id = ? AND key <> ? AND ending IS NULL"
+        busy = "SELECT 1 FROM turns WHERE session_id = ? AND key <> ? AND ending IS NULL AND held = 0"
         if db.execute(busy, (session, key)).fetchone():
             raise SessionError("that conversation has a running turn in another place; stop it there first")
         taken = "UPDATE leases SET session_id = NULL WHERE session_id = ? AND key <> ? RETURNING key"
@@ -150,6 +171,7 @@ class SqliteSessions:
         db.execute("DELETE FROM pending_ops WHERE kind = 'reset' AND json_extract(op, '$.session') = ?", (session,))
         sql = "UPDATE sessions SET key = ?, platform = ?, address = ?, updated = ? WHERE id = ?"
         db.execute(sql, (key, address.platform, to_json(address), now, session))
+        message_queue.move_held(db, session, key, to_json(address))
         turns.set_current_session(db, key, session)
         _delete_if_empty(db, switch.old)
         return switch
@@ -173,7 +195,7 @@ class SqliteSessions:
         """End the queued turns of the key; a turn that a running process executes is ended by that process."""
         lease = db.execute("SELECT session_id, holder FROM leases WHERE key = ?", (key,)).fetchone()
         old, holder = lease or (None, None)
-        sql = "SELECT number, id, attempts FROM turns WHERE key = ? AND ending IS NULL ORDER BY number"
+        sql = "SELECT number, id, attempts FROM turns WHERE key = ? AND ending IS NULL ORDER BY held, number"
         queued = db.execute(sql, (key,)).fetchall()
         running = ""
         if queued and queued[0][2] and self._is_alive(holder):

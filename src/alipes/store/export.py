@@ -61,6 +61,8 @@ class TurnFacts(Struct, frozen=True):
     ended: float | None
     said: tuple[Message, ...]
     spent: UsageSum
+    held: bool = False
+    """Queued, and kept back by a stop."""
     calls_done: int = 0
     """Tool calls with a result, while it is unfinished."""
 

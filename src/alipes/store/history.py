@@ -94,6 +94,7 @@ def started_turns(
     sql = f"""SELECT number, id, inbound, ending IS NULL FROM turns WHERE session_id = ? AND number <= ?
         AND number {_NOT_UNDONE}
         AND CASE WHEN ending IS NULL THEN attempts > 0 WHEN ending = 'steered' THEN 0
+        WHEN ending = 'stopped' AND attempts = 0 THEN 0
         ELSE {has_messages} END ORDER BY number DESC"""
     for ancestor, last_turn in reversed(list_ancestors(db, session)):
         for number, id, inbound, unfinished in db.execute(sql, (ancestor, last_turn, session)):

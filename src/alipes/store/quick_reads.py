@@ -66,7 +66,7 @@ async def check_writable(database: Database) -> None:
 
 async def read_status(database: Database) -> StoreStatus:
     def work(db: sqlite3.Connection) -> StoreStatus:
-        (turns,) = db.execute("SELECT count(*) FROM turns WHERE ending IS NULL").fetchone()
+        (turns,) = db.execute("SELECT count(*) FROM turns WHERE ending IS NULL AND held = 0").fetchone()
         sql = "SELECT count(*), min(created) FROM outbox WHERE state IN ('queued', 'sending')"
         queued, since = db.execute(sql).fetchone()
         (failed,) = db.execute("SELECT count(*) FROM outbox WHERE state IN ('failed', 'expired')").fetchone()

@@ -31,13 +31,13 @@ from alipes.store.peers import Processes
 ANSWER_BATCH = "answer"
 """In the inbox, instead of a batch: the message was the answer to a question and never becomes a turn."""
 _READY_OPS = """
-    WITH unfinished AS (SELECT number, id FROM turns WHERE key = :key AND ending IS NULL)
+    WITH unfinished AS (SELECT number, id FROM turns WHERE key = :key AND ending IS NULL AND held = 0)
     SELECT number, op FROM pending_ops
     WHERE key = :key AND NOT (kind = 'stop' AND coalesce(json_extract(op, '$.turn'), '') IN
         (SELECT id FROM unfinished WHERE number > (SELECT min(number) FROM unfinished)))
     ORDER BY number"""
 _OTHER_WORK = """
-    SELECT 1 FROM turns WHERE key = :key AND ending IS NULL AND number != :number
+    SELECT 1 FROM turns WHERE key = :key AND ending IS NULL AND held = 0 AND number != :number
     UNION ALL SELECT 1 FROM pending_ops WHERE key = :key LIMIT 1"""
 
 OpeningMessages: TypeAlias = Callable[[Turn], tuple[Message, ...]]
@@ -74,7 +74,8 @@ class SqliteTurns:
         self, inbound: Inbound, *, busy: BusyMode | None = None, usual: BusyMode = "queue"
     ) -> Awaitable[AdmittedTurn | None]:
         """Queue the message and return what is ahead of it; None if it was accepted before. `busy` was chosen
-        for the message; otherwise the session's own mode applies, else `usual`.
+        for the message; otherwise the session's own mode applies, else `usual`; a message with settings of its own
+        is then queued rather than steered.
 
         The turn is visible to other reads as soon as the call is made, so it may start at once. The sender
         may forget the message only after the database has synced it.
@@ -83,7 +84,7 @@ class SqliteTurns:
         return self._database.submit(lambda db: admit_turn(db, row, busy, usual), sync=False)
 
     async def claim_next(self, key: str, opening: OpeningMessages = lambda _turn: ()) -> Turn | None:
-        """Claim the oldest unfinished turn of the session `key`; None if there is none.
+        """Claim the oldest unfinished turn of the session `key` that is not held; None if there is none.
 
         Each claim raises the epoch and counts an attempt. The messages of `opening` are recorded in the same
         transaction and are `unpublished` in the turn. Raises `SessionHeld` while another live process holds
@@ -96,7 +97,7 @@ class SqliteTurns:
         return await self._database.run(lambda db: self._claim(db, key, opening, now), sync=False)
 
     def _claim(self, db: sqlite3.Connection, key: str, opening: OpeningMessages, now: float) -> Turn | None:
-        sql = "SELECT min(number) FROM turns WHERE key = ? AND ending IS NULL"
+        sql = "SELECT min(number) FROM turns WHERE key = ? AND ending IS NULL AND held = 0"
         (number,) = db.execute(sql, (key,)).fetchone()
         if number is None:
             return None
@@ -204,9 +205,11 @@ class SqliteTurns:
 
     async def list_orphans(self, begun: int = 0, workdir: str = "") -> tuple[str, ...]:
         """Keys of sessions with unfinished turns that no live process holds, oldest first; only those with a
-        turn that was claimed at least `begun` times, and, if given, those that work in `workdir` or nowhere."""
+        turn that was claimed at least `begun` times, and, if given, those that work in `workdir` or nowhere. Held
+        turns do not count."""
         sql = """SELECT turns.key, holder FROM turns LEFT JOIN leases USING (key)
-            JOIN sessions ON sessions.id = turns.session_id WHERE ending IS NULL AND (?1 = '' OR workdir IN ('', ?1))
+            JOIN sessions ON sessions.id = turns.session_id
+            WHERE ending IS NULL AND held = 0 AND (?1 = '' OR workdir IN ('', ?1))
             GROUP BY turns.key HAVING max(attempts) >= ?2 ORDER BY min(number)"""
         unfinished = await self._database.fetch_all(sql, clean_text(workdir), begun)
         alive = {host: self._processes.is_alive(host) for host in {holder for _, holder in unfinished}}
@@ -219,8 +222,8 @@ class SqliteTurns:
         return str(host) if self._processes.is_alive(host) else None
 
     async def has_pending(self, key: str) -> bool:
-        """True if `key` has an unfinished turn, claimed or not."""
-        sql = "SELECT 1 FROM turns WHERE key = ? AND ending IS NULL LIMIT 1"
+        """True if `key` has an unfinished turn, claimed or not, that is not held."""
+        sql = "SELECT 1 FROM turns WHERE key = ? AND ending IS NULL AND held = 0 LIMIT 1"
         return await self._database.fetch_one(sql, key) is not None
 
     async def is_abandoned(self, key: str) -> bool:
@@ -294,12 +297,22 @@ def admit_turn(db: sqlite3.Connection, row: TurnRow, busy: BusyMode | None, usua
     if db.execute(copy, (platform, row.inbound_id, ANSWER_BATCH)).fetchone():
         return None
     session, mode = _touch_current_session(db, row)
-    ahead = list_unfinished(db, key)
+    ahead = tuple(each for each in list_unfinished(db, key) if not each.held)
     if not ahead:
         discard_stops(db, key)
     effective: BusyMode = busy or mode or usual
+    if effective == "steer" and busy is None and ahead and not _fits_into(db, row.inbound, ahead[0].id):
+        effective = "queue"
     insert_turn(db, row, session, effective)
     return AdmittedTurn(row.turn, effective, ahead)
+
+
+def _fits_into(db: sqlite3.Connection, inbound: Inbound, turn: str) -> bool:
+    """False if the message has a model, tools, instructions or a recipient of its own, which steering would ignore."""
+    if inbound.only is not None or inbound.instructions or inbound.offered or inbound.answer_to is not None:
+        return False
+    (model,) = db.execute("SELECT json_extract(inbound, '$.model') FROM turns WHERE id = ?", (turn,)).fetchone()
+    return inbound.model == (model or "")
 
 
 def discard_stops(db: sqlite3.Connection, key: str) -> None:
@@ -347,6 +360,8 @@ def insert_turn(db: sqlite3.Connection, row: TurnRow, session: str, busy: BusyMo
 
 
 def list_unfinished(db: sqlite3.Connection, key: str) -> tuple[PendingTurn, ...]:
-    sql = """SELECT id, session_id, json_extract(inbound, '$.text'), busy_mode, created, started FROM turns
-        WHERE key = ? AND ending IS NULL ORDER BY number"""
-    return tuple(PendingTurn(*row) for row in db.execute(sql, (key,)))
+    """The running turn, the queued ones, and the held ones, each in order."""
+    sql = """SELECT id, session_id, json_extract(inbound, '$.text'), busy_mode, created, started, held FROM turns
+        WHERE key = ? AND ending IS NULL ORDER BY held, number"""
+    found = db.execute(sql, (key,)).fetchall()
+    return tuple(structs.replace(PendingTurn(*row), held=bool(held)) for *row, held in found)

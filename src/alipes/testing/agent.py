@@ -120,14 +120,16 @@ class Conversation:
         return running
 
     async def stop(self, reason: str = "user_stop", invalidation_reason: str = "stop_command") -> TurnReply | None:
-        """Stop the running turn like `/stop`, and return its reply. None if nothing was running."""
+        """Stop the running turn like `/stop`, and return its reply. None if nothing was running.
+
+        Messages queued behind it are held, as after `/stop`: `command("/queue send")` sends them.
+        """
         pending = next((each for each in self._pending if not each.ended.is_set()), None)
-        if pending is not None:
+        if pending is not None and reason != "user_stop":
             return await pending.stop(reason, invalidation_reason)
-        unfinished = await self.app.sessions.unfinished(self.key)
-        for turn in unfinished[:1]:  # started by somebody else, for instance on a platform
-            await self.post(Stop(reason, invalidation_reason, turn))
-        return None
+        turn = pending.turn if pending is not None else ""  # empty: started by somebody else, perhaps on a platform
+        await self.app.sessions.stop(self.key, Stop(reason, invalidation_reason, turn))
+        return None if pending is None else await pending.reply()
 
     async def post(self, op: Op) -> None:
         """Send an op such as `Stop` or `Answer` to the session."""

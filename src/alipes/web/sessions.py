@@ -75,6 +75,20 @@ class SessionChanges(Struct, frozen=True, forbid_unknown_fields=True):
     """What a new message does while a turn runs. Empty: the default."""
 
 
+class QueueBody(Struct, frozen=True, forbid_unknown_fields=True):
+    """What to do with the runs that have not started."""
+
+    action: Literal["send", "drop"]
+    """`send` starts those that a stop kept back, in order; `drop` ends all that have not started."""
+    run: Name = ""
+    """Only this one, for `drop`."""
+
+
+class QueueResult(Struct, frozen=True):
+    runs: tuple[str, ...]
+    """The runs that were sent or dropped, in order."""
+
+
 class ForkBody(Struct, frozen=True, forbid_unknown_fields=True):
     name: NewName = ""
     title: Title = ""
@@ -172,6 +186,14 @@ class SessionEndpoints:
         row = await self._find_session(call)
         await self._app.store.sessions.configure(row.id, title=body.title, model=model, busy=body.busy)
         return json_response(session_document(await self._find_session(call)))
+
+    @ApiEndpoint("POST", "/v1/sessions/{id}/queue", "run", body=QueueBody, answer=QueueResult)
+    async def queue(self, call: ApiCall) -> Response:
+        """Send or drop the queued runs of a conversation."""
+        body: QueueBody = call.body
+        key, sessions = (await self._find_session(call)).address.key, self._app.sessions
+        done = await (sessions.release(key) if body.action == "send" else sessions.drop(key, body.run))
+        return json_response(QueueResult(tuple(each.id for each in done)))
 
     @ApiEndpoint("DELETE", "/v1/sessions/{id}", "run", status=204, errors=(409,))
     async def delete(self, call: ApiCall) -> Response:

@@ -204,6 +204,44 @@ async def test_the_limit_of_steps_ends_in_a_summary_without_tools():
     assert scene.of(Notice) == [Notice("step limit (3) reached; asking for a summary")]
 
 
+class Person:
+    """Answers at the step limit, with the given words in turn."""
+
+    def __init__(self, *words):
+        self.words, self.asked = list(words), []
+
+    async def ask(self, _turn, steps):
+        self.asked.append(steps)
+        return self.words.pop(0)
+
+
+async def test_a_person_may_allow_as_many_steps_again_and_again():
+    model = play(*[call("c", "look", n=n) for n in range(5)], "Done.")
+    person = Person("", "but only the tests")
+    scene = await live(an_agent(model, [Hand("look", "read")], max_steps=2, ask_for_steps=person.ask))
+    assert scene.ending == "answered" and scene.said[-1] == assistant(Text("Done."))
+    assert person.asked == [2, 4]
+    allowed = [message.text for message in scene.said if message.role == "notice"]
+    assert allowed == [loop.MORE_STEPS, f"{loop.MORE_STEPS} They said: but only the tests"]
+
+
+async def test_a_person_who_allows_no_more_steps_gets_a_summary():
+    model = play(call("c", "look", n=1), call("c", "look", n=2), "I looked twice.")
+    person = Person("", None)
+    scene = await live(an_agent(model, [Hand("look", "read")], max_steps=1, ask_for_steps=person.ask))
+    assert (scene.ending, scene.detail) == ("out_of_steps", "stopped at the step limit (2)")
+    assert person.asked == [1, 2] and scene.said[-1] == assistant(Text("I looked twice."))
+
+
+async def test_a_resumed_turn_remembers_how_many_steps_were_allowed():
+    results = Message("tool", (ToolResult("c1", "seen"),))
+    said = (user("hello"), assistant(call("c1", "look")), results, loop.notice(loop.MORE_STEPS))
+    model, person = play(call("c2", "look", n=2), "Enough."), Person(None)
+    again = turn(said=said)
+    scene = await live(an_agent(model, [Hand("look", "read")], max_steps=1, ask_for_steps=person.ask), again)
+    assert scene.ending == "out_of_steps" and person.asked == [2]
+
+
 async def test_calls_in_a_summary_are_left_out():
     model = play(call("c", "look"), ("Almost.", call("d", "look")))
     scene = await live(an_agent(model, [Hand("look", "read")], max_steps=1))

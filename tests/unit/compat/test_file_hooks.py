@@ -79,7 +79,7 @@ async def test_the_end_is_reported_with_its_status_also_when_the_turn_was_stoppe
     async with listening(tmp_path, ["agent:end"], model=[waits]) as (agent, folder):
         thinking = asyncio.create_task(agent.say("think"))
         await waits.reached.wait()
-        assert (await agent.command("/stop")).text == "Stopping."
+        assert (await agent.command("/stop")).text == "Stopped."
         await thinking
         agent.model.set_script()
         await agent.say("and now?")

@@ -181,7 +181,7 @@ async def chatting(home, script, *, plugin=OLDEST, manners=None, settings=None, 
         assert plugin_platform_names(offers) == ("oldchat",)
         guest = PluginPlatform("oldchat", offers, agent.app.sessions, check_interval=0.02)
         usual = PlatformPolicy(allow=("7",), busy="interrupt", progress="off")
-        how = structs.replace(manners or usual, known_role=guest.role)
+        how = structs.replace(manners or usual, known_role=guest.role, wanted_busy=guest.wanted_busy)
         known = {
             "draft_delay": 0.02,
             "poll_interval": 0.05,
@@ -247,7 +247,7 @@ async def test_stop_ends_the_turn_and_the_next_message_is_answered(tmp_path):
         await chat.say("think")
         await waits.reached.wait()
         await chat.say("/stop")
-        assert "Stopping." in await chat.hear(1)
+        assert "Stopped." in await chat.hear(1)
         await chat.see(lambda: "complete False" in chat.adapter.happened)
         await chat.say("are you there?")
         assert (await chat.hear(2))[-1] == "here I am"
@@ -280,6 +280,38 @@ async def test_a_further_message_ends_the_turn_or_waits_as_was_chosen(tmp_path):
         second.go()
         await chat.see(lambda: "to the third" in chat.heard)
         assert chat.heard[-2:] == ["to the second", "to the third"]
+
+
+INTERRUPTS = """
+    async def interrupt_session_activity(self, session_key, chat_id):
+        self.happened.append("interrupted")
+
+    async def get_chat_info("""
+ASKS = """
+    async def get_chat_info("""
+
+
+@pytest.mark.parametrize(
+    ("methods", "extra", "mode"),
+    [(INTERRUPTS, "", "interrupt"), (ASKS, "", None), (ASKS, "queue", "queue"), (INTERRUPTS, "steer", "steer")],
+    ids=["handles interruptions", "says nothing", "names a mode", "names another mode"],
+)
+async def test_an_adapter_that_asks_for_interrupting_keeps_it(methods, extra, mode, tmp_path):
+    plugin = OLDEST.replace("\n    async def get_chat_info(", methods)
+    named = f'self.config.extra["busy_input_mode"] = "{extra}"; made.append(self)'
+    plugin = plugin.replace("made.append(self)", named) if extra else plugin
+    everyone = PlatformPolicy(allow=("7",), progress="off")
+    first, second = stall(), stall()
+    script = [(first, "never"), (second, "to the second"), "more"]
+    async with chatting(tmp_path, script, plugin=plugin, manners=everyone) as chat:
+        policy = chat.gateway._policy.for_platform("oldchat")
+        assert policy.wanted_busy() == mode and policy.usual_busy == (mode or "steer")
+        if mode == "interrupt":
+            await chat.say("one")
+            await first.reached.wait()
+            await chat.say("two")
+            await second.reached.wait()
+            assert ("superseded", "superseded") in chat.calls and "interrupted" in chat.adapter.happened
 
 
 async def test_the_second_copy_is_not_answered_again_also_after_a_restart(tmp_path):
@@ -518,7 +550,7 @@ def register(ctx):
         await chat.say("/whoami")
         assert await chat.hear(1) == ["Ada"]
         await chat.say("/stop")
-        assert await chat.hear(2) == ["Ada", "Stopping."]
+        assert await chat.hear(2) == ["Ada", "Stopped."]
 
 
 def a_picture(path):

@@ -225,7 +225,7 @@ async def test_a_question_that_was_answered_before_it_was_sent_is_not_sent(tmp_p
         while [debt.state for debt in await g.store.outbox.list_deliveries("expired")] != ["expired"]:
             await asyncio.sleep(0.005)
         g.messenger.tell("ready", "")
-        await g.messenger.until_said("Stopping.")
+        await g.messenger.until_said("Stopped.")
 
 
 async def test_a_resumed_turn_asks_again_and_the_buttons_of_before_still_count(tmp_path):

@@ -120,6 +120,37 @@ async def test_a_message_during_a_turn_follows_the_busy_mode(busy, answers, tmp_
         assert g.messenger.said() == answers
 
 
+@pytest.mark.parametrize(
+    ("wanted", "chosen", "mode"),
+    [
+        (None, None, "steer"),
+        ("interrupt", None, "interrupt"),
+        ("interrupt", "queue", "queue"),
+        (None, "queue", "queue"),
+    ],
+)
+def test_the_operator_chooses_the_busy_mode_before_the_platform(wanted, chosen, mode):
+    assert PlatformPolicy(busy=chosen, wanted_busy=lambda: wanted).usual_busy == mode
+
+
+async def test_stop_keeps_the_queued_messages_of_a_chat(tmp_path):
+    nap = Nap()
+    provider = ScriptedProvider([NAP, "two", "three"])
+    async with open_gateway(tmp_path, provider, nap, manners=manners(busy="queue")) as g:
+        await g.take("sleep")
+        await nap.running.wait()
+        await g.take("second")
+        await g.take("third")
+        await g.take("/stop")
+        kept = "Stopped. 2 queued messages kept: /queue send to send them, /queue drop to discard."
+        await g.messenger.until_said(kept)
+        await g.quiet()
+        assert g.messenger.said() == [kept] and asked(provider) == ["sleep"]
+        await g.take("/queue send")
+        await g.messenger.until_said(kept, "Sent 2 messages.", "two", "three")
+        assert asked(provider) == ["sleep", "second", "third"]
+
+
 async def test_a_chat_can_choose_its_busy_mode(tmp_path):
     nap = Nap()
     async with open_gateway(tmp_path, ScriptedProvider([NAP, "next"]), nap) as g:
@@ -141,9 +172,9 @@ async def test_stop_ends_the_turn_and_only_the_reply_is_sent(tmp_path):
         await g.sessions.wait_idle()
         await g.take("/stop")
         await g.take("hello")
-        await g.messenger.until_said("Stopping.", "Nothing is running.", "hi")
+        await g.messenger.until_said("Stopped.", "Nothing is running.", "hi")
         await g.quiet()
-        assert g.messenger.said() == ["Stopping.", "Nothing is running.", "hi"]
+        assert g.messenger.said() == ["Stopped.", "Nothing is running.", "hi"]
         assert g.gateway.counters.turns == {"stopped": 1, "answered": 1}
         assert len(g.gateway.counters.stops) == 1
 
@@ -462,7 +493,7 @@ async def test_stop_does_not_wait_for_slow_plugin_commands(tmp_path):
         await g.take("/stop")
         await nap.cancelled.wait()
         release.set()
-        await g.messenger.until_said("Stopping.", "did hard")
+        await g.messenger.until_said("Stopped.", "did hard")
         g.contributions.remove(PluginOwner("worker"))
 
 

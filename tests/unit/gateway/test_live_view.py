@@ -147,11 +147,11 @@ async def test_after_a_stop_nothing_more_is_shown(tmp_path):
         await g.take("count")
         await g.messenger.until_said("one …")
         await g.take("/stop")
-        await g.messenger.until_said("one …", "Stopping.")
+        await g.messenger.until_said("one …", "Stopped.")
         await g.quiet()
         assert g.messenger.bubbles[0].edits == 0
         await g.take("hello")
-        await g.messenger.until_said("one …", "Stopping.", "hi")
+        await g.messenger.until_said("one …", "Stopped.", "hi")
 
 
 async def test_a_retracted_answer_is_replaced_in_the_same_message(tmp_path):
@@ -176,7 +176,7 @@ async def test_a_text_said_before_a_stop_is_completed_although_it_was_delayed(tm
         rest.set()
         await tool.running.wait()
         await g.take("/stop")
-        await g.messenger.until_said("one two", "Stopping.")
+        await g.messenger.until_said("one two", "Stopped.")
         assert len(g.messenger.bubbles) == 2
 
 
@@ -301,7 +301,7 @@ async def test_after_a_stop_the_tool_progress_stays(tmp_path):
         await g.quiet()
         before = list(g.messenger.said())
         await asyncio.sleep(0.1)
-        assert g.messenger.said() == before and before[-1] == "Stopping." and len(before) == 2
+        assert g.messenger.said() == before and before[-1] == "Stopped." and len(before) == 2
 
 
 async def test_the_typing_indicator_is_shown_during_a_long_turn(tmp_path):

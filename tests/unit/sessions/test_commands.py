@@ -151,12 +151,54 @@ async def test_stop_says_when_nothing_runs(tmp_path):
         assert (await desk.type("/stop")).text == "Nothing is running."
 
 
-async def test_stop_ends_what_is_running_and_names_what_is_queued(tmp_path):
-    async with at_work(tmp_path, "two") as (desk, _, _, turn):
+async def test_stop_ends_what_is_running_and_keeps_what_is_queued(tmp_path):
+    async with at_work(tmp_path, "two") as (desk, _, provider, turn):
         queued = (await desk.type("/queue second")).turns[0]
-        assert (await desk.type("/stop")).text == "Stopping. 1 message queued, answered next."
+        said = (await desk.type("/stop")).text
+        assert said == "Stopped. 1 queued message kept: /queue send to send it, /queue drop to discard."
         assert (await desk.ended(turn)).ending == "stopped"
+        await desk.house.sessions.wait_idle()
+        assert len(provider.asked) == 1
+        assert (await desk.type("/queue send")).text == "Sent 1 message."
         assert (await desk.ended(queued)).ending == "answered"
+
+
+async def test_queue_lists_the_messages_that_have_not_started(tmp_path):
+    async with at_work(tmp_path) as (desk, _, _, turn):
+        await desk.type("/queue second")
+        await desk.type("/queue third")
+        listed = (await desk.type("/queue")).text
+        assert listed == "1  “second”\n2  “third”\n/queue drop discards all, /queue drop N one of them."
+        await desk.type("/stop")
+        await desk.ended(turn)
+        listed = (await desk.type("/queue")).text
+        assert listed.startswith("1  kept  “second”\n2  kept  “third”\n/queue send sends the kept messages, ")
+        status = (await desk.type("/status")).text
+        assert "nothing is running" in status and "“second” (kept), “third” (kept)" in status
+
+
+async def test_queue_drop_discards_one_message_or_all(tmp_path):
+    async with at_work(tmp_path) as (desk, _, _, turn):
+        second = (await desk.type("/queue second")).turns[0]
+        third = (await desk.type("/queue third")).turns[0]
+        fourth = (await desk.type("/queue fourth")).turns[0]
+        assert (await desk.type("/queue drop 2")).text == "Discarded “third”."
+        wrong = await desk.type("/queue drop 7")
+        assert wrong.failed and wrong.text == "There is no queued message 7. /queue lists them."
+        assert (await desk.type("/queue drop")).text == "Discarded 2 messages."
+        for each in (second, third, fourth):
+            assert (await desk.ended(each)).detail == "dropped"
+        assert (await desk.type("/queue drop")).text == "No messages are queued."
+        assert (await desk.type("/queue send")).text == "There are no kept messages."
+        assert await desk.house.sessions.unfinished(KEY) == (turn,)
+
+
+async def test_queue_sends_a_text_that_begins_with_one_of_its_words(tmp_path):
+    async with at_work(tmp_path) as (desk, _, _, _):
+        assert (await desk.type("/queue send the report")).text == "Queued."
+        assert (await desk.type("/queue drop 2 of them")).text == "Queued."
+        waiting = await desk.house.store.sessions.unfinished(KEY)
+        assert [each.text for each in waiting] == ["first", "send the report", "drop 2 of them"]
 
 
 async def test_new_begins_another_conversation_also_while_a_turn_runs(tmp_path):
@@ -383,8 +425,9 @@ async def test_search_finds_what_was_said_anywhere(tmp_path):
 
 async def test_queue_and_steer_work_whether_or_not_a_turn_runs(tmp_path):
     async with at_desk(tmp_path, "1", "2") as desk:
+        assert (await desk.type("/queue")).text.startswith("No messages are queued.")
+        assert (await desk.type("/steer")).failed
         for word in ("queue", "steer"):
-            assert (await desk.type(f"/{word}")).failed
             reply = await desk.type(f"/{word} hello")
             assert reply.text == "" and (await desk.ended(reply.turns[0])).ending == "answered"
     async with at_work(tmp_path, "done", "later") as (desk, gate, provider, turn):
@@ -406,11 +449,12 @@ async def test_a_command_that_comes_twice_is_done_once(tmp_path):
 
 async def test_the_busy_mode_is_shown_and_set(tmp_path):
     async with at_desk(tmp_path) as desk:
-        assert (await desk.type("/busy")).text.startswith("queue: messages you send while a turn runs wait")
+        assert (await desk.type("/busy")).text.startswith("queue: messages you send while it works wait for their turn")
         assert (await desk.type("/busy Steer")).text.startswith("steer: ")
         assert (await desk.type("/busy")).text.startswith("steer: ")
         wrong = await desk.type("/busy ster")
-        assert wrong.failed and "Did you mean steer?" in wrong.text
+        assert wrong.failed
+        assert wrong.text == "Unknown mode “ster”. Use interrupt, queue or steer. Did you mean steer?"
 
 
 async def test_copy_gives_answers_from_the_last_one_on(tmp_path):

@@ -118,7 +118,7 @@ async def test_the_stop_command_is_reported_from_one_that_the_handler_found(tmp_
             turn = await the.sessions.submit(inbound("1", "first"))
             await diary.tool.running.wait()
             context = Surface(the, found)
-            assert (await conversation.stop(context, "")).text == "Stopping."
+            assert (await conversation.stop(context, "")).text == "Stopped."
             assert (await ended(the, turn)).ending == "stopped"
             assert (await conversation.stop(context, "")).text == "Nothing is running."
         assert diary[0] == ("stopped", "user_stop", command, ("c1",), "")
@@ -137,8 +137,8 @@ class Surface:
     def is_busy(self, key):
         return self._found
 
-    async def post(self, key, op):
-        await self._the.sessions.post(key, op)
+    async def stop(self, key, op):
+        return await self._the.sessions.stop(key, op)
 
 
 async def test_a_turn_that_is_still_being_set_up_is_stopped_and_reported_as_such(tmp_path):

@@ -135,6 +135,6 @@ async def test_a_stop_in_the_chat_names_what_continues(tmp_path):
         for _ in range(2):  # the subagent, and the turn after its call
             await begun.acquire()
         await g.take("/stop")
-        await g.messenger.until(lambda: any("Stopping." in text for text in g.messenger.said()))
+        await g.messenger.until(lambda: any("Stopped." in text for text in g.messenger.said()))
         (seen,) = g.messenger.said()
         assert "Still running in the background: subagent" in seen and "look around" in seen

@@ -134,7 +134,7 @@ async def test_a_word_counts_for_the_run_that_asked_and_not_for_the_next(tmp_pat
     async with open_guarded(tmp_path, call("c", "hand"), "Done.", "Next.") as api:
         first = await api.begin("go", session="s")
         await waiting(api, first)
-        second = await api.begin("and then", session="s")
+        second = await api.begin("and then", session="s", busy="queue")
         seen = await api.look(second)
         assert seen["status"] == "queued" and "waits_for" not in seen
         wrong = await api.ask("POST", f"/runs/{second}/approval", {"choice": "once"})

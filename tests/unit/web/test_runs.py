@@ -133,6 +133,45 @@ async def test_a_run_that_waits_behind_another_is_queued_and_can_be_stopped_befo
         assert seen["status"] == "stopped" and "text" not in seen
 
 
+async def test_a_stop_holds_the_queued_runs_until_they_are_sent_or_dropped(tmp_path: Path):
+    begun, hand = held()
+    async with open_api(tmp_path, play(call("c", "hold"), "Third."), hand) as api:
+        first = await api.begin("hold on", session="s")
+        await begun.wait()
+        second = await api.begin("and then", session="s", busy="queue")
+        third = await api.begin("and last", session="s", busy="queue")
+        stopped = (await api.ask("POST", f"/runs/{first}/stop")).json()
+        assert stopped["held"] == [second, third]
+        await api.finish(first)
+        assert (await api.look(second))["status"] == (await api.look(third))["status"] == "held"
+        listed = (await api.ask("GET", "/runs?status=held")).json()["runs"]
+        assert [each["id"] for each in listed] == [third, second]
+        dropped = await api.ask("POST", "/sessions/s/queue", {"action": "drop", "run": second})
+        assert dropped.json() == {"runs": [second]}
+        seen = await api.finish(second)
+        assert (seen["status"], seen["detail"]) == ("stopped", "dropped")
+        assert (await api.ask("POST", "/sessions/s/queue", {"action": "send"})).json() == {"runs": [third]}
+        assert (await api.finish(third))["text"] == "Third."
+
+
+async def test_a_run_for_a_busy_conversation_reaches_the_running_one(tmp_path: Path):
+    begun, opened = asyncio.Event(), asyncio.Event()
+
+    async def work(_args: object, _act: object) -> str:
+        begun.set()
+        await opened.wait()
+        return "went through"
+
+    async with open_api(tmp_path, play(call("c", "hold"), "Both."), Hand("hold", does=work)) as api:
+        first = await api.begin("hold on", session="s")
+        await begun.wait()
+        second = await api.begin("and this", session="s")
+        opened.set()
+        assert (await api.finish(first))["text"] == "Both."
+        seen = await api.finish(second)
+        assert (seen["status"], seen["detail"]) == ("steered", first)
+
+
 async def test_an_interrupting_run_ends_the_one_that_lives(tmp_path: Path):
     begun, hand = held()
     async with open_api(tmp_path, play(call("c", "hold"), "Now this."), hand) as api:

@@ -6,7 +6,7 @@ from alipes.cli import help_text, render
 from alipes.cli.common import print_list, run_in_store
 from alipes.cli.options import OptionParser
 from alipes.config.loader import load_settings
-from alipes.config.platforms import MESSENGERS, CommonPlatformConfig
+from alipes.config.platforms import MESSENGERS, CommonPlatformConfig, PluginPlatformConfig
 from alipes.config.settings import Settings
 from alipes.gateway.access import approve
 from alipes.kernel.errors import ConfigError, MessageRejected
@@ -76,7 +76,7 @@ def _revoke(settings: Settings, who: str) -> int:
 
     person = run_in_store(settings, act)
     print(f"Access of {_display_name(person)} was revoked.")
-    config = settings.platforms.get(person.platform, CommonPlatformConfig())
+    config: CommonPlatformConfig = settings.platforms.get(person.platform, PluginPlatformConfig())
     if person.platform in MESSENGERS:
         config = settings.messengers.get(person.platform)
     if {person.person, person.name} & {*config.allow}:

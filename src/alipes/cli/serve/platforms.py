@@ -12,7 +12,7 @@ from msgspec import structs
 from alipes.agent.speech import make_speech
 from alipes.app import App
 from alipes.config.paths import make_private
-from alipes.config.platforms import CommonPlatformConfig
+from alipes.config.platforms import MessengerConfig, PluginPlatformConfig
 from alipes.config.settings import Settings
 from alipes.gateway.gateway import Gateway
 from alipes.gateway.outbound.policy import OutboundPolicy
@@ -123,8 +123,8 @@ class ServedPlatforms:
         settings = self._settings
         manners = {name: _platform_policy(each) for name, each in self._wanted.items()}
         for name, guest in guests.items():
-            usual = _platform_policy(settings.platforms.get(name, CommonPlatformConfig()))
-            manners[name] = structs.replace(usual, known_role=guest.role)
+            usual = _platform_policy(settings.platforms.get(name, PluginPlatformConfig()))
+            manners[name] = structs.replace(usual, known_role=guest.role, wanted_busy=guest.wanted_busy)
         return GatewayPolicy(
             platforms=manners,
             pairing=settings.gateway.pairing,
@@ -166,8 +166,9 @@ def refuse_when_held(bring: ReceiveWebhook) -> ReceiveWebhook:
     return bringing
 
 
-def _platform_policy(chosen: CommonPlatformConfig) -> PlatformPolicy:
-    return PlatformPolicy(chosen.allow, chosen.owners, chosen.busy, chosen.progress, chosen.group)
+def _platform_policy(chosen: MessengerConfig | PluginPlatformConfig) -> PlatformPolicy:
+    busy = None if chosen.busy == "auto" else chosen.busy
+    return PlatformPolicy(chosen.allow, chosen.owners, busy, chosen.progress, chosen.group)
 
 
 def _sendable_dirs(settings: Settings, workdir: str) -> tuple[str, ...]:

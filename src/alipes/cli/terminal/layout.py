@@ -142,6 +142,8 @@ class BottomArea:
         """The open list."""
         self.queued: dict[str, str] = {}
         """Labels of queued messages, by turn."""
+        self.held: dict[str, str] = {}
+        """Labels of messages that a stop kept back, by turn."""
         self.tail: Callable[[], list[str]] = list
         """The rows of the running turn."""
         self.on_resize: Callable[[int], None] = lambda _columns: None
@@ -191,14 +193,18 @@ class BottomArea:
         """The rows between the tail and the input."""
         rows = self.approvals.rows(columns, self.style, typing=bool(self._buffer.text))
         # While idle, a message starts at once: showing it as queued would flicker.
-        waiting = list(self.queued.values()) if self.status.activity else []
-        shown = waiting[:MAX_QUEUED_ROWS]
-        for text in shown:
-            line = truncate(to_one_line(text), max(1, columns - 12), self.style.more)
-            rows.append(apply_style(f"{self.style.note} queued: {line}", self.style.faint))
-        if (left := len(waiting) - len(shown)) > 0:
-            rows.append(apply_style(f"{self.style.note} and {left} more", self.style.faint))
+        rows += self._list_messages("queued", list(self.queued.values()) if self.status.activity else [], columns)
+        rows += self._list_messages("kept", list(self.held.values()), columns)
         return [*rows, ""] if self.approvals.current else rows
+
+    def _list_messages(self, word: str, texts: list[str], columns: int) -> list[str]:
+        style, rows = self.style, []
+        for text in texts[:MAX_QUEUED_ROWS]:
+            line = truncate(to_one_line(text), max(1, columns - len(word) - 6), style.more)
+            rows.append(apply_style(f"{style.note} {word}: {line}", style.faint))
+        if (left := len(texts) - len(rows)) > 0:
+            rows.append(apply_style(f"{style.note} and {left} more", style.faint))
+        return rows
 
     def _input(self, columns: int, lines: int) -> InputBox:
         prompt = apply_style(self.style.prompt, self.style.accent) + " "

@@ -49,6 +49,7 @@ from alipes.kernel.turns import (
 )
 from alipes.sessions.commands import registry as commands
 from alipes.sessions.commands.context import CommandReply, CopyText, FollowJob, Quit, ShowConversation
+from alipes.sessions.commands.conversation import describe_held
 from alipes.sessions.commands.jobs import count_jobs
 from alipes.sessions.commands.status import plugin_words
 from alipes.sessions.event_stream import SessionFollower
@@ -58,6 +59,8 @@ from alipes.tools.common import child_environment
 MAX_COPY_BYTES = 74_000
 """Maximum bytes, before encoding, that terminals accept for the clipboard."""
 _COLUMN = re.compile(r"\s*\S+(?: \S+)*  +(?=\S)")
+HELD_HINT = "Enter to send, Esc to discard"
+"""For messages that a stop kept back."""
 RECENT_MESSAGES = 4
 """Messages shown of a resumed conversation."""
 
@@ -92,7 +95,7 @@ class TerminalCommands:
         app, view = self._app, self._view
         label = typed.shown.partition(" ")[2].strip()
         view.send_started(parsed.args, label)
-        reply = await commands.run(app.context(inbound), parsed)
+        reply = await commands.run(structs.replace(app.context(inbound), queue_hint=HELD_HINT), parsed)
         self._show_reply(typed, reply)
         view.send_finished(typed.id, label or to_one_line(reply.text), *reply.turns)
         match reply.action:
@@ -179,6 +182,8 @@ TEXT_COMMANDS = frozenset({"queue", "steer", "background", "moa"})
 """Commands whose argument is a message, which may name files."""
 ORDERED_COMMANDS = frozenset({"new", "resume", "branch", "undo", "retry"})
 """Commands that change the conversation of later messages, so they run in the order typed."""
+SEND_TIMEOUT_S = 0.3
+"""How long a stop waits for messages that are being sent; a plugin may delay them."""
 STOP_TIMEOUT_S = 2.0
 """How long a requested stop may take after the user quit."""
 
@@ -239,6 +244,8 @@ class TerminalSession:
         self._outgoing: asyncio.Queue[TypedText] = asyncio.Queue()
         self._models: asyncio.Queue[str] = asyncio.Queue()
         self._stopping = False
+        self._kept = ""
+        """What a stop kept, until it is shown."""
         self._jobs_changed = asyncio.Event()
         self._interrupted: tuple[InterruptedTurn, ...] = ()
         """Turns of other folders that the next line may resume."""
@@ -270,7 +277,7 @@ class TerminalSession:
         if elsewhere := [key for key in orphans if key != self._address.key]:
             view.note(f"resuming interrupted conversations: {describe_interrupted(elsewhere)}")
         standing = await app.store.sessions.active(self._address.key)
-        if standing is not None and not await app.store.sessions.unfinished(self._address.key):
+        if standing is not None and not await app.sessions.unfinished(self._address.key):
             await self._commands.show_recent(standing.session)
         await self._commands.refresh_status(self._address.key)
         if self._inbound.model:
@@ -367,18 +374,28 @@ class TerminalSession:
 
     async def _stop_turn(self) -> None:
         """Stop the running turn, or the next one. The screen may be behind the store."""
-        turn, key = self._view.running_turn, self._address.key
+        key = self._address.key
         self._stopping = True
-        if not turn:
-            await self._outgoing.join()
-        unfinished = [each.id for each in await self._app.store.sessions.unfinished(key)]
-        if turn not in unfinished:
-            turn = unfinished[0] if unfinished else ""
-        if turn:
-            await self._app.sessions.post(key, Stop("user_stop", "session_interrupt", turn))
-        else:
+        await self._wait_until_sent(SEND_TIMEOUT_S if self._view.running_turn else None)
+        stopped = await self._app.sessions.stop(key, Stop("user_stop", "session_interrupt"))
+        self._kept = describe_held(len(stopped.held), HELD_HINT) if stopped.held else ""
+        if not self._view.running_turn:
+            self._show_kept()
+        if not stopped.turn:
             self._stopping, self._view.status.activity = False, ""
             self._view.update()
+
+    def _show_kept(self) -> None:
+        """Say how many messages the stop kept, once the stopped turn has ended."""
+        if self._kept:
+            self._view.note(self._kept)
+        self._kept = ""
+
+    async def _wait_until_sent(self, seconds: float | None) -> None:
+        """Messages typed before a stop are queued first, so that the stop keeps them."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._outgoing.join()
 
     def _handle_typed(self, typed: TypedText, group: asyncio.TaskGroup) -> None:
         offered, self._interrupted = self._interrupted, ()
@@ -404,6 +421,8 @@ class TerminalSession:
         group.create_task(self._run_command(parsed, typed))
 
     async def _run_command(self, parsed: commands.Parsed, typed: TypedText) -> None:
+        if parsed.command.name == "stop":
+            await self._wait_until_sent(SEND_TIMEOUT_S)
         inbound = self._as_inbound(typed)
         if parsed.command.name in TEXT_COMMANDS:
             inbound, shown = await self._attach(structs.replace(inbound, text=parsed.args), typed.shown)
@@ -444,3 +463,5 @@ class TerminalSession:
         self._view.handle_event(turn, event)
         self._notifier.handle_event(event)
         self.status_command.handle_event(event)
+        if not self._view.running_turn:
+            self._show_kept()

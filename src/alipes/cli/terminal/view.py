@@ -34,6 +34,9 @@ class SessionView:
         self.idle.set()
 
     def handle_event(self, turn: str, event: turns.Event) -> None:
+        if self._changed_queue(turn, event):
+            self.update()
+            return
         match event:
             case turns.TurnStarted(text=text):
                 self._remove_queued(turn)
@@ -93,14 +96,36 @@ class SessionView:
         self.update()
 
     def add_queued(self, waiting: PendingTurn) -> None:
-        self._bottom.queued[waiting.id] = self._labels.get(waiting.text, waiting.text)
+        queue = self._bottom.held if waiting.held else self._bottom.queued
+        queue[waiting.id] = self._labels.get(waiting.text, waiting.text)
+
+    def _changed_queue(self, turn: str, event: turns.Event) -> bool:
+        """Handle an event about messages that have not started; False for others."""
+        match event:
+            case turns.QueueChanged(messages):
+                self._set_queue(messages)
+            case turns.TurnEnded(ending="stopped", detail="dropped" | "taken_back"):
+                self._remove_queued(turn)
+            case _:
+                return False
+        return True
+
+    def _set_queue(self, messages: tuple[turns.QueuedMessage, ...]) -> None:
+        queued, held = self._bottom.queued, self._bottom.held
+        labels = {**queued, **held}
+        held.clear()
+        for each in messages:
+            label = labels.get(each.turn) or self._labels.get(each.text, each.text)
+            queued.pop(each.turn, None)
+            if each.turn not in self._started:
+                (held if each.held else queued)[each.turn] = label
 
     def note(self, text: str, *, bad: bool = False) -> None:
         self.transcript.add_note(text, bad=bad)
         self.update()
 
     def update(self) -> None:
-        self.status.queued = len(self._bottom.queued)
+        self.status.queued, self.status.held = len(self._bottom.queued), len(self._bottom.held)
         self._terminal.append(self.transcript.take_final())
 
     def _show_user_message(self, text: str) -> None:
@@ -112,6 +137,7 @@ class SessionView:
 
     def _remove_queued(self, turn: str) -> None:
         self._bottom.queued.pop(turn, None)
+        self._bottom.held.pop(turn, None)
         if self._sending:
             self._started.add(turn)
 

@@ -170,7 +170,7 @@ class InboundPipeline:
 
     async def _run(self, message: IncomingMessage, parsed: Parsed) -> None:
         context = self._app.context(to_inbound([message], workdir=self._policy.workdir), local_files=False)
-        busy = self._policy.for_platform(message.address.platform).busy
+        busy = self._policy.for_platform(message.address.platform).usual_busy
         reply: CommandReply = await run(structs.replace(context, default_busy=busy), parsed)
         await self._reply(message, *await replies.to_outbound(message, reply, self._policy.outgoing))
         if parsed.command.name == "restart" and not reply.failed:
@@ -210,7 +210,7 @@ class InboundPipeline:
         inbound = to_inbound(messages, workdir=self._policy.workdir, edited=edited)
         inbound = structs.replace(inbound, untrusted=await self._untrusted_source(messages))
         self._views.watch(inbound.address)
-        busy = self._policy.for_platform(inbound.address.platform).busy
+        busy = self._policy.for_platform(inbound.address.platform).usual_busy
         await self._app.sessions.submit(inbound, usual=busy, ruled=True, unhurried=CONFIRM_DELAY)
 
     async def _untrusted_source(self, messages: Sequence[IncomingMessage]) -> str:

@@ -88,6 +88,8 @@ class CommandContext(Struct, frozen=True):
     """Seconds within which a plugin's command must finish."""
     local_files: bool = True
     """The person is on this machine, so files can be written for them."""
+    queue_hint: str = "/queue send to send them, /queue drop to discard"
+    """How a person sends or discards held messages here."""
     default_busy: BusyMode | None = None
     """The busy mode of the place, if nothing was chosen; None: the default."""
     clock: Callable[[], float] = time.time

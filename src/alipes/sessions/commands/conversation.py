@@ -11,7 +11,7 @@ from alipes.agent.compaction.compaction import (
     tail_start,
     trim_results,
 )
-from alipes.kernel.conversations import SessionSwitch
+from alipes.kernel.conversations import PendingTurn, SessionSwitch
 from alipes.kernel.errors import AlipesError
 from alipes.kernel.formatting import ID, did_you_mean, format_columns, format_count, format_duration, format_excerpt
 from alipes.kernel.messages import count_chars
@@ -162,22 +162,25 @@ async def _preview(compaction: Compactor, turn: Turn, room: ContextBudget) -> st
 
 
 MODES: dict[BusyMode, str] = {
-    "interrupt": "messages you send while a turn runs stop it and are answered next",
-    "queue": "messages you send while a turn runs wait until it finishes",
-    "steer": "messages you send while a turn runs reach it at its next step",
+    "interrupt": "messages you send while it works stop it and are answered next",
+    "queue": "messages you send while it works wait for their turn",
+    "steer": "messages you send while it works reach it at the next step",
 }
 
 
 async def stop(context: CommandContext, _args: str) -> CommandReply:
-    waiting = await context.store.sessions.unfinished(context.key)
     going = await _describe_background(context)
-    if not waiting:
-        return CommandReply(f"Nothing is running.{going}")
-    first, *others = waiting
     found = "stop_command" if context.sessions.is_busy(context.key) else "stop_command_handler"
-    await context.sessions.post(context.key, Stop("user_stop", found, first.id))
-    more = f" {format_count(len(others), 'message')} queued, answered next." if others else ""
-    return CommandReply(f"Stopping.{more}{going}")
+    stopped = await context.sessions.stop(context.key, Stop("user_stop", found))
+    said = "Stopped." if stopped.turn else "Nothing is running."
+    kept = f" {describe_held(len(stopped.held), context.queue_hint)}" if stopped.held else ""
+    return CommandReply(f"{said}{kept}{going}")
+
+
+def describe_held(count: int, hint: str) -> str:
+    """`2 queued messages kept: Enter to send, Esc to discard.`"""
+    hint = hint.replace("them", "it") if count == 1 else hint
+    return f"{format_count(count, 'queued message')} kept: {hint}."
 
 
 async def _describe_background(context: CommandContext) -> str:
@@ -234,7 +237,7 @@ async def undo(context: CommandContext, args: str) -> CommandReply:
     undone = await context.store.sessions.undo(context.key, number)
     for each in undone:
         if each.running:
-            await context.sessions.post(context.key, Stop("user_stop", "session_interrupt", each.turn))
+            await context.sessions.stop(context.key, Stop("user_stop", "session_interrupt", each.turn))
     if not undone:
         return CommandReply("Nothing to undo.")
     said = ", ".join(format_excerpt(each.text, 40) for each in undone)
@@ -253,11 +256,58 @@ async def retry(context: CommandContext, _args: str) -> CommandReply:
     return CommandReply(f"Retrying: {format_excerpt(retried.undone.text)}", turns=(retried.turn, *retried.steered))
 
 
+async def queue(context: CommandContext, args: str) -> CommandReply:
+    """List the queued messages, send or drop them, or queue a new one."""
+    words = args.lower().split()
+    if words == ["send"]:
+        return await _send_held(context)
+    if words == ["drop"] or (len(words) == 2 and words[0] == "drop" and words[1].isdecimal()):
+        return await _drop_queued(context, words[1:])
+    if args or context.inbound.attachments:
+        return await submit(context, args, mode="queue")
+    waiting = await _list_queued(context)
+    if not waiting:
+        return CommandReply("No messages are queued. /queue TEXT sends a message after the current turn finishes.")
+    lines = [
+        f"{number}  {'kept  ' if each.held else ''}{format_excerpt(each.text, 60)}"
+        for number, each in enumerate(waiting, 1)
+    ]
+    how = "/queue send sends the kept messages, " if any(each.held for each in waiting) else ""
+    return CommandReply("\n".join([*lines, f"{how}/queue drop discards all, /queue drop N one of them."]))
+
+
+async def _list_queued(context: CommandContext) -> list[PendingTurn]:
+    """The messages that have not started."""
+    return [each for each in await context.store.sessions.unfinished(context.key) if each.started_at is None]
+
+
+async def _send_held(context: CommandContext) -> CommandReply:
+    sent = await context.sessions.release(context.key)
+    if not sent:
+        return CommandReply("There are no kept messages.")
+    return CommandReply(f"Sent {format_count(len(sent), 'message')}.", turns=tuple(each.id for each in sent))
+
+
+async def _drop_queued(context: CommandContext, number: list[str]) -> CommandReply:
+    waiting, turn = await _list_queued(context), ""
+    if number:
+        place = parse_count(number[0], len(waiting))
+        if place is None:
+            return CommandReply(f"There is no queued message {number[0]}. /queue lists them.", failed=True)
+        turn = waiting[place - 1].id
+    dropped = await context.sessions.drop(context.key, turn)
+    if not dropped:
+        return CommandReply("No messages are queued.")
+    if turn:
+        return CommandReply(f"Discarded {format_excerpt(dropped[0].text, 60)}.")
+    return CommandReply(f"Discarded {format_count(len(dropped), 'message')}.")
+
+
 async def submit(context: CommandContext, text: str, *, mode: BusyMode) -> CommandReply:
-    """`/queue` and `/steer`."""
+    """`/queue TEXT` and `/steer TEXT`."""
     if not text and not context.inbound.attachments:
         return CommandReply(f"Usage: /{mode} TEXT", failed=True)
-    at_work = bool(await context.store.sessions.unfinished(context.key))
+    at_work = bool(await context.sessions.unfinished(context.key))
     turn = await context.sessions.submit(structs.replace(context.inbound, text=text), mode)
     if turn is None:
         return CommandReply()  # a second copy: the first was handled
@@ -274,7 +324,9 @@ async def busy(context: CommandContext, args: str) -> CommandReply:
     chosen: BusyMode | None = next((each for each in MODES if each == args.lower()), None)
     if chosen is None:
         meant = did_you_mean(args.lower(), MODES)
-        return CommandReply(f"{format_excerpt(args, 20)} is not a mode. Use {', '.join(MODES)}.{meant}", failed=True)
+        return CommandReply(
+            f"Unknown mode {format_excerpt(args, 20)}. Use interrupt, queue or steer.{meant}", failed=True
+        )
     standing = standing or await context.store.sessions.open(context.inbound.address)
     await context.store.sessions.configure(standing.session, busy=chosen)
     return CommandReply(f"{chosen}: {MODES[chosen]}.")

@@ -69,7 +69,12 @@ COMMANDS = (
     Command("resume", "NAME", "continue another conversation, by id or title", conversation.resume),
     Command("title", "[TEXT]", "show or set the title of this conversation", history.title),
     Command("search", "WORDS", "search all conversations", history.search),
-    Command("queue", "TEXT", "send after the current turn finishes", partial(conversation.submit, mode="queue")),
+    Command(
+        "queue",
+        "[TEXT | send | drop [N]]",
+        "send after the current turn finishes; or list, send or drop queued messages",
+        conversation.queue,
+    ),
     Command("steer", "TEXT", "send to the running turn at its next step", partial(conversation.submit, mode="steer")),
     Command("busy", "[MODE]", "interrupt, queue or steer: what a message does while a turn runs", conversation.busy),
     Command("agents", "[ID | stop ID]", "list subagents, or stop one", conversation.agents),

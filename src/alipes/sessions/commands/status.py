@@ -56,7 +56,7 @@ async def _model(context: CommandContext, standing: ActiveSession | None) -> tup
 
 
 async def _from_when(context: CommandContext) -> str:
-    running = await context.store.sessions.unfinished(context.key)
+    running = await context.sessions.unfinished(context.key)
     return ", from the next message on; the running turn keeps its model" if running else ""
 
 
@@ -120,7 +120,7 @@ async def _conversation(context: CommandContext, standing: ActiveSession | None)
 
 
 def _now(waiting: tuple[PendingTurn, ...], now: float) -> str:
-    if not waiting:
+    if not waiting or waiting[0].held:
         return "nothing is running"
     first = waiting[0]
     if first.started_at is None:
@@ -129,7 +129,8 @@ def _now(waiting: tuple[PendingTurn, ...], now: float) -> str:
 
 
 def _queue(waiting: tuple[PendingTurn, ...]) -> str:
-    return ", ".join(format_excerpt(each.text, 30) for each in waiting[1:])
+    behind = waiting if waiting and waiting[0].held else waiting[1:]
+    return ", ".join(f"{format_excerpt(each.text, 30)}{' (kept)' if each.held else ''}" for each in behind)
 
 
 async def _fill(context: CommandContext, session: str, name: str) -> str:

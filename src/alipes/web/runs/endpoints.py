@@ -12,7 +12,7 @@ from typing import Annotated, Literal, TypeAlias
 from weakref import WeakValueDictionary
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 from starlette.responses import Response
 
 from alipes.kernel.messages import Image
@@ -22,6 +22,7 @@ from alipes.kernel.turns import (
     AnswerQuestion,
     ApprovalAsked,
     ApprovalChoice,
+    BusyMode,
     Ending,
     Inbound,
     QuestionAsked,
@@ -55,8 +56,9 @@ ImageDataUrl: TypeAlias = Annotated[
         description="An image as a data URL.",
     ),
 ]
-Status: TypeAlias = Literal["queued", "running", "waiting"] | Ending
-"""`waiting`: for an answer from a person; see `waits_for`."""
+Status: TypeAlias = Literal["queued", "held", "running", "waiting"] | Ending
+"""`held`: queued, and kept back when the run before it was stopped. `waiting`: for an answer from a person; see
+`waits_for`."""
 
 
 class RunBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,8 +73,9 @@ class RunBody(Struct, frozen=True, forbid_unknown_fields=True):
     images: tuple[ImageDataUrl, ...] = ()
     tools: tuple[str, ...] | None = None
     """Names of the tools it may use; null means all."""
-    busy: Literal["queue", "interrupt", "steer"] = "queue"
-    """If the session is busy: wait, stop the current run, or join it."""
+    busy: BusyMode | None = None
+    """If the session is busy: wait, stop the current run, or join it. Null means the mode of the conversation, which
+    is `steer` unless it was changed."""
     on_disconnect: Literal["continue", "stop"] = "continue"
     """When the last client disconnects from its events: continue or stop."""
 
@@ -117,6 +120,8 @@ class Run(Struct, frozen=True, omit_defaults=True):
     """Number of starts; more than one after a restart of the process."""
     usage: Usage | None = None
     waits_for: tuple[ApprovalAsked | QuestionAsked, ...] = ()
+    held: tuple[str, ...] = ()
+    """In the answer to a stop: the queued runs of the conversation that are kept back."""
 
 
 class RunList(Struct, frozen=True):
@@ -266,11 +271,12 @@ class RunEndpoints:
 
     @ApiEndpoint("POST", "/v1/runs/{id}/stop", "run", answer=Run, status=202)
     async def stop(self, call: ApiCall) -> Response:
-        """Stop a run. Messages so far are kept."""
-        run = await self._find_run(call)
+        """Stop a run. Messages so far are kept, and runs queued behind it are held."""
+        run, held = await self._find_run(call), tuple[str, ...]()
         if not run.has_ended:
-            await self._app.sessions.post(run.key, Stop("user_stop", "session_interrupt", run.turn))
-        return json_response(await self._run(run.turn), 202)
+            stopped = await self._app.sessions.stop(run.key, Stop("user_stop", "session_interrupt", run.turn))
+            held = tuple(each.id for each in stopped.held if each.id != run.turn)
+        return json_response(structs.replace(await self._run(run.turn), held=held), 202)
 
     @ApiEndpoint("POST", "/v1/runs/{id}/steer", "run", body=SteerBody, answer=SteerResult, status=202, errors=(409,))
     async def steer(self, call: ApiCall) -> Response:
@@ -344,7 +350,8 @@ class RunEndpoints:
         if facts is None:
             raise HttpProblem(404, f"no run {turn}", code="no_run")
         waits_for = self._runs.questions(facts.inbound.address.key, turn)
-        unfinished: Status = "waiting" if waits_for else "running" if facts.attempts else "queued"
+        queued: Status = "held" if facts.held else "queued"
+        unfinished: Status = "waiting" if waits_for else "running" if facts.attempts else queued
         answers = (each.text for each in reversed(facts.said) if each.role == "assistant")
         return Run(
             id=facts.id,

@@ -222,7 +222,7 @@ class LiveRuns:
 
     async def _run_new(self, inbound: Inbound, busy: BusyMode | None, started: "asyncio.Future[str | None]") -> None:
         try:
-            async with self._app.sessions.ask(inbound, busy) as stream:
+            async with self._app.sessions.ask(inbound, busy, usual="steer") as stream:
                 turn = stream.turn
                 if turn:
                     self._live[turn] = LiveRun(turn, inbound)

@@ -15,7 +15,7 @@ from alipes.kernel.approvals import describe_call
 from alipes.kernel.errors import DeliveryError, Undeliverable
 from alipes.kernel.outbox import Media, MediaKind
 from alipes.kernel.platform import Capabilities, MessagePart
-from alipes.kernel.turns import Address, AnswerApproval, ApprovalAsked, ApprovalChoice
+from alipes.kernel.turns import Address, AnswerApproval, ApprovalAsked, ApprovalChoice, BusyMode
 from alipes.plugins.interruption.attribution import run_as
 
 HermesChoice = Literal["once", "session", "always", "deny"]
@@ -100,6 +100,16 @@ _UNCHANGED = "not modified"
 _MISSING_WORDS = ("not found", "message to edit", "unknown message")
 
 
+def _wanted_busy(entry: PlatformEntry, adapter: Any) -> BusyMode | None:
+    """An adapter that handles interruptions, or names the mode, gets it; others get the default."""
+    extra = getattr(getattr(adapter, "config", None), "extra", None)
+    named = entry.more.get("busy_input_mode") or (extra or {}).get("busy_input_mode")
+    modes: tuple[BusyMode, ...] = get_args(BusyMode)
+    if named in modes:
+        return modes[modes.index(named)]
+    return "interrupt" if overrides(adapter, "interrupt_session_activity") else None
+
+
 class AdapterSender:
     """Calls the adapter in the plugin's name with the keywords it accepts. Errors propagate: the gateway
     has a bulkhead around every platform."""
@@ -118,6 +128,7 @@ class AdapterSender:
             buttons=asks,
             media=tuple(kind for kind, verb in _SEND_METHODS.items() if overrides(adapter, verb)),
             can_delete=overrides(adapter, "delete_message"),
+            busy=_wanted_busy(entry, adapter),
         )
         self._formats = overrides(adapter, "format_message") and not _formats_itself(adapter)
 
