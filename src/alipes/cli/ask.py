@@ -4,27 +4,41 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self, TextIO, TypeAlias
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
 from alipes.app import App, open_app
 from alipes.cli import caller
 from alipes.cli.attachments import FileAttacher
+from alipes.cli.common import choose_theme
 from alipes.cli.inbound import add_context, current_directory, find_conversation, new_id, read_image, read_piped
-from alipes.cli.options import AskOptions, ConversationChoice, TalkOptions, parse_ask, parse_talk
+from alipes.cli.interrupted import find_interrupted
+from alipes.cli.line_input import LineQuestions, LineReader, open_keyboard
+from alipes.cli.options import AskOptions, ConversationChoice, TalkOptions, parse_ask
 from alipes.cli.render import TurnPrinter, format_choice, to_one_line
-from alipes.cli.stdio import StandardStreams, divert_stdout, use_colour
+from alipes.cli.stdio import StandardStreams, divert_stdout, is_terminal, use_colour
+from alipes.cli.theme import Theme
 from alipes.config.environment import readable_by_others
 from alipes.config.loader import build_settings, with_plugins
 from alipes.config.reader import read_config
 from alipes.config.settings import Settings
-from alipes.kernel.errors import MessageRejected
 from alipes.kernel.messages import Image
-from alipes.kernel.turns import Inbound, Stop, TurnEnded
+from alipes.kernel.turns import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    Event,
+    Inbound,
+    QuestionAnswered,
+    QuestionAsked,
+    Stop,
+    ToolFinished,
+    TurnEnded,
+)
 from alipes.runtime import tasks
 from alipes.runtime.log_file import open_log
 from alipes.runtime.processes.ancestors import name_agent_process
@@ -76,6 +90,12 @@ class InterruptSignals:
     def turn_ended(self) -> None:
         self._stoppable = False
 
+    def reset(self) -> None:
+        """The stop was handled, and the conversation continues."""
+        self._count = 0
+        self.stop_requested.clear()
+        self.exit_requested.clear()
+
     def ask(self, *reason: str) -> None:
         """Request a stop without a signal, for example when the reader is gone."""
         if not self.stop_requested.is_set():
@@ -104,7 +124,18 @@ class InterruptSignals:
 
 
 EXIT_STATUS = {"answered": 0, "steered": 0, "failed": 1, "out_of_steps": 1, "stopped": 130}
-EXIT_STOPPED, EXIT_UNREAD = 130, 141
+EXIT_DENIED, EXIT_STOPPED, EXIT_UNREAD = 3, 130, 141
+
+
+class AnswerOutput(Struct, frozen=True):
+    """How turns are printed."""
+
+    json: bool = False
+    """Every event as a line of JSON, and nothing else."""
+    verbose: bool = False
+    quiet: bool = False
+    theme: Theme | None = None
+    """Render the answer as Markdown, for a terminal."""
 
 
 class PromptClient:
@@ -115,40 +146,31 @@ class PromptClient:
         app: App,
         streams: StandardStreams,
         signals: InterruptSignals,
-        *,
-        json: bool = False,
-        verbose: bool = False,
-        quiet: bool = False,
+        output: AnswerOutput,
+        questions: LineQuestions | None = None,
     ) -> None:
-        self._app, self._streams, self._signals = app, streams, signals
-        self._printer = TurnPrinter(streams.write_answer, streams.note, verbose=verbose, quiet=quiet or json)
-        self._encode = msgspec.json.Encoder().encode if json else None
+        """`questions`: a person is there to answer."""
+        self._app, self._streams, self._signals, self._questions = app, streams, signals, questions
+        self._printer = _make_printer(streams, output)
+        self._encode = msgspec.json.Encoder().encode if output.json else None
+        self._denied = False
+        if questions is not None:
+            app.sessions.questions.interactive = True
 
     async def ask(self, inbound: Inbound, *, last: bool = False) -> int:
         """Send the message, print the turn until it ended and return the exit status.
 
         `last`: the process exits afterwards.
         """
-        key = inbound.address.key
-        async with self._app.sessions.ask(inbound, "queue") as following, asyncio.TaskGroup() as watching:
+        async with self._app.sessions.ask(inbound, "queue") as following:
             if last and following.turn is not None:
-                self._app.sessions.activity.final_turns[key] = following.turn
-            self._signals.turn_started()
-            watches = (
-                watching.create_task(self._stop_on_signal(following, key)),
-                watching.create_task(self._stop_when_unread()),
-            )
-            try:
-                status = await self._follow(following)
-            finally:
-                self._signals.turn_ended()
-                for watch in watches:
-                    watch.cancel()
-        await self._streams.drain()
-        if self._streams.failure:
-            self._streams.error(f"cannot write the answer: {self._streams.failure}")
-            return 1
-        return EXIT_UNREAD if self._streams.reader_gone.is_set() else status
+                self._app.sessions.activity.final_turns[inbound.address.key] = following.turn
+            return await self._print_turn(following, inbound.address.key)
+
+    async def follow(self, key: str, turn: str) -> int:
+        """Print a turn that a command started."""
+        async with self._app.sessions.follow(key, turn) as following:
+            return await self._print_turn(following, key)
 
     async def wait_for_recovered(self) -> None:
         """Wait for interrupted turns of other processes that were resumed here."""
@@ -157,15 +179,54 @@ class PromptClient:
             self._streams.note(f"· resuming interrupted conversations: {names}")
             await self._app.sessions.wait_idle()
 
-    async def _follow(self, following: TurnFollower) -> int:
+    async def _print_turn(self, following: TurnFollower, key: str) -> int:
+        self._denied = False
+        async with asyncio.TaskGroup() as watching:
+            self._signals.turn_started()
+            watches = (
+                watching.create_task(self._stop_on_signal(following, key)),
+                watching.create_task(self._stop_when_unread()),
+            )
+            asking: dict[str, asyncio.Task[None]] = {}
+            try:
+                status = await self._follow(following, lambda asked: self._ask_person(watching, asking, key, asked))
+            finally:
+                self._signals.turn_ended()
+                for task in (*watches, *asking.values()):
+                    task.cancel()
+        await self._streams.drain()
+        if self._streams.failure:
+            self._streams.error(f"cannot write the answer: {self._streams.failure}")
+            return 1
+        return EXIT_UNREAD if self._streams.reader_gone.is_set() else status
+
+    async def _follow(self, following: TurnFollower, on_question: Callable[[Event], None]) -> int:
         async for event in following:
             if self._encode is not None:
                 self._streams.write_line(self._encode(event))
             else:
                 self._printer.show_event(event)
+            on_question(event)
+            if isinstance(event, ToolFinished) and event.result.outcome == "denied":
+                self._denied = True
             if isinstance(event, TurnEnded):
-                return EXIT_STATUS[event.ending]
+                status = EXIT_STATUS[event.ending]
+                return EXIT_DENIED if self._denied and not status else status
         return 1
+
+    def _ask_person(
+        self, group: asyncio.TaskGroup, asking: dict[str, asyncio.Task[None]], key: str, event: Event
+    ) -> None:
+        """Ask the question in a task of its own; it ends if the question was answered elsewhere or withdrawn."""
+        if self._questions is None:
+            return
+        if isinstance(event, ApprovalAsked | QuestionAsked):
+            asking[event.ask] = group.create_task(self._answer(self._questions, key, event))
+        elif isinstance(event, ApprovalAnswered | QuestionAnswered) and (task := asking.pop(event.ask, None)):
+            task.cancel()
+
+    async def _answer(self, questions: LineQuestions, key: str, asked: ApprovalAsked | QuestionAsked) -> None:
+        await self._app.sessions.post(key, await questions.ask(asked))
 
     async def _stop_on_signal(self, following: TurnFollower, key: str) -> None:
         await self._signals.stop_requested.wait()
@@ -182,6 +243,16 @@ class PromptClient:
         self._signals.ask("disconnected")
 
 
+def _make_printer(streams: StandardStreams, output: AnswerOutput) -> TurnPrinter:
+    quiet = output.quiet or output.json
+    if output.theme is None:
+        return TurnPrinter(streams.write_answer, streams.note, verbose=output.verbose, quiet=quiet)
+    from alipes.cli.answer_view import AnswerView  # noqa: PLC0415
+
+    view = AnswerView(streams.write_styled, output.theme, streams.size)
+    return TurnPrinter(view.write, streams.note, verbose=output.verbose, quiet=quiet, end_line=view.finish)
+
+
 Prompt: TypeAlias = tuple[str, tuple[Image, ...]]
 
 
@@ -195,15 +266,28 @@ def run(argv: list[str]) -> int:
     if not question[0].strip() and not question[1]:
         sys.stderr.write("alipes ask: no prompt given\nTry `alipes ask --help`.\n")
         return 2
+    theme = None if options.json else choose_theme(reading, settings, plain=options.plain)
+    output = AnswerOutput(options.json, options.verbose, options.quiet, theme)
     colour = use_colour(reading.variables)
-    return _run_logged(settings, lambda out: _ask(settings, options, question, out, colour))
+    return run_logged(settings, lambda streams: _ask(settings, options, question, streams, output), colour=colour)
 
 
-def _run_logged(settings: Settings, start: Callable[[TextIO | None], Coroutine[Any, Any, int]]) -> int:
+def run_logged(
+    settings: Settings, start: Callable[[StandardStreams], Coroutine[Any, Any, int]], *, colour: bool
+) -> int:
+    """Run with the log open; what other code prints goes there. Returns the exit status."""
+
+    async def run_with_streams(out: TextIO | None) -> int:
+        streams = StandardStreams(out, sys.stderr, colour=colour)
+        try:
+            return await start(streams)
+        finally:
+            streams.close()
+
     name_agent_process()
     with open_log(settings.paths.make().log, settings.log_level, settings.secrets()), divert_stdout() as out:
         try:
-            return tasks.run_event_loop(start(out))
+            return tasks.run_event_loop(run_with_streams(out))
         except asyncio.CancelledError:  # by a signal; everything is closed
             return EXIT_STOPPED
 
@@ -218,42 +302,59 @@ def _read_prompt(options: AskOptions) -> Prompt:
     return add_context(options.prompt, piped.text), shown
 
 
-async def _ask(settings: Settings, options: AskOptions, question: Prompt, out: TextIO | None, colour: bool) -> int:
-    streams = StandardStreams(out, sys.stderr, colour=colour)
+async def _ask(
+    settings: Settings, options: AskOptions, question: Prompt, streams: StandardStreams, output: AnswerOutput
+) -> int:
+    here, silent = settings.workdir or current_directory(), options.quiet or options.json
+    with InterruptSignals() as signals, handle_uncaught_errors(streams.error), keyboard(options.json) as typed:
+        async with open_app(settings, workdir=here) as app:
+            questions = None if typed is None else LineQuestions(LineReader(typed), streams)
+            client = PromptClient(app, streams, signals, output, questions)
+            if not options.quiet:
+                print_warnings(app, streams)
+            inbound, note = await make_inbound(app, options, here)
+            inbound = structs.replace(inbound, text=question[0], attachments=question[1])
+            inbound, files = await FileAttacher(settings, mask=app.secrets).attach(inbound, options.prompt)
+            for problem in files.problems:
+                streams.error(problem)
+            if not silent:
+                await _print_model_note(app, options, inbound, streams)
+                await _print_folder_notes(app, here, note, streams)
+            status = await client.ask(inbound, last=True)
+            if not signals.stop_requested.is_set():
+                await client.wait_for_recovered()
+            return status
+
+
+@contextmanager
+def keyboard(nobody: bool = False) -> Iterator[TextIO | None]:
+    """Where a person types who can answer questions; None if `nobody` is there."""
+    stream = None if nobody or caller.is_agent_child() else open_keyboard()
     try:
-        with InterruptSignals() as signals, handle_uncaught_errors(streams.error):
-            async with open_app(settings) as app:
-                client = PromptClient(
-                    app, streams, signals, json=options.json, verbose=options.verbose, quiet=options.quiet
-                )
-                if not options.quiet:
-                    _print_warnings(app, streams)
-                inbound = await _make_inbound(app, options, *question)
-                inbound, files = await FileAttacher(settings, mask=app.secrets).attach(inbound, options.prompt)
-                for problem in files.problems:
-                    streams.error(problem)
-                if not (options.quiet or options.json):
-                    await _print_model_note(app, options, inbound, streams)
-                status = await client.ask(inbound, last=True)
-                if not signals.stop_requested.is_set():
-                    await client.wait_for_recovered()
-                return status
+        yield stream
     finally:
-        streams.close()
+        if stream is not None and stream is not sys.stdin:
+            stream.close()
 
 
-async def _make_inbound(
-    app: App, options: AskOptions | TalkOptions, text: str = "", images: tuple[Image, ...] = ()
-) -> Inbound:
+async def make_inbound(app: App, options: AskOptions | TalkOptions, here: str) -> tuple[Inbound, str]:
+    """A message without text for the chosen conversation, and a note if that was in another folder than `here`."""
     if options.model:
         await app.models.open(options.model)  # report a wrong name before anything is saved
-    place = await find_conversation(options.conversation, app.store.archive)
-    here = app.settings.workdir or current_directory()
-    message = Inbound(new_id(), place, "owner", text, model=options.model, workdir=here, trusted=options.trusted)
-    return structs.replace(message, attachments=images)
+    place = await find_conversation(options.conversation, app, here)
+    message = Inbound(new_id(), place.address, "owner", "", model=options.model, workdir=here, trusted=options.trusted)
+    return message, place.note
 
 
-def _print_warnings(app: App, streams: StandardStreams) -> None:
+async def _print_folder_notes(app: App, here: str, note: str, streams: StandardStreams) -> None:
+    if note:
+        streams.note(f"· {note}")
+    if is_terminal(sys.stderr):  # of no use in a script
+        for turn in await find_interrupted(app, here):
+            streams.note(f"· interrupted in {turn}; start alipes there to resume it")
+
+
+def print_warnings(app: App, streams: StandardStreams) -> None:
     """Print what is wrong at the start: a `.env` that others can read, and plugins that are not loaded."""
     for each in filter(None, (readable_by_others(app.settings.paths.env), *app.broken_plugins)):
         streams.error(each)
@@ -268,73 +369,3 @@ async def _print_model_note(app: App, options: AskOptions, inbound: Inbound, str
         streams.note(f"· Using {choice.model}, a toy model; run `alipes model` to choose another")
     if options.verbose:
         streams.note(f"· session {inbound.address.chat}")
-
-
-READ_SIZE = 65_536
-
-
-def run_piped(argv: list[str]) -> int:
-    options = parse_talk(argv)
-    if caller.refuse_conversation(trusted=options.trusted, named=options.conversation != ConversationChoice()):
-        return 2
-    reading = read_config()
-    settings = with_plugins(build_settings(reading), not options.safe)
-    colour = use_colour(reading.variables)
-    return _run_logged(settings, lambda out: _run_lines(settings, options, out, colour))
-
-
-async def _run_lines(settings: Settings, options: TalkOptions, out: TextIO | None, colour: bool) -> int:
-    """Answer each line until the input ends; the status of the last answer."""
-    streams = StandardStreams(out, sys.stderr, colour=colour)
-    status = 0
-    try:
-        with InterruptSignals() as signals, handle_uncaught_errors(streams.error):
-            async with open_app(settings) as app:
-                _print_warnings(app, streams)
-                message = await _make_inbound(app, options)
-                client, lines = PromptClient(app, streams, signals), LineReader(sys.stdin)
-                while (line := await lines.next()) is not None:
-                    try:
-                        if line.strip():
-                            status = await client.ask(structs.replace(message, id=new_id(), text=line))
-                    except MessageRejected as refused:  # only this message; continue with the next
-                        streams.error(str(refused))
-                        status = 1
-                    if signals.stop_requested.is_set():  # even if the answer was just completed
-                        return status or EXIT_STOPPED
-                await client.wait_for_recovered()
-                return status
-    finally:
-        streams.close()
-
-
-class LineReader:
-    """Reads the lines of a pipe, file or terminal as they arrive."""
-
-    def __init__(self, stream: TextIO | None) -> None:
-        self._fd = None if stream is None else stream.fileno()
-        self._pending = b""
-        self._ended = stream is None
-
-    async def next(self) -> str | None:
-        """The next line without its line break; None at the end."""
-        while b"\n" not in self._pending and not self._ended:
-            piece = await self._read()
-            self._ended = not piece
-            self._pending += piece
-        line, found, rest = self._pending.partition(b"\n")
-        self._pending = rest
-        return line.decode("utf-8", "replace") if line or found else None
-
-    async def _read(self) -> bytes:
-        assert self._fd is not None
-        loop, ready = asyncio.get_running_loop(), asyncio.Event()
-        try:
-            loop.add_reader(self._fd, ready.set)
-        except PermissionError:  # a regular file cannot be watched and is always ready
-            return os.read(self._fd, READ_SIZE)
-        try:
-            await ready.wait()
-        finally:
-            loop.remove_reader(self._fd)
-        return os.read(self._fd, READ_SIZE)

@@ -2,10 +2,13 @@
 
 import asyncio
 import re
+import shlex
 import shutil
+import subprocess
 import sys
 import textwrap
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -14,6 +17,9 @@ from msgspec import Struct
 
 from alipes.cli import render
 from alipes.cli.stdio import is_terminal, terminal_width
+from alipes.cli.theme import Theme
+from alipes.config.environment import Variables
+from alipes.config.reader import RawConfig
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_count
@@ -80,6 +86,28 @@ def print_lines(lines: Iterable[str]) -> None:
     width = terminal_width(sys.stdout)
     for line in lines:
         print(render.truncate(line, width) if width else line.rstrip())
+
+
+def print_paged(lines: Iterable[str], variables: Variables) -> None:
+    """Print the lines, at a terminal with $PAGER, which stays only if they do not fit on the screen."""
+    text = "".join(f"{line.rstrip()}\n" for line in lines)
+    pager = shlex.split(variables.get("PAGER") or "less -FRX")
+    dumb = variables.get("TERM") in ("", "dumb")
+    if not is_terminal(sys.stdout) or not is_terminal(sys.stdin) or dumb or not pager or not shutil.which(pager[0]):
+        print(text, end="")
+        return
+    sys.stdout.flush()
+    with suppress(KeyboardInterrupt):  # also sent to the pager, which handles it
+        subprocess.run(pager, input=text, text=True, errors="replace", check=False)
+
+
+def choose_theme(reading: RawConfig, settings: Settings, *, plain: bool) -> Theme | None:
+    """The theme of rendered answers; None if they are printed as the model wrote them."""
+    if plain or not is_terminal(sys.stdout) or reading.variables.get("TERM") in ("", "dumb"):
+        return None
+    from alipes.cli.answer_view import make_answer_theme  # noqa: PLC0415
+
+    return make_answer_theme(reading.variables, settings)
 
 
 def print_json(value: object) -> None:

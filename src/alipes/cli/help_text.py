@@ -4,6 +4,7 @@ TOP = """\
 alipes: a personal agent that stops when you tell it to and never loses a message
 
 usage: alipes [OPTIONS]            start a conversation
+       alipes [OPTIONS] QUESTION   ask one question; the same as `alipes ask`
        alipes COMMAND [...]        run one command; see `alipes COMMAND --help`
 
 commands:
@@ -24,12 +25,17 @@ commands:
   approvals   list what the agent may do without asking, and revoke it
   send        send a message to a chat, without a model
   webhook     trigger a turn from other services
+  completion  print the completion script for bash, zsh or fish
+  man         print the manual page
 
 options:
   -m, --model MODEL     use this model, as provider/name
-  --session NAME        use the conversation called NAME
-  -c, --continue        continue the most recent conversation
+  -c, --continue        continue the latest conversation of this folder
+  -r, --resume [NAME]   continue a conversation by id or title; without NAME, choose one
+  --session NAME        use the conversation called NAME; it is created if needed
+  -p, --print           ask one question and print the answer, as `ask` does
   -y, --yes             approve everything without asking
+  --plain               plain lines instead of a screen, for screen readers and logs
   --safe                do not load any plugins
   -V, --version         show the version
   -h, --help            show this page
@@ -44,17 +50,21 @@ error. Piped input is added to the prompt as context; without PROMPT, it is the 
 options:
   -m, --model MODEL     use this model, as provider/name
   --session NAME        use the conversation called NAME (default: a new one)
-  -c, --continue        continue the most recent conversation
+  -c, --continue        continue the latest conversation of this folder
+  -r, --resume NAME     continue a conversation by id or title
   -i, --image FILE      attach this image (PNG, JPEG, GIF, WebP; repeatable)
   -y, --yes             approve everything without asking
+  --plain               print the answer as the model wrote it, also at a terminal
   --safe                do not load any plugins
   --json                print every event as one line of JSON, and nothing else
   -v, --verbose         also show thinking, the model and the cost
   -q, --quiet           show only the answer and errors
   -h, --help            show this page
 
-Ctrl-C stops the turn. Exit status: 0 answered; 1 failed, or out of steps;
-2 wrong usage or settings; 130 stopped; 141 the reader of the answer is gone.
+At a terminal, dangerous tool calls ask for approval; elsewhere they are refused unless
+--yes is given. Ctrl-C stops the turn. Exit status: 0 answered; 1 failed, or out of steps;
+2 wrong usage or settings; 3 answered, but a tool call was refused; 130 stopped;
+141 the reader of the answer is gone.
 """
 
 SETUP = """\
@@ -80,17 +90,19 @@ Exit status: 0 saved; 1 the test failed; 2 wrong usage or settings, or a missing
 """
 
 SESSIONS = """\
-usage: alipes sessions list [-n COUNT] [--json]
+usage: alipes sessions list [--here] [-n COUNT] [--json]
        alipes sessions show NAME [--json]
        alipes sessions search WORDS... [-n COUNT] [--json]
-       alipes sessions export NAME [--format md|json] [-o FILE]
+       alipes sessions export NAME [--format md|html|json] [-o FILE]
        alipes sessions delete NAME [--yes]
 
 NAME is the name of a conversation, its id, or the start of its id.
 
 options:
   -n, --limit COUNT     show at most this many (default 20)
-  -f, --format FORMAT   md (default) for reading, json for everything
+  --here                list only conversations of this folder
+  -f, --format FORMAT   md for reading (default), html for a browser, json for everything;
+                        a FILE that ends in .html or .json chooses it too
   -o, --output FILE     write to FILE instead of standard output
   -y, --yes             delete without asking
   --json                print one JSON document instead of text
@@ -360,4 +372,25 @@ options:
   -h, --help            show this page
 
 Exit status: 0 done; 1 the test request was rejected; 2 wrong usage or settings.
+"""
+
+COMPLETION = """\
+usage: alipes completion bash|zsh|fish     print the completion script for this shell
+       alipes completion models|sessions   print names, one per line, as the scripts use them
+
+bash: add `source <(alipes completion bash)` to ~/.bashrc. zsh: save the output as _alipes in
+a folder of $fpath. fish: save it as ~/.config/fish/completions/alipes.fish.
+
+options:
+  -h, --help            show this page
+"""
+
+MAN = """\
+usage: alipes man
+
+Show the manual page. If the output is not a terminal, it is printed as roff, to be saved as
+alipes.1 in a folder of your MANPATH.
+
+options:
+  -h, --help            show this page
 """

@@ -12,12 +12,14 @@ from msgspec import Struct
 
 from alipes.cli.options import ConversationChoice
 from alipes.kernel.errors import ConfigError
+from alipes.kernel.formatting import format_excerpt
 from alipes.kernel.messages import Image, image_type
 from alipes.kernel.turns import Address
 from alipes.kernel.untrusted import escape_marks
 
 if TYPE_CHECKING:
-    from alipes.store.archive import Archive
+    from alipes.app import App
+    from alipes.store.export import SessionFacts
 
 PLATFORM = "terminal"
 MAX_IMAGE_BYTES = 20_000_000
@@ -36,15 +38,65 @@ def new_id() -> str:
     return f"{PLATFORM}:{os.urandom(12).hex()}"
 
 
-async def find_conversation(choice: ConversationChoice, archive: "Archive") -> Address:
-    """The named conversation, the latest or a new one. Raises ConfigError if there is none to continue."""
+class ConversationPlace(Struct, frozen=True):
+    address: Address
+    note: str = ""
+    """That it was last used in another folder."""
+
+
+async def find_conversation(choice: ConversationChoice, app: "App", workdir: str) -> ConversationPlace:
+    """The named conversation, the latest of the folder `workdir`, or a new one.
+
+    Raises ConfigError if there is none to continue, and `SessionError` if `--resume` matches none.
+    """
+    archive = app.store.archive
+    if choice.resume:
+        facts = await archive.resolve(choice.resume)
+        return ConversationPlace(await _activate(app, facts), _describe_move(facts, workdir))
     if choice.name:
-        return Address(PLATFORM, choice.name)
+        place = Address(PLATFORM, choice.name)
+        return ConversationPlace(place, _describe_move(await archive.current(place.key), workdir))
     if not choice.latest:
-        return Address(PLATFORM, f"{time.strftime('%y%m%d-%H%M')}-{os.urandom(3).hex()}")
-    if (latest := await archive.latest(PLATFORM)) is None:
+        return ConversationPlace(_new_address())
+    if (latest := await archive.latest(PLATFORM, workdir)) is not None:
+        return ConversationPlace(latest.address)
+    elsewhere = await archive.latest(PLATFORM)
+    if elsewhere is None:
         raise ConfigError("there is no conversation to continue; omit --continue to start one")
-    return latest.address
+    there, title = format_folder(elsewhere.workdir), format_excerpt(elsewhere.title)
+    raise ConfigError(
+        f"there is no conversation to continue in this folder. The latest one, {title}, is in {there}: "
+        f"use `cd {there} && alipes -c`, or `alipes -r {elsewhere.id[:6]}` to continue it here"
+    )
+
+
+async def _activate(app: "App", facts: "SessionFacts") -> Address:
+    """The address where the conversation is active; one of another platform, or one that was left, moves to a new
+    address of the terminal."""
+    active = await app.store.sessions.active(facts.key)
+    if facts.address.platform == PLATFORM and active is not None and active.session == facts.id:
+        return facts.address
+    place = _new_address()
+    switch = await app.store.sessions.switch(place, facts.id)
+    await app.sessions.announce_switch(place.key, switch, "resume")
+    return place
+
+
+def _new_address() -> Address:
+    return Address(PLATFORM, f"{time.strftime('%y%m%d-%H%M')}-{os.urandom(3).hex()}")
+
+
+def _describe_move(facts: "SessionFacts | None", workdir: str) -> str:
+    if facts is None or facts.workdir in ("", workdir):
+        return ""
+    there, here = format_folder(facts.workdir), format_folder(workdir)
+    return f"This conversation was last used in {there}. It continues here, in {here}."
+
+
+def format_folder(path: str) -> str:
+    """The folder, with `~` for the home of the user."""
+    home = os.path.expanduser("~")
+    return f"~{path[len(home) :]}" if path == home or path.startswith(f"{home}/") else path
 
 
 def current_directory() -> str:

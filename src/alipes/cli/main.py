@@ -32,6 +32,8 @@ COMMANDS = {
     "approvals": "commands.approvals",
     "send": "commands.send",
     "webhook": "commands.webhook",
+    "completion": "shell_completion",
+    "man": "man_page",
 }
 """Module of each command, and its function unless that is `run`."""
 EXTRAS = {"serve": "alipes[serve]", "webhook": "alipes[serve]"}
@@ -78,31 +80,52 @@ def _dispatch(words: list[str]) -> int:
         case ["--help" | "-h" | "help"]:
             print(help_text.TOP, end="")
             return 0
-        case ["help", name, *_]:
+        case ["help", name] if name in COMMANDS:
             return _dispatch([name, "--help"])
-        case ["--safe", "ask" | "serve" as name, *rest]:
-            return _run_command(name, ["--safe", *rest])
-        case [name, *_] if not name.startswith("-"):
-            return _run_command(name, words[1:])
+        case [name, *rest] if not name.startswith("-"):
+            return _run_command(name, rest)
+        case []:
+            return _start_conversation([])
         case _:
-            return _start_conversation(words)
+            return _run_with_options(words)
+
+
+def _run_with_options(words: list[str]) -> int:
+    """Options come first: they belong to the command or question behind them, else to the conversation."""
+    from alipes.cli import options  # noqa: PLC0415
+
+    given, rest = options.split_words(words)
+    asks = [word for word in given if word in ("-p", "--print")]
+    given = [word for word in given if word not in asks]
+    if asks or rest[:1] == ["--"]:
+        return _run_command("ask", [*given, *rest])
+    return _run_command(rest[0], rest[1:], given) if rest else _start_conversation(given)
 
 
 def _start_conversation(argv: list[str]) -> int:
     """Open the prompt if input and output are terminals of a person; otherwise read line by line."""
     from alipes.cli import caller  # noqa: PLC0415
 
-    if _is_terminal(sys.stdin) and _is_terminal(sys.stdout) and not caller.is_agent_child():
-        from alipes.cli.terminal import start  # noqa: PLC0415
+    if not _is_terminal(sys.stdin) or caller.is_agent_child():
+        return _run_plain(argv)
+    if "--plain" in argv or not _is_terminal(sys.stdout):
+        return _run_plain(argv)
+    if any(word.startswith(("-r", "--resume")) for word in argv):
+        from alipes.cli import resume  # noqa: PLC0415
 
-        return start.run(argv, _load_session, _run_piped)
-    return _run_piped(argv)
+        chosen = resume.choose(argv, pick=False)
+        if chosen is None:
+            return 1
+        argv = chosen
+    from alipes.cli.terminal import start  # noqa: PLC0415
+
+    return start.run(argv, _load_session, _run_plain)
 
 
-def _run_piped(argv: list[str]) -> int:
-    from alipes.cli.ask import run_piped  # noqa: PLC0415
+def _run_plain(argv: list[str]) -> int:
+    from alipes.cli import plain  # noqa: PLC0415
 
-    return run_piped(argv)
+    return plain.run(argv)
 
 
 def _is_terminal(stream: "TextIO | None") -> bool:
@@ -116,9 +139,11 @@ def _load_session() -> "RunSession":
     return run_session
 
 
-def _run_command(name: str, argv: list[str]) -> int:
+def _run_command(name: str, argv: list[str], given: list[str] | None = None) -> int:
+    """Run the command, or ask the question that the words are. `given`: options before the command."""
     if name not in COMMANDS:
-        return _run_plugin_command(name, argv)
+        return _run_other(name, argv, given or [])
+    argv = [*(given or []), *argv]
     from importlib import import_module  # noqa: PLC0415
 
     from alipes.cli import caller  # noqa: PLC0415
@@ -137,15 +162,20 @@ def _run_command(name: str, argv: list[str]) -> int:
     return status
 
 
-def _run_plugin_command(name: str, argv: list[str]) -> int:
-    """Run a command that is not built in: a plugin may define it."""
-    if name in PLANNED_COMMANDS:
+def _run_other(name: str, argv: list[str], given: list[str]) -> int:
+    """Run a command of a plugin, or ask: a sentence, or several words whose first is not like a command."""
+    if name in PLANNED_COMMANDS and not argv:
         sys.stderr.write(f"alipes {name}: {PLANNED_COMMANDS[name]}.\n")
         return 2
+    question = [*given, name, *argv]
+    if not name.replace("-", "").replace("_", "").isalnum():
+        return _run_command("ask", question)
 
     from alipes.cli.plugins import standalone  # noqa: PLC0415
 
-    return standalone.run(name, argv, (*COMMANDS, *PLANNED_COMMANDS))
+    is_question = bool(given) or any(not word.startswith("-") for word in argv)
+    status = standalone.run(name, argv, (*COMMANDS, *PLANNED_COMMANDS), is_question=is_question)
+    return _run_command("ask", question) if status is None else status
 
 
 def _flush() -> int:

@@ -13,8 +13,10 @@ from alipes.cli import help_text
 from alipes.kernel.errors import ConfigError
 
 SESSION_ACTIONS = ("list", "show", "search", "export", "delete")
-_OPTION = re.compile(r"^  (?:(-\w), )?--([\w-]+)(?: ([A-Z]+))?  +(.*)$", re.MULTILINE)
-"""A line of a help page: short name, name, value and description of an option."""
+OPTION = re.compile(r"^  (?:(-\w), )?--([\w-]+)(?: (\[?[A-Z]+\]?))?  +(.*)$", re.MULTILINE)
+"""A line of a help page: short name, name, value (in brackets if it may be missing) and description of an option."""
+MISSING = "\0"
+"""The value of an option that was given without its optional value."""
 
 
 class ConversationChoice(Struct, frozen=True):
@@ -22,6 +24,11 @@ class ConversationChoice(Struct, frozen=True):
 
     name: str = ""
     latest: bool = False
+    """Of the current folder."""
+    resume: str = ""
+    """An existing one by its name, title or id."""
+    pick: bool = False
+    """Ask which one."""
 
 
 class AskOptions(Struct, frozen=True):
@@ -32,6 +39,8 @@ class AskOptions(Struct, frozen=True):
     trusted: bool = False
     safe: bool = False
     """Do not load plugins."""
+    plain: bool = False
+    """Print the answer as the model wrote it, also at a terminal."""
     json: bool = False
     verbose: bool = False
     quiet: bool = False
@@ -42,6 +51,8 @@ class TalkOptions(Struct, frozen=True):
     model: str = ""
     trusted: bool = False
     safe: bool = False
+    plain: bool = False
+    """Lines instead of a screen."""
 
 
 class SessionsOptions(Struct, frozen=True):
@@ -50,9 +61,12 @@ class SessionsOptions(Struct, frozen=True):
     """The conversation; for `search` the search words."""
     limit: int = 20
     json: bool = False
-    format: str = "md"
+    format: str = ""
+    """md, html or json; empty: by the name of the file."""
     output: str = ""
     yes: bool = False
+    here: bool = False
+    """Only conversations of this folder."""
 
 
 def print_config_errors(run: Callable[[list[str]], int]) -> Callable[[list[str]], int]:
@@ -85,10 +99,12 @@ class OptionParser(argparse.ArgumentParser):
         super().__init__(prog=name, add_help=False, allow_abbrev=False)
         self._page = page
         known = {"help": {"action": "help"}, **(details or {})}
-        for short, option, value, about in _OPTION.findall(page):
+        for short, option, value, about in OPTION.findall(page):
             if option == "version":  # only as the first word; see main.py
                 continue
             kind: dict[str, Any] = {"default": ""} if value else {"action": "store_true"}
+            if value.startswith("["):
+                kind |= {"nargs": "?", "const": MISSING}
             if about.endswith("repeatable)"):
                 kind = {"action": "append", "default": []}
             self.add_argument(*filter(None, (short, f"--{option}")), **kind | known.get(option, {}))
@@ -120,20 +136,34 @@ def parse_ask(argv: list[str]) -> AskOptions:
         _conversation_choice(parser, args),
         images=tuple(args.image),
         trusted=args.yes,
-        **{name: getattr(args, name) for name in ("model", "safe", "json", "verbose", "quiet")},
+        **{name: getattr(args, name) for name in ("model", "safe", "plain", "json", "verbose", "quiet")},
     )
 
 
 def parse_talk(argv: list[str]) -> TalkOptions:
     parser = OptionParser("alipes", help_text.TOP, _CONVERSATION)
     args = parser.parse_args(argv)
-    return TalkOptions(_conversation_choice(parser, args), args.model, args.yes, args.safe)
+    return TalkOptions(_conversation_choice(parser, args), args.model, args.yes, args.safe, args.plain)
+
+
+def split_words(words: list[str]) -> tuple[list[str], list[str]]:
+    """The options before a command or a question, and the words from there on."""
+    values: dict[str, str] = {}
+    for short, option, value, _about in OPTION.findall(help_text.ASK + help_text.TOP):
+        values |= {name: value for name in (short, f"--{option}") if name}
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] != "--":
+        value = values.get(words[at], "")
+        at += 1
+        if value and at < len(words) and not (value.startswith("[") and words[at].startswith("-")):
+            at += 1
+    return words[:at], words[at:]
 
 
 def parse_sessions(argv: list[str]) -> SessionsOptions:
     details: Details = {
         "limit": {"type": whole_number(1, sys.maxsize, "a positive number"), "default": 20},
-        "format": {"choices": ("md", "json"), "default": "md"},
+        "format": {"choices": ("md", "html", "json"), "default": ""},
     }
     parser = OptionParser("alipes sessions", help_text.SESSIONS, details)
     args, named = parser.parse_with_words(argv)
@@ -146,7 +176,7 @@ def parse_sessions(argv: list[str]) -> SessionsOptions:
         parser.error(f"`{action}` needs {'search words' if action == 'search' else 'a NAME'}")
     if action not in ("list", "search") and len(name) > 1:
         parser.error(f"`{action}` takes one NAME, got {len(name)}")
-    return SessionsOptions(action, " ".join(name), args.limit, args.json, args.format, args.output, args.yes)
+    return SessionsOptions(action, " ".join(name), args.limit, args.json, args.format, args.output, args.yes, args.here)
 
 
 def parse_doctor(argv: list[str]) -> argparse.Namespace:
@@ -159,9 +189,10 @@ _CONVERSATION: Details = {"session": {"default": None}, "continue": {"dest": "la
 def _conversation_choice(parser: OptionParser, args: argparse.Namespace) -> ConversationChoice:
     if args.session is not None and not args.session.strip():
         parser.error("--session needs a name")
-    if args.session and args.latest:
-        parser.error("use either --session or --continue")
-    return ConversationChoice(args.session or "", args.latest)
+    if sum(map(bool, (args.session, args.latest, args.resume))) > 1:
+        parser.error("use either --session, --continue or --resume")
+    pick = args.resume == MISSING
+    return ConversationChoice(args.session or "", args.latest, "" if pick else args.resume, pick)
 
 
 def whole_number(least: int, most: int, what: str) -> Callable[[str], int]:

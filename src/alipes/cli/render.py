@@ -1,5 +1,6 @@
 """Formats values as text: tables, sizes, costs, tool calls and the events of a turn."""
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ Write = Callable[[str], None]
 DIM, RED, PLAIN = "\033[2m", "\033[31m", "\033[0m"
 _DELETED = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)])
 _UNSAFE = {code: None for code in _DELETED if chr(code) not in "\n\t"}
+_EXIT_STATUS = re.compile(r"\[(exit code -?[1-9]\d*|ended by \w+|timed out[^\]]*)[^\]]*\]\s*\Z")
 _ENDINGS = {
     "stopped": "stopped",
     "steered": "added to the running turn",
@@ -97,10 +99,11 @@ def format_call(call: ToolCall, width: int = 100) -> str:
 
 
 def format_result(result: ToolResult, seconds: float, width: int = 100) -> str:
-    """The duration of a call; if it failed, also its outcome and text."""
+    """The duration of a call; if it failed, also its exit code, or its outcome and text."""
     took = f"{seconds:.1f} s" if seconds >= 0.1 else ""
     if result.outcome == "ok":
-        return took
+        status = _EXIT_STATUS.search(result.text)
+        return ", ".join(filter(None, (status[1] if status else "", took)))
     return to_one_line(", ".join(word for word in (result.outcome, took) if word) + f": {result.text}", width)
 
 
@@ -119,8 +122,17 @@ class TurnPrinter:
     new line. The answer ends with exactly one line break.
     """
 
-    def __init__(self, answer: Write, remark: Write, *, verbose: bool = False, quiet: bool = False) -> None:
-        self._answer, self._remark = answer, remark
+    def __init__(
+        self,
+        answer: Write,
+        remark: Write,
+        *,
+        verbose: bool = False,
+        quiet: bool = False,
+        end_line: Callable[[], None] | None = None,
+    ) -> None:
+        """`end_line`: called after a message, instead of a line break."""
+        self._answer, self._remark, self._end_line = answer, remark, end_line or (lambda: answer("\n"))
         self._verbose, self._quiet = verbose, quiet
         self._written: list[str] = []
         """The text of the current message that was written so far."""
@@ -217,5 +229,5 @@ class TurnPrinter:
 
     def _finish_line(self) -> None:
         if self._line_open:
-            self._answer("\n")
+            self._end_line()
         self._line_open, self._held_breaks = False, 0

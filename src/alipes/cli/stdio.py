@@ -91,7 +91,7 @@ class StandardStreams:
 
     def __init__(self, out: TextIO | None, err: TextIO | None, *, colour: bool = True) -> None:
         self._out, self._err = (AsyncWriter(None if each is None else each.fileno()) for each in (out, err))
-        self._out_is_terminal = is_terminal(out)
+        self._out_is_terminal, self._out_fd = is_terminal(out), -1 if out is None else out.fileno()
         self._colour = colour and is_terminal(err)
         self.reader_gone = self._out.reader_gone
 
@@ -108,6 +108,23 @@ class StandardStreams:
             line = f"{RED if line.startswith('alipes: ') else DIM}{line}{PLAIN}"
         self._err.write(line + "\n")
         self._err.flush_now()
+
+    def prompt(self, text: str) -> None:
+        """Write a question without a line break, and wait on the same line."""
+        self._out.flush_now()
+        self._err.write(text)
+        self._err.flush_now()
+
+    def write_styled(self, text: str) -> None:
+        """Write text of the answer that is safe for a terminal already, with its styles."""
+        self._out.write(text)
+
+    def size(self) -> os.terminal_size:
+        """Of the terminal that shows the answer."""
+        try:
+            return os.get_terminal_size(self._out_fd)
+        except OSError:  # it was closed
+            return os.terminal_size((80, 24))
 
     def error(self, line: str) -> None:
         self.note(f"alipes: {line}")

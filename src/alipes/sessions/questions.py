@@ -68,7 +68,9 @@ class Questions:
     def __init__(self, store: Store, hooks: Hooks, *, interactive: bool, mask: Callable[[str], str] = str) -> None:
         """`mask` removes known secrets from what is stored about a call."""
         self._approvals, self._sources, self._bus = store.approvals, store.sources, store.bus
-        self._hooks, self._interactive, self._mask = hooks, interactive, mask
+        self._hooks, self._mask = hooks, mask
+        self.interactive = interactive
+        """A person can answer."""
         self.front_end: FrontEnd | None = None
         self._interrupted: dict[str, list[ApprovalAnswered]] = {}
         self._open: dict[str, _OpenQuestion] = {}
@@ -196,7 +198,7 @@ class Questions:
 
     def _can_answer(self, key: str) -> bool:
         """True if a client is connected, or a front end reaches the person."""
-        if not self._interactive:
+        if not self.interactive:
             return False
         return self._bus.has_subscribers(key) or (self.front_end is not None and self.front_end.can_reach(key))
 

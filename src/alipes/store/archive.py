@@ -142,11 +142,11 @@ class Archive(SqliteRows):
 def _list_sessions(db: sqlite3.Connection, where: str, *values: str | int) -> list[SessionFacts]:
     found = db.execute(f"SELECT id, key, address, title, {_PLACE}, {SESSION_DETAILS} {where}", values).fetchall()
     sessions = []
-    for id, key, address, title, workdir, model, created, updated, parent, *counts, text in found:
+    for id, key, address, title, workdir, model, created, updated, parent, turns, unfinished, messages, text in found:
         place = Decoders.address.decode_or(address, Address("damaged", id), f"row {id} of sessions")
         facts = (id, key, place, title or export.title_from_text(text), created, updated)
-        spent = _sum_usage(db, "''", id)[0]
-        sessions.append(SessionFacts(*facts, *counts, spent, parent, workdir, model))
+        counts = (turns, unfinished, messages, _sum_usage(db, "''", id)[0])
+        sessions.append(SessionFacts(*facts, *counts, parent, workdir, model))
     return sessions
 
 

@@ -142,7 +142,7 @@ def _export_message(number: int, text: str) -> dict[str, Json]:
 
 def to_markdown(exported: dict[str, Json]) -> str:
     """The result of `export_session` as a text to read, without undone turns."""
-    document = msgspec.convert(exported, _Document)
+    document = msgspec.convert(exported, ExportedDocument)
     lines = [f"# {document.session['title'] or document.session['id']}", ""]
     for turn in document.turns:
         if turn.undone or turn.ending == "steered":  # its message is in the turn it was steered into
@@ -157,22 +157,24 @@ def to_markdown(exported: dict[str, Json]) -> str:
     return "\n".join(lines)
 
 
-class _Entry(msgspec.Struct):
+class ExportedMessage(msgspec.Struct):
     role: str
     parts: list[dict[str, Json]]
     created: float
 
 
-class _Turn(msgspec.Struct):
-    messages: list[_Entry]
+class ExportedTurn(msgspec.Struct):
+    messages: list[ExportedMessage]
     ending: str | None
     detail: str
     undone: bool = False
 
 
-class _Document(msgspec.Struct):
+class ExportedDocument(msgspec.Struct):
+    """The result of `export_session`, as far as pages for people need it."""
+
     session: dict[str, Json]
-    turns: list[_Turn]
+    turns: list[ExportedTurn]
 
 
 def _format_part(part: dict[str, Json]) -> list[str]:

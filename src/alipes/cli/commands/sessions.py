@@ -1,5 +1,6 @@
 """`alipes sessions`: lists, shows, searches, exports and deletes conversations."""
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,9 +8,15 @@ from pathlib import Path
 import msgspec
 
 from alipes.cli import help_text, render
-from alipes.cli.common import confirm, print_json, print_list, run_in_archive, run_in_store
+from alipes.cli.common import choose_theme, confirm, print_json, print_paged, run_in_archive, run_in_store
+from alipes.cli.inbound import current_directory, format_folder
+from alipes.cli.markdown.stream import render_markdown
 from alipes.cli.options import OptionParser, SessionsOptions, parse_sessions
-from alipes.config.loader import load_settings
+from alipes.cli.stdio import terminal_width
+from alipes.cli.theme import Theme
+from alipes.config.environment import Variables
+from alipes.config.loader import build_settings, load_settings
+from alipes.config.reader import read_config
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_ago, format_count
@@ -18,26 +25,35 @@ from alipes.kernel.turns import Usage
 from alipes.sessions.commands.usage_report import lines, report
 from alipes.store.archive import Archive
 from alipes.store.export import SearchHit, SessionFacts, to_markdown
+from alipes.store.html_export import to_html
 
 ID = 6
 """Characters of an id that are shown; any unique start of an id works as a name."""
 MAX_RESULT_LINES = 10
+MAX_FOLDER, MAX_MODEL = 24, 20
+"""Columns in the list."""
+_GENERATED_NAME = re.compile(r"\d{6}-\d{4}-[0-9a-f]{6}")
 WHO = {"user": "you", "assistant": "alipes", "tool": "tools", "notice": "note"}
 
 
 def run(argv: list[str]) -> int:
-    options = parse_sessions(argv)
-    settings = load_settings()
+    options, reading = parse_sessions(argv), read_config()
+    settings = build_settings(reading)
     match options.action:
         case "list":
-            _print_sessions(run_in_archive(settings, lambda archive: archive.sessions(options.limit)), options)
+            folder = (settings.workdir or current_directory()) if options.here else ""
+            found = run_in_archive(settings, lambda archive: archive.sessions(options.limit, workdir=folder))
+            _print_sessions(found, options, reading.variables)
         case "search":
             hits = run_in_archive(settings, lambda archive: archive.search(options.name, options.limit))
             return _print_hits(hits, options)
         case "show":
-            _print_transcript(
-                *run_in_archive(settings, lambda archive: _transcript(archive, options.name)), options.json
-            )
+            facts, messages = run_in_archive(settings, lambda archive: _transcript(archive, options.name))
+            if options.json:
+                print_json({"session": facts, "messages": messages})
+            else:
+                theme = choose_theme(reading, settings, plain=False)
+                print_paged(_transcript_lines(facts, messages, theme), reading.variables)
         case "export":
             _write_export(run_in_archive(settings, lambda archive: _read_export(archive, options.name)), options)
         case _:
@@ -45,16 +61,39 @@ def run(argv: list[str]) -> int:
     return 0
 
 
-def _print_sessions(sessions: list[SessionFacts], options: SessionsOptions) -> None:
-    head = ("ID", "LAST USED", "TURNS", "NAME", "TITLE")
-    rows = [
-        (each.id[:ID], format_ago(each.updated), _turn_count(each), _name(each), render.to_one_line(each.title))
-        for each in sessions
-    ]
-    empty = 'No conversations yet. Start one with `alipes ask "hello"`.'
-    shown = print_list(sessions, head, rows, json=options.json, empty=empty)
-    if shown and any(facts.unfinished for facts in sessions):
-        print("* has an unfinished turn, which the next `alipes` or `alipes ask` resumes")
+def _print_sessions(sessions: list[SessionFacts], options: SessionsOptions, variables: Variables) -> None:
+    if options.json:
+        print_json(sessions)
+    elif not sessions:
+        where = " in this folder" if options.here else ""
+        print(f'No conversations yet{where}. Start one with `alipes ask "hello"`.')
+    else:
+        print_paged(_list_lines(sessions), variables)
+
+
+def _list_lines(sessions: list[SessionFacts]) -> Iterator[str]:
+    head = ("ID", "LAST USED", "TURNS", "FOLDER", "MODEL", "NAME", "TITLE")
+    rows = [tuple(map(render.sanitize, _list_row(facts))) for facts in sessions]
+    shown = [n for n, name in enumerate(head) if name != "NAME" or any(row[n] for row in rows)]
+    width = terminal_width(sys.stdout)
+    for line in render.format_table([row[n] for n in shown] for row in (head, *rows)):
+        yield render.truncate(line, width) if width else line
+    if any(facts.unfinished for facts in sessions):
+        yield "* has an unfinished turn, which the next `alipes` or `alipes ask` in its folder resumes"
+
+
+def _list_row(facts: SessionFacts) -> tuple[str, ...]:
+    folder = format_folder(facts.workdir)
+    model = facts.model.rpartition("/")[2]
+    return (
+        facts.id[:ID],
+        format_ago(facts.updated),
+        _turn_count(facts),
+        folder if len(folder) <= MAX_FOLDER else f"…{folder[1 - MAX_FOLDER :]}",
+        render.to_one_line(model, MAX_MODEL),
+        "" if _GENERATED_NAME.fullmatch(facts.address.chat) else _name(facts),
+        render.to_one_line(facts.title),
+    )
 
 
 def _print_hits(hits: list[SearchHit], options: SessionsOptions) -> int:
@@ -74,20 +113,25 @@ async def _transcript(archive: Archive, name: str) -> tuple[SessionFacts, tuple[
     return facts, await archive.messages(facts.id)
 
 
-def _print_transcript(facts: SessionFacts, messages: tuple[Message, ...], json: bool) -> None:
-    if json:
-        print_json({"session": facts, "messages": messages})
-        return
-    print(render.to_one_line(facts.title))
-    print(" · ".join(_summarize(facts)))
+def _transcript_lines(facts: SessionFacts, messages: tuple[Message, ...], theme: Theme | None) -> Iterator[str]:
+    """The conversation; with a theme coloured, and the answers rendered as Markdown."""
+    strong, faint = (theme.headings[1], theme.faint) if theme else ("", "")
+    yield _style(render.to_one_line(facts.title), strong)
+    yield _style(" · ".join(_summarize(facts)), faint)
     for message in messages:
-        print(f"\n{WHO[message.role]}:")
-        for line in _message_lines(message):
-            print(f"  {line}".rstrip())
+        yield ""
+        yield _style(f"{WHO[message.role]}:", strong)
+        for line in _message_lines(message, theme):
+            yield f"  {line}"
+
+
+def _style(text: str, sgr: str) -> str:
+    return f"\x1b[{sgr}m{text}\x1b[0m" if sgr and text else text
 
 
 def _summarize(facts: SessionFacts) -> Iterator[str]:
     yield f"{facts.id} {_name(facts)}"
+    yield from filter(None, (format_folder(facts.workdir), facts.model))
     yield format_count(facts.turns, "turn")
     if facts.unfinished:
         yield f"{facts.unfinished} unfinished"
@@ -96,19 +140,22 @@ def _summarize(facts: SessionFacts) -> Iterator[str]:
         yield render.format_usage(facts.spent.usage)
 
 
-def _message_lines(message: Message) -> Iterator[str]:
+def _message_lines(message: Message, theme: Theme | None) -> Iterator[str]:
+    faint = theme.faint if theme else ""
     for part in message.parts:
         match part:
+            case Text(text) if theme is not None and message.role == "assistant":
+                yield from render_markdown(text.strip("\n"), theme, max(20, terminal_width(sys.stdout) - 2))
             case Text(text):
                 yield from render.sanitize(text.strip("\n")).splitlines()
             case ToolCall():
-                yield f"· {render.format_call(part)}"
+                yield _style(f"· {render.format_call(part)}", faint)
             case ToolResult(_, text, outcome):
                 yield from (() if outcome == "ok" else (f"{outcome}:",))
                 lines = render.sanitize(text).splitlines()
-                yield from lines[:MAX_RESULT_LINES]
-                if len(lines) > MAX_RESULT_LINES:
-                    yield f"… {len(lines) - MAX_RESULT_LINES} more lines"
+                left = len(lines) - MAX_RESULT_LINES
+                shown = [*lines[:MAX_RESULT_LINES], *([f"… {left} more lines"] if left > 0 else [])]
+                yield from (_style(line, faint) for line in shown)
             case Image(media_type, data):
                 yield f"[{media_type}, {render.format_size(len(data))}]"
 
@@ -118,10 +165,14 @@ async def _read_export(archive: Archive, name: str) -> dict[str, Json]:
 
 
 def _write_export(document: dict[str, Json], options: SessionsOptions) -> None:
-    if options.format == "json":
-        text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
-    else:
-        text = to_markdown(document)
+    name = Path(options.output).suffix.lower().removeprefix(".")
+    match options.format or {"htm": "html"}.get(name, name):
+        case "json":
+            text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+        case "html":
+            text = to_html(document)
+        case _:
+            text = to_markdown(document)
     if not options.output or options.output == "-":
         print(text, end="")
         return

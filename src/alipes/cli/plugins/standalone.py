@@ -139,24 +139,30 @@ def doors(host: Host, settings: Settings) -> dict[str, Callable[[], PluginLoader
     return dict.fromkeys(("hermes", "file-hook", "shell-hooks"), hermes)
 
 
-def run(name: str, argv: list[str], ours: tuple[str, ...]) -> int:
-    """Run the command `name` of an enabled plugin, or report that it is unknown."""
+def run(name: str, argv: list[str], ours: tuple[str, ...], *, is_question: bool = False) -> int | None:
+    """Run the command `name` of an enabled plugin, or report that it is unknown.
+
+    `is_question`: the words may be a question instead; then None if `name` is not like a command.
+    """
     settings = load_settings()
     if not has_plugins(settings):
-        return _unknown_command(name, ours)
+        return _unknown_command(name, ours, is_question)
     with open_log(settings.paths.make().log, settings.log_level, settings.secrets()):
-        return tasks.run_event_loop(_run(settings, name, argv, ours))
+        return tasks.run_event_loop(_run(settings, name, argv, ours, is_question=is_question))
 
 
-async def _run(settings: Settings, name: str, argv: list[str], ours: tuple[str, ...]) -> int:
+async def _run(
+    settings: Settings, name: str, argv: list[str], ours: tuple[str, ...], *, is_question: bool
+) -> int | None:
     act: _PluginCommand | None = None
     try:
         async with open_standalone(settings) as opened:
             offer = opened.contributions.find(CliContribution, name)
             if offer is None:
                 theirs = tuple(offer.name for offer in opened.contributions.all(CliContribution))
-                status = _unknown_command(name, (*ours, *theirs))
-                opened.report_failures()
+                status = _unknown_command(name, (*ours, *theirs), is_question)
+                if status is not None:
+                    opened.report_failures()
                 return status
             act = _PluginCommand(offer, argv)
             return await guard(offer.owner, f"alipes {name}", act.run())
@@ -211,6 +217,10 @@ def _exit_status(left: SystemExit) -> int:
     return left.code or 0
 
 
-def _unknown_command(name: str, known: tuple[str, ...]) -> int:
-    sys.stderr.write(f"alipes: unknown command {name!r}.{did_you_mean(name, known)}\nTry `alipes --help`.\n")
+def _unknown_command(name: str, known: tuple[str, ...], is_question: bool) -> int | None:
+    near = did_you_mean(name, known)
+    if is_question and not near:
+        return None
+    ask = f"`alipes ask {name} ...` to ask a question"
+    sys.stderr.write(f"alipes: unknown command {name!r}.{near}\nTry `alipes --help`, or {ask}.\n")
     return 2

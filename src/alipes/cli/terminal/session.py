@@ -14,8 +14,9 @@ from msgspec import structs
 from alipes.app import App, open_app
 from alipes.cli.attachments import FileAttacher
 from alipes.cli.common import missing_programs_note
-from alipes.cli.inbound import PLATFORM, find_conversation, new_id
-from alipes.cli.options import TalkOptions
+from alipes.cli.inbound import PLATFORM, ConversationPlace, find_conversation, new_id
+from alipes.cli.interrupted import NO, YES, InterruptedTurn, find_interrupted, format_left, format_offer
+from alipes.cli.options import ConversationChoice, TalkOptions
 from alipes.cli.render import format_choice, sanitize, to_one_line, truncate
 from alipes.cli.terminal.completion import ArgumentChoice, CommandEntry
 from alipes.cli.terminal.conversation_picker import conversation_choices, pick_conversation
@@ -27,6 +28,7 @@ from alipes.cli.terminal.terminal import TerminalApp
 from alipes.cli.terminal.view import SessionView
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError, MessageRejected
+from alipes.kernel.formatting import ID
 from alipes.kernel.turns import Address, AnswerApproval, AnswerQuestion, Event, Inbound, Said, Stop, TurnEnded
 from alipes.sessions.commands import registry as commands
 from alipes.sessions.commands.context import CommandReply, CopyText, Quit, ShowConversation
@@ -159,9 +161,12 @@ STOP_TIMEOUT_S = 2.0
 
 async def run_session(terminal: TerminalApp, settings: Settings, options: TalkOptions, left: asyncio.Event) -> None:
     """Run the session until the user has `left`."""
-    async with open_app(settings, interactive=True) as app:
-        orphans = await app.store.turns.list_orphans()  # before the sessions resume them
-        session = TerminalSession(terminal, app, options, await _choose_conversation(options, app))
+    workdir = settings.workdir or os.getcwd()
+    async with open_app(settings, interactive=True, workdir=workdir) as app:
+        orphans = await app.store.turns.list_orphans(0, workdir)  # before the sessions resume them
+        place = await _choose_conversation(terminal, app, options, workdir)
+        session = TerminalSession(terminal, app, options, place.address)
+        await session.offer_interrupted(place.note, await find_interrupted(app, workdir))
         async with asyncio.TaskGroup() as group:
             works = (session.show_start_notes(orphans), session.follow_events(), session.submit(), session.read())
             tasks = [group.create_task(work) for work in works]
@@ -171,15 +176,20 @@ async def run_session(terminal: TerminalApp, settings: Settings, options: TalkOp
                 task.cancel()
 
 
-async def _choose_conversation(options: TalkOptions, app: App) -> Address:
-    """The conversation to open: an interrupted one, unless the options choose another."""
-    if not options.conversation.name and not options.conversation.latest:
-        latest = await app.store.archive.latest(PLATFORM)
+async def _choose_conversation(
+    terminal: TerminalApp, app: App, options: TalkOptions, workdir: str
+) -> ConversationPlace:
+    """The conversation to open: an interrupted one of this folder, unless the options choose another."""
+    if options.conversation.pick:
+        chosen = await pick_conversation(terminal, app, workdir)
+        return await find_conversation(ConversationChoice(resume=chosen or ""), app, workdir)
+    if options.conversation == ConversationChoice():
+        latest = await app.store.archive.latest(PLATFORM, workdir)
         if latest is not None and latest.unfinished:
             holder = await app.store.turns.holder(latest.key)
             if holder in (None, app.store.host):
-                return latest.address
-    return await find_conversation(options.conversation, app.store.archive)
+                return ConversationPlace(latest.address)
+    return await find_conversation(options.conversation, app, workdir)
 
 
 class TerminalSession:
@@ -195,6 +205,18 @@ class TerminalSession:
         self._outgoing: asyncio.Queue[TypedText] = asyncio.Queue()
         self._models: asyncio.Queue[str] = asyncio.Queue()
         self._stopping = False
+        self._interrupted: tuple[InterruptedTurn, ...] = ()
+        """Turns of other folders that the next line may resume."""
+
+    async def offer_interrupted(self, note: str, turns: tuple[InterruptedTurn, ...]) -> None:
+        """Resume the interrupted turn of this conversation, and ask about `turns` of other folders."""
+        if note:
+            self._view.note(note)
+        if await self._app.store.turns.is_abandoned(self._address.key):
+            await self._app.sessions.wake(self._address.key)
+        self._interrupted = tuple(turn for turn in turns if turn.key != self._address.key)
+        if self._interrupted:
+            self._view.note(format_offer(self._interrupted))
 
     async def show_start_notes(self, orphans: tuple[str, ...]) -> None:
         """Show the model and other notes, then follow changes of the model."""
@@ -276,8 +298,18 @@ class TerminalSession:
             with suppress(TimeoutError):
                 async with asyncio.timeout(STOP_TIMEOUT_S):
                     await self._view.idle.wait()
-        if self._view.running_turn:
-            self._terminal.exit_note = "· unfinished work resumes at the next start"
+        await self._set_exit_note()
+
+    async def _set_exit_note(self) -> None:
+        """Say how to come back to this conversation."""
+        archive, key = self._app.store.archive, self._address.key
+        facts = await archive.current(key)
+        if facts is None or not facts.turns:
+            return
+        latest = await archive.latest(PLATFORM, self._inbound.workdir)
+        name = "-c" if latest is not None and latest.key == key else f"-r {facts.id[:ID]}"
+        resumes = "The running turn resumes at the next start. " if self._view.running_turn else ""
+        self._terminal.exit_note = f"{resumes}Continue with: alipes {name}"
 
     async def _stop_turn(self) -> None:
         """Stop the running turn, or the next one. The screen may be behind the store."""
@@ -295,6 +327,10 @@ class TerminalSession:
             self._view.update()
 
     def _handle_typed(self, typed: TypedText, group: asyncio.TaskGroup) -> None:
+        offered, self._interrupted = self._interrupted, ()
+        if offered and typed.text.strip().lower() in (*YES, *NO):
+            group.create_task(self._resume_interrupted(typed, offered))
+            return
         parsed = commands.parse(typed.text, self._app.contributions)
         asked = self._view.question
         if parsed is None and asked is not None:
@@ -331,6 +367,15 @@ class TerminalSession:
         if chosen is not None:
             text = f"/{command} {chosen}"
             self._handle_typed(structs.replace(typed, text=text, shown=text), group)
+
+    async def _resume_interrupted(self, typed: TypedText, turns: tuple[InterruptedTurn, ...]) -> None:
+        self._view.question_answered(typed.id)
+        if typed.text.strip().lower() in NO:
+            self._view.note(format_left(turns))
+            return
+        for turn in turns:
+            await self._app.sessions.wake(turn.key)
+            self._view.note(f"Resuming in {turn}")
 
     def _as_inbound(self, typed: TypedText) -> Inbound:
         return structs.replace(self._inbound, id=new_id(), text=typed.text)

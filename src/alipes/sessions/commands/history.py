@@ -105,6 +105,10 @@ def _write(usual: Path, name: str, document: dict[str, Json], force: bool) -> Co
 def _text(document: dict[str, Json], name: str) -> str:
     if name.lower().endswith(".json"):
         return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
+    if name.lower().endswith((".html", ".htm")):
+        from alipes.store.html_export import to_html  # noqa: PLC0415  # slow to import
+
+        return to_html(document)
     return to_markdown(document)
 
 

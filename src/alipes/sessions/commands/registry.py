@@ -75,7 +75,7 @@ COMMANDS = (
     Command("background", "TEXT", "run this in the background", conversation.background),
     Command("moa", "TEXT", "ask several models and combine their answers", conversation.moa),
     Command("copy", "[N]", "copy the last answer, or the Nth last", history.copy),
-    Command("export", "[FILE] [--force]", "export this conversation as Markdown or .json", history.export),
+    Command("export", "[FILE] [--force]", "export this conversation as Markdown, .html or .json", history.export),
     Command("plugins", "[ACTION NAME]", "list the plugins; or reload, enable, disable or forgive one", status.plugins),
     Command("approvals", "[show ID | revoke ID | revoke all]", "list what is allowed without asking", approvals),
     Command("quit", "", "quit (a running turn resumes next time)", _quit),

@@ -1,0 +1,96 @@
+"""A conversation as one HTML page: readable in any browser, everything escaped, nothing loaded from elsewhere."""
+
+import html
+import time
+from collections.abc import Iterator
+
+import msgspec
+from markdown_it import MarkdownIt
+
+from alipes.kernel.messages import Json
+from alipes.store.export import ExportedDocument, ExportedTurn
+
+_WHO = {"user": "You", "assistant": "alipes", "tool": "Result", "notice": "Note"}
+_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_OPEN_LINES = 12
+"""Longer results are folded."""
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+_STYLE = """
+:root { color-scheme: light dark; --faint: #6b7280; --line: #d9dce1; --code: #f4f5f7; --accent: #0e7490; }
+@media (prefers-color-scheme: dark) {
+  :root { --faint: #9aa1ac; --line: #363b43; --code: #1f2329; --accent: #67c8db; }
+  body { background: #14171b; color: #e4e6ea; }
+}
+body { font: 16px/1.55 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } article { margin: 1.4rem 0; }
+header, .ending, summary { color: var(--faint); font-size: .85rem; }
+article > header b { color: var(--accent); }
+.user > div { border-left: 3px solid var(--accent); padding-left: .8rem; white-space: pre-wrap; }
+pre { background: var(--code); padding: .7rem .9rem; overflow-x: auto; border-radius: 4px; font-size: .85rem; }
+code { font-family: ui-monospace, monospace; } :not(pre) > code { background: var(--code); padding: .1em .25em; }
+pre.wrap { white-space: pre-wrap; overflow-wrap: anywhere; }
+table { border-collapse: collapse; }
+td, th { border-bottom: 1px solid var(--line); padding: .3rem .7rem; text-align: left; }
+blockquote { border-left: 3px solid var(--line); margin-left: 0; padding-left: .9rem; color: var(--faint); }
+img { max-width: 100%; } details { margin: .5rem 0; }
+"""
+
+
+def to_html(exported: dict[str, Json]) -> str:
+    """The result of `export_session` as a page, without undone turns."""
+    document = msgspec.convert(exported, ExportedDocument)
+    title = html.escape(str(document.session.get("title") or document.session["id"]))
+    markdown = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")
+    turns = (turn for turn in document.turns if not turn.undone and turn.ending != "steered")
+    body = "\n".join(part for turn in turns for part in _format_turn(turn, markdown))
+    facts = (document.session.get(name) for name in ("model", "workdir", "id"))
+    about = html.escape(" · ".join(str(fact) for fact in facts if fact))
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{html.escape(_POLICY)}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="referrer" content="no-referrer">\n'
+        f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
+        f"<h1>{title}</h1>\n<header>{about}</header>\n{body}\n</body>\n</html>\n"
+    )
+
+
+def _format_turn(turn: ExportedTurn, markdown: MarkdownIt) -> Iterator[str]:
+    for message in turn.messages:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(message.created))
+        who = html.escape(_WHO.get(message.role, message.role))
+        parts = "\n".join(_format_part(part, message.role, markdown) for part in message.parts)
+        head = f"<header><b>{who}</b> · {when}</header>"
+        yield f'<article class="{html.escape(message.role)}">\n{head}\n{parts}\n</article>'
+    if turn.ending not in (None, "answered"):
+        detail = f": {turn.detail}" if turn.detail else ""
+        yield f'<p class="ending">{html.escape(f"{turn.ending}{detail}")}</p>'
+
+
+def _format_part(part: dict[str, Json], role: str, markdown: MarkdownIt) -> str:
+    match part:
+        case {"type": "text", "text": str(text)} if role == "assistant":
+            return f"<div>{markdown.render(text)}</div>"
+        case {"type": "text", "text": str(text)}:
+            return f"<div>{html.escape(text)}</div>"
+        case {"type": "thinking", "text": str(text)}:
+            return _fold("Thinking", text)
+        case {"type": "call", "name": str(name), "args": args}:
+            return _fold(f"Call: {name}", _format_arguments(args), is_open=True)
+        case {"type": "result", "text": str(text)}:
+            count = text.count("\n") + 1
+            return _fold(f"{count} lines", text, is_open=count <= _OPEN_LINES)
+        case {"type": "image", "media_type": str(kind), "data": str(data)} if kind in _IMAGES:
+            return f'<img alt="" src="data:{kind};base64,{html.escape(data)}">'
+    return ""
+
+
+def _format_arguments(args: Json) -> str:
+    if isinstance(args, dict) and len(args) == 1 and isinstance(only := next(iter(args.values())), str):
+        return only
+    return msgspec.json.format(msgspec.json.encode(args), indent=2).decode()
+
+
+def _fold(title: str, text: str, *, is_open: bool = False) -> str:
+    head = f"<details{' open' if is_open else ''}><summary>{html.escape(title)}</summary>"
+    return f'{head}<pre class="wrap">{html.escape(text)}</pre></details>'
