@@ -216,7 +216,8 @@ class SqliteSessions:
             active = _find_active(db, key)
             if active is None:
                 return ()
-            last = next(history.started_turns(db, active.session), (0,))[0]
+            started = history.started_turns(db, active.session)
+            last = next((turn[0] for turn in started if not _is_kept(turn)), 0)
             sql = """SELECT turn_number, inbound, ending FROM undone_turns JOIN turns ON number = turn_number
                 WHERE undone_turns.session_id = :session AND step > 0 AND step =
                 (SELECT max(step) FROM undone_turns WHERE session_id = :session) ORDER BY turn_number"""

@@ -66,7 +66,7 @@ async def run_inside() -> int:
             if isinstance(plan, SetupProblem):
                 print(f"{plan}\n{UNCHANGED}")
                 return 1
-            for line in _write(plan, settings, seen=True):
+            for line in list(_write(plan, settings, seen=True))[3:]:  # only problems; the rest is for a shell
                 print(line)
         except SetupCancelled:
             print(UNCHANGED)

@@ -71,7 +71,7 @@ class TerminalCommands:
         view.send_started(parsed.args, label)
         context = structs.replace(app.context(inbound), on_submit=label_made_message)
         reply = await commands.run(context, parsed)
-        if reply.text or not made:  # else the message shows what was typed
+        if reply.text or (not made and not isinstance(reply.action, RunSetup)):  # else the message shows what was typed
             self._show_reply(typed, reply)
         view.send_finished(typed.id, label or to_one_line(reply.text), *reply.turns)
         await self._carry_out(reply)

@@ -19,7 +19,7 @@ MARK = "!"
 LIVE_ROWS = 6
 MAX_ROWS = 200
 """Rows of output that are printed."""
-_HEAD = "The user ran a shell command; this is its output. Use it if the next message refers to it."
+_REMARK = "The user ran this shell command. Use its output if the next message refers to it."
 
 
 def is_shell_command(text: str) -> bool:
@@ -105,6 +105,6 @@ class ShellCommands:
         """Keep the output for the model; nothing is answered."""
         if result.outcome == "denied":
             return
-        text = f"{_HEAD}\n$ {command}\n{result.text}"
+        text = f"!{command}\n\n{result.text}\n\n({_REMARK})"
         notice = structs.replace(inbound, text=text, notice="kept", model="")
         await self._app.sessions.submit(notice, "steer", ruled=True)

@@ -31,6 +31,8 @@ class Command(Struct, frozen=True):
     """It takes any arguments, even without a hint."""
     sends: bool = False
     """It sends a message, so it keeps its place among messages."""
+    template: PromptTemplate | None = None
+    """The template that it sends."""
     aliases: tuple[str, ...] = ()
     """Other names. A plugin's command or a template of such a name takes precedence."""
 
@@ -266,4 +268,4 @@ def _template_command(template: PromptTemplate) -> Command:
     async def act(context: CommandContext, args: str) -> CommandReply:
         return await templates.submit(context, template, args)
 
-    return Command(template.name, template.hint, template.description, act, free=True, sends=True)
+    return Command(template.name, template.hint, template.description, act, free=True, sends=True, template=template)

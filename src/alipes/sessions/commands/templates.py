@@ -196,10 +196,17 @@ async def fill_inbound(template: PromptTemplate, args: str, context: CommandCont
         context.inbound,
         text=await expand_template(template, args, context),
         model=model if model != "inherit" and model else context.inbound.model,
-        only=template.tools if template.tools is not None else context.inbound.only,
+        only=_both(template.tools, context.inbound.only),
         untrusted=context.inbound.untrusted or untrusted,
     )
     return inbound, remark
+
+
+def _both(one: tuple[str, ...] | None, other: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    """The tools that both allow; None allows all."""
+    if one is None or other is None:
+        return other if one is None else one
+    return tuple(each for each in one if each in other)
 
 
 async def submit(context: CommandContext, template: PromptTemplate, args: str) -> CommandReply:
