@@ -18,20 +18,25 @@ from alipes.cli.inbound import PLATFORM, ConversationPlace, find_conversation, n
 from alipes.cli.interrupted import NO, YES, InterruptedTurn, find_interrupted, format_left, format_offer
 from alipes.cli.options import ConversationChoice, TalkOptions
 from alipes.cli.render import format_choice, sanitize, to_one_line, truncate
+from alipes.cli.setup.command import run_inside
 from alipes.cli.terminal.completion import ArgumentChoice, CommandEntry
 from alipes.cli.terminal.conversation_picker import conversation_choices, pick_conversation
 from alipes.cli.terminal.file_index import FileIndex
 from alipes.cli.terminal.key_bindings import ApprovalKey, StopRequest, TypedText
 from alipes.cli.terminal.model_picker import describe_model, pick_model
-from alipes.cli.terminal.styles import apply_style, wrap_text
+from alipes.cli.terminal.shell_command import ShellCommands, is_shell_command
+from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.cli.terminal.view import SessionView
+from alipes.cli.width import display_width
+from alipes.config.loader import build_settings, with_plugins
+from alipes.config.reader import read_config
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.formatting import ID
 from alipes.kernel.turns import Address, AnswerApproval, AnswerQuestion, Event, Inbound, Said, Stop, TurnEnded
 from alipes.sessions.commands import registry as commands
-from alipes.sessions.commands.context import CommandReply, CopyText, Quit, ShowConversation
+from alipes.sessions.commands.context import CommandReply, CopyText, PutText, Quit, RunSetup, ShowConversation
 from alipes.sessions.commands.status import plugin_words
 from alipes.sessions.event_stream import SessionFollower
 from alipes.sessions.subagents.text import describe_interrupted
@@ -44,8 +49,11 @@ RECENT_MESSAGES = 4
 
 
 class TerminalCommands:
-    def __init__(self, terminal: TerminalApp, app: App, view: SessionView, workdir: str) -> None:
-        self._terminal, self._app, self._view = terminal, app, view
+    def __init__(
+        self, terminal: TerminalApp, app: App, view: SessionView, workdir: str, *, reload: asyncio.Event
+    ) -> None:
+        """`reload` is set when the settings have changed."""
+        self._terminal, self._app, self._view, self._reload = terminal, app, view, reload
         self._update_completions()
         terminal.completer.files = FileIndex(workdir)
         terminal.completer.loaded_arguments |= {
@@ -70,11 +78,24 @@ class TerminalCommands:
     async def run(self, parsed: commands.Parsed, typed: TypedText, inbound: Inbound) -> None:
         """Run the command now, even during a turn."""
         app, view = self._app, self._view
-        label = typed.shown.partition(" ")[2].strip()
+        label, made = typed.shown.partition(" ")[2].strip(), False
+
+        def label_made_message(text: str) -> None:
+            nonlocal label, made
+            label, made = typed.shown.strip(), True
+            view.label_message(text, label)
+
         view.send_started(parsed.args, label)
-        reply = await commands.run(app.context(inbound), parsed)
-        self._show_reply(typed, reply)
+        context = structs.replace(app.context(inbound), on_submit=label_made_message)
+        reply = await commands.run(context, parsed)
+        if reply.text or (not made and not isinstance(reply.action, RunSetup)):  # else the message shows what was typed
+            self._show_reply(typed, reply)
         view.send_finished(typed.id, label or to_one_line(reply.text), *reply.turns)
+        await self._carry_out(reply)
+        self._update_completions()
+        await self.refresh_status(inbound.address.key)
+
+    async def _carry_out(self, reply: CommandReply) -> None:
         match reply.action:
             case Quit():
                 self._terminal.quit()
@@ -82,8 +103,15 @@ class TerminalCommands:
                 self._copy(text)
             case ShowConversation(session):
                 await self.show_recent(session)
-        self._update_completions()
-        await self.refresh_status(inbound.address.key)
+            case PutText(text):
+                self._terminal.put_text(text)
+            case RunSetup():
+                await self._run_setup()
+
+    async def _run_setup(self) -> None:
+        """Run the wizard in the terminal; afterwards the session starts again with the new settings."""
+        if await self._terminal.run_in_foreground(run_inside) == 0:
+            self._reload.set()
 
     async def refresh_status(self, key: str) -> None:
         """Update the model, context use and cost in the status line."""
@@ -120,9 +148,10 @@ class TerminalCommands:
         rows = [apply_style(f"{style.prompt} {said}", style.faint)]
         sgr = style.bad if reply.failed else ""
         for line in sanitize(reply.text).split("\n") if reply.text else ():
-            head, text = _split_column(line, columns)
-            rest = " " * (len(head) if head.strip() else len(head) + 2)
-            rows += wrap_text(text, columns, sgr, apply_style(head, sgr), rest)
+            if reply.diff:
+                rows += _format_diff_line(line, columns, style)
+            else:
+                rows += format_reply_line(line, columns, sgr)
         self._view.transcript.add_block(rows)
 
     def _copy(self, text: str) -> None:
@@ -135,17 +164,42 @@ class TerminalCommands:
         self._view.note("Copied (if your terminal supports OSC 52)")
 
 
-def _split_column(line: str, columns: int) -> tuple[str, str]:
-    """Split a line of a reply into its indented first column, which is not wrapped, and the rest."""
+def format_reply_line(line: str, columns: int, sgr: str = "") -> list[str]:
+    """A line of a reply, indented. The second of two columns is wrapped beside the first, or below it if there is no
+    room; so is a line that is indented."""
+    line = "  " + line.rstrip()
+    indent = len(line) - len(line.lstrip())
     found = _COLUMN.match(line)
-    end = found.end() if found and found.end() < columns // 2 else len(line) - len(line.lstrip())
-    return "  " + line[:end], line[end:].rstrip()
+    if found and found.end() <= columns // 2:
+        head = line[: found.end()]
+        return wrap_text(line[found.end() :], columns, sgr, apply_style(head, sgr), " " * len(head))
+    if found and display_width(line) > columns:
+        name, text = line[: found.end()].strip(), line[found.end() :]
+        below = " " * min(indent + 4, columns // 4)
+        return [
+            *format_reply_line(" " * (indent - 2) + name, columns, sgr),
+            *wrap_text(text, columns, sgr, below, below),
+        ]
+    margin = " " * min(indent, columns // 2)
+    return wrap_text(line.lstrip(), columns, sgr, margin, margin)
+
+
+def _format_diff_line(line: str, columns: int, style: TerminalStyle) -> list[str]:
+    line = line.expandtabs(4).rstrip()
+    margin = "  " + " " * min(len(line) - len(line.lstrip()), columns // 2)
+    return wrap_text(line.lstrip(), columns, _diff_style(line, style), margin, margin)
+
+
+def _diff_style(line: str, style: TerminalStyle) -> str:
+    if line.startswith(("diff ", "--- ", "+++ ", "new file: ")):
+        return style.strong
+    return {"+": style.good, "-": style.bad, "@": style.accent}.get(line[:1], "")
 
 
 def _menu_entry(command: commands.Command) -> CommandEntry:
     """`/model` and `/resume` open a list if they have no argument; others need theirs."""
     needs_argument = bool(command.hint) and not command.hint.startswith("[") and command.name not in LISTS
-    aliases = tuple(f"/{alias}" for alias in getattr(command, "aliases", ()))
+    aliases = tuple(f"/{alias}" for alias in command.aliases)
     return CommandEntry(f"/{command.name}", command.help, needs_argument, aliases)
 
 
@@ -153,27 +207,52 @@ LISTS = ("model", "resume")
 """Commands that open a list in the terminal if they have no argument."""
 TEXT_COMMANDS = frozenset({"queue", "steer", "background", "moa"})
 """Commands whose argument is a message, which may name files."""
-ORDERED_COMMANDS = frozenset({"new", "resume", "branch", "undo", "retry"})
+ORDERED_COMMANDS = frozenset({"new", "resume", "continue", "branch", "undo", "redo", "rewind", "retry"})
 """Commands that change the conversation of later messages, so they run in the order typed."""
 STOP_TIMEOUT_S = 2.0
 """How long a requested stop may take after the user quit."""
 
 
 async def run_session(terminal: TerminalApp, settings: Settings, options: TalkOptions, left: asyncio.Event) -> None:
-    """Run the session until the user has `left`."""
+    """Run the session until the user has `left`; again with new settings after `/setup`."""
+    place = await _run_once(terminal, settings, options, left)
+    while not left.is_set():
+        settings = with_plugins(build_settings(read_config()), not options.safe)
+        place = await _run_once(terminal, settings, options, left, place=place)
+
+
+async def _run_once(
+    terminal: TerminalApp,
+    settings: Settings,
+    options: TalkOptions,
+    left: asyncio.Event,
+    *,
+    place: Address | None = None,
+) -> Address:
+    """Run until the user has `left` or the settings have changed; returns the conversation."""
     workdir = settings.workdir or os.getcwd()
     async with open_app(settings, interactive=True, workdir=workdir) as app:
         orphans = await app.store.turns.list_orphans(0, workdir)  # before the sessions resume them
-        place = await _choose_conversation(terminal, app, options, workdir)
-        session = TerminalSession(terminal, app, options, place.address)
-        await session.offer_interrupted(place.note, await find_interrupted(app, workdir))
+        again, chosen = place is not None, ConversationPlace(place) if place else None
+        chosen = chosen or await _choose_conversation(terminal, app, options, workdir)
+        session = TerminalSession(terminal, app, options, chosen.address)
+        if not again:
+            await session.offer_interrupted(chosen.note, await find_interrupted(app, workdir))
         async with asyncio.TaskGroup() as group:
-            works = (session.show_start_notes(orphans), session.follow_events(), session.submit(), session.read())
+            notes = session.show_start_notes(() if again else orphans, again=again)
+            works = (notes, session.follow_events(), session.submit(), session.read(), _set_after(left, session.ended))
             tasks = [group.create_task(work) for work in works]
-            await left.wait()
-            await session.finish()
+            await session.ended.wait()
+            if left.is_set():
+                await session.finish()
             for task in tasks:
                 task.cancel()
+    return chosen.address
+
+
+async def _set_after(first: asyncio.Event, then: asyncio.Event) -> None:
+    await first.wait()
+    then.set()
 
 
 async def _choose_conversation(
@@ -200,8 +279,12 @@ class TerminalSession:
         workdir = app.settings.workdir or os.getcwd()
         self._inbound = Inbound("", place, "owner", "", model=options.model, workdir=workdir, trusted=options.trusted)
         self._view = SessionView(terminal, thinking=app.settings.terminal.thinking)
-        self._commands = TerminalCommands(terminal, app, self._view, workdir)
         self._files = FileAttacher(app.settings, mask=app.secrets)
+        self.ended = asyncio.Event()
+        """Set when the user has left, or the settings have changed."""
+        self._commands = TerminalCommands(terminal, app, self._view, workdir, reload=self.ended)
+        self._shell = ShellCommands(terminal, app, self._view)
+        terminal.bottom.tail = lambda: [*self._view.transcript.tail(), *self._shell.tail()]
         self._outgoing: asyncio.Queue[TypedText] = asyncio.Queue()
         self._models: asyncio.Queue[str] = asyncio.Queue()
         self._stopping = False
@@ -218,8 +301,8 @@ class TerminalSession:
         if self._interrupted:
             self._view.note(format_offer(self._interrupted))
 
-    async def show_start_notes(self, orphans: tuple[str, ...]) -> None:
-        """Show the model and other notes, then follow changes of the model."""
+    async def show_start_notes(self, orphans: tuple[str, ...], *, again: bool = False) -> None:
+        """Show the model and other notes, then follow changes of the model. `again`: the settings were changed."""
         app, view = self._app, self._view
         if self._inbound.model:
             model = (await app.models.open(self._inbound.model)).name
@@ -235,7 +318,7 @@ class TerminalSession:
         if elsewhere := [key for key in orphans if key != self._address.key]:
             view.note(f"resuming interrupted conversations: {describe_interrupted(elsewhere)}")
         standing = await app.store.sessions.active(self._address.key)
-        if standing is not None and not await app.store.sessions.unfinished(self._address.key):
+        if standing is not None and not again and not await app.store.sessions.unfinished(self._address.key):
             await self._commands.show_recent(standing.session)
         await self._commands.refresh_status(self._address.key)
         if self._inbound.model:
@@ -268,7 +351,9 @@ class TerminalSession:
         while True:
             typed = await self._outgoing.get()
             inbound = self._as_inbound(typed)
-            if (parsed := commands.parse(typed.text, self._app.contributions)) is not None:
+            if is_shell_command(typed.text):
+                await self._shell.run(typed, inbound)
+            elif (parsed := commands.parse(typed.text, self._app.contributions)) is not None:
                 await self._commands.run(parsed, typed, inbound)
             else:
                 await self._send(typed, inbound)
@@ -314,6 +399,8 @@ class TerminalSession:
     async def _stop_turn(self) -> None:
         """Stop the running turn, or the next one. The screen may be behind the store."""
         turn, key = self._view.running_turn, self._address.key
+        if not turn and self._shell.stop():
+            return
         self._stopping = True
         if not turn:
             await self._outgoing.join()
@@ -333,7 +420,7 @@ class TerminalSession:
             return
         parsed = commands.parse(typed.text, self._app.contributions)
         asked = self._view.question
-        if parsed is None and asked is not None:
+        if parsed is None and asked is not None and not is_shell_command(typed.text):
             self._view.question_answered(typed.id)
             reply = AnswerQuestion(asked.ask, asked.interpret(typed.text), "terminal")
             group.create_task(self._app.sessions.post(self._address.key, reply))
@@ -342,7 +429,7 @@ class TerminalSession:
             self._terminal.bottom.queued.pop(typed.id, None)
             group.create_task(self._choose_argument(parsed.command.name, typed, group))
             return
-        if parsed is None or parsed.command.name in ORDERED_COMMANDS:
+        if parsed is None or parsed.command.name in ORDERED_COMMANDS or parsed.command.sends:
             self._outgoing.put_nowait(typed)
             return
         if parsed.command.name == "model" and parsed.args:  # overrides --model

@@ -13,12 +13,13 @@ import select
 import sys
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TextIO
 
-from prompt_toolkit.application import Application
+from prompt_toolkit.application import Application, in_terminal
+from prompt_toolkit.application.current import set_app
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
@@ -210,6 +211,18 @@ class TerminalApp:
         """Write an invisible escape sequence."""
         self._output.write_raw(sequence)
         self._output.flush()
+
+    async def run_in_foreground(self, work: Callable[[], Awaitable[int]]) -> int:
+        """Give the terminal to another program while `work` runs, then draw the screen again."""
+        with set_app(self._app):
+            async with in_terminal():
+                return await work()
+
+    def put_text(self, text: str) -> None:
+        """Put the text into the input, before what was typed meanwhile."""
+        typed = self._buffer.text
+        self._buffer.document = Document(f"{text}\n{typed}" if typed else text, len(text))
+        self.refresh_now()
 
     def quit(self) -> None:
         """End `run`, after a moment if a reply is pending, so that the shell does not receive it."""

@@ -77,6 +77,10 @@ class SessionView:
         if shown != text:
             self._labels[text] = shown
 
+    def label_message(self, text: str, shown: str) -> None:
+        """Show `shown` instead of a message that was made of it."""
+        self._labels[text] = shown
+
     def send_finished(self, typed: str, shown: str, *started: str) -> None:
         """The input was handled; its turns are queued unless they have started."""
         self._sending -= 1

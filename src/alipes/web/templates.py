@@ -1,0 +1,48 @@
+"""Prompt templates over the API: their list, and messages that call one."""
+
+from msgspec import Struct, structs
+from starlette.responses import Response
+
+from alipes.kernel.turns import Inbound
+from alipes.sessions.commands.registry import UnknownCommand, parse
+from alipes.sessions.commands.templates import fill_inbound
+from alipes.web.endpoint import ApiCall, ApiEndpoint, ApiServices, HttpProblem, json_response
+
+
+class Template(Struct, frozen=True):
+    name: str
+    """Send `/name arguments` as input."""
+    hint: str
+    """Its arguments."""
+    description: str
+    project: bool
+    """From the working directory, not from the home."""
+
+
+class TemplateList(Struct, frozen=True):
+    templates: tuple[Template, ...]
+
+
+class TemplateEndpoints:
+    def __init__(self, app: ApiServices) -> None:
+        self._app = app
+
+    @ApiEndpoint("GET", "/v1/templates", "read", answer=TemplateList)
+    async def list(self, call: ApiCall) -> Response:
+        """List the prompt templates."""
+        found = self._app.contributions.templates()
+        templates = (Template(each.name, each.hint, each.description, each.project) for each in found)
+        return json_response(TemplateList(tuple(templates)))
+
+
+async def expand_input(app: ApiServices, inbound: Inbound) -> Inbound:
+    """The message that a template makes of its input. Raises `HttpProblem` for any other command."""
+    parsed = parse(inbound.text, app.contributions)
+    if parsed is None:
+        return inbound
+    if parsed.command.template is None:
+        unknown = isinstance(parsed, UnknownCommand)
+        why = parsed.command.help if unknown else f"/{parsed.command.name} is not available over the API"
+        raise HttpProblem(400, why, code="unknown_command" if unknown else "command")
+    filled, _ = await fill_inbound(parsed.command.template, parsed.args, app.context(inbound, local_files=False))
+    return structs.replace(filled, model=inbound.model or filled.model)
