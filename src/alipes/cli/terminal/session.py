@@ -16,7 +16,7 @@ from alipes.cli.common import missing_programs_note
 from alipes.cli.inbound import PLATFORM, find_conversation, new_id
 from alipes.cli.options import TalkOptions
 from alipes.cli.render import format_choice, sanitize, to_one_line, truncate
-from alipes.cli.terminal.key_bindings import ApprovalKey, StopRequest, TypedText
+from alipes.cli.terminal.key_bindings import ApprovalKey, KeyAction, StopRequest, TypedText
 from alipes.cli.terminal.styles import apply_style, wrap_text
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.cli.terminal.view import SessionView
@@ -215,6 +215,40 @@ class TerminalSession:
                         group.create_task(self._stop_turn())
                     case ApprovalKey(ask, choice):
                         group.create_task(sessions.post(key, AnswerApproval(ask, choice, "terminal")))
+                    case KeyAction(name):
+                        group.create_task(self._run_key(name))
+
+    async def _run_key(self, name: str) -> None:
+        """Do what a key of the terminal means."""
+        match name:
+            case "rewind":
+                await self._rewind()
+            case "take_back":
+                await self._take_back()
+            case "cycle_mode":
+                await self._cycle_mode()
+            case "pick_model":
+                self._terminal.put_text("/model ")
+            case "pick_conversation":
+                self._terminal.put_text("/resume ")
+            case "expand":
+                self._terminal.hint("Nothing to expand")
+
+    async def _rewind(self) -> None:
+        """Put the last message back into the input; sending it undoes its turn."""
+        standing = await self._app.store.sessions.active(self._address.key)
+        messages = await self._app.store.archive.messages(standing.session) if standing else ()
+        last = next((one.text for one in reversed(messages) if one.role == "user" and one.text.strip()), "")
+        if last and not self._view.running_turn:
+            self._terminal.put_text(last, rewinds=True)
+        else:
+            self._terminal.hint("There is no message to edit")
+
+    async def _take_back(self) -> None:
+        """Take the newest queued message back into the input."""
+
+    async def _cycle_mode(self) -> None:
+        """Switch to the next permission mode."""
 
     async def submit(self) -> None:
         """Send messages, and the commands that affect them, in the order typed."""
@@ -224,6 +258,8 @@ class TerminalSession:
             if (parsed := commands.parse(typed.text, self._app.contributions)) is not None:
                 await self._commands.run(parsed, typed, inbound)
             else:
+                if typed.rewinds:
+                    await self._undo_last_turn(inbound)
                 self._view.send_started(typed.text, typed.shown)
                 try:
                     turn = await self._app.sessions.submit(inbound)
@@ -232,6 +268,12 @@ class TerminalSession:
                     self._view.note(str(refused), bad=not refused.by_choice)
                 self._view.send_finished(typed.id, typed.shown, *([turn] if turn else []))
             self._outgoing.task_done()
+
+    async def _undo_last_turn(self, inbound: Inbound) -> None:
+        """Undo the turn whose message was edited, before the new message is sent."""
+        undo = commands.Parsed(commands.BY_NAME["undo"], "")
+        reply = await commands.run(self._app.context(inbound), undo)
+        self._view.note(reply.text, bad=reply.failed)
 
     async def finish(self) -> None:
         """The user quit: wait a moment for a requested stop."""
