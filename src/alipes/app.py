@@ -146,6 +146,7 @@ class App:
             hooks=self.hooks,
             plugins=self.plugins,
             local_files=local_files,
+            keys=self.settings.keys,
             compactor=self.compactor,
         )
 

@@ -100,35 +100,41 @@ _Keys = tuple[str, ...]
 class KeysConfig(Struct, frozen=True):
     """The keys of each action. The descriptions are also the text of `/keys` and of `?`."""
 
-    send: Annotated[_Keys, KEY_LIST, "Send the message, or take the chosen row of a menu."] = ("enter",)
+    send: Annotated[_Keys, KEY_LIST, "Send the message. In a menu: take the chosen row."] = ("enter",)
     newline: Annotated[_Keys, KEY_LIST, "Start a new line. A backslash before Enter does it in every terminal."] = (
         "s-enter",
         "a-enter",
         "c-j",
     )
     stop: Annotated[
-        _Keys, KEY_LIST, "Stop the running turn and keep the input. Closes a menu first; when idle, clears the input."
+        _Keys,
+        KEY_LIST,
+        "Stop the running turn. The input is kept. A menu is closed first; when idle, the input is cleared.",
     ] = ("escape",)
-    interrupt: Annotated[_Keys, KEY_LIST, "Stop the running turn, or clear the input. Twice: quit."] = ("c-c",)
-    quit: Annotated[_Keys, KEY_LIST, "Quit if the input is empty, else delete the next character."] = ("c-d",)
-    suspend: Annotated[_Keys, KEY_LIST, "Suspend alipes and return to the shell; `fg` continues."] = ("c-z",)
+    interrupt: Annotated[_Keys, KEY_LIST, "Stop, or clear the input. Twice: quit."] = ("c-c",)
+    quit: Annotated[_Keys, KEY_LIST, "Quit. With text in the input: delete the next character."] = ("c-d",)
+    suspend: Annotated[_Keys, KEY_LIST, "Suspend alipes. `fg` in the shell continues it."] = ("c-z",)
     rewind: Annotated[
-        _Keys, KEY_LIST, "Edit your last message again, if the input is empty. Sending it undoes its turn."
+        _Keys, KEY_LIST, "Edit your last message. Only with an empty input; sending it undoes the turn of that message."
     ] = (REWIND_KEY,)
     take_back: Annotated[
-        _Keys, KEY_LIST, "Take the newest queued message back into the input, if the input is empty."
+        _Keys, KEY_LIST, "Edit a queued message. Takes the newest one back into the input, if the input is empty."
     ] = ("up", "a-up")
-    editor: Annotated[_Keys, KEY_LIST, "Write the message in `$VISUAL` or `$EDITOR`."] = ("c-g", "c-x c-e")
-    expand: Annotated[_Keys, KEY_LIST, "Show the last shortened output in full. Again: the whole turn in a pager."] = (
-        "c-o",
-    )
-    cycle_mode: Annotated[_Keys, KEY_LIST, "Change the permission mode: ask, edits, plan."] = ("s-tab",)
+    editor: Annotated[_Keys, KEY_LIST, "Open your editor. Uses `$VISUAL` or `$EDITOR`."] = ("c-g", "c-x c-e")
+    expand: Annotated[
+        _Keys, KEY_LIST, "Show more output. The last shortened output in full; again: the whole turn in a pager."
+    ] = ("c-o",)
+    cycle_mode: Annotated[_Keys, KEY_LIST, "Change the permission mode. From ask to edits to plan."] = ("s-tab",)
     pick_model: Annotated[_Keys, KEY_LIST, "Choose a model."] = ("c-l",)
     pick_conversation: Annotated[_Keys, KEY_LIST, "Choose a conversation."] = ("c-x c-r",)
-    complete: Annotated[_Keys, KEY_LIST, "Complete a command or a file, or choose the next row of the menu."] = ("tab",)
+    complete: Annotated[_Keys, KEY_LIST, "Complete. Commands, their arguments and files; in a menu: the next row."] = (
+        "tab",
+    )
     search: Annotated[_Keys, KEY_LIST, "Search the input history."] = ("c-r",)
     clear_screen: Annotated[_Keys, KEY_LIST, "Clear the screen. The scrollback keeps its content."] = ("c-x c-l",)
-    show_keys: Annotated[_Keys, KEY_LIST, "Show the keys, if the input is empty."] = ("?",)
+    show_keys: Annotated[
+        _Keys, KEY_LIST, "Show the keys. Only with an empty input; pressed again, it types the character."
+    ] = ("?",)
 
 
 EDITING_KEYS = (
@@ -187,9 +193,13 @@ def _format_stroke(stroke: str) -> str:
 
 def key_table(keys: KeysConfig) -> list[tuple[str, str]]:
     """The keys of every action that has some, and its description; then the keys for editing."""
-    rows = []
-    for field in structs.fields(KeysConfig):
-        if used := getattr(keys, field.name):
-            rows.append((", ".join(map(format_key, used)), get_args(field.type)[2]))
-    rows += [(", ".join(map(format_key, used)), text) for used, text in EDITING_KEYS]
-    return rows
+    fields = [(getattr(keys, field.name), get_args(field.type)[2]) for field in structs.fields(KeysConfig)]
+    return [(", ".join(map(format_key, used)), text) for used, text in (*fields, *EDITING_KEYS) if used]
+
+
+def short_key_table(keys: KeysConfig) -> list[tuple[str, str]]:
+    """The first two keys of every action, and the first sentence of its description."""
+    fields = [(getattr(keys, field.name), get_args(field.type)[2]) for field in structs.fields(KeysConfig)]
+    return [
+        (", ".join(map(format_key, used[:2])), text.split(". ")[0].rstrip(".").lower()) for used, text in fields if used
+    ]

@@ -19,7 +19,7 @@ from prompt_toolkit.search import SearchDirection, start_search
 from alipes.cli.terminal.approval import KEYS
 from alipes.cli.terminal.keyboard import CTRL_ENTER, ESCAPE_KEY, SHIFT_ENTER
 from alipes.cli.terminal.layout import BottomArea, PasteStore
-from alipes.config.keys import REWIND_KEY, KeysConfig, key_table
+from alipes.config.keys import REWIND_KEY, KeysConfig, short_key_table
 from alipes.kernel.turns import ApprovalChoice
 
 DOUBLE_PRESS_S = 2.0
@@ -106,7 +106,7 @@ class InputActions:
         if self._help_was_open:
             self._buffer.insert_text(keys.show_keys[0])
         else:
-            self._bottom.key_help = key_table(keys)
+            self._bottom.key_help = short_key_table(keys)
 
     def interrupt(self) -> None:
         """Ctrl-C: quit if pressed twice; else stop the turn, clear the input, or show a hint."""

@@ -13,6 +13,7 @@ from alipes.cli.terminal.approval import ApprovalPrompt
 from alipes.cli.terminal.choices import ChoicePrompt
 from alipes.cli.terminal.completion import render_menu
 from alipes.cli.terminal.output import Frame
+from alipes.cli.terminal.screen_diff import visible_width
 from alipes.cli.terminal.status import StatusLine
 from alipes.cli.terminal.styles import TerminalStyle, apply_style, clip_row, wrap_text
 from alipes.cli.width import display_width
@@ -178,21 +179,21 @@ class PasteStore:
 MAX_QUEUED_ROWS = 3
 REWIND_NOTE = "editing your last message; sending it undoes that turn (files are not reverted), Esc cancels"
 HELD_NOTE = "Enter sends them, Esc discards them, Up takes the last one back"
-MIN_KEY_COLUMNS = 60
-"""Below this width, keys are shown above their descriptions."""
+KEY_COLUMN = 50
+"""Columns for one key and its description; a wider screen shows several side by side."""
 
 
 def render_keys(table: list[tuple[str, str]], columns: int, style: TerminalStyle) -> list[str]:
-    """The rows of the list of keys."""
+    """The rows of the list of keys, in as many columns as fit."""
+    beside = max(1, columns // KEY_COLUMN)
+    height = -(-len(table) // beside)
     room = max(display_width(keys) for keys, _ in table) + 2
-    rows = []
-    for keys, text in table:
-        head = apply_style(keys, style.accent)
-        if columns < MIN_KEY_COLUMNS:
-            rows += [f"  {head}", *wrap_text(text, columns, style.faint, "    ", "    ")]
-        else:
-            first = f"  {head}{' ' * (room - display_width(keys))}"
-            rows += wrap_text(text, columns, style.faint, first, " " * (room + 2))
+    rows = [""] * height
+    for number, (keys, text) in enumerate(table):
+        y, x = number % height, number // height
+        gap = " " * max(0, x * KEY_COLUMN - visible_width(rows[y]))
+        head = apply_style(keys, style.accent) + " " * (room - display_width(keys))
+        rows[y] += f"{gap}  {head}{apply_style(text, style.faint)}"
     return rows
 
 

@@ -15,6 +15,7 @@ from alipes.plugins.registry import CommandContribution, Contributions
 from alipes.sessions.commands import conversation, history, status
 from alipes.sessions.commands.approvals import approvals
 from alipes.sessions.commands.context import CommandContext, CommandReply, Quit
+from alipes.sessions.commands.keys import keys
 
 CommandAction: TypeAlias = Callable[[CommandContext, str], Awaitable[CommandReply]]
 
@@ -78,6 +79,7 @@ COMMANDS = (
     Command("export", "[FILE] [--force]", "export this conversation as Markdown or .json", history.export),
     Command("plugins", "[ACTION NAME]", "list the plugins; or reload, enable, disable or forgive one", status.plugins),
     Command("approvals", "[show ID | revoke ID | revoke all]", "list what is allowed without asking", approvals),
+    Command("keys", "", "show the keys of the terminal", keys),
     Command("quit", "", "quit (a running turn resumes next time)", _quit),
 )
 BY_NAME = {command.name: command for command in COMMANDS}
