@@ -149,7 +149,7 @@ class InputActions:
     @property
     def _is_busy(self) -> bool:
         """A turn is running, or a message was sent and its turn starts soon."""
-        return self._bottom.status.is_running or bool(self._bottom.queued.keys() - self._bottom.held)
+        return self._bottom.status.is_running or bool(self._bottom.queued)
 
     def _stop_turn(self) -> None:
         self.input_events.put_nowait(StopRequest())
@@ -190,7 +190,8 @@ class InputActions:
         return self._bottom.choices.is_open and not self._buffer.text and self._bottom.approvals.current is None
 
     def can_take_back(self) -> bool:
-        return bool(self._bottom.queued) and not self._buffer.text and not self.can_choose()
+        waits = bool(self._bottom.queued or self._bottom.held)
+        return waits and not self._buffer.text and not self.can_choose()
 
     def answer(self, choice: ApprovalChoice) -> None:
         if asked := self._bottom.approvals.current:

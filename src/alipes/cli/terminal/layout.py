@@ -178,7 +178,6 @@ class PasteStore:
 
 MAX_QUEUED_ROWS = 3
 REWIND_NOTE = "editing your last message; sending it undoes that turn (files are not reverted), Esc cancels"
-HELD_NOTE = "Enter sends them, Esc discards them, Up takes the last one back"
 KEY_COLUMN = 50
 """Columns for one key and its description; a wider screen shows several side by side."""
 
@@ -207,8 +206,8 @@ class BottomArea:
         self.approvals = ApprovalPrompt()
         self.queued: dict[str, str] = {}
         """Labels of queued messages, by turn."""
-        self.held: set[str] = set()
-        """The queued turns that a stop keeps from starting."""
+        self.held: dict[str, str] = {}
+        """Labels of messages that a stop kept back, by turn."""
         self.choices = ChoicePrompt()
         self.key_help: list[tuple[str, str]] = []
         """Keys and descriptions while they are shown."""
@@ -261,23 +260,20 @@ class BottomArea:
         rows = self.approvals.rows(columns, self.style, typing=typing)
         if not self.approvals.current:
             rows += self.choices.rows(columns, self.style, typing=typing)
-        rows += self._queued_rows(columns)
+        # While idle, a message starts at once: showing it as queued would flicker.
+        rows += self._list_messages("queued", list(self.queued.values()) if self.status.activity else [], columns)
+        rows += self._list_messages("kept", list(self.held.values()), columns)
         if self.rewinding:
             rows += wrap_text(REWIND_NOTE, columns, self.style.faint, f"{self.style.note} ", "  ")
         return [*rows, ""] if self.approvals.current or self.choices.is_open else rows
 
-    def _queued_rows(self, columns: int) -> list[str]:
-        style = self.style
-        # While idle, a message starts at once: showing it as queued would flicker.
-        waiting = [turn for turn in self.queued if self.status.activity or turn in self.held]
-        rows = []
-        for turn in waiting[:MAX_QUEUED_ROWS]:
-            line = truncate(to_one_line(self.queued[turn]), max(1, columns - 12), style.more)
-            rows.append(apply_style(f"{style.note} {'held' if turn in self.held else 'queued'}: {line}", style.faint))
-        if (left := len(waiting) - MAX_QUEUED_ROWS) > 0:
+    def _list_messages(self, word: str, texts: list[str], columns: int) -> list[str]:
+        style, rows = self.style, []
+        for text in texts[:MAX_QUEUED_ROWS]:
+            line = truncate(to_one_line(text), max(1, columns - len(word) - 6), style.more)
+            rows.append(apply_style(f"{style.note} {word}: {line}", style.faint))
+        if (left := len(texts) - len(rows)) > 0:
             rows.append(apply_style(f"{style.note} and {left} more", style.faint))
-        if self.held and not self.status.activity:
-            rows += wrap_text(HELD_NOTE, columns, style.faint, f"{style.note} ", "  ")
         return rows
 
     def _input(self, columns: int, lines: int) -> InputBox:
