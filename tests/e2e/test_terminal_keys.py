@@ -33,6 +33,11 @@ async def until_read(terminal: TerminalProcess) -> None:
     await terminal.until(lambda: not terminal.has_unread_keys())
 
 
+async def until_idle(terminal: TerminalProcess) -> None:
+    """Wait until the turn has ended and the status line shows no activity."""
+    await terminal.until(lambda: terminal.shown[-1].startswith("  test/scripted"))
+
+
 async def test_escape_stops_the_turn_and_keeps_the_text(home):
     async with ModelServer([Stall("Once upon a time"), Say("And now this.")]) as server:
         home.use(server)
@@ -78,11 +83,12 @@ async def test_escape_twice_edits_the_last_message_and_sending_undoes_its_turn(h
         async with TerminalProcess.of(home) as terminal:
             terminal.type("a colour" + ENTER)
             await terminal.until("Blue.\n\n›")
+            await until_idle(terminal)
             terminal.type(ESCAPE)
             await terminal.until("Press Esc again to edit your last message")
             terminal.type(ESCAPE)
-            await terminal.until("› a colour\n  test/scripted")
-            assert "sending it undoes that turn" in " ".join(terminal.text.split())
+            await terminal.until("sending it undoes that turn")
+            await terminal.until(lambda: terminal.rows.count("› a colour") == 2)
             terminal.type(", but warm" + ENTER)
             await terminal.until("· Undone: “a colour”.")
             await terminal.until("› a colour, but warm\n\nRed.\n\n›")
@@ -96,6 +102,7 @@ async def test_escape_cancels_editing_the_last_message(home):
         async with TerminalProcess.of(home) as terminal:
             terminal.type("a colour" + ENTER)
             await terminal.until("Blue.\n\n›")
+            await until_idle(terminal)
             terminal.type(ESCAPE + ESCAPE)
             await terminal.until("sending it undoes")
             terminal.type(ESCAPE)

@@ -131,19 +131,21 @@ class InputActions:
             self._buffer.cancel_completion()
         elif self._help_was_open:
             pass
-        elif self._is_busy:
+        elif self._is_busy and not self._bottom.approvals.current:  # which has its own keys
             self._stop_turn()
         elif self._buffer.text:
             self.clear_input()
         elif self._bottom.held:
             self.request("drop_held")
-        elif not self.rewind_on_double_escape:
-            pass
-        elif now - before < DOUBLE_PRESS_S:
+        elif not self._is_busy and self.rewind_on_double_escape:
+            self._rewind(is_second=now - before < DOUBLE_PRESS_S)
+
+    def _rewind(self, *, is_second: bool) -> None:
+        if is_second:
             self._hint("", 0)
             self.request("rewind")
         else:
-            self._last_escape = now
+            self._last_escape = time.monotonic()
             self._hint("Press Esc again to edit your last message", DOUBLE_PRESS_S)
 
     @property
