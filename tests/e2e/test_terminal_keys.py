@@ -126,6 +126,7 @@ async def test_ctrl_o_keeps_the_text(home):
     [
         "\x1bm",
         "\x1bp",
+        "\x1b3",
         "\x1b#",
         "\x1bO",
         "\x1b[57441;5u",
@@ -138,6 +139,7 @@ async def test_ctrl_o_keeps_the_text(home):
     ids=[
         "alt-m",
         "alt-p",
+        "alt-3",
         "alt-#",
         "alt-O",
         "kitty",

@@ -267,6 +267,8 @@ def _ignore_other_keys(made: KeyBindings) -> None:
     def _ignore(_event: KeyPressEvent) -> None:
         pass
 
+    for char in "0123456789-*":  # would repeat the next key, or insert all completions
+        made.add("escape", char)(_ignore)
     # A selection would not be visible, and typing would replace it.
     for prefix, moves in (("s", _SHIFTED), ("c-s", _CTRL_SHIFTED)):
         for key in moves:
