@@ -151,6 +151,7 @@ class App:
             hooks=self.hooks,
             plugins=self.plugins,
             local_files=local_files,
+            keys=self.settings.keys,
             compactor=self.compactor,
             shell=self.user_shell,
             default_effort=self.settings.effort,

@@ -99,6 +99,7 @@ async def test_every_command_works_while_a_turn_runs(home, tmp_path):
         "export": "Written to",
         "plugins": "No plugins.",
         "approvals": "No approvals:",
+        "keys": "Keys of the terminal",
         "resume": "Usage: /resume",
         "undo": "Undone: “stall",
         "branch": "Created a branch",

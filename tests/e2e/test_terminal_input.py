@@ -162,7 +162,7 @@ async def test_clearing_the_screen_keeps_the_scrollback(home):
     async with TerminalProcess.of(home, "-m", "scripted") as terminal:
         terminal.type("hello" + ENTER)
         await terminal.until("You said: hello")
-        terminal.type("draft\x0c")
+        terminal.type("draft\x18\x0c")
         await terminal.until(lambda: terminal.rows[1] == "› draft")
         assert "You said: hello" in terminal.text and terminal.shown[0] == "› draft" and len(terminal.shown) == 2
 

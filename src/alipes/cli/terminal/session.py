@@ -22,7 +22,7 @@ from alipes.cli.setup.command import run_inside
 from alipes.cli.terminal.completion import ArgumentChoice, CommandEntry
 from alipes.cli.terminal.conversation_picker import conversation_choices, pick_conversation
 from alipes.cli.terminal.file_index import FileIndex
-from alipes.cli.terminal.key_bindings import ApprovalKey, StopRequest, TypedText
+from alipes.cli.terminal.key_bindings import ApprovalKey, KeyAction, StopRequest, TypedText
 from alipes.cli.terminal.model_picker import describe_model, pick_model
 from alipes.cli.terminal.shell_command import ShellCommands, is_shell_command
 from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
@@ -32,6 +32,7 @@ from alipes.cli.width import display_width
 from alipes.config.loader import build_settings, with_plugins
 from alipes.config.reader import read_config
 from alipes.config.settings import Settings
+from alipes.kernel.attachments import without_attachments
 from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.formatting import ID
 from alipes.kernel.turns import Address, AnswerApproval, AnswerQuestion, Event, Inbound, Said, Stop, TurnEnded
@@ -345,6 +346,40 @@ class TerminalSession:
                         group.create_task(self._stop_turn())
                     case ApprovalKey(ask, choice):
                         group.create_task(sessions.post(key, AnswerApproval(ask, choice, "terminal")))
+                    case KeyAction(name):
+                        group.create_task(self._run_key(name))
+
+    async def _run_key(self, name: str) -> None:
+        """Do what a key of the terminal means."""
+        match name:
+            case "rewind":
+                await self._rewind()
+            case "take_back":
+                await self._take_back()
+            case "cycle_mode":
+                await self._cycle_mode()
+            case "pick_model":
+                await self._choose_argument("model")
+            case "pick_conversation":
+                await self._choose_argument("resume")
+            case "expand":
+                self._terminal.hint("Nothing to expand")
+
+    async def _rewind(self) -> None:
+        """Put the last message back into the input; sending it undoes its turn."""
+        standing = await self._app.store.sessions.active(self._address.key)
+        messages = await self._app.store.archive.messages(standing.session) if standing else ()
+        last = next((one.text for one in reversed(messages) if one.role == "user" and one.text.strip()), "")
+        if last and not self._view.running_turn:
+            self._terminal.put_text(without_attachments(last), rewinds=True)
+        else:
+            self._terminal.hint("There is no message to edit")
+
+    async def _take_back(self) -> None:
+        """Take the newest queued message back into the input."""
+
+    async def _cycle_mode(self) -> None:
+        """Switch to the next permission mode."""
 
     async def submit(self) -> None:
         """Send messages, and the commands that affect them, in the order typed."""
@@ -356,6 +391,8 @@ class TerminalSession:
             elif (parsed := commands.parse(typed.text, self._app.contributions)) is not None:
                 await self._commands.run(parsed, typed, inbound)
             else:
+                if typed.rewinds:
+                    await self._undo_last_turn(inbound)
                 await self._send(typed, inbound)
             self._outgoing.task_done()
 
@@ -376,6 +413,12 @@ class TerminalSession:
         for problem in found.problems:
             self._view.note(problem, bad=True)
         return inbound, shown + found.label
+
+    async def _undo_last_turn(self, inbound: Inbound) -> None:
+        """Undo the turn whose message was edited, before the new message is sent."""
+        undo = commands.Parsed(commands.BY_NAME["undo"], "")
+        reply = await commands.run(self._app.context(inbound), undo)
+        self._view.note(reply.text, bad=reply.failed)
 
     async def finish(self) -> None:
         """The user quit: wait a moment for a requested stop."""
@@ -427,7 +470,7 @@ class TerminalSession:
             return
         if parsed is not None and parsed.command.name in LISTS and not parsed.args:
             self._terminal.bottom.queued.pop(typed.id, None)
-            group.create_task(self._choose_argument(parsed.command.name, typed, group))
+            group.create_task(self._choose_argument(parsed.command.name))
             return
         if parsed is None or parsed.command.name in ORDERED_COMMANDS or parsed.command.sends:
             self._outgoing.put_nowait(typed)
@@ -443,7 +486,7 @@ class TerminalSession:
             parsed, typed = structs.replace(parsed, args=inbound.text), structs.replace(typed, shown=shown)
         await self._commands.run(parsed, typed, inbound)
 
-    async def _choose_argument(self, command: str, typed: TypedText, group: asyncio.TaskGroup) -> None:
+    async def _choose_argument(self, command: str) -> None:
         """Let the user choose from a list, then run the command with the choice."""
         if command == "model":
             chosen = await pick_model(self._terminal, self._app, self._address.key)
@@ -453,7 +496,7 @@ class TerminalSession:
             chosen = await pick_conversation(self._terminal, self._app, self._inbound.workdir, session)
         if chosen is not None:
             text = f"/{command} {chosen}"
-            self._handle_typed(structs.replace(typed, text=text, shown=text), group)
+            self._terminal.input_events.put_nowait(TypedText(new_id(), text, text))
 
     async def _resume_interrupted(self, typed: TypedText, turns: tuple[InterruptedTurn, ...]) -> None:
         self._view.question_answered(typed.id)

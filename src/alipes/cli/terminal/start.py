@@ -48,7 +48,8 @@ def run(argv: list[str], load: Callable[[], RunSession], plain: Callable[[list[s
 
 async def _run(settings: Settings, options: TalkOptions, variables: Variables, load: Callable[[], RunSession]) -> int:
     features = detect_features(variables, settings.terminal.theme, utf8=writes_utf8(sys.stdout))
-    terminal = TerminalApp(features, settings.home / "history")
+    vim = settings.terminal.editing == "vim"
+    terminal = TerminalApp(features, settings.home / "history", keys=settings.keys, vim=vim)
     terminal.append([_header(terminal)])
     left = asyncio.Event()
     with (

@@ -92,6 +92,8 @@ class TerminalFeatures(Struct, frozen=True):
     reflows: bool = True
     ascii_only: bool = False
     images: ImageProtocol = ""
+    query_keyboard: bool = True
+    """The terminal may be asked for its keyboard protocol."""
 
 
 def detect_features(
@@ -113,7 +115,8 @@ def detect_features(
         theme = "light" if int(background) == 7 or 9 <= int(background) <= 15 else "dark"
     else:
         asks = not term.startswith(_NO_QUERY)
-    return TerminalFeatures(theme, asks, not stiff, not utf8, _detect_images(variables, term))
+    images, answers = _detect_images(variables, term), not term.startswith(_NO_QUERY)
+    return TerminalFeatures(theme, asks, not stiff, not utf8, images, query_keyboard=answers)
 
 
 def _detect_images(variables: Variables, term: str) -> ImageProtocol:

@@ -116,6 +116,8 @@ class TranscriptView:
         self._message = MessageView(theme, style, columns, thinking=thinking)
         self._running: dict[str, RunningCall] = {}
         self._asked: dict[str, turns.ApprovalAsked] = {}
+        self._question: turns.QuestionAsked | None = None
+        """The open question with choices."""
         self._final: list[str] = []
         self._kind = "note" if begun else ""
 
@@ -207,8 +209,9 @@ class TranscriptView:
             case turns.ApprovalAsked() | turns.ApprovalAnswered():
                 self._handle_approval(event)
             case turns.QuestionAsked():
-                self.add_block(format_question(event, self._columns, self._style))
+                self._open_question(event)
             case turns.QuestionAnswered(text=text):
+                self._close_question()
                 self.add_note(f"answered: {to_one_line(text)}" if text else "no answer")
             case turns.TurnEnded():
                 self._end(event)
@@ -224,6 +227,18 @@ class TranscriptView:
             lasting = asked if event.choice in ("session", "always") else None
             allowed = "" if lasting is None else f": {format_allowed(lasting)}"
             self.add_note(_APPROVED[event.choice] + allowed)
+
+    def _open_question(self, asked: turns.QuestionAsked) -> None:
+        if asked.choices:
+            self._question = asked  # shown above the input while it is open
+        else:
+            self.add_block(format_question(asked, self._columns, self._style))
+
+    def _close_question(self) -> None:
+        """Add the question with its choices, which was shown above the input."""
+        if self._question is not None:
+            self.add_block(format_question(self._question, self._columns, self._style)[:-1])
+            self._question = None
 
     def _write(self, text: str) -> None:
         self._add_rows("thought", self._message.finish_thinking())
@@ -253,6 +268,7 @@ class TranscriptView:
         for running in self._running.values():
             self._add_rows("tool", running.render_cancelled(self._columns, self._style, self._clock()))
         self._running.clear()
+        self._close_question()
         if end.ending == "stopped" and end.detail == "superseded":
             self.add_note("interrupted by your next message")
         elif line := format_ending(end):

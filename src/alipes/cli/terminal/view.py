@@ -48,6 +48,7 @@ class SessionView:
                 if ending != "steered":
                     self._bottom.approvals.clear(turn)
                     self.question = None
+                    self._bottom.choices.close()
                     self.running_turn = ""
                     self.idle.set()
             case turns.SessionChanged():
@@ -69,8 +70,10 @@ class SessionView:
                 self._bottom.approvals.close(ask)
             case turns.QuestionAsked():
                 self.question = event
+                self._bottom.choices.ask(event)
             case turns.QuestionAnswered():
                 self.question = None
+                self._bottom.choices.close()
 
     def send_started(self, text: str, shown: str) -> None:
         self._sending += 1
@@ -93,6 +96,7 @@ class SessionView:
     def question_answered(self, typed: str) -> None:
         """The input was the answer to the open question."""
         self.question = None
+        self._bottom.choices.close()
         self._bottom.queued.pop(typed, None)
         self.update()
 

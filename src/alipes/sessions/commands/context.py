@@ -7,6 +7,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from alipes.agent.compaction.compaction import Compactor
+from alipes.config.keys import KeysConfig
 from alipes.kernel.ports import Effort
 from alipes.kernel.turns import BusyMode, Inbound
 from alipes.plugins.dispatch import Hooks
@@ -95,6 +96,8 @@ class CommandContext(Struct, frozen=True):
     default_busy: BusyMode | None = None
     """The busy mode of the place, if nothing was chosen; None: the default."""
     clock: Callable[[], float] = time.time
+    keys: KeysConfig = KeysConfig()
+    """The keys of the terminal."""
     compactor: Compactor | None = None
     """Compacts long conversations."""
     shell: UserShell | None = None

@@ -16,6 +16,7 @@ from alipes.plugins.registry import CommandContribution, Contributions, PromptTe
 from alipes.sessions.commands import conversation, history, project, rewind, status, templates
 from alipes.sessions.commands.approvals import approvals
 from alipes.sessions.commands.context import CommandContext, CommandReply, Quit, RunSetup
+from alipes.sessions.commands.keys import keys
 
 CommandAction: TypeAlias = Callable[[CommandContext, str], Awaitable[CommandReply]]
 
@@ -148,6 +149,7 @@ COMMANDS = (
     Command("setup", "", "choose a provider and a model", _setup),
     Command("plugins", "[ACTION NAME]", "list the plugins; or reload, enable, disable or forgive one", status.plugins),
     Command("approvals", "[show ID | revoke ID | revoke all]", "list what is allowed without asking", approvals),
+    Command("keys", "", "show the keys of the terminal", keys),
     Command("quit", "", "quit (a running turn resumes next time)", _quit, aliases=("exit", "q")),
 )
 BY_NAME = {command.name: command for command in COMMANDS}
