@@ -5,8 +5,8 @@ import base64
 import pytest
 
 from tests.e2e.program import Home
-from tests.unit.cli.pictures import PNG
 from tests.world.model_server import ModelServer, Say
+from tests.world.pictures import PNG
 from tests.world.terminal_process import CTRL_D, ENTER, ESCAPE, TerminalProcess
 
 pytestmark = pytest.mark.deadline(90)

@@ -12,9 +12,9 @@ from typing import Any, Self, TextIO, TypeAlias
 import msgspec
 from msgspec import Struct, structs
 
+from alipes.agent.attachments import FileAttacher
 from alipes.app import App, open_app
 from alipes.cli import caller
-from alipes.cli.attachments import FileAttacher
 from alipes.cli.common import choose_theme
 from alipes.cli.inbound import add_context, current_directory, find_conversation, new_id, read_image, read_piped
 from alipes.cli.interrupted import find_interrupted

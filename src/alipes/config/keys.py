@@ -113,7 +113,7 @@ class KeysConfig(Struct, frozen=True):
     ] = ("escape",)
     interrupt: Annotated[_Keys, KEY_LIST, "Stop, or clear the input. Twice: quit."] = ("c-c",)
     quit: Annotated[_Keys, KEY_LIST, "Quit. With text in the input: delete the next character."] = ("c-d",)
-    paste_picture: Annotated[_Keys, KEY_LIST, "Attach the picture in the clipboard."] = ("c-v",)
+    paste_picture: Annotated[_Keys, KEY_LIST, "Attach a copied picture. It is taken from the clipboard."] = ("c-v",)
     suspend: Annotated[_Keys, KEY_LIST, "Suspend alipes. `fg` in the shell continues it."] = ("c-z",)
     rewind: Annotated[
         _Keys, KEY_LIST, "Edit your last message. Only with an empty input; sending it undoes the turn of that message."

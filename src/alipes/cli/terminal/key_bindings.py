@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -18,12 +17,10 @@ from prompt_toolkit.keys import Keys
 from prompt_toolkit.search import SearchDirection, start_search
 
 from alipes.cli.terminal.approval import KEYS
-from alipes.cli.terminal.clipboard import mention_pasted_files, save_clipboard_picture
-from alipes.cli.terminal.completion import InputCompleter, quote_mention, select_next, take_row
+from alipes.cli.terminal.clipboard import ClipboardPictures, mention_pasted_files
+from alipes.cli.terminal.completion import InputCompleter, select_next, take_row
 from alipes.cli.terminal.keyboard import CTRL_ENTER, ESCAPE_KEY, SHIFT_ENTER
 from alipes.cli.terminal.layout import BottomArea, PasteStore
-from alipes.cli.terminal.picker import Picker, bind_picker
-from alipes.config.environment import process_environment
 from alipes.config.keys import REWIND_KEY, KeysConfig, short_key_table
 from alipes.kernel.turns import ApprovalChoice
 
@@ -72,8 +69,7 @@ class InputActions:
         self._count = 0
         self.input_events: asyncio.Queue[InputEvent] = asyncio.Queue()
         self.on_quit: Callable[[], None] = lambda: None
-        self.pictures = Path()
-        """Where pictures from the clipboard are saved."""
+        self.pictures = ClipboardPictures(buffer, hint)
         self.on_suspend: Callable[[], None] = lambda: None
         self.rewind_on_double_escape = True
         self._last_ctrl_c = self._last_escape = -DOUBLE_PRESS_S
@@ -185,17 +181,6 @@ class InputActions:
         """Insert pasted text. Dropped pictures and files become `@` mentions."""
         self._buffer.insert_text(mention_pasted_files(data) or self._pastes.collapse(data))
 
-    def request_picture(self) -> None:
-        get_app().create_background_task(self._paste_picture())
-
-    async def _paste_picture(self) -> None:
-        """Insert the picture in the clipboard as an `@` mention."""
-        path = await save_clipboard_picture(self.pictures, process_environment())
-        if path is None:
-            self._hint("No picture in the clipboard (needs wl-paste, xclip or pngpaste)", DOUBLE_PRESS_S)
-        else:
-            self._buffer.insert_text(quote_mention(str(path)))
-
     def delete_or_quit(self) -> None:
         if self._buffer.text:
             self._buffer.delete()
@@ -204,11 +189,7 @@ class InputActions:
 
     def can_answer(self) -> bool:
         """True if a key press answers the approval prompt."""
-        return self._bottom.approvals.accepts_keys and not self._buffer.text and self.picker() is None
-
-    def picker(self) -> Picker | None:
-        """The open list."""
-        return self._bottom.picker
+        return self._bottom.approvals.accepts_keys and not self._buffer.text and self._bottom.picker is None
 
     def can_choose(self) -> bool:
         """True if the arrow keys choose an answer."""
@@ -258,7 +239,7 @@ def make_key_bindings(actions: InputActions, buffer: Buffer, keys: KeysConfig | 
     bind(keys.cycle_mode, lambda: actions.request("cycle_mode"))
     made.add("s-tab", filter=has_completions)(lambda _event: buffer.complete_previous())
     bind(("down", "c-n"), lambda: select_next(buffer), typing & has_completions)
-    bind(keys.paste_picture, actions.request_picture, typing & ~vi_navigation_mode)
+    bind(keys.paste_picture, actions.pictures.request, typing & ~vi_navigation_mode)
     bind(keys.take_back, lambda: actions.request("take_back"), typing & Condition(actions.can_take_back))
     for name in _SESSION_KEYS:
         bind(getattr(keys, name), lambda name=name: actions.request(name))  # type: ignore[misc]
@@ -266,7 +247,6 @@ def make_key_bindings(actions: InputActions, buffer: Buffer, keys: KeysConfig | 
     made.add("escape", filter=typing & vi_mode & ~vi_navigation_mode, eager=lone)(_leave_insert_mode)
     made.add(Keys.BracketedPaste)(lambda event: actions.paste(event.data))
     _bind_answers(made, actions, asked)
-    bind_picker(made, actions.picker)
     return made
 
 

@@ -10,10 +10,10 @@ from prompt_toolkit.filters import Condition
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
-from alipes.cli.fuzzy import best_matches
 from alipes.cli.render import to_one_line, truncate
 from alipes.cli.terminal.styles import TerminalStyle, apply_style
 from alipes.cli.width import display_width
+from alipes.kernel.fuzzy import best_matches
 
 MAX_ROWS = 10
 """Items shown at once."""

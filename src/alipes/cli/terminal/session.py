@@ -11,8 +11,8 @@ from contextlib import suppress
 
 from msgspec import structs
 
+from alipes.agent.attachments import FileAttacher
 from alipes.app import App, open_app
-from alipes.cli.attachments import FileAttacher
 from alipes.cli.common import missing_programs_note
 from alipes.cli.inbound import PLATFORM, ConversationPlace, find_conversation, new_id
 from alipes.cli.interrupted import NO, YES, InterruptedTurn, find_interrupted, format_left, format_offer
@@ -56,6 +56,7 @@ class TerminalCommands:
         """`reload` is set when the settings have changed."""
         self._terminal, self._app, self._view, self._reload = terminal, app, view, reload
         self._update_completions()
+        self._workdir, self._files = workdir, FileAttacher(app.settings, mask=app.secrets)
         terminal.completer.files = FileIndex(workdir)
         terminal.completer.loaded_arguments |= {
             "/model": self._model_choices,
@@ -72,12 +73,33 @@ class TerminalCommands:
         known = commands.known_commands(self._app.contributions)
         self._terminal.completer.commands = [_menu_entry(one) for one in known]
 
+    async def attach(self, inbound: Inbound, shown: str) -> tuple[Inbound, str]:
+        """The message with the files that it names, and its label."""
+        inbound, found = await self._files.attach(inbound)
+        for problem in found.problems:
+            self._view.note(problem, bad=True)
+        return inbound, shown + found.label
+
+    async def choose_argument(self, command: str, key: str) -> None:
+        """Let the user choose from a list, then run the command with the choice."""
+        if command == "model":
+            chosen = await pick_model(self._terminal, self._app, key)
+        else:
+            active = await self._app.store.sessions.active(key)
+            chosen = await pick_conversation(self._terminal, self._app, self._workdir, active.session if active else "")
+        if chosen is not None:
+            text = f"/{command} {chosen}"
+            self._terminal.input_events.put_nowait(TypedText(new_id(), text, text))
+
     async def _model_choices(self) -> list[ArgumentChoice]:
         names = ("default", *await self._app.models.list_names())
         return [ArgumentChoice(name, "", describe_model(self._app.settings, name)) for name in names]
 
     async def run(self, parsed: commands.Parsed, typed: TypedText, inbound: Inbound) -> None:
         """Run the command now, even during a turn."""
+        if parsed.command.name in TEXT_COMMANDS:
+            inbound, shown = await self.attach(structs.replace(inbound, text=parsed.args), typed.shown)
+            parsed, typed = structs.replace(parsed, args=inbound.text), structs.replace(typed, shown=shown)
         app, view = self._app, self._view
         label, made = typed.shown.partition(" ")[2].strip(), False
 
@@ -280,7 +302,6 @@ class TerminalSession:
         workdir = app.settings.workdir or os.getcwd()
         self._inbound = Inbound("", place, "owner", "", model=options.model, workdir=workdir, trusted=options.trusted)
         self._view = SessionView(terminal, thinking=app.settings.terminal.thinking)
-        self._files = FileAttacher(app.settings, mask=app.secrets)
         self.ended = asyncio.Event()
         """Set when the user has left, or the settings have changed."""
         self._commands = TerminalCommands(terminal, app, self._view, workdir, reload=self.ended)
@@ -359,9 +380,9 @@ class TerminalSession:
             case "cycle_mode":
                 await self._cycle_mode()
             case "pick_model":
-                await self._choose_argument("model")
+                await self._commands.choose_argument("model", self._address.key)
             case "pick_conversation":
-                await self._choose_argument("resume")
+                await self._commands.choose_argument("resume", self._address.key)
             case "expand":
                 self._terminal.hint("Nothing to expand")
 
@@ -398,7 +419,7 @@ class TerminalSession:
 
     async def _send(self, typed: TypedText, inbound: Inbound) -> None:
         """Send a message with the files it names."""
-        inbound, shown = await self._attach(inbound, typed.shown)
+        inbound, shown = await self._commands.attach(inbound, typed.shown)
         self._view.send_started(inbound.text, shown)
         try:
             turn = await self._app.sessions.submit(inbound)
@@ -406,13 +427,6 @@ class TerminalSession:
             turn = None
             self._view.note(str(refused), bad=not refused.by_choice)
         self._view.send_finished(typed.id, shown, *([turn] if turn else []))
-
-    async def _attach(self, inbound: Inbound, shown: str) -> tuple[Inbound, str]:
-        """The message with the files that it names, and its label."""
-        inbound, found = await self._files.attach(inbound)
-        for problem in found.problems:
-            self._view.note(problem, bad=True)
-        return inbound, shown + found.label
 
     async def _undo_last_turn(self, inbound: Inbound) -> None:
         """Undo the turn whose message was edited, before the new message is sent."""
@@ -470,33 +484,14 @@ class TerminalSession:
             return
         if parsed is not None and parsed.command.name in LISTS and not parsed.args:
             self._terminal.bottom.queued.pop(typed.id, None)
-            group.create_task(self._choose_argument(parsed.command.name))
+            group.create_task(self._commands.choose_argument(parsed.command.name, self._address.key))
             return
         if parsed is None or parsed.command.name in ORDERED_COMMANDS or parsed.command.sends:
             self._outgoing.put_nowait(typed)
             return
         if parsed.command.name == "model" and parsed.args:  # overrides --model
             self._inbound = structs.replace(self._inbound, model="")
-        group.create_task(self._run_command(parsed, typed))
-
-    async def _run_command(self, parsed: commands.Parsed, typed: TypedText) -> None:
-        inbound = self._as_inbound(typed)
-        if parsed.command.name in TEXT_COMMANDS:
-            inbound, shown = await self._attach(structs.replace(inbound, text=parsed.args), typed.shown)
-            parsed, typed = structs.replace(parsed, args=inbound.text), structs.replace(typed, shown=shown)
-        await self._commands.run(parsed, typed, inbound)
-
-    async def _choose_argument(self, command: str) -> None:
-        """Let the user choose from a list, then run the command with the choice."""
-        if command == "model":
-            chosen = await pick_model(self._terminal, self._app, self._address.key)
-        else:
-            active = await self._app.store.sessions.active(self._address.key)
-            session = active.session if active else ""
-            chosen = await pick_conversation(self._terminal, self._app, self._inbound.workdir, session)
-        if chosen is not None:
-            text = f"/{command} {chosen}"
-            self._terminal.input_events.put_nowait(TypedText(new_id(), text, text))
+        group.create_task(self._commands.run(parsed, typed, self._as_inbound(typed)))
 
     async def _resume_interrupted(self, typed: TypedText, turns: tuple[InterruptedTurn, ...]) -> None:
         self._view.question_answered(typed.id)

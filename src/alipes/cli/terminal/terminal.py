@@ -31,7 +31,7 @@ from alipes.cli.terminal.key_bindings import InputActions, make_key_bindings
 from alipes.cli.terminal.keyboard import BACKGROUND_QUERY, KEYBOARD_QUERY, Keyboard, KeyboardProtocol
 from alipes.cli.terminal.layout import BottomArea, PasteStore
 from alipes.cli.terminal.output import ScreenRenderer, TerminalOutput
-from alipes.cli.terminal.picker import Picker, PickerItem
+from alipes.cli.terminal.picker import Picker, PickerItem, bind_picker
 from alipes.cli.terminal.repaint import RepaintTimer
 from alipes.cli.terminal.styles import TerminalFeatures, apply_style, make_style, wrap_text
 from alipes.cli.theme import ThemeName
@@ -73,7 +73,7 @@ class TerminalApp:
         self._repaint = RepaintTimer(self.bottom.status, lambda: self._app.invalidate(), lambda: self._renderer.painted)
         self._actions = InputActions(self._buffer, pastes, self.bottom, self._repaint.hint)
         self._actions.on_quit, self._actions.on_suspend = self.quit, self.suspend
-        self._actions.pictures = history.with_name("pictures")
+        self._actions.pictures.folder = history.with_name("pictures")
         self.input_events = self._actions.input_events
         self.refresh, self.refresh_now = self._repaint.refresh, self._repaint.paint_now
         self.drawn = asyncio.Event()
@@ -189,9 +189,11 @@ class TerminalApp:
     def _application(self, keys: KeysConfig, editing: EditingMode) -> Application[None]:
         search = SearchBufferControl(Buffer(multiline=False))
         control = BufferControl(self._buffer, search_buffer_control=search)
+        bindings = make_key_bindings(self._actions, self._buffer, keys)
+        bind_picker(bindings, lambda: self.bottom.picker)
         app: Application[None] = Application(
             Layout(HSplit([Window(control), Window(search)])),
-            key_bindings=make_key_bindings(self._actions, self._buffer, keys),
+            key_bindings=bindings,
             editing_mode=editing,
             include_default_pygments_style=False,
             max_render_postpone_time=None,

@@ -2,6 +2,7 @@
 
 from msgspec import structs
 
+from alipes.kernel.attachments import without_attachments
 from alipes.kernel.conversations import UndoneTurn
 from alipes.kernel.formatting import format_count, format_excerpt
 from alipes.kernel.turns import Stop
@@ -28,7 +29,7 @@ async def rewind(context: CommandContext, args: str) -> CommandReply:
         return undone
     count = f"{format_count(len(undone), 'turn')} undone" if len(undone) > 1 else "Turn undone"
     text = f"{count}. Edit the message and send it again, or /redo. {_NOT_REVERTED}"
-    return CommandReply(text, action=PutText(undone[-1].text))
+    return CommandReply(text, action=PutText(without_attachments(undone[-1].text)))
 
 
 async def _undo(context: CommandContext, name: str, args: str) -> tuple[UndoneTurn, ...] | CommandReply:

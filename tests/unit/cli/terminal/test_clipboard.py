@@ -5,7 +5,7 @@ import stat
 import pytest
 
 from alipes.cli.terminal.clipboard import mention_pasted_files, save_clipboard_picture
-from tests.unit.cli.pictures import PNG
+from tests.world.pictures import PNG
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from alipes.cli.attachments import MAX_TOTAL_CHARS, FileAttacher, Mention, find_mentions
+from alipes.agent.attachments import MAX_TOTAL_CHARS, FileAttacher, Mention, find_mentions
 from alipes.config.settings import Settings
 from alipes.kernel.attachments import collapse_attachments, format_attachment, without_attachments
 from alipes.kernel.messages import Image
 from alipes.kernel.turns import Address, Inbound
-from tests.unit.cli.pictures import PNG
+from tests.world.pictures import PNG
 
 KNOWN = ("app.py", "my file.txt", "src", "a:b", "x(1).txt")
 
