@@ -7,7 +7,7 @@ import pytest
 from tests.e2e.program import Home
 from tests.world.model_server import ModelServer, Say
 from tests.world.pictures import PNG
-from tests.world.terminal_process import CTRL_D, ENTER, ESCAPE, TerminalProcess
+from tests.world.terminal_process import CTRL_D, CTRL_L, ENTER, ESCAPE, TerminalProcess
 
 pytestmark = pytest.mark.deadline(90)
 DOWN, TAB, CTRL_R, CTRL_U, CTRL_V = "\x1b[B", "\t", "\x12", "\x15", "\x16"
@@ -100,6 +100,22 @@ async def test_model_lists_what_the_server_offers_and_no_test_models(home):
             terminal.type("hello" + ENTER)
             await terminal.until("Large.")
     assert [body["model"] for body in server.bodies] == ["scripted-large"]
+
+
+async def test_ctrl_l_opens_the_list_of_models_and_keeps_the_input(home):
+    async with ModelServer([Say("Kept.")]) as server:
+        home.use(server)
+        async with TerminalProcess.of(home) as terminal:
+            await terminal.until("(from ")
+            terminal.type("half a question")
+            await terminal.until("› half a question")
+            terminal.type(CTRL_L)
+            await terminal.until("    test/scripted-large")
+            terminal.type(DOWN + "large" + ENTER)
+            await terminal.until("Switched to test/scripted-large")
+            terminal.type(" and the rest" + ENTER)
+            await terminal.until("Kept.")
+    assert asked(server) == ["half a question and the rest"]
 
 
 async def test_escape_closes_the_list_and_the_input_is_free(home):
