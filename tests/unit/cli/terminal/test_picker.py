@@ -51,6 +51,21 @@ async def test_groups_have_headings_until_a_filter_is_typed():
     assert "  nothing matches" in rows(picker)
 
 
+async def test_labels_come_before_details_and_equal_matches_keep_their_order():
+    names = ("openai/gpt-6.1-sol", "openai/gpt-6", "groq/solar")
+    picker = Picker("T", [PickerItem(name, name, f"{n}M context, $2 out") for n, name in enumerate(names)])
+    for query, found in (("gpt", names[:2]), ("context 2m", names[2:]), ("sol", names[::2]), ("cntxt", ())):
+        picker.delete(lambda _: "")
+        picker.insert(query)
+        assert [word for row in rows(picker) for word in row.split() if "/" in word] == [*found]
+
+
+async def test_a_narrow_screen_shows_labels_in_full():
+    picker = Picker("T", [PickerItem("1", "anthropic/claude-opus-5-5", "1M context")])
+    assert rows(picker, 36)[2] == "▸   anthropic/claude-opus-5-5"
+    assert rows(picker, 60)[2] == "▸   anthropic/claude-opus-5-5  1M context"
+
+
 async def test_arrows_wrap_and_enter_takes_the_selected_item():
     assert await chosen(Picker("T", ITEMS), Picker.enter) == "1"
     assert await chosen(Picker("T", ITEMS, selected="2"), Picker.enter) == "2"
