@@ -32,8 +32,8 @@ COMMANDS = {
     "approvals": "commands.approvals",
     "send": "commands.send",
     "webhook": "commands.webhook",
-    "completion": "shell_completion",
-    "man": "man_page",
+    "completion": "commands.completion",
+    "man": "commands.man",
 }
 """Module of each command, and its function unless that is `run`."""
 EXTRAS = {"serve": "alipes[serve]", "webhook": "alipes[serve]"}

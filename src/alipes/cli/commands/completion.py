@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from alipes.cli import help_text
-from alipes.cli.help_index import HelpPage, OptionHelp, list_pages
+from alipes.cli.commands.help_index import HelpPage, OptionHelp, list_pages
 from alipes.cli.options import OptionParser
 
 _FILES = ("FILE", "PATH", "HOME", "SOURCE")
