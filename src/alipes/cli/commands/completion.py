@@ -259,7 +259,8 @@ def _fish_option(page: HelpPage, option: OptionHelp, here: str) -> str:
 
 
 def _fish_quote(text: str) -> str:
-    return "'" + text.replace("\\\\", "\\\\\\\\").replace("'", "\\\\'") + "'"
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def _fill(script: str, **values: str) -> str:
