@@ -247,7 +247,7 @@ def _make_printer(streams: StandardStreams, output: AnswerOutput) -> TurnPrinter
     quiet = output.quiet or output.json
     if output.theme is None:
         return TurnPrinter(streams.write_answer, streams.note, verbose=output.verbose, quiet=quiet)
-    from alipes.cli.answer_view import AnswerView  # noqa: PLC0415
+    from alipes.cli.markdown.answer_view import AnswerView  # noqa: PLC0415
 
     view = AnswerView(streams.write_styled, output.theme, streams.size)
     return TurnPrinter(view.write, streams.note, verbose=output.verbose, quiet=quiet, end_line=view.finish)

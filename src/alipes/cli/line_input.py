@@ -64,6 +64,13 @@ class LineQuestions:
 
     async def ask(self, asked: ApprovalAsked | QuestionAsked) -> AnswerApproval | AnswerQuestion:
         """The answer of the person; the end of the input means no."""
+        try:
+            return await self._ask(asked)
+        except asyncio.CancelledError:  # leave the line of the question
+            self._streams.prompt("\n")
+            raise
+
+    async def _ask(self, asked: ApprovalAsked | QuestionAsked) -> AnswerApproval | AnswerQuestion:
         if isinstance(asked, ApprovalAsked):
             return AnswerApproval(asked.ask, await self._ask_approval(asked), BY)
         self._streams.note(f"? {sanitize(asked.question)}")

@@ -78,9 +78,10 @@ async def _answer_lines(
     """Handle each line until the input ends or the user quits; the status of the last one, None if stopped."""
     status = 0
     while not conversation.left:
-        conversation.prompt(attended)
+        conversation.prompt(PROMPT if attended else "")
         line = await lines.next()
         if line is None:
+            conversation.prompt("\n" if attended else "")
             break
         if line.strip():
             status = await conversation.handle(line)
@@ -110,9 +111,8 @@ class PlainConversation:
             self._interrupted = interrupted
             self._streams.note(f"· {format_offer(interrupted)}")
 
-    def prompt(self, attended: bool) -> None:
-        if attended:
-            self._streams.prompt(PROMPT)
+    def prompt(self, sign: str) -> None:
+        self._streams.prompt(sign)
 
     async def handle(self, line: str) -> int:
         """Handle one line and return its status."""
