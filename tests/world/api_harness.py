@@ -12,6 +12,7 @@ from starlette.applications import Starlette
 
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.ports import Provider, Tool
+from alipes.plugins.registry import Contributions
 from alipes.providers.registry import Backend
 from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, KeyHolder, RequestLimits, hash_key
@@ -140,6 +141,7 @@ async def open_api(
     """`limits`: of `TurnAdmission`."""
     async with open_sessions(home, provider, *tools, interactive=True, **habits) as house:
         house.models = KnownModels(provider)  # type: ignore[attr-defined]
+        house.contributions = Contributions()  # type: ignore[attr-defined]
         living = LiveRuns(house)  # type: ignore[arg-type]
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(living.run())

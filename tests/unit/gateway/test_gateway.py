@@ -195,13 +195,14 @@ async def test_a_redelivered_command_runs_once_and_is_answered_once(tmp_path):
         assert asked(provider) == ["again", "still here?"]
 
 
-async def test_unknown_words_with_a_slash_and_paths_are_text(tmp_path):
-    provider = ScriptedProvider(["one", "two"])
+async def test_a_path_is_text_and_an_unknown_command_is_not_sent_to_the_model(tmp_path):
+    provider = ScriptedProvider(["one"])
     async with open_gateway(tmp_path, provider) as g:
-        await g.take("/frobnicate now")
+        await g.take("/sesions now")
+        await g.messenger.until_said("Unknown command /sesions. Did you mean /sessions?")
         await g.take("/etc/passwd")
-        await g.messenger.until_said("one", "two")
-        assert asked(provider) == ["/frobnicate now", "/etc/passwd"]
+        await g.messenger.until_said("Unknown command /sesions. Did you mean /sessions?", "one")
+        assert asked(provider) == ["/etc/passwd"]
 
 
 async def test_strangers_are_rejected_on_every_path(tmp_path):

@@ -12,6 +12,7 @@ from starlette.applications import Starlette
 
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import ToolCall
+from alipes.plugins.registry import Contributions
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.testing.scripted_provider import ScriptedProvider
@@ -44,6 +45,7 @@ class Desk:
         self.house, self.provider = house, provider
         self.sessions, self.store, self.hooks = house.sessions, house.store, house.hooks
         self.models = Models(provider)
+        self.contributions = Contributions()
         self.http: httpx2.AsyncClient
         self.url = ""
 

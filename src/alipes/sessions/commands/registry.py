@@ -210,7 +210,7 @@ def suggest_commands(name: str, known: Iterable[Command]) -> str:
     """` Did you mean /a or /b?`, or an empty string."""
     names = [word for command in known for word in (command.name, *command.aliases)]
     starting = sorted((each for each in names if len(name) > 1 and each.startswith(name)), key=len)
-    found = list(dict.fromkeys([*closest_matches(name, names), *starting]))[:3]
+    found = list(dict.fromkeys([*starting, *closest_matches(name, names)]))[:3]
     return f" Did you mean {join_names([f'/{each}' for each in found], 'or')}?" if found else ""
 
 
