@@ -28,6 +28,7 @@ from alipes.runtime import tasks
 from alipes.runtime.log_file import open_log
 from alipes.runtime.processes.ancestors import name_agent_process
 from alipes.runtime.tasks import handle_uncaught_errors
+from alipes.sessions.commands.registry import expand_message
 from alipes.sessions.event_stream import TurnFollower
 from alipes.sessions.subagents.text import describe_interrupted
 
@@ -228,6 +229,7 @@ async def _ask(settings: Settings, options: AskOptions, question: Prompt, out: T
                 if not options.quiet:
                     _print_warnings(app, streams)
                 inbound = await _make_inbound(app, options, *question)
+                inbound = await expand_message(app.context(inbound))
                 if not (options.quiet or options.json):
                     await _print_model_note(app, options, inbound, streams)
                 status = await client.ask(inbound, last=True)
