@@ -333,7 +333,7 @@ async def test_rewind_puts_the_message_back(tmp_path):
         assert (await desk.type("/rewind 7")).failed
 
 
-async def test_continue_goes_on_with_a_stopped_turn_only(tmp_path):
+async def test_continue_resumes_a_stopped_turn_only(tmp_path):
     async with at_work(tmp_path, "done") as (desk, _, provider, turn):
         assert "running" in (await desk.type("/continue")).text
         await desk.type("/stop")
