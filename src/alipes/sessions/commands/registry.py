@@ -233,7 +233,7 @@ async def run(context: CommandContext, parsed: Parsed) -> CommandReply:
     command, args, relay = parsed.command, parsed.args, context.hooks.dispatcher if context.hooks else None
     if args and not command.hint and not command.free and command.name not in _ALWAYS_RUN:
         return CommandReply(f"/{command.name} takes no arguments.", failed=True)
-    if relay is None or not relay.has_hooks(specs.command_given):
+    if relay is None or isinstance(parsed, UnknownCommand) or not relay.has_hooks(specs.command_given):
         done = await _run_command(context, command, args)
     else:
         async with asyncio.TaskGroup() as beside:  # hooks must not delay a /stop
