@@ -43,6 +43,7 @@ from alipes.runtime import tasks
 from alipes.runtime.log_file import open_log
 from alipes.runtime.processes.ancestors import name_agent_process
 from alipes.runtime.tasks import handle_uncaught_errors
+from alipes.sessions.commands.registry import expand_message
 from alipes.sessions.event_stream import TurnFollower
 from alipes.sessions.subagents.text import describe_interrupted
 
@@ -314,6 +315,7 @@ async def _ask(
                 print_warnings(app, streams)
             inbound, note = await make_inbound(app, options, here)
             inbound = structs.replace(inbound, text=question[0], attachments=question[1])
+            inbound = await expand_message(app.context(inbound))
             inbound, files = await FileAttacher(settings, mask=app.secrets).attach(inbound, options.prompt)
             for problem in files.problems:
                 streams.error(problem)

@@ -3,9 +3,9 @@
 from msgspec import Struct, structs
 from starlette.responses import Response
 
+from alipes.kernel.errors import MessageRejected
 from alipes.kernel.turns import Inbound
-from alipes.sessions.commands.registry import UnknownCommand, parse
-from alipes.sessions.commands.templates import fill_inbound
+from alipes.sessions.commands.registry import expand_message
 from alipes.web.endpoint import ApiCall, ApiEndpoint, ApiServices, HttpProblem, json_response
 
 
@@ -37,12 +37,8 @@ class TemplateEndpoints:
 
 async def expand_input(app: ApiServices, inbound: Inbound) -> Inbound:
     """The message that a template makes of its input. Raises `HttpProblem` for any other command."""
-    parsed = parse(inbound.text, app.contributions)
-    if parsed is None:
-        return inbound
-    if parsed.command.template is None:
-        unknown = isinstance(parsed, UnknownCommand)
-        why = parsed.command.help if unknown else f"/{parsed.command.name} is not available over the API"
-        raise HttpProblem(400, why, code="unknown_command" if unknown else "command")
-    filled, _ = await fill_inbound(parsed.command.template, parsed.args, app.context(inbound, local_files=False))
-    return structs.replace(filled, model=inbound.model or filled.model)
+    try:
+        filled = await expand_message(app.context(inbound, local_files=False))
+    except MessageRejected as error:
+        raise HttpProblem(400, str(error), code="command") from error
+    return filled if filled is inbound else structs.replace(filled, model=inbound.model or filled.model)

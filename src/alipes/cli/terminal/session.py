@@ -64,6 +64,7 @@ class TerminalCommands:
         }
         terminal.completer.arguments |= {
             "/busy": lambda: ("interrupt", "queue", "steer"),
+            "/effort": lambda: ("low", "medium", "high", "default"),
             "/help": lambda: [one.name for one in commands.known_commands(app.contributions)],
             "/plugins": lambda: plugin_words(app.plugins),
         }

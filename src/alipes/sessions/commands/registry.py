@@ -8,8 +8,9 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from alipes.kernel.errors import AlipesError, StoreError
+from alipes.kernel.errors import AlipesError, MessageRejected, StoreError
 from alipes.kernel.formatting import closest_matches, format_columns, join_names
+from alipes.kernel.turns import Inbound
 from alipes.plugins import specs
 from alipes.plugins.dispatch import guard
 from alipes.plugins.registry import CommandContribution, Contributions, PromptTemplate
@@ -212,8 +213,21 @@ def suggest_commands(name: str, known: Iterable[Command]) -> str:
     """` Did you mean /a or /b?`, or an empty string."""
     names = [word for command in known for word in (command.name, *command.aliases)]
     starting = sorted((each for each in names if len(name) > 1 and each.startswith(name)), key=len)
-    found = list(dict.fromkeys([*closest_matches(name, names), *starting]))[:3]
+    found = list(dict.fromkeys([*starting, *closest_matches(name, names)]))[:3]
     return f" Did you mean {join_names([f'/{each}' for each in found], 'or')}?" if found else ""
+
+
+async def expand_message(context: CommandContext) -> Inbound:
+    """The message itself, or the one that a template makes of it, where commands are not available. Raises
+    `MessageRejected` for a command."""
+    parsed = parse(context.inbound.text, context.contributions)
+    if parsed is None:
+        return context.inbound
+    if parsed.command.template is not None:
+        return (await templates.fill_inbound(parsed.command.template, parsed.args, context))[0]
+    if isinstance(parsed, UnknownCommand):
+        raise MessageRejected(parsed.command.help)
+    raise MessageRejected(f"/{parsed.command.name} is not available here.")
 
 
 async def run(context: CommandContext, parsed: Parsed) -> CommandReply:
@@ -221,7 +235,7 @@ async def run(context: CommandContext, parsed: Parsed) -> CommandReply:
     command, args, relay = parsed.command, parsed.args, context.hooks.dispatcher if context.hooks else None
     if args and not command.hint and not command.free and command.name not in _ALWAYS_RUN:
         return CommandReply(f"/{command.name} takes no arguments.", failed=True)
-    if relay is None or not relay.has_hooks(specs.command_given):
+    if relay is None or isinstance(parsed, UnknownCommand) or not relay.has_hooks(specs.command_given):
         done = await _run_command(context, command, args)
     else:
         async with asyncio.TaskGroup() as beside:  # hooks must not delay a /stop
