@@ -129,6 +129,8 @@ def _split_column(line: str, columns: int) -> tuple[str, str]:
 
 ORDERED_COMMANDS = frozenset({"new", "resume", "branch", "undo", "retry"})
 """Commands that change the conversation of later messages, so they run in the order typed."""
+KEY_COMMANDS = {"pick_model": "/model", "pick_conversation": "/resume"}
+"""Keys that mean the same as a command."""
 STOP_TIMEOUT_S = 2.0
 """How long a requested stop may take after the user quit."""
 
@@ -215,6 +217,9 @@ class TerminalSession:
                         group.create_task(self._stop_turn())
                     case ApprovalKey(ask, choice):
                         group.create_task(sessions.post(key, AnswerApproval(ask, choice, "terminal")))
+                    case KeyAction(name) if name in KEY_COMMANDS:
+                        command = KEY_COMMANDS[name]
+                        self._handle_typed(TypedText(f"key {name}", command, command), group)
                     case KeyAction(name):
                         group.create_task(self._run_key(name))
 
@@ -227,10 +232,6 @@ class TerminalSession:
                 await self._take_back()
             case "cycle_mode":
                 await self._cycle_mode()
-            case "pick_model":
-                self._terminal.put_text("/model ")
-            case "pick_conversation":
-                self._terminal.put_text("/resume ")
             case "expand":
                 self._terminal.hint("Nothing to expand")
 
