@@ -233,6 +233,8 @@ TEXT_COMMANDS = frozenset({"queue", "steer", "background", "moa"})
 """Commands whose argument is a message, which may name files."""
 ORDERED_COMMANDS = frozenset({"new", "resume", "continue", "branch", "undo", "redo", "rewind", "retry"})
 """Commands that change the conversation of later messages, so they run in the order typed."""
+KEY_COMMANDS = {"pick_model": "/model", "pick_conversation": "/resume"}
+"""Keys that mean the same as a command."""
 STOP_TIMEOUT_S = 2.0
 """How long a requested stop may take after the user quit."""
 
@@ -368,6 +370,9 @@ class TerminalSession:
                         group.create_task(self._stop_turn())
                     case ApprovalKey(ask, choice):
                         group.create_task(sessions.post(key, AnswerApproval(ask, choice, "terminal")))
+                    case KeyAction(name) if name in KEY_COMMANDS:
+                        command = KEY_COMMANDS[name]
+                        self._handle_typed(TypedText(f"key {name}", command, command), group)
                     case KeyAction(name):
                         group.create_task(self._run_key(name))
 
@@ -380,10 +385,6 @@ class TerminalSession:
                 await self._take_back()
             case "cycle_mode":
                 await self._cycle_mode()
-            case "pick_model":
-                await self._commands.choose_argument("model", self._address.key)
-            case "pick_conversation":
-                await self._commands.choose_argument("resume", self._address.key)
             case "expand":
                 self._terminal.hint("Nothing to expand")
 
