@@ -13,6 +13,7 @@ MODULES = (
     "tests.architecture.test_docs_cli",
     "tests.architecture.test_docs_slack",
     "tests.architecture.test_docs_commands",
+    "tests.architecture.test_docs_keys",
     "tests.architecture.test_docs_pages",
     "tests.contract.test_docs_plugins",
 )

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, partial
 from importlib import import_module
+from pathlib import Path
 
 from msgspec import Struct, structs
 
@@ -56,10 +57,12 @@ from alipes.runtime.sandbox.policy import is_inside
 from alipes.runtime.watchdog import Watchdog
 from alipes.sessions.commands.context import CommandContext
 from alipes.sessions.commands.registry import BY_NAME
+from alipes.sessions.commands.templates import TemplateFolders
 from alipes.sessions.plugin_host import PluginHost
 from alipes.sessions.services import OutboundFor, SessionDefaults
 from alipes.sessions.sessions import Sessions
 from alipes.sessions.subagents.delegation import INTERACTIVE_TOOLS, Delegation
+from alipes.sessions.user_shell import UserShell
 from alipes.store.conversations import set_title_if_empty
 from alipes.store.history import SqliteCompactionStore
 from alipes.store.store import Store, open_store
@@ -98,7 +101,9 @@ class App:
         self.background, self.backend, self.network = resources.background, resources.backend, resources.network
         self.secrets, self._env_file = resources.secrets, EnvFileWatch(settings.paths.env)
         self.hooks = Hooks(settings.plugins.deadline, self._report, deadlines=settings.plugins.deadlines)
-        self.contributions = Contributions(lambda: BY_NAME)
+        self.templates = _template_folders(settings)
+        self.contributions = Contributions(lambda: BY_NAME, self.templates.load)
+        self.user_shell = UserShell(store, self.contributions, _places(settings))
         self.plugins: Plugins
         self.sessions = Sessions(store, hooks=self.hooks, agent=self._open_agent, defaults=defaults)
         self.spending = SpendingLimits(
@@ -149,7 +154,10 @@ class App:
             hooks=self.hooks,
             plugins=self.plugins,
             local_files=local_files,
+            keys=self.settings.keys,
             compactor=self.compactor,
+            shell=self.user_shell,
+            default_effort=self.settings.effort,
         )
 
     @property
@@ -176,6 +184,8 @@ class App:
         model = turn.inbound.model or turn.model or (await self.choice()).model
         await self.backend.choose()
         unavailable = await self._unavailable_tools()
+        standing = await self.store.sessions.active(turn.key)
+        effort = standing.effort if standing is not None and standing.session == turn.session else ""
         self.secrets.add(*self._env_file.changed_values())
         # No await from here on, so that tools and hooks are from the same moment.
         return Agent(
@@ -187,7 +197,7 @@ class App:
             system=self._system_prompt,
             max_steps=self.settings.delegation.steps if turn.inbound.parent else self.settings.max_steps,
             max_tokens=self.settings.max_tokens,
-            effort=self.settings.effort,
+            effort=effort or self.settings.effort,
             retry=self._retry,
             cooldowns=self._cooldowns,
             ask_approval=self.sessions.questions.ask_approval,
@@ -341,6 +351,11 @@ def _outbound_policy(settings: Settings) -> OutboundPolicy:
     folders = (str(settings.paths.outgoing),)
     private = _places(settings).is_withheld
     return OutboundPolicy(tuple(settings.messengers.configured), folders, is_private=private)
+
+
+def _template_folders(settings: Settings) -> TemplateFolders:
+    workdir = Path(settings.workdir or os.getcwd())
+    return TemplateFolders(settings.home, Path(os.path.expanduser("~")), workdir)
 
 
 def _places(settings: Settings) -> Places:

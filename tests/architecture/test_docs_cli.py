@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from alipes.cli.ask import EXIT_STATUS, EXIT_STOPPED, EXIT_UNREAD
+from alipes.cli.ask import EXIT_DENIED, EXIT_STATUS, EXIT_STOPPED, EXIT_UNREAD
 from alipes.cli.main import COMMANDS
 from alipes.kernel import turns
 
@@ -47,7 +47,7 @@ def test_every_command_of_the_first_page_exists():
 
 def test_every_exit_status_is_listed():
     listed = {int(status) for status in re.findall(r"^\| (\d+) \|", TEXT, re.M)}
-    assert listed == {*EXIT_STATUS.values(), EXIT_STOPPED, EXIT_UNREAD, 2}
+    assert listed == {*EXIT_STATUS.values(), EXIT_DENIED, EXIT_STOPPED, EXIT_UNREAD, 2}
 
 
 def test_every_event_is_listed():

@@ -58,7 +58,7 @@ def test_the_tables_of_a_page_are_those_of_the_code(name):
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_command_that_a_page_mentions_exists(name):
-    known = {command.name for command in (*COMMANDS, *chat_commands())}
+    known = {name for command in (*COMMANDS, *chat_commands()) for name in (command.name, *command.aliases)}
     assert set(re.findall(r"`/([a-z]+)[` ]", (DOCS / name).read_text())) <= {*known, "ready", "quit"}
 
 

@@ -127,7 +127,9 @@ async def test_quitting_during_a_turn_resumes_it_at_the_next_start(home):
             await terminal.until("Once")
             terminal.type(CTRL_D)
             assert await terminal.ended() == 0
-            assert terminal.text.rstrip().endswith("· unfinished work resumes at the next start")
+            assert terminal.text.rstrip().endswith(
+                "The running turn resumes at the next start. Continue with: alipes -c"
+            )
         async with TerminalProcess.of(home) as terminal:
             await terminal.until("Resuming the interrupted turn")
             await terminal.until("The end.\n\n›")

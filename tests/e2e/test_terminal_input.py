@@ -95,34 +95,39 @@ async def test_the_history_is_kept_and_private(home):
 async def test_commands_models_and_files_are_completed(home, tmp_path):
     (tmp_path / "chapter one.md").touch()
     (tmp_path / "chapters").mkdir()
-    (tmp_path / "chapters" / "two.md").touch()
-    async with TerminalProcess.of(home, "-m", "scripted") as terminal:
-        await terminal.until("(from ")
-        terminal.type("/st")
-        await terminal.until("  /status")
-        assert any("/stop" in row for row in terminal.rows) and any("/steer" in row for row in terminal.rows)
-        terminal.type("a" + TAB)
-        await terminal.until(lambda: "› /status" in terminal.rows)
-        terminal.type(ENTER)
-        await terminal.until("nothing is running")
-        terminal.type("/model scr")
-        await terminal.until("  scripted/echo")
-        terminal.type(TAB)
-        await terminal.until("› /model scripted/echo")
-        terminal.type(ENTER)
-        await terminal.until("Switched to scripted/echo")
-        terminal.type("read @cha")
-        await terminal.until("chapter one.md")
-        terminal.type("pters" + TAB)
-        await terminal.until(lambda: "› read @chapters/" in terminal.rows)
-        terminal.type("t")
-        await terminal.until("  two.md")
-        terminal.type(ESCAPE)
-        await terminal.until(lambda: "  two.md" not in terminal.rows)
-        terminal.type(TAB)
-        await terminal.until("› read @chapters/two.md")
-        terminal.type(ENTER)
-        await terminal.until("You said: read @chapters/two.md")
+    (tmp_path / "chapters" / "two.md").write_text("Second chapter.")
+    async with ModelServer([Say("Read.")]) as server:
+        home.use(server)
+        async with TerminalProcess.of(home) as terminal:
+            await terminal.until("(from ")
+            terminal.type("/st")
+            await terminal.until("  /status")
+            assert any("/stop" in row for row in terminal.rows) and any("/steer" in row for row in terminal.rows)
+            terminal.type("a" + TAB)
+            await terminal.until(lambda: "› /status" in terminal.rows)
+            terminal.type(ENTER)
+            await terminal.until("nothing is running")
+            terminal.type("/model large")
+            await terminal.until("▸ test/scripted-large")
+            terminal.type(TAB)
+            await terminal.until("› /model test/scripted-large")
+            terminal.type(ENTER)
+            await terminal.until("Switched to test/scripted-large")
+            terminal.type("read @cha")
+            await terminal.until("chapter one.md")
+            terminal.type("pters" + TAB)
+            await terminal.until(lambda: "› read @chapters/" in terminal.rows)
+            terminal.type("t")
+            await terminal.until("▸ chapters/two.md")
+            terminal.type(ESCAPE)
+            await terminal.until(lambda: "▸ chapters/two.md" not in terminal.rows)
+            terminal.type(TAB)
+            await terminal.until("› read @chapters/two.md")
+            terminal.type(ENTER)
+            await terminal.until("Read.")
+    assert asked(server) == [
+        'read @chapters/two.md \n\n<attachment path="chapters/two.md">\nSecond chapter.\n</attachment>'
+    ]
 
 
 async def test_the_menu_follows_the_arrow_keys_and_disappears(home):
@@ -130,8 +135,10 @@ async def test_the_menu_follows_the_arrow_keys_and_disappears(home):
         await terminal.until("(from ")
         terminal.type("/")
         await terminal.until("  … ")
-        terminal.type(DOWN + DOWN)
-        await terminal.until(lambda: "▸ /new" in "\n".join(terminal.rows[3:]) and terminal.rows.count("› /new") == 1)
+        await terminal.until("▸ /help")  # Enter would take it
+        terminal.type(DOWN)
+        await terminal.until(lambda: terminal.rows.count("› /new") == 1)
+        assert any(row.startswith("▸ /new ") for row in terminal.rows)
         terminal.type(CTRL_C)
         await terminal.until(lambda: terminal.shown[2:] == ["›", "  scripted/echo · ~"])
 
@@ -155,7 +162,7 @@ async def test_clearing_the_screen_keeps_the_scrollback(home):
     async with TerminalProcess.of(home, "-m", "scripted") as terminal:
         terminal.type("hello" + ENTER)
         await terminal.until("You said: hello")
-        terminal.type("draft\x0c")
+        terminal.type("draft\x18\x0c")
         await terminal.until(lambda: terminal.rows[1] == "› draft")
         assert "You said: hello" in terminal.text and terminal.shown[0] == "› draft" and len(terminal.shown) == 2
 

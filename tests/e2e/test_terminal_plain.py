@@ -74,7 +74,7 @@ async def test_in_plain_mode_the_exit_code_of_a_failed_command_is_shown(home):
             assert "exit code 7" in terminal.text
 
 
-async def test_in_plain_mode_ctrl_c_stops_the_turn_and_the_conversation_goes_on(home):
+async def test_in_plain_mode_ctrl_c_stops_the_turn_and_the_conversation_continues(home):
     async with ModelServer([Stall("Once"), Say("Here.")]) as server:
         home.use(server)
         async with dumb(home) as terminal:

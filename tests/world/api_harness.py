@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,10 @@ from starlette.applications import Starlette
 
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.ports import Provider, Tool
-from alipes.providers.registry import Backend
+from alipes.kernel.turns import Inbound
+from alipes.plugins.registry import Contributions
+from alipes.providers.registry import Backend, ModelChoice
+from alipes.sessions.commands.context import CommandContext
 from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, KeyHolder, RequestLimits, hash_key
 from alipes.web.endpoint import Caller, endpoints_of
@@ -21,6 +25,7 @@ from alipes.web.runs.endpoints import RunEndpoints
 from alipes.web.runs.events import LiveRuns
 from alipes.web.server import bind_socket, open_server, server_url
 from alipes.web.sessions import SessionEndpoints
+from alipes.web.templates import TemplateEndpoints
 from tests.world.session_harness import SessionHarness, SingleModel, open_sessions
 
 SCOPES = {"ann": "run", "bob": "run", "reader": "read", "root": "admin"}
@@ -133,13 +138,35 @@ class ApiHarness(ApiClient):
         self.house, self.runs = house, runs
 
 
+def _context(house: Any, inbound: Inbound, *, local_files: bool = True) -> CommandContext:
+    async def choice() -> ModelChoice:
+        return ModelChoice("a/b", "for tests")
+
+    return CommandContext(
+        inbound,
+        house.sessions,
+        house.store,
+        house.models,
+        choice,
+        contributions=house.contributions,
+        local_files=local_files,
+    )
+
+
 @asynccontextmanager
 async def open_api(
-    home: Path, provider: Provider, *tools: Tool, limits: dict[str, int] | None = None, **habits: Any
+    home: Path,
+    provider: Provider,
+    *tools: Tool,
+    limits: dict[str, int] | None = None,
+    contributions: Contributions | None = None,
+    **habits: Any,
 ) -> AsyncIterator[ApiHarness]:
-    """`limits`: of `TurnAdmission`."""
+    """`limits`: of `TurnAdmission`; `contributions`: with templates."""
     async with open_sessions(home, provider, *tools, interactive=True, **habits) as house:
         house.models = KnownModels(provider)  # type: ignore[attr-defined]
+        house.contributions = contributions or Contributions()  # type: ignore[attr-defined]
+        house.context = partial(_context, house)  # type: ignore[attr-defined]
         living = LiveRuns(house)  # type: ignore[arg-type]
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(living.run())
@@ -147,6 +174,7 @@ async def open_api(
             rooms = (
                 *endpoints_of(RunEndpoints(house, living, admission)),  # type: ignore[arg-type]
                 *endpoints_of(SessionEndpoints(house, admission)),  # type: ignore[arg-type]
+                *endpoints_of(TemplateEndpoints(house)),  # type: ignore[arg-type]
             )
             app = Starlette(routes=ApiRouter(rooms, Authenticator("", _find), RequestLimits(rate=0)).routes())
             with closing(bind_socket("127.0.0.1", 0)) as door:

@@ -12,7 +12,7 @@ from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.gateway.policy import GatewayPolicy, PlatformPolicy
 from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.turns import Address
-from alipes.plugins.registry import Contributions
+from alipes.plugins.registry import Contributions, PromptTemplate
 from alipes.providers.registry import ModelChoice
 from alipes.sessions.commands.context import CommandContext
 from alipes.sessions.commands.registry import BY_NAME
@@ -39,7 +39,8 @@ class GatewayHarness:
 
     def __init__(self, house: SessionHarness, provider: Any) -> None:
         self.house, self.sessions, self.store, self.hooks = house, house.sessions, house.store, house.hooks
-        self.contributions = Contributions(lambda: BY_NAME)
+        self.templates: dict[str, PromptTemplate] = {}
+        self.contributions = Contributions(lambda: BY_NAME, lambda: self.templates)
         self._models = Models(provider)
         self.gateway: Gateway
         self.messenger: FakePlatform

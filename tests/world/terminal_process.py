@@ -175,6 +175,16 @@ class TerminalProcess:
         """Whether the terminal is in raw mode."""
         return not termios.tcgetattr(self._slave)[3] & termios.ICANON
 
+    def set_cooked(self) -> None:
+        """Set the mode that a shell sets while a program is stopped."""
+        mode = termios.tcgetattr(self._slave)
+        mode[3] |= termios.ICANON | termios.ECHO | termios.ISIG
+        termios.tcsetattr(self._slave, termios.TCSANOW, mode)
+
+    def has_unread_keys(self) -> bool:
+        """Whether the child has not read all keys."""
+        return _readable(self._slave)
+
     async def _wait(self, child: asyncio.subprocess.Process) -> None:
         status = await child.wait()
         while self._read():

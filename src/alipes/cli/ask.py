@@ -12,9 +12,9 @@ from typing import Any, Self, TextIO, TypeAlias
 import msgspec
 from msgspec import Struct, structs
 
+from alipes.agent.attachments import FileAttacher
 from alipes.app import App, open_app
 from alipes.cli import caller
-from alipes.cli.attachments import FileAttacher
 from alipes.cli.common import choose_theme
 from alipes.cli.inbound import add_context, current_directory, find_conversation, new_id, read_image, read_piped
 from alipes.cli.interrupted import find_interrupted
@@ -43,6 +43,7 @@ from alipes.runtime import tasks
 from alipes.runtime.log_file import open_log
 from alipes.runtime.processes.ancestors import name_agent_process
 from alipes.runtime.tasks import handle_uncaught_errors
+from alipes.sessions.commands.registry import expand_message
 from alipes.sessions.event_stream import TurnFollower
 from alipes.sessions.subagents.text import describe_interrupted
 
@@ -247,7 +248,7 @@ def _make_printer(streams: StandardStreams, output: AnswerOutput) -> TurnPrinter
     quiet = output.quiet or output.json
     if output.theme is None:
         return TurnPrinter(streams.write_answer, streams.note, verbose=output.verbose, quiet=quiet)
-    from alipes.cli.answer_view import AnswerView  # noqa: PLC0415
+    from alipes.cli.markdown.answer_view import AnswerView  # noqa: PLC0415
 
     view = AnswerView(streams.write_styled, output.theme, streams.size)
     return TurnPrinter(view.write, streams.note, verbose=output.verbose, quiet=quiet, end_line=view.finish)
@@ -314,6 +315,7 @@ async def _ask(
                 print_warnings(app, streams)
             inbound, note = await make_inbound(app, options, here)
             inbound = structs.replace(inbound, text=question[0], attachments=question[1])
+            inbound = await expand_message(app.context(inbound))
             inbound, files = await FileAttacher(settings, mask=app.secrets).attach(inbound, options.prompt)
             for problem in files.problems:
                 streams.error(problem)

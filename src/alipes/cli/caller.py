@@ -14,9 +14,10 @@ _READ_ACTIONS = {
     "plugins": ("list", "doctor", "new"),
     "skills": ("list", "show"),
     "model": ("--live", "--all"),
+    "completion": ("bash", "zsh", "fish", "models"),
 }
 """The actions that the agent may run too, given as the first word; none is like the first."""
-_OPEN_COMMANDS = ("ask", "doctor", "usage")
+_OPEN_COMMANDS = ("ask", "doctor", "usage", "man")
 """Commands that the agent may run with any words; `ask` checks its options itself."""
 _HELP = ("-h", "--help")
 

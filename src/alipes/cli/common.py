@@ -105,7 +105,7 @@ def choose_theme(reading: RawConfig, settings: Settings, *, plain: bool) -> Them
     """The theme of rendered answers; None if they are printed as the model wrote them."""
     if plain or not is_terminal(sys.stdout) or reading.variables.get("TERM") in ("", "dumb"):
         return None
-    from alipes.cli.answer_view import make_answer_theme  # noqa: PLC0415
+    from alipes.cli.markdown.answer_view import make_answer_theme  # noqa: PLC0415
 
     return make_answer_theme(reading.variables, settings)
 

@@ -2,6 +2,7 @@
 
 import os
 import select
+import shlex
 import stat
 import sys
 import time
@@ -12,7 +13,7 @@ from msgspec import Struct
 
 from alipes.cli.options import ConversationChoice
 from alipes.kernel.errors import ConfigError
-from alipes.kernel.formatting import format_excerpt
+from alipes.kernel.formatting import ID, format_excerpt
 from alipes.kernel.messages import Image, image_type
 from alipes.kernel.turns import Address
 from alipes.kernel.untrusted import escape_marks
@@ -25,6 +26,7 @@ PLATFORM = "terminal"
 MAX_IMAGE_BYTES = 20_000_000
 MAX_TEXT_BYTES = 8_000_000
 PIPE_WARNING_S = 2.0
+MAX_TITLE = 40
 
 
 class PipedInput(Struct, frozen=True):
@@ -63,10 +65,10 @@ async def find_conversation(choice: ConversationChoice, app: "App", workdir: str
     elsewhere = await archive.latest(PLATFORM)
     if elsewhere is None:
         raise ConfigError("there is no conversation to continue; omit --continue to start one")
-    there, title = format_folder(elsewhere.workdir), format_excerpt(elsewhere.title)
+    there, title = format_folder(elsewhere.workdir), format_excerpt(elsewhere.title, MAX_TITLE)
     raise ConfigError(
-        f"there is no conversation to continue in this folder. The latest one, {title}, is in {there}: "
-        f"use `cd {there} && alipes -c`, or `alipes -r {elsewhere.id[:6]}` to continue it here"
+        f"there is no conversation to continue in this folder. The latest one, {title}, is in {there}: use "
+        f"`cd {quote_folder(elsewhere.workdir)} && alipes -c`, or `alipes -r {elsewhere.id[:ID]}` to continue it here"
     )
 
 
@@ -91,6 +93,11 @@ def _describe_move(facts: "SessionFacts | None", workdir: str) -> str:
         return ""
     there, here = format_folder(facts.workdir), format_folder(workdir)
     return f"This conversation was last used in {there}. It continues here, in {here}."
+
+
+def quote_folder(path: str) -> str:
+    """The folder as a word for a shell."""
+    return format_folder(path) if shlex.quote(path) == path else shlex.quote(path)
 
 
 def format_folder(path: str) -> str:

@@ -32,8 +32,8 @@ COMMANDS = {
     "approvals": "commands.approvals",
     "send": "commands.send",
     "webhook": "commands.webhook",
-    "completion": "shell_completion",
-    "man": "man_page",
+    "completion": "commands.completion",
+    "man": "commands.man",
 }
 """Module of each command, and its function unless that is `run`."""
 EXTRAS = {"serve": "alipes[serve]", "webhook": "alipes[serve]"}
@@ -80,7 +80,7 @@ def _dispatch(words: list[str]) -> int:
         case ["--help" | "-h" | "help"]:
             print(help_text.TOP, end="")
             return 0
-        case ["help", name] if name in COMMANDS:
+        case ["help", name]:
             return _dispatch([name, "--help"])
         case [name, *rest] if not name.startswith("-"):
             return _run_command(name, rest)
@@ -164,7 +164,7 @@ def _run_command(name: str, argv: list[str], given: list[str] | None = None) -> 
 
 def _run_other(name: str, argv: list[str], given: list[str]) -> int:
     """Run a command of a plugin, or ask: a sentence, or several words whose first is not like a command."""
-    if name in PLANNED_COMMANDS and not argv:
+    if name in PLANNED_COMMANDS:
         sys.stderr.write(f"alipes {name}: {PLANNED_COMMANDS[name]}.\n")
         return 2
     question = [*given, name, *argv]

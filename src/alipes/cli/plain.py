@@ -4,6 +4,7 @@ import sys
 
 from msgspec import structs
 
+from alipes.agent.attachments import FileAttacher
 from alipes.app import App, open_app
 from alipes.cli import caller, resume
 from alipes.cli.ask import (
@@ -16,7 +17,6 @@ from alipes.cli.ask import (
     print_warnings,
     run_logged,
 )
-from alipes.cli.attachments import FileAttacher
 from alipes.cli.inbound import current_directory, new_id
 from alipes.cli.interrupted import NO, YES, InterruptedTurn, find_interrupted, format_left, format_offer
 from alipes.cli.line_input import LineQuestions, LineReader

@@ -4,12 +4,12 @@ import sys
 from collections.abc import Sequence
 
 from alipes.cli.common import confirm, run_in_archive
-from alipes.cli.inbound import current_directory, format_folder
+from alipes.cli.inbound import MAX_TITLE, current_directory, format_folder, quote_folder
 from alipes.cli.options import parse_talk
 from alipes.cli.render import format_table, to_one_line, truncate
 from alipes.cli.stdio import terminal_width
 from alipes.config.loader import load_settings
-from alipes.kernel.formatting import format_ago, format_excerpt
+from alipes.kernel.formatting import ID, format_ago, format_excerpt
 from alipes.store.export import SessionFacts
 
 LISTED = 20
@@ -37,11 +37,11 @@ def choose(argv: list[str], *, pick: bool = True) -> list[str] | None:
 
 
 def _confirm_folder(facts: SessionFacts, here: str) -> bool:
-    there, title = format_folder(facts.workdir), format_excerpt(facts.title)
+    title, there = format_excerpt(facts.title, MAX_TITLE), format_folder(facts.workdir)
     question = f"{title} was last used in {there}. Continue it here, in {format_folder(here)}?"
     if confirm(question, "continue it here"):
         return True
-    sys.stderr.write(f"Continue it there with: cd {there} && alipes -r {facts.id[:6]}\n")
+    sys.stderr.write(f"Continue it there with: cd {quote_folder(facts.workdir)} && alipes -r {facts.id[:ID]}\n")
     return False
 
 

@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 
 from alipes.config.display import HIDDEN, is_secret_name, toml_key, toml_path, toml_string
 from alipes.config.environment import REFERENCE, readable_by_others
+from alipes.config.keys import KeysConfig, find_conflicts
 from alipes.config.known_providers import KNOWN, TEST_VARIABLE, guess_provider, is_built_in
 from alipes.config.platforms import Messengers, PluginPlatformConfig
 from alipes.config.reader import KeyPath, RawConfig, read_config
@@ -173,6 +174,7 @@ def build_settings(config: RawConfig) -> Settings:
         workdir=_path(config, "workdir", Path.is_dir),
         ca_file=_ca_file(config),
         **{name: _table(config, name) for name in _TABLES},
+        keys=_keys(config),
         embedded=_table(config, "embedded", gguf=_path(config, "embedded.gguf", Path.is_file)),
         serve=_table(config, "serve", key=_secret(config, "serve.key_env")),
         auxiliary={task: _auxiliary(config, task, known) for task in config.names("auxiliary")},
@@ -197,6 +199,14 @@ def _table(config: RawConfig, name: str, **more: Any) -> Any:
     """The struct of the table `name`, with `more` fields given by the caller."""
     (struct,) = (field.type for field in structs.fields(Settings) if field.name == name)
     return struct(**_values(config, (name,), struct) | more)
+
+
+def _keys(config: RawConfig) -> KeysConfig:
+    """`[keys]`; a key that two actions share is added to the problems."""
+    keys: KeysConfig = _table(config, "keys")
+    for action, text in find_conflicts(keys):
+        config.add_problem(("keys", action), text)
+    return keys
 
 
 def _values(config: RawConfig, table: tuple[str, ...], struct: type[Struct]) -> dict[str, Any]:

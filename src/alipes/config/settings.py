@@ -9,6 +9,7 @@ from typing import Annotated, Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
+from alipes.config.keys import KeysConfig
 from alipes.config.paths import Paths
 from alipes.config.platforms import Messengers, PluginPlatformConfig
 from alipes.config.value_types import (
@@ -58,6 +59,10 @@ class TerminalConfig(Struct, frozen=True):
         Literal["auto", "dark", "light"],
         "Colours for a dark or a light background. auto: ask the terminal. `NO_COLOR` turns colours off.",
     ] = "auto"
+    editing: Annotated[
+        Literal["emacs", "vim"],
+        "Editing keys of the input: as in Emacs and most shells, or as in Vim, where Esc leaves the insert mode first.",
+    ] = "emacs"
     thinking: Annotated[bool, "Whether the terminal shows, shortened and dimmed, what the model is thinking."] = True
     title: Annotated[bool, "Whether the window title shows the folder and whether a turn is running."] = True
     notify: Annotated[
@@ -419,6 +424,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     ] = False
     embedded: EmbeddedConfig = EmbeddedConfig()
     terminal: TerminalConfig = TerminalConfig()
+    keys: KeysConfig = KeysConfig()
     serve: ServeConfig = ServeConfig()
     providers: dict[str, Endpoint] = {}
     """Configured providers first, then every known one, with or without a key."""

@@ -4,7 +4,7 @@ from alipes.gateway.access import Access, approve
 from alipes.gateway.live_view import LiveViews
 from alipes.gateway.platform_runner import PlatformState
 from alipes.gateway.questions import ChatQuestions
-from alipes.kernel.formatting import did_you_mean, format_ago, format_columns, format_excerpt
+from alipes.kernel.formatting import format_ago, format_columns, format_excerpt
 from alipes.kernel.outbox import lane
 from alipes.kernel.turns import ApprovalChoice
 from alipes.plugins.registry import Contributions
@@ -14,7 +14,8 @@ from alipes.sessions.commands.registry import Command, Parsed
 from alipes.store.export import SessionFacts
 from alipes.store.people import Progress
 
-OWNER_COMMANDS = frozenset({"pair", "restart", "platforms", "sethome", "plugins", "approvals"})
+OWNER_COMMANDS = frozenset({"pair", "restart", "platforms", "sethome", "plugins", "approvals", "diff", "init"})
+_NOT_IN_CHATS = frozenset({"quit", "setup", "keys"})
 PROGRESS_MODES: tuple[Progress, ...] = ("off", "short", "full")
 _MAX_LISTED, _MAX_SEARCHED = 20, 500
 _ID_CHARS = 6
@@ -40,23 +41,27 @@ class ChatCommands:
 
     def known(self, contributions: Contributions | None = None) -> tuple[Command, ...]:
         """All commands, each once."""
-        own = {*self._own, "quit"}
+        own = self._own.keys() | _NOT_IN_CHATS
         others = (each for each in builtin.known_commands(contributions) if each.name not in own)
         return (*self._own.values(), *others)
 
     def parse(self, text: str, contributions: Contributions | None = None) -> Parsed | None:
-        """The command in `text`; None for anything else, including unknown words with a slash."""
+        """The command in `text`; None for a message. An unknown word with a slash is an `UnknownCommand`."""
         head, *rest = text.split(maxsplit=1) or [""]
-        command = self._own.get(head[1:].lower()) if head.startswith("/") else None
-        if command is None:
-            return builtin.parse(text, contributions)
-        return Parsed(command, rest[0].strip() if rest else "")
+        name, args = head[1:].lower(), rest[0].strip() if rest else ""
+        command = self._own.get(name) if head.startswith("/") else None
+        if command is not None:
+            return Parsed(command, args)
+        parsed = builtin.parse(text, contributions)
+        if isinstance(parsed, builtin.UnknownCommand):
+            return builtin.unknown_command(name, args, self.known(contributions))
+        return parsed
 
     async def _help(self, context: CommandContext, args: str) -> CommandReply:
         known = {command.name: command for command in self.known(context.contributions)}
         name = args.removeprefix("/").lower()
         if name and name not in known:
-            hint = did_you_mean(name, known)
+            hint = builtin.suggest_commands(name, known.values())
             return CommandReply(f"Unknown command /{name}.{hint} /help lists all commands.", failed=True)
         wanted = [known[name]] if name else known.values()
         return CommandReply(format_columns([(f"/{each.name} {each.hint}".rstrip(), each.help) for each in wanted]))

@@ -96,11 +96,14 @@ def format_usage(usage: Usage) -> str:
     return f"{usage.input:,} tokens in{cached} · {usage.output:,} out{thought}"
 
 
-def format_columns(rows: list[tuple[str, str]]) -> str:
-    """Two columns; rows with an empty second column are left out."""
+def format_columns(rows: list[tuple[str, str]], *, width: int = 0) -> str:
+    """Two columns; rows with an empty second column are left out. `width`: of the first column; a longer name gets a
+    line of its own."""
     rows = [row for row in rows if row[1]]
-    width = max((len(name) for name, _ in rows), default=0)
-    return "\n".join(f"{name:{width}}  {text}".rstrip() for name, text in rows)
+    width = width or max((len(name) for name, _ in rows), default=0)
+    alone = "\n" + " " * width
+    lines = (f"{name:{width}}{alone if len(name) > width else ''}  {text}" for name, text in rows)
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def escape_markdown(text: str) -> str:

@@ -64,6 +64,22 @@ class SkillContribution(Struct, frozen=True):
     description: str = ""
 
 
+class PromptTemplate(Struct, frozen=True):
+    """A command that sends a prepared prompt, from a Markdown file."""
+
+    name: str
+    """Without the slash, such as `git:review` for `git/review.md`."""
+    path: str
+    text: str
+    description: str = ""
+    hint: str = ""
+    model: str = ""
+    tools: tuple[str, ...] | None = None
+    """The tools it may use; None: all."""
+    project: bool = False
+    """It belongs to the project, so its text may be a stranger's."""
+
+
 class ProviderContribution(Struct, frozen=True):
     """Something that alipes looks up by kind and name: a platform, a voice, an image generator."""
 
@@ -82,9 +98,13 @@ Kind = TypeVar("Kind", ToolContribution, CommandContribution, CliContribution, S
 class Contributions:
     """All current contributions. A turn keeps the tools it started with."""
 
-    def __init__(self, reserved: Callable[[], Iterable[str]] = tuple) -> None:
-        """`reserved()`: command names that plugins may not use."""
-        self._reserved = reserved
+    def __init__(
+        self,
+        reserved: Callable[[], Iterable[str]] = tuple,
+        templates: Callable[[], Mapping[str, PromptTemplate]] = dict,
+    ) -> None:
+        """`reserved()`: command names that plugins may not use. `templates()`: the current templates by name."""
+        self._reserved, self._templates = reserved, templates
         self._contributions: dict[tuple[type, str], Contribution] = {}
         self._built_in: dict[str, Tool] = {}
         self.commands_off: dict[str, str] = {}
@@ -138,6 +158,13 @@ class Contributions:
         return tuple(
             each for each in self._contributions.values() if isinstance(each, kind) and not each.owner.disabled
         )
+
+    def templates(self) -> tuple[PromptTemplate, ...]:
+        """The templates, without those that are only found by their full name."""
+        return tuple(each for name, each in self._templates().items() if each.name == name)
+
+    def find_template(self, name: str) -> PromptTemplate | None:
+        return self._templates().get(name)
 
     def providers(self, kind: str) -> tuple[ProviderContribution, ...]:
         """The providers of a kind, available or not, in the order of their plugins."""

@@ -113,7 +113,7 @@ def _admit(
     else:
         _branch_after(db, previous, session, address, now)
         if messages := _complete_messages(db, previous, request):
-            db.execute("INSERT INTO undone_turns VALUES (?, ?)", (session, previous.number))
+            db.execute("INSERT INTO undone_turns (session_id, turn_number) VALUES (?, ?)", (session, previous.number))
             _insert_imported(db, session, request, [messages], now)
     row = turns.make_turn_row(structs.replace(request.inbound, address=address), now, turn)
     if not turns.list_unfinished(db, row.key):

@@ -4,7 +4,6 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable
-from itertools import islice
 from typing import Literal
 
 from msgspec import structs
@@ -208,17 +207,64 @@ class SqliteSessions:
             db.execute("DELETE FROM tool_calls WHERE turn_number = ?", (number,))
         return SessionSwitch(old or "", new, tuple(id for _, id, _ in queued), running, moved_from)
 
-    async def undo(self, key: str, count: int = 1) -> tuple[UndoneTurn, ...]:
-        """Hide the last started turns from the model, latest first."""
+    async def undo(self, key: str, count: int = 1, *, all_or_none: bool = False) -> tuple[UndoneTurn, ...]:
+        """Hide the last started turns from the model, latest first, with the notices after them.
+
+        `all_or_none`: raise `SessionError` if there are fewer than `count`, unless there is none.
+        """
 
         def work(db: sqlite3.Connection) -> tuple[UndoneTurn, ...]:
             active = _find_active(db, key)
             if active is None:
                 return ()
-            found = islice(history.started_turns(db, active.session), max(count, 0))
-            return tuple(_undo_turn(db, key, active.session, turn) for turn in list(found))
+            found, messages = [], 0
+            for turn in history.started_turns(db, active.session):
+                if messages >= max(count, 0):
+                    break
+                found.append(turn)
+                messages += not _is_kept(turn)
+            if all_or_none and 0 < messages < count:
+                raise SessionError(f"Only {messages} turn{'' if messages == 1 else 's'} can be undone.")
+            step = _next_undo_step(db, active.session)
+            undone = [(turn, _undo_turn(db, key, active.session, turn, step)) for turn in found if messages]
+            return tuple(each for turn, each in undone if not _is_kept(turn))
 
         return await self._database.run(work)
+
+    async def redo(self, key: str) -> tuple[str, ...]:
+        """Bring back the turns of the last undo; their messages, oldest first. None if one was started since."""
+
+        def work(db: sqlite3.Connection) -> tuple[str, ...]:
+            active = _find_active(db, key)
+            if active is None:
+                return ()
+            started = history.started_turns(db, active.session)
+            last = next((turn[0] for turn in started if not _is_kept(turn)), 0)
+            sql = """SELECT turn_number, inbound, ending FROM undone_turns JOIN turns ON number = turn_number
+                WHERE undone_turns.session_id = :session AND step > 0 AND step =
+                (SELECT max(step) FROM undone_turns WHERE session_id = :session) ORDER BY turn_number"""
+            rows = db.execute(sql, {"session": active.session}).fetchall()
+            if any(number < last or ending is None for number, _, ending in rows):
+                return ()
+            for number, _, _ in rows:
+                sql = "DELETE FROM undone_turns WHERE session_id = ? AND turn_number = ?"
+                db.execute(sql, (active.session, number))
+            messages = (Decoders.inbound.decode(inbound) for _, inbound, _ in rows)
+            return tuple(each.text for each in messages if each.notice != "kept")
+
+        return await self._database.run(work)
+
+    async def last_ending(self, key: str) -> str:
+        """How the last visible turn ended; empty if there is none or it has not ended."""
+
+        def work(db: sqlite3.Connection) -> str:
+            active = _find_active(db, key)
+            started = () if active is None else history.started_turns(db, active.session, silent=True)
+            number = next((turn[0] for turn in started if not _is_kept(turn)), 0)
+            row = db.execute("SELECT coalesce(ending, '') FROM turns WHERE number = ?", (number,)).fetchone()
+            return "" if row is None else str(row[0])
+
+        return await self._database.read(work)
 
     async def retry(self, key: str) -> RetriedTurn | None:
         # for the ids of the messages that are accepted again, since an id is accepted only once
@@ -234,7 +280,7 @@ class SqliteSessions:
             steered = """SELECT inbound FROM turns WHERE session_id = (SELECT session_id FROM turns WHERE number = ?)
                 AND ending = 'steered' AND detail = ? ORDER BY number"""
             texts = [inbound, *(text for (text,) in db.execute(steered, (number, id)))]
-            undone = _undo_turn(db, key, active.session, last)
+            undone = _undo_turn(db, key, active.session, last, _next_undo_step(db, active.session))
             ids = []
             for n, text in enumerate(texts):
                 copy = structs.replace(Decoders.inbound.decode(text), id=f"{prefix}:{n}", address=active.address)
@@ -304,7 +350,8 @@ def insert_branch(
     db.execute(sql, (new, old))
     if last_turn is not None:
         db.execute("INSERT INTO session_ancestors VALUES (?, ?, ?)", (new, old, last_turn))
-    sql = """INSERT INTO undone_turns SELECT ?, turn_number FROM undone_turns WHERE session_id = ?
+    sql = """INSERT INTO undone_turns (session_id, turn_number)
+        SELECT ?, turn_number FROM undone_turns WHERE session_id = ?
         UNION SELECT ?, number FROM turns WHERE session_id = ? AND ending IS NULL AND number <= ?"""
     db.execute(sql, (new, old, new, old, last_turn or 0))
 
@@ -317,10 +364,22 @@ def _delete_if_empty(db: sqlite3.Connection, session: str) -> None:
     db.execute(sql, {"id": session})
 
 
-def _undo_turn(db: sqlite3.Connection, key: str, session: str, turn: tuple[int, str, str, bool]) -> UndoneTurn:
+def _is_kept(turn: tuple[int, str, str, bool]) -> bool:
+    """True for a notice that is recorded and not answered."""
+    return Decoders.inbound.decode(turn[2]).notice == "kept"
+
+
+def _next_undo_step(db: sqlite3.Connection, session: str) -> int:
+    sql = "SELECT 1 + coalesce(max(step), 0) FROM undone_turns WHERE session_id = ?"
+    return int(db.execute(sql, (session,)).fetchone()[0])
+
+
+def _undo_turn(
+    db: sqlite3.Connection, key: str, session: str, turn: tuple[int, str, str, bool], step: int
+) -> UndoneTurn:
     """Hide a turn of `history.started_turns`; the caller also sends `Stop` if it is running."""
     number, id, inbound, unfinished = turn
-    db.execute("INSERT INTO undone_turns VALUES (?, ?)", (session, number))
+    db.execute("INSERT INTO undone_turns (session_id, turn_number, step) VALUES (?, ?, ?)", (session, number, step))
     if unfinished:  # for a process that resumes it after a crash
         stop = to_json(Stop("user_stop", "session_interrupt", id))
         db.execute("INSERT INTO pending_ops (key, kind, op) VALUES (?, 'stop', ?)", (key, stop))

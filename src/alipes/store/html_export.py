@@ -3,12 +3,15 @@
 import html
 import time
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import msgspec
-from markdown_it import MarkdownIt
 
 from alipes.kernel.messages import Json
 from alipes.store.export import ExportedDocument, ExportedTurn
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
 
 _WHO = {"user": "You", "assistant": "alipes", "tool": "Result", "notice": "Note"}
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
@@ -38,6 +41,8 @@ img { max-width: 100%; } details { margin: .5rem 0; }
 
 def to_html(exported: dict[str, Json]) -> str:
     """The result of `export_session` as a page, without undone turns."""
+    from markdown_it import MarkdownIt  # noqa: PLC0415
+
     document = msgspec.convert(exported, ExportedDocument)
     title = html.escape(str(document.session.get("title") or document.session["id"]))
     markdown = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("image")
@@ -55,7 +60,7 @@ def to_html(exported: dict[str, Json]) -> str:
     )
 
 
-def _format_turn(turn: ExportedTurn, markdown: MarkdownIt) -> Iterator[str]:
+def _format_turn(turn: ExportedTurn, markdown: "MarkdownIt") -> Iterator[str]:
     for message in turn.messages:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(message.created))
         who = html.escape(_WHO.get(message.role, message.role))
@@ -67,7 +72,7 @@ def _format_turn(turn: ExportedTurn, markdown: MarkdownIt) -> Iterator[str]:
         yield f'<p class="ending">{html.escape(f"{turn.ending}{detail}")}</p>'
 
 
-def _format_part(part: dict[str, Json], role: str, markdown: MarkdownIt) -> str:
+def _format_part(part: dict[str, Json], role: str, markdown: "MarkdownIt") -> str:
     match part:
         case {"type": "text", "text": str(text)} if role == "assistant":
             return f"<div>{markdown.render(text)}</div>"

@@ -138,7 +138,7 @@ class Conversation:
     async def command(self, text: str) -> CommandReply:
         """Run a command such as `/new`. Raises `ValueError` if the text is not a command."""
         parsed = commands.parse(text, self.app.contributions)
-        if parsed is None:
+        if parsed is None or isinstance(parsed, commands.UnknownCommand):
             raise ValueError(f"{text!r} is not a command")
         return await commands.run(self.app.context(self._inbound(text)), parsed)
 

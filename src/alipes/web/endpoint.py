@@ -21,8 +21,11 @@ from alipes.kernel.errors import (
     Transient,
 )
 from alipes.kernel.formatting import strip_object_addresses
+from alipes.kernel.turns import Inbound
 from alipes.plugins.dispatch import Hooks
+from alipes.plugins.registry import Contributions
 from alipes.providers.registry import Models
+from alipes.sessions.commands.context import CommandContext
 from alipes.sessions.sessions import Sessions
 from alipes.store.database.database import to_json_bytes
 from alipes.store.store import Store
@@ -137,6 +140,9 @@ class ApiServices(Protocol):
     store: Store
     hooks: Hooks
     models: Models
+    contributions: Contributions
+
+    def context(self, inbound: Inbound, *, local_files: bool = True) -> CommandContext: ...
 
 
 JSON_PROBLEM = "application/problem+json"

@@ -41,6 +41,7 @@ from alipes.web.openai import endpoints as openai
 from alipes.web.runs.endpoints import RunEndpoints
 from alipes.web.runs.events import LiveRuns
 from alipes.web.sessions import SessionEndpoints
+from alipes.web.templates import TemplateEndpoints
 
 log = logging.getLogger(__name__)
 
@@ -316,5 +317,6 @@ def endpoints(
         *endpoints_of(KeyEndpoint()),
         *endpoints_of(RunEndpoints(app, live_runs, admission)),
         *endpoints_of(SessionEndpoints(app, admission)),
+        *endpoints_of(TemplateEndpoints(app)),
         *openai.endpoints(app, admission, fetcher, workdir=live_runs.workdir),
     )

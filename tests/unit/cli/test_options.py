@@ -102,3 +102,33 @@ def test_help_prints_the_page_and_names_only_existing_options(capsys, parse, pag
             parse([option])
         except SystemExit:
             assert "unrecognized" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "before"),
+    [
+        (["-m", "a/b", "ask", "hi"], 2),
+        (["--model=a/b", "-c", "hi"], 2),
+        (["-r", "name", "hi", "there"], 2),
+        (["-r", "-c"], 2),
+        (["-i", "x.png", "-q", "what?"], 3),
+        (["-y", "--", "-v", "means?"], 1),
+        (["-p"], 1),
+    ],
+)
+def test_options_before_a_command_or_question_are_separated(words, before):
+    assert arguments.split_words(words) == (words[:before], words[before:])
+
+
+def test_resume_takes_a_name_or_asks_for_one():
+    assert arguments.parse_talk(["-r", "work"]).conversation == ConversationChoice(resume="work")
+    assert arguments.parse_talk(["-r"]).conversation == ConversationChoice(pick=True)
+    assert arguments.parse_talk(["--resume=work", "--plain"]) == TalkOptions(
+        ConversationChoice(resume="work"), plain=True
+    )
+    assert arguments.parse_ask(["-r", "work", "hi"]).conversation == ConversationChoice(resume="work")
+
+
+def test_resume_and_continue_exclude_each_other(capsys):
+    assert "use either" in refused(capsys, arguments.parse_talk, "-c", "-r")
+    assert "use either" in refused(capsys, arguments.parse_talk, "--session", "a", "-r", "b")

@@ -162,7 +162,7 @@ async def test_plugins_are_enabled_and_disabled_at_run_time_and_for_the_next_sta
         assert "one" in (listed := (await table.type("/plugins")).text) and "disabled: not in" in listed
         await table.say("before")
         assert "which" not in [spec.name for spec in table.provider.asked[-1].tools]
-        assert commands.parse("/which", table.app.contributions) is None
+        assert isinstance(commands.parse("/which", table.app.contributions), commands.UnknownCommand)
         assert "is enabled and loaded" in (await table.type("/plugins enable one")).text
         assert "2 tools" in (await table.type("/plugins")).text
         await table.say("after")

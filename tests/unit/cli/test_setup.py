@@ -28,7 +28,7 @@ from alipes.cli.setup.plan import (
     plan_from_options,
     suggest_name,
 )
-from alipes.cli.setup.prompts import Choice, Picker, SetupCancelled
+from alipes.cli.setup.prompts import Choice, ChoiceList, SetupCancelled
 from alipes.cli.setup.wizard import SetupWizard
 from alipes.config.environment import Variables
 from alipes.config.known_providers import KEYED, KNOWN
@@ -270,7 +270,7 @@ def test_models_are_ordered_by_preference_and_show_their_facts(tmp_path):
 
 
 def test_typing_filters_the_list_and_keeps_the_cursor_visible():
-    picker = Picker([Choice(str(n), f"model-{n}", "fast" if n % 2 else "slow") for n in range(50)], first="30")
+    picker = ChoiceList([Choice(str(n), f"model-{n}", "fast" if n % 2 else "slow") for n in range(50)], first="30")
     assert picker.chosen == "30"
     assert len(picker.visible(7)) == 7 and (True, picker.matching[30]) in picker.visible(7)
     picker.move(1000)
@@ -287,7 +287,7 @@ def test_typing_filters_the_list_and_keeps_the_cursor_visible():
 
 
 def test_prefix_matches_come_first_and_typed_text_can_be_used():
-    picker = Picker([Choice("a", "my-claude"), Choice("b", "claude")], free=True)
+    picker = ChoiceList([Choice("a", "my-claude"), Choice("b", "claude")], free=True)
     picker.filter("claude")
     assert picker.chosen == "b"
     picker.filter(" new-model ")

@@ -18,7 +18,7 @@ from alipes.kernel.ports import ToolSpec
 from alipes.kernel.turns import Address, Inbound, Said
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE, PluginOwner
-from alipes.plugins.registry import CommandContribution
+from alipes.plugins.registry import CommandContribution, PromptTemplate
 from alipes.plugins.specs import Admission
 from alipes.providers.transcription import command_transcriber
 from alipes.store.store import open_store
@@ -226,13 +226,25 @@ async def test_a_redelivered_command_runs_once_and_is_answered_once(tmp_path):
         assert asked(provider) == ["again", "still here?"]
 
 
-async def test_unknown_words_with_a_slash_and_paths_are_text(tmp_path):
-    provider = ScriptedProvider(["one", "two"])
+async def test_a_path_is_text_and_an_unknown_command_is_not_sent_to_the_model(tmp_path):
+    provider = ScriptedProvider(["one"])
     async with open_gateway(tmp_path, provider) as g:
-        await g.take("/frobnicate now")
+        await g.take("/sesions now")
+        await g.messenger.until_said("Unknown command /sesions. Did you mean /sessions?")
         await g.take("/etc/passwd")
-        await g.messenger.until_said("one", "two")
-        assert asked(provider) == ["/frobnicate now", "/etc/passwd"]
+        await g.messenger.until_said("Unknown command /sesions. Did you mean /sessions?", "one")
+        assert asked(provider) == ["/etc/passwd"]
+
+
+async def test_a_template_is_a_command_in_chats_and_in_their_menu(tmp_path):
+    provider = ScriptedProvider(["hello"])
+    async with open_gateway(tmp_path, provider, rules={"menu_interval": 0.01}) as g:
+        g.templates["greet"] = PromptTemplate("greet", "greet.md", "Greet $1.", "Greet somebody")
+        await g.messenger.until(lambda: ("greet", "Greet somebody") in g.messenger.commands)
+        await g.take("/greet Ann", id="1")
+        await g.take("/greet Ann", id="1")
+        await g.messenger.until_said("hello")
+        assert asked(provider) == ["Greet Ann."]
 
 
 async def test_strangers_are_rejected_on_every_path(tmp_path):

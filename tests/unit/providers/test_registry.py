@@ -160,9 +160,21 @@ async def test_what_can_be_asked_is_listed(tmp_path):
     given = settings(tmp_path, 'fallback = ["xai/grok-9"]\n', XAI_API_KEY=KEY)
     async with ClientScope() as scope, Models(given, scope) as models:
         names = models.names()
-    assert names[0] == "xai/grok-9" and "xai/grok-4.7" in names and "scripted/echo" in names
+    assert names[0] == "xai/grok-9" and "xai/grok-4.7" in names and "scripted/echo" not in names
     assert not any(name.startswith("openai/") for name in names)
     assert "openai/gpt-6.1-sol" in known_models(given)
+
+
+async def test_models_of_a_custom_server_are_listed_first_and_asked_for_once(tmp_path):
+    async with ModelServer(models=("zeta", "alpha", "text-embed")) as server:
+        config = f'[providers.own]\napi = "openai-chat"\nbase_url = "{server.url("openai-chat")}"\n'
+        config += '[providers.gone]\napi = "openai-chat"\nbase_url = "http://127.0.0.1:1/v1"\n'
+        given = settings(tmp_path, config, ALIPES_LOCAL_SERVERS="false")
+        async with ClientScope() as scope, Models(given, scope) as models:
+            assert await models.offered() == ("own/alpha", "own/zeta")
+            server.models = ("other",)
+            names = await models.list_names()
+    assert names[:2] == ("own/alpha", "own/zeta") and set(names[2:]) == {*names} - {"own/alpha", "own/zeta"}
 
 
 def test_every_name_we_list_can_be_resolved(tmp_path):

@@ -16,7 +16,7 @@ from alipes.kernel.models import ModelFacts
 from alipes.kernel.turns import ModelReply, SessionChanged, TurnEnded, Usage
 from alipes.providers.registry import Backend, ModelChoice
 from alipes.sessions.commands import registry as commands
-from alipes.sessions.commands.context import CommandContext, CopyText, Quit, SendFile, ShowConversation
+from alipes.sessions.commands.context import CommandContext, CopyText, PutText, Quit, SendFile, ShowConversation
 from alipes.testing.scripted_provider import ScriptedProvider
 from tests.unit.sessions.test_steer import Gate, call
 from tests.world.environment import LIMIT_S
@@ -106,29 +106,51 @@ def test_a_text_whose_first_word_is_a_command_is_one(text, name, args):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "/", "//stop", "stop", "/stopp", "/usr/bin/env", "/new/file.txt", "say /stop", "/ stop", "/x y"]
+    "text", ["", "/", "//stop", "stop", "/usr/bin/env", "/new/file.txt", "say /stop", "/ stop", "/tmp is full", "/1"]
 )
 def test_everything_else_is_said(text):
     assert commands.parse(text) is None
 
 
+@pytest.mark.parametrize(
+    ("text", "reply"),
+    [
+        ("/sesions", "Unknown command /sesions. Did you mean /sessions?"),
+        ("/mod", "Unknown command /mod. Did you mean /model or /moa?"),
+        ("/xyzzy now", "Unknown command /xyzzy. /help lists all commands."),
+    ],
+)
+async def test_an_unknown_command_is_answered_with_near_matches(tmp_path, text, reply):
+    assert isinstance(commands.parse(text), commands.UnknownCommand)
+    async with at_desk(tmp_path) as desk:
+        assert ((answer := await desk.type(text)).text, answer.failed) == (reply, True)
+
+
+def test_aliases_run_their_command():
+    names = {"exit": "quit", "q": "quit", "clear": "new", "compact": "compress", "cost": "usage"}
+    assert {alias: commands.parse(f"/{alias}").command.name for alias in names} == names
+
+
 def test_the_table_holds_what_was_promised():
     promised = (
-        "help new stop status model usage compress retry undo branch sessions resume title search queue steer busy "
-        "agents jobs background moa copy export plugins approvals quit"
+        "help new stop status model effort usage compress retry continue undo redo rewind branch sessions resume title "
+        "search queue steer busy agents jobs background moa copy export init diff setup plugins approvals quit"
     )
-    assert [command.name for command in commands.COMMANDS] == promised.split()
+    assert set(promised.split()) <= {command.name for command in commands.COMMANDS}
+    listed = [name for names in commands.GROUPS.values() for name in names]
+    assert len(listed) == len(set(listed)) and set(promised.split()) <= set(listed)
     assert all(command.help and command.help[0].islower() for command in commands.COMMANDS)
 
 
 async def test_help_shows_all_or_one(tmp_path):
     async with at_desk(tmp_path) as desk:
         lines = (await desk.type("/help")).text.splitlines()
-        assert len(lines) == len(commands.COMMANDS) and lines[8].startswith("/undo [N] ")
+        assert all(any(line.startswith(f"  /{each.name}") for line in lines) for each in commands.COMMANDS)
+        assert {"Conversations", "Project"} <= set(lines) and "also /clear" in "\n".join(lines)
         assert (await desk.type("/help undo")).text.startswith("/undo [N]: undo")
         assert (await desk.type("/help /undo")).text.startswith("/undo [N]: ")
         wrong = await desk.type("/help und")
-        assert wrong.failed and "Did you mean undo?" in wrong.text
+        assert wrong.failed and "Did you mean /undo?" in wrong.text
 
 
 async def test_words_after_a_command_that_takes_none_are_not_swallowed(tmp_path):
@@ -310,10 +332,75 @@ async def test_undo_takes_back_turns(tmp_path):
         for text in ("one", "two", "three"):
             await desk.say(text)
         assert (await desk.type("/undo")).text.startswith("Undone: “three”.")
-        assert (await desk.type("/undo 5")).text.startswith("Undone: “two”, “one”.")
+        refused = await desk.type("/undo 5")
+        assert refused.failed and refused.text == "Only 2 turns can be undone."
+        assert await desk.received() == ["one", "1", "two", "2"]
+        assert (await desk.type("/undo 2")).text.startswith("Undone: “two”, “one”.")
         for wrong in ("0", "-1", "x", "9999999999", "²"):
             assert (await desk.type(f"/undo {wrong}")).failed, wrong
         assert "three" in (await desk.type("/search three")).text
+
+
+async def test_redo_brings_back_the_turns_of_the_last_undo(tmp_path):
+    async with at_desk(tmp_path, "1", "2", "3", "4") as desk:
+        for text in ("one", "two", "three"):
+            await desk.say(text)
+        everything = await desk.received()
+        await desk.type("/undo")
+        await desk.type("/undo 2")
+        assert (await desk.type("/redo")).text == "Restored: “one”, “two”."
+        assert (await desk.type("/redo")).text == "Restored: “three”."
+        assert await desk.received() == everything
+        assert (await desk.type("/redo")).text == "Nothing to redo."
+        await desk.type("/undo")
+        await desk.say("four")
+        assert (await desk.type("/redo")).text == "Nothing to redo."
+
+
+async def test_redo_after_a_retry_brings_back_the_second_answer(tmp_path):
+    async with at_desk(tmp_path, "bad", "good") as desk:
+        await desk.say("hello")
+        await desk.ended((await desk.type("/retry")).turns[0])
+        await desk.type("/undo")
+        await desk.type("/redo")
+        assert await desk.received() == ["hello", "good"]
+
+
+async def test_rewind_puts_the_message_back(tmp_path):
+    async with at_desk(tmp_path, "1", "2") as desk:
+        await desk.say("one")
+        await desk.say("two\nlines")
+        assert (await desk.type("/rewind")).action == PutText("two\nlines")
+        assert await desk.received() == ["one", "1"]
+        assert (await desk.type("/rewind 7")).failed
+
+
+async def test_continue_resumes_a_stopped_turn_only(tmp_path):
+    async with at_work(tmp_path, "done") as (desk, _, provider, turn):
+        assert "running" in (await desk.type("/continue")).text
+        await desk.type("/stop")
+        assert (await desk.ended(turn)).ending == "stopped"
+        reply = await desk.type("/continue")
+        assert (await desk.ended(reply.turns[0])).ending == "answered"
+        assert provider.asked[-1].messages[-1].text == "Continue where you stopped."
+        assert (await desk.type("/continue")).text.startswith("Nothing to continue")
+
+
+async def test_effort_is_kept_with_the_conversation(tmp_path):
+    async with at_desk(tmp_path, default_effort="low") as desk:
+        assert (await desk.type("/effort")).text.startswith("Effort: low.")
+        assert (await desk.type("/effort high")).text.startswith("high: ")
+        assert (await desk.house.store.sessions.active(KEY)).effort == "high"
+        assert (await desk.type("/effort default")).text.startswith("low: ")
+        assert (await desk.type("/effort huge")).failed
+
+
+async def test_init_sends_a_request_for_the_notes_file(tmp_path):
+    async with at_desk(tmp_path, "done") as desk:
+        reply = await desk.type("/init mention the linter")
+        assert (await desk.ended(reply.turns[0])).ending == "answered"
+        asked = (await desk.received())[0]
+        assert "AGENTS.md" in asked and asked.endswith("mention the linter")
 
 
 async def test_undo_stops_the_turn_that_runs(tmp_path):
@@ -505,7 +592,7 @@ async def test_export_gives_a_document_where_the_person_is_elsewhere(tmp_path):
 
 async def test_every_command_answers_at_once_while_a_turn_runs(tmp_path):
     """None waits for the turn, and none but those that say so ends it."""
-    ending = {"new", "stop", "undo", "retry", "branch", "resume", "quit"}
+    ending = {"new", "stop", "undo", "rewind", "retry", "branch", "resume", "quit", "init"}
     async with at_work(tmp_path, "done", "queued") as (desk, gate, _, turn):
         for command in commands.COMMANDS:
             if command.name in ending:

@@ -412,3 +412,19 @@ async def test_interrupted_turns_are_listed_by_folder(tmp_path):
         assert await store.turns.list_orphans() == (here, there, nowhere)
         assert await store.turns.list_orphans(0, "/b") == (there, nowhere)
         assert await store.turns.list_orphans(1, "/b") == ()
+
+
+async def test_a_session_is_found_by_the_start_of_its_title_only_if_asked(tmp_path):
+    async with open_home(tmp_path) as store:
+        docs = (await run_turn(store, "a", "hello", "ok")).session
+        await store.sessions.configure(docs, title="DOCS_of the parser")
+        untitled = (await run_turn(store, "b", "Plant 50 % more trees", "ok")).session
+        await run_turn(store, "c", "Plan the week", "ok")
+        for name, id in (("doc", docs), ("DOCS_", docs), ("plant 50 %", untitled)):
+            assert (await store.archive.resolve(name, title_start=True)).id == id
+            with pytest.raises(SessionError, match="No conversation matches"):
+                await store.archive.resolve(name)
+        with pytest.raises(SessionError, match=r"several conversations: .*Plan the week.*Plant 50"):
+            await store.archive.resolve("plan", title_start=True)
+        with pytest.raises(SessionError, match="No conversation matches"):
+            await store.archive.resolve("docsX", title_start=True)

@@ -4,7 +4,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx2
 import msgspec
@@ -12,8 +12,11 @@ from starlette.applications import Starlette
 
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import ToolCall
+from alipes.kernel.turns import Inbound
+from alipes.plugins.registry import Contributions
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.http.public_fetch import PublicFetcher
+from alipes.sessions.commands.context import CommandContext
 from alipes.testing.scripted_provider import ScriptedProvider
 from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, KeyHolder, RequestLimits, hash_key
@@ -44,8 +47,13 @@ class Desk:
         self.house, self.provider = house, provider
         self.sessions, self.store, self.hooks = house.sessions, house.store, house.hooks
         self.models = Models(provider)
+        self.contributions = Contributions()
         self.http: httpx2.AsyncClient
         self.url = ""
+
+    def context(self, inbound: Inbound, *, local_files: bool = True) -> CommandContext:
+        more: Any = {"contributions": self.contributions, "local_files": local_files}
+        return CommandContext(inbound, self.sessions, self.store, cast(Any, self.models), cast(Any, None), **more)
 
     async def post(self, path: str, *, key: str = KEY, **body: Any) -> httpx2.Response:
         return await self.http.post(path, json=body, headers={"authorization": f"Bearer {key}"})

@@ -377,6 +377,10 @@ class Compactor:
         window = (await self._auxiliary.backend("", turn)).facts.window or tokens
         return ContextBudget(window, ratio or DEFAULT_RATIO, fixed, self.settings.at or 0.8) if window else None
 
+    async def window_of(self, turn: Turn) -> int:
+        """The context window of the model, in tokens; zero if it is not known."""
+        return (await self._auxiliary.backend("", turn)).facts.window or 0
+
     async def compact_between_turns(self, turn: Turn, usage: Usage | None = None) -> None:
         """Compact it if it will soon be too long. `usage`: of the turn, which includes its last call."""
         window = (await self._auxiliary.backend("", turn)).facts.window or 0

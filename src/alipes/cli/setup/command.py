@@ -4,10 +4,11 @@ import asyncio
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 
 import msgspec
 from msgspec import structs
+from prompt_toolkit.application import create_app_session
 
 from alipes.cli import help_text
 from alipes.cli.options import Details, OptionParser, print_config_errors
@@ -21,7 +22,7 @@ from alipes.config.loader import build_settings, load_settings
 from alipes.config.reader import RawConfig, read_config
 from alipes.config.schema import WIRE_APIS
 from alipes.config.settings import Settings
-from alipes.kernel.errors import ConfigError
+from alipes.kernel.errors import AlipesError, ConfigError
 from alipes.providers.registry import open_models
 
 UNCHANGED = "Nothing changed."
@@ -52,6 +53,28 @@ def _read_key() -> str:
     if not (key := sys.stdin.read().strip() if sys.stdin else ""):
         raise ConfigError("--key-stdin: standard input was empty.")
     return key
+
+
+async def run_inside() -> int:
+    """The wizard in a terminal that a conversation has released; the exit status."""
+    with create_app_session(), redirect_stdout(sys.__stdout__), redirect_stderr(sys.__stderr__):
+        try:
+            reading = read_config()
+            settings = build_settings(reading)
+            prompter = TerminalPrompter(colour=use_colour(reading.variables))
+            plan = await _make_plan(reading, settings, SetupOptions(), prompter)
+            if isinstance(plan, SetupProblem):
+                print(f"{plan}\n{UNCHANGED}")
+                return 1
+            for line in list(_write(plan, settings, seen=True))[3:]:  # only problems; the rest is for a shell
+                print(line)
+        except SetupCancelled:
+            print(UNCHANGED)
+            return 1
+        except AlipesError as error:
+            print(f"{error}\n{UNCHANGED}")
+            return 1
+    return 0
 
 
 def _run_setup(reading: RawConfig, settings: Settings, given: SetupOptions) -> int:

@@ -61,7 +61,7 @@ class Prompter(Protocol):
     def warn(self, line: str) -> None: ...
 
 
-class Picker:
+class ChoiceList:
     """A list with a filter and a cursor."""
 
     def __init__(self, options: Sequence[Choice], *, first: str = "", free: bool = False) -> None:
@@ -121,7 +121,7 @@ class PlainPrompter:
                 return first
             if text.isdecimal() and 0 < int(text) <= len(shown):
                 return shown[int(text) - 1].value
-            picker = Picker(options, free=free)
+            picker = ChoiceList(options, free=free)
             picker.filter(text)
             exact = next((option.value for option in options if option.label == text), None)
             chosen = exact or (picker.chosen if len(picker.matching) < 2 else None)
@@ -187,7 +187,7 @@ class TerminalPrompter:
     async def choose(
         self, topic: str, options: Sequence[Choice], *, first: str = "", hint: str = "", free: bool = False
     ) -> str:
-        picker = Picker(options, first=first, free=free)
+        picker = ChoiceList(options, first=first, free=free)
         value = await self._application(topic, picker, hint or _HINT).run_async(set_exception_handler=False)
         label = next((option.label for option in options if option.value == value), value)
         print(f"{_label(topic)}{sanitize(label)}")
@@ -227,7 +227,7 @@ class TerminalPrompter:
             eof_exception=SetupCancelled,
         )
 
-    def _application(self, topic: str, picker: Picker, hint: str) -> Application[str]:
+    def _application(self, topic: str, picker: ChoiceList, hint: str) -> Application[str]:
         typed = Buffer(multiline=False, on_text_changed=lambda buffer: picker.filter(buffer.text))
         question = BufferControl(typed, [BeforeInput(_label(topic), "class:topic")])
         rows = max(3, min(MAX_ROWS, shutil.get_terminal_size().lines - 5))
@@ -245,7 +245,7 @@ def _label(topic: str) -> str:
     return f"{topic} " if topic.endswith("?") else f"{topic}: "
 
 
-def _draw_choices(picker: Picker, rows: int, hint: str) -> StyleAndTextTuples:
+def _draw_choices(picker: ChoiceList, rows: int, hint: str) -> StyleAndTextTuples:
     parts: StyleAndTextTuples = []
     width = min(MAX_LABEL, max((len(option.label) for option in picker.matching), default=0))
     for picked, option in picker.visible(rows):
@@ -259,7 +259,7 @@ def _draw_choices(picker: Picker, rows: int, hint: str) -> StyleAndTextTuples:
     return [*parts, ("class:note", f"  {hint}{more}")]
 
 
-def _make_keys(picker: Picker) -> KeyBindings:
+def _make_keys(picker: ChoiceList) -> KeyBindings:
     keys = KeyBindings()
 
     @keys.add("enter")

@@ -6,17 +6,22 @@ import secrets
 import shlex
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from prompt_toolkit.application import get_app
+from prompt_toolkit.buffer import Buffer
+
 from alipes.cli.terminal.completion import quote_mention
+from alipes.config.environment import process_environment
 from alipes.kernel.messages import image_type
 
 MAX_PASTE_CHARS = 4096
 MAX_PICTURE_BYTES = 20_000_000
 TIMEOUT_S = 3.0
+HINT_S = 3.0
 KEPT_DAYS = 7
 """Pictures from the clipboard are deleted after this time."""
 PICTURE_ENDINGS = (".png", ".jpg", ".jpeg", ".gif", ".webp")
@@ -63,6 +68,25 @@ def _is_offered(path: str, *, url: bool) -> bool:
     except ValueError:  # a null byte
         return False
     return exists and path.isprintable() and '"' not in path and (url or path.lower().endswith(PICTURE_ENDINGS))
+
+
+class ClipboardPictures:
+    """Inserts the picture in the clipboard into the input, as an `@` mention of a saved file."""
+
+    def __init__(self, buffer: Buffer, hint: Callable[[str, float], None]) -> None:
+        self._buffer, self._hint = buffer, hint
+        self.folder = Path()
+        """Where the pictures are saved."""
+
+    def request(self) -> None:
+        get_app().create_background_task(self._insert())
+
+    async def _insert(self) -> None:
+        path = await save_clipboard_picture(self.folder, process_environment())
+        if path is None:
+            self._hint("No picture in the clipboard (needs wl-paste, xclip or pngpaste)", HINT_S)
+        else:
+            self._buffer.insert_text(quote_mention(str(path)))
 
 
 async def save_clipboard_picture(folder: Path, environ: Mapping[str, str]) -> Path | None:

@@ -6,8 +6,8 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from alipes.cli.fuzzy import best_matches, score_path
 from alipes.config.protected_paths import is_secret_in_project
+from alipes.kernel.fuzzy import best_matches, score_path
 from alipes.tools.search.walker import IgnoreRules, load_ignore_rules
 
 MAX_FILES = 50_000

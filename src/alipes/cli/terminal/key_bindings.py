@@ -3,27 +3,29 @@
 import asyncio
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeAlias
 
 from msgspec import Struct
 from prompt_toolkit.application import get_app
 from prompt_toolkit.buffer import Buffer, CompletionState
 from prompt_toolkit.completion import CompleteEvent, get_common_complete_suffix
-from prompt_toolkit.filters import Condition, has_completions, is_searching
-from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.filters import Condition, Filter, has_completions, is_searching, vi_mode, vi_navigation_mode
+from prompt_toolkit.key_binding import KeyBindings, KeyPress
+from prompt_toolkit.key_binding.key_processor import KeyPressEvent
+from prompt_toolkit.key_binding.vi_state import InputMode
 from prompt_toolkit.keys import Keys
+from prompt_toolkit.search import SearchDirection, start_search
 
 from alipes.cli.terminal.approval import KEYS
-from alipes.cli.terminal.clipboard import mention_pasted_files, save_clipboard_picture
-from alipes.cli.terminal.completion import InputCompleter, quote_mention, select_next, take_row
+from alipes.cli.terminal.clipboard import ClipboardPictures, mention_pasted_files
+from alipes.cli.terminal.completion import InputCompleter, select_next, take_row
+from alipes.cli.terminal.keyboard import CTRL_ENTER, ESCAPE_KEY, SHIFT_ENTER
 from alipes.cli.terminal.layout import BottomArea, PasteStore
-from alipes.cli.terminal.picker import Picker, bind_picker
-from alipes.config.environment import process_environment
+from alipes.config.keys import REWIND_KEY, KeysConfig, short_key_table
 from alipes.kernel.turns import ApprovalChoice
 
 DOUBLE_PRESS_S = 2.0
-"""A second Ctrl-C within this time quits."""
+"""A second Ctrl-C within this time quits, a second Esc edits the last message."""
 
 
 class TypedText(Struct, frozen=True):
@@ -34,6 +36,8 @@ class TypedText(Struct, frozen=True):
     text: str
     shown: str
     """The text with labels for long pastes."""
+    rewinds: bool = False
+    """It replaces the last message, whose turn is undone."""
 
 
 class StopRequest(Struct, frozen=True):
@@ -48,7 +52,8 @@ class ApprovalKey(Struct, frozen=True):
 
 
 class KeyAction(Struct, frozen=True):
-    """A key that the session handles, such as `expand`."""
+    """A key for the session: `expand`, `pick_model`, `pick_conversation`, `cycle_mode`, `rewind`, `take_back`,
+    `send_held` or `drop_held`."""
 
     name: str
 
@@ -64,30 +69,56 @@ class InputActions:
         self._count = 0
         self.input_events: asyncio.Queue[InputEvent] = asyncio.Queue()
         self.on_quit: Callable[[], None] = lambda: None
-        self.pictures = Path()
-        """Where pictures from the clipboard are saved."""
-        self._last_ctrl_c = -DOUBLE_PRESS_S
-        """When Ctrl-C was last pressed to stop or quit."""
+        self.pictures = ClipboardPictures(buffer, hint)
+        self.on_suspend: Callable[[], None] = lambda: None
+        self.rewind_on_double_escape = True
+        self._last_ctrl_c = self._last_escape = -DOUBLE_PRESS_S
+        """When Ctrl-C was last pressed to stop or quit, and Esc with nothing else to do."""
+        self._help_was_open = False
+        """The keys were shown when the current key was pressed."""
 
     def send(self) -> None:
+        """Send the input. If it is empty: the chosen answer, or the held messages."""
         text = self._buffer.text
         if text.strip():
+            rewinds = self._bottom.rewinding
             self.clear_input()
-            self._count += 1
-            typed = TypedText(f"typed {self._count}", self._pastes.expand(text), self._pastes.show_labels(text))
-            self._bottom.queued[typed.id] = typed.shown
-            self.input_events.put_nowait(typed)
+            self._send(self._pastes.expand(text), self._pastes.show_labels(text), rewinds=rewinds)
+        elif answer := self._bottom.choices.answer():
+            self._send(*answer)
+        elif self._bottom.held:
+            self.request("send_held")
+
+    def _send(self, text: str, shown: str, *, rewinds: bool = False) -> None:
+        self._count += 1
+        typed = TypedText(f"typed {self._count}", text, shown, rewinds)
+        self._bottom.queued[typed.id] = shown
+        self.input_events.put_nowait(typed)
+
+    def request(self, name: str) -> None:
+        """Ask the session to do what the key means."""
+        self.input_events.put_nowait(KeyAction(name))
+
+    def key_pressed(self) -> None:
+        """A key arrived: it hides the list of keys."""
+        self._help_was_open = bool(self._bottom.key_help)
+        self._bottom.key_help = []
+
+    def show_keys(self, keys: KeysConfig) -> None:
+        """Show the keys; pressed again, type the character."""
+        if self._help_was_open:
+            self._buffer.insert_text(keys.show_keys[0])
+        else:
+            self._bottom.key_help = short_key_table(keys)
 
     def interrupt(self) -> None:
         """Ctrl-C: quit if pressed twice; else stop the turn, clear the input, or show a hint."""
         now, before = time.monotonic(), self._last_ctrl_c
-        status = self._bottom.status
         if now - before < DOUBLE_PRESS_S:
             self.on_quit()
-        elif status.is_running or self._bottom.queued:
+        elif self._is_busy:
             self._last_ctrl_c = now
-            self.input_events.put_nowait(StopRequest())
-            status.activity = "stopping"
+            self._stop_turn()
             self._hint("Press Ctrl-C again to quit", DOUBLE_PRESS_S)
         elif self._buffer.text:
             self.clear_input()
@@ -95,10 +126,52 @@ class InputActions:
             self._last_ctrl_c = now
             self._hint("Press Ctrl-C again to quit", DOUBLE_PRESS_S)
 
+    def escape(self) -> None:
+        """Esc: close the menu, stop the turn, clear the input, drop held messages; twice: edit the last message."""
+        now, before = time.monotonic(), self._last_escape
+        self._last_escape = -DOUBLE_PRESS_S
+        if self._buffer.complete_state:
+            self._buffer.cancel_completion()
+        elif self._help_was_open:
+            pass
+        elif self._is_busy and not self._bottom.approvals.current:  # which has its own keys
+            self._stop_turn()
+        elif self._buffer.text:
+            self.clear_input()
+        elif self._bottom.held:
+            self.request("drop_held")
+        elif not self._is_busy and self.rewind_on_double_escape:
+            self._rewind(is_second=now - before < DOUBLE_PRESS_S)
+
+    def _rewind(self, *, is_second: bool) -> None:
+        if is_second:
+            self._hint("", 0)
+            self.request("rewind")
+        else:
+            self._last_escape = time.monotonic()
+            self._hint("Press Esc again to edit your last message", DOUBLE_PRESS_S)
+
+    @property
+    def _is_busy(self) -> bool:
+        """A turn is running, or a message was sent and its turn starts soon."""
+        return self._bottom.status.is_running or bool(self._bottom.queued)
+
+    def _stop_turn(self) -> None:
+        self.input_events.put_nowait(StopRequest())
+        self._bottom.status.activity = "stopping"
+
     def clear_input(self) -> None:
         """Clear the input, but keep it in the history."""
+        self._bottom.rewinding = False
         self._buffer.reset(append_to_history=True)
         self._buffer.load_history_if_not_yet_loaded()
+
+    def put_text(self, text: str, *, rewinds: bool = False) -> None:
+        """Put a text into the input for editing. `rewinds`: sending it undoes the last turn."""
+        if self._buffer.text:
+            self.clear_input()
+        self._buffer.insert_text(self._pastes.collapse(text))
+        self._bottom.rewinding = rewinds
 
     def edit(self) -> None:
         self._buffer.text = self._pastes.expand(self._buffer.text)
@@ -108,61 +181,125 @@ class InputActions:
         """Insert pasted text. Dropped pictures and files become `@` mentions."""
         self._buffer.insert_text(mention_pasted_files(data) or self._pastes.collapse(data))
 
-    async def paste_picture(self) -> None:
-        """Ctrl-V: insert the picture in the clipboard as an `@` mention."""
-        path = await save_clipboard_picture(self.pictures, process_environment())
-        if path is None:
-            self._hint("No picture in the clipboard (needs wl-paste, xclip or pngpaste)", DOUBLE_PRESS_S)
+    def delete_or_quit(self) -> None:
+        if self._buffer.text:
+            self._buffer.delete()
         else:
-            self._buffer.insert_text(quote_mention(str(path)))
+            self.on_quit()
 
     def can_answer(self) -> bool:
         """True if a key press answers the approval prompt."""
-        return self._bottom.approvals.accepts_keys and not self._buffer.text and self.picker() is None
+        return self._bottom.approvals.accepts_keys and not self._buffer.text and self._bottom.picker is None
 
-    def picker(self) -> Picker | None:
-        """The open list."""
-        return self._bottom.picker
+    def can_choose(self) -> bool:
+        """True if the arrow keys choose an answer."""
+        return self._bottom.choices.is_open and not self._buffer.text and self._bottom.approvals.current is None
+
+    def can_take_back(self) -> bool:
+        waits = bool(self._bottom.queued or self._bottom.held)
+        return waits and not self._buffer.text and not self.can_choose()
 
     def answer(self, choice: ApprovalChoice) -> None:
         if asked := self._bottom.approvals.current:
             self.input_events.put_nowait(ApprovalKey(asked.ask, choice))
 
+    def choose(self, step: int) -> None:
+        self._bottom.choices.move(step)
 
-def make_key_bindings(actions: InputActions, buffer: Buffer) -> KeyBindings:
-    keys = KeyBindings()
-    typing = ~is_searching
-    asked = Condition(actions.can_answer)
 
-    def bind(*names: str, to: Callable[[], object]) -> None:
-        keys.add(*names, filter=typing)(lambda _event: to())
+_SESSION_KEYS = ("expand", "pick_model", "pick_conversation")
+_SHIFTED = (Keys.Left, Keys.Right, Keys.Up, Keys.Down, Keys.Home, Keys.End)
+_CTRL_SHIFTED = (Keys.Left, Keys.Right, Keys.Home, Keys.End)
 
-    bind("enter", to=lambda: _enter(buffer, actions))
-    bind("escape", "enter", to=lambda: buffer.newline(copy_margin=False))
-    bind("c-j", to=lambda: buffer.newline(copy_margin=False))
-    bind("c-c", to=actions.interrupt)
-    bind("<sigint>", to=actions.interrupt)
-    bind("c-d", to=lambda: buffer.delete() if buffer.text else actions.on_quit())
-    bind("c-x", "c-e", to=actions.edit)
-    bind("c-o", to=lambda: actions.input_events.put_nowait(KeyAction("expand")))
-    bind("tab", to=lambda: _complete(buffer))
-    for down in ("down", "c-n"):
-        keys.add(down, filter=typing & has_completions)(lambda _event: select_next(buffer))
-    bind("c-v", to=lambda: get_app().create_background_task(actions.paste_picture()))
-    keys.add("s-tab", filter=has_completions)(lambda _event: buffer.complete_previous())
-    keys.add("escape", filter=typing, eager=Condition(_is_single_key))(lambda _event: _escape(buffer, actions))
-    keys.add("c-l")(lambda event: event.app.renderer.clear())
-    keys.add(Keys.BracketedPaste)(lambda event: actions.paste(event.data))
-    keys.add("escape", filter=asked, eager=Condition(_is_single_key))(lambda _event: actions.answer("no"))
+
+def make_key_bindings(actions: InputActions, buffer: Buffer, keys: KeysConfig | None = None) -> KeyBindings:
+    keys = keys or KeysConfig()
+    actions.rewind_on_double_escape = REWIND_KEY in keys.rewind
+    made, typing = KeyBindings(), ~is_searching
+    empty, asked, lone = (Condition(each) for each in (lambda: not buffer.text, actions.can_answer, _is_single_key))
+    _ignore_other_keys(made)
+
+    def bind(names: tuple[str, ...], to: Callable[[], object], when: Filter = typing) -> None:
+        for sequence in (to_sequence(name) for name in names if name != REWIND_KEY):
+            eager = lone if sequence == ("escape",) else False
+            made.add(*sequence, filter=when, eager=eager)(lambda _event: to())
+
+    bind(keys.send, lambda: _enter(buffer, actions))
+    bind(keys.newline, lambda: buffer.newline(copy_margin=False))
+    bind(keys.interrupt, actions.interrupt)
+    bind(("<sigint>",), actions.interrupt, ~Condition(lambda: get_app()._running_in_terminal))
+    bind(keys.quit, actions.delete_or_quit)
+    bind(keys.suspend, lambda: actions.on_suspend())
+    bind(keys.editor, actions.edit)
+    bind(keys.complete, lambda: _complete(buffer))
+    bind(keys.search, lambda: start_search(direction=SearchDirection.BACKWARD), typing & ~vi_navigation_mode)
+    bind(keys.clear_screen, lambda: get_app().renderer.clear())
+    bind(keys.rewind, lambda: actions.request("rewind"), typing & empty)
+    bind(keys.show_keys, lambda: actions.show_keys(keys), typing & empty & ~vi_navigation_mode)
+    bind(keys.cycle_mode, lambda: actions.request("cycle_mode"))
+    made.add("s-tab", filter=has_completions)(lambda _event: buffer.complete_previous())
+    bind(("down", "c-n"), lambda: select_next(buffer), typing & has_completions)
+    bind(keys.paste_picture, actions.pictures.request, typing & ~vi_navigation_mode)
+    bind(keys.take_back, lambda: actions.request("take_back"), typing & Condition(actions.can_take_back))
+    for name in _SESSION_KEYS:
+        bind(getattr(keys, name), lambda name=name: actions.request(name))  # type: ignore[misc]
+    bind(keys.stop, actions.escape)
+    made.add("escape", filter=typing & vi_mode & ~vi_navigation_mode, eager=lone)(_leave_insert_mode)
+    made.add(Keys.BracketedPaste)(lambda event: actions.paste(event.data))
+    _bind_answers(made, actions, asked)
+    return made
+
+
+def _bind_answers(made: KeyBindings, actions: InputActions, asked: Filter) -> None:
+    """The keys that answer an approval prompt or choose an answer."""
+    made.add("up", filter=Condition(actions.can_choose))(lambda _event: actions.choose(-1))
+    made.add("down", filter=Condition(actions.can_choose))(lambda _event: actions.choose(1))
+    made.add("escape", filter=asked, eager=Condition(_is_single_key))(lambda _event: actions.answer("no"))
     for letter, choice in KEYS.items():
-        keys.add(letter, filter=asked, eager=True)(lambda _event, choice=choice: actions.answer(choice))
-    bind_picker(keys, actions.picker)
-    return keys
+        made.add(letter, filter=asked, eager=True)(lambda _event, choice=choice: actions.answer(choice))
+
+
+def _ignore_other_keys(made: KeyBindings) -> None:
+    """Keys without an action must not change the input. Bindings that are added later are stronger."""
+
+    @made.add("escape", eager=Condition(_is_single_key), filter=~is_searching)
+    @made.add("escape", Keys.Any)
+    @made.add("escape", "#")
+    @made.add("c-o")
+    @made.add("c-z")
+    @made.add("c-@")
+    @made.add(SHIFT_ENTER)
+    @made.add(CTRL_ENTER)
+    def _ignore(_event: KeyPressEvent) -> None:
+        pass
+
+    for char in "0123456789-*":  # would repeat the next key, or insert all completions
+        made.add("escape", char)(_ignore)
+    # A selection would not be visible, and typing would replace it.
+    for prefix, moves in (("s", _SHIFTED), ("c-s", _CTRL_SHIFTED)):
+        for key in moves:
+            made.add(f"{prefix}-{key.value}")(lambda event, key=key: _press(event, key))
+
+
+def _press(event: KeyPressEvent, key: Keys) -> None:
+    event.key_processor.feed(KeyPress(key), first=True)
+
+
+def to_sequence(key: str) -> tuple[str, ...]:
+    """The keys of prompt_toolkit for a key of the settings."""
+    special = {"space": " ", "s-enter": SHIFT_ENTER, "c-enter": CTRL_ENTER}
+    found: list[str] = []
+    for stroke in key.split():
+        if stroke.startswith("a-"):
+            found.append("escape")
+            stroke = stroke[2:]
+        found.append(special.get(stroke, stroke))
+    return tuple(found)
 
 
 def _enter(buffer: Buffer, actions: InputActions) -> None:
     """Take the row of the open menu, send the input, or start a new line after a backslash (for terminals without
-    Alt-Enter)."""
+    Shift-Enter)."""
     assert isinstance(buffer.completer, InputCompleter)
     if not take_row(buffer, buffer.completer):
         return
@@ -200,14 +337,17 @@ async def _complete_now(buffer: Buffer) -> None:
         buffer.on_completions_changed.fire()
 
 
-def _escape(buffer: Buffer, actions: InputActions) -> None:
-    """Close the menu, or clear the input."""
-    if buffer.complete_state:
-        buffer.cancel_completion()
-    elif buffer.text:
-        actions.clear_input()
+def _leave_insert_mode(event: KeyPressEvent) -> None:
+    """Esc in Vim mode: go to the navigation mode."""
+    buffer, state = event.current_buffer, event.app.vi_state
+    if state.input_mode in (InputMode.INSERT, InputMode.REPLACE):
+        buffer.cursor_position += buffer.document.get_cursor_left_position()
+    state.input_mode = InputMode.NAVIGATION
+    if buffer.selection_state:
+        buffer.exit_selection()
 
 
 def _is_single_key() -> bool:
-    """True if no other key arrived with it, so it is not the start of Alt and another key."""
-    return not get_app().key_processor.input_queue
+    """True if the current key is Escape itself, not the start of Alt and another key."""
+    pressed = get_app().key_processor.key_buffer
+    return bool(pressed) and pressed[-1].data == ESCAPE_KEY

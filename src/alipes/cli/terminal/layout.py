@@ -10,11 +10,13 @@ from wcwidth import iter_graphemes
 
 from alipes.cli.render import to_one_line, truncate
 from alipes.cli.terminal.approval import ApprovalPrompt
+from alipes.cli.terminal.choices import ChoicePrompt
 from alipes.cli.terminal.completion import render_menu
 from alipes.cli.terminal.output import Frame
 from alipes.cli.terminal.picker import Picker
+from alipes.cli.terminal.screen_diff import visible_width
 from alipes.cli.terminal.status import StatusLine
-from alipes.cli.terminal.styles import TerminalStyle, apply_style, clip_row
+from alipes.cli.terminal.styles import TerminalStyle, apply_style, clip_row, wrap_text
 from alipes.cli.width import display_width
 
 INDENT = 2
@@ -33,45 +35,94 @@ class InputStyle(NamedTuple):
     """The label of a character that represents a paste; empty for others."""
     style: str = ""
     """Style of labels and control characters."""
+    faint: str = ""
+    above: str = "↑"
+    below: str = "↓"
+    """Marks of the rows that are not shown."""
+
+
+MIN_MARKED_LINES = 3
+"""A lower box has no room for the number of hidden rows."""
 
 
 def draw_input(text: str, cursor: int, columns: int, lines: int, style: InputStyle) -> InputBox:
-    """Draw the part of `text` around the cursor in at most `lines` rows."""
-    room = max(1, columns - INDENT)
-    rows, at = _wrap_input(text, cursor, room, style)
-    first = min(max(0, at[0] - lines + 1), max(0, len(rows) - lines))
-    shown = rows[first : first + lines]
-    drawn = [(style.prompt if first + n == 0 else " " * INDENT) + row for n, row in enumerate(shown)]
-    return InputBox(drawn, (at[0] - first, INDENT + at[1]))
+    """Draw the part of `text` around the cursor in at most `lines` rows, with the number of hidden rows."""
+    rows, (y, x) = _wrap_input(text, cursor, max(1, columns - INDENT), style)
+    first, last = _visible_range(len(rows), y, lines)
+    shown = rows[first:last]
+    if lines >= MIN_MARKED_LINES:
+        if first:
+            shown[0] = apply_style(f"{style.above} {first + 1} more", style.faint)
+        if last < len(rows):
+            shown[-1] = apply_style(f"{style.below} {len(rows) - last + 1} more", style.faint)
+    drawn = [(" " * INDENT if number else style.prompt) + row for number, row in enumerate(shown)]
+    return InputBox(drawn, (y - first, INDENT + x))
+
+
+def _visible_range(count: int, y: int, lines: int) -> tuple[int, int]:
+    """The rows that fit, so that row `y` is visible and not replaced by a mark."""
+    if count <= lines:
+        return 0, count
+    spare = 1 if lines >= MIN_MARKED_LINES else 0
+    first = max(0, min(y - lines + 1 + spare, count - lines))
+    return first, first + lines
+
+
+class _Piece(NamedTuple):
+    """A grapheme of the input."""
+
+    size: int
+    shown: str
+    width: int
+    ends_word: bool
 
 
 def _wrap_input(text: str, cursor: int, room: int, style: InputStyle) -> tuple[list[str], tuple[int, int]]:
+    """The rows, wrapped at words, and the row and column of the cursor."""
     rows: list[str] = []
     at, place = (0, 0), 0
     for line in text.split("\n"):
-        row, used = "", 0
-        for size, shown, taken in _split_graphemes(line, style):
-            if used + taken > room and used:
-                rows.append(row)
-                row, used = "", 0
-            if place <= cursor < place + size:
-                at = (len(rows), used)
-            row, used, place = row + shown, used + taken, place + size
-        if place == cursor:
-            if used >= room:  # the cursor is where the next character will be
-                rows.append(row)
-                row, used = "", 0
-            at = (len(rows), used)
-        rows.append(row)
+        wrapped = _wrap_line([*_split_graphemes(line, style)], room)
+        for number, pieces in enumerate(wrapped):
+            used = 0
+            for piece in pieces:
+                if place <= cursor < place + piece.size:
+                    at = (len(rows), min(used, room - 1))
+                used, place = used + piece.width, place + piece.size
+            rows.append("".join(piece.shown for piece in pieces))
+            if place == cursor and number == len(wrapped) - 1:
+                if used >= room:  # the cursor is where the next character will be
+                    rows.append("")
+                    used = 0
+                at = (len(rows) - 1, used)
         place += 1
     return rows, at
 
 
-def _split_graphemes(line: str, style: InputStyle) -> Iterator[tuple[int, str, int]]:
-    """For each grapheme: its length in the text, how it is shown, and its width."""
+def _wrap_line(pieces: list[_Piece], room: int) -> list[list[_Piece]]:
+    """Split a line into rows after blanks and wide characters, or anywhere in a word that is too long."""
+    rows: list[list[_Piece]] = []
+    row: list[_Piece] = []
+    used = 0
+    for piece in pieces:
+        if row and used + piece.width > room:
+            if piece.shown == " ":  # a blank at the edge takes no room
+                row.append(_Piece(piece.size, "", 0, True))
+                used = room
+                continue
+            end = next((number for number in range(len(row), 0, -1) if row[number - 1].ends_word), len(row))
+            rows.append(row[:end])
+            row = row[end:]
+            used = sum(each.width for each in row)
+        row.append(piece)
+        used += piece.width
+    return [*rows, row]
+
+
+def _split_graphemes(line: str, style: InputStyle) -> Iterator[_Piece]:
     if line.isascii() and line.isprintable():
         for char in line:
-            yield 1, char, 1
+            yield _Piece(1, char, 1, char == " ")
         return
     for piece in iter_graphemes(line):
         shown, strange = piece, False
@@ -82,7 +133,8 @@ def _split_graphemes(line: str, style: InputStyle) -> Iterator[tuple[int, str, i
         elif not piece.isprintable() and len(piece) == 1 and ord(piece) < 0xA0:
             shown, strange = f"^{chr(ord(piece) ^ 64)}" if ord(piece) < 0x80 else "?", True
         taken = display_width(shown)
-        yield len(piece), apply_style(shown, style.style) if strange else shown, taken
+        ends_word = taken > 1 or piece.isspace()
+        yield _Piece(len(piece), apply_style(shown, style.style) if strange else shown, taken, ends_word)
 
 
 FIRST_MARK = 0xF0000
@@ -128,6 +180,23 @@ class PasteStore:
 MAX_QUEUED_ROWS = 3
 MIN_RULE_LINES = 8
 """A smaller screen has no room for the rule above the input."""
+REWIND_NOTE = "editing your last message; sending it undoes that turn (files are not reverted), Esc cancels"
+KEY_COLUMN = 50
+"""Columns for one key and its description; a wider screen shows several side by side."""
+
+
+def render_keys(table: list[tuple[str, str]], columns: int, style: TerminalStyle) -> list[str]:
+    """The rows of the list of keys, in as many columns as fit."""
+    beside = max(1, columns // KEY_COLUMN)
+    height = -(-len(table) // beside)
+    room = max(display_width(keys) for keys, _ in table) + 2
+    rows = [""] * height
+    for number, (keys, text) in enumerate(table):
+        y, x = number % height, number // height
+        gap = " " * max(0, x * KEY_COLUMN - visible_width(rows[y]))
+        head = apply_style(keys, style.accent) + " " * (room - display_width(keys))
+        rows[y] += f"{gap}  {head}{apply_style(text, style.faint)}"
+    return rows
 
 
 class BottomArea:
@@ -144,6 +213,13 @@ class BottomArea:
         """Labels of queued messages, by turn."""
         self.held: dict[str, str] = {}
         """Labels of messages that a stop kept back, by turn."""
+        self.choices = ChoicePrompt()
+        self.key_help: list[tuple[str, str]] = []
+        """Keys and descriptions while they are shown."""
+        self.rewinding = False
+        """The input replaces the last message, whose turn is undone on sending."""
+        self.vi_mark: Callable[[], str] = lambda: ""
+        """A letter for the mode of the Vim editing keys, other than the insert mode."""
         self.tail: Callable[[], list[str]] = list
         """The rows of the running turn."""
         self.on_resize: Callable[[int], None] = lambda _columns: None
@@ -184,18 +260,28 @@ class BottomArea:
             return InputBox(head, (len(head) - 1, cursor)), below
         box = self._input(columns, max(1, min(12, lines // 2 - 1)))
         below = render_menu(self._buffer.complete_state, columns, self.style)
-        below = below[: max(0, lines - len(box.rows) - 2)]
+        if self.key_help:
+            below = render_keys(self.key_help, columns, self.style)
+        if (left := len(below) - max(0, lines - len(box.rows) - 2)) > 0:
+            below = below[: len(below) - left]
+            if self.key_help and below:
+                below[-1] = "  " + apply_style(f"{self.style.more} /keys shows all", self.style.faint)
         if lines > len(box.rows) + len(below):
             below.append(self.status.render(columns, self.style))
         return box, below
 
     def _above(self, columns: int) -> list[str]:
         """The rows between the tail and the input."""
-        rows = self.approvals.rows(columns, self.style, typing=bool(self._buffer.text))
+        typing = bool(self._buffer.text)
+        rows = self.approvals.rows(columns, self.style, typing=typing)
+        if not self.approvals.current:
+            rows += self.choices.rows(columns, self.style, typing=typing)
         # While idle, a message starts at once: showing it as queued would flicker.
         rows += self._list_messages("queued", list(self.queued.values()) if self.status.activity else [], columns)
         rows += self._list_messages("kept", list(self.held.values()), columns)
-        return [*rows, ""] if self.approvals.current else rows
+        if self.rewinding:
+            rows += wrap_text(REWIND_NOTE, columns, self.style.faint, f"{self.style.note} ", "  ")
+        return [*rows, ""] if self.approvals.current or self.choices.is_open else rows
 
     def _list_messages(self, word: str, texts: list[str], columns: int) -> list[str]:
         style, rows = self.style, []
@@ -207,14 +293,16 @@ class BottomArea:
         return rows
 
     def _input(self, columns: int, lines: int) -> InputBox:
-        prompt = apply_style(self.style.prompt, self.style.accent) + " "
+        prompt = apply_style(self.vi_mark() or self.style.prompt, self.style.accent) + " "
         text, cursor = self._buffer.text, self._buffer.cursor_position
         found = self.search()
         if found is not None:
             words, document = found
             text, cursor = document.text, document.cursor_position
             prompt = apply_style("?", self.style.warn) + " "
-        box = draw_input(text, cursor, columns, lines, InputStyle(prompt, self._pastes.label, self.style.accent))
+        marks = ("↑", "↓") if self.style.more == "…" else ("^", "v")
+        style = InputStyle(prompt, self._pastes.label, self.style.accent, self.style.faint, *marks)
+        box = draw_input(text, cursor, columns, lines, style)
         if found is None:
             return box
         sought = f"  {apply_style('history search:', self.style.faint)} {words}"

@@ -15,6 +15,7 @@ from prompt_toolkit.renderer import Renderer
 from prompt_toolkit.styles import DummyStyle
 
 from alipes.cli.stdio import AsyncWriter
+from alipes.cli.terminal.keyboard import PROTOCOL_OFF, PROTOCOL_ON, KeyboardProtocol
 from alipes.cli.terminal.screen_diff import LiveScreen
 
 BLOCKED_RETRY_S = 0.05
@@ -73,10 +74,13 @@ class ScreenRenderer(Renderer):
         size = output.get_size()
         self._live = LiveScreen(size.columns, size.rows)
         self.painted = 0.0
+        self.keyboard_protocol: KeyboardProtocol = ""
+        self._protocol_on: KeyboardProtocol = ""
         super().__init__(DummyStyle(), output)
 
     def reset(self, _scroll: bool = False, leave_alternate_screen: bool = True) -> None:
         super().reset(_scroll, leave_alternate_screen)
+        self._use_protocol("")
         self._live.invalidate()
 
     def render(self, app: Application[Any], layout: Layout, is_done: bool = False) -> None:
@@ -88,6 +92,7 @@ class ScreenRenderer(Renderer):
         if not self._bracketed_paste_enabled:
             self._terminal.enable_bracketed_paste()
             self._bracketed_paste_enabled = True
+        self._use_protocol("" if is_done else self.keyboard_protocol)
         view = self._source.frame(self._live.columns, self._live.lines)
         if is_done:
             view = Frame(view.final, [], (0, 0))
@@ -96,6 +101,13 @@ class ScreenRenderer(Renderer):
             self.painted = time.monotonic()
         self._terminal.flush()
 
+    def _use_protocol(self, protocol: KeyboardProtocol) -> None:
+        """Switch the keyboard protocol of the terminal on, or the one in use off."""
+        if protocol != self._protocol_on:
+            off, on = PROTOCOL_OFF.get(self._protocol_on, ""), PROTOCOL_ON.get(protocol, "")
+            self._terminal.write_raw(off + on)
+            self._protocol_on = protocol
+
     def erase(self, leave_alternate_screen: bool = True) -> None:
         """Remove the live rows. Unless this is a resize, another program uses the terminal next."""
         if not self._fit():
@@ -103,6 +115,7 @@ class ScreenRenderer(Renderer):
         self._terminal.flush()
         if leave_alternate_screen:
             self.reset()
+            self._terminal.flush()
             self._terminal.writer.flush_now()
 
     def clear(self) -> None:

@@ -10,16 +10,20 @@ from prompt_toolkit.filters import Condition
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
-from alipes.cli.fuzzy import best_matches
 from alipes.cli.render import to_one_line, truncate
 from alipes.cli.terminal.styles import TerminalStyle, apply_style
 from alipes.cli.width import display_width
+from alipes.kernel.fuzzy import MAX_PENALTY, best_matches, score_match
 
 MAX_ROWS = 10
 """Items shown at once."""
 MAX_PREVIEW_ROWS = 6
 PAGE = 8
 MAX_ITEMS = 1000
+MIN_DETAIL_COLUMNS, MIN_DETAIL_ROOM = 60, 10
+"""On a narrower screen the labels get all the room, and details only if there is enough left."""
+IN_DETAIL = -1000
+"""The score of an item that is found only by its details."""
 
 
 class PickerItem(Struct, frozen=True):
@@ -133,9 +137,10 @@ class Picker:
             self._preview_rows = await self._preview(self._previewed)
 
     def _search(self, selected: PickerItem | None = None) -> None:
-        self._found = best_matches(
-            self._filter, self._items, lambda item: f"{item.label} {item.detail}", limit=MAX_ITEMS
-        )
+        def searched(item: PickerItem) -> str:
+            return f"{to_one_line(item.label)}\n{to_one_line(item.detail)}"
+
+        self._found = best_matches(self._filter, self._items, searched, limit=MAX_ITEMS, score=_score_item)
         self._index = self._found.index(selected) if selected in self._found else 0
         self._changed.set()
 
@@ -224,7 +229,8 @@ class Picker:
         room = max(1, room - 2) if headed else room
         first = max(0, min(self._index - room // 2, len(self._found) - room))
         shown = self._found[first : first + room]
-        width = min(max(display_width(to_one_line(item.label)) for item in shown), max(4, (columns - 6) * 3 // 5))
+        longest = max(display_width(to_one_line(item.label)) for item in shown)
+        width = min(longest, max(4, columns - 5 if columns < MIN_DETAIL_COLUMNS else columns * 3 // 5))
         rows, group = list[str](), None
         for number, item in enumerate(shown, first):
             if headed and item.group != group:
@@ -236,11 +242,22 @@ class Picker:
         return rows
 
 
+def _score_item(query: str, text: str) -> int | None:
+    """The label counts, but not its length: equal matches keep their order. In the details only whole words of the
+    query are searched."""
+    label, _, detail = text.partition("\n")
+    score = score_match(query, label)
+    if score is None and all(word in f"{label} {detail}".lower() for word in query.lower().split()):
+        return IN_DETAIL
+    return None if score is None else score + min(len(label), MAX_PENALTY)
+
+
 def _draw_item(item: PickerItem, style: TerminalStyle, *, chosen: bool, width: int, columns: int) -> str:
     label = truncate(to_one_line(item.label), width, style.more)
-    gap = " " * (width - display_width(label) + 2) if item.detail else ""
-    detail = truncate(to_one_line(item.detail), max(0, columns - width - 7), style.more)
+    room = columns - width - 6
+    detail = truncate(to_one_line(item.detail), room, style.more) if room >= MIN_DETAIL_ROOM else ""
     sgr = style.accent if chosen else ""
+    gap = " " * (width - display_width(label) + 2) if detail else ""
     start = f"{apply_style(style.chosen if chosen else ' ', sgr)} {item.mark or ' '} "
     return f"{start}{apply_style(label, sgr)}{gap}{apply_style(detail, style.faint)}"
 

@@ -12,13 +12,14 @@ from pathlib import Path
 
 from msgspec import structs
 
+from alipes.agent.attachments import FileAttacher
 from alipes.app import App, open_app
-from alipes.cli.attachments import FileAttacher
 from alipes.cli.common import missing_programs_note
 from alipes.cli.inbound import PLATFORM, ConversationPlace, find_conversation, new_id
 from alipes.cli.interrupted import NO, YES, InterruptedTurn, find_interrupted, format_left, format_offer
 from alipes.cli.options import ConversationChoice, TalkOptions
 from alipes.cli.render import format_choice, sanitize, to_one_line, truncate
+from alipes.cli.setup.command import run_inside
 from alipes.cli.terminal.completion import ArgumentChoice, CommandEntry
 from alipes.cli.terminal.conversation_picker import conversation_choices, pick_conversation
 from alipes.cli.terminal.file_index import FileIndex
@@ -27,12 +28,17 @@ from alipes.cli.terminal.key_bindings import ApprovalKey, KeyAction, StopRequest
 from alipes.cli.terminal.model_picker import describe_model, pick_model
 from alipes.cli.terminal.notifications import TerminalNotifier
 from alipes.cli.terminal.pager import show_turn
+from alipes.cli.terminal.shell_command import ShellCommands, is_shell_command
 from alipes.cli.terminal.status_command import StatusCommand
-from alipes.cli.terminal.styles import apply_style, wrap_text
+from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.cli.terminal.view import SessionView
+from alipes.cli.width import display_width
 from alipes.config.environment import process_environment
+from alipes.config.loader import build_settings, with_plugins
+from alipes.config.reader import read_config
 from alipes.config.settings import Settings
+from alipes.kernel.attachments import without_attachments
 from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.formatting import ID
 from alipes.kernel.turns import (
@@ -48,7 +54,15 @@ from alipes.kernel.turns import (
     TurnEnded,
 )
 from alipes.sessions.commands import registry as commands
-from alipes.sessions.commands.context import CommandReply, CopyText, FollowJob, Quit, ShowConversation
+from alipes.sessions.commands.context import (
+    CommandReply,
+    CopyText,
+    FollowJob,
+    PutText,
+    Quit,
+    RunSetup,
+    ShowConversation,
+)
 from alipes.sessions.commands.conversation import describe_held
 from alipes.sessions.commands.jobs import count_jobs
 from alipes.sessions.commands.status import plugin_words
@@ -66,10 +80,14 @@ RECENT_MESSAGES = 4
 
 
 class TerminalCommands:
-    def __init__(self, terminal: TerminalApp, app: App, view: SessionView, workdir: str) -> None:
-        self._terminal, self._app, self._view = terminal, app, view
+    def __init__(
+        self, terminal: TerminalApp, app: App, view: SessionView, workdir: str, *, reload: asyncio.Event
+    ) -> None:
+        """`reload` is set when the settings have changed."""
+        self._terminal, self._app, self._view, self._reload = terminal, app, view, reload
         self._jobs = JobView(app.background, view)
         self._update_completions()
+        self._workdir, self._files = workdir, FileAttacher(app.settings, mask=app.secrets)
         terminal.completer.files = FileIndex(workdir)
         terminal.completer.loaded_arguments |= {
             "/model": self._model_choices,
@@ -77,6 +95,7 @@ class TerminalCommands:
         }
         terminal.completer.arguments |= {
             "/busy": lambda: ("interrupt", "queue", "steer"),
+            "/effort": lambda: ("low", "medium", "high", "default"),
             "/help": lambda: [one.name for one in commands.known_commands(app.contributions)],
             "/plugins": lambda: plugin_words(app.plugins),
         }
@@ -86,18 +105,54 @@ class TerminalCommands:
         known = commands.known_commands(self._app.contributions)
         self._terminal.completer.commands = [_menu_entry(one) for one in known]
 
+    async def attach(self, inbound: Inbound, shown: str) -> tuple[Inbound, str]:
+        """The message with the files that it names, and its label."""
+        inbound, found = await self._files.attach(inbound)
+        for problem in found.problems:
+            self._view.note(problem, bad=True)
+        return inbound, shown + found.label
+
+    async def choose_argument(self, command: str, key: str) -> None:
+        """Let the user choose from a list, then run the command with the choice."""
+        if command == "model":
+            chosen = await pick_model(self._terminal, self._app, key)
+        else:
+            active = await self._app.store.sessions.active(key)
+            chosen = await pick_conversation(self._terminal, self._app, self._workdir, active.session if active else "")
+        if chosen is not None:
+            text = f"/{command} {chosen}"
+            self._terminal.input_events.put_nowait(TypedText(new_id(), text, text))
+
     async def _model_choices(self) -> list[ArgumentChoice]:
         names = ("default", *await self._app.models.list_names())
         return [ArgumentChoice(name, "", describe_model(self._app.settings, name)) for name in names]
 
     async def run(self, parsed: commands.Parsed, typed: TypedText, inbound: Inbound) -> None:
         """Run the command now, even during a turn."""
+        if parsed.command.name in TEXT_COMMANDS:
+            inbound, shown = await self.attach(structs.replace(inbound, text=parsed.args), typed.shown)
+            parsed, typed = structs.replace(parsed, args=inbound.text), structs.replace(typed, shown=shown)
         app, view = self._app, self._view
-        label = typed.shown.partition(" ")[2].strip()
+        label, made = typed.shown.partition(" ")[2].strip(), False
+
+        def label_made_message(text: str) -> None:
+            nonlocal label, made
+            label, made = typed.shown.strip(), True
+            view.label_message(text, label)
+
         view.send_started(parsed.args, label)
-        reply = await commands.run(structs.replace(app.context(inbound), queue_hint=HELD_HINT), parsed)
-        self._show_reply(typed, reply)
+        context = structs.replace(app.context(inbound), on_submit=label_made_message, queue_hint=HELD_HINT)
+        reply = await commands.run(context, parsed)
+        if reply.text or (not made and not isinstance(reply.action, RunSetup)):  # else the message shows what was typed
+            self._show_reply(typed, reply)
         view.send_finished(typed.id, label or to_one_line(reply.text), *reply.turns)
+        await self._carry_out(reply)
+        self._update_completions()
+        await self.refresh_status(inbound.address.key)
+        if isinstance(reply.action, FollowJob) and reply.action.name:
+            await self._jobs.follow(reply.action.session, reply.action.name)
+
+    async def _carry_out(self, reply: CommandReply) -> None:
         match reply.action:
             case Quit():
                 self._terminal.quit()
@@ -107,10 +162,15 @@ class TerminalCommands:
                 await self.show_recent(session)
             case FollowJob(_, name) if not name:
                 self._jobs.leave()
-        self._update_completions()
-        await self.refresh_status(inbound.address.key)
-        if isinstance(reply.action, FollowJob) and reply.action.name:
-            await self._jobs.follow(reply.action.session, reply.action.name)
+            case PutText(text):
+                self._terminal.put_text(text)
+            case RunSetup():
+                await self._run_setup()
+
+    async def _run_setup(self) -> None:
+        """Run the wizard in the terminal; afterwards the session starts again with the new settings."""
+        if await self._terminal.run_in_foreground(run_inside) == 0:
+            self._reload.set()
 
     async def refresh_status(self, key: str) -> None:
         """Update the model, context use and cost in the status line."""
@@ -147,9 +207,10 @@ class TerminalCommands:
         rows = [apply_style(f"{style.prompt} {said}", style.faint)]
         sgr = style.bad if reply.failed else ""
         for line in sanitize(reply.text).split("\n") if reply.text else ():
-            head, text = _split_column(line, columns)
-            rest = " " * (len(head) if head.strip() else len(head) + 2)
-            rows += wrap_text(text, columns, sgr, apply_style(head, sgr), rest)
+            if reply.diff:
+                rows += _format_diff_line(line, columns, style)
+            else:
+                rows += format_reply_line(line, columns, sgr)
         self._view.transcript.add_block(rows)
 
     def _copy(self, text: str) -> None:
@@ -162,17 +223,42 @@ class TerminalCommands:
         self._view.note("Copied (if your terminal supports OSC 52)")
 
 
-def _split_column(line: str, columns: int) -> tuple[str, str]:
-    """Split a line of a reply into its indented first column, which is not wrapped, and the rest."""
+def format_reply_line(line: str, columns: int, sgr: str = "") -> list[str]:
+    """A line of a reply, indented. The second of two columns is wrapped beside the first, or below it if there is no
+    room; so is a line that is indented."""
+    line = "  " + line.rstrip()
+    indent = len(line) - len(line.lstrip())
     found = _COLUMN.match(line)
-    end = found.end() if found and found.end() < columns // 2 else len(line) - len(line.lstrip())
-    return "  " + line[:end], line[end:].rstrip()
+    if found and found.end() <= columns // 2:
+        head = line[: found.end()]
+        return wrap_text(line[found.end() :], columns, sgr, apply_style(head, sgr), " " * len(head))
+    if found and display_width(line) > columns:
+        name, text = line[: found.end()].strip(), line[found.end() :]
+        below = " " * min(indent + 4, columns // 4)
+        return [
+            *format_reply_line(" " * (indent - 2) + name, columns, sgr),
+            *wrap_text(text, columns, sgr, below, below),
+        ]
+    margin = " " * min(indent, columns // 2)
+    return wrap_text(line.lstrip(), columns, sgr, margin, margin)
+
+
+def _format_diff_line(line: str, columns: int, style: TerminalStyle) -> list[str]:
+    line = line.expandtabs(4).rstrip()
+    margin = "  " + " " * min(len(line) - len(line.lstrip()), columns // 2)
+    return wrap_text(line.lstrip(), columns, _diff_style(line, style), margin, margin)
+
+
+def _diff_style(line: str, style: TerminalStyle) -> str:
+    if line.startswith(("diff ", "--- ", "+++ ", "new file: ")):
+        return style.strong
+    return {"+": style.good, "-": style.bad, "@": style.accent}.get(line[:1], "")
 
 
 def _menu_entry(command: commands.Command) -> CommandEntry:
     """`/model` and `/resume` open a list if they have no argument; others need theirs."""
     needs_argument = bool(command.hint) and not command.hint.startswith("[") and command.name not in LISTS
-    aliases = tuple(f"/{alias}" for alias in getattr(command, "aliases", ()))
+    aliases = tuple(f"/{alias}" for alias in command.aliases)
     return CommandEntry(f"/{command.name}", command.help, needs_argument, aliases)
 
 
@@ -180,30 +266,57 @@ LISTS = ("model", "resume")
 """Commands that open a list in the terminal if they have no argument."""
 TEXT_COMMANDS = frozenset({"queue", "steer", "background", "moa"})
 """Commands whose argument is a message, which may name files."""
-ORDERED_COMMANDS = frozenset({"new", "resume", "branch", "undo", "retry"})
+ORDERED_COMMANDS = frozenset({"new", "resume", "continue", "branch", "undo", "redo", "rewind", "retry"})
 """Commands that change the conversation of later messages, so they run in the order typed."""
 SEND_TIMEOUT_S = 0.3
 """How long a stop waits for messages that are being sent; a plugin may delay them."""
+KEY_COMMANDS = {"pick_model": "/model", "pick_conversation": "/resume"}
+"""Keys that mean the same as a command."""
 STOP_TIMEOUT_S = 2.0
 """How long a requested stop may take after the user quit."""
 
 
 async def run_session(terminal: TerminalApp, settings: Settings, options: TalkOptions, left: asyncio.Event) -> None:
-    """Run the session until the user has `left`."""
+    """Run the session until the user has `left`; again with new settings after `/setup`."""
+    place = await _run_once(terminal, settings, options, left)
+    while not left.is_set():
+        settings = with_plugins(build_settings(read_config()), not options.safe)
+        place = await _run_once(terminal, settings, options, left, place=place)
+
+
+async def _run_once(
+    terminal: TerminalApp,
+    settings: Settings,
+    options: TalkOptions,
+    left: asyncio.Event,
+    *,
+    place: Address | None = None,
+) -> Address:
+    """Run until the user has `left` or the settings have changed; returns the conversation."""
     workdir = settings.workdir or os.getcwd()
     async with open_app(settings, interactive=True, workdir=workdir) as app:
         orphans = await app.store.turns.list_orphans(0, workdir)  # before the sessions resume them
-        place = await _choose_conversation(terminal, app, options, workdir)
-        session = TerminalSession(terminal, app, options, place.address)
-        await session.offer_interrupted(place.note, await find_interrupted(app, workdir))
+        again, chosen = place is not None, ConversationPlace(place) if place else None
+        chosen = chosen or await _choose_conversation(terminal, app, options, workdir)
+        session = TerminalSession(terminal, app, options, chosen.address)
+        if not again:
+            await session.offer_interrupted(chosen.note, await find_interrupted(app, workdir))
         async with asyncio.TaskGroup() as group:
-            works = (session.show_start_notes(orphans), session.follow_events(), session.submit(), session.read())
+            notes = session.show_start_notes(() if again else orphans, again=again)
+            works = (notes, session.follow_events(), session.submit(), session.read(), _set_after(left, session.ended))
             beside = (session.status_command.run(), session.follow_jobs())
             tasks = [group.create_task(work) for work in (*works, *beside)]
-            await left.wait()
-            await session.finish()
+            await session.ended.wait()
+            if left.is_set():
+                await session.finish()
             for task in tasks:
                 task.cancel()
+    return chosen.address
+
+
+async def _set_after(first: asyncio.Event, then: asyncio.Event) -> None:
+    await first.wait()
+    then.set()
 
 
 async def _choose_conversation(
@@ -230,8 +343,11 @@ class TerminalSession:
         workdir = app.settings.workdir or os.getcwd()
         self._inbound = Inbound("", place, "owner", "", model=options.model, workdir=workdir, trusted=options.trusted)
         self._view = SessionView(terminal, thinking=app.settings.terminal.thinking)
-        self._commands = TerminalCommands(terminal, app, self._view, workdir)
-        self._files = FileAttacher(app.settings, mask=app.secrets)
+        self.ended = asyncio.Event()
+        """Set when the user has left, or the settings have changed."""
+        self._commands = TerminalCommands(terminal, app, self._view, workdir, reload=self.ended)
+        self._shell = ShellCommands(terminal, app, self._view)
+        terminal.bottom.tail = lambda: [*self._view.transcript.tail(), *self._shell.tail()]
         self._view.status.set_folder(Path(workdir))
         self._notifier = TerminalNotifier(terminal.write, app.settings.terminal, terminal.features, Path(workdir))
         self.status_command = StatusCommand(
@@ -260,8 +376,8 @@ class TerminalSession:
         if self._interrupted:
             self._view.note(format_offer(self._interrupted))
 
-    async def show_start_notes(self, orphans: tuple[str, ...]) -> None:
-        """Show the model and other notes, then follow changes of the model."""
+    async def show_start_notes(self, orphans: tuple[str, ...], *, again: bool = False) -> None:
+        """Show the model and other notes, then follow changes of the model. `again`: the settings were changed."""
         app, view = self._app, self._view
         if self._inbound.model:
             model = (await app.models.open(self._inbound.model)).name
@@ -277,7 +393,7 @@ class TerminalSession:
         if elsewhere := [key for key in orphans if key != self._address.key]:
             view.note(f"resuming interrupted conversations: {describe_interrupted(elsewhere)}")
         standing = await app.store.sessions.active(self._address.key)
-        if standing is not None and not await app.sessions.unfinished(self._address.key):
+        if standing is not None and not again and not await app.sessions.unfinished(self._address.key):
             await self._commands.show_recent(standing.session)
         await self._commands.refresh_status(self._address.key)
         if self._inbound.model:
@@ -311,33 +427,71 @@ class TerminalSession:
                         self._handle_typed(typed, group)
                     case StopRequest():
                         group.create_task(self._stop_turn())
-                    case KeyAction(name):
-                        group.create_task(self._run_key(name))
                     case ApprovalKey(ask, choice):
                         group.create_task(sessions.post(key, AnswerApproval(ask, choice, "terminal")))
+                    case KeyAction(name) if name in KEY_COMMANDS:
+                        command = KEY_COMMANDS[name]
+                        self._handle_typed(TypedText(f"key {name}", command, command), group)
+                    case KeyAction(name):
+                        group.create_task(self._run_key(name))
 
     async def _run_key(self, name: str) -> None:
+        """Do what a key of the terminal means."""
         match name:
+            case "rewind":
+                await self._rewind()
+            case "take_back":
+                await self._take_back()
+            case "cycle_mode":
+                await self._cycle_mode()
+            case "send_held":
+                await self._app.sessions.release(self._address.key)
+            case "drop_held":
+                await self._app.sessions.drop(self._address.key)
             case "expand":
-                if self._view.transcript.expand_last():
-                    self._view.update()
-                else:
-                    await show_turn(self._terminal, self._view)
+                await self._expand()
+
+    async def _expand(self) -> None:
+        """Print the last shortened output whole; if it was, open the whole turn in a pager."""
+        if self._view.transcript.expand_last():
+            self._view.update()
+        else:
+            await show_turn(self._terminal, self._view)
+
+    async def _rewind(self) -> None:
+        """Put the last message back into the input; sending it undoes its turn."""
+        standing = await self._app.store.sessions.active(self._address.key)
+        messages = await self._app.store.archive.messages(standing.session) if standing else ()
+        last = next((one.text for one in reversed(messages) if one.role == "user" and one.text.strip()), "")
+        if last and not self._view.running_turn:
+            self._terminal.put_text(without_attachments(last), rewinds=True)
+        else:
+            self._terminal.hint("There is no message to edit")
+
+    async def _take_back(self) -> None:
+        """Take the newest queued message back into the input."""
+
+    async def _cycle_mode(self) -> None:
+        """Switch to the next permission mode."""
 
     async def submit(self) -> None:
         """Send messages, and the commands that affect them, in the order typed."""
         while True:
             typed = await self._outgoing.get()
             inbound = self._as_inbound(typed)
-            if (parsed := commands.parse(typed.text, self._app.contributions)) is not None:
+            if is_shell_command(typed.text):
+                await self._shell.run(typed, inbound)
+            elif (parsed := commands.parse(typed.text, self._app.contributions)) is not None:
                 await self._commands.run(parsed, typed, inbound)
             else:
+                if typed.rewinds:
+                    await self._undo_last_turn(inbound)
                 await self._send(typed, inbound)
             self._outgoing.task_done()
 
     async def _send(self, typed: TypedText, inbound: Inbound) -> None:
         """Send a message with the files it names."""
-        inbound, shown = await self._attach(inbound, typed.shown)
+        inbound, shown = await self._commands.attach(inbound, typed.shown)
         self._view.send_started(inbound.text, shown)
         try:
             turn = await self._app.sessions.submit(inbound)
@@ -346,12 +500,11 @@ class TerminalSession:
             self._view.note(str(refused), bad=not refused.by_choice)
         self._view.send_finished(typed.id, shown, *([turn] if turn else []))
 
-    async def _attach(self, inbound: Inbound, shown: str) -> tuple[Inbound, str]:
-        """The message with the files that it names, and its label."""
-        inbound, found = await self._files.attach(inbound)
-        for problem in found.problems:
-            self._view.note(problem, bad=True)
-        return inbound, shown + found.label
+    async def _undo_last_turn(self, inbound: Inbound) -> None:
+        """Undo the turn whose message was edited, before the new message is sent."""
+        undo = commands.Parsed(commands.BY_NAME["undo"], "")
+        reply = await commands.run(self._app.context(inbound), undo)
+        self._view.note(reply.text, bad=reply.failed)
 
     async def finish(self) -> None:
         """The user quit: wait a moment for a requested stop."""
@@ -375,6 +528,8 @@ class TerminalSession:
     async def _stop_turn(self) -> None:
         """Stop the running turn, or the next one. The screen may be behind the store."""
         key = self._address.key
+        if not self._view.running_turn and self._shell.stop():
+            return
         self._stopping = True
         await self._wait_until_sent(SEND_TIMEOUT_S if self._view.running_turn else None)
         stopped = await self._app.sessions.stop(key, Stop("user_stop", "session_interrupt"))
@@ -404,16 +559,16 @@ class TerminalSession:
             return
         parsed = commands.parse(typed.text, self._app.contributions)
         asked = self._view.question
-        if parsed is None and asked is not None:
+        if parsed is None and asked is not None and not is_shell_command(typed.text):
             self._view.question_answered(typed.id)
             reply = AnswerQuestion(asked.ask, asked.interpret(typed.text), "terminal")
             group.create_task(self._app.sessions.post(self._address.key, reply))
             return
         if parsed is not None and parsed.command.name in LISTS and not parsed.args:
             self._terminal.bottom.queued.pop(typed.id, None)
-            group.create_task(self._choose_argument(parsed.command.name, typed, group))
+            group.create_task(self._commands.choose_argument(parsed.command.name, self._address.key))
             return
-        if parsed is None or parsed.command.name in ORDERED_COMMANDS:
+        if parsed is None or parsed.command.name in ORDERED_COMMANDS or parsed.command.sends:
             self._outgoing.put_nowait(typed)
             return
         if parsed.command.name == "model" and parsed.args:  # overrides --model
@@ -423,23 +578,7 @@ class TerminalSession:
     async def _run_command(self, parsed: commands.Parsed, typed: TypedText) -> None:
         if parsed.command.name == "stop":
             await self._wait_until_sent(SEND_TIMEOUT_S)
-        inbound = self._as_inbound(typed)
-        if parsed.command.name in TEXT_COMMANDS:
-            inbound, shown = await self._attach(structs.replace(inbound, text=parsed.args), typed.shown)
-            parsed, typed = structs.replace(parsed, args=inbound.text), structs.replace(typed, shown=shown)
-        await self._commands.run(parsed, typed, inbound)
-
-    async def _choose_argument(self, command: str, typed: TypedText, group: asyncio.TaskGroup) -> None:
-        """Let the user choose from a list, then run the command with the choice."""
-        if command == "model":
-            chosen = await pick_model(self._terminal, self._app, self._address.key)
-        else:
-            active = await self._app.store.sessions.active(self._address.key)
-            session = active.session if active else ""
-            chosen = await pick_conversation(self._terminal, self._app, self._inbound.workdir, session)
-        if chosen is not None:
-            text = f"/{command} {chosen}"
-            self._handle_typed(structs.replace(typed, text=text, shown=text), group)
+        await self._commands.run(parsed, typed, self._as_inbound(typed))
 
     async def _resume_interrupted(self, typed: TypedText, turns: tuple[InterruptedTurn, ...]) -> None:
         self._view.question_answered(typed.id)

@@ -57,7 +57,8 @@ def run(argv: list[str], load: Callable[[], RunSession], plain: Callable[[list[s
 
 async def _run(settings: Settings, options: TalkOptions, variables: Variables, load: Callable[[], RunSession]) -> int:
     features = detect_features(variables, settings.terminal.theme, utf8=writes_utf8(sys.stdout))
-    terminal = TerminalApp(features, settings.home / "history")
+    vim = settings.terminal.editing == "vim"
+    terminal = TerminalApp(features, settings.home / "history", keys=settings.keys, vim=vim)
     terminal.bottom.status.set_folder(Path.cwd())
     terminal.append(_first_rows(terminal, new=not (settings.home / "history").exists()))
     titled = shows_title(settings.terminal, features)

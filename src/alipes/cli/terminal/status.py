@@ -77,6 +77,14 @@ class StatusLine:
             case _:
                 self._handle_wait(event)
 
+    def command_started(self, activity: str) -> None:
+        """A command of the person runs; it can be stopped like a turn."""
+        self.activity = activity
+        self._began = self._began or self._clock()
+
+    def command_ended(self) -> None:
+        self._began, self.activity = None, ""
+
     def reset_usage(self) -> None:
         self.cost, self.context_tokens = 0.0, 0
 

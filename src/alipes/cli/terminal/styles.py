@@ -100,6 +100,8 @@ class TerminalFeatures(Struct, frozen=True):
     titles: bool = True
     """The terminal accepts window titles."""
     notifications: NotificationKind = "bell"
+    query_keyboard: bool = True
+    """The terminal may be asked for its keyboard protocol."""
 
 
 def detect_features(
@@ -128,6 +130,7 @@ def detect_features(
         not utf8,
         _detect_images(variables, term),
         titles=not term.startswith(_NO_QUERY),
+        query_keyboard=not term.startswith(_NO_QUERY),
         notifications=_detect_notifications(variables, term),
     )
 

@@ -138,6 +138,8 @@ class TranscriptView:
         self._message = MessageView(theme, style, columns, thinking=thinking)
         self._running: dict[str, RunningCall] = {}
         self._asked: dict[str, turns.ApprovalAsked] = {}
+        self._question: turns.QuestionAsked | None = None
+        """The open question with choices."""
         self._final: list[str] = []
         self._kind = "note" if begun else ""
         self._plan = TodoView()
@@ -290,8 +292,9 @@ class TranscriptView:
             case turns.ApprovalAsked() | turns.ApprovalAnswered():
                 self._handle_approval(event)
             case turns.QuestionAsked():
-                self.add_block(format_question(event, self._columns, self._style))
+                self._open_question(event)
             case turns.QuestionAnswered(text=text):
+                self._close_question()
                 self.add_note(f"answered: {to_one_line(text)}" if text else "no answer")
             case turns.TurnEnded():
                 self._end(event)
@@ -340,6 +343,18 @@ class TranscriptView:
                 self._shortened = item
         self._add_rows("thought", rows)
 
+    def _open_question(self, asked: turns.QuestionAsked) -> None:
+        if asked.choices:
+            self._question = asked  # shown above the input while it is open
+        else:
+            self.add_block(format_question(asked, self._columns, self._style))
+
+    def _close_question(self) -> None:
+        """Add the question with its choices, which was shown above the input."""
+        if self._question is not None:
+            self.add_block(format_question(self._question, self._columns, self._style)[:-1])
+            self._question = None
+
     def _write(self, text: str) -> None:
         self._finish_thinking()
         begins = not self._message.has_final_rows
@@ -373,6 +388,7 @@ class TranscriptView:
         self._running.clear()
         self._add_rows("plan", self._plan.print_rows(self._columns, self._style))
         self._in_turn = False
+        self._close_question()
         if end.ending == "stopped" and end.detail == "superseded":
             self.add_note("interrupted by your next message")
         elif line := format_ending(end):

@@ -51,6 +51,7 @@ class SessionView:
                 if ending != "steered":
                     self._bottom.approvals.clear(turn)
                     self.question = None
+                    self._bottom.choices.close()
                     self.running_turn = ""
                     self.idle.set()
             case turns.SessionChanged():
@@ -72,13 +73,19 @@ class SessionView:
                 self._bottom.approvals.close(ask)
             case turns.QuestionAsked():
                 self.question = event
+                self._bottom.choices.ask(event)
             case turns.QuestionAnswered():
                 self.question = None
+                self._bottom.choices.close()
 
     def send_started(self, text: str, shown: str) -> None:
         self._sending += 1
         if shown != text:
             self._labels[text] = shown
+
+    def label_message(self, text: str, shown: str) -> None:
+        """Show `shown` instead of a message that was made of it."""
+        self._labels[text] = shown
 
     def send_finished(self, typed: str, shown: str, *started: str) -> None:
         """The input was handled; its turns are queued unless they have started."""
@@ -92,6 +99,7 @@ class SessionView:
     def question_answered(self, typed: str) -> None:
         """The input was the answer to the open question."""
         self.question = None
+        self._bottom.choices.close()
         self._bottom.queued.pop(typed, None)
         self.update()
 

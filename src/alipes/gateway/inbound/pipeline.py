@@ -29,7 +29,7 @@ from alipes.plugins.registry import Contributions
 from alipes.providers.transcription import NOT_SET_UP, Transcribe
 from alipes.runtime.tasks import run_to_completion
 from alipes.sessions.commands.context import CommandContext, CommandReply
-from alipes.sessions.commands.registry import BY_NAME, Parsed, run
+from alipes.sessions.commands.registry import BY_NAME, Parsed, UnknownCommand, run
 from alipes.sessions.sessions import Sessions, admit_message
 from alipes.store.people import PersonRole
 from alipes.store.store import Store
@@ -50,7 +50,7 @@ CONFIRM_DELAY = 0.005
 """Seconds by which the confirmation to the messenger may be delayed so that the turn starts first."""
 _STOP_COMMANDS = frozenset({"stop", "new"})
 """Commands that end the running turn: its live view is muted at once."""
-_RUN_ONCE = frozenset({"undo", "retry"})
+_RUN_ONCE = frozenset({"undo", "redo", "rewind", "retry"})
 """Commands that must not run again when a message is delivered twice."""
 MAIL = "email"
 FORWARDED = "Forwarded"
@@ -116,6 +116,8 @@ class InboundPipeline:
             return
         elif message.addressed or not message.group or platform_policy.group == "all":
             parsed = self._commands.parse(message.text, self._app.contributions)
+            if isinstance(parsed, UnknownCommand) and not message.addressed and message.group:
+                return  # perhaps for another bot
             await (self._handle_command(message, parsed, role) if parsed else self._handle_text(message))
 
     async def _ask_plugins(self, message: IncomingMessage) -> IncomingMessage:
@@ -155,6 +157,7 @@ class InboundPipeline:
         if name in _STOP_COMMANDS:
             self._views.mute(message.address.key)
         builtin = name in BY_NAME or name in {each.name for each in self._commands.known()}
+        builtin = builtin or parsed.command.template is not None or isinstance(parsed, UnknownCommand)
         if name in _RUN_ONCE:
             await run_to_completion(partial(self._run_once, message, parsed))
         elif builtin:
@@ -169,7 +172,9 @@ class InboundPipeline:
         await self._run(message, parsed)
 
     async def _run(self, message: IncomingMessage, parsed: Parsed) -> None:
-        context = self._app.context(to_inbound([message], workdir=self._policy.workdir), local_files=False)
+        inbound = to_inbound([message], workdir=self._policy.workdir)
+        inbound = structs.replace(inbound, untrusted=await self._untrusted_source([message]))
+        context = self._app.context(inbound, local_files=False)
         busy = self._policy.for_platform(message.address.platform).usual_busy
         reply: CommandReply = await run(structs.replace(context, default_busy=busy), parsed)
         await self._reply(message, *await replies.to_outbound(message, reply, self._policy.outgoing))

@@ -11,16 +11,23 @@ from alipes.kernel.formatting import escape_markdown, format_excerpt
 from alipes.kernel.outbox import Media, Outbound
 from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.turns import Address
-from alipes.sessions.commands.context import CommandReply, CopyText, Quit, SendFile
+from alipes.sessions.commands.context import CommandReply, CopyText, PutText, Quit, RunSetup, SendFile
 from alipes.store.store import Store
 
 
 async def to_outbound(message: IncomingMessage, reply: CommandReply, outgoing: str) -> tuple[Outbound, ...]:
     """The reply to a command. Its id depends on the message, so that a second copy is not answered again."""
     text, media = escape_lines(reply.text), tuple[Media, ...]()
+    if reply.diff:
+        shown = reply.text.replace("```", "` ` `")
+        text = f"```diff\n{shown}\n```"
     match reply.action:
         case CopyText(words):
             text = words
+        case PutText(words):
+            text = f"{text}\n\n{escape_lines(words)}"
+        case RunSetup():
+            text = "Run `alipes setup` on the computer where alipes runs."
         case Quit():
             text = "There is nothing to quit here; just stop writing."
         case SendFile(name, words) if outgoing:

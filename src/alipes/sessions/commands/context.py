@@ -7,12 +7,15 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from alipes.agent.compaction.compaction import Compactor
+from alipes.config.keys import KeysConfig
+from alipes.kernel.ports import Effort
 from alipes.kernel.turns import BusyMode, Inbound
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.loader import Plugins
 from alipes.plugins.registry import Contributions
 from alipes.providers.registry import ModelChoice, Models
 from alipes.sessions.sessions import Sessions
+from alipes.sessions.user_shell import UserShell
 from alipes.store.store import Store
 from alipes.tools.shell.background import BackgroundProcesses
 
@@ -40,6 +43,16 @@ class SendFile(Struct, frozen=True):
     text: str
 
 
+class PutText(Struct, frozen=True):
+    """Put the text into the person's input, to be edited and sent again."""
+
+    text: str
+
+
+class RunSetup(Struct, frozen=True):
+    """Run the setup wizard in the person's terminal."""
+
+
 class FollowJob(Struct, frozen=True):
     """Show the output of a background process as it comes; without a name, stop showing it."""
 
@@ -47,7 +60,7 @@ class FollowJob(Struct, frozen=True):
     name: str
 
 
-Action: TypeAlias = Quit | CopyText | ShowConversation | SendFile | FollowJob
+Action: TypeAlias = Quit | CopyText | ShowConversation | SendFile | PutText | RunSetup | FollowJob
 
 
 class CommandReply(Struct, frozen=True):
@@ -60,6 +73,8 @@ class CommandReply(Struct, frozen=True):
     turns: tuple[str, ...] = ()
     """Turns accepted by the command, in order; `Sessions.follow` shows each."""
     action: Action | None = None
+    diff: bool = False
+    """The text is a unified diff."""
 
 
 def parse_count(text: str, most: int) -> int | None:
@@ -93,8 +108,16 @@ class CommandContext(Struct, frozen=True):
     default_busy: BusyMode | None = None
     """The busy mode of the place, if nothing was chosen; None: the default."""
     clock: Callable[[], float] = time.time
+    keys: KeysConfig = KeysConfig()
+    """The keys of the terminal."""
     compactor: Compactor | None = None
     """Compacts long conversations."""
+    shell: UserShell | None = None
+    """Runs commands of the person."""
+    on_submit: Callable[[str], None] = lambda _text: None
+    """Called before a message is sent that the person did not type like this."""
+    default_effort: Effort = ""
+    """The reasoning effort, if nothing was chosen."""
 
     @property
     def key(self) -> str:

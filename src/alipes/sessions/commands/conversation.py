@@ -144,7 +144,9 @@ def _while_running(context: CommandContext, compaction: Compactor, session: str,
 
 
 async def _preview(compaction: Compactor, turn: Turn, room: ContextBudget) -> str:
-    messages, digest, window = turn.history, turn.compaction, room.window
+    messages, digest = turn.history, turn.compaction
+    window = await compaction.window_of(turn)
+    of = f"of {window:,} tokens" if window else "tokens; the context window of the model is not known"
     room = full_budget(messages, digest, room)
     start = tail_start(messages, room)
     trim = trim_results(messages, digest, room)
@@ -152,7 +154,7 @@ async def _preview(compaction: Compactor, turn: Turn, room: ContextBudget) -> st
     so_far = f", beside a summary of {format_count(digest.covered, 'message')}" if digest.covered else ""
     beside = await compaction.session_notes(turn.session)
     rows = [
-        ("now", f"about {room.tokens(messages, digest):,} of {window:,} tokens{so_far}"),
+        ("now", f"about {room.tokens(messages, digest):,} {of}{so_far}"),
         ("old results cut", f"about {room.tokens(messages, trim):,} tokens, without a model"),
         ("summarised", f"{summed}, {count_chars(messages[digest.covered : start]):,} characters"),
         ("kept verbatim", f"first request + last {format_count(len(messages) - start, 'message')}"),
@@ -226,22 +228,6 @@ def _ended(left: SessionSwitch) -> str:
     if left.dropped:
         ended.append(format_count(len(left.dropped), "message") + " in the queue")
     return f" Stopped: {' and '.join(ended)}." if ended else ""
-
-
-async def undo(context: CommandContext, args: str) -> CommandReply:
-    number = parse_count(args or "1", 999_999)
-    if number is None:
-        return CommandReply(
-            f"/undo takes a number of turns, such as /undo 2; got {format_excerpt(args, 20)}.", failed=True
-        )
-    undone = await context.store.sessions.undo(context.key, number)
-    for each in undone:
-        if each.running:
-            await context.sessions.stop(context.key, Stop("user_stop", "session_interrupt", each.turn))
-    if not undone:
-        return CommandReply("Nothing to undo.")
-    said = ", ".join(format_excerpt(each.text, 40) for each in undone)
-    return CommandReply(f"Undone: {said}. Files and commands are not reverted.")
 
 
 async def retry(context: CommandContext, _args: str) -> CommandReply:

@@ -12,6 +12,7 @@ from alipes.kernel.formatting import ID, format_ago, format_count, format_excerp
 from alipes.kernel.messages import Json
 from alipes.sessions.commands.context import CommandContext, CommandReply, CopyText, SendFile, parse_count
 from alipes.store.export import SessionFacts, to_markdown
+from alipes.store.html_export import to_html
 
 LISTED = 20
 FORCE = "--force"
@@ -106,8 +107,6 @@ def _text(document: dict[str, Json], name: str) -> str:
     if name.lower().endswith(".json"):
         return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
     if name.lower().endswith((".html", ".htm")):
-        from alipes.store.html_export import to_html  # noqa: PLC0415  # slow to import
-
         return to_html(document)
     return to_markdown(document)
 

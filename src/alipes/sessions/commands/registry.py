@@ -1,21 +1,24 @@
 """The table of slash commands: parsing, help and running. All work while a turn runs."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 from typing import TypeAlias
 
 from msgspec import Struct
 
-from alipes.kernel.errors import AlipesError, StoreError
-from alipes.kernel.formatting import did_you_mean, format_columns
+from alipes.kernel.errors import AlipesError, MessageRejected, StoreError
+from alipes.kernel.formatting import closest_matches, format_columns, join_names
+from alipes.kernel.turns import Inbound
 from alipes.plugins import specs
 from alipes.plugins.dispatch import guard
-from alipes.plugins.registry import CommandContribution, Contributions
-from alipes.sessions.commands import conversation, history, status
+from alipes.plugins.registry import CommandContribution, Contributions, PromptTemplate
+from alipes.sessions.commands import conversation, history, project, rewind, status, templates
 from alipes.sessions.commands.approvals import approvals
-from alipes.sessions.commands.context import CommandContext, CommandReply, Quit
+from alipes.sessions.commands.context import CommandContext, CommandReply, Quit, RunSetup
 from alipes.sessions.commands.jobs import jobs
+from alipes.sessions.commands.keys import keys
 
 CommandAction: TypeAlias = Callable[[CommandContext, str], Awaitable[CommandReply]]
 
@@ -29,6 +32,12 @@ class Command(Struct, frozen=True):
     act: CommandAction
     free: bool = False
     """It takes any arguments, even without a hint."""
+    sends: bool = False
+    """It sends a message, so it keeps its place among messages."""
+    template: PromptTemplate | None = None
+    """The template that it sends."""
+    aliases: tuple[str, ...] = ()
+    """Other names. A plugin's command or a template of such a name takes precedence."""
 
 
 class Parsed(Struct, frozen=True):
@@ -38,32 +47,92 @@ class Parsed(Struct, frozen=True):
     args: str
 
 
+class UnknownCommand(Parsed, frozen=True):
+    """A word with a slash that names no command: running it replies so. It is never sent to the model."""
+
+
+MAX_NAME_CHARS = 24
+"""A longer command in the list of commands gets a line of its own."""
+_WORD = re.compile(r"/[^\W\d_][\w:.-]*", re.ASCII)
+_PATHS = frozenset(
+    (
+        *("applications", "bin", "boot", "dev", "etc", "home", "lib", "lib64", "library", "media", "mnt", "nix", "opt"),
+        *("private", "proc", "root", "run", "sbin", "snap", "srv", "sys", "system", "tmp", "users", "usr", "var"),
+    )
+)
+"""Folders of a file system: `/tmp is full` is a message."""
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Conversations": (
+        *("new", "sessions", "resume", "continue", "branch", "title", "search", "retry", "undo", "redo", "rewind"),
+        *("compress", "copy", "export"),
+    ),
+    "While a turn runs": ("stop", "queue", "steer", "busy", "agents", "background", "jobs"),
+    "Model and cost": ("model", "effort", "moa", "status", "usage"),
+    "Project": ("init", "diff"),
+    "Rights": ("mode", "permissions", "approvals"),
+    "alipes": ("help", "keys", "setup", "plugins", "quit"),
+}
+OTHERS, TEMPLATES = "More commands", "Your commands"
+_FOOTER = "Keys: /keys, or ? on an empty line. !COMMAND runs a shell command; @FILE attaches a file."
+
+
 async def _help(context: CommandContext, args: str) -> CommandReply:
     name, known = args.removeprefix("/").lower(), known_commands(context.contributions)
     if not name:
-        return CommandReply(format_columns([(_usage(command), command.help) for command in known]))
+        footer = [_FOOTER] if context.local_files else []
+        return CommandReply("\n\n".join([*_grouped(known, context.contributions), *footer]))
+    found = next((each for each in known if name in (each.name, *each.aliases)), None)
+    if found is None:
+        return CommandReply(f"Unknown command /{name}.{suggest_commands(name, known)} See /help.", failed=True)
+    return CommandReply(f"{_usage(found)}: {_describe(found)}")
+
+
+def _grouped(known: tuple[Command, ...], offers: Contributions | None) -> list[str]:
+    """The commands in groups, each with its head."""
     by_name = {command.name: command for command in known}
-    if name not in by_name:
-        return CommandReply(f"Unknown command /{name}.{did_you_mean(name, by_name)} See /help.", failed=True)
-    return CommandReply(f"{_usage(by_name[name])}: {by_name[name].help}")
+    prompts = {each.name for each in offers.templates()} if offers is not None else set()
+    groups = {head: [by_name.pop(name) for name in names if name in by_name] for head, names in GROUPS.items()}
+    groups[OTHERS] = [each for each in by_name.values() if each.name not in prompts]
+    groups[TEMPLATES] = [each for each in by_name.values() if each.name in prompts]
+    shown = {head: [(f"  {_usage(each)}", _describe(each)) for each in group] for head, group in groups.items()}
+    names = [len(name) for rows in shown.values() for name, _ in rows if len(name) <= MAX_NAME_CHARS]
+    width = max(names, default=0)
+    return [f"{head}\n{format_columns(rows, width=width)}" for head, rows in shown.items() if rows]
+
+
+def _describe(command: Command) -> str:
+    also = ", ".join(f"/{each}" for each in command.aliases)
+    return f"{command.help}; also {also}" if also else command.help
 
 
 async def _quit(_context: CommandContext, _args: str) -> CommandReply:
     return CommandReply(action=Quit())
 
 
+async def _setup(_context: CommandContext, _args: str) -> CommandReply:
+    return CommandReply(action=RunSetup())
+
+
 COMMANDS = (
     Command("help", "[COMMAND]", "show the commands, or one of them", _help),
-    Command("new", "", "start a new conversation (stops the current turn)", conversation.new),
+    Command("new", "", "start a new conversation (stops the current turn)", conversation.new, aliases=("clear",)),
     Command("stop", "", "stop the current turn", conversation.stop),
     Command("status", "", "show the model, running and queued messages, context and cost", status.status),
     Command("model", "[NAME]", "show the model, or choose one for this conversation", status.model),
-    Command("usage", "[DAYS]", "show token usage and cost", status.usage),
+    Command("effort", "[LEVEL]", "show or set how much the model thinks: low, medium, high", status.effort),
+    Command("usage", "[DAYS]", "show token usage and cost", status.usage, aliases=("cost",)),
     Command(
-        "compress", "[FOCUS] [--preview]", "summarise older messages; FOCUS says what to keep", conversation.compress
+        "compress",
+        "[FOCUS] [--preview]",
+        "summarise older messages; FOCUS says what to keep",
+        conversation.compress,
+        aliases=("compact",),
     ),
     Command("retry", "", "retry the last message", conversation.retry),
-    Command("undo", "[N]", "undo the last turn, or the last N", conversation.undo),
+    Command("continue", "[NAME]", "continue a stopped or failed turn, or another conversation", rewind.continue_turn),
+    Command("undo", "[N]", "undo the last turn, or the last N", rewind.undo),
+    Command("redo", "", "bring back the turns of the last undo", rewind.redo),
+    Command("rewind", "[N]", "undo the last turn, or the last N, and edit its message again", rewind.rewind),
     Command("branch", "[TITLE]", "continue in a copy", conversation.branch),
     Command("sessions", "[WORDS]", "list conversations, latest first", history.sessions),
     Command("resume", "NAME", "continue another conversation, by id or title", conversation.resume),
@@ -83,11 +152,16 @@ COMMANDS = (
     Command("moa", "TEXT", "ask several models and combine their answers", conversation.moa),
     Command("copy", "[N]", "copy the last answer, or the Nth last", history.copy),
     Command("export", "[FILE] [--force]", "export this conversation as Markdown, .html or .json", history.export),
+    Command("init", "[NOTES]", "write AGENTS.md: notes about this project for agents", project.init, sends=True),
+    Command("diff", "[PATH]", "show uncommitted changes of this folder", project.diff),
+    Command("setup", "", "choose a provider and a model", _setup),
     Command("plugins", "[ACTION NAME]", "list the plugins; or reload, enable, disable or forgive one", status.plugins),
     Command("approvals", "[show ID | revoke ID | revoke all]", "list what is allowed without asking", approvals),
-    Command("quit", "", "quit (a running turn resumes next time)", _quit),
+    Command("keys", "", "show the keys of the terminal", keys),
+    Command("quit", "", "quit (a running turn resumes next time)", _quit, aliases=("exit", "q")),
 )
 BY_NAME = {command.name: command for command in COMMANDS}
+BY_ALIAS = {alias: command for command in COMMANDS for alias in command.aliases}
 _ALWAYS_RUN = ("stop", "quit")
 """Run even with unexpected arguments."""
 
@@ -97,23 +171,70 @@ def _usage(command: Command) -> str:
 
 
 def known_commands(offers: Contributions | None = None) -> tuple[Command, ...]:
-    """All commands: the built-in ones and those of plugins."""
-    return (*COMMANDS, *(_plugin_command(each) for each in (offers.all(CommandContribution) if offers else ())))
+    """All commands: the built-in ones, those of plugins, and templates."""
+    if offers is None:
+        return COMMANDS
+    plugins = tuple(_plugin_command(each) for each in offers.all(CommandContribution))
+    taken = {*BY_NAME, *(each.name for each in plugins)}
+    return (*COMMANDS, *plugins, *(_template_command(each) for each in offers.templates() if each.name not in taken))
 
 
 def parse(text: str, offers: Contributions | None = None) -> Parsed | None:
-    """The command in `text`; None for anything else, including unknown words with a slash and file paths."""
+    """The command in `text`; None for a message. An unknown word with a slash is an `UnknownCommand`; a file path
+    is a message."""
     head, *rest = text.split(maxsplit=1) or [""]
     if not head.startswith("/"):
         return None
-    name = head[1:].lower()
-    command = BY_NAME.get(name)
-    if command is None and offers is not None:
+    name, args = head[1:].lower(), rest[0].strip() if rest else ""
+    if (command := find_command(name, offers)) is not None:
+        return Parsed(command, args)
+    if not _WORD.fullmatch(head) or name in _PATHS:
+        return None
+    return unknown_command(name, args, known_commands(offers))
+
+
+def unknown_command(name: str, args: str, known: Iterable[Command]) -> UnknownCommand:
+    sentence = f"Unknown command /{name}.{suggest_commands(name, known) or ' /help lists all commands.'}"
+
+    async def act(_context: CommandContext, _args: str) -> CommandReply:
+        return CommandReply(sentence, failed=True)
+
+    return UnknownCommand(Command(name, "", sentence, act, free=True), args)
+
+
+def find_command(name: str, offers: Contributions | None = None) -> Command | None:
+    """The command called `name`: built in, of a plugin, a template, or by an alias."""
+    if (command := BY_NAME.get(name)) is not None:
+        return command
+    if offers is not None:
         if (offer := offers.find(CommandContribution, name)) is not None:
-            command = _plugin_command(offer)
-        elif (plugin := offers.commands_off.get(name)) is not None:
-            command = _command_of_disabled_plugin(name, plugin)
-    return None if command is None else Parsed(command, rest[0].strip() if rest else "")
+            return _plugin_command(offer)
+        if (plugin := offers.commands_off.get(name)) is not None:
+            return _command_of_disabled_plugin(name, plugin)
+        if (template := offers.find_template(name)) is not None:
+            return _template_command(template)
+    return BY_ALIAS.get(name)
+
+
+def suggest_commands(name: str, known: Iterable[Command]) -> str:
+    """` Did you mean /a or /b?`, or an empty string."""
+    names = [word for command in known for word in (command.name, *command.aliases)]
+    starting = sorted((each for each in names if len(name) > 1 and each.startswith(name)), key=len)
+    found = list(dict.fromkeys([*starting, *closest_matches(name, names)]))[:3]
+    return f" Did you mean {join_names([f'/{each}' for each in found], 'or')}?" if found else ""
+
+
+async def expand_message(context: CommandContext) -> Inbound:
+    """The message itself, or the one that a template makes of it, where commands are not available. Raises
+    `MessageRejected` for a command."""
+    parsed = parse(context.inbound.text, context.contributions)
+    if parsed is None:
+        return context.inbound
+    if parsed.command.template is not None:
+        return (await templates.fill_inbound(parsed.command.template, parsed.args, context))[0]
+    if isinstance(parsed, UnknownCommand):
+        raise MessageRejected(parsed.command.help)
+    raise MessageRejected(f"/{parsed.command.name} is not available here.")
 
 
 async def run(context: CommandContext, parsed: Parsed) -> CommandReply:
@@ -121,7 +242,7 @@ async def run(context: CommandContext, parsed: Parsed) -> CommandReply:
     command, args, relay = parsed.command, parsed.args, context.hooks.dispatcher if context.hooks else None
     if args and not command.hint and not command.free and command.name not in _ALWAYS_RUN:
         return CommandReply(f"/{command.name} takes no arguments.", failed=True)
-    if relay is None or not relay.has_hooks(specs.command_given):
+    if relay is None or isinstance(parsed, UnknownCommand) or not relay.has_hooks(specs.command_given):
         done = await _run_command(context, command, args)
     else:
         async with asyncio.TaskGroup() as beside:  # hooks must not delay a /stop
@@ -164,3 +285,10 @@ def _command_of_disabled_plugin(name: str, plugin: str) -> Command:
         return CommandReply(f"/{name} belongs to the plugin {plugin}, which is off. {how}", failed=True)
 
     return Command(name, "", f"from plugin {plugin}, which is off", act, free=True)
+
+
+def _template_command(template: PromptTemplate) -> Command:
+    async def act(context: CommandContext, args: str) -> CommandReply:
+        return await templates.submit(context, template, args)
+
+    return Command(template.name, template.hint, template.description, act, free=True, sends=True, template=template)

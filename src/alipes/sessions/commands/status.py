@@ -13,6 +13,7 @@ from alipes.kernel.formatting import (
     format_duration,
     format_excerpt,
 )
+from alipes.kernel.ports import Effort
 from alipes.plugins.discovery import PluginStatus
 from alipes.plugins.loader import Plugins
 from alipes.sessions.commands.context import CommandContext, CommandReply, parse_count
@@ -55,9 +56,34 @@ async def _model(context: CommandContext, standing: ActiveSession | None) -> tup
     return choice.model, "a tiny demo model" if choice.toy else choice.why
 
 
-async def _from_when(context: CommandContext) -> str:
+async def _from_when(context: CommandContext, what: str = "model") -> str:
     running = await context.sessions.unfinished(context.key)
-    return ", from the next message on; the running turn keeps its model" if running else ""
+    return f", from the next message on; the running turn keeps its {what}" if running else ""
+
+
+EFFORTS: dict[Effort, str] = {
+    "low": "the model thinks briefly",
+    "medium": "the model thinks for a while",
+    "high": "the model thinks thoroughly; slower, and costs more",
+}
+
+
+async def effort(context: CommandContext, args: str) -> CommandReply:
+    standing = await context.store.sessions.active(context.key)
+    if not args:
+        now = (standing.effort if standing else "") or context.default_effort
+        others = ", ".join(f"/effort {each}" for each in (*EFFORTS, DEFAULT) if each != (now or DEFAULT))
+        return CommandReply(f"Effort: {now or 'the default of the model'}. Others: {others}.")
+    word = args.lower()
+    chosen: Effort | None = "" if word == DEFAULT else next((each for each in EFFORTS if each == word), None)
+    if chosen is None:
+        levels = f"{', '.join(EFFORTS)} or {DEFAULT}"
+        return CommandReply(f"Unknown effort {format_excerpt(args, 20)}. Use {levels}.", failed=True)
+    standing = standing or await context.store.sessions.open(context.inbound.address)
+    await context.store.sessions.configure(standing.session, effort=chosen)
+    now = chosen or context.default_effort
+    text = f"{now}: {EFFORTS[now]}" if now else "Effort: the default of the model"
+    return CommandReply(f"{text}{await _from_when(context, 'effort')}.")
 
 
 async def usage(context: CommandContext, args: str) -> CommandReply:

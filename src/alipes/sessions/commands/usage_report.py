@@ -30,7 +30,7 @@ WIDTH = 40
 """Characters of the longest bar."""
 MOST = 8
 """Conversations that are listed by name."""
-NO_TOOL = "no tool"
+NO_TOOL = "not for a tool"
 
 
 class UsageReport(Struct, frozen=True):

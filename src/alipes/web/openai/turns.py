@@ -41,6 +41,7 @@ from alipes.web.admission import TurnAdmission
 from alipes.web.endpoint import DO_NOT_RETRY, PLATFORM, ApiCall, ApiServices, HttpProblem, retry_after_header
 from alipes.web.openai.requests import ParsedRequest, conversation_hash
 from alipes.web.sse import ClientGone, SendFrames, wait_for_disconnect
+from alipes.web.templates import expand_input
 
 MAX_ERRORS = 1000
 """Turns whose last provider error is kept; it is asked for at once."""
@@ -288,7 +289,7 @@ class OpenAiTurns:
             attended=terms.attended,
         )
         placement = Continuation(
-            inbound=await admit_message(inbound, self._app.hooks.dispatcher),
+            inbound=await expand_input(self._app, await admit_message(inbound, self._app.hooks.dispatcher)),
             history=parsed.before,
             history_hash=conversation_hash(caller.name, parsed.before) if parsed.before else b"",
             after=terms.after,

@@ -45,6 +45,7 @@ from alipes.web.endpoint import (
 )
 from alipes.web.runs.events import END_ID, LiveRuns, parse_position, replay_events
 from alipes.web.sse import EventStream, finished_stream
+from alipes.web.templates import expand_input
 
 InputText: TypeAlias = Annotated[str, Meta(min_length=1, max_length=1_000_000)]
 Name: TypeAlias = Annotated[str, Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
@@ -210,7 +211,7 @@ class RunEndpoints:
         self._store = SqliteApiRuns(app.store.database)
         self._idempotency = IdempotentRequests(self._store)
 
-    @ApiEndpoint("POST", "/v1/runs", "run", body=RunBody, answer=Run, status=202, errors=(404, 409))
+    @ApiEndpoint("POST", "/v1/runs", "run", body=RunBody, answer=Run, status=202, errors=(400, 404, 409))
     async def begin(self, call: ApiCall) -> Response:
         """Start a run. Repeating it with the same Idempotency-Key returns the same run."""
         body: RunBody = call.body
@@ -231,6 +232,7 @@ class RunEndpoints:
                 only=body.tools,
                 attended=body.on_disconnect == "stop",
             )
+            inbound = await expand_input(self._app, inbound)
             async with self._admission.open_slot(call.caller):
                 turn = await self._runs.begin(inbound, body.busy)
         assert turn is not None  # the id is new
@@ -278,7 +280,9 @@ class RunEndpoints:
             held = tuple(each.id for each in stopped.held if each.id != run.turn)
         return json_response(structs.replace(await self._run(run.turn), held=held), 202)
 
-    @ApiEndpoint("POST", "/v1/runs/{id}/steer", "run", body=SteerBody, answer=SteerResult, status=202, errors=(409,))
+    @ApiEndpoint(
+        "POST", "/v1/runs/{id}/steer", "run", body=SteerBody, answer=SteerResult, status=202, errors=(400, 409)
+    )
     async def steer(self, call: ApiCall) -> Response:
         """Send another message to a live run."""
         body: SteerBody = call.body
@@ -294,7 +298,7 @@ class RunEndpoints:
                 decode_images(body.images),
                 workdir=run.inbound.workdir,
             )
-            message = await self._runs.begin(inbound, "steer")
+            message = await self._runs.begin(await expand_input(self._app, inbound), "steer")
         assert message is not None
         return json_response(SteerResult(run.turn, message), 202)
 

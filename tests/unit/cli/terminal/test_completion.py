@@ -1,11 +1,20 @@
 """Completion of commands, arguments and files, and the menu."""
 
 import pytest
-from prompt_toolkit.buffer import CompletionState
+from prompt_toolkit.buffer import Buffer, CompletionState
 from prompt_toolkit.completion import CompleteEvent, Completion
 from prompt_toolkit.document import Document
 
-from alipes.cli.terminal.completion import MENU_ROWS, InputCompleter, list_files, render_menu
+from alipes.cli.terminal.completion import (
+    MENU_ROWS,
+    ArgumentChoice,
+    CommandEntry,
+    InputCompleter,
+    list_files,
+    render_menu,
+    take_row,
+)
+from alipes.cli.terminal.file_index import FileIndex
 from alipes.cli.terminal.screen_diff import strip_escapes, visible_width
 from alipes.cli.terminal.styles import make_style
 
@@ -43,12 +52,66 @@ async def test_arguments_of_a_command_are_offered_prefix_matches_first(words):
 
 
 async def test_files_are_offered_after_an_at_sign_or_on_tab(words):
-    assert await offered(words, "see @s") == ["see @sub/", "see @song.txt"]
+    assert await offered(words, "see @s") == ["see @sub/", "see @song.txt "]
     assert await offered(words, "see s") == []
     assert await offered(words, "see s", asked=True) == ["see sub/", "see song.txt"]
-    assert await offered(words, "see @sub/") == ["see @sub/inner.py"]
+    assert await offered(words, "see @sub/") == ["see @sub/inner.py "]
     assert await offered(words, "see ./so", asked=True) == ["see ./song.txt"]
     assert await offered(words, "@nothing/here") == []
+    assert await offered(words, "mail me@so") == []
+
+
+async def test_files_of_the_tree_are_found_and_blanks_are_quoted(words, tmp_path):
+    (tmp_path / "sub" / "my notes.md").touch()
+    words.files = FileIndex(str(tmp_path))
+    assert await offered(words, "see @inpy") == ["see @sub/inner.py "]
+    assert await offered(words, "see @notes") == ['see @"sub/my notes.md" ']
+    assert await offered(words, 'see @"sub/my no') == ['see @"sub/my notes.md" ']
+    assert await offered(words, "see @./so") == ["see @./song.txt "]
+
+
+async def test_loaded_arguments_are_offered_and_never_files(words):
+    async def load() -> list[ArgumentChoice]:
+        return [ArgumentChoice("3f2a91", "Fix the parser", "2 h ago"), ArgumentChoice("77aa00", "Song book", "")]
+
+    words.loaded_arguments["/resume"] = load
+    assert await offered(words, "/resume ", asked=True) == ["/resume 3f2a91", "/resume 77aa00"]
+    assert await offered(words, "/resume parser") == ["/resume 3f2a91"]
+    assert await offered(words, "/resume song.txt", asked=True) == []
+    assert words.opens_menu("/resume x")
+
+
+async def test_commands_are_found_by_alias_and_by_letters(words):
+    words.commands = [CommandEntry("/quit", "leave", aliases=("/exit",)), CommandEntry("/compress", "summarise")]
+    assert await offered(words, "/exi") == ["/exit"]
+    assert await offered(words, "/cprs") == ["/compress"]
+    assert await offered(words, "/") == ["/quit", "/compress"]
+
+
+def typed(words: InputCompleter, text: str, rows: list[Completion], chosen: int | None = None) -> tuple[bool, str]:
+    """What Enter does with an open menu: whether the input is sent, and the input then."""
+    buffer = Buffer(completer=words, document=Document(text))
+    buffer.complete_state = CompletionState(buffer.document, rows)
+    if chosen is not None:
+        buffer.go_to_completion(chosen)
+    return take_row(buffer, words), buffer.text
+
+
+def test_enter_takes_the_row_and_runs_a_command_that_needs_nothing(words):
+    words.commands = [CommandEntry("/model"), CommandEntry("/mode"), CommandEntry("/steer", needs_argument=True)]
+    commands = [Completion("/model", -4), Completion("/mode", -4)]
+    assert typed(words, "/mod", commands) == (True, "/model")
+    assert typed(words, "/mod", commands, chosen=1) == (True, "/mode")
+    assert typed(words, "/mode", [Completion("/model", -5), Completion("/mode", -5)]) == (True, "/mode")
+    assert typed(words, "/ste", [Completion("/steer", -4)]) == (False, "/steer ")
+    assert typed(words, "/steer", [Completion("/steer", -6)]) == (True, "/steer")
+    assert typed(words, "/model la", [Completion("near/large", -2)]) == (True, "/model near/large")
+
+
+def test_enter_takes_a_file_and_does_not_send(words):
+    assert typed(words, "see @so", [Completion("@song.txt ", -3)]) == (False, "see @song.txt ")
+    assert typed(words, "see @song.txt", [Completion("@song.txt ", -9)]) == (True, "see @song.txt")
+    assert typed(words, "see", []) == (True, "see")
 
 
 async def test_hidden_files_are_offered_after_a_dot(words):

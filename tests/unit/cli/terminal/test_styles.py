@@ -35,7 +35,7 @@ def test_the_setting_overrides_everything_but_no_color():
 
 @pytest.mark.parametrize("term", ["linux", "vt220", "cons25"])
 def test_terminals_that_would_print_the_query_are_not_asked(term):
-    assert around(TERM=term) == TerminalFeatures("dark", reflows=False, titles=False)
+    assert around(TERM=term) == TerminalFeatures("dark", reflows=False, titles=False, query_keyboard=False)
 
 
 @pytest.mark.parametrize(

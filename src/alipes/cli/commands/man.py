@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from alipes import __version__
 from alipes.cli import help_text
-from alipes.cli.help_index import HelpPage, list_pages
+from alipes.cli.commands.help_index import HelpPage, list_pages
 from alipes.cli.options import OptionParser
 from alipes.cli.stdio import is_terminal
 

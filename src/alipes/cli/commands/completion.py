@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from alipes.cli import help_text
-from alipes.cli.help_index import HelpPage, OptionHelp, list_pages
+from alipes.cli.commands.help_index import HelpPage, OptionHelp, list_pages
 from alipes.cli.options import OptionParser
 
 _FILES = ("FILE", "PATH", "HOME", "SOURCE")
@@ -259,7 +259,8 @@ def _fish_option(page: HelpPage, option: OptionHelp, here: str) -> str:
 
 
 def _fish_quote(text: str) -> str:
-    return "'" + text.replace("\\\\", "\\\\\\\\").replace("'", "\\\\'") + "'"
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def _fill(script: str, **values: str) -> str:
