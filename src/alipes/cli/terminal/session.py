@@ -16,12 +16,11 @@ from alipes.cli.common import missing_programs_note
 from alipes.cli.inbound import PLATFORM, find_conversation, new_id
 from alipes.cli.options import TalkOptions
 from alipes.cli.render import format_choice, sanitize, to_one_line, truncate
-from alipes.cli.terminal.job_view import JobView
 from alipes.cli.terminal.key_bindings import ApprovalKey, KeyAction, StopRequest, TypedText
 from alipes.cli.terminal.pager import show_turn
 from alipes.cli.terminal.styles import apply_style, wrap_text
 from alipes.cli.terminal.terminal import TerminalApp
-from alipes.cli.terminal.view import SessionView
+from alipes.cli.terminal.view import JobView, SessionView
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.turns import (

@@ -65,7 +65,7 @@ class RunningCall:
     def finish(self, result: ToolResult, seconds: float) -> CallRecord:
         return CallRecord(self.call, result, seconds, self.diff)
 
-    def cancel(self, now: float) -> CallRecord:
+    def finish_stopped(self, now: float) -> CallRecord:
         """The turn ended while the call was running."""
         return CallRecord(self.call, ToolResult(self.call.id, "", "cancelled"), now - self.started)
 
