@@ -198,6 +198,18 @@ async def test_the_end_of_a_background_process_is_seen_while_idle(home, tmp_path
             await terminal.until(lambda: "job" not in terminal.shown[-1])
 
 
+async def test_a_resumed_conversation_shows_its_tool_calls(home):
+    async with ModelServer([call("terminal", command="seq 1 2"), Say("It ran.")]) as server:
+        home.use(server)
+        async with TerminalProcess.of(home) as terminal:
+            terminal.type("run" + ENTER)
+            await terminal.until("It ran.")
+            terminal.type("/quit" + ENTER)
+            await terminal.ended()
+        async with TerminalProcess.of(home, "-c") as terminal:
+            await terminal.until("› run\n\n✓ Run seq 1 2\n  │ 1\n  │ 2\n\nIt ran.")
+
+
 async def test_a_killed_turn_says_how_much_was_done_when_it_resumes(home, tmp_path):
     done = [Call("write_file", {"path": f"{n}.txt", "content": "x"}) for n in (1, 2)]
     wait = Call("terminal", {"command": f"touch {tmp_path}/begun; sleep 1000"})

@@ -98,7 +98,7 @@ def test_a_call_is_named_in_plain_words(name, args, label):
         ("look_up", "", "done"),
     ],
 )  # fmt: skip
-def test_the_outcome_of_a_call_is_told_in_a_few_words(name, text, outcome):
+def test_the_outcome_of_a_call_is_described_in_a_few_words(name, text, outcome):
     assert describe_outcome(ToolCall("c", name, {}), ToolResult("c", text)) == outcome
 
 

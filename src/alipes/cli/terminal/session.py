@@ -47,6 +47,8 @@ MAX_COPY_BYTES = 74_000
 _COLUMN = re.compile(r"\s*\S+(?: \S+)*  +(?=\S)")
 RECENT_MESSAGES = 4
 """Messages shown of a resumed conversation."""
+RECENT_WITH_CALLS = 20
+"""The most messages shown if those with tool calls and results are counted too."""
 
 
 class TerminalCommands:
@@ -107,13 +109,14 @@ class TerminalCommands:
         self._terminal.refresh()
 
     async def show_recent(self, session: str) -> None:
-        """Show the last messages of a resumed conversation."""
+        """Show the last messages of a resumed conversation, with their tool calls."""
         messages = await self._app.store.archive.messages(session)
-        spoken = [one for one in messages if one.role in ("user", "assistant") and one.text.strip()]
-        for message in spoken[-RECENT_MESSAGES:]:
+        spoken = [n for n, one in enumerate(messages) if one.role in ("user", "assistant") and one.text.strip()]
+        first = spoken[-RECENT_MESSAGES:][0] if spoken else 0
+        for message in messages[max(first, len(messages) - RECENT_WITH_CALLS) :]:
             if message.role == "user":
                 self._view.transcript.add_user_message(message.text)
-            else:
+            elif message.role != "notice":
                 self._view.transcript.handle_event(Said(message))
         self._view.update()
 

@@ -13,7 +13,7 @@ from alipes.cli.terminal.diff_view import EXPAND_KEY, DrawContext
 from alipes.cli.terminal.screen_diff import strip_escapes
 from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
 from alipes.cli.terminal.todo_view import TodoView
-from alipes.cli.terminal.tool_view import CallRecord, RunningCall, render_finished, render_whole
+from alipes.cli.terminal.tool_view import KEPT_LINES, CallRecord, RunningCall, render_finished, render_whole
 from alipes.cli.theme import Theme
 from alipes.kernel import turns
 from alipes.kernel.messages import Message, ToolCall, ToolResult
@@ -222,7 +222,7 @@ class TranscriptView:
         unfinished = RecordedText("thought", self._message.thought), RecordedText("answer", self._message.text)
         rows = self._record.rows(self._theme, self.draw, *unfinished)
         for running in self._running.values():
-            rows += ["", *running.rows(self.draw, self._clock())]
+            rows += ["", *running.rows(self.draw, self._clock(), lines=KEPT_LINES)]
         return rows
 
     def resize(self, columns: int) -> None:
