@@ -168,7 +168,7 @@ async def test_background_jobs_are_counted_shown_followed_and_stopped(home, tmp_
         async with TerminalProcess.of(home, size=(120, 40)) as terminal:
             terminal.type("start" + ENTER)
             await terminal.until("It runs.")
-            assert "✓ Start echo up;" in terminal.text and "p1 running in the background" in terminal.text
+            assert "✓ Start echo up;" in terminal.text and "p1 in the background" in terminal.text
             await terminal.until(lambda: "1 job" in terminal.shown[-1])
             terminal.type("/jobs" + ENTER)
             await terminal.until("  p1  echo up; until test")
