@@ -99,6 +99,13 @@ def format_call(call: ToolCall, width: int = 100) -> str:
     return to_one_line(describe_tool(call).text, width)
 
 
+def format_activity(call: ToolCall) -> str:
+    """What happens while the call runs."""
+    from alipes.kernel.tool_labels import describe_activity  # noqa: PLC0415
+
+    return describe_activity(call)
+
+
 def format_result(call: ToolCall, result: ToolResult, seconds: float, width: int = 100) -> str:
     """The outcome and the duration of a call; if it failed, also its text."""
     from alipes.kernel.tool_labels import describe_outcome  # noqa: PLC0415

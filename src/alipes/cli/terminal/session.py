@@ -23,7 +23,6 @@ from alipes.cli.setup.command import run_inside
 from alipes.cli.terminal.completion import ArgumentChoice, CommandEntry
 from alipes.cli.terminal.conversation_picker import conversation_choices, pick_conversation
 from alipes.cli.terminal.file_index import FileIndex
-from alipes.cli.terminal.job_view import JobView
 from alipes.cli.terminal.key_bindings import ApprovalKey, KeyAction, StopRequest, TypedText
 from alipes.cli.terminal.model_picker import describe_model, pick_model
 from alipes.cli.terminal.notifications import TerminalNotifier
@@ -32,7 +31,7 @@ from alipes.cli.terminal.shell_command import ShellCommands, is_shell_command
 from alipes.cli.terminal.status_command import StatusCommand
 from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
 from alipes.cli.terminal.terminal import TerminalApp
-from alipes.cli.terminal.view import SessionView
+from alipes.cli.terminal.view import JobView, SessionView
 from alipes.cli.width import display_width
 from alipes.config.environment import process_environment
 from alipes.config.loader import build_settings, with_plugins
@@ -77,6 +76,8 @@ HELD_HINT = "Enter to send, Esc to discard"
 """For messages that a stop kept back."""
 RECENT_MESSAGES = 4
 """Messages shown of a resumed conversation."""
+RECENT_WITH_CALLS = 20
+"""The most messages shown if those with tool calls and results are counted too."""
 
 
 class TerminalCommands:
@@ -191,13 +192,14 @@ class TerminalCommands:
         self._terminal.refresh()
 
     async def show_recent(self, session: str) -> None:
-        """Show the last messages of a resumed conversation."""
+        """Show the last messages of a resumed conversation, with their tool calls."""
         messages = await self._app.store.archive.messages(session)
-        spoken = [one for one in messages if one.role in ("user", "assistant") and one.text.strip()]
-        for message in spoken[-RECENT_MESSAGES:]:
+        spoken = [n for n, one in enumerate(messages) if one.role in ("user", "assistant") and one.text.strip()]
+        first = spoken[-RECENT_MESSAGES:][0] if spoken else 0
+        for message in messages[max(first, len(messages) - RECENT_WITH_CALLS) :]:
             if message.role == "user":
                 self._view.transcript.add_user_message(message.text)
-            else:
+            elif message.role != "notice":
                 self._view.transcript.handle_event(Said(message))
         self._view.update()
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from alipes.cli.render import format_cost, to_one_line, truncate
+from alipes.cli.render import format_activity, format_cost, to_one_line, truncate
 from alipes.cli.terminal.styles import TerminalStyle, apply_style
 from alipes.cli.width import display_width
 from alipes.kernel import turns
@@ -65,9 +65,7 @@ class StatusLine:
             case turns.TextDelta():
                 self.activity = "writing"
             case turns.ToolStarted(call):
-                from alipes.kernel.tool_labels import describe_activity  # noqa: PLC0415  (the prompt appears earlier)
-
-                self._tools[call.id] = describe_activity(call)
+                self._tools[call.id] = format_activity(call)
                 self._name_tools()
             case turns.ToolFinished(call):
                 self._tools.pop(call.id, None)

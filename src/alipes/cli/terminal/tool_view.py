@@ -15,6 +15,8 @@ from alipes.kernel.tool_labels import count_lines, describe_outcome, describe_to
 
 LIVE_ROWS = 4
 """Rows of output shown for a running call."""
+KEPT_LINES = 200
+"""Lines of output that are kept of a running call."""
 EXCERPT_ROWS = 3
 """Rows of output shown for a finished command or an error."""
 OUTPUT_TOOLS = frozenset({"terminal", "execute_code", "process"})
@@ -33,7 +35,7 @@ class CallRecord(Struct, frozen=True):
 class RunningCall:
     def __init__(self, call: ToolCall, began: float) -> None:
         self.call, self.started = call, began
-        self._lines: deque[str] = deque([""], maxlen=50)
+        self._lines: deque[str] = deque([""], maxlen=KEPT_LINES)
         """The last one may still be overwritten; it then ends with a carriage return."""
         self.diff: UnifiedDiff | None = None
         self._subagents = SubagentView(call) if call.name == "delegate_task" else None
@@ -50,8 +52,8 @@ class RunningCall:
         self._lines[-1] = _overwrite(self._lines[-1] + first)
         self._lines.extend(_overwrite(line) for line in others)
 
-    def rows(self, draw: DrawContext, now: float) -> list[str]:
-        """The call and the last lines of its output, or its subagents."""
+    def rows(self, draw: DrawContext, now: float, *, lines: int = LIVE_ROWS) -> list[str]:
+        """The call and the last `lines` of its output, or its subagents."""
         columns, style = draw.columns, draw.style
         seconds = int(now - self.started)
         took = f" {_format_clock(seconds)}" if seconds >= 2 else ""
@@ -59,13 +61,13 @@ class RunningCall:
         rows = [f"{apply_style(style.working, style.accent)} {head}{apply_style(took, style.faint)}"]
         if self._subagents is not None:
             return rows + self._subagents.rows(columns, style, now)
-        lines = [line for line in map(_apply_carriage_return, self._lines) if line.strip()][-LIVE_ROWS:]
-        return rows + [_format_output(line, columns, style) for line in lines]
+        shown = [line for line in map(_apply_carriage_return, self._lines) if line.strip()][-lines:]
+        return rows + [_format_output(line, columns, style) for line in shown]
 
     def finish(self, result: ToolResult, seconds: float) -> CallRecord:
         return CallRecord(self.call, result, seconds, self.diff)
 
-    def cancel(self, now: float) -> CallRecord:
+    def finish_stopped(self, now: float) -> CallRecord:
         """The turn ended while the call was running."""
         return CallRecord(self.call, ToolResult(self.call.id, "", "cancelled"), now - self.started)
 
@@ -126,6 +128,7 @@ def _render_details(record: CallRecord, draw: DrawContext) -> tuple[list[str], b
 
 def _format_finished_row(record: CallRecord, draw: DrawContext, *, shows_output: bool) -> tuple[str, bool]:
     mark, summary, sgr = _summarize(record, draw.style, shows_output=shows_output)
+    summary = truncate(summary, max(10, draw.columns // 2), draw.style.more)
     head, cut = _format_head(record.call, draw.columns - text_width(summary) - 4, draw.style)
     return f"{mark} {head}{'  ' if summary else ''}{apply_style(summary, sgr)}", cut
 

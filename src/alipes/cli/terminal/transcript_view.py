@@ -13,7 +13,7 @@ from alipes.cli.terminal.diff_view import EXPAND_KEY, DrawContext
 from alipes.cli.terminal.screen_diff import strip_escapes
 from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
 from alipes.cli.terminal.todo_view import TodoView
-from alipes.cli.terminal.tool_view import CallRecord, RunningCall, render_finished, render_followed, render_whole
+from alipes.cli.terminal.tool_view import KEPT_LINES, CallRecord, RunningCall, render_finished, render_whole
 from alipes.cli.theme import Theme
 from alipes.kernel import turns
 from alipes.kernel.attachments import collapse_attachments
@@ -111,13 +111,60 @@ _APPROVED = {"once": "approved once", "session": "approved for this session", "a
 
 
 class RecordedText(Struct, frozen=True):
-    """A text of a turn, whole."""
-
     kind: Literal["user", "thought", "answer", "note"]
     text: str
 
 
 TurnItem: TypeAlias = RecordedText | CallRecord
+
+
+class TurnItems:
+    """Everything in the last turn, in order."""
+
+    def __init__(self) -> None:
+        self._items: list[TurnItem] = []
+        self._shortened: TurnItem | None = None
+
+    def clear(self) -> None:
+        """Another turn starts. The last shortened item of the old one can still be shown."""
+        self._items.clear()
+
+    def add(self, item: TurnItem, *, shortened: bool = False) -> None:
+        """`shortened`: the screen does not show all of it."""
+        self._items.append(item)
+        if shortened:
+            self._shortened = item
+
+    def take_shortened(self) -> TurnItem | None:
+        """The last item that was shown shortened; each is returned once."""
+        item, self._shortened = self._shortened, None
+        return item
+
+    def rows(self, theme: Theme, draw: DrawContext, *unfinished: RecordedText) -> list[str]:
+        """All items and the texts that are not finished, with a blank row between them."""
+        rows: list[str] = []
+        for item in (*self._items, *(each for each in unfinished if each.text.strip())):
+            rows += ["", *render_item(item, theme, draw)] if rows else render_item(item, theme, draw)
+        return rows
+
+
+def render_item(item: TurnItem, theme: Theme, draw: DrawContext) -> list[str]:
+    """The whole item as rows."""
+    style = draw.style
+    if isinstance(item, CallRecord):
+        return render_whole(item, draw)
+    if item.kind == "answer":
+        stream = MarkdownStream(theme, draw.columns)
+        return [*stream.feed(item.text.strip("\n")), *stream.finish()]
+    mark, sgr = {
+        "user": (style.prompt, style.strong),
+        "thought": (style.thinking, style.thought),
+        "note": (style.note, style.faint),
+    }[item.kind]
+    rows: list[str] = []
+    for line in sanitize(item.text).strip("\n").expandtabs(4).split("\n"):
+        rows += wrap_text(line, draw.columns, sgr, "  " if rows else apply_style(mark, sgr) + " ", "  ")
+    return rows
 
 
 class TranscriptView:
@@ -135,6 +182,7 @@ class TranscriptView:
     ) -> None:
         """`begun`: a note was printed already."""
         self._theme, self._style, self._columns, self._clock = theme, style, columns, clock
+        self.draw = DrawContext(columns, style, theme.tokens)
         self._message = MessageView(theme, style, columns, thinking=thinking)
         self._running: dict[str, RunningCall] = {}
         self._asked: dict[str, turns.ApprovalAsked] = {}
@@ -144,14 +192,9 @@ class TranscriptView:
         self._kind = "note" if begun else ""
         self._plan = TodoView()
         self._in_turn = False
-        self._items: list[TurnItem] = []
-        """Everything in the last turn, in order."""
+        self._record = TurnItems()
         self._calls: dict[str, ToolCall] = {}
         """Calls of the last turn whose result was not shown."""
-        self.followed: dict[str, tuple[str, list[str]]] = {}
-        """The title and the last lines of each background process that is followed, by its name."""
-        self._shortened: TurnItem | None = None
-        """The last item that was shown shortened."""
 
     def take_final(self) -> list[str]:
         """The rows that became final since the last call."""
@@ -164,62 +207,37 @@ class TranscriptView:
         apart = bool(self._kind) and not (self._message.has_final_rows if rows else self._kind == "tool")
         for running in self._running.values():
             if running.call.name != "todo":
-                rows += running.rows(self._draw(), self._clock())
-        for title, lines in self.followed.values():
-            rows += render_followed(title, lines, self._draw())
+                rows += running.rows(self.draw, self._clock())
         if plan := self._plan.live_rows(self._columns, self._style) if self._in_turn else []:
             rows += ["", *plan] if rows else plan
         return ["", *rows] if rows and apart else rows
 
-    def add_job_end(self, title: str, lines: list[str]) -> None:
-        """A followed process ended: its last lines stay."""
-        self._add_rows("tool", render_followed(title, lines, self._draw(), ended=True))
-
     def expand_last(self) -> bool:
         """Show the last shortened output, thinking or call whole. False if there is none."""
-        item, self._shortened = self._shortened, None
+        item = self._record.take_shortened()
         if item is None:
             return False
-        self.add_block(self._render_item(item))
+        self.add_block(render_item(item, self._theme, self.draw))
         return True
 
     def render_turn(self) -> list[str]:
         """The whole last turn as rows: messages, thinking, calls with their output."""
-        unfinished = [RecordedText("thought", self._message.thought), RecordedText("answer", self._message.text)]
-        rows: list[str] = []
-        for item in (*self._items, *(each for each in unfinished if each.text.strip())):
-            rows += ["", *self._render_item(item)] if rows else self._render_item(item)
+        unfinished = RecordedText("thought", self._message.thought), RecordedText("answer", self._message.text)
+        rows = self._record.rows(self._theme, self.draw, *unfinished)
         for running in self._running.values():
-            rows += ["", *running.rows(self._draw(), self._clock())]
+            rows += ["", *running.rows(self.draw, self._clock(), lines=KEPT_LINES)]
         return rows
-
-    def _render_item(self, item: TurnItem) -> list[str]:
-        """The whole item as rows."""
-        style, columns = self._style, self._columns
-        if isinstance(item, CallRecord):
-            return render_whole(item, self._draw())
-        if item.kind == "answer":
-            stream = MarkdownStream(self._theme, columns)
-            return [*stream.feed(item.text.strip("\n")), *stream.finish()]
-        marks = {"user": style.prompt, "thought": style.thinking, "note": style.note}
-        sgr = {"user": style.strong, "thought": style.thought, "note": style.faint}[item.kind]
-        rows: list[str] = []
-        for line in sanitize(item.text).strip("\n").expandtabs(4).split("\n"):
-            mark = "  " if rows else apply_style(marks[item.kind], sgr) + " "
-            rows += wrap_text(line, columns, sgr, mark, "  ")
-        return rows
-
-    def _draw(self) -> DrawContext:
-        return DrawContext(self._columns, self._style, self._theme.tokens)
 
     def resize(self, columns: int) -> None:
         self._columns = columns
+        self.draw = DrawContext(columns, self._style, self._theme.tokens)
         begins = not self._message.has_final_rows
         self._add_rows("text", self._message.resize(columns), apart=begins)
 
     def restyle(self, theme: Theme, style: TerminalStyle) -> None:
         """Use another theme for new rows."""
         self._theme, self._style = theme, style
+        self.draw = DrawContext(self._columns, style, theme.tokens)
         self._message.restyle(theme, style)
 
     def handle_event(self, event: turns.Event, shown_as: str = "") -> None:
@@ -249,13 +267,13 @@ class TranscriptView:
         for line in lines[: MAX_MESSAGE_ROWS + 1]:
             mark = "  " if rows else apply_style(self._style.prompt, self._style.accent) + " "
             rows += wrap_text(line, self._columns, self._style.strong, mark, "  ")
-        if len(lines) > MAX_MESSAGE_ROWS + 1 or len(rows) > MAX_MESSAGE_ROWS + 1:
+        shortened = len(lines) > MAX_MESSAGE_ROWS + 1 or len(rows) > MAX_MESSAGE_ROWS + 1
+        if shortened:
             left = len(lines) - MAX_MESSAGE_ROWS
             more = f"{left:,} more lines" if left > 1 else "and more"
             hint = f"{self._style.more} {more} ({EXPAND_KEY})"
             rows[MAX_MESSAGE_ROWS:] = ["  " + apply_style(hint, self._style.faint)]
-            self._shortened = RecordedText("user", text)
-        self._items.append(RecordedText("user", text))
+        self._record.add(RecordedText("user", text), shortened=shortened)
         self._add_rows("person", rows, apart=True)
 
     def add_note(self, text: str, *, bad: bool = False) -> None:
@@ -265,7 +283,7 @@ class TranscriptView:
         for line in sanitize(text).split("\n"):
             mark = "  " if rows else apply_style(self._style.note, style) + " "
             rows += wrap_text(line, self._columns, style, mark, "  ")
-        self._items.append(RecordedText("note", text))
+        self._record.add(RecordedText("note", text))
         self._add_rows("note", rows)
 
     def add_block(self, rows: list[str]) -> None:
@@ -275,7 +293,7 @@ class TranscriptView:
     def _handle_turn_event(self, event: turns.Event, shown_as: str) -> None:
         match event:
             case turns.TurnStarted(text=text):
-                self._items.clear()
+                self._record.clear()
                 self._calls.clear()
                 self._in_turn = True
                 if words := shown_as or text:
@@ -322,25 +340,21 @@ class TranscriptView:
 
     def _add_call(self, record: CallRecord) -> None:
         self._calls.pop(record.call.id, None)
-        self._items.append(record)
+        rows, shortened = render_finished(record, self.draw)
+        self._record.add(record, shortened=shortened)
         if record.call.name == "todo" and record.result.outcome == "ok":
             self._plan.update(record.result.text)
             if self._plan.is_final:
                 self._add_rows("plan", self._plan.print_rows(self._columns, self._style))
             return
-        rows, shortened = render_finished(record, self._draw())
-        if shortened:
-            self._shortened = record
         self._add_rows("tool", rows)
 
     def _finish_thinking(self) -> None:
         thought = self._message.thought
         rows = self._message.finish_thinking()
         if rows:
-            item = RecordedText("thought", thought)
-            self._items.append(item)
-            if strip_escapes(rows[0]).endswith(self._style.more):
-                self._shortened = item
+            cut = strip_escapes(rows[0]).endswith(self._style.more)
+            self._record.add(RecordedText("thought", thought), shortened=cut)
         self._add_rows("thought", rows)
 
     def _open_question(self, asked: turns.QuestionAsked) -> None:
@@ -364,7 +378,7 @@ class TranscriptView:
         """The message is complete: add the part that was missing from the stream."""
         if text.strip():
             self._finish_thinking()
-            self._items.append(RecordedText("answer", text))
+            self._record.add(RecordedText("answer", text))
         received = self._message.text
         if text.startswith(received):
             self._write(text[len(received) :])
@@ -384,7 +398,7 @@ class TranscriptView:
             return
         self._finish()
         for running in self._running.values():
-            self._add_call(running.cancel(self._clock()))
+            self._add_call(running.finish_stopped(self._clock()))
         self._running.clear()
         self._add_rows("plan", self._plan.print_rows(self._columns, self._style))
         self._in_turn = False
