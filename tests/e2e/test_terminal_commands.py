@@ -168,7 +168,31 @@ async def test_effort_reaches_the_model(home):
     assert "reasoning_effort" not in server.bodies[0] and server.bodies[1]["reasoning_effort"] == "high"
 
 
-async def test_setup_inside_changes_the_model_of_the_conversation(home):
+async def test_setup_inside_changes_the_model_and_the_conversation_continues(home):
+    async with ModelServer(lambda body: Say("fine"), models=("scripted", "small-model")) as server:
+        home.use(server)
+        async with TerminalProcess.of(home, size=(100, 50)) as terminal:
+            terminal.type("hello" + ENTER)
+            await terminal.until("fine")
+            terminal.type("/setup" + ENTER)
+            await terminal.until("> test ")
+            terminal.type(ENTER)
+            await terminal.until("Key (Enter for none)")
+            terminal.type(ENTER)
+            await terminal.until("small-model")
+            terminal.type("small")
+            await terminal.until("> small-model")
+            terminal.type(ENTER)
+            await terminal.until("Save?")
+            terminal.type(ENTER)
+            await terminal.until("· Model: test/small-model (from config.toml)")
+            terminal.type("again" + ENTER)
+            await terminal.until("› again\n\nfine")
+    said = [message["content"] for message in server.bodies[-1]["messages"] if message["role"] == "user"]
+    assert server.bodies[-1]["model"] == "small-model" and said == ["hello", "again"]
+
+
+async def test_a_cancelled_setup_inside_changes_nothing(home):
     async with ModelServer([Say("one")]) as server:
         home.use(server)
         async with TerminalProcess.of(home, size=(100, 50)) as terminal:
