@@ -38,14 +38,14 @@ _RECENT = 2
 
 
 def run(argv: list[str]) -> int:
+    options = parse_talk(argv)
+    if caller.refuse_conversation(trusted=options.trusted, named=options.conversation != ConversationChoice()):
+        return 2
     if is_terminal(sys.stdin):
         chosen = resume.choose(argv)
         if chosen is None:
             return 1
-        argv = chosen
-    options = parse_talk(argv)
-    if caller.refuse_conversation(trusted=options.trusted, named=options.conversation != ConversationChoice()):
-        return 2
+        options = parse_talk(chosen)
     reading = read_config()
     settings = with_plugins(build_settings(reading), not options.safe)
     colour = use_colour(reading.variables) and not options.plain
@@ -54,7 +54,7 @@ def run(argv: list[str]) -> int:
 
 async def _run(settings: Settings, options: TalkOptions, streams: StandardStreams) -> int:
     here = settings.workdir or current_directory()
-    attended = is_terminal(sys.stdin)
+    attended = is_terminal(sys.stdin) and not caller.is_agent_child()
     with InterruptSignals() as signals, handle_uncaught_errors(streams.error), keyboard(not attended) as typed:
         async with open_app(settings, workdir=here) as app:
             print_warnings(app, streams)
