@@ -142,7 +142,8 @@ class SqliteApprovals(SqliteRows):
         """Open questions of unfinished turns, then rights in force, oldest first; of equal rights the newest."""
         asked = f"SELECT {_COLUMNS} FROM approvals WHERE {_ASKED_NOW} ORDER BY number"
         standing = f"""SELECT {_COLUMNS} FROM approvals WHERE number IN (SELECT max(number) FROM approvals
-            WHERE {_IN_FORCE} GROUP BY rule, pattern, choice, iif(choice = 'session', session_id, '')) ORDER BY number"""
+            WHERE {_IN_FORCE} GROUP BY rule, pattern, choice, iif(choice = 'session', session_id, ''))
+            ORDER BY number"""
 
         def work(db: sqlite3.Connection) -> tuple[Approval, ...]:
             return tuple(_approval(row) for sql in (asked, standing) for row in db.execute(sql).fetchall())

@@ -16,13 +16,22 @@ MAX_COMMAND_CHARS = 10_000
 _COVERED_ARGUMENTS = {"command", "timeout"}
 """Arguments of the `terminal` tool that a covered call may have: others change where or how a command runs."""
 _RUNNERS = frozenset(
-    "sudo doas su env nohup setsid time nice ionice stdbuf command builtin exec eval xargs parallel watch timeout ssh "
-    "chroot flock sh bash dash zsh ksh fish busybox python python3 perl ruby node php lua deno bun awk find source . "
-    "npx bunx uvx pipx strace unshare systemd-run script docker podman kubectl uv make".split()
+    (
+        *("sudo", "doas", "su", "env", "nohup", "setsid", "time", "nice", "ionice", "stdbuf", "command", "builtin"),
+        *("exec", "eval", "xargs", "parallel", "watch", "timeout", "ssh", "chroot", "flock", "sh", "bash", "dash"),
+        *("zsh", "ksh", "fish", "busybox", "python", "python3", "perl", "ruby", "node", "php", "lua", "deno", "bun"),
+        *("awk", "find", "source", ".", "npx", "bunx", "uvx", "pipx", "strace", "unshare", "systemd-run", "script"),
+        *("docker", "podman", "kubectl", "uv", "make"),
+    )
 )
 """Programs that run other commands: a pattern must say more than their name."""
 _SUBCOMMAND = r"[a-z][a-z0-9:_-]*"
-_FILE_COMMANDS = frozenset("rm rmdir mv cp ln dd chmod chown chgrp kill pkill killall truncate shred tee cat touch".split())
+_FILE_COMMANDS = frozenset(
+    (
+        *("rm", "rmdir", "mv", "cp", "ln", "dd", "chmod", "chown", "chgrp", "kill", "pkill", "killall", "truncate"),
+        *("shred", "tee", "cat", "touch"),
+    )
+)
 """Programs whose first operand is no subcommand."""
 
 
@@ -107,7 +116,12 @@ def split_commands(text: str) -> list[list[str]] | None:
 
 _PART = re.compile(r"""(?P<plain>[^\s'"\\`$(){}<>|;&!#]+)|'(?P<single>[^']*)'|"(?P<double>[^"\\`$!]*)\"""")
 """A plain piece of a word, or a quoted one without expansions."""
-_KEYWORDS = frozenset("if then else elif fi for while until do done case esac select function coproc time [[".split())
+_KEYWORDS = frozenset(
+    (
+        *("if", "then", "else", "elif", "fi", "for", "while", "until", "do", "done", "case", "esac", "select"),
+        *("function", "coproc", "time", "[["),
+    )
+)
 
 
 def _is_special(word: str) -> bool:
@@ -138,17 +152,16 @@ def _pattern_words(pattern: str) -> list[str]:
 
 
 def _matches(pattern: list[str], words: list[str]) -> bool:
-    """Word by word. A `*` at the end stands for any further words, elsewhere for one; inside a word for a part of it."""
+    """Word by word. A `*` at the end stands for any further words, elsewhere for one; inside a word for a part of it.
+    Words with blanks are only matched by themselves."""
     if len(pattern) > 1 and pattern[-1] == "*":
-        head = pattern[:-1]
-        words = words[: len(head)] if len(words) >= len(head) else []
-        return len(words) == len(head) and all(map(_matches_word, head, words))
+        pattern = pattern[:-1] + ["*"] * (len(words) - len(pattern) + 1)
     return len(pattern) == len(words) and all(map(_matches_word, pattern, words))
 
 
 def _matches_word(pattern: str, word: str) -> bool:
     if "*" not in pattern:
         return pattern == word
-    is_path_up = ".." in word.split("/") and ".." not in pattern.split("/")
-    literal = pattern.replace("[", "[[]").replace("?", "[?]")
-    return fnmatchcase(word, literal) and not is_path_up
+    if re.search(r"\s", word) or (".." in word.split("/") and ".." not in pattern.split("/")):
+        return False  # it may be a command for another program, or lead to another folder
+    return fnmatchcase(word, pattern.replace("[", "[[]").replace("?", "[?]"))
