@@ -300,6 +300,12 @@ class SessionChanged(Struct, frozen=True, tag="session_changed"):
     why: str
 
 
+class ModeChanged(Struct, frozen=True, tag="mode_changed"):
+    """The conversation has another permission mode. The event belongs to no turn."""
+
+    mode: PermissionMode
+
+
 class TurnEnded(Struct, frozen=True, tag="turn_ended", omit_defaults=True):
     turn: str
     ending: Ending
@@ -326,6 +332,7 @@ Event: TypeAlias = (
     | QuestionAsked
     | QuestionAnswered
     | SessionChanged
+    | ModeChanged
     | TurnEnded
 )
 """What a turn may emit, for every front end."""

@@ -4,7 +4,7 @@ from typing import Literal, get_args
 
 from alipes.agent.plan import PlanAnswer
 from alipes.kernel.messages import ToolCall
-from alipes.kernel.turns import Address, PermissionMode, Turn
+from alipes.kernel.turns import Address, Envelope, ModeChanged, PermissionMode, Turn
 from alipes.plugins.registry import Contributions
 from alipes.store.store import Store
 
@@ -26,7 +26,7 @@ class PermissionModes:
     """The modes of conversations, with a default for those without one."""
 
     def __init__(self, store: Store, default: PermissionMode = "ask") -> None:
-        self._sessions, self.default = store.sessions, default
+        self._sessions, self._bus, self.default = store.sessions, store.bus, default
 
     async def of_key(self, key: str) -> PermissionMode:
         """The mode of the active conversation."""
@@ -46,22 +46,26 @@ class PermissionModes:
     async def choose(self, address: Address, mode: PermissionMode) -> None:
         """Set the mode of the active conversation, which is created if needed."""
         standing = await self._sessions.open(address)
-        await self._sessions.configure(standing.session, permission_mode=mode)
+        await self._set(address.key, standing.session, mode)
+
+    async def _set(self, key: str, session: str, mode: PermissionMode) -> None:
+        await self._sessions.configure(session, permission_mode=mode)
+        self._bus.publish(Envelope(key, "", ModeChanged(mode)))
 
     async def begin_turn(self, turn: Turn) -> None:
         """Apply the mode that came with the message, once."""
         mode = turn.inbound.permission_mode
         if mode and turn.attempt == 1 and turn.inbound.origin is None:
-            await self._sessions.configure(turn.session, permission_mode=mode)
+            await self._set(turn.key, turn.session, mode)
 
     async def accept_plan(self, turn: Turn, answer: str) -> PlanAnswer:
         """Act on the answer to `ACCEPT_QUESTION`. Acceptance ends plan mode."""
         words = answer.strip()
         if words == ACCEPT_WITH_EDITS:
-            await self._sessions.configure(turn.session, permission_mode="edits")
+            await self._set(turn.key, turn.session, "edits")
             return PlanAnswer(accepted=True)
         if words.rstrip(".!").lower() in _YES:
-            await self._sessions.configure(turn.session, permission_mode="ask")
+            await self._set(turn.key, turn.session, "ask")
             return PlanAnswer(accepted=True)
         return PlanAnswer(wish="" if words.rstrip(".!").lower() in _NO else words)
 
