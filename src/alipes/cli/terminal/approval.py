@@ -187,24 +187,32 @@ def _diff_style(line: str, style: TerminalStyle) -> str:
     return style.good if line.startswith("+") else style.bad if line.startswith("-") else ""
 
 
-def format_decision(asked: ApprovalAsked, answered: ApprovalAnswered, columns: int, style: TerminalStyle) -> list[str]:
-    """What was decided, and about which call. A long call is shown when it is asked about."""
+def format_decision(
+    asked: ApprovalAsked | None, answered: ApprovalAnswered, columns: int, style: TerminalStyle
+) -> list[str]:
+    """What was decided, and about which call: all of it, unless it was shown when it was asked about."""
+    if answered.by == "stop" or (asked is None and answered.choice == "no"):
+        return []
     head = _DECISIONS[answered.choice]
-    if answered.by == "stop":
-        head = "not decided (stopped)"
-    elif answered.pattern:
-        head = f"{head}: {reveal(answered.pattern)}"
-    elif asked.call.name == NETWORK and answered.choice in ("session", "always"):
-        head = f"{head}: {asked.rule}"
-    rows = wrap_text(head, columns, style.faint, f"{apply_style(style.note, style.faint)} ", "  ")
-    body = describe_call(asked.call).body or describe_call(asked.call).title
-    if is_long(asked):
-        body = to_one_line(body, max(1, columns - 5)) + " (shown above)"
-    for line in body.expandtabs(4).split("\n"):
+    shown = "" if asked is None else _format_decided(asked, answered.choice, columns)
+    if answered.pattern:
+        shown = f"{reveal(answered.pattern)} (now: {shown})"
+    lines = shown.expandtabs(4).split("\n") if shown else []
+    first = ": ".join([head, *lines]) if len(lines) < 2 else f"{head}:"
+    rows = wrap_text(first, columns, style.faint, f"{apply_style(style.note, style.faint)} ", "  ")
+    for line in lines if len(lines) > 1 else []:
         rows += wrap_text(line, columns, style.faint, "    ", "    ")
     if answered.note:
-        rows += wrap_text(f"because: {sanitize(answered.note)}", columns, style.faint, "    ", "    ")
+        rows += wrap_text(f"because: {sanitize(answered.note)}", columns, style.faint, "  ", "  ")
     return rows
+
+
+def _format_decided(asked: ApprovalAsked, choice: ApprovalChoice, columns: int) -> str:
+    if asked.call.name == NETWORK and choice in ("session", "always"):
+        return asked.rule
+    call = describe_call(asked.call)
+    text = call.body or call.title.rstrip("?")
+    return f"{to_one_line(text, max(20, columns - 30))} (shown above)" if is_long(asked) else text
 
 
 def _shorten_rows(asked: ApprovalAsked, rows: list[str], style: TerminalStyle) -> list[str]:

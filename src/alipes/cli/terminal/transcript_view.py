@@ -216,10 +216,9 @@ class TranscriptView:
                 self.add_block(format_call_rows(event, self._columns, self._style))
             self._asked[event.ask] = event
             return
-        if (asked := self._asked.pop(event.ask, None)) is not None:
-            self.add_decision(asked, event)
+        self.add_decision(self._asked.pop(event.ask, None), event)
 
-    def add_decision(self, asked: turns.ApprovalAsked, answered: turns.ApprovalAnswered) -> None:
+    def add_decision(self, asked: turns.ApprovalAsked | None, answered: turns.ApprovalAnswered) -> None:
         """Keep what was approved or denied, whole."""
         self._add_rows("note", format_decision(asked, answered, self._columns, self._style))
 

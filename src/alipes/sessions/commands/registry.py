@@ -78,9 +78,7 @@ COMMANDS = (
     Command("export", "[FILE] [--force]", "export this conversation as Markdown or .json", history.export),
     Command("plugins", "[ACTION NAME]", "list the plugins; or reload, enable, disable or forgive one", status.plugins),
     Command("approvals", "[show ID | revoke ID | revoke all]", "list what is allowed without asking", approvals),
-    Command(
-        "permissions", "[add PATTERN | revoke ID]", "show or change what is allowed without asking", permissions
-    ),
+    Command("permissions", "[add PATTERN | revoke ID]", "show or change what is allowed without asking", permissions),
     Command("mode", "[ask|edits|plan|all]", "show or set what is done without asking", mode),
     Command("quit", "", "quit (a running turn resumes next time)", _quit),
 )
