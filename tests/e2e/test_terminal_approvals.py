@@ -122,7 +122,7 @@ async def test_a_pattern_is_edited_in_the_input_line_and_allows_such_commands(ho
             await press(terminal, "n")
             await terminal.until("No.")
             terminal.type("/permissions" + ENTER)
-            await terminal.until("git push * (in ")
+            await terminal.until("always   git push * (in")
 
 
 async def test_a_denial_with_a_reason_reaches_the_model(home):
@@ -154,8 +154,8 @@ async def test_escape_leaves_the_reason_and_the_question_stays(home):
 
 
 async def test_a_write_that_needs_approval_shows_a_diff(home, tmp_path):
-    (tmp_path / ".envrc").write_text("export A=1\nexport B=2\n")
-    write = Calls((Call("write_file", {"path": ".envrc", "content": "export A=1\nexport B=3\n"}),), "")
+    (tmp_path / "Jenkinsfile").write_text("export A=1\nexport B=2\n")
+    write = Calls((Call("write_file", {"path": "Jenkinsfile", "content": "export A=1\nexport B=3\n"}),), "")
     async with ModelServer([write, Say("Done.")]) as server:
         home.use(server)
         async with TerminalProcess.of(home) as terminal:
@@ -164,11 +164,11 @@ async def test_a_write_that_needs_approval_shows_a_diff(home, tmp_path):
             await terminal.until("    -export B=2\n    +export B=3\n")
             await press(terminal, "y")
             await terminal.until("Done.")
-    assert "B=3" in (tmp_path / ".envrc").read_text()
+    assert "B=3" in (tmp_path / "Jenkinsfile").read_text()
 
 
 async def test_in_edits_mode_an_edit_in_the_project_needs_no_yes(home, tmp_path):
-    write = Calls((Call("write_file", {"path": ".envrc", "content": "export A=1\n"}),), "")
+    write = Calls((Call("write_file", {"path": "Jenkinsfile", "content": "export A=1\n"}),), "")
     async with ModelServer([write, run(PUSH), Say("Done.")]) as server:
         home.use(server)
         async with TerminalProcess.of(home) as terminal:
@@ -176,7 +176,7 @@ async def test_in_edits_mode_an_edit_in_the_project_needs_no_yes(home, tmp_path)
             await terminal.until("Permission mode edits")
             terminal.type("go" + ENTER)
             await press(terminal, "n")
-            assert (tmp_path / ".envrc").exists()
+            assert (tmp_path / "Jenkinsfile").exists()
             await terminal.until("Done.")
 
 
