@@ -276,15 +276,16 @@ async def open_app(
     settings: Settings,
     *,
     interactive: bool = False,
+    answers: bool = False,
     lent: Mapping[str, Provider] | None = None,
     retry: RetryPolicy | None = None,
     outbound: OutboundFor | None = None,
 ) -> AsyncIterator[App]:
     """Open everything, serve sessions meanwhile, and close everything in reverse order.
 
-    `interactive`: a person watches who can answer questions and send messages while a turn runs. `lent`:
-    in-process providers, by the name of the endpoint they replace. `retry`: how model calls are retried.
-    `outbound`: the chat messages to send for the events of a turn.
+    `interactive`: a person watches who can answer questions and send messages while a turn runs. `answers`: a person
+    can only answer questions. `lent`: in-process providers, by the name of the endpoint they replace. `retry`: how
+    model calls are retried. `outbound`: the chat messages to send for the events of a turn.
     """
     _hide_secrets(settings)
 
@@ -295,7 +296,8 @@ async def open_app(
         resources = await _open_resources(stack, settings, lent, ask)
         defaults = SessionDefaults(
             busy=settings.terminal.busy if interactive else "queue",
-            interactive=interactive,
+            interactive=interactive or answers,
+            runs_on=interactive,
             permission_mode=settings.approvals.mode,
             background=resources.background,
             max_silence=settings.silence,
@@ -443,7 +445,7 @@ def _agent_tools(app: App) -> tuple[Tool, ...]:
         limits,
         models=app.models,
         tools=app.tool_names,
-        allow_background=app.sessions.defaults.interactive,
+        allow_background=app.sessions.defaults.runs_on,
     )
     return (*((DelegateTask(delegation),) if limits.depth else ()), MixtureOfAgents(mixtures))
 

@@ -14,16 +14,25 @@ from msgspec import structs
 from alipes.app import App, open_app
 from alipes.cli import caller
 from alipes.cli.inbound import add_context, current_directory, find_conversation, new_id, read_image, read_piped
+from alipes.cli.line_questions import LineQuestions
 from alipes.cli.options import AskOptions, ConversationChoice, TalkOptions, parse_ask, parse_talk
 from alipes.cli.render import TurnPrinter, format_choice, to_one_line
-from alipes.cli.stdio import StandardStreams, divert_stdout, use_colour
+from alipes.cli.stdio import StandardStreams, divert_stdout, is_terminal, use_colour
 from alipes.config.environment import readable_by_others
 from alipes.config.loader import build_settings, with_plugins
 from alipes.config.reader import read_config
 from alipes.config.settings import Settings
 from alipes.kernel.errors import MessageRejected
 from alipes.kernel.messages import Image
-from alipes.kernel.turns import Inbound, Stop, TurnEnded
+from alipes.kernel.turns import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    Inbound,
+    QuestionAnswered,
+    QuestionAsked,
+    Stop,
+    TurnEnded,
+)
 from alipes.runtime import tasks
 from alipes.runtime.log_file import open_log
 from alipes.runtime.processes.ancestors import name_agent_process
@@ -120,6 +129,9 @@ class PromptClient:
         quiet: bool = False,
     ) -> None:
         self._app, self._streams, self._signals = app, streams, signals
+        self.questions: LineQuestions | None = None
+        """Asks the person at the terminal; None: nobody can be asked."""
+        self._asking: dict[str, asyncio.Task[None]] = {}
         self._printer = TurnPrinter(streams.write_answer, streams.note, verbose=verbose, quiet=quiet or json)
         self._encode = msgspec.json.Encoder().encode if json else None
 
@@ -138,10 +150,10 @@ class PromptClient:
                 watching.create_task(self._stop_when_unread()),
             )
             try:
-                status = await self._follow(following)
+                status = await self._follow(following, key, watching)
             finally:
                 self._signals.turn_ended()
-                for watch in watches:
+                for watch in (*watches, *self._asking.values()):
                     watch.cancel()
         await self._streams.drain()
         if self._streams.failure:
@@ -156,8 +168,12 @@ class PromptClient:
             self._streams.note(f"· resuming interrupted conversations: {names}")
             await self._app.sessions.wait_idle()
 
-    async def _follow(self, following: TurnFollower) -> int:
+    async def _follow(self, following: TurnFollower, key: str, group: asyncio.TaskGroup) -> int:
         async for event in following:
+            if isinstance(event, ApprovalAsked | QuestionAsked) and self.questions is not None:
+                self._asking[event.ask] = group.create_task(self._ask_person(self.questions, event, key))
+            elif isinstance(event, ApprovalAnswered | QuestionAnswered) and event.ask in self._asking:
+                self._asking.pop(event.ask).cancel()  # perhaps answered elsewhere, or the turn was stopped
             if self._encode is not None:
                 self._streams.write_line(self._encode(event))
             else:
@@ -165,6 +181,9 @@ class PromptClient:
             if isinstance(event, TurnEnded):
                 return EXIT_STATUS[event.ending]
         return 1
+
+    async def _ask_person(self, questions: LineQuestions, asked: ApprovalAsked | QuestionAsked, key: str) -> None:
+        await self._app.sessions.post(key, await questions.ask(asked))
 
     async def _stop_on_signal(self, following: TurnFollower, key: str) -> None:
         await self._signals.stop_requested.wait()
@@ -186,7 +205,8 @@ Prompt: TypeAlias = tuple[str, tuple[Image, ...]]
 
 def run(argv: list[str]) -> int:
     options = parse_ask(argv)
-    if caller.refuse_conversation(trusted=options.trusted, named=options.conversation != ConversationChoice()):
+    trusted = options.trusted or options.mode in ("edits", "all")
+    if caller.refuse_conversation(trusted=trusted, named=options.conversation != ConversationChoice()):
         return 2
     reading = read_config()
     settings = with_plugins(build_settings(reading), not options.safe)
@@ -221,10 +241,12 @@ async def _ask(settings: Settings, options: AskOptions, question: Prompt, out: T
     streams = StandardStreams(out, sys.stderr, colour=colour)
     try:
         with InterruptSignals() as signals, handle_uncaught_errors(streams.error):
-            async with open_app(settings) as app:
+            questions = _questions_at_terminal(options, streams)
+            async with open_app(settings, answers=questions is not None) as app:
                 client = PromptClient(
                     app, streams, signals, json=options.json, verbose=options.verbose, quiet=options.quiet
                 )
+                client.questions = questions
                 if not options.quiet:
                     _print_warnings(app, streams)
                 inbound = await _make_inbound(app, options, *question)
@@ -238,6 +260,13 @@ async def _ask(settings: Settings, options: AskOptions, question: Prompt, out: T
         streams.close()
 
 
+def _questions_at_terminal(options: AskOptions, streams: StandardStreams) -> LineQuestions | None:
+    """Asks the person at the terminal; None if there is none, or if the agent itself started this."""
+    if options.json or not (is_terminal(sys.stdin) and is_terminal(sys.stderr)) or caller.is_agent_child():
+        return None
+    return LineQuestions(LineReader(sys.stdin).next, streams.note)
+
+
 async def _make_inbound(
     app: App, options: AskOptions | TalkOptions, text: str = "", images: tuple[Image, ...] = ()
 ) -> Inbound:
@@ -246,7 +275,7 @@ async def _make_inbound(
     place = await find_conversation(options.conversation, app.store.archive)
     here = app.settings.workdir or current_directory()
     message = Inbound(new_id(), place, "owner", text, model=options.model, workdir=here, trusted=options.trusted)
-    return structs.replace(message, attachments=images)
+    return structs.replace(message, attachments=images, permission_mode=options.mode)
 
 
 def _print_warnings(app: App, streams: StandardStreams) -> None:
@@ -271,7 +300,8 @@ READ_SIZE = 65_536
 
 def run_piped(argv: list[str]) -> int:
     options = parse_talk(argv)
-    if caller.refuse_conversation(trusted=options.trusted, named=options.conversation != ConversationChoice()):
+    trusted = options.trusted or options.mode in ("edits", "all")
+    if caller.refuse_conversation(trusted=trusted, named=options.conversation != ConversationChoice()):
         return 2
     reading = read_config()
     settings = with_plugins(build_settings(reading), not options.safe)

@@ -30,6 +30,7 @@ options:
   --session NAME        use the conversation called NAME
   -c, --continue        continue the most recent conversation
   -y, --yes             approve everything without asking
+  --mode MODE           permission mode: ask, edits, plan or all
   --safe                do not load any plugins
   -V, --version         show the version
   -h, --help            show this page
@@ -47,6 +48,7 @@ options:
   -c, --continue        continue the most recent conversation
   -i, --image FILE      attach this image (PNG, JPEG, GIF, WebP; repeatable)
   -y, --yes             approve everything without asking
+  --mode MODE           permission mode: ask, edits, plan or all
   --safe                do not load any plugins
   --json                print every event as one line of JSON, and nothing else
   -v, --verbose         also show thinking, the model and the cost

@@ -31,6 +31,8 @@ class SessionDefaults(Struct, frozen=True):
     """What a message does while a turn runs."""
     interactive: bool = False
     """People watch who can answer questions."""
+    runs_on: bool = False
+    """The process goes on after a turn, so turns may start work in the background."""
     permission_mode: PermissionMode = "ask"
     """What conversations may do without asking."""
     idle_seconds: float = 300.0

@@ -174,6 +174,7 @@ class TerminalSession:
         self._terminal, self._app, self._address = terminal, app, place
         workdir = app.settings.workdir or os.getcwd()
         self._inbound = Inbound("", place, "owner", "", model=options.model, workdir=workdir, trusted=options.trusted)
+        self._mode = options.mode
         self._view = SessionView(terminal, thinking=app.settings.terminal.thinking)
         self._commands = TerminalCommands(terminal, app, self._view)
         self._outgoing: asyncio.Queue[TypedText] = asyncio.Queue()
@@ -183,6 +184,8 @@ class TerminalSession:
     async def show_start_notes(self, orphans: tuple[str, ...]) -> None:
         """Show the model and other notes, then follow changes of the model."""
         app, view = self._app, self._view
+        if self._mode:
+            await app.sessions.permissions.choose(self._address, self._mode)
         if self._inbound.model:
             model = (await app.models.open(self._inbound.model)).name
             self._inbound = structs.replace(self._inbound, model=model)
