@@ -196,15 +196,6 @@ class ChatQuestions:
         results = [await self._choose(each, choice, person) for each in questions[: None if everything else 1]]
         return results[0] or _RESULTS[choice] if results else None
 
-    async def _answer_with_text(self, question: ChatQuestion, answer: AnswerApproval, person: str) -> str:
-        """Answer with a pattern to allow, or with the reason of a denial."""
-        asked = question.asked
-        if answer.pattern and isinstance(asked, ApprovalAsked):
-            problem = find_problem(answer.pattern, asked.call) if asked.pattern else "No pattern can allow this call."
-            if problem:
-                return problem
-        return await self._choose(question, answer.choice, person, structs.replace(answer, by=person))
-
     # --- questions of an earlier process
 
     async def recover(self, key: str) -> None:
@@ -271,7 +262,7 @@ class ChatQuestions:
         if choice and mine:
             return partial(self.approve, key, choice, sender)
         if mine and (answer := _answer_with_text(message, mine[0])) is not None:
-            return partial(self._answer_with_text, mine[0], answer, sender)
+            return partial(self._choose, mine[0], answer.choice, sender, answer)
         return None
 
     def _clarify_answer(self, message: IncomingMessage) -> GiveAnswer | None:
@@ -291,7 +282,7 @@ class ChatQuestions:
             return EXPIRED
         if kind == APPROVAL_BUTTON and choice == PATTERN_BUTTON and isinstance(question.asked, ApprovalAsked):
             answer = AnswerApproval(question.asked.ask, "always", pattern=question.asked.pattern)
-            return await self._answer_with_text(question, answer, message.sender)
+            return await self._choose(question, "always", message.sender, answer)
         if kind == APPROVAL_BUTTON and choice in _LABELS:
             return await self._choose(question, next(each for each in _LABELS if each == choice), message.sender)
         choices = question.asked.choices if isinstance(question.asked, QuestionAsked) else ()
@@ -308,8 +299,10 @@ class ChatQuestions:
             return NOT_ALLOWED
         if choice == "always" and role != "owner":
             return "Only an owner can choose “always”."
+        if answer is not None and (problem := _pattern_problem(question.asked, answer.pattern)):
+            return problem
         await stored.mark_answered(self._store.database, question.id)
-        answer = answer or AnswerApproval(question.asked.ask, choice, person)
+        answer = structs.replace(answer or AnswerApproval(question.asked.ask, choice), by=person)
         await self._sessions.post(question.address.key, answer)
         return ""
 
@@ -341,6 +334,13 @@ def _choice_word(message: IncomingMessage) -> ApprovalChoice | None:
     return CHOICE_WORDS.get(message.text.strip().rstrip(".!").lower()) if alone else None
 
 
+def _pattern_problem(asked: Asked, pattern: str) -> str:
+    """Why the pattern cannot be saved; empty if it can, or if there is none."""
+    if not pattern or not isinstance(asked, ApprovalAsked):
+        return ""
+    return find_problem(pattern, asked.call) if asked.pattern else "No pattern can allow this call."
+
+
 def _answer_with_text(message: IncomingMessage, question: ChatQuestion) -> AnswerApproval | None:
     """The answer in `no, because ...` or `always git push *`; None if the message is none."""
     asked, text = question.asked, message.text.strip()
@@ -357,10 +357,9 @@ def _answer_with_text(message: IncomingMessage, question: ChatQuestion) -> Answe
 
 def _approval_text(asked: ApprovalAsked, *, owner: bool) -> str:
     always = ", or _always_" if owner else ""
-    how = f"{_approval_head(asked)}Answer _yes_ (once), _session_ or _no_{always}. _no, because ..._ tells me why."
-    if owner and asked.pattern:
-        how += f"\nTo allow such commands in this folder, answer with a pattern: `always {asked.pattern}`"
-    return how
+    pattern = f"`always {asked.pattern}`, or " if owner and asked.pattern else ""
+    how = f"Answer _yes_ (once), _session_ or _no_{always}.\nAlso: {pattern}_no, because ..._"
+    return f"{_approval_head(asked)}{how}"
 
 
 def _approval_head(asked: ApprovalAsked) -> str:

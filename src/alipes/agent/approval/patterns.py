@@ -90,7 +90,7 @@ def find_problem(pattern: str, call: ToolCall | None = None) -> str:
 def split_commands(text: str) -> list[list[str]] | None:
     """The words of each simple command in `text`; None if it contains anything but plain commands joined by
     `&&`, `||`, `;` or line breaks."""
-    if not text or len(text) > MAX_COMMAND_CHARS:
+    if not text or len(text) > MAX_COMMAND_CHARS or not text.translate({9: "", 10: ""}).isprintable():
         return None
     commands: list[list[str]] = [[]]
     word: str | None = None
