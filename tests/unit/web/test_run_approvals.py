@@ -159,6 +159,6 @@ async def test_a_run_sets_the_mode_of_its_conversation_and_all_needs_an_admin(tm
     async with open_guarded(tmp_path, "Hi.", "Hi.") as api:
         refused = await api.ask("POST", "/runs", {"input": "go", "permission_mode": "all"})
         assert refused.status_code == 403
-        assert (await api.ask("POST", "/runs", {"input": "go", "permission_mode": "yolo"})).status_code == 400
+        assert (await api.ask("POST", "/runs", {"input": "go", "permission_mode": "yolo"})).status_code == 422
         accepted = await api.ask("POST", "/runs", {"input": "go", "permission_mode": "all"}, by="root")
         assert accepted.status_code == 202
