@@ -19,7 +19,8 @@ from alipes.cli.ask import (
 from alipes.cli.attachments import FileAttacher
 from alipes.cli.inbound import current_directory, new_id
 from alipes.cli.interrupted import NO, YES, InterruptedTurn, find_interrupted, format_left, format_offer
-from alipes.cli.line_input import LineQuestions, LineReader
+from alipes.cli.line_input import LineReader
+from alipes.cli.line_questions import LineQuestions
 from alipes.cli.options import ConversationChoice, TalkOptions, parse_talk
 from alipes.cli.render import format_choice, sanitize
 from alipes.cli.stdio import StandardStreams, is_terminal, use_colour
@@ -39,7 +40,8 @@ _RECENT = 2
 
 def run(argv: list[str]) -> int:
     options = parse_talk(argv)
-    if caller.refuse_conversation(trusted=options.trusted, named=options.conversation != ConversationChoice()):
+    trusted = options.trusted or options.mode in ("edits", "all")
+    if caller.refuse_conversation(trusted=trusted, named=options.conversation != ConversationChoice()):
         return 2
     if is_terminal(sys.stdin):
         chosen = resume.choose(argv)
@@ -60,7 +62,7 @@ async def _run(settings: Settings, options: TalkOptions, streams: StandardStream
             print_warnings(app, streams)
             message, note = await make_inbound(app, options, here)
             lines = LineReader(sys.stdin)
-            questions = None if typed is None else LineQuestions(lines, streams)
+            questions = None if typed is None else LineQuestions(lines.next, streams.note, streams.prompt)
             client = PromptClient(app, streams, signals, AnswerOutput(), questions)
             conversation = PlainConversation(app, streams, client, message)
             if attended:

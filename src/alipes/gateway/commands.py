@@ -14,7 +14,7 @@ from alipes.sessions.commands.registry import Command, Parsed
 from alipes.store.export import SessionFacts
 from alipes.store.people import Progress
 
-OWNER_COMMANDS = frozenset({"pair", "restart", "platforms", "sethome", "plugins", "approvals"})
+OWNER_COMMANDS = frozenset({"pair", "restart", "platforms", "sethome", "plugins", "approvals", "mode", "permissions"})
 PROGRESS_MODES: tuple[Progress, ...] = ("off", "short", "full")
 _MAX_LISTED, _MAX_SEARCHED = 20, 500
 _ID_CHARS = 6

@@ -10,11 +10,12 @@ from msgspec import Struct
 from prompt_toolkit.application import get_app
 from prompt_toolkit.buffer import Buffer, CompletionState
 from prompt_toolkit.completion import CompleteEvent, get_common_complete_suffix
+from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, has_completions, is_searching
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.keys import Keys
 
-from alipes.cli.terminal.approval import KEYS
+from alipes.cli.terminal.approval import KEYS, ApprovalEntry
 from alipes.cli.terminal.clipboard import mention_pasted_files, save_clipboard_picture
 from alipes.cli.terminal.completion import InputCompleter, quote_mention, select_next, take_row
 from alipes.cli.terminal.layout import BottomArea, PasteStore
@@ -45,6 +46,8 @@ class ApprovalKey(Struct, frozen=True):
 
     ask: str
     choice: ApprovalChoice
+    pattern: str = ""
+    note: str = ""
 
 
 InputEvent: TypeAlias = TypedText | StopRequest | ApprovalKey
@@ -65,7 +68,9 @@ class InputActions:
 
     def send(self) -> None:
         text = self._buffer.text
-        if text.strip():
+        if self._bottom.approvals.entry:
+            self._send_entry(text)
+        elif text.strip():
             self.clear_input()
             self._count += 1
             typed = TypedText(f"typed {self._count}", self._pastes.expand(text), self._pastes.show_labels(text))
@@ -118,9 +123,31 @@ class InputActions:
         """The open list."""
         return self._bottom.picker
 
-    def answer(self, choice: ApprovalChoice) -> None:
-        if asked := self._bottom.approvals.current:
+    @property
+    def is_in_entry(self) -> bool:
+        return bool(self._bottom.approvals.entry)
+
+    def leave_entry(self) -> None:
+        """Back to the keys of the question; the pattern or the reason is discarded."""
+        self._bottom.approvals.leave_entry()
+        self._buffer.reset()
+
+    def answer(self, choice: ApprovalChoice | ApprovalEntry) -> None:
+        asked, approvals = self._bottom.approvals.current, self._bottom.approvals
+        if asked is None:
+            return
+        if choice == "pattern" or choice == "note":
+            text = approvals.begin_entry(choice)
+            self._buffer.document = Document(text, len(text))
+        else:
             self.input_events.put_nowait(ApprovalKey(asked.ask, choice))
+
+    def _send_entry(self, text: str) -> None:
+        """Answer the question with the pattern or the reason that was typed."""
+        answer = self._bottom.approvals.end_entry(text)
+        if answer is not None:
+            self._buffer.reset()
+            self.input_events.put_nowait(ApprovalKey(*answer))
 
 
 def make_key_bindings(actions: InputActions, buffer: Buffer) -> KeyBindings:
@@ -147,6 +174,9 @@ def make_key_bindings(actions: InputActions, buffer: Buffer) -> KeyBindings:
     keys.add("c-l")(lambda event: event.app.renderer.clear())
     keys.add(Keys.BracketedPaste)(lambda event: actions.paste(event.data))
     keys.add("escape", filter=asked, eager=Condition(_is_single_key))(lambda _event: actions.answer("no"))
+    keys.add("escape", filter=Condition(lambda: actions.is_in_entry), eager=Condition(_is_single_key))(
+        lambda _event: actions.leave_entry()
+    )
     for letter, choice in KEYS.items():
         keys.add(letter, filter=asked, eager=True)(lambda _event, choice=choice: actions.answer(choice))
     bind_picker(keys, actions.picker)

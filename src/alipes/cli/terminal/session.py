@@ -31,9 +31,11 @@ from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.formatting import ID
 from alipes.kernel.turns import Address, AnswerApproval, AnswerQuestion, Event, Inbound, Said, Stop, TurnEnded
 from alipes.sessions.commands import registry as commands
+from alipes.sessions.commands.approvals import to_events
 from alipes.sessions.commands.context import CommandReply, CopyText, Quit, ShowConversation
 from alipes.sessions.commands.status import plugin_words
 from alipes.sessions.event_stream import SessionFollower
+from alipes.sessions.permissions import MODES
 from alipes.sessions.subagents.text import describe_interrupted
 
 MAX_COPY_BYTES = 74_000
@@ -41,6 +43,8 @@ MAX_COPY_BYTES = 74_000
 _COLUMN = re.compile(r"\s*\S+(?: \S+)*  +(?=\S)")
 RECENT_MESSAGES = 4
 """Messages shown of a resumed conversation."""
+RECENT_DECISIONS = 3
+"""Approvals shown of a resumed conversation."""
 
 
 class TerminalCommands:
@@ -56,6 +60,7 @@ class TerminalCommands:
             "/busy": lambda: ("interrupt", "queue", "steer"),
             "/help": lambda: [one.name for one in commands.known_commands(app.contributions)],
             "/plugins": lambda: plugin_words(app.plugins),
+            "/mode": lambda: tuple(MODES),
         }
 
     def _update_completions(self) -> None:
@@ -89,6 +94,8 @@ class TerminalCommands:
         """Update the model, context use and cost in the status line."""
         store, status = self._app.store, self._view.status
         standing = await store.sessions.active(key)
+        mode = await self._app.sessions.permissions.of_key(key)
+        status.mode = "" if mode == "ask" else mode
         if standing is not None:
             spent = await store.archive.usage(session=standing.session)
             status.context_tokens = await store.archive.context_tokens(standing.session) or 0
@@ -112,6 +119,8 @@ class TerminalCommands:
                 self._view.transcript.add_user_message(message.text)
             else:
                 self._view.transcript.handle_event(Said(message))
+        for approval in await self._app.store.approvals.list_decided(session, RECENT_DECISIONS):
+            self._view.transcript.add_decision(*to_events(approval))
         self._view.update()
 
     def _show_reply(self, typed: TypedText, reply: CommandReply) -> None:
@@ -199,6 +208,7 @@ class TerminalSession:
         self._terminal, self._app, self._address = terminal, app, place
         workdir = app.settings.workdir or os.getcwd()
         self._inbound = Inbound("", place, "owner", "", model=options.model, workdir=workdir, trusted=options.trusted)
+        self._mode = options.mode
         self._view = SessionView(terminal, thinking=app.settings.terminal.thinking)
         self._commands = TerminalCommands(terminal, app, self._view, workdir)
         self._files = FileAttacher(app.settings, mask=app.secrets)
@@ -221,6 +231,8 @@ class TerminalSession:
     async def show_start_notes(self, orphans: tuple[str, ...]) -> None:
         """Show the model and other notes, then follow changes of the model."""
         app, view = self._app, self._view
+        if self._mode:
+            await app.sessions.permissions.choose(self._address, self._mode)
         if self._inbound.model:
             model = (await app.models.open(self._inbound.model)).name
             self._inbound = structs.replace(self._inbound, model=model)
@@ -260,8 +272,11 @@ class TerminalSession:
                         self._handle_typed(typed, group)
                     case StopRequest():
                         group.create_task(self._stop_turn())
-                    case ApprovalKey(ask, choice):
-                        group.create_task(sessions.post(key, AnswerApproval(ask, choice, "terminal")))
+                    case ApprovalKey() as pressed:
+                        answer = AnswerApproval(
+                            pressed.ask, pressed.choice, "terminal", pattern=pressed.pattern, note=pressed.note
+                        )
+                        group.create_task(sessions.post(key, answer))
 
     async def submit(self) -> None:
         """Send messages, and the commands that affect them, in the order typed."""

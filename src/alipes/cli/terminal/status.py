@@ -21,6 +21,8 @@ class StatusLine:
         self.window: int | None = None
         self.cost: float | None = 0.0
         """Cost of the conversation; None after a call without a known price."""
+        self.mode = ""
+        """The permission mode; empty for the usual one."""
         self.queued = 0
         self.activity = "starting"
         """What is happening; empty while idle."""
@@ -53,6 +55,8 @@ class StatusLine:
                 self._name_tools()
             case turns.Said():
                 self._count(event)
+            case turns.ModeChanged(mode):
+                self.mode = "" if mode == "ask" else mode
             case _:
                 self._handle_wait(event)
 
@@ -65,7 +69,8 @@ class StatusLine:
             return "  " + apply_style(truncate(self.hint, max(1, columns - 2), style.more), style.warn)
         now = self._format_activity()
         price = format_cost(self.cost) if self.context_tokens and self.cost != 0.0 else ""
-        rest = [fact for fact in (self.model, self._format_context(), price) if fact]
+        mode = f"{self.mode} mode" if self.mode else ""
+        rest = [fact for fact in (mode, self.model, self._format_context(), price) if fact]
         while rest and display_width(" · ".join([now, *rest] if now else rest)) > columns - 2:
             rest.pop()
         parts = [apply_style(truncate(now, max(1, columns - 2), style.more), style.accent)] if now else []

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from alipes.cli.markdown.stream import MarkdownStream
 from alipes.cli.render import format_ending, sanitize, to_one_line, truncate
-from alipes.cli.terminal.approval import format_allowed, format_call_rows, format_question, is_long
+from alipes.cli.terminal.approval import format_call_rows, format_decision, format_question, is_long
 from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
 from alipes.cli.terminal.tool_view import RunningCall, render_finished
 from alipes.cli.theme import Theme
@@ -94,8 +94,6 @@ class MessageView:
 
 
 MAX_MESSAGE_ROWS = 10
-_APPROVED = {"once": "approved once", "session": "approved for this session", "always": "always allowed"}
-"""A denial is shown in the row of the call."""
 
 
 class TranscriptView:
@@ -219,11 +217,11 @@ class TranscriptView:
                 self.add_block(format_call_rows(event, self._columns, self._style))
             self._asked[event.ask] = event
             return
-        asked = self._asked.pop(event.ask, None)
-        if event.choice in _APPROVED:
-            lasting = asked if event.choice in ("session", "always") else None
-            allowed = "" if lasting is None else f": {format_allowed(lasting)}"
-            self.add_note(_APPROVED[event.choice] + allowed)
+        self.add_decision(self._asked.pop(event.ask, None), event)
+
+    def add_decision(self, asked: turns.ApprovalAsked | None, answered: turns.ApprovalAnswered) -> None:
+        """Keep what was approved or denied, whole."""
+        self._add_rows("note", format_decision(asked, answered, self._columns, self._style))
 
     def _write(self, text: str) -> None:
         self._add_rows("thought", self._message.finish_thinking())

@@ -13,7 +13,7 @@ from alipes.plugins import specs
 from alipes.plugins.dispatch import guard
 from alipes.plugins.registry import CommandContribution, Contributions
 from alipes.sessions.commands import conversation, history, status
-from alipes.sessions.commands.approvals import approvals
+from alipes.sessions.commands.approvals import approvals, mode, permissions
 from alipes.sessions.commands.context import CommandContext, CommandReply, Quit
 
 CommandAction: TypeAlias = Callable[[CommandContext, str], Awaitable[CommandReply]]
@@ -78,6 +78,8 @@ COMMANDS = (
     Command("export", "[FILE] [--force]", "export this conversation as Markdown, .html or .json", history.export),
     Command("plugins", "[ACTION NAME]", "list the plugins; or reload, enable, disable or forgive one", status.plugins),
     Command("approvals", "[show ID | revoke ID | revoke all]", "list what is allowed without asking", approvals),
+    Command("permissions", "[add PATTERN | revoke ID]", "show or change what is allowed without asking", permissions),
+    Command("mode", "[ask|edits|plan|all]", "show or set what is done without asking", mode),
     Command("quit", "", "quit (a running turn resumes next time)", _quit),
 )
 BY_NAME = {command.name: command for command in COMMANDS}
