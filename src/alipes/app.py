@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from alipes.agent.approval.approval import build_approval_hook
+from alipes.agent.approval.approval import build_approval_hook, preview_change
 from alipes.agent.approval.egress import AskEgress
 from alipes.agent.approval.judge import ApprovalJudge
 from alipes.agent.approval.paths import Risk
@@ -29,6 +29,7 @@ from alipes.agent.builtin_tools import (
 from alipes.agent.compaction.compaction import Compactor
 from alipes.agent.loop import Agent
 from alipes.agent.model_call import ModelCooldowns, RetryPolicy
+from alipes.agent.plan import PlanAnswer
 from alipes.agent.prompt import system_prompt
 from alipes.agent.sandbox_network import CONNECT_FILE, SandboxNetwork, network_variables, open_sandbox_network
 from alipes.config.environment import EnvFileWatch, move_secrets_off_stack, process_environment
@@ -58,6 +59,7 @@ from alipes.runtime.watchdog import Watchdog
 from alipes.sessions.commands.context import CommandContext
 from alipes.sessions.commands.registry import BY_NAME
 from alipes.sessions.commands.templates import TemplateFolders
+from alipes.sessions.permissions import TurnPermissions
 from alipes.sessions.plugin_host import PluginHost
 from alipes.sessions.services import OutboundFor, SessionDefaults
 from alipes.sessions.sessions import Sessions
@@ -127,6 +129,7 @@ class App:
         )
         self._system_prompt = system_prompt(settings.home, self._skills, commands=lambda: resources.backend.description)
         self._cooldowns, self._retry = ModelCooldowns(), retry
+        self._plan_mode = _PlanMode(self.sessions, settings.clarify.timeout)
         self._choosing = asyncio.Lock()
         self._choice: ModelChoice | None = None
 
@@ -181,6 +184,7 @@ class App:
         )
 
     async def _open_agent(self, turn: Turn) -> Agent:
+        await self.sessions.permissions.begin_turn(turn)
         model = turn.inbound.model or turn.model or (await self.choice()).model
         await self.backend.choose()
         unavailable = await self._unavailable_tools()
@@ -205,6 +209,7 @@ class App:
             spending=self.spending,
             compactor=self.compactor,
             mask=self.secrets,
+            plan=self._plan_mode,
         )
 
     def _describe_background(self, session: str) -> str:
@@ -252,6 +257,19 @@ class App:
             self.store.bus.publish(Envelope(turn.key, turn.id, Notice(what)))
 
 
+class _PlanMode:
+    """Plan mode of turns: whether it is on, and the question at its end."""
+
+    def __init__(self, sessions: Sessions, timeout: float) -> None:
+        self._sessions, self._timeout = sessions, timeout
+
+    async def is_on(self, turn: Turn) -> bool:
+        return await self._sessions.permissions.of_turn(turn) == "plan"
+
+    async def ask_to_accept(self, turn: Turn) -> PlanAnswer | None:
+        return await self._sessions.questions.ask_to_accept(turn, self._timeout)
+
+
 class Resources(Struct, frozen=True):
     """What an app opens first and closes last."""
 
@@ -294,6 +312,8 @@ async def open_app(
         defaults = SessionDefaults(
             busy=settings.terminal.busy if interactive else "queue",
             interactive=interactive,
+            runs_on=interactive,
+            permission_mode=settings.approvals.mode,
             workdir=workdir,
             background=resources.background,
             max_silence=settings.silence,
@@ -403,7 +423,11 @@ def _add_builtin_tools(app: App, resources: Resources) -> None:
     taint = TaintTracker(app.store.sources, app.contributions, places, attachments=str(settings.paths.files))
     judge = ApprovalJudge(app.auxiliary) if settings.approvals.judge else None
     approval = build_approval_hook(
-        places, partial(_ask_approval, app, taint), contained=partial(_is_contained, resources), judge=judge
+        places,
+        partial(_ask_approval, app, taint, places),
+        contained=partial(_is_contained, resources),
+        judge=judge,
+        permissions=TurnPermissions(app.sessions.permissions, app.contributions),
     )
     app.hooks.add(CORE, approval, patient=True)
     app.hooks.add(CORE, taint.after_tool, patient=True)
@@ -442,7 +466,7 @@ def _agent_tools(app: App) -> tuple[Tool, ...]:
         limits,
         models=app.models,
         tools=app.tool_names,
-        allow_background=app.sessions.defaults.interactive,
+        allow_background=app.sessions.defaults.runs_on,
     )
     return (*((DelegateTask(delegation),) if limits.depth else ()), MixtureOfAgents(mixtures))
 
@@ -462,6 +486,10 @@ def _media_tools(app: App, resources: Resources, places: Places) -> tuple[Tool, 
     )
 
 
-async def _ask_approval(app: App, taint: TaintTracker, call: ToolCall, risk: Risk, turn: Turn) -> ApprovalDecision:
-    decision = await app.sessions.questions.ask_approval(call, risk.reason, turn)
+async def _ask_approval(
+    app: App, taint: TaintTracker, places: Places, call: ToolCall, risk: Risk, turn: Turn
+) -> ApprovalDecision:
+    diff = app.secrets(await asyncio.to_thread(preview_change, call, turn.inbound.workdir, places))
+    questions = app.sessions.questions
+    decision = await questions.ask_approval(call, risk.reason, turn, diff=diff, exact=risk.exact)
     return await taint.record_secret(risk, turn, decision)

@@ -46,7 +46,7 @@ async def test_at_a_terminal_a_dangerous_call_is_asked_about(home, answer, statu
     async with ModelServer([PUSH, Say("Done.")]) as server:
         home.use(server)
         async with TerminalProcess.of(home, "ask", "push it") as terminal:
-            await terminal.until("[n] no:")
+            await terminal.until("[n] no")
             assert "git push --force origin main" in terminal.text
             terminal.type(answer + ENTER)
             assert await terminal.ended() == status

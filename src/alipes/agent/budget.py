@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 from alipes.agent.model_call import ModelCallContext, call_model
 from alipes.agent.tool_calls import AskApproval
 from alipes.config.settings import Amount, SpendConfig
-from alipes.kernel.conversations import denial_reason
+from alipes.kernel.conversations import DeniedBecause, denial_reason
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import format_money
 from alipes.kernel.messages import ToolCall, count_chars
@@ -243,7 +243,7 @@ class SpendingLimits:
             if denial_reason(word):
                 if len(self._refused) > REMEMBERED:
                     del self._refused[next(iter(self._refused))]
-                self._refused[root.id] = limit, used, word == "no"
+                self._refused[root.id] = limit, used, word == "no" or isinstance(word, DeniedBecause)
             elif word == "once":
                 self._helpings[limit] = self._helpings.get(limit, 0) + 1
             else:

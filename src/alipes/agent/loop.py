@@ -10,6 +10,7 @@ from alipes.agent import tool_calls
 from alipes.agent.budget import BudgetExceeded, SpendingLimits, TurnBudget
 from alipes.agent.compaction.compaction import Compactor, ContextFitter
 from alipes.agent.model_call import FallbackModels, ModelCallContext, ModelCooldowns, ModelOpener, RetryPolicy
+from alipes.agent.plan import PLAN_PROMPT, PlanMode, review_plan, tools_for_plan
 from alipes.agent.tool_calls import RESULT_LIMIT, AskApproval, ToolRunner, never_stopped, run_calls
 from alipes.agent.transcript_repair import known_results, opening_messages, with_unique_call_ids
 from alipes.kernel.errors import ContextTooLong, ProviderError
@@ -114,6 +115,7 @@ class Agent(Struct, frozen=True):
     compactor: Compactor | None = None
     mask: Callable[[str], str] = str
     """Removes known secrets from tool output."""
+    plan: PlanMode | None = None
 
 
 async def run_turn(
@@ -210,7 +212,7 @@ class _TurnLoop:
         if last.role == "assistant":
             if SUMMARISE in self.transcript.said:
                 return self._limit()
-            return None if await self._sent_back(last) else ("answered", "")
+            return None if await self._sent_back(last) or await self._is_planning_on(last) else ("answered", "")
         if spent and await self._may_continue():
             return None
         return await (self._summarise() if spent else self._ask())
@@ -268,15 +270,25 @@ class _TurnLoop:
         await self.transcript.say(notice(_OBJECTION + (verdict.reason or "check what you changed.")))
         return True
 
+    async def _is_planning_on(self, last: Message) -> bool:
+        """True if the answer is a plan, and the person wants it carried out or changed."""
+        message = await review_plan(self._agent.plan, self._turn, last.text)
+        if message is not None:
+            await self.transcript.say(message)
+        return message is not None
+
     async def _call_backend(
         self, backend: Backend, tool_choice: Literal["auto", "none"] = "auto"
     ) -> tuple[str, ModelReply]:
-        facts = backend.facts
+        facts, system, offered = backend.facts, self._system, self._specs
+        if self._agent.plan is not None and await self._agent.plan.is_on(self._turn):
+            system += PLAN_PROMPT
+            offered = tool_calls.visible_specs(tools_for_plan(self._agent.tools), self._turn.inbound)
         request = Request(
             model=backend.model,
-            system=self._system,
+            system=system,
             messages=(),
-            tools=() if facts.tools is False else self._specs,
+            tools=() if facts.tools is False else offered,
             max_tokens=min(self._agent.max_tokens, facts.output or self._agent.max_tokens),
             effort=self._agent.effort,
             session=self._turn.session,

@@ -18,7 +18,8 @@ from alipes.cli import caller
 from alipes.cli.common import choose_theme
 from alipes.cli.inbound import add_context, current_directory, find_conversation, new_id, read_image, read_piped
 from alipes.cli.interrupted import find_interrupted
-from alipes.cli.line_input import LineQuestions, LineReader, open_keyboard
+from alipes.cli.line_input import LineReader, open_keyboard
+from alipes.cli.line_questions import LineQuestions
 from alipes.cli.options import AskOptions, ConversationChoice, TalkOptions, parse_ask
 from alipes.cli.render import TurnPrinter, format_choice, to_one_line
 from alipes.cli.stdio import StandardStreams, divert_stdout, is_terminal, program_name, use_colour
@@ -259,7 +260,8 @@ Prompt: TypeAlias = tuple[str, tuple[Image, ...]]
 
 def run(argv: list[str]) -> int:
     options = parse_ask(argv)
-    if caller.refuse_conversation(trusted=options.trusted, named=options.conversation != ConversationChoice()):
+    trusted = options.trusted or options.mode in ("edits", "all")
+    if caller.refuse_conversation(trusted=trusted, named=options.conversation != ConversationChoice()):
         return 2
     reading = read_config()
     settings = with_plugins(build_settings(reading), not options.safe)
@@ -309,7 +311,7 @@ async def _ask(
     here, silent = settings.workdir or current_directory(), options.quiet or options.json
     with InterruptSignals() as signals, handle_uncaught_errors(streams.error), keyboard(options.json) as typed:
         async with open_app(settings, workdir=here) as app:
-            questions = None if typed is None else LineQuestions(LineReader(typed), streams)
+            questions = None if typed is None else LineQuestions(LineReader(typed).next, streams.note, streams.prompt)
             client = PromptClient(app, streams, signals, output, questions)
             if not options.quiet:
                 print_warnings(app, streams)
@@ -345,7 +347,7 @@ async def make_inbound(app: App, options: AskOptions | TalkOptions, here: str) -
         await app.models.open(options.model)  # report a wrong name before anything is saved
     place = await find_conversation(options.conversation, app, here)
     message = Inbound(new_id(), place.address, "owner", "", model=options.model, workdir=here, trusted=options.trusted)
-    return message, place.note
+    return structs.replace(message, permission_mode=options.mode), place.note
 
 
 async def _print_folder_notes(app: App, here: str, note: str, streams: StandardStreams) -> None:

@@ -35,6 +35,7 @@ options:
   --session NAME        use the conversation called NAME; it is created if needed
   -p, --print           ask one question and print the answer, as `ask` does
   -y, --yes             approve everything without asking
+  --mode MODE           permission mode: ask, edits, plan or all
   --plain               plain lines instead of a screen, for screen readers and logs
   --safe                do not load any plugins
   -V, --version         show the version
@@ -54,6 +55,7 @@ options:
   -r, --resume NAME     continue a conversation by id or title
   -i, --image FILE      attach this image (PNG, JPEG, GIF, WebP; repeatable)
   -y, --yes             approve everything without asking
+  --mode MODE           permission mode: ask, edits, plan or all
   --plain               print the answer as the model wrote it, also at a terminal
   --safe                do not load any plugins
   --json                print every event as one line of JSON, and nothing else

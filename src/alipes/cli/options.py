@@ -5,12 +5,13 @@ import re
 import sys
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
 from msgspec import Struct
 
 from alipes.cli import help_text
 from alipes.kernel.errors import ConfigError
+from alipes.kernel.turns import PermissionMode
 
 SESSION_ACTIONS = ("list", "show", "search", "export", "delete")
 OPTION = re.compile(r"^  (?:(-\w), )?--([\w-]+)(?: (\[?[A-Z]+\]?))?  +(.*)$", re.MULTILINE)
@@ -37,6 +38,8 @@ class AskOptions(Struct, frozen=True):
     model: str = ""
     images: tuple[str, ...] = ()
     trusted: bool = False
+    mode: PermissionMode | Literal[""] = ""
+    """The permission mode of the conversation; empty: as before."""
     safe: bool = False
     """Do not load plugins."""
     plain: bool = False
@@ -51,6 +54,7 @@ class TalkOptions(Struct, frozen=True):
     model: str = ""
     trusted: bool = False
     safe: bool = False
+    mode: PermissionMode | Literal[""] = ""
     plain: bool = False
     """Lines instead of a screen."""
 
@@ -136,14 +140,14 @@ def parse_ask(argv: list[str]) -> AskOptions:
         _conversation_choice(parser, args),
         images=tuple(args.image),
         trusted=args.yes,
-        **{name: getattr(args, name) for name in ("model", "safe", "plain", "json", "verbose", "quiet")},
+        **{name: getattr(args, name) for name in ("model", "mode", "safe", "plain", "json", "verbose", "quiet")},
     )
 
 
 def parse_talk(argv: list[str]) -> TalkOptions:
     parser = OptionParser("alipes", help_text.TOP, _CONVERSATION)
     args = parser.parse_args(argv)
-    return TalkOptions(_conversation_choice(parser, args), args.model, args.yes, args.safe, args.plain)
+    return TalkOptions(_conversation_choice(parser, args), args.model, args.yes, args.safe, args.mode, args.plain)
 
 
 def split_words(words: list[str]) -> tuple[list[str], list[str]]:
@@ -183,7 +187,11 @@ def parse_doctor(argv: list[str]) -> argparse.Namespace:
     return OptionParser("alipes doctor", help_text.DOCTOR).parse_args(argv)
 
 
-_CONVERSATION: Details = {"session": {"default": None}, "continue": {"dest": "latest"}}
+_CONVERSATION: Details = {
+    "session": {"default": None},
+    "continue": {"dest": "latest"},
+    "mode": {"choices": get_args(PermissionMode), "default": ""},
+}
 
 
 def _conversation_choice(parser: OptionParser, args: argparse.Namespace) -> ConversationChoice:

@@ -19,7 +19,8 @@ from alipes.cli.ask import (
 )
 from alipes.cli.inbound import current_directory, new_id
 from alipes.cli.interrupted import NO, YES, InterruptedTurn, find_interrupted, format_left, format_offer
-from alipes.cli.line_input import LineQuestions, LineReader
+from alipes.cli.line_input import LineReader
+from alipes.cli.line_questions import LineQuestions
 from alipes.cli.options import ConversationChoice, TalkOptions, parse_talk
 from alipes.cli.render import format_choice, sanitize
 from alipes.cli.stdio import StandardStreams, is_terminal, use_colour
@@ -38,14 +39,15 @@ _RECENT = 2
 
 
 def run(argv: list[str]) -> int:
+    options = parse_talk(argv)
+    trusted = options.trusted or options.mode in ("edits", "all")
+    if caller.refuse_conversation(trusted=trusted, named=options.conversation != ConversationChoice()):
+        return 2
     if is_terminal(sys.stdin):
         chosen = resume.choose(argv)
         if chosen is None:
             return 1
-        argv = chosen
-    options = parse_talk(argv)
-    if caller.refuse_conversation(trusted=options.trusted, named=options.conversation != ConversationChoice()):
-        return 2
+        options = parse_talk(chosen)
     reading = read_config()
     settings = with_plugins(build_settings(reading), not options.safe)
     colour = use_colour(reading.variables) and not options.plain
@@ -54,13 +56,13 @@ def run(argv: list[str]) -> int:
 
 async def _run(settings: Settings, options: TalkOptions, streams: StandardStreams) -> int:
     here = settings.workdir or current_directory()
-    attended = is_terminal(sys.stdin)
+    attended = is_terminal(sys.stdin) and not caller.is_agent_child()
     with InterruptSignals() as signals, handle_uncaught_errors(streams.error), keyboard(not attended) as typed:
         async with open_app(settings, workdir=here) as app:
             print_warnings(app, streams)
             message, note = await make_inbound(app, options, here)
             lines = LineReader(sys.stdin)
-            questions = None if typed is None else LineQuestions(lines, streams)
+            questions = None if typed is None else LineQuestions(lines.next, streams.note, streams.prompt)
             client = PromptClient(app, streams, signals, AnswerOutput(), questions)
             conversation = PlainConversation(app, streams, client, message)
             if attended:

@@ -14,7 +14,9 @@ from alipes.sessions.commands.registry import Command, Parsed
 from alipes.store.export import SessionFacts
 from alipes.store.people import Progress
 
-OWNER_COMMANDS = frozenset({"pair", "restart", "platforms", "sethome", "plugins", "approvals", "diff", "init"})
+OWNER_COMMANDS = frozenset(
+    {"pair", "restart", "platforms", "sethome", "plugins", "approvals", "mode", "permissions", "diff", "init"}
+)
 _NOT_IN_CHATS = frozenset({"quit", "setup", "keys"})
 PROGRESS_MODES: tuple[Progress, ...] = ("off", "short", "full")
 _MAX_LISTED, _MAX_SEARCHED = 20, 500

@@ -2,18 +2,20 @@
 
 import asyncio
 import os
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TypeAlias
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from alipes.agent.approval.patterns import covers, find_problem
 from alipes.gateway.access import Access
 from alipes.gateway.outbound import replies
 from alipes.gateway.outbound.delivery import OutboxWorker
 from alipes.gateway.platform_runner import PlatformRunner
-from alipes.kernel.approvals import NETWORK, describe_call, reveal
+from alipes.kernel.approvals import NETWORK, describe_call, describe_question, reveal
 from alipes.kernel.errors import DeliveryError, SessionError
 from alipes.kernel.formatting import escape_markdown
 from alipes.kernel.messages import ToolCall
@@ -41,6 +43,10 @@ GiveAnswer: TypeAlias = Callable[[], Awaitable[str | None]]
 """Gives an answer; returns what to tell the person, if anything."""
 
 APPROVAL_BUTTON, CLARIFY_BUTTON = "ask", "reply"
+PATTERN_BUTTON = "pattern"
+MAX_LABEL_PATTERN = 40
+"""Characters of a pattern that fit on a button."""
+_NO_BECAUSE = r"(?is)(?:no|nope|deny|denied)(?:\s*[:;]\s*|\s*,?\s+because:?\s+)(\S.*)"
 EXPIRED = "That question has expired."
 NOT_ALLOWED = "Only the person who asked, or an owner, can answer."
 MAX_CALL_CHARS = 6000
@@ -248,11 +254,15 @@ class ChatQuestions:
     def _approval_answer(self, message: IncomingMessage, role: PersonRole) -> GiveAnswer | None:
         choice = _choice_word(message)
         key, sender = message.address.key, message.sender
-        if choice and any(
-            isinstance(each.asked, ApprovalAsked) and (role == "owner" or sender == each.asker)
+        mine = [
+            each
             for each in self._of(key)
-        ):
+            if isinstance(each.asked, ApprovalAsked) and (role == "owner" or sender == each.asker)
+        ]
+        if choice and mine:
             return partial(self.approve, key, choice, sender)
+        if mine and (answer := _answer_with_text(message, mine[0])) is not None:
+            return partial(self._choose, mine[0], answer.choice, sender, answer)
         return None
 
     def _clarify_answer(self, message: IncomingMessage) -> GiveAnswer | None:
@@ -270,6 +280,9 @@ class ChatQuestions:
         question = self._open.get(ask) or await self._find_earlier(ask, message.address)
         if question is None or question.address.platform != message.address.platform:
             return EXPIRED
+        if kind == APPROVAL_BUTTON and choice == PATTERN_BUTTON and isinstance(question.asked, ApprovalAsked):
+            answer = AnswerApproval(question.asked.ask, "always", pattern=question.asked.pattern)
+            return await self._choose(question, "always", message.sender, answer)
         if kind == APPROVAL_BUTTON and choice in _LABELS:
             return await self._choose(question, next(each for each in _LABELS if each == choice), message.sender)
         choices = question.asked.choices if isinstance(question.asked, QuestionAsked) else ()
@@ -277,15 +290,20 @@ class ChatQuestions:
             return await self._reply(question, choices[int(choice)], message.sender)
         return EXPIRED
 
-    async def _choose(self, question: ChatQuestion, choice: ApprovalChoice, person: str) -> str:
+    async def _choose(
+        self, question: ChatQuestion, choice: ApprovalChoice, person: str, answer: AnswerApproval | None = None
+    ) -> str:
         """Answer an approval. Returns what to tell the person; empty: the question shows the result."""
         role = await self._role(question, person)
         if role is None:
             return NOT_ALLOWED
         if choice == "always" and role != "owner":
             return "Only an owner can choose “always”."
+        if answer is not None and (problem := _pattern_problem(question.asked, answer.pattern)):
+            return problem
         await stored.mark_answered(self._store.database, question.id)
-        await self._sessions.post(question.address.key, AnswerApproval(question.asked.ask, choice, person))
+        answer = structs.replace(answer or AnswerApproval(question.asked.ask, choice), by=person)
+        await self._sessions.post(question.address.key, answer)
         return ""
 
     async def _reply(self, question: ChatQuestion, text: str, person: str) -> str:
@@ -316,9 +334,32 @@ def _choice_word(message: IncomingMessage) -> ApprovalChoice | None:
     return CHOICE_WORDS.get(message.text.strip().rstrip(".!").lower()) if alone else None
 
 
+def _pattern_problem(asked: Asked, pattern: str) -> str:
+    """Why the pattern cannot be saved; empty if it can, or if there is none."""
+    if not pattern or not isinstance(asked, ApprovalAsked):
+        return ""
+    return find_problem(pattern, asked.call) if asked.pattern else "No pattern can allow this call."
+
+
+def _answer_with_text(message: IncomingMessage, question: ChatQuestion) -> AnswerApproval | None:
+    """The answer in `no, because ...` or `always git push *`; None if the message is none."""
+    asked, text = question.asked, message.text.strip()
+    if message.images or message.files or message.edits or not isinstance(asked, ApprovalAsked):
+        return None
+    if found := re.match(_NO_BECAUSE, text):
+        return AnswerApproval(asked.ask, "no", note=found[1].strip())
+    if found := re.match(r"(?i)always[:,]?\s+`?([^`\n]+)`?$", text):
+        pattern, command = found[1].strip(), str(asked.call.args.get("command") or "")
+        meant = covers((pattern,), asked.call) or pattern.split()[:1] == command.split()[:1]
+        return AnswerApproval(asked.ask, "always", pattern=pattern) if meant else None
+    return None
+
+
 def _approval_text(asked: ApprovalAsked, *, owner: bool) -> str:
     always = ", or _always_" if owner else ""
-    return f"{_approval_head(asked)}Answer _yes_ (once), _session_ or _no_{always}."
+    pattern = f"`always {asked.pattern}`, or " if owner and asked.pattern else ""
+    how = f"Answer _yes_ (once), _session_ or _no_{always}.\nAlso: {pattern}_no, because ..._"
+    return f"{_approval_head(asked)}{how}"
 
 
 def _approval_head(asked: ApprovalAsked) -> str:
@@ -331,7 +372,11 @@ def _approval_head(asked: ApprovalAsked) -> str:
 
 def _approval_buttons(asked: ApprovalAsked, *, owner: bool) -> tuple[Button, ...]:
     choices: tuple[ApprovalChoice, ...] = ("once", "session", "always", "no") if owner else ("once", "session", "no")
-    return tuple(Button(_LABELS[each], f"{APPROVAL_BUTTON}:{asked.ask}:{each}") for each in choices)
+    buttons = [Button(_LABELS[each], f"{APPROVAL_BUTTON}:{asked.ask}:{each}") for each in choices]
+    if owner and asked.pattern and len(asked.pattern) <= MAX_LABEL_PATTERN:
+        label = f"Always: {asked.pattern}"
+        buttons.insert(3, Button(label, f"{APPROVAL_BUTTON}:{asked.ask}:{PATTERN_BUTTON}"))
+    return tuple(buttons)
 
 
 def _clarify_text(asked: QuestionAsked) -> str:
@@ -354,6 +399,10 @@ def _closed_text(question: ChatQuestion, answered: Answered) -> tuple[str, str] 
     """What the message of a closed question says: the question and its result; None: it stays as it is."""
     if isinstance(question.asked, ApprovalAsked) and isinstance(answered, ApprovalAnswered):
         result = "Stopped." if answered.by == "stop" else _RESULTS[answered.choice]
+        if answered.pattern:
+            result = f"Always approved: `{answered.pattern}`"
+        elif answered.note:
+            result = f"Denied: {escape_markdown(answered.note)}"
         return _approval_head(question.asked), result
     if isinstance(question.asked, QuestionAsked) and isinstance(answered, QuestionAnswered) and question.asked.choices:
         result = f"_{escape_markdown(answered.text)}_" if answered.text else "_No answer._"
@@ -371,7 +420,7 @@ def _shorten_call(asked: ApprovalAsked) -> str:
 
 
 def _format_call(asked: ApprovalAsked) -> str:
-    shown = describe_call(asked.call, asked.workdir)
+    shown = describe_question(asked)
     return shown.text if asked.call.name == NETWORK else f"{asked.call.name}: {shown.text}"
 
 

@@ -4,6 +4,7 @@ import msgspec
 from msgspec import Struct
 
 from alipes.kernel.messages import Json, ToolCall
+from alipes.kernel.turns import ApprovalAsked
 
 NETWORK = "network"
 """The name of a call that asks for a connection: `host` and `port`, or `group` and `hosts`."""
@@ -34,8 +35,14 @@ class CallText(Struct, frozen=True):
         return "\n".join(filter(None, (self.body, *self.details)))
 
 
-def describe_call(call: ToolCall, workdir: str = "") -> CallText:
-    """The whole call, with hidden characters made visible."""
+def describe_question(asked: ApprovalAsked) -> CallText:
+    """All of what is asked."""
+    return describe_call(asked.call, asked.workdir, asked.diff)
+
+
+def describe_call(call: ToolCall, workdir: str = "", diff: str = "") -> CallText:
+    """The whole call, with hidden characters made visible. `diff`: all that it would change, shown instead of its
+    arguments."""
     if call.name == NETWORK:
         return _describe_connection(call.args)
     if call.name == SSH_AGENT:
@@ -43,6 +50,8 @@ def describe_call(call: ToolCall, workdir: str = "") -> CallText:
     main = next((name for name in _MAIN_ARGUMENTS if isinstance(call.args.get(name), str)), "")
     others = tuple(f"{name}: {_format_value(value)}" for name, value in call.args.items() if name != main)
     folder = (f"folder: {reveal(workdir)}",) if workdir else ()
+    if diff:
+        return CallText("Change files like this?", reveal(diff), folder)
     if main:
         return CallText(_MAIN_ARGUMENTS[main], _format_value(call.args[main]), (*others, *folder))
     return CallText(f"Allow {reveal(call.name)}?", "\n".join(others), folder)

@@ -15,7 +15,13 @@ class QuestionUndelivered(Struct, frozen=True):
     why: str
 
 
-ApprovalDecision: TypeAlias = ApprovalChoice | QuestionUndelivered | None
+class DeniedBecause(Struct, frozen=True):
+    """The person said no, and why."""
+
+    why: str
+
+
+ApprovalDecision: TypeAlias = ApprovalChoice | DeniedBecause | QuestionUndelivered | None
 """None: nobody is available to ask."""
 
 
@@ -26,6 +32,8 @@ def denial_reason(word: ApprovalDecision) -> str:
             return ""
         case "no":
             return "denied by the user"
+        case DeniedBecause(why):
+            return f"denied by the user, who said: “{why}”"
         case QuestionUndelivered(why):
             return f"the user could not be asked ({why})"
         case _:

@@ -76,7 +76,9 @@ class Inbound(Struct, frozen=True, omit_defaults=True):
     workdir: str = ""
     """Working directory of tools; stored with the message, so a resumed turn uses the same one."""
     trusted: bool = False
-    """The sender approved everything in advance (`--yes`)."""
+    """The sender approved everything in advance (`--yes`): mode `all` for this message."""
+    permission_mode: PermissionMode | Literal[""] = ""
+    """The mode that its conversation has from now on; empty: as before."""
     reply_to: str = ""
     """The platform's id of the message, if the answer should be a reply to it."""
     instructions: str = ""
@@ -246,10 +248,15 @@ class ApprovalAsked(Struct, frozen=True, tag="approval_asked"):
     ask: str
     call: ToolCall
     reason: str
+    """All reasons, separated by semicolons."""
     rule: str
     """Exactly what `session` and `always` would allow."""
     workdir: str = ""
     """The folder in which the call runs; empty if that does not matter."""
+    diff: str = ""
+    """What a write would change, as a unified diff; empty if there is none to show."""
+    pattern: str = ""
+    """A pattern of commands that could be allowed instead, to be edited; empty if none can cover the call."""
 
 
 class ApprovalAnswered(Struct, frozen=True, tag="approval_answered", omit_defaults=True):
@@ -257,6 +264,10 @@ class ApprovalAnswered(Struct, frozen=True, tag="approval_answered", omit_defaul
     choice: ApprovalChoice
     by: str = ""
     """Who decided; `stop` if the turn was stopped, `nobody` if the question was not delivered."""
+    pattern: str = ""
+    """The pattern of commands that is allowed; empty: exactly this call."""
+    note: str = ""
+    """Why not, in the person's words."""
 
 
 class QuestionAsked(Struct, frozen=True, tag="asked", omit_defaults=True):
@@ -308,6 +319,12 @@ class QueueChanged(Struct, frozen=True, tag="queue_changed"):
     """All that have not started, in the order in which they would run; held ones last."""
 
 
+class ModeChanged(Struct, frozen=True, tag="mode_changed"):
+    """The conversation has another permission mode. The event belongs to no turn."""
+
+    mode: PermissionMode
+
+
 class TurnEnded(Struct, frozen=True, tag="turn_ended", omit_defaults=True):
     turn: str
     ending: Ending
@@ -335,6 +352,7 @@ Event: TypeAlias = (
     | QuestionAnswered
     | SessionChanged
     | QueueChanged
+    | ModeChanged
     | TurnEnded
 )
 """What a turn may emit, for every front end."""
@@ -379,6 +397,10 @@ class AnswerApproval(Struct, frozen=True, tag="answer", omit_defaults=True):
     by: str = ""
     unasked: str = ""
     """Why the question could not be delivered; the decision then counts as "no"."""
+    pattern: str = ""
+    """With `always`: the pattern of commands that is allowed in this folder, instead of exactly this call."""
+    note: str = ""
+    """With `no`: the reason, which the model is told."""
 
 
 class AnswerQuestion(Struct, frozen=True, tag="reply", omit_defaults=True):

@@ -10,8 +10,10 @@ from weakref import WeakValueDictionary
 import msgspec
 from msgspec import Struct, structs
 
+from alipes.agent.approval.patterns import covering_patterns, find_problem, propose_pattern
+from alipes.agent.plan import PlanAnswer
 from alipes.kernel.approvals import NETWORK, host_source
-from alipes.kernel.conversations import ApprovalDecision, QuestionUndelivered
+from alipes.kernel.conversations import ApprovalDecision, DeniedBecause, QuestionUndelivered
 from alipes.kernel.formatting import join_names
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.turns import (
@@ -27,6 +29,7 @@ from alipes.kernel.turns import (
 )
 from alipes.plugins import specs
 from alipes.plugins.dispatch import Hooks
+from alipes.sessions.permissions import ACCEPT, ACCEPT_QUESTION, ACCEPT_WITH_EDITS, REJECT, PermissionModes
 from alipes.store.approvals import Approval, StandingChoice
 from alipes.store.store import Store
 
@@ -65,8 +68,17 @@ class Questions:
     in the store: an open one is asked again after a restart, and `session` and `always` are looked up at each use.
     """
 
-    def __init__(self, store: Store, hooks: Hooks, *, interactive: bool, mask: Callable[[str], str] = str) -> None:
+    def __init__(
+        self,
+        store: Store,
+        hooks: Hooks,
+        *,
+        interactive: bool,
+        mask: Callable[[str], str] = str,
+        permissions: PermissionModes | None = None,
+    ) -> None:
         """`mask` removes known secrets from what is stored about a call."""
+        self._permissions = permissions or PermissionModes(store)
         self._approvals, self._sources, self._bus = store.approvals, store.sources, store.bus
         self._hooks, self._mask = hooks, mask
         self.interactive = interactive
@@ -76,17 +88,23 @@ class Questions:
         self._open: dict[str, _OpenQuestion] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def ask_approval(self, call: ToolCall, reason: str, turn: Turn) -> ApprovalDecision:
+    async def ask_approval(
+        self, call: ToolCall, reason: str, turn: Turn, *, diff: str = "", exact: bool = True
+    ) -> ApprovalDecision:
         """The decision on `call`: made now, or earlier for exactly this call. None: nobody can be asked.
 
-        A conversation that has read untrusted text is asked again about what was allowed before that.
+        A conversation that has read untrusted text is asked again about what was allowed before that. `diff`: what a
+        write would change. `exact`: no pattern of commands may allow it.
         """
+        if await self._permissions.of_turn(turn) == "all":
+            return "once"
         rule, (key, session, _) = rule_for(call, turn), _place(turn)
         async with self._locks.setdefault(key, asyncio.Lock()):
             sources = {**await self._sources.list_read(turn)}
             if call.name == NETWORK:  # text from a host is no reason to ask again about that host
                 sources.pop(host_source(str(call.args.get("host"))), None)
-            right = await self._approvals.find_right(rule, session, turn.id, sources)
+            covering = () if exact else await self._find_covering(call, turn)
+            right = await self._approvals.find_right(rule, session, turn.id, sources, patterns=covering)
             if right is not None and right.confirmed:
                 return right.choice
             if right is not None:
@@ -96,12 +114,19 @@ class Questions:
                 if not self._can_answer(key):
                     return None
                 approval = approval or await self._store(call, reason, turn, sources)
-                asked = ApprovalAsked(approval.id, call, reason, rule, approval.workdir)
+                asked = ApprovalAsked(
+                    approval.id, call, reason, rule, approval.workdir, diff, "" if exact else propose_pattern(call)
+                )
                 answer = await self._ask_approval(asked, turn)
             else:  # answered while no process waited for it
-                answer = AnswerApproval(approval.id, approval.choice, approval.answered_by)
+                answer = _stored_answer(approval)
             await self._approvals.take(approval.id)
-            return QuestionUndelivered(answer.unasked) if answer.unasked else answer.choice
+            return _to_decision(answer)
+
+    async def _find_covering(self, call: ToolCall, turn: Turn) -> tuple[str, ...]:
+        """Ids of the approvals whose patterns together cover the call."""
+        known = {each.pattern: each.id for each in await self._approvals.list_patterns(turn.inbound.workdir)}
+        return tuple(known[pattern] for pattern in covering_patterns(known, call))
 
     async def _store(self, call: ToolCall, reason: str, turn: Turn, sources: Mapping[str, str]) -> Approval:
         key, session, _ = _place(turn)
@@ -127,7 +152,7 @@ class Questions:
             await self._hooks.dispatcher.notify(specs.on_event, event=asked, turn=turn)
             self._publish(turn, asked)
             answer = await self._wait_for_answer(asked.ask, question)
-            answered = ApprovalAnswered(asked.ask, answer.choice, answer.by)
+            answered = ApprovalAnswered(asked.ask, answer.choice, answer.by, answer.pattern, answer.note)
         except asyncio.CancelledError:
             self._interrupted.setdefault(turn.id, []).append(answered)
             raise
@@ -142,7 +167,7 @@ class Questions:
         while not question.answer.done():
             await asyncio.wait({question.answer}, timeout=RECHECK_S)
             if not question.answer.done() and (stored := await self._approvals.find(ask)).choice is not None:
-                return AnswerApproval(ask, stored.choice, stored.answered_by)
+                return _stored_answer(stored)
         answer = question.answer.result()
         assert isinstance(answer, AnswerApproval)
         return answer
@@ -150,7 +175,19 @@ class Questions:
     async def record(self, answer: AnswerApproval) -> AnswerApproval | None:
         """Store an answer before it is sent to the turn; None if the question has been answered or withdrawn."""
         answer = structs.replace(answer, choice="no", by=NOBODY) if answer.unasked else answer
-        return answer if await self._approvals.answer(answer.ask, answer.choice, answer.by) else None
+        if answer.pattern and (answer.choice != "always" or find_problem(answer.pattern)):
+            answer = structs.replace(answer, choice="no" if answer.choice == "no" else "once", pattern="")
+        said = answer.ask, answer.choice, answer.by
+        stored = await self._approvals.answer(*said, pattern=answer.pattern, note=answer.note)
+        return answer if stored else None
+
+    async def ask_to_accept(self, turn: Turn, seconds: float) -> PlanAnswer | None:
+        """Ask whether the plan of the turn is accepted; None if nobody answers."""
+        choices = (ACCEPT_WITH_EDITS, ACCEPT, REJECT)
+        answer = await self.ask_question(turn, ACCEPT_QUESTION, choices, seconds)
+        if answer is None or answer.unasked:
+            return None
+        return await self._permissions.accept_plan(turn, answer.text)
 
     async def ask_question(
         self, turn: Turn, text: str, choices: tuple[str, ...], seconds: float
@@ -210,6 +247,19 @@ class Questions:
     def _publish(self, turn: Turn, event: Event) -> None:
         key, _, asker = _place(turn)
         self._bus.publish(Envelope(key, asker, event))
+
+
+def _stored_answer(approval: Approval) -> AnswerApproval:
+    choice = approval.choice or "no"
+    return AnswerApproval(approval.id, choice, approval.answered_by, pattern=approval.pattern, note=approval.note)
+
+
+def _to_decision(answer: AnswerApproval) -> ApprovalDecision:
+    if answer.unasked:
+        return QuestionUndelivered(answer.unasked)
+    if answer.choice == "no" and answer.note:
+        return DeniedBecause(answer.note)
+    return answer.choice
 
 
 def _place(turn: Turn) -> tuple[str, str, str]:

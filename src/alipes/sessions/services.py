@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from alipes.agent.loop import Agent
 from alipes.kernel.outbox import Outbound
-from alipes.kernel.turns import BusyMode, Event, Turn
+from alipes.kernel.turns import BusyMode, Event, PermissionMode, Turn
 from alipes.plugins.dispatch import Hooks
 from alipes.sessions.questions import Questions
 from alipes.sessions.subagents.registry import BackgroundWork, SubagentRegistry
@@ -31,6 +31,10 @@ class SessionDefaults(Struct, frozen=True):
     """What a message does while a turn runs."""
     interactive: bool = False
     """People watch who can answer questions."""
+    runs_on: bool = False
+    """The process goes on after a turn, so turns may start work in the background."""
+    permission_mode: PermissionMode = "ask"
+    """What conversations may do without asking."""
     idle_seconds: float = 300.0
     """How long an idle session stays in memory."""
     max_silence: float = 0.0

@@ -28,6 +28,7 @@ from alipes.plugins.dispatch import HookDispatcher, Hooks
 from alipes.plugins.specs import Admission
 from alipes.runtime.tasks import first_error
 from alipes.sessions.event_stream import TurnFollower
+from alipes.sessions.permissions import PermissionModes
 from alipes.sessions.questions import FrontEnd, Questions
 from alipes.sessions.services import OpenAgent, SessionActivity, SessionDefaults, SessionServices
 from alipes.sessions.session import MAX_ATTEMPTS, SUPERSEDED, Session
@@ -50,7 +51,10 @@ class Sessions:
     ) -> None:
         self.defaults = defaults = defaults or SessionDefaults()
         self._store, self._hooks = store, hooks
-        self.questions = Questions(store, hooks, interactive=defaults.interactive, mask=defaults.mask)
+        self.permissions = PermissionModes(store, defaults.permission_mode)
+        self.questions = Questions(
+            store, hooks, interactive=defaults.interactive, mask=defaults.mask, permissions=self.permissions
+        )
         self.subagents = SubagentRegistry(
             store, self, background=defaults.background, max_seconds=defaults.max_subagent_seconds
         )

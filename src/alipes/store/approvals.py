@@ -13,7 +13,7 @@ from alipes.store.database.database import SqliteRows, clean_text, to_json
 
 StandingChoice: TypeAlias = Literal["session", "always"]
 _COLUMNS = """approvals.id, session_id, approvals.key, turn_id, tool, arguments, workdir, reason, rule, asked_at,
-    choice, answered_by, answered_at, revoked_at"""
+    choice, answered_by, answered_at, revoked_at, pattern, note"""
 _IN_FORCE = "choice IN ('session', 'always') AND revoked_at IS NULL"
 _ASKED_NOW = "choice IS NULL AND EXISTS (SELECT 1 FROM turns WHERE turns.id = turn_id AND ending IS NULL)"
 _CHAIN = """WITH RECURSIVE chain (id) AS (
@@ -44,6 +44,10 @@ class Approval(Struct, frozen=True):
     answered_by: str = ""
     answered_at: float | None = None
     revoked_at: float | None = None
+    pattern: str = ""
+    """The pattern of commands that `always` allows in `workdir`; empty: exactly the rule."""
+    note: str = ""
+    """Why not, in the person's words."""
 
     @property
     def state(self) -> str:
@@ -80,31 +84,56 @@ class SqliteApprovals(SqliteRows):
         row = await self._database.fetch_one(sql, turn, _rule_bytes(rule), clean_text(reason))
         return None if row is None else _approval(row)
 
-    async def answer(self, id: str, choice: ApprovalChoice, by: str) -> bool:
+    async def answer(self, id: str, choice: ApprovalChoice, by: str, *, pattern: str = "", note: str = "") -> bool:
         """False if it is not open: only the first answer counts, from whichever process."""
-        sql = "UPDATE approvals SET choice = ?, answered_by = ?, answered_at = ? WHERE id = ? AND choice IS NULL"
-        return bool(await self._database.execute(sql, choice, clean_text(by), self._clock(), id))
+        sql = """UPDATE approvals SET choice = ?, answered_by = ?, answered_at = ?, pattern = ?, note = ?
+            WHERE id = ? AND choice IS NULL"""
+        said = clean_text(by), self._clock(), clean_text(pattern), clean_text(note)
+        return bool(await self._database.execute(sql, choice, *said, id))
+
+    async def allow_pattern(self, approval: Approval) -> None:
+        """Store a right that a person gave without being asked."""
+        await self.ask(approval)
+        await self.answer(approval.id, "always", approval.answered_by, pattern=approval.pattern)
+
+    async def list_patterns(self, workdir: str) -> tuple[Approval, ...]:
+        """The patterns of commands that are allowed in the folder, oldest first."""
+        sql = f"""SELECT {_COLUMNS} FROM approvals WHERE pattern <> '' AND {_IN_FORCE} AND workdir = ?
+            ORDER BY number"""
+        return tuple(map(_approval, await self._database.fetch_all(sql, clean_text(workdir))))
+
+    async def list_decided(self, session: str, limit: int) -> tuple[Approval, ...]:
+        """The last answered questions of a conversation, oldest first."""
+        sql = f"""SELECT {_COLUMNS} FROM approvals WHERE session_id = ? AND choice IS NOT NULL AND turn_id <> ''
+            ORDER BY number DESC LIMIT ?"""
+        return tuple(map(_approval, reversed(await self._database.fetch_all(sql, session, limit))))
 
     async def take(self, id: str) -> None:
         """The turn is about to act on the answer, which counts once."""
         await self._database.execute("UPDATE approvals SET taken_at = ? WHERE id = ?", self._clock(), id)
 
     async def find_right(
-        self, rule: str, session: str, turn: str, sources: Collection[str] = ()
+        self, rule: str, session: str, turn: str, sources: Collection[str] = (), *, patterns: Collection[str] = ()
     ) -> StandingRight | None:
-        """The right to do exactly this in the conversation. After untrusted text was read, it counts as confirmed
-        if a person who was asked with these `sources`, or since then in this turn, said yes."""
-        sql = """SELECT choice, session_id, turn_id, sources FROM approvals WHERE rule = ? AND revoked_at IS NULL
-            AND choice <> 'no' AND (choice = 'always' OR session_id = ?)"""
+        """The right to do exactly this in the conversation, or what `patterns` cover. After untrusted text was read,
+        it counts as confirmed if a person who was asked with these `sources`, or since then in this turn, said yes.
+
+        `patterns`: ids of the approvals whose patterns cover the call."""
+        sql = """SELECT choice, session_id, turn_id, sources FROM approvals WHERE rule = ? AND pattern = ''
+            AND revoked_at IS NULL AND choice <> 'no' AND (choice = 'always' OR session_id = ?)"""
         rows = await self._database.fetch_all(sql, _rule_bytes(rule), session)
+        sql = "SELECT choice, session_id, turn_id, sources FROM approvals WHERE id = ? AND revoked_at IS NULL"
+        covering = [row for id in patterns for row in await self._database.fetch_all(sql, id)]
 
         def confirms(choice: ApprovalChoice, place: str, asker: str, known: str) -> bool:
             if asker == turn and known != "[]":
                 return True
             return choice != "once" and place == session and _sources_decoder.decode(known) >= {*sources}
 
-        choices = {choice for choice, *_ in rows}
+        complete = len(covering) == len(patterns) > 0
+        choices = {choice for choice, *_ in rows} | ({"always"} if complete else set())
         confirmed = not sources or any(confirms(*row) for row in rows)
+        confirmed = confirmed or (complete and all(confirms(*row) for row in covering))
         if "session" in choices:
             return StandingRight("session", confirmed)
         return StandingRight("always", confirmed) if "always" in choices else None
@@ -113,7 +142,8 @@ class SqliteApprovals(SqliteRows):
         """Open questions of unfinished turns, then rights in force, oldest first; of equal rights the newest."""
         asked = f"SELECT {_COLUMNS} FROM approvals WHERE {_ASKED_NOW} ORDER BY number"
         standing = f"""SELECT {_COLUMNS} FROM approvals WHERE number IN (SELECT max(number) FROM approvals
-            WHERE {_IN_FORCE} GROUP BY rule, choice, iif(choice = 'session', session_id, '')) ORDER BY number"""
+            WHERE {_IN_FORCE} GROUP BY rule, pattern, choice, iif(choice = 'session', session_id, ''))
+            ORDER BY number"""
 
         def work(db: sqlite3.Connection) -> tuple[Approval, ...]:
             return tuple(_approval(row) for sql in (asked, standing) for row in db.execute(sql).fetchall())
@@ -131,10 +161,10 @@ class SqliteApprovals(SqliteRows):
 
     async def revoke(self, approval: Approval) -> bool:
         """End the right, however often it was given. False if it gives none."""
-        sql = f"""UPDATE approvals SET revoked_at = ? WHERE rule = ? AND {_IN_FORCE} AND choice = ?
-            AND (choice = 'always' OR session_id = ?)"""
-        rule = _rule_bytes(approval.rule)
-        return bool(await self._database.execute(sql, self._clock(), rule, approval.choice, approval.session))
+        sql = f"""UPDATE approvals SET revoked_at = ? WHERE {_IN_FORCE} AND choice = ? AND pattern = ?
+            AND iif(pattern = '', rule = ?, workdir = ?) AND (choice = 'always' OR session_id = ?)"""
+        what = approval.pattern, _rule_bytes(approval.rule), clean_text(approval.workdir)
+        return bool(await self._database.execute(sql, self._clock(), approval.choice, *what, approval.session))
 
     async def revoke_all(self) -> int:
         """End every right in force; returns how many there were."""

@@ -84,6 +84,13 @@ class SqliteSessions:
 
         await self._database.run(work)
 
+    async def permission_mode(self, session: str) -> PermissionMode | Literal[""]:
+        """The mode that was chosen for the conversation; empty if none was."""
+        sql = "SELECT permission_mode FROM sessions WHERE id = ?"
+        row = await self._database.fetch_one(sql, session)
+        mode: PermissionMode | Literal[""] = row[0] if row else ""
+        return mode
+
     async def unfinished(self, key: str) -> tuple[PendingTurn, ...]:
         """The running turn of `key`, then the queued ones, then the held ones, each in order."""
         return await self._database.read(lambda db: turns.list_unfinished(db, key))
@@ -343,8 +350,8 @@ def insert_branch(
         (count,) = db.execute("SELECT count(*) FROM sessions WHERE parent_id = ?", (old,)).fetchone()
         title = f"{session_title(db, old)} (branch {count + 1})".strip()
     sql = """INSERT INTO sessions
-        (id, key, platform, address, title, created, updated, parent_id, model, busy_mode, workdir)
-        SELECT ?, ?, ?, ?, ?, ?, ?, id, model, busy_mode, workdir FROM sessions WHERE id = ?"""
+        (id, key, platform, address, title, created, updated, parent_id, model, busy_mode, permission_mode, workdir)
+        SELECT ?, ?, ?, ?, ?, ?, ?, id, model, busy_mode, permission_mode, workdir FROM sessions WHERE id = ?"""
     db.execute(sql, (new, address.key, address.platform, to_json(address), clean_text(title), now, now, old))
     sql = "INSERT INTO session_ancestors SELECT ?, ancestor_id, last_turn FROM session_ancestors WHERE session_id = ?"
     db.execute(sql, (new, old))

@@ -141,3 +141,24 @@ async def test_a_word_counts_for_the_run_that_asked_and_not_for_the_next(tmp_pat
         assert (wrong.status_code, wrong.json()["code"]) == (409, "no_question")
         await api.ask("POST", f"/runs/{first}/approval", {"choice": "once"})
         assert (await api.finish(second))["text"] == "Next."
+
+
+async def test_a_no_can_say_why_and_a_pattern_must_fit(tmp_path: Path):
+    async with open_guarded(tmp_path, call("c", "hand", command="git push --force"), "So not.") as api:
+        run = await api.begin("go")
+        ask = await waiting(api, run)
+        wrong = {"choice": "always", "ask": ask, "pattern": "sudo *"}
+        assert (await api.ask("POST", f"/runs/{run}/approval", wrong, by="root")).status_code == 400
+        body = {"choice": "no", "ask": ask, "note": "it is Friday"}
+        async with api.listening(run) as listener:
+            assert (await api.ask("POST", f"/runs/{run}/approval", body)).status_code == 202
+            assert (await listener.until("approval_answered")).data["note"] == "it is Friday"
+
+
+async def test_a_run_sets_the_mode_of_its_conversation_and_all_needs_an_admin(tmp_path: Path):
+    async with open_guarded(tmp_path, "Hi.", "Hi.") as api:
+        refused = await api.ask("POST", "/runs", {"input": "go", "permission_mode": "all"})
+        assert refused.status_code == 403
+        assert (await api.ask("POST", "/runs", {"input": "go", "permission_mode": "yolo"})).status_code == 422
+        accepted = await api.ask("POST", "/runs", {"input": "go", "permission_mode": "all"}, by="root")
+        assert accepted.status_code == 202

@@ -3,21 +3,24 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
+
+from msgspec import structs
 
 from alipes.agent.approval.paths import PathChecker, Risk
 from alipes.agent.approval.shell.lexer import ShellWord
 from alipes.agent.approval.shell.programs import first_risk
 from alipes.agent.approval.shell.rules import Counts, judge, judge_code
 from alipes.agent.approval.terminal_lines import TerminalLines
-from alipes.kernel.conversations import ApprovalDecision, denial_reason
+from alipes.kernel.conversations import ApprovalDecision, DeniedBecause, denial_reason
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import ToolCall
-from alipes.kernel.turns import Turn
+from alipes.kernel.turns import PermissionMode, Turn
 from alipes.plugins.dispatch import Hook
 from alipes.plugins.specs import Verdict
 from alipes.tools.common import Places
-from alipes.tools.files.patch import patched_paths
+from alipes.tools.files.patch import patched_paths, preview_patch
+from alipes.tools.files.write_file import preview_write
 
 AskApproval: TypeAlias = Callable[[ToolCall, Risk, Turn], Awaitable[ApprovalDecision]]
 """Asks the user, or returns an earlier decision; None if nobody can be asked."""
@@ -27,6 +30,18 @@ MAX_CHARS = 256_000
 """Longest text that is checked; a longer one needs approval."""
 MAX_LINES = 100
 """Lines of input to a process that are checked one by one."""
+MAX_REASONS = 6
+MAX_DIFF_CHARS = 60_000
+"""A longer diff is not shown; the arguments of the call are."""
+EDIT_TOOLS = frozenset(("write_file", "patch"))
+_PLAN_TOOLS = frozenset(("todo",))
+"""Tools that change nothing but notes of the conversation."""
+_EXACT_RULES = frozenset(("secret", "own", "startup", "trusted", "outside", "judge", "unclear", "hidden", "credential"))
+"""Rules whose approval is for one call only; no pattern covers it."""
+PLAN_DENIAL = (
+    "Not run: plan mode is on, and only tools that read may be used. Do not try to work around this. Finish your "
+    "investigation and answer with a plan."
+)
 
 
 class CallReviewer(Protocol):
@@ -35,28 +50,51 @@ class CallReviewer(Protocol):
     async def review(self, call: ToolCall, turn: Turn) -> Risk | None: ...
 
 
+class Permissions(Protocol):
+    """What a turn may do without asking."""
+
+    async def mode(self, turn: Turn) -> PermissionMode: ...
+
+    def effect(self, call: ToolCall) -> Literal["read", "write"]: ...
+
+
+class PermissionsOfMessage:
+    """Only what the message itself says: everything, or what needs no approval."""
+
+    async def mode(self, turn: Turn) -> PermissionMode:
+        return "all" if turn.inbound.trusted else "ask"
+
+    def effect(self, call: ToolCall) -> Literal["read", "write"]:
+        return "write"
+
+
 def build_approval_hook(
     places: Places,
     ask: AskApproval | None = None,
     *,
     contained: Callable[[ToolCall, Turn], bool] = lambda call, turn: False,
     judge: CallReviewer | None = None,
+    permissions: Permissions | None = None,
 ) -> Hook:
     """The `before_tool` hook to register. Without `ask`, dangerous calls are denied.
 
     `contained`: whether what the call runs is in a sandbox; then only what crosses its boundary is asked
     about. `judge` is asked about calls for which the rules need no approval; it can only add questions.
     """
-    lines = TerminalLines()
+    lines, rights = TerminalLines(), permissions or PermissionsOfMessage()
 
     async def before_tool(call: ToolCall, turn: Turn) -> Verdict | None:
+        mode = await rights.mode(turn)
+        if mode == "plan" and not is_allowed_in_plan(call.name, rights.effect(call)):
+            return Verdict("deny", PLAN_DENIAL)
         whole = await asyncio.to_thread(lines.complete, call, turn) if call.name == "process" else call
         risk = await _assess_off_loop(whole, turn, places, is_contained=contained(call, turn))
-        if risk is None and judge is not None and not turn.inbound.trusted:
+        needs_no_yes = mode == "all" or (mode == "edits" and _is_project_edit(call, risk))
+        if risk is None and judge is not None and not needs_no_yes:
             risk = await judge.review(call, turn)
         if risk is not None and risk.floor:
             return Verdict("deny", format_denial(risk, None))
-        if risk is not None and not turn.inbound.trusted:
+        if risk is not None and not needs_no_yes:
             decision = None if ask is None else await ask(call, risk, turn)
             if denial_reason(decision):
                 return Verdict("deny", format_denial(risk, decision))
@@ -65,6 +103,19 @@ def build_approval_hook(
         return None
 
     return before_tool
+
+
+def is_allowed_in_plan(name: str, effect: Literal["read", "write"]) -> bool:
+    """True if plan mode offers and runs this tool."""
+    return effect == "read" or name in _PLAN_TOOLS
+
+
+def _is_project_edit(call: ToolCall, risk: Risk | None) -> bool:
+    """True if the call edits files of the project and nothing else; git's own files are not edited that way."""
+    if call.name not in EDIT_TOOLS or (risk is not None and (risk.rule, risk.scope) != ("trusted", "workspace")):
+        return False
+    paths = [str(call.args.get("path"))] if call.name == "write_file" else patched_paths(call.args)
+    return not any(".git" in path.split("/") for path in paths)
 
 
 async def _assess_off_loop(call: ToolCall, turn: Turn, places: Places, *, is_contained: bool) -> Risk | None:
@@ -78,18 +129,63 @@ async def _assess_off_loop(call: ToolCall, turn: Turn, places: Places, *, is_con
 def assess_call(call: ToolCall, workdir: str, places: Places, *, contained: bool = False) -> Risk | None:
     """The risk of a call, the same in every mode; None if it needs no approval.
 
-    `contained`: the call runs in a sandbox. Of several risks the one that nothing allows is returned.
+    `contained`: the call runs in a sandbox. Several risks are joined, except for one that nothing allows.
     """
     outside = bool(call.args.get("outside"))
     if call.name in COMMAND_TOOLS and contained and not outside:
-        return _assess(call, workdir, places, _crosses_boundary)
-    risk = _assess(call, workdir, places, _any_risk)
+        return _join_risks(_find_risks(call, workdir, places, _crosses_boundary))
+    risks = _find_risks(call, workdir, places, _any_risk)
+    risk = _join_risks(risks)
     if risk is not None and not risk.floor:
         risk = _assess(call, workdir, places, _is_floor) or risk
     if call.name in COMMAND_TOOLS and outside:
-        reason = f"runs outside the sandbox, and {risk.reason}" if risk else "runs outside the sandbox"
-        return Risk("outside", reason, floor=risk is not None and risk.floor)
+        reason = f"runs outside the sandbox; {risk.reason}" if risk else "runs outside the sandbox"
+        return Risk("outside", reason, floor=risk is not None and risk.floor, exact=True)
     return risk
+
+
+def _find_risks(call: ToolCall, workdir: str, places: Places, counts: Counts) -> list[Risk]:
+    """All risks with different reasons: each pass looks for one that is not known yet."""
+    found: list[Risk] = []
+    while len(found) < MAX_REASONS:
+        known = {each.reason for each in found}
+
+        def is_new(risk: Risk, known: set[str] = known) -> bool:
+            return counts(risk) and risk.reason not in known and not (known and risk.rule == "unclear")
+
+        risk = _assess(call, workdir, places, is_new)
+        if risk is None or risk.reason in known:
+            break
+        found.append(risk)
+    return found
+
+
+def _join_risks(risks: list[Risk]) -> Risk | None:
+    """One risk with all reasons. Its rule is that of the first; reading a secret comes before others."""
+    if not risks:
+        return None
+    if (floor := next((each for each in risks if each.floor), None)) is not None:
+        return floor
+    first = next((each for each in risks if each.rule == "secret"), risks[0])
+    exact = any(each.exact or each.unseen or each.rule in _EXACT_RULES for each in risks)
+    same = all((each.rule, each.scope) == (first.rule, first.scope) for each in risks)
+    scope = first.scope if same else "machine"
+    return structs.replace(first, reason="; ".join(each.reason for each in risks), scope=scope, exact=exact)
+
+
+def preview_change(call: ToolCall, workdir: str, places: Places) -> str:
+    """The diff that a file tool would make; empty if there is none that may be shown."""
+    paths = [str(call.args.get("path"))] if call.name == "write_file" else patched_paths(call.args)
+    try:
+        if call.name not in EDIT_TOOLS or any(places.secrecy(str(places.resolve(path, workdir))) for path in paths):
+            return ""
+        if call.name == "patch":
+            diff = preview_patch(call.args, places, workdir)
+        else:
+            diff = preview_write(paths[0], str(call.args.get("content")), places, workdir)
+    except (ToolError, ValueError):  # the tool reports it
+        return ""
+    return diff if len(diff) <= MAX_DIFF_CHARS else ""
 
 
 def _crosses_boundary(risk: Risk) -> bool:
@@ -123,11 +219,12 @@ def _assess(call: ToolCall, workdir: str, places: Places, counts: Counts) -> Ris
                 return _assess_input(data, workdir, places, counts)
             case "read_file", {"path": str(path)}:
                 file = ShellWord(str(places.resolve(path, workdir)))
-                return PathChecker(places, workdir).check_read("read_file", file)
+                risk = PathChecker(places, workdir).check_read("read_file", file)
+                return risk if risk and counts(risk) else None
             case "write_file", {"path": str(path)}:
-                return _assess_writes([path], workdir, places)
+                return _assess_writes([path], workdir, places, counts)
             case "patch", args:
-                return _assess_writes(patched_paths(args), workdir, places)
+                return _assess_writes(patched_paths(args), workdir, places, counts)
     return None
 
 
@@ -145,10 +242,11 @@ def _assess_input(data: str, workdir: str, places: Places, counts: Counts) -> Ri
     return first_risk(risk for risk in lines if risk and risk.rule != "unclear")
 
 
-def _assess_writes(paths: list[str], workdir: str, places: Places) -> Risk | None:
+def _assess_writes(paths: list[str], workdir: str, places: Places, counts: Counts) -> Risk | None:
     checker = PathChecker(places, workdir)
     with suppress(ValueError):  # invalid Unicode in a path, which the tool reports
-        return first_risk([checker.check_write(ShellWord(str(places.resolve(path, workdir)))) for path in paths])
+        risks = [checker.check_write(ShellWord(str(places.resolve(path, workdir)))) for path in paths]
+        return first_risk(risk for risk in risks if risk and counts(risk))
     return None
 
 
@@ -162,6 +260,8 @@ def format_denial(risk: Risk, decision: ApprovalDecision) -> str:
     what = f"Not run: it {risk.reason} (rule: {risk.rule}); {denial_reason(decision)}. Do not try to work around this."
     if decision is None:
         return f"{what} If it is necessary, say so; the user can approve it by running again with --yes."
+    if isinstance(decision, DeniedBecause):
+        return f"{what} Follow what the user said."
     if decision == "no":
         return what
     return f"{what} If it is necessary, say so, and try again when the user replies."

@@ -42,6 +42,8 @@ class Risk(Struct, frozen=True):
     """No setting and no approval allows it."""
     unseen: bool = False
     """The rules cannot see what it does; in a script file, where that is normal, it does not count."""
+    exact: bool = False
+    """Only exactly this call can be allowed: a pattern of commands does not cover it."""
 
 
 _UNKNOWN_TARGET = Risk("write", "writes to a file or directory that is only known at run time", unseen=True)

@@ -13,6 +13,7 @@ _NAMES = {"MODEL": "models", "NAME": "sessions"}
 """Values that the program lists, by what an option takes."""
 _CHOICES = {
     "FORMAT": ("md", "html", "json"),
+    "MODE": ("ask", "edits", "plan", "all"),
     "STYLE": ("standard", "github"),
     "SCOPE": ("read", "run", "admin"),
     "API": ("openai-chat", "openai-responses", "anthropic"),

@@ -2,11 +2,17 @@
 
 import time
 from collections.abc import Callable
+from typing import Literal, TypeAlias
 
+from alipes.agent.approval.patterns import find_problem
 from alipes.cli.render import sanitize, to_one_line
+from alipes.cli.terminal.screen_diff import visible_width
 from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
-from alipes.kernel.approvals import NETWORK, describe_call, reveal
-from alipes.kernel.turns import ApprovalAsked, ApprovalChoice, QuestionAsked
+from alipes.kernel.approvals import NETWORK, describe_call, describe_question, reveal
+from alipes.kernel.turns import ApprovalAnswered, ApprovalAsked, ApprovalChoice, QuestionAsked
+
+ApprovalEntry: TypeAlias = Literal["pattern", "note"]
+"""Text that is typed as a part of the answer: a pattern to allow, or why not."""
 
 KEY_PAUSE_S = 0.5
 """A key counts as an answer only after this pause, so that typing does not answer by accident."""
@@ -14,8 +20,23 @@ MAX_COMMAND_ROWS = 12
 """Maximum rows of a long call in the prompt: its start and its end. The transcript shows all of it."""
 MAX_SHORT_CHARS = 720
 """A call with more characters, or more lines than the maximum, is long."""
-KEYS: dict[str, ApprovalChoice] = {"o": "once", "y": "once", "s": "session", "a": "always", "n": "no"}
-_CHOICES = (("y", "yes once"), ("s", "this session"), ("a", "always"), ("n", "no"))
+KEYS: dict[str, ApprovalChoice | ApprovalEntry] = {
+    **{"o": "once", "y": "once", "s": "session", "a": "always", "p": "pattern", "n": "no", "e": "note"}
+}
+_CHOICES = (
+    *(("y", "once"), ("s", "session"), ("a", "always"), ("p", "pattern"), ("n", "no"), ("e", "no, because ...")),
+)
+_ENTRY_HELP: dict[ApprovalEntry, str] = {
+    "pattern": "Edit the pattern: * stands for any words. It is allowed in this folder until you revoke it. "
+    "Enter saves, Esc goes back.",
+    "note": "Say why not; the model is told. Enter sends, Esc goes back.",
+}
+_DECISIONS: dict[ApprovalChoice, str] = {
+    "once": "approved once",
+    "session": "approved for this session",
+    "always": "always allowed",
+    "no": "denied",
+}
 
 
 class ApprovalPrompt:
@@ -26,6 +47,9 @@ class ApprovalPrompt:
         self._questions: list[ApprovalAsked] = []
         self._turns: dict[str, str] = {}
         self._last_key = 0.0
+        self.entry: ApprovalEntry | Literal[""] = ""
+        """What is being typed for the current question."""
+        self._problem = ""
 
     @property
     def current(self) -> ApprovalAsked | None:
@@ -41,6 +65,7 @@ class ApprovalPrompt:
         """The question was answered, here or elsewhere."""
         if self.current is not None and self.current.ask == ask:
             self._last_key = self._clock()  # a key for this question must not answer the next
+            self.leave_entry()
         self._questions = [one for one in self._questions if one.ask != ask]
         self._turns.pop(ask, None)
 
@@ -48,6 +73,33 @@ class ApprovalPrompt:
         """The turn ended: remove its questions, but not those of background tasks."""
         for ask in [each for each, asker in self._turns.items() if asker == turn]:
             self.close(ask)
+
+    def begin_entry(self, kind: ApprovalEntry) -> str:
+        """Let the person type a pattern or a reason; returns the text to start with."""
+        asked = self.current
+        if asked is None or (kind == "pattern" and not asked.pattern):
+            self._problem = "No pattern can allow this call." if asked is not None else ""
+            return ""
+        self.entry, self._problem = kind, ""
+        return asked.pattern if kind == "pattern" else ""
+
+    def end_entry(self, text: str) -> tuple[str, ApprovalChoice, str, str] | None:
+        """The answer with the typed text: question, choice, pattern and reason; None if it is not valid yet."""
+        asked, kind = self.current, self.entry
+        self._problem = ""
+        if asked is None or not kind:
+            return None
+        if kind == "note":
+            self.leave_entry()
+            return asked.ask, "no", "", text.strip()
+        self._problem = find_problem(text, asked.call)
+        if self._problem:
+            return None
+        self.leave_entry()
+        return asked.ask, "always", text.strip(), ""
+
+    def leave_entry(self) -> None:
+        self.entry, self._problem = "", ""
 
     def key_pressed(self) -> None:
         self._last_key = self._clock()
@@ -62,18 +114,43 @@ class ApprovalPrompt:
         asked = self.current
         if asked is None:
             return []
-        title = describe_call(asked.call).title
         rows = [
-            *wrap_text(title, columns, style.strong, f"{apply_style('?', style.warn)} ", "  "),
+            *wrap_text(describe_question(asked).title, columns, style.strong, f"{apply_style('?', style.warn)} ", "  "),
             *_shorten_rows(asked, format_call_rows(asked, columns, style), style),
-            *wrap_text(f"Why: {reveal(asked.reason).rstrip('.')}", columns, "", "  ", "  "),
+            *_format_reasons(asked.reason, columns),
         ]
-        line = "".join(f"  {apply_style(f'[{key}]', style.accent)} {meaning}" for key, meaning in _CHOICES)
+        if self._problem:
+            rows += wrap_text(self._problem, columns, style.bad, "  ", "  ")
+        if self.entry:
+            return [*rows, *wrap_text(_ENTRY_HELP[self.entry], columns, style.accent, "  ", "  ")]
         if typing:
-            line = "  Press Esc to clear your text first, then" + line
+            rows += wrap_text("Press Esc to clear your text first, then press a key.", columns, style.warn, "  ", "  ")
+        rows += _format_keys(asked, columns, style)
         if len(self._questions) > 1:
-            line += apply_style(f"  ({len(self._questions) - 1} more)", style.faint)
-        return [*rows, line]
+            rows += [apply_style(f"  ({len(self._questions) - 1} more)", style.faint)]
+        return rows
+
+
+def _format_reasons(reason: str, columns: int) -> list[str]:
+    """All reasons, each on a row of its own."""
+    rows: list[str] = []
+    for each in reveal(reason).rstrip(".").split("; "):
+        rows += wrap_text(each, columns, "", "       " if rows else "  Why: ", "       ")
+    return rows
+
+
+def _format_keys(asked: ApprovalAsked, columns: int, style: TerminalStyle) -> list[str]:
+    """The keys, on as many rows as they need."""
+    rows: list[str] = []
+    for key, meaning in _CHOICES:
+        if key == "p" and not asked.pattern:
+            continue
+        item = f"{apply_style(f'[{key}]', style.accent)} {meaning}"
+        if rows and visible_width(rows[-1]) + 2 + visible_width(item) <= columns:
+            rows[-1] += f"  {item}"
+        else:
+            rows.append(f"  {item}")
+    return rows
 
 
 def format_question(asked: QuestionAsked, columns: int, style: TerminalStyle) -> list[str]:
@@ -88,27 +165,54 @@ def format_question(asked: QuestionAsked, columns: int, style: TerminalStyle) ->
 
 def is_long(asked: ApprovalAsked) -> bool:
     """True if the prompt may not have room for the call, so that the transcript has to show it."""
-    text = describe_call(asked.call, asked.workdir).text
+    text = describe_question(asked).text
     return text.count("\n") >= MAX_COMMAND_ROWS or len(text) > MAX_SHORT_CHARS
 
 
 def format_call_rows(asked: ApprovalAsked, columns: int, style: TerminalStyle) -> list[str]:
     """The whole call, wrapped, so that nothing is hidden at the end of a long line."""
-    shown = describe_call(asked.call, asked.workdir)
+    shown = describe_question(asked)
     rows: list[str] = []
     for line in shown.body.expandtabs(4).split("\n") if shown.body else ():
-        rows += wrap_text(line, columns, style.strong, "    ", "    ")
+        rows += wrap_text(line, columns, _diff_style(line, style) if asked.diff else style.strong, "    ", "    ")
     for detail in shown.details:
         for line in detail.expandtabs(4).split("\n"):
             rows += wrap_text(line, columns, style.faint, "    ", "    ")
     return rows
 
 
-def format_allowed(asked: ApprovalAsked) -> str:
-    """What a lasting answer allows, on one line."""
-    if asked.call.name == NETWORK:
+def _diff_style(line: str, style: TerminalStyle) -> str:
+    if line.startswith(("+++", "---", "@@")):
+        return style.faint
+    return style.good if line.startswith("+") else style.bad if line.startswith("-") else ""
+
+
+def format_decision(
+    asked: ApprovalAsked | None, answered: ApprovalAnswered, columns: int, style: TerminalStyle
+) -> list[str]:
+    """What was decided, and about which call: all of it, unless it was shown when it was asked about."""
+    if answered.by == "stop" or (asked is None and answered.choice == "no"):
+        return []
+    head = _DECISIONS[answered.choice]
+    shown = "" if asked is None else _format_decided(asked, answered.choice, columns)
+    if answered.pattern:
+        shown = f"{reveal(answered.pattern)} (now: {shown})"
+    lines = shown.expandtabs(4).split("\n") if shown else []
+    first = ": ".join([head, *lines]) if len(lines) < 2 else f"{head}:"
+    rows = wrap_text(first, columns, style.faint, f"{apply_style(style.note, style.faint)} ", "  ")
+    for line in lines if len(lines) > 1 else []:
+        rows += wrap_text(line, columns, style.faint, "    ", "    ")
+    if answered.note:
+        rows += wrap_text(f"because: {sanitize(answered.note)}", columns, style.faint, "  ", "  ")
+    return rows
+
+
+def _format_decided(asked: ApprovalAsked, choice: ApprovalChoice, columns: int) -> str:
+    if asked.call.name == NETWORK and choice in ("session", "always"):
         return asked.rule
-    return to_one_line(describe_call(asked.call).body) or asked.call.name
+    call = describe_call(asked.call)
+    text = call.body or call.title.rstrip("?")
+    return f"{to_one_line(text, max(20, columns - 30))} (shown above)" if is_long(asked) else text
 
 
 def _shorten_rows(asked: ApprovalAsked, rows: list[str], style: TerminalStyle) -> list[str]:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from prompt_toolkit.application import get_app
 from prompt_toolkit.buffer import Buffer, CompletionState
 from prompt_toolkit.completion import CompleteEvent, get_common_complete_suffix
+from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, Filter, has_completions, is_searching, vi_mode, vi_navigation_mode
 from prompt_toolkit.key_binding import KeyBindings, KeyPress
 from prompt_toolkit.key_binding.key_processor import KeyPressEvent
@@ -16,7 +17,7 @@ from prompt_toolkit.key_binding.vi_state import InputMode
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.search import SearchDirection, start_search
 
-from alipes.cli.terminal.approval import KEYS
+from alipes.cli.terminal.approval import KEYS, ApprovalEntry
 from alipes.cli.terminal.clipboard import ClipboardPictures, mention_pasted_files
 from alipes.cli.terminal.completion import InputCompleter, select_next, take_row
 from alipes.cli.terminal.keyboard import CTRL_ENTER, ESCAPE_KEY, SHIFT_ENTER
@@ -49,6 +50,8 @@ class ApprovalKey(Struct, frozen=True):
 
     ask: str
     choice: ApprovalChoice
+    pattern: str = ""
+    note: str = ""
 
 
 class KeyAction(Struct, frozen=True):
@@ -80,7 +83,9 @@ class InputActions:
     def send(self) -> None:
         """Send the input. If it is empty: the chosen answer, or the held messages."""
         text = self._buffer.text
-        if text.strip():
+        if self._bottom.approvals.entry:
+            self._send_entry(text)
+        elif text.strip():
             rewinds = self._bottom.rewinding
             self.clear_input()
             self._send(self._pastes.expand(text), self._pastes.show_labels(text), rewinds=rewinds)
@@ -199,12 +204,34 @@ class InputActions:
         waits = bool(self._bottom.queued or self._bottom.held)
         return waits and not self._buffer.text and not self.can_choose()
 
-    def answer(self, choice: ApprovalChoice) -> None:
-        if asked := self._bottom.approvals.current:
+    @property
+    def is_in_entry(self) -> bool:
+        return bool(self._bottom.approvals.entry)
+
+    def leave_entry(self) -> None:
+        """Back to the keys of the question; the pattern or the reason is discarded."""
+        self._bottom.approvals.leave_entry()
+        self._buffer.reset()
+
+    def answer(self, choice: ApprovalChoice | ApprovalEntry) -> None:
+        asked, approvals = self._bottom.approvals.current, self._bottom.approvals
+        if asked is None:
+            return
+        if choice == "pattern" or choice == "note":
+            text = approvals.begin_entry(choice)
+            self._buffer.document = Document(text, len(text))
+        else:
             self.input_events.put_nowait(ApprovalKey(asked.ask, choice))
 
     def choose(self, step: int) -> None:
         self._bottom.choices.move(step)
+
+    def _send_entry(self, text: str) -> None:
+        """Answer the question with the pattern or the reason that was typed."""
+        answer = self._bottom.approvals.end_entry(text)
+        if answer is not None:
+            self._buffer.reset()
+            self.input_events.put_nowait(ApprovalKey(*answer))
 
 
 _SESSION_KEYS = ("expand", "pick_model", "pick_conversation")
@@ -254,7 +281,9 @@ def _bind_answers(made: KeyBindings, actions: InputActions, asked: Filter) -> No
     """The keys that answer an approval prompt or choose an answer."""
     made.add("up", filter=Condition(actions.can_choose))(lambda _event: actions.choose(-1))
     made.add("down", filter=Condition(actions.can_choose))(lambda _event: actions.choose(1))
-    made.add("escape", filter=asked, eager=Condition(_is_single_key))(lambda _event: actions.answer("no"))
+    lone = Condition(_is_single_key)
+    made.add("escape", filter=asked, eager=lone)(lambda _event: actions.answer("no"))
+    made.add("escape", filter=Condition(lambda: actions.is_in_entry), eager=lone)(lambda _event: actions.leave_entry())
     for letter, choice in KEYS.items():
         made.add(letter, filter=asked, eager=True)(lambda _event, choice=choice: actions.answer(choice))
 

@@ -53,6 +53,7 @@ from alipes.kernel.turns import (
     TurnEnded,
 )
 from alipes.sessions.commands import registry as commands
+from alipes.sessions.commands.approvals import to_events
 from alipes.sessions.commands.context import (
     CommandReply,
     CopyText,
@@ -66,6 +67,7 @@ from alipes.sessions.commands.conversation import describe_held
 from alipes.sessions.commands.jobs import count_jobs
 from alipes.sessions.commands.status import plugin_words
 from alipes.sessions.event_stream import SessionFollower
+from alipes.sessions.permissions import MODES, cycle_mode
 from alipes.sessions.subagents.text import describe_interrupted
 from alipes.tools.common import child_environment
 
@@ -78,6 +80,8 @@ RECENT_MESSAGES = 4
 """Messages shown of a resumed conversation."""
 RECENT_WITH_CALLS = 20
 """The most messages shown if those with tool calls and results are counted too."""
+RECENT_DECISIONS = 3
+"""Approvals shown of a resumed conversation."""
 
 
 class TerminalCommands:
@@ -99,6 +103,7 @@ class TerminalCommands:
             "/effort": lambda: ("low", "medium", "high", "default"),
             "/help": lambda: [one.name for one in commands.known_commands(app.contributions)],
             "/plugins": lambda: plugin_words(app.plugins),
+            "/mode": lambda: tuple(MODES),
         }
 
     def _update_completions(self) -> None:
@@ -177,6 +182,8 @@ class TerminalCommands:
         """Update the model, context use and cost in the status line."""
         store, status = self._app.store, self._view.status
         standing = await store.sessions.active(key)
+        mode = await self._app.sessions.permissions.of_key(key)
+        status.mode = "" if mode == "ask" else mode
         if standing is not None:
             spent = await store.archive.usage(session=standing.session)
             status.context_tokens = await store.archive.context_tokens(standing.session) or 0
@@ -201,6 +208,8 @@ class TerminalCommands:
                 self._view.transcript.add_user_message(message.text)
             elif message.role != "notice":
                 self._view.transcript.handle_event(Said(message))
+        for approval in await self._app.store.approvals.list_decided(session, RECENT_DECISIONS):
+            self._view.transcript.add_decision(*to_events(approval))
         self._view.update()
 
     def _show_reply(self, typed: TypedText, reply: CommandReply) -> None:
@@ -344,6 +353,7 @@ class TerminalSession:
         self._terminal, self._app, self._address = terminal, app, place
         workdir = app.settings.workdir or os.getcwd()
         self._inbound = Inbound("", place, "owner", "", model=options.model, workdir=workdir, trusted=options.trusted)
+        self._mode = options.mode
         self._view = SessionView(terminal, thinking=app.settings.terminal.thinking)
         self.ended = asyncio.Event()
         """Set when the user has left, or the settings have changed."""
@@ -381,6 +391,8 @@ class TerminalSession:
     async def show_start_notes(self, orphans: tuple[str, ...], *, again: bool = False) -> None:
         """Show the model and other notes, then follow changes of the model. `again`: the settings were changed."""
         app, view = self._app, self._view
+        if self._mode:
+            await app.sessions.permissions.choose(self._address, self._mode)
         if self._inbound.model:
             model = (await app.models.open(self._inbound.model)).name
             self._inbound = structs.replace(self._inbound, model=model)
@@ -429,8 +441,11 @@ class TerminalSession:
                         self._handle_typed(typed, group)
                     case StopRequest():
                         group.create_task(self._stop_turn())
-                    case ApprovalKey(ask, choice):
-                        group.create_task(sessions.post(key, AnswerApproval(ask, choice, "terminal")))
+                    case ApprovalKey() as pressed:
+                        answer = AnswerApproval(
+                            pressed.ask, pressed.choice, "terminal", pattern=pressed.pattern, note=pressed.note
+                        )
+                        group.create_task(sessions.post(key, answer))
                     case KeyAction(name) if name in KEY_COMMANDS:
                         command = KEY_COMMANDS[name]
                         self._handle_typed(TypedText(f"key {name}", command, command), group)
@@ -472,9 +487,15 @@ class TerminalSession:
 
     async def _take_back(self) -> None:
         """Take the newest queued message back into the input."""
+        taken = await self._app.sessions.take_back(self._address.key)
+        if taken is None:
+            self._terminal.hint("The message has been sent already")
+        else:
+            self._terminal.put_text(without_attachments(taken.text))
 
     async def _cycle_mode(self) -> None:
         """Switch to the next permission mode."""
+        await cycle_mode(self._app.store, self._address.key, self._app.settings.approvals.mode)
 
     async def submit(self) -> None:
         """Send messages, and the commands that affect them, in the order typed."""

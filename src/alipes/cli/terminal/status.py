@@ -26,12 +26,13 @@ class StatusLine:
         self.window: int | None = None
         self.cost: float | None = 0.0
         """Cost of the conversation; None after a call without a known price."""
+        self.mode = ""
+        """The permission mode; empty for the usual one."""
         self.queued = 0
         self.held = 0
         """Messages that were kept by a stop."""
         self.jobs = 0
         """Background processes of the conversation."""
-        self.mode = ""
         """The permission mode; not shown while it is `ask`."""
         self.stop_key = "esc"
         self.folder = ""
@@ -72,6 +73,8 @@ class StatusLine:
                 self._name_tools()
             case turns.Said():
                 self._count(event)
+            case turns.ModeChanged(mode):
+                self.mode = "" if mode == "ask" else mode
             case _:
                 self._handle_wait(event)
 

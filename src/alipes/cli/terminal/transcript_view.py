@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from alipes.cli.markdown.stream import MarkdownStream
 from alipes.cli.render import format_ending, format_resumption, sanitize, to_one_line, truncate
-from alipes.cli.terminal.approval import format_allowed, format_call_rows, format_question, is_long
+from alipes.cli.terminal.approval import format_call_rows, format_decision, format_question, is_long
 from alipes.cli.terminal.diff_view import EXPAND_KEY, DrawContext
 from alipes.cli.terminal.screen_diff import strip_escapes
 from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
@@ -106,8 +106,6 @@ class MessageView:
 
 
 MAX_MESSAGE_ROWS = 10
-_APPROVED = {"once": "approved once", "session": "approved for this session", "always": "always allowed"}
-"""A denial is shown in the row of the call."""
 
 
 class RecordedText(Struct, frozen=True):
@@ -323,11 +321,11 @@ class TranscriptView:
                 self.add_block(format_call_rows(event, self._columns, self._style))
             self._asked[event.ask] = event
             return
-        asked = self._asked.pop(event.ask, None)
-        if event.choice in _APPROVED:
-            lasting = asked if event.choice in ("session", "always") else None
-            allowed = "" if lasting is None else f": {format_allowed(lasting)}"
-            self.add_note(_APPROVED[event.choice] + allowed)
+        self.add_decision(self._asked.pop(event.ask, None), event)
+
+    def add_decision(self, asked: turns.ApprovalAsked | None, answered: turns.ApprovalAnswered) -> None:
+        """Keep what was approved or denied, whole."""
+        self._add_rows("note", format_decision(asked, answered, self._columns, self._style))
 
     def _handle_message(self, message: Message) -> None:
         """A message of the transcript. Results of calls are shown unless they were shown as events."""

@@ -1,16 +1,23 @@
-"""`/approvals`: lists open questions and rights in force, shows one, and revokes rights."""
+"""`/approvals`, `/permissions` and `/mode`: what is allowed without asking; lists, adds and revokes it."""
+
+import os
+import time
 
 import msgspec
 
+from alipes.agent.approval.patterns import find_problem
 from alipes.kernel.approvals import NETWORK, describe_call, reveal
-from alipes.kernel.formatting import format_ago, format_columns, format_count, format_excerpt
+from alipes.kernel.formatting import did_you_mean, format_ago, format_columns, format_count, format_excerpt
 from alipes.kernel.messages import ToolCall
+from alipes.kernel.turns import ApprovalAnswered, ApprovalAsked, PermissionMode
 from alipes.sessions.commands.context import CommandContext, CommandReply
+from alipes.sessions.permissions import MODES, parse_mode
 from alipes.store.approvals import Approval, SqliteApprovals
 
 NONE = "No approvals: nothing is waiting, and nothing is allowed beyond a single yes."
 STILL_OPEN = "That question is still open: answer it in its conversation."
 NOT_IN_FORCE = "That approval is not in force."
+_PERMISSIONS_USAGE = "Usage: /permissions [add PATTERN | revoke ID | mode NAME]"
 _USAGE = "Usage: /approvals [show ID | revoke ID | revoke all]"
 
 
@@ -31,6 +38,83 @@ async def approvals(context: CommandContext, args: str) -> CommandReply:
             problem = await revoke(store, approval := await _find(context, id))
             return CommandReply(problem or f"Revoked: {summarize(approval)}", failed=bool(problem))
     return CommandReply(_USAGE, failed=True)
+
+
+async def mode(context: CommandContext, args: str) -> CommandReply:
+    permissions = context.sessions.permissions
+    if not args:
+        now = await permissions.of_key(context.key)
+        return CommandReply(_describe_modes(now))
+    if (chosen := parse_mode(args)) is None:
+        meant = did_you_mean(args.lower(), MODES)
+        problem = f"{format_excerpt(args, 20)} is not a mode. Use {', '.join(MODES)}.{meant}"
+        return CommandReply(problem, failed=True)
+    if chosen == "all" and context.inbound.untrusted:
+        return CommandReply("Only an owner can choose this mode.", failed=True)
+    await permissions.choose(context.inbound.address, chosen)
+    return CommandReply(f"Permission mode {chosen}: {MODES[chosen]}.")
+
+
+def _describe_modes(now: PermissionMode) -> str:
+    rows = [("* " if each == now else "  ") + f"{each:5}  {meaning}" for each, meaning in MODES.items()]
+    return "\n".join([f"Permission mode: {now}", *rows, "/mode NAME switches."])
+
+
+async def permissions(context: CommandContext, args: str) -> CommandReply:
+    action, _, rest = args.partition(" ")
+    rest = rest.strip()
+    match action:
+        case "" | "list":
+            return await _list_permissions(context)
+        case "add" if rest:
+            return await _add_pattern(context, rest)
+        case "revoke" if rest:
+            return await approvals(context, f"revoke {rest}")
+        case "mode":
+            return await mode(context, rest)
+    return CommandReply(_PERMISSIONS_USAGE, failed=True)
+
+
+async def _list_permissions(context: CommandContext) -> CommandReply:
+    now = await context.sessions.permissions.of_key(context.key)
+    current = [each for each in await context.store.approvals.list_current() if _is_visible(context, each)]
+    rights = [(each.id[:6], each.state, summarize(each)) for each in current if each.choice is not None]
+    lines = [_describe_modes(now), "", "Allowed without asking:"]
+    lines += [f"  {id}  {state:7}  {what}" for id, state, what in rights] or ["  nothing beyond the mode"]
+    return CommandReply("\n".join([*lines, _PERMISSIONS_USAGE]))
+
+
+async def _add_pattern(context: CommandContext, pattern: str) -> CommandReply:
+    workdir = context.inbound.workdir
+    if problem := find_problem(pattern):
+        return CommandReply(problem, failed=True)
+    now = time.time()
+    standing = await context.store.sessions.open(context.inbound.address)
+    approval = Approval(
+        id=os.urandom(6).hex(),
+        session=standing.session,
+        key=context.key,
+        turn="",
+        tool="terminal",
+        arguments=msgspec.json.encode({"command": pattern}).decode(),
+        workdir=workdir,
+        reason="added by hand",
+        rule=f"pattern {pattern} in {workdir}",
+        asked_at=now,
+        answered_by=context.inbound.sender,
+        pattern=pattern,
+    )
+    await context.store.approvals.allow_pattern(approval)
+    where = f" in {workdir}" if workdir else ""
+    return CommandReply(f"Allowed without asking{where}: {pattern}")
+
+
+def to_events(approval: Approval) -> tuple[ApprovalAsked, ApprovalAnswered]:
+    """The question and its answer, as they were when it was decided."""
+    call = ToolCall("", approval.tool, msgspec.json.decode(approval.arguments))
+    asked = ApprovalAsked(approval.id, call, approval.reason, approval.rule, approval.workdir)
+    choice = approval.choice or "no"
+    return asked, ApprovalAnswered(approval.id, choice, approval.answered_by, approval.pattern, approval.note)
 
 
 async def _find(context: CommandContext, id: str) -> Approval:
@@ -57,6 +141,9 @@ async def revoke(store: SqliteApprovals, approval: Approval) -> str:
 
 def summarize(approval: Approval) -> str:
     """What it is about, on one line."""
+    if approval.pattern:
+        where = f" (in {reveal(approval.workdir)})" if approval.workdir else ""
+        return f"{reveal(approval.pattern)}{where}"
     if not approval.tool or approval.tool == NETWORK:
         return format_excerpt(reveal(approval.rule), 100)[1:-1]
     return format_excerpt(f"{approval.tool}: {_call_text(approval)}", 100)[1:-1]
@@ -80,10 +167,17 @@ def describe(approval: Approval) -> str:
         ("origin", describe_origin(approval)),
         ("session", approval.session),
         ("why", reveal(approval.reason)),
-        ("allows", reveal(approval.rule) if approval.state in ("session", "always") else ""),
+        ("allows", _describe_right(approval)),
+        ("answer", reveal(approval.note)),
     ]
     call = _call_text(approval) if approval.tool else ""
     return format_columns(rows) + (f"\n\n{approval.tool}: {call}" if call else "")
+
+
+def _describe_right(approval: Approval) -> str:
+    if approval.state not in ("session", "always"):
+        return ""
+    return f"commands like {summarize(approval)}" if approval.pattern else reveal(approval.rule)
 
 
 def _call_text(approval: Approval) -> str:

@@ -15,7 +15,7 @@ from alipes.plugins import specs
 from alipes.plugins.dispatch import guard
 from alipes.plugins.registry import CommandContribution, Contributions, PromptTemplate
 from alipes.sessions.commands import conversation, history, project, rewind, status, templates
-from alipes.sessions.commands.approvals import approvals
+from alipes.sessions.commands.approvals import approvals, mode, permissions
 from alipes.sessions.commands.context import CommandContext, CommandReply, Quit, RunSetup
 from alipes.sessions.commands.jobs import jobs
 from alipes.sessions.commands.keys import keys
@@ -157,6 +157,8 @@ COMMANDS = (
     Command("setup", "", "choose a provider and a model", _setup),
     Command("plugins", "[ACTION NAME]", "list the plugins; or reload, enable, disable or forgive one", status.plugins),
     Command("approvals", "[show ID | revoke ID | revoke all]", "list what is allowed without asking", approvals),
+    Command("permissions", "[add PATTERN | revoke ID]", "show or change what is allowed without asking", permissions),
+    Command("mode", "[ask|edits|plan|all]", "show or set what is done without asking", mode),
     Command("keys", "", "show the keys of the terminal", keys),
     Command("quit", "", "quit (a running turn resumes next time)", _quit, aliases=("exit", "q")),
 )

@@ -380,6 +380,7 @@ _FROM_11 = (
     "CREATE INDEX sessions_by_workdir ON sessions (platform, workdir, updated)",
     "ALTER TABLE turns ADD COLUMN held INTEGER NOT NULL DEFAULT 0",  # 1: queued, and kept back after a stop
     "ALTER TABLE approvals ADD COLUMN pattern TEXT NOT NULL DEFAULT ''",  # such as `git push *`; empty: the exact rule
+    "ALTER TABLE approvals ADD COLUMN note TEXT NOT NULL DEFAULT ''",  # why not, in the person's words
     "ALTER TABLE undone_turns ADD COLUMN step INTEGER NOT NULL DEFAULT 0",  # turns undone together; 0: not to be redone
 )
 

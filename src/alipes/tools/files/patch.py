@@ -29,11 +29,10 @@ class EditedFile:
     def is_unchanged(self) -> bool:
         return self.text == self.before and (self.text is None or self.moved_from is None)
 
-    @property
-    def diff(self) -> text_file.FileDiff:
+    def diff(self, *, whole: bool = False) -> text_file.FileDiff:
         source = self.moved_from or self
         before, after = source.name if source.before is not None else "", self.name if self.text is not None else ""
-        return text_file.diff_texts(source.before or "", self.text or "", before=before, after=after)
+        return text_file.diff_texts(source.before or "", self.text or "", before=before, after=after, whole=whole)
 
     def summarize(self, diff: text_file.FileDiff) -> str:
         """One line for the model: what happened to the file."""
@@ -182,6 +181,15 @@ def patched_paths(args: Mapping[str, Json]) -> list[str]:
     return [path for edit in edits for path in (edit.path, edit.move_to) if path]
 
 
+def preview_patch(args: Mapping[str, Json], places: Places, workdir: str) -> str:
+    """The whole diff that a call would make. Raises `ToolError` if it cannot be applied."""
+    session = PatchSession(places, workdir)
+    (_build_replace(args) if args.get("mode") == "replace" else _build_patch(args))(session)
+    files = session.changed_files()
+    moved = [file.moved_from for file in files if file.moved_from is not None]
+    return "\n".join(file.diff(whole=True).text for file in files if file not in moved)
+
+
 def _build_replace(args: Mapping[str, Json]) -> Callable[[PatchSession], None]:
     missing = [name for name in ("path", "old_string", "new_string") if not isinstance(args.get(name), str)]
     if missing:
@@ -226,7 +234,7 @@ def _apply_and_write(fill: Callable[[PatchSession], None], session: PatchSession
     if not files:
         raise ToolError("nothing to change: the files already have this content")
     moved = [file.moved_from for file in files if file.moved_from is not None]
-    shown = [(file, file.diff) for file in files if file not in moved]
+    shown = [(file, file.diff()) for file in files if file not in moved]
     summary = "\n".join(file.summarize(diff) for file, diff in shown)
     write_files([file.to_change() for file in files], gate)
     return summary, "\n".join(diff.text for _, diff in shown if diff.text)

@@ -58,8 +58,9 @@ class FileDiff(Struct, frozen=True):
         return f"+{self.added} -{self.removed}"
 
 
-def diff_texts(old: str, new: str, *, before: str, after: str) -> FileDiff:
-    """Unified diff from `old` to `new`; `before` and `after` are the paths, empty if there is no file."""
+def diff_texts(old: str, new: str, *, before: str, after: str, whole: bool = False) -> FileDiff:
+    """Unified diff from `old` to `new`; `before` and `after` are the paths, empty if there is no file. A long one is
+    shortened unless `whole`."""
     # not `splitlines`, which would also split at form feeds
     a, b = list(io.StringIO(old, newline="\n")), list(io.StringIO(new, newline="\n"))
     head = common_prefix(a, b)
@@ -79,7 +80,7 @@ def diff_texts(old: str, new: str, *, before: str, after: str) -> FileDiff:
     rows += [f"+++ {'b/' + after.lstrip('/') if after else '/dev/null'}"]
     for group in _group_opcodes([("equal", first, head, first, head), *codes, ("equal", i, i + rest, j, j + rest)]):
         rows += _format_hunk(group, a, b)
-    return FileDiff(added, removed, changes[0][3] + 1, _shorten_diff(rows))
+    return FileDiff(added, removed, changes[0][3] + 1, "\n".join(rows) if whole else _shorten_diff(rows))
 
 
 def _group_opcodes(codes: Sequence[Opcode]) -> Iterator[list[Opcode]]:

@@ -232,6 +232,16 @@ class WriteFile:
         return "; ".join([f"{verb} {name} ({len(data):,} bytes{lines})", *notes]), diff.text
 
 
+def preview_write(path: str, content: str, places: Places, workdir: str) -> str:
+    """The whole diff that writing `content` would make. Raises `ToolError` if the file cannot be shown as text."""
+    target = resolve_target(places, path, workdir)
+    old = None if target.stat is None else read_document(target)
+    new, _, _ = _encode_content(old, content, target)
+    name = display_path(target.path, workdir)
+    before = "" if target.stat is None else name
+    return diff_texts(old.text if old else "", new, before=before, after=name, whole=True).text
+
+
 def _read_old(target: FileTarget) -> tuple[TextDocument | None, str]:
     """The old content, or a note why it cannot be read; such a file may still be replaced."""
     if target.stat is None:

@@ -15,7 +15,8 @@ import msgspec
 from msgspec import Meta, Struct, structs
 from starlette.responses import Response
 
-from alipes.kernel.messages import Image
+from alipes.agent.approval.patterns import find_problem
+from alipes.kernel.messages import Image, ToolCall
 from alipes.kernel.turns import (
     Address,
     AnswerApproval,
@@ -25,6 +26,7 @@ from alipes.kernel.turns import (
     BusyMode,
     Ending,
     Inbound,
+    PermissionMode,
     QuestionAsked,
     Stop,
     TurnEnded,
@@ -74,6 +76,8 @@ class RunBody(Struct, frozen=True, forbid_unknown_fields=True):
     images: tuple[ImageDataUrl, ...] = ()
     tools: tuple[str, ...] | None = None
     """Names of the tools it may use; null means all."""
+    permission_mode: PermissionMode | None = None
+    """The permission mode of the conversation from now on; null means as before. `all` needs an admin key."""
     busy: BusyMode | None = None
     """If the session is busy: wait, stop the current run, or join it. Null means the mode of the conversation, which
     is `steer` unless it was changed."""
@@ -94,6 +98,10 @@ class ApprovalBody(Struct, frozen=True, forbid_unknown_fields=True):
     choice: ApprovalChoice
     ask: Name = ""
     """Id of the request; may be empty if only one is open."""
+    pattern: Annotated[str, Meta(max_length=500)] = ""
+    """With `always`: the pattern of commands to allow, such as `git push *`, instead of exactly this call."""
+    note: Annotated[str, Meta(max_length=4000)] = ""
+    """With `no`: the reason, which the model is told."""
 
 
 class ReplyBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -215,6 +223,8 @@ class RunEndpoints:
     async def begin(self, call: ApiCall) -> Response:
         """Start a run. Repeating it with the same Idempotency-Key returns the same run."""
         body: RunBody = call.body
+        if body.permission_mode == "all" and not call.caller.may("admin"):
+            raise HttpProblem(403, "the mode `all` needs an admin key", code="scope")
         async with self._idempotency.lane(call) as (request_id, before):
             if before:
                 return _accepted(await self._run(before), {"idempotent-replayed": "true"})
@@ -230,6 +240,7 @@ class RunEndpoints:
                 workdir=self._runs.workdir,
                 instructions=body.instructions,
                 only=body.tools,
+                permission_mode=body.permission_mode or "",
                 attended=body.on_disconnect == "stop",
             )
             inbound = await expand_input(self._app, inbound)
@@ -310,7 +321,10 @@ class RunEndpoints:
             raise HttpProblem(403, "`always` applies to everybody and needs an admin key", code="scope")
         run = await self._find_live_run(call)
         ask = self._find_question(run, body.ask, ApprovalAsked)
-        await self._app.sessions.post(run.key, AnswerApproval(ask, body.choice, call.caller.name))
+        if body.pattern and (problem := await self._check_pattern(ask, body)):
+            raise HttpProblem(400, problem, code="pattern")
+        answer = AnswerApproval(ask, body.choice, call.caller.name, pattern=body.pattern, note=body.note)
+        await self._app.sessions.post(run.key, answer)
         return json_response(await self._run(run.turn), 202)
 
     @ApiEndpoint("POST", "/v1/runs/{id}/reply", "run", body=ReplyBody, answer=Run, status=202, errors=(409,))
@@ -321,6 +335,13 @@ class RunEndpoints:
         ask = self._find_question(run, body.ask, QuestionAsked)
         await self._app.sessions.post(run.key, AnswerQuestion(ask, body.text, call.caller.name))
         return json_response(await self._run(run.turn), 202)
+
+    async def _check_pattern(self, ask: str, body: ApprovalBody) -> str:
+        """Why the pattern cannot be saved; empty if it can."""
+        if body.choice != "always":
+            return "a pattern needs the choice `always`"
+        asked = await self._app.store.approvals.find(ask)
+        return find_problem(body.pattern, ToolCall("", asked.tool, msgspec.json.decode(asked.arguments)))
 
     def _find_question(self, run: VisibleRun, named: str, kind: type[ApprovalAsked] | type[QuestionAsked]) -> str:
         """The id of the question to answer. Raises `HttpProblem` if it is not open."""

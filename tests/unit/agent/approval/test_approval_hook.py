@@ -163,7 +163,7 @@ async def test_a_call_outside_the_sandbox_is_always_asked_about(places):
         assert await hook(terminal(command, outside=True), turn(places)) is None
     assert await hook(terminal("sudo ls"), turn(places)) is None
     assert person.rules == ["outside", "outside"]
-    assert person.reasons == ["runs outside the sandbox", "runs outside the sandbox, and uses sudo (runs as root)"]
+    assert person.reasons == ["runs outside the sandbox", "runs outside the sandbox; uses sudo (runs as root)"]
 
 
 async def test_a_line_that_is_written_in_pieces_is_judged_whole(places):

@@ -31,8 +31,10 @@ def dialogue(clock):
     return ApprovalPrompt(clock)
 
 
-def asked(ask: str = "1", command: str = "sudo make install", name: str = "terminal") -> ApprovalAsked:
-    return ApprovalAsked(ask, ToolCall("c", name, {"command": command}), "runs as another user", "rule")
+def asked(
+    ask: str = "1", command: str = "sudo make install", *, reason: str = "runs as another user", pattern: str = ""
+) -> ApprovalAsked:
+    return ApprovalAsked(ask, ToolCall("c", "terminal", {"command": command}), reason, "rule", pattern=pattern)
 
 
 def rows(dialogue: ApprovalPrompt, columns: int = 80, *, typing: bool = False) -> list[str]:
@@ -46,9 +48,58 @@ def test_it_shows_the_command_the_reason_and_the_keys(dialogue):
         "? Run this command?",
         "    sudo make install",
         "  Why: runs as another user",
-        "  [y] yes once  [s] this session  [a] always  [n] no",
+        "  [y] once  [s] session  [a] always  [n] no  [e] no, because ...",
     ]
-    assert rows(dialogue, typing=True)[-1].startswith("  Press Esc to clear your text first, then  [y] yes once")
+    assert rows(dialogue, typing=True)[-2] == "  Press Esc to clear your text first, then press a key."
+
+
+@pytest.mark.parametrize("columns", [30, 40, 60])
+def test_every_key_is_visible_in_a_narrow_window(dialogue, columns):
+    dialogue.ask(asked(pattern="sudo make *"))
+    for typing in (False, True):
+        shown = rows(dialogue, columns, typing=typing)
+        assert max(map(len, shown)) <= columns
+        assert all(f"[{key}]" in "\n".join(shown) for key in "ysapne")
+
+
+def test_all_reasons_are_shown(dialogue):
+    dialogue.ask(asked(reason="uses sudo; deletes everything in /x; runs what it downloads"))
+    assert rows(dialogue)[2:5] == [
+        "  Why: uses sudo",
+        "       deletes everything in /x",
+        "       runs what it downloads",
+    ]
+
+
+def test_a_pattern_is_edited_before_it_is_saved(dialogue):
+    dialogue.ask(asked(pattern="sudo make *"))
+    assert dialogue.begin_entry("pattern") == "sudo make *" and dialogue.entry == "pattern"
+    assert "Enter saves, Esc goes back" in rows(dialogue)[-1]
+    assert dialogue.end_entry("git *") is None and "`git *` does not match this command." in "\n".join(rows(dialogue))
+    assert dialogue.end_entry(" sudo make install ") == ("1", "always", "sudo make install", "") and not dialogue.entry
+
+
+def test_a_denial_can_say_why(dialogue):
+    dialogue.ask(asked())
+    assert dialogue.begin_entry("note") == ""
+    assert dialogue.end_entry("use the test server") == ("1", "no", "", "use the test server")
+
+
+def test_a_call_without_a_pattern_has_no_key_for_it(dialogue):
+    dialogue.ask(asked())
+    assert dialogue.begin_entry("pattern") == "" and not dialogue.entry
+    assert "[p]" not in rows(dialogue)[-1] and "No pattern can allow this call." in "\n".join(rows(dialogue))
+
+
+def test_a_write_shows_what_would_change(dialogue):
+    call = ToolCall("c", "write_file", {"path": ".envrc", "content": "b\n"})
+    diff = "--- a/.envrc\n+++ b/.envrc\n@@ -1 +1 @@\n-a\n+b"
+    dialogue.ask(ApprovalAsked("1", call, "changes .envrc", "rule", "/w", diff))
+    assert rows(dialogue)[:7] == [
+        "? Change files like this?",
+        *(f"    {line}" for line in diff.split("\n")),
+        "    folder: /w",
+    ]
 
 
 def test_a_key_answers_only_after_a_pause(dialogue, clock):
@@ -127,13 +178,34 @@ def test_a_connection_is_asked_about_by_host(dialogue):
 
 
 @pytest.mark.parametrize(
-    ("choice", "note"), [("once", "approved once"), ("always", "always allowed: sudo make install"), ("no", "")]
+    ("answer", "note"),
+    [
+        (ApprovalAnswered("1", "once"), ["· approved once: sudo make install"]),
+        (ApprovalAnswered("1", "always"), ["· always allowed: sudo make install"]),
+        (
+            ApprovalAnswered("1", "always", pattern="sudo make *"),
+            ["· always allowed: sudo make * (now: sudo make install)"],
+        ),
+        (ApprovalAnswered("1", "no"), ["· denied: sudo make install"]),
+        (ApprovalAnswered("1", "no", note="not today"), ["· denied: sudo make install", "  because: not today"]),
+        (ApprovalAnswered("1", "no", "stop"), []),
+    ],
+    ids=["once", "always", "pattern", "no", "because", "stop"],
 )
-def test_the_transcript_says_what_was_allowed(choice, note):
+def test_the_transcript_says_what_was_decided(answer, note):
     transcript = TranscriptView(make_theme("none"), LOOK, 80)
     transcript.handle_event(asked())
-    transcript.handle_event(ApprovalAnswered("1", choice))
-    assert [strip_escapes(row).lstrip("· ") for row in transcript.take_final()] == ([note] if note else [])
+    transcript.handle_event(answer)
+    assert [strip_escapes(row) for row in transcript.take_final()] == note
+
+
+def test_the_whole_command_stays_in_the_transcript_after_the_decision():
+    transcript = TranscriptView(make_theme("none"), LOOK, 40)
+    command = "sudo make install " + " ".join(f"OPTION_{number}=value" for number in range(20))
+    transcript.handle_event(asked(command=command))
+    transcript.handle_event(ApprovalAnswered("1", "once"))
+    printed = " ".join(strip_escapes(row).strip() for row in transcript.take_final())
+    assert printed == f"· approved once: {command}"
 
 
 def test_the_end_of_a_turn_removes_only_its_own_questions(dialogue):

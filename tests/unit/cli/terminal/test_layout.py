@@ -60,7 +60,7 @@ def test_a_question_is_directly_above_the_input():
     one = bottom()
     one.approvals.ask(ASKED)
     assert one.frame(80, 24).live[-4:] == [
-        "  [y] yes once  [s] this session  [a] always  [n] no",
+        "  [y] once  [s] session  [a] always  [n] no  [e] no, because ...",
         *("", "› ", "  a/model"),
     ]
 

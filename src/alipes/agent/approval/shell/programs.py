@@ -40,7 +40,9 @@ _UPLOADS = r"(?:-d|--data(?:-binary|-raw|-ascii|-urlencode)?|-F|--form|-T|--uplo
 
 
 def first_risk(risks: Iterable[Risk | None]) -> Risk | None:
-    return next((risk for risk in risks if risk), None)
+    """The first risk that nothing allows; if there is none, the first."""
+    found = [risk for risk in risks if risk]
+    return next((risk for risk in found if risk.floor), found[0] if found else None)
 
 
 def check_remove(args: ShellArguments, checker: PathChecker) -> Risk | None:
