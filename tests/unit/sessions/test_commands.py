@@ -115,7 +115,7 @@ def test_everything_else_is_said(text):
 def test_the_table_holds_what_was_promised():
     promised = (
         "help new stop status model usage compress retry undo branch sessions resume title search queue steer busy "
-        "agents background moa copy export plugins approvals quit"
+        "agents background moa copy export plugins approvals permissions mode quit"
     )
     assert [command.name for command in commands.COMMANDS] == promised.split()
     assert all(command.help and command.help[0].islower() for command in commands.COMMANDS)
