@@ -1,8 +1,12 @@
 """`alipes ask` at a terminal asks before risky calls; at a pipe it refuses them."""
 
+import shlex
+import sys
+
 import pytest
 
 from tests.e2e.program import Home
+from tests.e2e.test_caller import run_as_agent
 from tests.world.model_server import Call, Calls, ModelServer, Say
 from tests.world.terminal_process import CTRL_C, ENTER, TerminalProcess
 
@@ -88,3 +92,11 @@ async def test_plan_mode_of_ask_changes_nothing(home, tmp_path):
 async def test_an_unknown_mode_is_refused(home):
     done = await home.run("ask", "--mode", "yolo", "hi")
     assert done.status == 2 and "choose from" in done.err
+
+
+async def test_the_agent_cannot_answer_a_question_of_its_own_in_a_terminal(home):
+    spawn = "import pty, sys; pty.spawn([sys.executable, '-m', 'alipes', 'ask', 'push it'])"
+    async with ModelServer([run(PUSH), Say("Well.")]) as server:
+        home.use(server)
+        done = await run_as_agent(home, f"yes | {shlex.quote(sys.executable)} -c {shlex.quote(spawn)}")
+    assert "nobody is available to approve it" in result(server) and "Run this command?" not in done.out

@@ -66,6 +66,8 @@ def home(tmp_path: Path) -> Home:
     "words",
     [
         "ask -y hi",
+        "ask --mode all hi",
+        "ask --mode edits hi",
         "ask -qy hi",
         "ask --session mine hi",
         "ask --continue hi",

@@ -47,7 +47,7 @@ def tools_for_plan(tools: Mapping[str, Tool]) -> dict[str, Tool]:
 
 
 async def review_plan(plan: PlanMode | None, turn: Turn, text: str) -> Message | None:
-    """The message with which the turn goes on after the model's plan; None if it ends."""
+    """The message with which the turn continues after the model's plan; None if it ends."""
     if plan is None or turn.inbound.origin is not None or not is_plan(text) or not await plan.is_on(turn):
         return None
     answer = await plan.ask_to_accept(turn)

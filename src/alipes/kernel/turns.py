@@ -400,7 +400,7 @@ class AnswerApproval(Struct, frozen=True, tag="answer", omit_defaults=True):
     pattern: str = ""
     """With `always`: the pattern of commands that is allowed in this folder, instead of exactly this call."""
     note: str = ""
-    """With `no`: the reason, which the model is told."""
+    """With `no`: the reason, for the model."""
 
 
 class AnswerQuestion(Struct, frozen=True, tag="reply", omit_defaults=True):

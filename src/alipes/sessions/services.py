@@ -32,7 +32,7 @@ class SessionDefaults(Struct, frozen=True):
     interactive: bool = False
     """People watch who can answer questions."""
     runs_on: bool = False
-    """The process goes on after a turn, so turns may start work in the background."""
+    """The process keeps running after a turn, so turns may start work in the background."""
     permission_mode: PermissionMode = "ask"
     """What conversations may do without asking."""
     idle_seconds: float = 300.0

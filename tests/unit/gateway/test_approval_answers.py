@@ -85,7 +85,7 @@ async def test_only_an_owner_can_allow_a_pattern(tmp_path):
 
 
 @pytest.mark.parametrize("answer", ["no, because it is Friday", "No: it is Friday", "deny because it is Friday"])
-async def test_the_model_is_told_why_not(tmp_path, answer):
+async def test_the_model_gets_the_reason(tmp_path, answer):
     async with open_guarded(tmp_path, push(), "ok") as (g, hand):
         await g.take("go")
         bubble = await question(g)

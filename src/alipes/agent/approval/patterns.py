@@ -152,7 +152,7 @@ def _pattern_words(pattern: str) -> list[str]:
 
 
 def _matches(pattern: list[str], words: list[str]) -> bool:
-    """Word by word. A `*` at the end stands for any further words, elsewhere for one; inside a word for a part of it.
+    """Word by word. A `*` at the end matches any further words, elsewhere for one; inside a word for a part of it.
     Words with blanks are only matched by themselves."""
     if len(pattern) > 1 and pattern[-1] == "*":
         pattern = pattern[:-1] + ["*"] * (len(words) - len(pattern) + 1)

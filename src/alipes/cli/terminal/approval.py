@@ -27,9 +27,9 @@ _CHOICES = (
     *(("y", "once"), ("s", "session"), ("a", "always"), ("p", "pattern"), ("n", "no"), ("e", "no, because ...")),
 )
 _ENTRY_HELP: dict[ApprovalEntry, str] = {
-    "pattern": "Edit the pattern: * stands for any words. It is allowed in this folder until you revoke it. "
+    "pattern": "Edit the pattern: * matches any words. It is allowed in this folder until you revoke it. "
     "Enter saves, Esc goes back.",
-    "note": "Say why not; the model is told. Enter sends, Esc goes back.",
+    "note": "Say why not; the model gets your reason. Enter sends, Esc goes back.",
 }
 _DECISIONS: dict[ApprovalChoice, str] = {
     "once": "approved once",

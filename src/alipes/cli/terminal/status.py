@@ -33,7 +33,6 @@ class StatusLine:
         """Messages that were kept by a stop."""
         self.jobs = 0
         """Background processes of the conversation."""
-        """The permission mode; not shown while it is `ask`."""
         self.stop_key = "esc"
         self.folder = ""
         """The folder as it is shown, such as `~/alipes`."""

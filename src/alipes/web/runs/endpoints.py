@@ -101,7 +101,7 @@ class ApprovalBody(Struct, frozen=True, forbid_unknown_fields=True):
     pattern: Annotated[str, Meta(max_length=500)] = ""
     """With `always`: the pattern of commands to allow, such as `git push *`, instead of exactly this call."""
     note: Annotated[str, Meta(max_length=4000)] = ""
-    """With `no`: the reason, which the model is told."""
+    """With `no`: the reason, for the model."""
 
 
 class ReplyBody(Struct, frozen=True, forbid_unknown_fields=True):
