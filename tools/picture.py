@@ -1,17 +1,18 @@
 """Take a picture of a terminal program: run it in a real pty, type, and draw the last screen as SVG.
 
-    python tools/picture.py OUT.svg [--size 92x24] [--theme dark] [--replace OLD=NEW]... [--steady]
-                            [--type TEXT --until TEXT]... -- COMMAND...
+    python tools/picture.py OUT.svg [--size 92x24] [--theme dark] [--replace OLD=NEW]... [--rename OLD=NEW]...
+                            [--steady] [--steps JSON] -- COMMAND...
 
-Each `--type` is sent as typed, with Enter, once the text of the `--until` before it is on the screen. Without
-`--until` the program runs to its end. `--replace` changes the output before it is drawn, for paths of this
-machine in programs that print once and exit. `--steady` draws fixed digits for durations, so that two runs
-give the same picture.
+The steps are a list of pairs: `until` waits for a text on the screen, `gone` until it is not there, `type` types a
+text and Enter, `keys` without Enter. Without steps the program runs to its end. `--replace` changes the output
+before it is drawn, for paths of this machine in programs that print once and exit; `--rename` changes one row on the
+screen. `--steady` draws fixed digits for durations, so that two runs give the same picture.
 """
 
 import argparse
 import fcntl
 import html
+import json
 import os
 import pty
 import re
@@ -58,9 +59,23 @@ class Terminal:
             os.execvp(command[0], command)
         fcntl.ioctl(self._pty, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
+    def take(self, kind: str, text: str) -> None:
+        """Take one step."""
+        match kind:
+            case "until":
+                self.until(text)
+            case "gone":
+                self.until(text, shown=False)
+            case "type":
+                self.type(f"{text}\r")
+            case "keys":
+                self.type(text)
+                self.read(0.4)
+
     def type(self, text: str) -> None:
-        for letter in text + "\r":
-            os.write(self._pty, letter.encode())
+        pieces = [text] if text.startswith("\x1b") else text
+        for piece in pieces:
+            os.write(self._pty, piece.encode())
             self.read(0.02)
 
     def read(self, seconds: float) -> bool:
@@ -79,10 +94,10 @@ class Terminal:
                 self._stream.feed(data)
         return True
 
-    def until(self, text: str, seconds: float = 60) -> None:
+    def until(self, text: str, seconds: float = 30, *, shown: bool = True) -> None:
         end = time.monotonic() + seconds
         running = True
-        while text not in "\n".join(self.screen.display):
+        while (text in "\n".join(self.screen.display)) != shown:
             if time.monotonic() > end or not running:
                 raise SystemExit(f"{text!r} did not appear:\n" + "\n".join(self.screen.display))
             running = self.read(0.1)
@@ -111,11 +126,23 @@ def replay(output: bytes, replacements: list[tuple[str, str]], columns: int, lin
 def steady(screen: pyte.Screen) -> None:
     """Replace durations by others of the same length."""
     for y, line in enumerate(screen.display):
-        for found in re.finditer(r"\d+\.(\d+) ?s\b", line):
+        for found in re.finditer(r"\d+\.(\d+) ?s\b|(?<=· )(\d+) s\b", line):
+            last = max(found.end(1), found.end(2)) - 1
             for x in range(*found.span()):
                 cell = screen.buffer[y][x]
                 if cell.data.isdigit():
-                    screen.buffer[y][x] = cell._replace(data="1" if x == found.end(1) - 1 else "0")
+                    screen.buffer[y][x] = cell._replace(data="1" if x == last else "0")
+
+
+def rename(screen: pyte.Screen, old: str, new: str) -> None:
+    """Replace a text on the screen and move the rest of its row."""
+    for y, line in enumerate(screen.display):
+        if (x := line.find(old)) >= 0:
+            cells = [screen.buffer[y][place] for place in range(screen.columns)]
+            named = [cells[x]._replace(data=letter) for letter in new]
+            moved = [*cells[:x], *named, *cells[x + len(old) :]] + [screen.default_char] * len(old)
+            for place in range(screen.columns):
+                screen.buffer[y][place] = moved[place]
 
 
 def draw(screen: pyte.Screen, theme: dict[str, str]) -> str:
@@ -167,25 +194,25 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--size", default="92x24")
     parser.add_argument("--theme", choices=THEMES, default="dark")
-    parser.add_argument("--type", action="append", default=[], dest="typed")
-    parser.add_argument("--until", action="append", default=[])
+    parser.add_argument("--steps", type=json.loads, default=[])
     parser.add_argument("--replace", action="append", default=[])
+    parser.add_argument("--rename", action="append", default=[])
     parser.add_argument("--steady", action="store_true")
     own, command = sys.argv[1 : sys.argv.index("--")], sys.argv[sys.argv.index("--") + 1 :]
     options = parser.parse_args(own)
     columns, lines = map(int, options.size.split("x"))
     terminal = Terminal(command, columns, lines)
     try:
-        for n, text in enumerate(options.until):
-            terminal.until(text)
-            if n < len(options.typed):
-                terminal.type(options.typed[n])
-        if not options.until:
+        for kind, text in options.steps:
+            terminal.take(kind, text)
+        if not options.steps:
             terminal.until_exit()
         screen: pyte.Screen = terminal.screen
         if options.replace:
             pairs = [(old, new) for old, _, new in (each.partition("=") for each in options.replace)]
             screen = replay(terminal.output, pairs, columns, lines)
+        for old, _, new in (each.partition("=") for each in options.rename):
+            rename(screen, old, new)
         if options.steady:
             steady(screen)
         options.out.write_text(draw(screen, THEMES[options.theme]))

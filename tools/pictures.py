@@ -1,6 +1,8 @@
 """Draw docs/pictures from real runs: the program, its tools, a scripted model and a loopback Telegram.
 
-python tools/pictures.py
+    python tools/pictures.py [NAME]...
+
+Without names, all of them. The pictures of the terminal are listed in docs/terminal.md.
 """
 
 import asyncio
@@ -21,6 +23,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.world.telegram_server import TelegramServer  # noqa: E402
 from tools.chat_picture import ChatMessage, draw_chat, from_wire  # noqa: E402
+from tools.terminal_scenes import FIX_PLAN, SCENES  # noqa: E402
 
 OUT = ROOT / "docs" / "pictures"
 THEMES = {"dark": "15;0", "light": "0;15"}
@@ -34,49 +37,6 @@ window = 64000
 price_input = 3.0
 price_output = 15.0
 """
-
-QUESTION = "the test fails, can you fix it?"
-CODE = '''\
-def area(width, height):
-    """The area of a rectangle."""
-    return width + height
-'''
-TEST = """\
-import unittest
-
-from shapes import area
-
-
-class Shapes(unittest.TestCase):
-    def test_area(self):
-        self.assertEqual(area(3, 4), 12)
-"""
-ANSWER = """\
-The test passes now. `area` **added** the sides where it should multiply them:
-
-| call | before | now |
-|---|---|---|
-| `area(3, 4)` | 7 | 12 |
-
-Nothing else uses it, so I changed no other file.
-"""
-RUN_TEST = {"name": "terminal", "args": {"command": "python3 -m unittest"}}
-FIX = {
-    "name": "patch",
-    "args": {"mode": "replace", "path": "shapes.py", "old_string": "width + height", "new_string": "width * height"},
-}
-TERMINAL_PLAN: list[dict[str, Any]] = [
-    {
-        "type": "calls",
-        "calls": [RUN_TEST],
-        "text": "I'll run the test first.",
-        "thinking": "A failing test. I should see how it fails before I guess.",
-        "usage": {"input": 5200, "output": 90},
-    },
-    {"type": "calls", "calls": [FIX], "usage": {"input": 5400, "output": 120}},
-    {"type": "calls", "calls": [RUN_TEST], "usage": {"input": 5700, "output": 60}},
-    {"type": "say", "text": ANSWER, "pieces": 40, "usage": {"input": 5900, "output": 150}},
-]
 
 OWNER = 7
 CHAT = ("did the tests pass on the release branch?", "then push it, please")
@@ -94,17 +54,42 @@ CHAT_PLAN: dict[str, Any] = {
 """Replies by what the last message contains."""
 
 
-def main() -> None:
+GALLERY = re.compile(r"(<!-- pictures -->\n).*?(<!-- end of pictures -->)", re.DOTALL)
+
+
+def main(names: list[str]) -> int:
+    """Draw the pictures `names`, or all. The status is 1 if a state of the terminal did not appear."""
     OUT.mkdir(exist_ok=True)
+    failed = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for theme in THEMES:
-            draw_terminal(folder / f"terminal-{theme}", theme)
-            draw_doctor(folder / theme[0], theme)
-        (folder / "chat" / "work").mkdir(parents=True)
-        messages = asyncio.run(record_chat(folder / "chat"))
-        for theme in THEMES:
-            (OUT / f"chat-{theme}.svg").write_text(draw_chat("alipes", messages, theme))
+            for scene in [each for each in SCENES if each in names or not names]:
+                try:
+                    draw_scene(scene, folder / f"{scene}-{theme}", theme)
+                except subprocess.CalledProcessError:
+                    failed.append(f"{scene}-{theme}")
+            if "doctor" in names or not names:
+                draw_doctor(folder / theme[0], theme)
+        if "chat" in names or not names:
+            (folder / "chat" / "work").mkdir(parents=True)
+            messages = asyncio.run(record_chat(folder / "chat"))
+            for theme in THEMES:
+                (OUT / f"chat-{theme}.svg").write_text(draw_chat("alipes", messages, theme))
+    write_gallery()
+    print("\n".join(f"not drawn: {each}" for each in failed) or "all drawn")
+    return int(bool(failed))
+
+
+def write_gallery() -> None:
+    """List the states of which both pictures exist in docs/terminal.md."""
+    parts = []
+    for name, scene in SCENES.items():
+        if all((OUT / f"{name}-{theme}.svg").exists() for theme in THEMES):
+            shown = "\n".join(f"![{scene.title}, {theme}](pictures/{name}-{theme}.svg)" for theme in THEMES)
+            parts.append(f"### {scene.title}\n\n{scene.about}\n\n{shown}\n")
+    page = OUT.parent / "terminal.md"
+    page.write_text(GALLERY.sub(lambda found: found[1] + "\n".join(parts) + found[2], page.read_text()))
 
 
 @contextmanager
@@ -133,8 +118,14 @@ def make_home(person: Path, config: str) -> Path:
 
 
 def environment(person: Path, **more: str) -> dict[str, str]:
-    kept = {key: os.environ[key] for key in ("PATH", "LANG") if key in os.environ}
-    return {**kept, "HOME": str(person), "PYTHONPATH": str(ROOT / "src"), **more}
+    kept = {key: os.environ[key] for key in ("LANG",) if key in os.environ}
+    return {
+        **kept,
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "HOME": str(person),
+        "PYTHONPATH": str(ROOT / "src"),
+        **more,
+    }
 
 
 def take(name: str, theme: str, size: str, *options: str, env: dict[str, str], cwd: Path) -> None:
@@ -143,18 +134,22 @@ def take(name: str, theme: str, size: str, *options: str, env: dict[str, str], c
     subprocess.run([*picture, "--size", size, "--theme", theme, *options], env=env, cwd=cwd, check=True)
 
 
-def draw_terminal(person: Path, theme: str) -> None:
-    """A conversation in the terminal: a failing test is fixed."""
-    project = person / "project"
+def draw_scene(name: str, person: Path, theme: str) -> None:
+    """One state of the terminal."""
+    scene = SCENES[name]
+    project = person / "shapes"
     project.mkdir(parents=True)
-    (project / "shapes.py").write_text(CODE)
-    (project / "test_shapes.py").write_text(TEST)
-    with scripted_model(person, TERMINAL_PLAN) as port:
-        make_home(person, CONFIG.format(port=port))
-        steps = ["--until", "demo/scripted", "--type", QUESTION, "--until", "no other file"]
-        command = ["--", sys.executable, "-m", "alipes"]
+    for file, text in scene.files.items():
+        (project / file).parent.mkdir(exist_ok=True)
+        (project / file).write_text(text)
+    with scripted_model(person, scene.plan or []) as port:
+        home = make_home(person, CONFIG.format(port=port) + scene.config if scene.plan else "")
+        if scene.plan:
+            (home / "history").touch()  # no welcome
+        steps = ["--rename", f"{person}=/home/ada", "--steady", "--steps", json.dumps(scene.steps)]
+        command = ["--", sys.executable, "-m", "alipes", *scene.command]
         env = environment(person, COLORFGBG=THEMES[theme])
-        take("terminal", theme, "88x40", "--steady", *steps, *command, env=env, cwd=project)
+        take(name, theme, scene.size, *steps, *command, env=env, cwd=project)
 
 
 def draw_doctor(person: Path, theme: str) -> None:
@@ -163,7 +158,7 @@ def draw_doctor(person: Path, theme: str) -> None:
     The length of the path of `person` decides where lines are wrapped.
     """
     person.mkdir()
-    with scripted_model(person, TERMINAL_PLAN) as port:
+    with scripted_model(person, FIX_PLAN) as port:
         home = make_home(person, CONFIG.format(port=port) + '[plugins]\nenabled = ["weather"]\n')
         (home / ".env").write_text("DEMO_API_KEY=an-example-key\n")
         (home / ".env").chmod(0o644)
@@ -226,4 +221,4 @@ def _is_asked(messages: list[ChatMessage]) -> bool:
 if __name__ == "__main__":
     if shutil.which("python3") is None:
         raise SystemExit("the terminal picture runs python3, which is not on the PATH")
-    main()
+    raise SystemExit(main(sys.argv[1:]))

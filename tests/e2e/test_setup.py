@@ -135,8 +135,6 @@ async def test_a_custom_provider_is_set_up_and_saved(home):
         assert len(seat.shown) < LINES
         await seat.answer("Provider", "oth")
         await seat.answer("Address", f"127.0.0.1:{server.port}/v1")
-        await seat.sees("has no scheme: write http://127.0.0.1")
-        await seat.answer("Address", "\x01http://")
         await seat.answer("API", DOWN, UP)
         await seat.answer("Name", ERASE, "openai")
         await seat.sees("openai is a known provider")

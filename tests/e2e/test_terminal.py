@@ -37,7 +37,7 @@ async def test_the_first_screen_names_the_demo_model_and_the_way_to_a_real_one(h
         await terminal.until("demo model")
         await terminal.until("  embedded/")
         text = " ".join(terminal.text.split())
-        assert "No API key found" in text and "Run `alipes setup`" in text
+        assert "No API key found" in text and "Run `/setup`" in text
 
 
 async def test_a_message_typed_during_startup_is_answered(home):
@@ -203,7 +203,7 @@ async def test_tokens_and_cost_are_shown(home):
         async with TerminalProcess.of(home) as terminal:
             terminal.type("hi" + ENTER)
             await terminal.until("Yes.")
-            await terminal.until("test/scripted · 10 % of 64k · $0.1000")
+            await terminal.until("test/scripted · ▰▱▱▱▱▱ 10 % of 64k · $0.1000")
 
 
 async def test_thinking_is_shortened_or_hidden(home):

@@ -140,7 +140,7 @@ async def test_the_menu_follows_the_arrow_keys_and_disappears(home):
         await terminal.until(lambda: terminal.rows.count("› /new") == 1)
         assert any(row.startswith("▸ /new ") for row in terminal.rows)
         terminal.type(CTRL_C)
-        await terminal.until(lambda: terminal.shown[2:] == ["›", "  scripted/echo"])
+        await terminal.until(lambda: terminal.shown[2:] == ["›", "  scripted/echo · ~"])
 
 
 async def test_a_message_can_be_written_in_an_editor(home, tmp_path):

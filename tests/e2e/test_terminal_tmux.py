@@ -32,6 +32,8 @@ class Tmux:
 
     async def start(self, home: Home, *words: str, size: tuple[int, int] = (80, 24)) -> None:
         columns, lines = size
+        home.path.mkdir(mode=0o700, exist_ok=True)
+        (home.path / "history").touch(mode=0o600)  # no welcome
         env = [f"{name}={value}" for name, value in home.environ().items()]
         command = shlex.join(
             ["env", "-i", "TERM=tmux-256color", "TMUX=1", *env, sys.executable, "-m", "alipes", *words]
@@ -45,7 +47,7 @@ class Tmux:
     async def text(self, *more: str) -> str:
         """Scrollback and screen; `-J` joins wrapped lines."""
         rows = (await self.run("capture-pane", "-p", "-S", "-", *more)).split("\n")
-        return "\n".join(row.rstrip() for row in rows)
+        return "\n".join(row.rstrip() for row in rows if len(row) < 4 or row.strip("─"))  # without the rule
 
     async def until(self, words: str) -> str:
         for _ in range(400):

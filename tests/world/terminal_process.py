@@ -81,8 +81,11 @@ class TerminalProcess:
             os.close(terminal._slave)
 
     @classmethod
-    def of(cls, home: Home, *words: str, size: tuple[int, int] = (80, 24), **more: Any):
-        """The same on a home, in a controlled environment."""
+    def of(cls, home: Home, *words: str, size: tuple[int, int] = (80, 24), new: bool = False, **more: Any):
+        """The same on a home, in a controlled environment. `new`: its owner has typed nothing yet."""
+        if not new:  # no welcome
+            home.path.mkdir(mode=0o700, exist_ok=True)
+            (home.path / "history").touch(mode=0o600)
         return cls.running(words, home.environ(**more), home.path.parent, size=size)
 
     def type(self, text: str) -> None:
@@ -125,8 +128,8 @@ class TerminalProcess:
 
     @property
     def rows(self) -> list[str]:
-        """The lines of the screen, without trailing blanks."""
-        return [row.rstrip() for row in self.screen.display]
+        """The lines of the screen, without trailing blanks and without the rule above the input."""
+        return [row.rstrip() for row in self.screen.display if not self._is_rule(row)]
 
     @property
     def shown(self) -> list[str]:
@@ -139,6 +142,9 @@ class TerminalProcess:
         width = self.screen.columns
         above = ["".join(line[x].data for x in range(width)).rstrip() for line in self.screen.history.top]
         return "\n".join([*above, *self.rows])
+
+    def _is_rule(self, row: str) -> bool:
+        return len(row) > 3 and not row.strip("─") and len(row) == self.screen.columns
 
     async def until(self, met: "str | Callable[[], bool]", seconds: float = LIMIT_S) -> None:
         """Wait until the text is on the screen or in the scrollback, or the condition is true."""

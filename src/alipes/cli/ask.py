@@ -21,7 +21,7 @@ from alipes.cli.interrupted import find_interrupted
 from alipes.cli.line_input import LineQuestions, LineReader, open_keyboard
 from alipes.cli.options import AskOptions, ConversationChoice, TalkOptions, parse_ask
 from alipes.cli.render import TurnPrinter, format_choice, to_one_line
-from alipes.cli.stdio import StandardStreams, divert_stdout, is_terminal, use_colour
+from alipes.cli.stdio import StandardStreams, divert_stdout, is_terminal, program_name, use_colour
 from alipes.cli.theme import Theme
 from alipes.config.environment import readable_by_others
 from alipes.config.loader import build_settings, with_plugins
@@ -368,6 +368,6 @@ async def _print_model_note(app: App, options: AskOptions, inbound: Inbound, str
     if choice is not None and options.verbose:
         streams.note(f"· {format_choice(choice)}")
     elif choice is not None and choice.toy:
-        streams.note(f"· Using {choice.model}, a toy model; run `alipes model` to choose another")
+        streams.note(f"· Using {choice.model}, a tiny demo model; run `{program_name()} setup` to connect a real one")
     if options.verbose:
         streams.note(f"· session {inbound.address.chat}")

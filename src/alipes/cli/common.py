@@ -18,7 +18,7 @@ from msgspec import Struct
 from alipes.cli import render
 from alipes.cli.stdio import is_terminal, terminal_width
 from alipes.cli.theme import Theme
-from alipes.config.environment import Variables
+from alipes.config.environment import Variables, process_environment
 from alipes.config.reader import RawConfig
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
@@ -124,6 +124,7 @@ def wrap_text(text: str, width: int) -> list[str]:
 
 REPORTED_FILE = "programs-reported"
 """File in the home with the missing programs that were already reported."""
+_MARK_STYLES = {"ok": "\033[32m", "note": "\033[33m", "wrong": render.RED}
 CHECK_MARKS = {"ok": "ok  ", "note": "note", "wrong": "FAIL"}
 
 
@@ -149,22 +150,23 @@ PROGRAMS = (
 )
 
 
-def print_checks(results: Sequence[CheckResult]) -> int:
-    """Print the results aligned and wrapped to the terminal. Returns the indentation of their texts."""
+def print_checks(results: Sequence[CheckResult]) -> None:
+    """Print the results aligned and wrapped to the terminal, with coloured marks at one with colours."""
     width = terminal_width(sys.stdout)
     longest = max([10, *(render.text_width(result.about) for result in results)])
     indent = longest + 8
+    variables = process_environment()
+    coloured = bool(width) and not variables.get("NO_COLOR") and variables.get("TERM") != "dumb"
     for result in results:
         mark = CHECK_MARKS[result.state]
-        if width and result.state == "wrong":
-            mark = f"{render.RED}{mark}{render.PLAIN}"
+        if coloured:
+            mark = f"{_MARK_STYLES[result.state]}{mark}{render.PLAIN}"
         says = wrap_text(render.sanitize(result.says), width - indent)
         advice = [f"-> {line}" for line in wrap_text(result.advice, width - indent - 3)]
         first, *rest = [*says, *advice] or [""]
         print(f"{mark}  {render.pad(result.about, longest)}  {first}")
         for line in rest:
             print(f"{'':{indent}}{line}")
-    return indent
 
 
 def print_verdict(results: Sequence[CheckResult]) -> None:

@@ -24,6 +24,7 @@ from alipes.kernel.messages import user
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import ModelReply
 from alipes.providers.embedded import find_weights
+from alipes.providers.errors import explain_connection
 from alipes.providers.registry import Backend, Models, choose_model, open_models
 from alipes.runtime.http.clients import ClientScope
 from alipes.store.archive import Archive
@@ -187,7 +188,8 @@ async def find_connection_error(settings: Settings, model: str) -> str:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             await _connect(where, settings.ca_file)
     except (OSError, TimeoutError) as error:
-        return f"{where} is unreachable: {str(error) or f'no answer within {CONNECT_TIMEOUT_S:.0f} s'}"
+        why = explain_connection(str(error)) or f"no answer within {CONNECT_TIMEOUT_S:.0f} s"
+        return f"{where} is unreachable: {why}"
     return ""
 
 
@@ -284,8 +286,5 @@ async def _check_services(settings: Settings, live: bool) -> tuple[list[CheckRes
 
 def _print_report(report: DoctorReport) -> None:
     print(f"alipes {report.version}, Python {report.python}\n")
-    indent = common.print_checks(report.findings)
-    for client in report.clients:
-        where = f" {client.base_url}" if client.base_url else ""
-        print(f"{'client':>{indent - 2}}  {client.name} ({client.kind}){where}: {client.requests} requests")
+    common.print_checks(report.findings)
     common.print_verdict(report.findings)

@@ -81,9 +81,11 @@ def format_cost(cost: float | None) -> str:
     return "price unknown" if cost is None else formatting.format_money(cost)
 
 
-def format_choice(choice: "ModelChoice") -> str:
-    """The model in use and why it was chosen."""
-    return choice.why if choice.why.endswith(".") else f"Model: {choice.model} ({choice.why})"
+def format_choice(choice: "ModelChoice", *, setup: str = "alipes setup") -> str:
+    """The model in use and why it was chosen. `setup`: how to start the setup here."""
+    if choice.why.endswith("."):
+        return choice.why.replace("`alipes setup`", f"`{setup}`")
+    return f"Model: {choice.model} ({choice.why})"
 
 
 def format_usage(usage: turns.Usage, model: str = "") -> str:

@@ -1,5 +1,6 @@
 """Well-known providers as data; `[providers.NAME]` in the configuration overrides them."""
 
+import re
 from importlib import import_module
 
 from msgspec import structs
@@ -41,6 +42,21 @@ TEST_VARIABLE = "ALIPES_TEST_PROVIDER"
 """A module of `alipes.testing` that adds a provider when it is imported. Only test suites set it."""
 DEMO_MODEL = "smollm2-135m"
 """The embedded model unless another GGUF is set."""
+
+
+_FAMILIES = {
+    "anthropic": r"claude|opus|sonnet|haiku|fable",
+    "gemini": r"gemini",
+    "deepseek": r"deepseek",
+    "xai": r"grok",
+    "mistral": r"mistral|ministral|magistral|codestral|devstral|pixtral",
+    "ollama": r"llama|qwen|phi|gemma|smollm|.*:",
+}
+
+
+def guess_provider(model: str) -> str:
+    """The provider that a model name without a prefix probably belongs to."""
+    return next((name for name, start in _FAMILIES.items() if re.match(start, model, re.IGNORECASE)), "openai")
 
 
 def is_built_in(name: str) -> bool:

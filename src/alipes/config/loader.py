@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 from alipes.config.display import HIDDEN, is_secret_name, toml_key, toml_path, toml_string
 from alipes.config.environment import REFERENCE, readable_by_others
 from alipes.config.keys import KeysConfig, find_conflicts
-from alipes.config.known_providers import KNOWN, TEST_VARIABLE, is_built_in
+from alipes.config.known_providers import KNOWN, TEST_VARIABLE, guess_provider, is_built_in
 from alipes.config.platforms import CommonPlatformConfig, Messengers
 from alipes.config.reader import KeyPath, RawConfig, read_config
 from alipes.config.schema import KEYS
@@ -118,7 +118,8 @@ def complete_model_name(name: str, known: dict[str, Endpoint]) -> str:
     if endpoint is None:
         meant = did_you_mean(provider, known)
         if not slash:
-            raise ValueError(f"needs a provider prefix: write it as provider/model, for instance openai/{name}.{meant}")
+            example = f"{guess_provider(name)}/{name}"
+            raise ValueError(f"needs a provider prefix: write it as provider/model, for instance {example}.{meant}")
         others = meant or f" Valid: {', '.join(known)}."
         table = f"[providers.{toml_key(provider)}]"
         raise ValueError(f"has an unknown provider: add {table} with its base_url.{others}")

@@ -64,6 +64,20 @@ class TerminalConfig(Struct, frozen=True):
         "Editing keys of the input: as in Emacs and most shells, or as in Vim, where Esc leaves the insert mode first.",
     ] = "emacs"
     thinking: Annotated[bool, "Whether the terminal shows, shortened and dimmed, what the model is thinking."] = True
+    title: Annotated[bool, "Whether the window title shows the folder and whether a turn is running."] = True
+    notify: Annotated[
+        Literal["auto", "bell", "osc9", "osc777", "off"],
+        "How the terminal notifies you when a long turn is finished or needs an answer: with the bell or a desktop "
+        "notification (OSC 9 or OSC 777). auto: the way your terminal is known to support, else the bell.",
+    ] = "auto"
+    notify_after: Annotated[
+        float, seconds(0, 86_400), "Seconds that a turn must have taken before the terminal notifies you. 0: always."
+    ] = 20.0
+    status_command: Annotated[
+        str,
+        "A shell command whose first output line is added to the status line. It runs after each turn, gets the "
+        "folder, model, context and cost as JSON on its standard input, and has two seconds. Empty: none.",
+    ] = ""
     busy: Annotated[
         BusyMode,
         "What happens to a message you send while a turn is running: `interrupt` stops the turn and answers it, "

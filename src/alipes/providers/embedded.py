@@ -19,15 +19,16 @@ from msgspec import Struct, structs
 
 from alipes.config.known_providers import DEMO_MODEL
 from alipes.kernel.errors import ConfigError, ProviderError
-from alipes.kernel.messages import Json
+from alipes.kernel.messages import Json, Text, assistant
 from alipes.kernel.models import Endpoint, Secret
 from alipes.kernel.ports import Provider, Request
-from alipes.kernel.turns import Delta, ModelReply
+from alipes.kernel.turns import Delta, ModelReply, TextDelta
+from alipes.providers.demo_answers import DISCLAIMER, claims_action, fixed_answer
 
 log = logging.getLogger(__name__)
 DEMO_WINDOW = 8192
 """Its training context; beyond that its output is useless."""
-DEMO_SYSTEM_PROMPT = "You are a helpful AI assistant named Alipes."
+DEMO_SYSTEM_PROMPT = "You are a small AI assistant named Alipes. You can only chat. You cannot use files or commands."
 DEMO_SYSTEM_LIMIT = 400
 DEMO_SAMPLING: dict[str, Json] = {"repeat_penalty": 1.1}
 """Prevents repetition in chat; it would garble tool calls."""
@@ -233,16 +234,21 @@ class EmbeddedProvider:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[Delta]]:
-        endpoint = await self._engine.endpoint()
         if not self._engine.weights.toy:
-            async with self._to(endpoint).stream(request) as deltas:
+            async with self._to(await self._engine.endpoint()).stream(request) as deltas:
                 yield deltas
             return
         request = _shorten_for_demo(request)
+        last = request.messages[-1] if request.messages else None
+        if last and last.role == "user" and (text := fixed_answer(last.text, may_act=bool(request.tools))):
+            async with aclosing(_say(text)) as said:
+                yield said
+            return
+        endpoint = await self._engine.endpoint()
         if not request.tools:
             endpoint = structs.replace(endpoint, body=DEMO_SAMPLING)
-        async with self._to(endpoint).stream(request) as deltas, aclosing(_accept_length_stop(deltas)) as accepted:
-            yield accepted
+        async with self._to(endpoint).stream(request) as deltas, aclosing(_correct(deltas)) as corrected:
+            yield corrected
 
     def _to(self, endpoint: Endpoint) -> Provider:
         key = f"{endpoint.base_url} {bool(endpoint.body)}"
@@ -261,9 +267,22 @@ def _shorten_for_demo(request: Request) -> Request:
     )
 
 
-async def _accept_length_stop(deltas: AsyncIterator[Delta]) -> AsyncGenerator[Delta, None]:
-    """Treat an answer of the demo model that hit the limit as complete: it does not know when to stop."""
+async def _say(text: str) -> AsyncGenerator[Delta, None]:
+    yield TextDelta(text)
+    yield ModelReply(assistant(Text(text)))
+
+
+async def _correct(deltas: AsyncIterator[Delta]) -> AsyncGenerator[Delta, None]:
+    """Correct an answer of the demo model.
+
+    One that hit the limit counts as complete: the model does not know when to stop. One that claims an
+    action gets a disclaimer.
+    """
     async for delta in deltas:
-        if isinstance(delta, ModelReply) and delta.stop == "length" and not delta.message.calls:
-            delta = structs.replace(delta, stop="end")
+        if isinstance(delta, ModelReply) and not delta.message.calls:
+            delta = structs.replace(delta, stop="end" if delta.stop == "length" else delta.stop)
+            if claims_action(delta.message.text):
+                yield TextDelta(DISCLAIMER)
+                message = structs.replace(delta.message, parts=(*delta.message.parts, Text(DISCLAIMER)))
+                delta = structs.replace(delta, message=message)
         yield delta

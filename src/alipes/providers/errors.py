@@ -145,6 +145,22 @@ def _matches(pattern: str, words: str) -> bool:
     return re.search(pattern, words, re.IGNORECASE) is not None
 
 
+_CONNECTION = (
+    (r"name or service not known|nodename nor servname|no address associated|name resolution|getaddrinfo", "the host "
+     "name was not found. Check the address and your network"),
+    (r"connection refused|connect call failed|all connection attempts failed", "connection refused"),
+    (r"network is unreachable|no route to host|host is unreachable", "the network is unreachable"),
+)  # fmt: skip
+
+
+def explain_connection(said: str) -> str:
+    """The reason why no connection was made, without error numbers of the system."""
+    for pattern, text in _CONNECTION:
+        if re.search(pattern, said, re.IGNORECASE):
+            return text
+    return re.sub(r"\[Errno -?\d+\] ", "", said)
+
+
 def translate_network_error(place: ModelTarget, error: Exception) -> ProviderError:
     endpoint, where = place.endpoint, place.where
     said = mask_secrets(place, str(error)) or type(error).__name__
@@ -156,7 +172,7 @@ def translate_network_error(place: ModelTarget, error: Exception) -> ProviderErr
         case httpx2.ConnectError() if "certificate" in said.lower():
             return ProviderError(f"{place.who}: the certificate of {where} is not trusted: {said}")
         case httpx2.ConnectError():
-            return Transient(f"{place.who}: no connection to {where}: {said}")
+            return Transient(f"{place.who}: no connection to {where}: {explain_connection(said)}")
         case httpx2.ProxyError():
             return Transient(f"{place.who}: the proxy refused the connection to {where}: {said}")
         case httpx2.UnsupportedProtocol() | httpx2.InvalidURL() | httpx2.LocalProtocolError():

@@ -4,7 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import httpx2
 import msgspec
@@ -277,9 +277,42 @@ def build_request(place: ModelTarget, path: str, body: Mapping[str, object]) -> 
     return WireRequest(place, _url(endpoint, path), request_headers(endpoint), content)
 
 
+class OfferedModel(str):
+    """A model name from a provider's list, with its context window if the list says it."""
+
+    __slots__ = ("window",)
+    window: int | None
+
+    def __new__(cls, name: str, window: int | None = None) -> Self:
+        self = super().__new__(cls, name)
+        self.window = window
+        return self
+
+
+class _ListedMeta(Struct):
+    n_ctx: Any = None
+    n_ctx_train: Any = None
+
+
 class _Listed(Struct):
     id: str = ""
     name: str = ""
+    context_length: Any = None
+    context_window: Any = None
+    max_context_length: Any = None
+    max_model_len: Any = None
+    max_input_tokens: Any = None
+    meta: _ListedMeta | None = None
+
+    @property
+    def window(self) -> int | None:
+        """The context window by the field that this server uses; servers differ in its name and type."""
+        meta = self.meta or _ListedMeta()
+        fields = (meta.n_ctx, self.max_model_len, self.context_length, self.context_window, self.max_context_length)
+        for value in (*fields, meta.n_ctx_train, self.max_input_tokens):
+            if isinstance(value, int) and value > 0:
+                return value
+        return None
 
 
 class _Listing(Struct):
@@ -290,7 +323,7 @@ class _Listing(Struct):
 _listing = msgspec.json.Decoder(_Listing)
 
 
-async def models(endpoint: Endpoint, http: HttpClient, *, within: float = 10.0) -> tuple[str, ...]:
+async def models(endpoint: Endpoint, http: HttpClient, *, within: float = 10.0) -> tuple[OfferedModel, ...]:
     """Names of the models that a provider offers. Raises ProviderError."""
     place = ModelTarget(endpoint)
     query = "?limit=1000" if endpoint.api == "anthropic" else ""
@@ -304,7 +337,7 @@ async def models(endpoint: Endpoint, http: HttpClient, *, within: float = 10.0) 
         raise _rejected(place, response, _parse_body(response.content))
     listing = decode_event(_listing, response.content, place)
     listed = listing.data or listing.models or []
-    return tuple(name for one in listed if (name := one.id or one.name))
+    return tuple(OfferedModel(name, one.window) for one in listed if (name := one.id or one.name))
 
 
 def _url(endpoint: Endpoint, path: str) -> str:

@@ -21,6 +21,7 @@ from alipes.cli.setup.choices import (
 from alipes.cli.setup.plan import (
     SetupOptions,
     SetupPlan,
+    check_url,
     format_changes,
     model_name,
     plan_changes,
@@ -120,7 +121,6 @@ async def test_an_existing_key_and_a_default_model_need_no_options(home):
         (("--provider", "x", "--base-url", "http://h/v1"), "add --model NAME."),
         (("--provider", "antropic"), "Did you mean anthropic?"),
         (("--provider", "x y", "--base-url", "http://h/v1"), "is not a valid provider name"),
-        (("--provider", "x", "--base-url", "localhost:9"), "has no scheme: write http://localhost:9"),
         (("--provider", "embedded", "--base-url", "http://h/v1"), "is built in"),
         (("--provider", "xai", "--key-env", "NOWHERE"), "NOWHERE is set neither"),
         (("--provider", "xai", "--key-stdin"), "standard input was empty"),
@@ -364,9 +364,59 @@ async def test_a_list_is_found_below_v1():
             assert (offered, at.base_url) == (("m",), f"{url}/v1")
 
 
+@pytest.mark.parametrize(
+    ("typed", "url"),
+    [
+        ("localhost:9100/v1", "http://localhost:9100/v1"),
+        ("127.0.0.1:9100", "http://127.0.0.1:9100"),
+        ("192.168.1.4:8080/v1", "http://192.168.1.4:8080/v1"),
+        ("[::1]:8080", "http://[::1]:8080"),
+        ("gpu:8000/v1", "http://gpu:8000/v1"),
+        ("llm.example.com/v1", "https://llm.example.com/v1"),
+        ("llm.example.com:8000/v1", "http://llm.example.com:8000/v1"),
+        (" https://llm.example.com ", "https://llm.example.com"),
+    ],
+)
+def test_a_missing_scheme_is_added(typed, url):
+    assert check_url(typed) == url
+
+
+@pytest.mark.parametrize("typed", ["some-model", "openai/gpt-4o", "ftp://x/v1", ""])
+def test_a_text_that_is_no_address_gets_no_scheme(typed):
+    with pytest.raises(ConfigError):
+        check_url(typed)
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        b'{"id": "m", "max_model_len": 32768}',
+        b'{"id": "m", "context_length": 32768, "max_model_len": "much"}',
+        b'{"id": "m", "meta": {"n_ctx_train": 32768}}',
+    ],
+    ids=["vllm", "other", "llamacpp"],
+)
+async def test_the_window_that_a_server_lists_is_shown(listed):
+    async with await http_server(reply("200 OK", b'{"data": [%s]}' % listed)) as server, ClientScope() as scope:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        endpoint = Endpoint("mine", "openai-chat", url)
+        offered = await list_models(endpoint, scope)
+    assert offered == ("m",)
+    (choice,) = model_choices(Settings(home=Path("/h"), providers={"mine": endpoint}), endpoint, offered)
+    assert choice.note.split() == ["33k", "unknown"]
+
+
+def test_a_window_that_only_the_server_knows_is_saved():
+    endpoint = Endpoint("mine", "openai-chat", "http://127.0.0.1:9/v1")
+    plan = SetupPlan(endpoint, "m", window=32768)
+    values, _ = plan_changes(plan, Settings(home=Path("/h")))
+    assert values["models", "mine/m", "window"] == "32768"
+    assert '    models."mine/m".window = 32768' in format_changes(Settings(home=Path("/h")), values, {})
+
+
 async def test_a_refused_connection_is_unreachable_and_has_advice_for_local_servers():
     async with ClientScope() as scope:
-        for name, advice in (("mine", "Check the network"), ("ollama", "Is ollama running?")):
+        for name, advice in (("mine", "connection refused. Check the network"), ("ollama", "Is ollama running?")):
             offered = await list_models(Endpoint(name, "openai-chat", "http://127.0.0.1:9/v1"), scope)
             assert isinstance(offered, SetupProblem) and offered.kind == "unreachable" and advice in str(offered)
 

@@ -63,8 +63,8 @@ def _format_table(settings: Settings, choice: registry.ModelChoice, offers: Prov
             yield f"  {provider}: no list: {trouble}"
 
 
-def format_facts(settings: Settings, name: str) -> str:
-    """Context window and prices of a model, padded to the same width for all."""
+def format_facts(settings: Settings, name: str, window: int | None = None) -> str:
+    """Context window and prices of a model, padded to the same width for all. `window`: if none is known."""
     found = find_facts(name, settings.models)
     prices = (found.price_input, found.price_cached, found.price_output)
     if found.price_input is None:
@@ -74,7 +74,7 @@ def format_facts(settings: Settings, name: str) -> str:
     else:
         money = " / ".join("?" if price is None else f"{price:g}" for price in prices)
         money += f"; more above {_format_window(found.long_from)}" if found.long_from else ""
-    return f"{_format_window(found.window):>6}  {money}"
+    return f"{_format_window(found.window or window):>6}  {money}"
 
 
 def _format_window(tokens: int | None) -> str:

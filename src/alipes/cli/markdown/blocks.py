@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 from alipes.cli.markdown import line_parser
 from alipes.cli.markdown.inline import InlineParser, parse_inline
+from alipes.cli.markdown.maths import to_readable
 from alipes.cli.markdown.table import MarkdownTable
 from alipes.cli.markdown.wrap import LineWrapper, Row, Span, row_width, strip_row, wrap_row
 from alipes.cli.theme import Theme
@@ -176,6 +177,35 @@ class HtmlBlock(line_parser.LeafBlock):
     def line(self, text: str) -> list[Row]:
         self.closed = bool(self._end) and self._end in text.lower()
         return [[(text, self._style, "")]]
+
+
+class FormulaBlock(line_parser.LeafBlock):
+    """A formula on lines of its own, up to its closing mark or a blank line."""
+
+    def __init__(self, theme: Theme, width: int) -> None:
+        self._theme, self._width = theme, width
+        self._end = ""
+
+    def accepts(self, text: str) -> bool:
+        return bool(text.strip())
+
+    def line(self, text: str) -> list[Row]:
+        """The rows of the line; the first one has the opening mark."""
+        inner = text.strip()
+        if not self._end:
+            self._end = "$$" if inner.startswith("$$") else r"\]"
+            inner = inner[2:]
+        inner, mark, _ = inner.partition(self._end)
+        self.closed = bool(mark)
+        if self._theme.marks:
+            return wrap_row([(text.strip(), "", "")], self._width)
+        shown = to_readable(inner)
+        rows = wrap_row([(shown, self._theme.code, "")], max(1, self._width - 2)) if shown else []
+        return [[("  ", "", ""), *row] for row in rows]
+
+    def resize(self, width: int) -> list[Row]:
+        self._width = width
+        return []
 
 
 MIN_COLUMNS = 10
@@ -365,6 +395,10 @@ class BlockParser:
                 html = HtmlBlock(self._theme, rest)
                 self._emit(html.line(rest))
                 self._leaf = None if html.closed else html
+            case "formula":
+                formula = FormulaBlock(self._theme, self._containers.room)
+                self._emit(formula.line(rest))
+                self._leaf = None if formula.closed else formula
             case _:
                 text = self._containers.take_checkbox(rest.lstrip(" "))
                 paragraph = self._leaf = Paragraph(self._theme, self._containers.room, held=found.kind == "held")

@@ -5,8 +5,10 @@ import unicodedata
 from copy import copy
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
+from alipes.cli.markdown.maths import MAX_FORMULA, find_formula, to_readable
 from alipes.cli.markdown.wrap import Row
 from alipes.cli.theme import Theme
 from alipes.cli.width import LETTERS
@@ -17,9 +19,9 @@ MAX_PART = 1000
 MAX_MARKS = 64
 """Maximum marks in one part, so that parsing it again stays cheap."""
 
-_TOKEN = re.compile(rf"\\.|`+|\*+|_+|~+|\[|\]\(?|[()&<]|[ \t\n]+|[{LETTERS}]{{2,64}}", re.DOTALL)
+_TOKEN = re.compile(rf"\\.|\$+|`+|\*+|_+|~+|\[|\]\(?|[()&<]|[ \t\n]+|[{LETTERS}]{{2,64}}", re.DOTALL)
 _TICKS = re.compile("`+")
-_SPECIAL = re.compile(r"[\\`*_~\[\]&<]")
+_SPECIAL = re.compile(r"[\\$`*_~\[\]&<]")
 _PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 
 
@@ -89,9 +91,26 @@ class InlineSplitter:
                 return None
             if self._marked >= MAX_MARKS:
                 return found.start()
+            end = self._skip_formula(found)
+            if end is None:
+                self._pos = found.start()
+                return None
+            if end:
+                self._pos, self._marked = end, self._marked + 1
+                continue
             self._pos = found.end()
             if (cut := self._take(found)) is not None:
                 return cut
+
+    def _skip_formula(self, found: re.Match[str]) -> int | None:
+        """The end of the formula that starts here; 0 if none does; None if more text must decide that."""
+        if self._ticks or self._parens or (found[0][0] != "$" and found[0] not in (r"\(", r"\[")):
+            return 0
+        start, text = found.start(), self._text
+        if (formula := find_formula(text, start)) is not None:
+            return formula[0] if formula[0] < len(text) else None
+        is_complete = len(text) > start + MAX_FORMULA + 5 or "\n" in text[start:]
+        return 0 if is_complete else None
 
     def _forced_cut(self, limit: int, found: re.Match[str] | None) -> int:
         """Where to split a part that is too long: inside open marks, but not inside closed ones."""
@@ -196,6 +215,20 @@ def _is_punctuation(char: str) -> bool:
 
 
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable("strikethrough")
+
+
+def _parse_formula(state: StateInline, silent: bool) -> bool:
+    """A rule of the parser: a formula is one token, in which nothing else is parsed."""
+    if state.src[state.pos] not in "$\\" or (found := find_formula(state.src, state.pos)) is None:
+        return False
+    if not silent:
+        token = state.push("formula", "", 0)
+        token.content, token.markup = found[1], state.src[state.pos : found[0]]
+    state.pos = found[0]
+    return True
+
+
+_PARSER.inline.ruler.before("escape", "formula", _parse_formula)
 _BLANKS = re.compile(r"[ \t]{2,}")
 _UNSHOWABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -278,12 +311,11 @@ class _Spans:
                 self._add("\n")
             case "code_inline":
                 self._add(f"`{token.content}`" if theme.marks else token.content, theme.code)
-            case "strong_open" | "strong_close":
-                self._toggle(token, theme.bold, "**")
-            case "em_open" | "em_close":
-                self._toggle(token, theme.italic, "*")
-            case "s_open" | "s_close":
-                self._toggle(token, theme.strike, "~~")
+            case "formula":
+                self._add(token.markup if theme.marks else to_readable(token.content), theme.code)
+            case "strong_open" | "strong_close" | "em_open" | "em_close" | "s_open" | "s_close":
+                styles = {"strong": (theme.bold, "**"), "em": (theme.italic, "*"), "s": (theme.strike, "~~")}
+                self._toggle(token, *styles[token.type.partition("_")[0]])
             case "link_open":
                 self._link, self._begun = _address(token, "href"), len(self._row)
                 self._styles.append(_combine_styles(self._styles[-1], theme.link))

@@ -6,13 +6,14 @@ from typing import Literal, Self, TypeAlias
 
 from msgspec import Struct
 
+from alipes.cli.markdown.maths import FORMULA_BLOCK
 from alipes.cli.markdown.wrap import Row
 
 MAX_DEPTH = 12
 """Maximum nesting of containers; deeper ones are text."""
 
 BlockKind: TypeAlias = Literal[
-    "blank", "text", "line", "heading", "setext", "rule", "fence", "indented", "html", "held", "table"
+    "blank", "text", "line", "heading", "setext", "rule", "fence", "indented", "html", "held", "table", "formula"
 ]
 
 LINE_START = re.compile(r"[-+*_=#>~`:|.)\d \t]{0,1000}[^-+*_=#>~`:|.)\d \t]")
@@ -29,7 +30,7 @@ _MARKER = re.compile(r" {0,3}(?:([-+*])|(\d{1,9})([.)]))(?: {1,4}(?! )| |$)")
 _BULLET = re.compile(r"[-+*](?: |$)")
 _BAR = re.compile(r"(?<!\\)\|")
 _CODE = re.compile(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)")
-_UNSURE = re.compile(r" {0,3}(?:#{1,6} |```|~~~|<|\|)")
+_UNSURE = re.compile(r" {0,3}(?:#{1,6} |```|~~~|<|\||\$|\\)")
 _BLOCK_TAGS = (
     "address|article|aside|blockquote|body|center|dd|details|dialog|dir|div|dl|dt|fieldset|figcaption|figure|footer|"
     "form|frame|h[1-6]|head|header|hr|html|iframe|legend|li|link|main|menu|nav|ol|optgroup|option|p|pre|script|"
@@ -187,6 +188,7 @@ _KINDS: tuple[tuple[BlockKind, re.Pattern[str]], ...] = (
     ("rule", _RULE),
     ("html", _HTML),
     ("held", re.compile(r" {0,3}\|")),
+    ("formula", FORMULA_BLOCK),
 )
 
 

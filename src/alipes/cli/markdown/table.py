@@ -32,7 +32,7 @@ class MarkdownTable(LeafBlock):
         self._head = self._read(head, theme.bold)
         self._rows: list[Cells] = []
         self._widths: list[int] | None = None
-        self._ruled = False
+        self._spaced = False
         self._cache: dict[int, tuple[Cells, list[int], list[Row]]] = {}
         """Drawn rows by index, because drafts draw the same rows repeatedly."""
         self._draft = False
@@ -43,7 +43,7 @@ class MarkdownTable(LeafBlock):
     def line(self, text: str) -> list[Row]:
         row = self._read(text)
         if self._widths is not None:
-            return ([self._rule()] if self._ruled else []) + self._draw(row, self._widths)
+            return ([self._gap()] if self._spaced else []) + self._draw(row, self._widths)
         self._rows.append(row)
         return self._fix_widths() if len(self._rows) > MEASURED_ROWS and not self._draft else []
 
@@ -99,12 +99,12 @@ class MarkdownTable(LeafBlock):
         self._widths, self._rows = widths, []
         skipped = max(0, len(rows) - DRAFT_ROWS) if self._draft else 0
         drawn = [self._cached(place, row, widths) for place, row in enumerate(rows) if place >= skipped]
-        self._ruled = not widths or any(len(lines) > 1 for lines in drawn)
+        self._spaced = not widths or any(len(lines) > 1 for lines in drawn)
         out: list[Row] = []
         if not skipped and widths:
             out += [*self._draw(self._head, widths), self._rule()]
         for place, lines in enumerate(drawn):
-            out += ([self._rule()] if place and self._ruled else []) + lines
+            out += ([self._gap()] if place and self._spaced else []) + lines
         return out
 
     def _cached(self, place: int, row: Cells, widths: list[int]) -> list[Row]:
@@ -138,8 +138,16 @@ class MarkdownTable(LeafBlock):
     def _rule(self) -> Row:
         glyphs, widths = self._theme.glyphs, self._widths
         cross = f"{glyphs.rule}{glyphs.cross}{glyphs.rule}"
-        line = cross.join(glyphs.rule * room for room in widths) if widths else glyphs.rule * 3
+        line = cross.join(glyphs.rule * room for room in widths or ())
         return [(line, self._theme.faint, "")]
+
+    def _gap(self) -> Row:
+        """The row between two rows of a table in which cells are wrapped."""
+        if not self._widths:
+            return []
+        bar = (f" {self._theme.glyphs.bar} ", self._theme.faint, "")
+        cells = [part for room in self._widths for part in (bar, (" " * room, "", ""))]
+        return strip_row(cells[1:])
 
     def _stack(self, row: Cells) -> list[Row]:
         """For a narrow screen: one line per cell, with the column name in front."""

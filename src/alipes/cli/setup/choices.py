@@ -13,7 +13,7 @@ from alipes.kernel.errors import ProviderError
 from alipes.kernel.formatting import format_count
 from alipes.kernel.models import Endpoint
 from alipes.providers.registry import PROBE_TIMEOUT_S, known_models
-from alipes.providers.streaming import models
+from alipes.providers.streaming import OfferedModel, models
 from alipes.runtime.http.clients import ClientScope, HttpClient
 
 OTHER_SERVER = "another server"
@@ -112,4 +112,12 @@ def model_choices(settings: Settings, endpoint: Endpoint, offered: tuple[str, ..
         names = [name for name in names if name in offered] + talking
     first = default_model(settings, endpoint)
     ordered = dict.fromkeys([first, *names] if first in names else names)
-    return [Choice(name, name, format_facts(settings, f"{endpoint.name}/{name}")) for name in ordered]
+    windows = {str(name): window for name in offered if (window := offered_window(name))}
+    return [
+        Choice(name, name, format_facts(settings, f"{endpoint.name}/{name}", windows.get(name))) for name in ordered
+    ]
+
+
+def offered_window(name: str) -> int | None:
+    """The context window that the server's list says for the model."""
+    return name.window if isinstance(name, OfferedModel) else None

@@ -16,7 +16,7 @@ from alipes.cli.setup.check import SetupProblem, list_models_or_v1, try_model_or
 from alipes.cli.setup.plan import SetupOptions, SetupPlan, format_changes, plan_changes, plan_from_options
 from alipes.cli.setup.prompts import Choice, PlainPrompter, Prompter, SetupCancelled, TerminalPrompter
 from alipes.cli.setup.wizard import SetupWizard
-from alipes.cli.stdio import is_terminal, use_colour
+from alipes.cli.stdio import is_terminal, program_name, use_colour
 from alipes.config.editor import change
 from alipes.config.loader import build_settings, load_settings
 from alipes.config.reader import RawConfig, read_config
@@ -131,9 +131,10 @@ def _write(plan: SetupPlan, settings: Settings, *, seen: bool) -> Iterator[str]:
     if not seen:
         yield "Saved to:"
         yield from format_changes(settings, values, secrets)
-    yield f"\nDone: using {plan.name}. Start with: alipes"
-    yield '  alipes ask "..."    ask one question'
-    yield "  alipes doctor       check for problems"
+    name = program_name()
+    yield f"\nDone: using {plan.name}. Start with: {name}"
+    yield f'  {name} ask "..."    ask one question'
+    yield f"  {name} doctor       check for problems"
     if (winning := load_settings(settings.home).model) != plan.name:
         yield f"\nBut ALIPES_MODEL is set to {winning} and overrides it."
     yield from (f"Remaining problem in the file: {problem}" for problem in left)

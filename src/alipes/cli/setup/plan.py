@@ -6,7 +6,7 @@ from typing import cast
 
 from msgspec import Struct, structs
 
-from alipes.config.display import HIDDEN, toml_path, toml_string
+from alipes.config.display import HIDDEN, looks_secret, toml_path, toml_string
 from alipes.config.environment import Variables
 from alipes.config.known_providers import KNOWN
 from alipes.config.reader import KeyPath
@@ -37,6 +37,8 @@ class SetupPlan(Struct, frozen=True):
     model: str = ""
     save_key: bool = False
     """Save the new key in `.env`."""
+    window: int | None = None
+    """The context window by the server's list, for a model that we know nothing about."""
 
     @property
     def name(self) -> str:
@@ -94,10 +96,23 @@ def make_endpoint(settings: Settings, name: str, *, base_url: str = "", api: str
 
 
 def check_url(text: str) -> str:
+    """The address as it is saved; a missing scheme is added. Raises ConfigError."""
     try:
-        return check_base_url(text)
+        return check_base_url(_add_scheme(text.strip()))
     except InvalidValue as wrong:
         raise ConfigError(f"The address {wrong}.") from wrong
+
+
+def _add_scheme(address: str) -> str:
+    """`http://` for this machine, a private network or an own port, else `https://`; other texts unchanged."""
+    found = re.match(r"(\[[0-9a-fA-F:.]+\]|[\w-]+(?:\.[\w-]+)*)(?::(\d+))?(?:/|$)", address)
+    if found is None or "://" in address or looks_secret(address):
+        return address
+    host, port = found[1], found[2]
+    if not port and "." not in host and host != "localhost" and not host.startswith("["):
+        return address  # may be a model name
+    private = re.match(r"localhost$|127\.|10\.|192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.|\[|.*\.(?:local|lan)$", host)
+    return f"{'http' if private or port not in (None, '443', '8443') else 'https'}://{address}"
 
 
 def check_name(name: str) -> str:
@@ -142,7 +157,8 @@ def add_key(plan: SetupPlan, variables: Variables, given: SetupOptions) -> Setup
             variable = f"ALIPES_{variable}"
     else:
         return plan
-    return SetupPlan(structs.replace(endpoint, key=Secret(key), key_env=variable), plan.model, save)
+    endpoint = structs.replace(endpoint, key=Secret(key), key_env=variable)
+    return structs.replace(plan, endpoint=endpoint, save_key=save)
 
 
 def model_name(settings: Settings, provider: str, text: str) -> str:
@@ -171,6 +187,8 @@ def plan_changes(plan: SetupPlan, settings: Settings) -> tuple[dict[KeyPath, str
         for field in ("api", "base_url", "key_env")
         if getattr(endpoint, field) != getattr(before, field)
     }
+    if plan.window:
+        values["models", plan.name, "window"] = str(plan.window)
     secrets = {endpoint.key_env: endpoint.key.reveal()} if plan.save_key else {}
     return {("model",): plan.name, **values}, secrets
 
@@ -179,7 +197,7 @@ def format_changes(settings: Settings, values: Mapping[KeyPath, str], secrets: M
     """The changes as lines, grouped by file."""
     yield f"  {settings.paths.config}"
     for way, value in values.items():
-        yield f"    {toml_path(way)} = {toml_string(value)}"
+        yield f"    {toml_path(way)} = {value if way[-1] == 'window' else toml_string(value)}"
     if secrets:
         yield f"  {settings.paths.env} (only you can read it)"
     for name in secrets:

@@ -13,6 +13,7 @@ from alipes.config.known_providers import KNOWN, is_built_in
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.models import Endpoint
+from alipes.providers.registry import find_facts
 from alipes.runtime.http.clients import ClientScope
 
 Step: TypeAlias = Literal["provider", "address", "key", "models", "model", "trial", "done"]
@@ -176,7 +177,9 @@ class SetupWizard:
             model = plan.default_model(self._settings, endpoint)
         if not (model := model or self._plan.model):
             model = await self._ask_model(endpoint)
-        self._plan = structs.replace(self._plan, model=model)
+        known = find_facts(f"{endpoint.name}/{model}", self._settings.models).window
+        listed = next((choices.offered_window(name) for name in self._offered if name == model), None)
+        self._plan = structs.replace(self._plan, model=model, window=None if known else listed)
         return "trial"
 
     async def _ask_model(self, endpoint: Endpoint) -> str:

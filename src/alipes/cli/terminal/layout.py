@@ -178,6 +178,8 @@ class PasteStore:
 
 
 MAX_QUEUED_ROWS = 3
+MIN_RULE_LINES = 8
+"""A smaller screen has no room for the rule above the input."""
 REWIND_NOTE = "editing your last message; sending it undoes that turn (files are not reverted), Esc cancels"
 KEY_COLUMN = 50
 """Columns for one key and its description; a wider screen shows several side by side."""
@@ -240,18 +242,21 @@ class BottomArea:
             self._closed = not final[-1]
         above = self._above(columns)
         box, below = self._input_and_below(columns, lines)
-        room = max(0, lines - 1 - len(box.rows) - len(below))
+        has_rule = bool(self.style.rule) and lines >= MIN_RULE_LINES
+        rule = [apply_style(self.style.rule * columns, self.style.faint)] if has_rule else []
+        room = max(0, lines - 1 - len(rule) - len(box.rows) - len(below))
         tail = self.tail()
         top = tail + ([""] if (tail or not self._closed) and room else []) + above
         if len(top) > room:
             top = top[len(top) - room :]
+        top += rule
         rows = [clip_row(row, columns) for row in (*top, *box.rows, *below)]
         return Frame(final, rows, (len(top) + box.cursor[0], min(box.cursor[1], columns - 1)))
 
     def _input_and_below(self, columns: int, lines: int) -> tuple[InputBox, list[str]]:
         """The input with its menu and the status line, or the open list instead of them."""
         if self.picker is not None:
-            head, below, cursor = self.picker.draw(columns, lines - 1, self.style)
+            head, below, cursor = self.picker.draw(columns, lines - 2, self.style)
             return InputBox(head, (len(head) - 1, cursor)), below
         box = self._input(columns, max(1, min(12, lines // 2 - 1)))
         below = render_menu(self._buffer.complete_state, columns, self.style)

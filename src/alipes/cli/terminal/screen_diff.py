@@ -10,6 +10,7 @@ from alipes.cli.width import display_width, split_at_width
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-9;:?]*[A-Za-z]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[_P][^\x1b]*\x1b\\|[78])")
 _STYLE = re.compile(r"\x1b\[([0-9;:]*)m")
+_RESET = "\x1b[0m"
 _LINK_END = re.compile(r"\x1b\]8;;(?:\x07|\x1b\\)")
 _UNSURE = re.compile("[\u200d\ufe0e\ufe0f\U0001f000-\U0001ffff]")
 """Characters whose width differs between terminals, so columns after them are uncertain."""
@@ -97,12 +98,24 @@ class LiveScreen:
 
     def _draw(self, pen: "_CursorWriter", target: list[str]) -> None:
         old = self._shown
+        if min(len(old), len(target)) > 1 and old[-1] != target[-1] and old[-2] == target[-2]:
+            # The status row changes by itself: the rows above it are moved, not written again.
+            above = target[:-1]
+            if row_height(target[-1], self.columns) == 1:
+                self._draw_rows(pen, [*above, old[-1]])
+                y = sum(row_height(row, self.columns) for row in above)
+                self._rewrite(pen, y, [old[-1]], [target[-1]])
+                return
+        self._draw_rows(pen, target)
+
+    def _draw_rows(self, pen: "_CursorWriter", target: list[str]) -> None:
+        old = self._shown
         first = _common_length(old, target)
         last = _common_length(old[first:][::-1], target[first:][::-1])
         before, after = old[first : len(old) - last], target[first : len(target) - last]
-        more = len(after) - len(before)
-        grows = more > 0 and (not last or len(old) + more - first > self.lines)
-        if grows or any(row_height(row, self.columns) > 1 for row in after):
+        height = sum(row_height(row, self.columns) for row in after)
+        more = height - len(before)
+        if more > 0 and (not last or len(old) + more - first > self.lines):
             self._append(pen, first, target[first:])
             return
         if more > 0:
@@ -112,22 +125,32 @@ class LiveScreen:
             pen.move_to(len(old) - last)
             pen.write(f"\x1b[{more if more > 1 else ''}L")
         elif more < 0:
-            pen.move_to(first + len(after))
+            pen.move_to(first + height)
             pen.write(f"\x1b[{-more if more < -1 else ''}M")
         if more:
             pen.x = -1  # the column after these depends on the terminal
         self._rewrite(pen, first, before, after)
 
     def _rewrite(self, pen: "_CursorWriter", y: int, before: list[str], after: list[str]) -> None:
-        for number, row in enumerate(after):
-            known = before[number] if number < len(before) else ""
-            if known != row:
+        """Write `after` over the lines from `y`, of which the first ones show `before` and the others nothing."""
+        line = 0
+        for row in after:
+            height = row_height(row, self.columns)
+            if height > 1:  # the terminal wraps it over several lines
+                for place in range(line, min(line + height, len(before))):
+                    pen.move_to(y + place, 0)
+                    pen.write("\x1b[K")
+                pen.move_to(y + line, 0)
+                pen.write(row)
+                pen.y, pen.x = y + line + height - 1, -1
+            elif (known := before[line] if line < len(before) else "") != row:
                 start, style = _common_start(known, row)
-                pen.move_to(y + number, visible_width(row[:start]))
-                pen.write(style + row[start:])
+                pen.move_to(y + line, visible_width(row[:start]))
+                pen.write(style + row[start : _unchanged_end(known, row, start)])
                 if visible_width(row) < visible_width(known):
                     pen.write("\x1b[K")
                 pen.x = -1
+            line += height
 
     def _append(self, pen: "_CursorWriter", y: int, rows: list[str]) -> None:
         """Write all rows from `y`, so that the screen scrolls."""
@@ -202,3 +225,18 @@ def _boundary(old: str, new: str, end: int) -> int:
     while end and any(end < len(row) and row[end] != "\x1b" and not display_width(row[end]) for row in (old, new)):
         end -= 1
     return end
+
+
+def _unchanged_end(old: str, new: str, start: int) -> int:
+    """The index in `new` from which the screen already shows the rest of the row, without an open style."""
+    if _UNSURE.search(old) or _UNSURE.search(new) or "\x1b]" in new:
+        return len(new)
+    room = min(len(old), len(new)) - start
+    common = _common_length(old[::-1][:room], new[::-1][:room])
+    rest = new[len(new) - common :]
+    reset = rest.find(_RESET)
+    if reset < 0:
+        return len(new)
+    end = len(new) - common + reset + len(_RESET)
+    shift = len(old) - len(new)
+    return end if visible_width(old[: end + shift]) == visible_width(new[:end]) else len(new)

@@ -8,6 +8,7 @@ import base64
 import os
 import re
 from contextlib import suppress
+from pathlib import Path
 
 from msgspec import structs
 
@@ -24,11 +25,14 @@ from alipes.cli.terminal.conversation_picker import conversation_choices, pick_c
 from alipes.cli.terminal.file_index import FileIndex
 from alipes.cli.terminal.key_bindings import ApprovalKey, KeyAction, StopRequest, TypedText
 from alipes.cli.terminal.model_picker import describe_model, pick_model
+from alipes.cli.terminal.notifications import TerminalNotifier
 from alipes.cli.terminal.shell_command import ShellCommands, is_shell_command
+from alipes.cli.terminal.status_command import StatusCommand
 from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.cli.terminal.view import SessionView
 from alipes.cli.width import display_width
+from alipes.config.environment import process_environment
 from alipes.config.loader import build_settings, with_plugins
 from alipes.config.reader import read_config
 from alipes.config.settings import Settings
@@ -41,6 +45,7 @@ from alipes.sessions.commands.context import CommandReply, CopyText, PutText, Qu
 from alipes.sessions.commands.status import plugin_words
 from alipes.sessions.event_stream import SessionFollower
 from alipes.sessions.subagents.text import describe_interrupted
+from alipes.tools.common import child_environment
 
 MAX_COPY_BYTES = 74_000
 """Maximum bytes, before encoding, that terminals accept for the clipboard."""
@@ -267,7 +272,7 @@ async def _run_once(
         async with asyncio.TaskGroup() as group:
             notes = session.show_start_notes(() if again else orphans, again=again)
             works = (notes, session.follow_events(), session.submit(), session.read(), _set_after(left, session.ended))
-            tasks = [group.create_task(work) for work in works]
+            tasks = [group.create_task(work) for work in (*works, session.status_command.run())]
             await session.ended.wait()
             if left.is_set():
                 await session.finish()
@@ -310,6 +315,15 @@ class TerminalSession:
         self._commands = TerminalCommands(terminal, app, self._view, workdir, reload=self.ended)
         self._shell = ShellCommands(terminal, app, self._view)
         terminal.bottom.tail = lambda: [*self._view.transcript.tail(), *self._shell.tail()]
+        self._view.status.set_folder(Path(workdir))
+        self._notifier = TerminalNotifier(terminal.write, app.settings.terminal, terminal.features, Path(workdir))
+        self.status_command = StatusCommand(
+            app.settings.terminal.status_command,
+            self._view.status,
+            terminal.refresh,
+            cwd=workdir,
+            env=child_environment(process_environment(), app.settings.secrets()),
+        )
         self._outgoing: asyncio.Queue[TypedText] = asyncio.Queue()
         self._models: asyncio.Queue[str] = asyncio.Queue()
         self._stopping = False
@@ -336,7 +350,7 @@ class TerminalSession:
         else:
             choice = await app.choice()
             model = choice.model
-            view.note(format_choice(choice))
+            view.note(format_choice(choice, setup="/setup"))
         for note in (*await app.notes(), missing_programs_note(app.settings.home)):
             if note:
                 view.note(note)
@@ -513,3 +527,5 @@ class TerminalSession:
         if isinstance(event, TurnEnded):
             self._stopping = False
         self._view.handle_event(turn, event)
+        self._notifier.handle_event(event)
+        self.status_command.handle_event(event)

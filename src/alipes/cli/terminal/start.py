@@ -11,9 +11,10 @@ from typing import TypeAlias
 from alipes import __version__
 from alipes.cli.options import TalkOptions, parse_talk
 from alipes.cli.render import truncate
+from alipes.cli.terminal.notifications import RESTORE_TITLE, SAVE_TITLE, format_title, shows_title
 from alipes.cli.terminal.output import writes_utf8
 from alipes.cli.terminal.repaint import redirect_output
-from alipes.cli.terminal.styles import apply_style, detect_features
+from alipes.cli.terminal.styles import apply_style, detect_features, wrap_text
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.config.environment import Variables
 from alipes.config.loader import build_settings, with_plugins
@@ -23,6 +24,14 @@ from alipes.runtime import tasks
 from alipes.runtime.log_file import open_log
 from alipes.runtime.processes.ancestors import name_agent_process
 from alipes.runtime.tasks import handle_uncaught_errors
+
+WELCOME = "Your agent in this folder: ask a question, or give it a task. It asks before anything dangerous."
+EXAMPLES = (
+    "what is in this folder?",
+    "find out why the tests fail, and fix it",
+    "summarise @README.md in three sentences",
+)
+FIRST_KEYS = "/setup to connect a model · /help for commands · ? for keys"
 
 RunSession: TypeAlias = Callable[[TerminalApp, Settings, TalkOptions, asyncio.Event], Awaitable[None]]
 
@@ -50,7 +59,11 @@ async def _run(settings: Settings, options: TalkOptions, variables: Variables, l
     features = detect_features(variables, settings.terminal.theme, utf8=writes_utf8(sys.stdout))
     vim = settings.terminal.editing == "vim"
     terminal = TerminalApp(features, settings.home / "history", keys=settings.keys, vim=vim)
-    terminal.append([_header(terminal)])
+    terminal.bottom.status.set_folder(Path.cwd())
+    terminal.append(_first_rows(terminal, new=not (settings.home / "history").exists()))
+    titled = shows_title(settings.terminal, features)
+    if titled:
+        terminal.write(SAVE_TITLE + format_title(Path.cwd()))
     left = asyncio.Event()
     with (
         _cancel_on_signals(),
@@ -63,6 +76,8 @@ async def _run(settings: Settings, options: TalkOptions, variables: Variables, l
                 await terminal.run()
                 left.set()
         finally:
+            if titled:
+                terminal.write(RESTORE_TITLE)
             await terminal.close()
     return 0
 
@@ -77,12 +92,19 @@ async def _load_and_serve(
         await serve(terminal, settings, options, left)
 
 
-def _header(terminal: TerminalApp) -> str:
-    style, here, home = terminal.bottom.style, Path.cwd(), Path.home()
-    where = f"~/{here.relative_to(home)}".rstrip("/.") if here.is_relative_to(home) else str(here)
-    rest = f" {__version__} · {where} · /help for commands"
-    fits = truncate(rest, max(1, terminal.columns - len("alipes")), style.more)
-    return apply_style("alipes", style.strong) + apply_style(fits, style.faint)
+def _first_rows(terminal: TerminalApp, *, new: bool) -> list[str]:
+    """The header; for somebody who has typed nothing yet, also a welcome with examples."""
+    style, columns = terminal.bottom.style, terminal.columns
+    rest = f" {__version__} · {terminal.bottom.status.folder}{'' if new else ' · /help for commands'}"
+    fits = truncate(rest, max(1, columns - len("alipes")), style.more)
+    name = ";".join(filter(None, (style.strong, style.accent if new else "")))
+    header = apply_style("alipes", name) + apply_style(fits, style.faint)
+    if not new:
+        return [header]
+    rows = [header, *wrap_text(WELCOME, columns), "", apply_style("Try:", style.faint)]
+    for example in EXAMPLES:
+        rows += wrap_text(example, columns, style.accent, "  ", "    ")
+    return [*rows, "", *wrap_text(FIRST_KEYS, columns, style.faint), ""]
 
 
 @contextmanager

@@ -1,14 +1,19 @@
-"""The status line below the input: activity, model, context use and cost."""
+"""The status line below the input: activity, keys, model, mode, context use, cost, folder and branch."""
 
 import re
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from alipes.cli.render import format_cost, to_one_line, truncate
 from alipes.cli.terminal.styles import TerminalStyle, apply_style
 from alipes.cli.width import display_width
 from alipes.kernel import turns
 
+GAUGE_CELLS = 6
+GAUGE_WARN, GAUGE_BAD = 0.75, 0.9
+"""Shares of the context window from which the gauge changes its colour."""
+MAX_FOLDER = 32
 _RETRY = re.compile(r"Retrying in (\d+(?:\.\d+)?) s\b")
 
 
@@ -22,6 +27,19 @@ class StatusLine:
         self.cost: float | None = 0.0
         """Cost of the conversation; None after a call without a known price."""
         self.queued = 0
+        self.held = 0
+        """Messages that were kept by a stop."""
+        self.jobs = 0
+        """Background processes of the conversation."""
+        self.mode = ""
+        """The permission mode; not shown while it is `ask`."""
+        self.stop_key = "esc"
+        self.folder = ""
+        """The folder as it is shown, such as `~/alipes`."""
+        self.branch = ""
+        self.extra = ""
+        """A line from the user's own status command."""
+        self._workdir: Path | None = None
         self.activity = "starting"
         """What is happening; empty while idle."""
         self.hint = ""
@@ -41,6 +59,7 @@ class StatusLine:
             case turns.TurnStarted():
                 self._began, self.activity = self._clock(), "thinking"
                 self._tools.clear()
+                self.refresh_branch()
             case turns.ThinkingDelta() | turns.Retracted():
                 self.activity = "thinking"
             case turns.TextDelta():
@@ -67,17 +86,47 @@ class StatusLine:
     def reset_usage(self) -> None:
         self.cost, self.context_tokens = 0.0, 0
 
+    def set_folder(self, folder: Path) -> None:
+        """Show this folder and its Git branch."""
+        self._workdir, self.folder = folder, shorten_home(folder)
+        self.refresh_branch()
+
+    def refresh_branch(self) -> None:
+        if self._workdir is not None:
+            self.branch = read_branch(self._workdir)
+
     def render(self, columns: int, style: TerminalStyle) -> str:
-        """The line, shortened to what fits."""
+        """The line; the facts that matter least are left out if it does not fit."""
+        room = max(1, columns - 2)
         if self.hint:
-            return "  " + apply_style(truncate(self.hint, max(1, columns - 2), style.more), style.warn)
-        now = self._format_activity()
-        price = format_cost(self.cost) if self.context_tokens and self.cost != 0.0 else ""
-        rest = [fact for fact in (self.model, self._format_context(), price) if fact]
-        while rest and display_width(" · ".join([now, *rest] if now else rest)) > columns - 2:
-            rest.pop()
-        parts = [apply_style(truncate(now, max(1, columns - 2), style.more), style.accent)] if now else []
-        return "  " + apply_style(" · ", style.faint).join([*parts, *(apply_style(fact, style.faint) for fact in rest)])
+            return "  " + apply_style(truncate(self.hint, room, style.more), style.warn)
+        running = [fact for fact in (self._format_activity(), self._format_queue(), self._format_stop_key()) if fact]
+        facts = [(fact, sgr) for fact, sgr in self._facts(style) if fact]
+        while facts and display_width(" · ".join([*running, *(fact for fact, _ in facts)])) > room:
+            facts.pop()
+        while len(running) > 1 and display_width(" · ".join(running)) > room:
+            running.pop()
+        shown = [
+            (truncate(fact, room, style.more), style.accent if not n else style.faint) for n, fact in enumerate(running)
+        ]
+        return "  " + apply_style(" · ", style.faint).join(apply_style(fact, sgr) for fact, sgr in [*shown, *facts])
+
+    def _facts(self, style: TerminalStyle) -> list[tuple[str, str]]:
+        """The facts and their styles, most important first."""
+        mode = f"{self.mode} mode" if self.mode not in ("", "ask") else ""
+        jobs = f"{self.jobs} in background" if self.jobs else ""
+        cost = format_cost(self.cost) if self.context_tokens and self.cost else ""
+        folder = _shorten_path(self.folder, style.more)
+        place = f"{folder} ({self.branch})" if self.branch else folder
+        return [
+            (self.model, style.faint),
+            (mode, style.warn),
+            (jobs, style.faint),
+            self._format_context(style),
+            (cost, style.faint),
+            (place, style.faint),
+            (self.extra, style.faint),
+        ]
 
     def _handle_wait(self, event: turns.Event) -> None:
         match event:
@@ -95,6 +144,7 @@ class StatusLine:
             case turns.TurnEnded(ending=ending) if ending != "steered":
                 self._began, self.activity, self._retry_at = None, "", 0.0
                 self._tools.clear()
+                self.refresh_branch()
 
     def _name_tools(self) -> None:
         names = list(self._tools.values())
@@ -119,16 +169,58 @@ class StatusLine:
                 parts = [f"retrying in {max(1, round(left))} s" if left > 0 else "retrying"]
             seconds = int(self._clock() - (self._began or 0.0))
             parts.append(f"{seconds} s" if seconds < 60 else f"{seconds // 60} min {seconds % 60:02} s")
-        if self.queued:
-            parts.append(f"{self.queued} queued")
         return " · ".join(parts)
 
-    def _format_context(self) -> str:
+    def _format_queue(self) -> str:
+        if self.held:
+            return f"{self.held} held: enter to send, esc to drop"
+        return f"{self.queued} queued" if self.queued else ""
+
+    def _format_stop_key(self) -> str:
+        asks = self.activity.startswith("waiting for")  # the question names its own keys
+        return f"{self.stop_key} to stop" if self.is_running and not asks and self.stop_key else ""
+
+    def _format_context(self, style: TerminalStyle) -> tuple[str, str]:
+        """The context use with a gauge, and its style; only the count if the window is not known."""
         if not self.context_tokens:
-            return ""
+            return "", ""
         if not self.window:
-            return f"{_format_tokens(self.context_tokens)} tokens"
-        return f"{min(999, round(100 * self.context_tokens / self.window))} % of {_format_tokens(self.window)}"
+            return f"{_format_tokens(self.context_tokens)} tokens in context", style.faint
+        share = self.context_tokens / self.window
+        used, free = style.gauge
+        full = min(GAUGE_CELLS, max(1, round(share * GAUGE_CELLS)))
+        sgr = style.bad if share >= GAUGE_BAD else style.warn if share >= GAUGE_WARN else style.faint
+        percent = min(999, round(100 * share))
+        return f"{used * full}{free * (GAUGE_CELLS - full)} {percent} % of {_format_tokens(self.window)}", sgr
+
+
+def shorten_home(folder: Path) -> str:
+    """The path with `~` for the home of the user."""
+    home = Path.home()
+    return f"~/{folder.relative_to(home)}".rstrip("/.") if folder.is_relative_to(home) else str(folder)
+
+
+def _shorten_path(path: str, mark: str) -> str:
+    """A long path without its first parts."""
+    parts = path.split("/")
+    while len(parts) > 2 and display_width("/".join(parts)) > MAX_FOLDER:
+        parts = [mark, *parts[2:]]
+    return truncate(to_one_line("/".join(parts)), MAX_FOLDER, mark)
+
+
+def read_branch(folder: Path) -> str:
+    """The checked-out Git branch, or the start of the commit; empty outside of a repository."""
+    for parent in (folder, *folder.parents):
+        mark = parent / ".git"
+        try:
+            if mark.is_file():  # a worktree or submodule: the file names the directory
+                mark = parent / mark.read_text(errors="replace").removeprefix("gitdir:").strip()
+            head = (mark / "HEAD").read_text(errors="replace").strip()
+        except (OSError, ValueError):
+            continue
+        name = head.removeprefix("ref: refs/heads/")
+        return to_one_line(name if name != head else head[:7], 40)
+    return ""
 
 
 def _format_tokens(tokens: int) -> str:

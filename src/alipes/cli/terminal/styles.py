@@ -1,7 +1,7 @@
 """Styles and symbols of the terminal, styled text, and detection of terminal features."""
 
 import re
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -26,7 +26,6 @@ class TerminalStyle(Struct, frozen=True):
     warn: str = ""
     thought: str = ""
     prompt: str = "›"
-    chosen: str = "▸"
     done: str = "✓"
     failed: str = "✗"
     refused: str = "⊘"
@@ -35,13 +34,18 @@ class TerminalStyle(Struct, frozen=True):
     bar: str = "│"
     note: str = "·"
     more: str = "…"
+    chosen: str = "▸"
+    """Marks the chosen row of a menu."""
+    rule: str = "─"
+    gauge: tuple[str, str] = ("▰", "▱")
+    """A used and a free part of the context gauge."""
     images: ImageProtocol = ""
 
 
 def make_style(name: ThemeName, *, ascii_only: bool = False, images: ImageProtocol = "") -> TerminalStyle:
     marks: dict[str, Any] = {"images": images} | (
-        {"prompt": ">", "chosen": "*", "done": "+", "failed": "x", "refused": "x", "working": "*"}
-        | {"thinking": "~", "bar": "|", "note": "-", "more": "..."}
+        {"prompt": ">", "done": "+", "failed": "x", "refused": "x", "working": "*"}
+        | {"thinking": "~", "bar": "|", "note": "-", "more": "...", "chosen": "*", "rule": "-", "gauge": ("#", ".")}
         if ascii_only
         else {}
     )
@@ -81,6 +85,7 @@ def clip_row(row: str, columns: int) -> str:
 
 _NO_QUERY = ("linux", "vt", "cons", "dumb", "sun", "emacs")
 """Terminals that would print the background query instead of answering it."""
+NotificationKind: TypeAlias = Literal["bell", "osc9", "osc777"]
 _NO_REFLOW = ("linux", "st-", "vt", "cons")
 """Terminals that cut rows when they become narrower; others wrap them."""
 
@@ -94,6 +99,9 @@ class TerminalFeatures(Struct, frozen=True):
     images: ImageProtocol = ""
     query_keyboard: bool = True
     """The terminal may be asked for its keyboard protocol."""
+    titles: bool = True
+    """The terminal accepts window titles."""
+    notifications: NotificationKind = "bell"
 
 
 def detect_features(
@@ -115,8 +123,17 @@ def detect_features(
         theme = "light" if int(background) == 7 or 9 <= int(background) <= 15 else "dark"
     else:
         asks = not term.startswith(_NO_QUERY)
-    images, answers = _detect_images(variables, term), not term.startswith(_NO_QUERY)
-    return TerminalFeatures(theme, asks, not stiff, not utf8, images, query_keyboard=answers)
+    answers = not term.startswith(_NO_QUERY)
+    return TerminalFeatures(
+        theme,
+        asks,
+        not stiff,
+        not utf8,
+        _detect_images(variables, term),
+        query_keyboard=answers,
+        titles=answers,
+        notifications=_detect_notifications(variables, term),
+    )
 
 
 def _detect_images(variables: Variables, term: str) -> ImageProtocol:
@@ -129,3 +146,13 @@ def _detect_images(variables: Variables, term: str) -> ImageProtocol:
     if program in ("iTerm.app", "WezTerm", "mintty", "vscode"):
         return "iterm"
     return "sixel" if term.startswith(("foot", "mlterm", "contour")) or "sixel" in term else ""
+
+
+def _detect_notifications(variables: Variables, term: str) -> NotificationKind:
+    """The way to notify by name; multiplexers pass only the bell through."""
+    program = variables.get("TERM_PROGRAM")
+    if variables.get("TMUX") or variables.get("STY") or term.startswith(("screen", "tmux")):
+        return "bell"
+    if term.startswith(("xterm-kitty", "xterm-ghostty")) or program in ("iTerm.app", "WezTerm", "ghostty"):
+        return "osc9"
+    return "osc777" if term.startswith(("rxvt-unicode", "foot", "contour")) else "bell"

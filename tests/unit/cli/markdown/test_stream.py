@@ -17,7 +17,8 @@ from alipes.cli.width import display_width
 NONE, DARK = make_theme("none"), make_theme("dark")
 SEQUENCE = re.compile(r"\x1b\[[0-9;]*m|\x1b\]8;;[^\x1b]*\x1b\\")
 FRAGMENTS = (
-    *"*_~`[]()<>&\\#-+=|:.!\t",
+    *"*_~`[]()<>&\\#-+=|:.!\t$",
+    "$$", "\\(", "\\)", "\\[", "\\]", "$x_1$", "$$\n", "\\frac{a}{b}", "$5 ",
     "a", "word ", " ", "  ", "\n", "\n\n", "**", "***", "__", "~~", "``", "```", "```python\n", "\n```\n", "~~~",
     "](", "[x](http://u.v)", "![i](u)", "<br>", "<div>", "\n</div>\n", "<http://a.b>", "<!-- c -->", "&amp;", "&#13;",
     "\n# h", "\n- ", "\n* ", "\n1. ", "\n2) ", "\n  - ", "\n    - ", "\n    x", "\n> ", "\n>> ", "[ ] ", "- [x] ",

@@ -2,6 +2,7 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from prompt_toolkit.buffer import Buffer, CompletionState
 from prompt_toolkit.completion import Completion
 from prompt_toolkit.document import Document
@@ -12,7 +13,7 @@ from alipes.cli.terminal.styles import make_style
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import ApprovalAsked, TextDelta, TurnStarted
 
-LOOK = make_style("none")
+LOOK = structs.replace(make_style("none"), rule="")
 ASKED = ApprovalAsked("1", ToolCall("c", "terminal", {"command": "sudo make"}), "runs as another user", "rule")
 
 
@@ -94,3 +95,11 @@ def test_everything_fits_on_any_screen(text, columns, lines, tail, extras):
     y, x = view.cursor
     assert 0 <= y < len(view.live) and 0 <= x < columns
     assert any(strip_escapes(row)[:1] in ("›", " ") for row in view.live)
+
+
+def test_a_rule_separates_the_input_from_the_rows_above():
+    one = bottom("hi")
+    one.style = make_style("none")
+    one.tail = lambda: ["said"]
+    assert one.frame(10, 24) == ([], ["said", "", "─" * 10, "› hi", "  a/model"], (3, 4))
+    assert one.frame(10, 6).live == ["said", "", "› hi", "  a/model"]

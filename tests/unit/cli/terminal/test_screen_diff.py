@@ -210,3 +210,36 @@ def test_heights_count_the_characters_that_do_not_fit_at_the_end():
     assert row_height("abcd", 3) == 2
     assert row_height("日本語", 3) == 3  # one column is left over on each line
     assert row_height("\x1b[1mabc\x1b[0m", 3) == 1
+
+
+def test_a_change_inside_a_row_does_not_repeat_its_unchanged_end():
+    screen = LiveScreen(80, 24)
+    faint = "\x1b[2m · test/model · ~/folder\x1b[0m"
+    screen.paint([], [f"\x1b[96mwriting · 4 s\x1b[0m{faint}"], (0, 0))
+    assert screen.paint([], [f"\x1b[96mwriting · 5 s\x1b[0m{faint}"], (0, 0)) == "\r\x1b[10C\x1b[96m5 s\x1b[0m\r"
+    shifted = screen.paint([], [f"\x1b[96mwriting · 10 s\x1b[0m{faint}"], (0, 0))
+    assert "~/folder" in shifted
+
+
+@given(scenes)
+@settings(max_examples=300, deadline=None)
+def test_a_status_row_that_always_changes_does_not_disturb_the_rows_above_it(painted):
+    screen, final = Screen(), []
+    for number, (ended, rows) in enumerate(painted):
+        live = [*rows[: LINES - 3], "-" * COLUMNS, "> ", f"\x1b[2mstatus {number}\x1b[0m"]
+        at = (len(live) - 2, 2)
+        screen.paint(ended, live, at)
+        final += ended
+        assert screen.shown == lines([*final, *live])
+        above = sum(row_height(one, COLUMNS) for one in final)
+        assert screen.cursor == (above + at[0], at[1])
+
+
+def test_a_clock_that_changes_while_rows_are_added_does_not_repeat_the_rows_below_them():
+    screen = Screen()
+    rule = "-" * COLUMNS
+    screen.paint([], ["said", rule, "> ", "4 s"], (2, 2))
+    for second in range(5, 9):
+        before = screen.written
+        screen.paint([f"row {second}"], ["said", rule, "> ", f"{second} s"], (2, 2))
+        assert screen.written - before < 60

@@ -35,7 +35,7 @@ def test_the_setting_overrides_everything_but_no_color():
 
 @pytest.mark.parametrize("term", ["linux", "vt220", "cons25"])
 def test_terminals_that_would_print_the_query_are_not_asked(term):
-    assert around(TERM=term) == TerminalFeatures("dark", reflows=False, query_keyboard=False)
+    assert around(TERM=term) == TerminalFeatures("dark", reflows=False, titles=False, query_keyboard=False)
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,18 @@ def test_terminals_that_reflow_are_known(variables, reflows):
 
 def test_without_utf8_there_is_only_ascii():
     assert around(utf8=False).ascii_only
+
+
+@pytest.mark.parametrize(
+    ("variables", "kind"),
+    [
+        ({"TERM": "xterm-256color"}, "bell"),
+        ({"TERM": "xterm-kitty"}, "osc9"),
+        ({"TERM": "xterm-256color", "TERM_PROGRAM": "iTerm.app"}, "osc9"),
+        ({"TERM": "foot"}, "osc777"),
+        ({"TERM": "tmux-256color", "TMUX": "/tmp/x,1,0", "TERM_PROGRAM": "WezTerm"}, "bell"),
+    ],
+    ids=["xterm", "kitty", "iterm", "foot", "tmux"],
+)
+def test_the_notification_fits_the_terminal(variables, kind):
+    assert around(**variables).notifications == kind

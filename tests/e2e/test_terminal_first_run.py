@@ -1,0 +1,151 @@
+"""The first five minutes: installation, the first screen, the demo model, keys and errors of new users."""
+
+import os
+import subprocess
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.program import ROOT, Home
+from tests.world.model_server import ModelServer, Say
+from tests.world.terminal_process import CTRL_D, ENTER, TerminalProcess
+
+pytestmark = pytest.mark.deadline(60)
+
+
+@pytest.fixture
+def home(tmp_path):
+    return Home(tmp_path / "home")
+
+
+async def test_the_first_screen_says_how_to_start_and_what_it_says_works_here(home):
+    """B26: the hint is a command of the conversation, which needs no installed program."""
+    async with TerminalProcess.of(home, new=True) as terminal:
+        await terminal.until("  embedded/")
+        text = " ".join(terminal.text.split())
+        assert "Try: what is in this folder?" in text and "? for keys" in text
+        assert "Run `/setup` to connect a real one" in text and "alipes setup" not in text
+        assert terminal.screen.display[-1].strip() == ""  # it fits on 24 lines
+
+
+async def test_the_welcome_is_shown_until_something_was_typed(home):
+    async with ModelServer([Say("Hello.")]) as server:
+        home.use(server)
+        async with TerminalProcess.of(home, new=True) as terminal:
+            await terminal.until("Try:")
+            terminal.type("hi" + ENTER)
+            await terminal.until("Hello.")
+            terminal.type(CTRL_D)
+            await terminal.ended()
+        async with TerminalProcess.of(home) as terminal:
+            await terminal.until("(from ")
+            assert "Try:" not in terminal.text and "/help for commands" in terminal.text
+
+
+@pytest.mark.parametrize("columns", [30, 40, 59])
+async def test_the_first_screen_is_readable_on_a_narrow_screen(home, columns):
+    async with TerminalProcess.of(home, new=True, size=(columns, 40)) as terminal:
+        await terminal.until("  embedded/")
+        text = " ".join(terminal.text.split())
+        assert "It asks before anything dangerous." in text and "to connect a real one (1 minute)." in text
+        assert "find out why the tests fail, and fix it" in text
+
+
+async def test_the_demo_model_says_what_it_is_and_does_not_pretend_to_act(home):
+    async with TerminalProcess.of(home) as terminal:
+        terminal.type("what can you do for me?" + ENTER)
+        await terminal.until("Type /setup to connect one.")
+        assert "cannot read files" in " ".join(terminal.text.split())
+        terminal.type("list the files" + ENTER)
+        await terminal.until("I did not do that.")
+
+
+async def test_a_key_is_saved_by_enter_alone(home):
+    """B30: `config set NAME -` ends with Enter, and the shell does not receive a Ctrl-D."""
+    async with TerminalProcess.running(
+        ("config", "set", "XAI_API_KEY", "-"), home.environ(), home.path.parent
+    ) as shell:
+        await shell.until(lambda: bool(shell.text.strip()))
+        shell.type("xai-0123456789" + ENTER)
+        assert await shell.ended() == 0
+        assert "0123456789" not in shell.text
+    assert "XAI_API_KEY=xai-0123456789" in (home.path / ".env").read_text()
+
+
+def test_no_page_says_that_ctrl_d_is_needed_after_a_key():
+    """B30: no page asks for a Ctrl-D, which would close the shell."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    assert [page.name for page in pages if "Enter, Ctrl-D" in page.read_text()] == []
+
+
+async def test_a_model_without_a_provider_is_completed_with_the_right_one(home):
+    """B25: the suggestion names the provider of this model."""
+    home.path.mkdir()
+    (home.path / "config.toml").write_text('model = "claude-opus-4-5"\n')
+    async with TerminalProcess.running((), home.environ(), home.path.parent) as terminal:
+        assert await terminal.ended() != 0
+        assert "anthropic/claude-opus-4-5" in "".join(terminal.text.split("\n"))
+        assert "openai/" not in terminal.text
+
+
+async def test_doctor_counts_correctly_and_shows_no_client_counters(home):
+    """B27: one conversation is not "conversations", and there are no rows about clients."""
+    async with ModelServer([Say("Hello.")] * 3) as server:
+        home.use(server)
+        done = await home.run("ask", "hi")
+        assert done.status == 0
+        async with TerminalProcess.running(("doctor",), home.environ(), home.path.parent, size=(160, 40)) as terminal:
+            await terminal.ended()
+            assert "1 conversation, 1 turn, " in terminal.text
+            assert "client" not in terminal.text
+            row = next(y for y, text in enumerate(terminal.screen.display) if text.startswith("ok"))
+            assert terminal.screen.buffer[row][0].fg == "green"
+
+
+def test_make_install_puts_the_program_on_the_path(tmp_path):
+    """B26: after `make install` the command that every page names exists."""
+    program = ROOT / ".venv" / "bin" / "alipes"
+    if not program.exists():
+        pytest.skip("not installed by make")
+    command = ["make", "-s", "-o", ".venv/bytecode.stamp", "install", f"PREFIX={tmp_path}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "is not on your PATH" in done.stdout
+    assert os.readlink(tmp_path / "bin" / "alipes") == str(program)
+    shown = subprocess.run([tmp_path / "bin" / "alipes", "--version"], capture_output=True, text=True, check=True)
+    assert shown.stdout.startswith("alipes ")
+
+
+def test_the_installation_shows_packages_and_sizes():
+    steps = list(load_installer().describe_steps(PIP_OUTPUT.splitlines(), 2))
+    assert steps == [
+        "package 1 of 2, 2 MB: httpx2",
+        "package 2 of 2, 18 MB: numpy",
+        "installing 2 packages (18 MB downloaded)",
+    ]
+
+
+PIP_OUTPUT = """\
+Collecting httpx2==1.0 (from -r requirements/run.txt (line 3))
+  Downloading httpx2-1.0-py3-none-any.whl.metadata (5.2 kB)
+  Downloading httpx2-1.0-py3-none-any.whl (1.6 MB)
+  Using cached numpy-2.1.0-cp311-cp311-manylinux_2_17_x86_64.whl (16.3 MB)
+Installing collected packages: numpy, httpx2
+"""
+
+
+def load_installer():
+    spec = spec_from_file_location("install_with_progress", Path(ROOT) / "tools" / "install.py")
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_failed_installation_shows_the_output_of_pip(tmp_path):
+    wrong = tmp_path / "requirements.txt"
+    wrong.write_text("no-such-file @ file:///nowhere/x-1-py3-none-any.whl\n")
+    command = [sys.executable, str(ROOT / "tools" / "install.py"), "installing", "--no-index", "-r", str(wrong)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0 and "ERROR" in done.stderr
