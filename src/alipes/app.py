@@ -147,6 +147,7 @@ class App:
             models=self.models,
             choice=self.choice,
             background=self._describe_background,
+            processes=self.background,
             contributions=self.contributions,
             hooks=self.hooks,
             plugins=self.plugins,

@@ -74,7 +74,7 @@ class Messenger(Surface):
         return [f"{partial} …", "Started a new conversation. Stopped: the running turn."]
 
     def worked(self, command: str, output: str) -> list[str]:
-        return [f"✓ terminal {command}"]
+        return [f"✓ Run {command} · 1 line"]
 
     def consented(self, command: str, yes: bool) -> list[str]:
         why = "Approve? This command force-pushes or deletes, which can overwrite work on the remote."

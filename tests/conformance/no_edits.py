@@ -10,7 +10,7 @@ from tests.conformance.scripted_model import ScriptedModel
 from tests.conformance.surface import Room
 
 NO_DRAFTS = "messages cannot be edited there, so an answer arrives complete"
-TOOL = "terminal sh "
+TOOL = "Run sh "
 
 
 class NoEditsRoom(Room):

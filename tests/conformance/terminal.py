@@ -98,16 +98,16 @@ class Terminal(Surface):
         return ["Started a new conversation. Stopped: the running turn.", gone, partial, "· stopped"]
 
     def worked(self, command: str, output: str) -> list[str]:
-        return [f"✓ terminal {command}\n  │ {output}"]
+        return [f"✓ Run {command}\n  │ {output}"]
 
     def consented(self, command: str, yes: bool) -> list[str]:
         if yes:
-            return ["· approved once", f"✓ terminal {command}"]
+            return ["· approved once", f"✓ Run {command}  no output"]
         why = "it force-pushes or deletes, which can overwrite work on the remote (rule: git); denied by the user."
-        return [f"⊘ terminal {command}  denied\n  │ Not run: {why} Do not try to work around this."]
+        return [f"⊘ Run {command}  denied\n  │ Not run: {why} Do not try to work around this."]
 
     def restarted(self, answer: str) -> list[str]:
-        return ["· resuming an interrupted turn", answer]
+        return ["· Resuming the interrupted turn", answer]
 
     def resumed(self, words: str, answer: str) -> list[str]:
         return self.restarted(answer)

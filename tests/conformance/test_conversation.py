@@ -40,7 +40,7 @@ async def test_tool(surface, room, fake_model, tmp_path):
     (surface.workdir / "task").write_text(task)
     fake_model.answers(run("sh task"), Say("It ran."))
     await room.say("run it")
-    await room.shows("terminal sh task")
+    await room.shows("Run sh task")
     (tmp_path / "go").touch()
     await room.sees(*surface.worked("sh task", "once"), "It ran.")
     assert (tmp_path / "done").read_text() == "once\n"

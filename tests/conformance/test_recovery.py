@@ -83,7 +83,7 @@ async def test_kill_while_a_tool_runs(surface, room, fake_model, tmp_path):
     (surface.workdir / "task").write_text(task)
     fake_model.answers(run("sh task"), Say("I was cut off."), Say("Yes."))
     await room.say("do it")
-    await room.shows("terminal sh task")
+    await room.shows("Run sh task")
     await room.until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text().strip())
     await surface.kill()
     await surface.gone((tmp_path / "pid").read_text().strip())

@@ -253,7 +253,7 @@ async def test_a_stop_leaves_no_child_processes(home):
     async with ModelServer([Call("terminal", {"command": "sleep 1000 & setsid sleep 1000"})]) as server:
         home.use(server)
         async with home.started("ask", "--yes", "sleep") as process:
-            await read_until(process.stderr, "terminal sleep")
+            await read_until(process.stderr, "Run sleep")
             while not (living := children(process.pid)):
                 await asyncio.sleep(0.01)
             process.send_signal(signal.SIGINT)
@@ -266,7 +266,7 @@ async def test_a_tool_call_is_shown_on_standard_error_without_its_result(home):
         home.use(server)
         done = await home.run("ask", "--yes", "say hello")
     assert (done.status, done.out) == (0, "Done.\n")
-    assert "· terminal echo hello" in done.err
+    assert "· Run echo hello" in done.err
 
 
 async def test_reaching_the_step_limit_prints_a_summary_and_exits_with_1(home):

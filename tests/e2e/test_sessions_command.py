@@ -64,7 +64,7 @@ async def test_tool_calls_are_shown_with_their_results(home):
     call = '!call terminal {"command": "seq 1 30"}'
     await home.run("ask", "-m", "scripted", "--yes", "--session", "tools", call)
     shown = (await home.run("sessions", "show", "tools")).out
-    assert "· terminal seq 1 30" in shown
+    assert "· Run seq 1 30" in shown
     assert "more lines" in shown
 
 

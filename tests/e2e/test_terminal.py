@@ -131,7 +131,7 @@ async def test_quitting_during_a_turn_resumes_it_at_the_next_start(home):
                 "The running turn resumes at the next start. Continue with: alipes -c"
             )
         async with TerminalProcess.of(home) as terminal:
-            await terminal.until("resuming an interrupted turn")
+            await terminal.until("Resuming the interrupted turn")
             await terminal.until("The end.\n\n›")
             assert terminal.text.count("› a tale") == 1
 
@@ -145,7 +145,7 @@ async def test_after_kill_9_the_next_start_resumes_the_turn(home):
             terminal.signal(signal.SIGKILL)
             assert await terminal.ended() == -signal.SIGKILL
         async with TerminalProcess.of(home) as terminal:
-            await terminal.until("› say it\n\n· resuming an interrupted turn\n\nAll of it.\n\n›")
+            await terminal.until("› say it\n\n· Resuming the interrupted turn\n\nAll of it.\n\n›")
             terminal.type("/status" + ENTER)
             await terminal.until("nothing is running")
     assert len(server.requests) == 2

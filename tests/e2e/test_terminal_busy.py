@@ -69,7 +69,7 @@ async def test_in_steer_mode_the_running_turn_gets_the_message(home, tmp_path):
             terminal.type("/busy steer" + ENTER)
             await terminal.until("steer: ")
             terminal.type("do this" + ENTER)
-            await terminal.until("running terminal")
+            await terminal.until("running a command")
             terminal.type("and that" + ENTER)
             await terminal.until("· queued: and that")
             (tmp_path / "go").touch()
@@ -94,6 +94,7 @@ async def test_every_command_works_while_a_turn_runs(home, tmp_path):
         "busy": "interrupt: ",
         "compress": "The conversation will be compacted",
         "agents": "No subagents running.",
+        "jobs": "No background jobs.",
         "background": "Usage: /background",
         "moa": "No mixture is configured",
         "copy": "Copied",
@@ -148,11 +149,11 @@ async def test_a_tool_shows_its_progress_and_then_its_result(home, tmp_path):
         home.use(server)
         async with TerminalProcess.of(home, size=(160, 30)) as terminal:
             terminal.type("run" + ENTER)
-            await terminal.until(f"I run it.\n\n• terminal {command}")
+            await terminal.until(f"I run it.\n\n• Run {command}")
             await terminal.until("  │ begun\n\n›")
             (tmp_path / "go").touch()
             await terminal.until("It ran.\n\n›")
-            assert re.search(r"✓ terminal echo begun;.* s\n  │ begun\n  │ over\n\nIt ran\.", terminal.text)
+            assert re.search(r"✓ Run echo begun;.* s\n  │ begun\n  │ over\n\nIt ran\.", terminal.text)
             assert "•" not in terminal.text
 
 
@@ -165,7 +166,7 @@ async def test_file_changes_are_shown_as_a_diff(home, tmp_path):
             terminal.type("change" + ENTER)
             await terminal.until("Changed.")
             rows = "  1   one\n  2 - two\n  2 + TWO\n  3 + two and a half\n  4   three"
-            assert "✓ patch song.txt  +2 -1" in terminal.text and rows in terminal.text
+            assert "✓ Edit song.txt  +2 -1" in terminal.text and rows in terminal.text
             row = next(y for y, text in enumerate(terminal.rows) if "+ TWO" in text)
             assert terminal.screen.buffer[row][5].fg == "brightgreen"
     assert "TWO" in (tmp_path / "song.txt").read_text()
@@ -176,7 +177,7 @@ async def test_a_failing_command_is_visible(home):
         home.use(server)
         async with TerminalProcess.of(home) as terminal:
             terminal.type("run" + ENTER)
-            await terminal.until("✗ terminal echo oh no >&2; exit 3  exit code 3")
+            await terminal.until("✗ Run echo oh no >&2; exit 3  exit code 3")
             await terminal.until("  │ oh no")
 
 

@@ -49,7 +49,7 @@ async def test_a_closed_terminal_ends_the_program_and_its_children(home):
         home.use(server)
         async with TerminalProcess.of(home) as terminal:
             terminal.type("wait" + ENTER)
-            await terminal.until("• terminal sleep 1000")
+            await terminal.until("• Run sleep 1000")
             below = [pid for child in children(terminal.pid) for pid in (child, *children(child))]
             assert below
             terminal.hang_up()

@@ -28,7 +28,7 @@ alipes 0.1.0 · ~ · /help for commands
 
 › look around, please
 
-✓ terminal echo hello
+✓ Run echo hello
   │ hello
 
 What I found

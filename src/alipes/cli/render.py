@@ -93,20 +93,36 @@ def format_usage(usage: turns.Usage, model: str = "") -> str:
 
 
 def format_call(call: ToolCall, width: int = 100) -> str:
-    """A tool call on one line: its name and its main argument."""
-    main = ("command", "path", "pattern", "query", "url", "question", "goal")
-    texts = [value for name in main if isinstance(value := call.args.get(name), str)]
-    argument = texts[0] if texts else ", ".join(f"{name}={value}" for name, value in call.args.items())
-    return to_one_line(f"{call.name} {argument}" if call.args else call.name, width)
+    """A tool call on one line, in plain words."""
+    from alipes.kernel.tool_labels import describe_tool  # noqa: PLC0415
+
+    return to_one_line(describe_tool(call).text, width)
 
 
-def format_result(result: ToolResult, seconds: float, width: int = 100) -> str:
-    """The duration of a call; if it failed, also its exit code, or its outcome and text."""
+def format_activity(call: ToolCall) -> str:
+    """What happens while the call runs."""
+    from alipes.kernel.tool_labels import describe_activity  # noqa: PLC0415
+
+    return describe_activity(call)
+
+
+def format_result(call: ToolCall, result: ToolResult, seconds: float, width: int = 100) -> str:
+    """The outcome and the duration of a call; if it failed, also its text."""
+    from alipes.kernel.tool_labels import describe_outcome  # noqa: PLC0415
+
     took = f"{seconds:.1f} s" if seconds >= 0.1 else ""
-    if result.outcome == "ok":
-        status = _EXIT_STATUS.search(result.text)
-        return ", ".join(filter(None, (status[1] if status else "", took)))
-    return to_one_line(", ".join(word for word in (result.outcome, took) if word) + f": {result.text}", width)
+    line = ", ".join(word for word in (describe_outcome(call, result), took) if word)
+    return to_one_line(line if result.outcome == "ok" else f"{line}: {result.text}", width)
+
+
+def format_resumption(started: turns.TurnStarted) -> str:
+    """One line about a turn that continues after the process ended; empty for a new turn."""
+    if started.attempt < 2:
+        return ""
+    if not started.calls:
+        return "Resuming the interrupted turn"
+    done = f"{started.calls_done} of {formatting.format_count(started.calls, 'step')}"
+    return f"Resumed: {done} {'was' if started.calls == 1 else 'were'} already done."
 
 
 def format_ending(end: turns.TurnEnded) -> str:
@@ -161,9 +177,8 @@ class TurnPrinter:
                 self._print_thinking()
                 self._print_call(call)
             case turns.ToolFinished(call, result, seconds):
-                if line := format_result(result, seconds):
-                    self._print_call(call)
-                    self._note(f"  {line}")
+                self._print_call(call)
+                self._note(f"  {format_result(call, result, seconds)}")
             case turns.Retracted(reason):
                 self._retract(reason)
             case turns.Notice(text):

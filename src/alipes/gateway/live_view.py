@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-import msgspec
 from msgspec import structs
 
 from alipes.gateway.outbound.delivery import UNCONFIRMED, OutboxWorker
@@ -21,6 +20,7 @@ from alipes.kernel.formatting import escape_markdown
 from alipes.kernel.messages import ToolCall, ToolResult
 from alipes.kernel.outbox import lane
 from alipes.kernel.platform import MessagePart
+from alipes.kernel.tool_labels import describe_outcome, describe_tool
 from alipes.kernel.turns import (
     Address,
     ApprovalAnswered,
@@ -49,8 +49,6 @@ MAX_LINES = 12
 MAX_LINE_CHARS = 70
 UNFINISHED = " …"
 _MARKS = {"ok": "✓", "failed": "✗", "denied": "✗", "cancelled": "–", "unknown": "?"}
-_MAIN_ARGUMENTS = ("command", "path", "pattern", "query", "url", "name")
-"""Arguments that describe a call best; the first one present is shown."""
 
 
 class ToolProgressView:
@@ -66,10 +64,11 @@ class ToolProgressView:
 
     def update(self, call_id: str, text: str) -> None:
         if call_id in self._calls:
-            self._note = _shorten(text.strip().rpartition("\n")[2])
+            self._note = _shorten(text.strip().rpartition("\n")[2].rpartition("\r")[2])
 
     def finish(self, call: ToolCall, result: ToolResult) -> None:
-        self._calls[call.id] = (_MARKS[result.outcome], _describe_call(call))
+        outcome = escape_markdown(describe_outcome(call, result))
+        self._calls[call.id] = (_MARKS[result.outcome], f"{_describe_call(call)} · {outcome}")
         self._note = ""
 
     def add_note(self, text: str) -> None:
@@ -90,11 +89,8 @@ class ToolProgressView:
 
 
 def _describe_call(call: ToolCall) -> str:
-    value = next((call.args[name] for name in _MAIN_ARGUMENTS if call.args.get(name)), None)
-    if value is None and call.args:
-        value = msgspec.json.encode(call.args).decode()
-    shown = _shorten(str(value)) if value is not None else ""
-    return f"**{escape_markdown(call.name)}** {format_code(shown)}".rstrip()
+    label = describe_tool(call)
+    return f"**{escape_markdown(label.verb)}** {format_code(_shorten(label.object))}".rstrip()
 
 
 def _shorten(text: str) -> str:

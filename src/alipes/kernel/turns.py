@@ -197,6 +197,10 @@ class TurnStarted(Struct, frozen=True, tag="turn_started", omit_defaults=True):
     session: str
     attempt: int = 1
     text: str = ""
+    calls: int = 0
+    """For a resumed turn: the tool calls that earlier attempts asked for."""
+    calls_done: int = 0
+    """How many of them have a result."""
 
 
 class Said(Struct, frozen=True, tag="said", omit_defaults=True):

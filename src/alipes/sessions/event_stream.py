@@ -182,7 +182,9 @@ class SessionFollower:
                 attempt = max(2, attempt)  # we are about to resume it, or just did
             progress = self._turns[turn] = TurnProgress(attempt)
             text = "" if facts.inbound.notice else facts.inbound.text
-            self._on_event(turn, TurnStarted(turn, facts.session, attempt, text))
+            calls = sum(len(message.calls) for message in facts.said) if attempt > 1 else 0
+            done = facts.calls_done if calls else 0
+            self._on_event(turn, TurnStarted(turn, facts.session, attempt, text, calls, done))
         for event in progress.catch_up(turn, facts):
             if isinstance(event, TurnEnded):
                 del self._turns[turn]

@@ -72,7 +72,9 @@ class TurnRunner:
         """Announce the turn; a notice is shown as such, not as a person's words."""
         turn, notice = self._running.turn, self._running.turn.inbound.notice
         text = "" if notice else turn.inbound.text
-        await self.emit(TurnStarted(turn.id, turn.session, turn.attempt, text))
+        calls = sum(len(message.calls) for message in turn.said) if turn.attempt > 1 else 0
+        done = sum(result is not None for result in turn.tool_results.values()) if calls else 0
+        await self.emit(TurnStarted(turn.id, turn.session, turn.attempt, text, calls, done))
         if notice:
             await self.emit(Notice(format_excerpt(turn.inbound.text.partition("\n")[0], 200)[1:-1]))
         await self._publish_opening()

@@ -235,7 +235,8 @@ def _load_turn(db: sqlite3.Connection, id: str) -> TurnFacts | None:
     sql = "SELECT number, message FROM messages WHERE turn_number = ? ORDER BY number"
     said = tuple(history.decode_message(*row) for row in db.execute(sql, (number,)))
     inbound, (spent,) = Decoders.inbound.decode(text), _sum_usage(db, "''", turn=id)
-    return TurnFacts(id, session, inbound, ending, detail, attempts, created, ended, said, spent)
+    (done,) = db.execute("SELECT COUNT(result) FROM tool_calls WHERE turn_number = ?", (number,)).fetchone()
+    return TurnFacts(id, session, inbound, ending, detail, attempts, created, ended, said, spent, done)
 
 
 def _sum_usage(db: sqlite3.Connection, group: str, session: str = "", turn: str = "", days: int = 0) -> list[UsageSum]:

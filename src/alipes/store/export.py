@@ -61,6 +61,8 @@ class TurnFacts(Struct, frozen=True):
     ended: float | None
     said: tuple[Message, ...]
     spent: UsageSum
+    calls_done: int = 0
+    """Tool calls with a result, while it is unfinished."""
 
 
 class SearchHit(Struct, frozen=True):

@@ -80,18 +80,18 @@ def test_a_tool_call_is_a_remark_and_each_message_begins_on_its_own_line():
         DONE,
     )
     assert answer == "Looking.\nTwo files.\n"
-    assert remarks == ["· terminal ls -la", "  1.2 s"]
+    assert remarks == ["· Run ls -la", "  1 line, 1.2 s"]
 
 
-def test_a_failed_call_shows_why_and_a_quick_successful_one_nothing():
+def test_a_failed_call_shows_why_and_a_successful_one_its_outcome():
     bad = ToolResult("c1", "exit 2:\nno such file", "failed")
     assert seen(ToolStarted(LS), ToolFinished(LS, bad, 0.0))[1][1:] == ["  failed: exit 2: no such file"]
-    assert seen(ToolStarted(LS), ToolFinished(LS, ToolResult("c1", "files"), 0.01))[1][1:] == []
+    assert seen(ToolStarted(LS), ToolFinished(LS, ToolResult("c1", "files"), 0.01))[1][1:] == ["  1 line"]
 
 
 def test_a_call_that_was_never_started_is_shown_with_its_error():
     assert seen(ToolFinished(LS, ToolResult("c1", "not allowed", "denied")))[1] == [
-        "· terminal ls -la",
+        "· Run ls -la",
         "  denied: not allowed",
     ]
 
@@ -99,7 +99,7 @@ def test_a_call_that_was_never_started_is_shown_with_its_error():
 def test_results_of_parallel_calls_name_their_call():
     cat = ToolCall("c2", "terminal", {"command": "cat x"})
     events = (ToolStarted(LS), ToolStarted(cat), ToolFinished(LS, ToolResult("c1", ""), 2.0))
-    assert seen(*events)[1] == ["· terminal ls -la", "· terminal cat x", "· terminal ls -la", "  2.0 s"]
+    assert seen(*events)[1] == ["· Run ls -la", "· Run cat x", "· Run ls -la", "  no output, 2.0 s"]
 
 
 def test_text_missing_from_the_stream_is_printed_with_the_complete_message():
@@ -158,7 +158,7 @@ def test_verbose_prints_thinking_and_cost():
 def test_control_characters_do_not_reach_the_terminal():
     assert render.sanitize("a\x1b[31mb\x07\tc\n\x9bd") == "a[31mb\tc\nd"
     call = ToolCall("c", "terminal", {"command": "echo \x1b]52;c;AAAA\x07\nrm x"})
-    assert render.format_call(call) == "terminal echo ]52;c;AAAA rm x"
+    assert render.format_call(call) == "Run echo ]52;c;AAAA rm x"
 
 
 def test_a_call_without_a_main_argument_shows_all_arguments():

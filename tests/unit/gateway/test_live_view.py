@@ -366,7 +366,7 @@ def test_tool_progress_is_built_from_events():
     bubble.update("last", "line 1\nline_2")
     lines = bubble.text("full").split("  \n")
     assert lines[0] == "(4 before)" and lines[-1] == "_line\\_2_" and lines[-2] == "… **nothing**"
-    assert lines[1] == "✓ **look\\_up** `` `q4` more ``"
+    assert lines[1] == "✓ **look\\_up** `` `q4` more `` · x"
     assert bubble.text("short") == "… **nothing** (16 steps)"
     assert bubble.text("off") == ""
 

@@ -134,7 +134,7 @@ def test_aliases_run_their_command():
 def test_the_table_holds_what_was_promised():
     promised = (
         "help new stop status model effort usage compress retry continue undo redo rewind branch sessions resume title "
-        "search queue steer busy agents background moa copy export init diff setup plugins approvals quit"
+        "search queue steer busy agents jobs background moa copy export init diff setup plugins approvals keys quit"
     )
     assert set(promised.split()) <= {command.name for command in commands.COMMANDS}
     listed = [name for names in commands.GROUPS.values() for name in names]

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import resource
 import time
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from alipes.kernel.errors import ToolError
 from alipes.tools.common import Places, child_environment
 from alipes.tools.files.read_file import ReadFile
-from alipes.tools.shell.output import HEAD_BYTES, TAIL_BYTES, CommandOutput, SpillFolder, clean_output
+from alipes.tools.shell.output import HEAD_BYTES, TAIL_BYTES, CommandOutput, SpillFolder, clean_output, clean_piece
 from alipes.tools.shell.terminal import TerminalTool
 from tests.world.environment import LIMIT_S
 
@@ -191,7 +192,7 @@ async def test_endless_flood_ends_at_the_timeout(tmp_path):
 async def test_output_that_cannot_be_saved_is_reported(tmp_path):
     (tmp_path / "spill").write_text("in the way")
     seen = await run(tmp_path, "seq 1 200000")
-    assert "bytes omitted; the full output could not be saved" in seen
+    assert "lines omitted; the full output could not be saved" in seen
     assert seen.endswith("200000\n[exit code 0]")
 
 
@@ -220,6 +221,30 @@ async def test_spill_folder_is_bounded_in_size_and_age(tmp_path):
 )
 def test_output_is_cleaned_like_on_a_screen(raw, text):
     assert clean_output(raw) == text
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        (b"\r5%", "\r5%"),
+        (b"5%\r10%\r", "\r10%\r"),
+        (b"10%\r", "10%\r"),
+        (b"\r", "\r"),
+        (b"one\r\ntwo\r\n", "one\ntwo\n"),
+        (b"old\rnew\nnext\r1%\r2%", "\rnew\n2%"),
+        (b"plain", "plain"),
+    ],
+)
+def test_a_piece_of_running_output_says_whether_it_overwrites_the_last_line(raw, text):
+    assert clean_piece(raw) == text
+
+
+async def test_a_long_output_says_how_many_lines_are_omitted(tmp_path):
+    seen = await run(tmp_path, "seq 1 200000")
+    found = re.search(r"bytes in ([\d,]+) lines omitted", seen)
+    assert found is not None
+    shown = [line for line in seen.split("\n") if line.isdecimal()]
+    assert int(found[1].replace(",", "")) + len(shown) == 200_000
 
 
 @pytest.mark.parametrize("unit", [b"x", b"\r", b"\b", b"\x1b", b"\x1b[", b"\x1b]", b"1;\x1b[1", b"\xff"])

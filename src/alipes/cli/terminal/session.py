@@ -26,11 +26,12 @@ from alipes.cli.terminal.file_index import FileIndex
 from alipes.cli.terminal.key_bindings import ApprovalKey, KeyAction, StopRequest, TypedText
 from alipes.cli.terminal.model_picker import describe_model, pick_model
 from alipes.cli.terminal.notifications import TerminalNotifier
+from alipes.cli.terminal.pager import show_turn
 from alipes.cli.terminal.shell_command import ShellCommands, is_shell_command
 from alipes.cli.terminal.status_command import StatusCommand
 from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
 from alipes.cli.terminal.terminal import TerminalApp
-from alipes.cli.terminal.view import SessionView
+from alipes.cli.terminal.view import JobView, SessionView
 from alipes.cli.width import display_width
 from alipes.config.environment import process_environment
 from alipes.config.loader import build_settings, with_plugins
@@ -39,9 +40,29 @@ from alipes.config.settings import Settings
 from alipes.kernel.attachments import without_attachments
 from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.formatting import ID
-from alipes.kernel.turns import Address, AnswerApproval, AnswerQuestion, Event, Inbound, Said, Stop, TurnEnded
+from alipes.kernel.turns import (
+    Address,
+    AnswerApproval,
+    AnswerQuestion,
+    Event,
+    Inbound,
+    Said,
+    SessionChanged,
+    Stop,
+    ToolFinished,
+    TurnEnded,
+)
 from alipes.sessions.commands import registry as commands
-from alipes.sessions.commands.context import CommandReply, CopyText, PutText, Quit, RunSetup, ShowConversation
+from alipes.sessions.commands.context import (
+    CommandReply,
+    CopyText,
+    FollowJob,
+    PutText,
+    Quit,
+    RunSetup,
+    ShowConversation,
+)
+from alipes.sessions.commands.jobs import count_jobs
 from alipes.sessions.commands.status import plugin_words
 from alipes.sessions.event_stream import SessionFollower
 from alipes.sessions.subagents.text import describe_interrupted
@@ -52,6 +73,8 @@ MAX_COPY_BYTES = 74_000
 _COLUMN = re.compile(r"\s*\S+(?: \S+)*  +(?=\S)")
 RECENT_MESSAGES = 4
 """Messages shown of a resumed conversation."""
+RECENT_WITH_CALLS = 20
+"""The most messages shown if those with tool calls and results are counted too."""
 
 
 class TerminalCommands:
@@ -60,6 +83,7 @@ class TerminalCommands:
     ) -> None:
         """`reload` is set when the settings have changed."""
         self._terminal, self._app, self._view, self._reload = terminal, app, view, reload
+        self._jobs = JobView(app.background, view)
         self._update_completions()
         self._workdir, self._files = workdir, FileAttacher(app.settings, mask=app.secrets)
         terminal.completer.files = FileIndex(workdir)
@@ -123,6 +147,8 @@ class TerminalCommands:
         await self._carry_out(reply)
         self._update_completions()
         await self.refresh_status(inbound.address.key)
+        if isinstance(reply.action, FollowJob) and reply.action.name:
+            await self._jobs.follow(reply.action.session, reply.action.name)
 
     async def _carry_out(self, reply: CommandReply) -> None:
         match reply.action:
@@ -136,6 +162,8 @@ class TerminalCommands:
                 self._terminal.put_text(text)
             case RunSetup():
                 await self._run_setup()
+            case FollowJob(_, name) if not name:
+                self._jobs.leave()
 
     async def _run_setup(self) -> None:
         """Run the wizard in the terminal; afterwards the session starts again with the new settings."""
@@ -161,13 +189,14 @@ class TerminalCommands:
         self._terminal.refresh()
 
     async def show_recent(self, session: str) -> None:
-        """Show the last messages of a resumed conversation."""
+        """Show the last messages of a resumed conversation, with their tool calls."""
         messages = await self._app.store.archive.messages(session)
-        spoken = [one for one in messages if one.role in ("user", "assistant") and one.text.strip()]
-        for message in spoken[-RECENT_MESSAGES:]:
+        spoken = [n for n, one in enumerate(messages) if one.role in ("user", "assistant") and one.text.strip()]
+        first = spoken[-RECENT_MESSAGES:][0] if spoken else 0
+        for message in messages[max(first, len(messages) - RECENT_WITH_CALLS) :]:
             if message.role == "user":
                 self._view.transcript.add_user_message(message.text)
-            else:
+            elif message.role != "notice":
                 self._view.transcript.handle_event(Said(message))
         self._view.update()
 
@@ -272,7 +301,7 @@ async def _run_once(
         async with asyncio.TaskGroup() as group:
             notes = session.show_start_notes(() if again else orphans, again=again)
             works = (notes, session.follow_events(), session.submit(), session.read(), _set_after(left, session.ended))
-            tasks = [group.create_task(work) for work in (*works, session.status_command.run())]
+            tasks = [group.create_task(work) for work in (*works, session.status_command.run(), session.follow_jobs())]
             await session.ended.wait()
             if left.is_set():
                 await session.finish()
@@ -329,6 +358,7 @@ class TerminalSession:
         self._stopping = False
         self._interrupted: tuple[InterruptedTurn, ...] = ()
         """Turns of other folders that the next line may resume."""
+        self._jobs_changed = asyncio.Event()
 
     async def offer_interrupted(self, note: str, turns: tuple[InterruptedTurn, ...]) -> None:
         """Resume the interrupted turn of this conversation, and ask about `turns` of other folders."""
@@ -372,6 +402,15 @@ class TerminalSession:
         watch = SessionFollower(self._address.key, self._app.sessions, self._app.store, self._on_event)
         await watch.run(self._view.add_queued)
 
+    async def follow_jobs(self) -> None:
+        """Keep the number of background jobs in the status line."""
+        with self._app.background.watch(self._jobs_changed):
+            while True:
+                await self._jobs_changed.wait()
+                self._jobs_changed.clear()
+                self._view.status.jobs = await count_jobs(self._app.context(self._inbound))
+                self._terminal.refresh()
+
     async def read(self) -> None:
         """Handle input events; slow ones run in tasks of their own."""
         sessions, key = self._app.sessions, self._address.key
@@ -400,7 +439,10 @@ class TerminalSession:
             case "cycle_mode":
                 await self._cycle_mode()
             case "expand":
-                self._terminal.hint("Nothing to expand")
+                if self._view.transcript.expand_last():
+                    self._view.update()
+                else:
+                    await show_turn(self._terminal, self._view)
 
     async def _rewind(self) -> None:
         """Put the last message back into the input; sending it undoes its turn."""
@@ -526,6 +568,8 @@ class TerminalSession:
             self._models.put_nowait(event.model)
         if isinstance(event, TurnEnded):
             self._stopping = False
+        if isinstance(event, ToolFinished | TurnEnded | SessionChanged):
+            self._jobs_changed.set()
         self._view.handle_event(turn, event)
         self._notifier.handle_event(event)
         self.status_command.handle_event(event)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from alipes.cli.render import format_cost, to_one_line, truncate
+from alipes.cli.render import format_activity, format_cost, to_one_line, truncate
 from alipes.cli.terminal.styles import TerminalStyle, apply_style
 from alipes.cli.width import display_width
 from alipes.kernel import turns
@@ -65,7 +65,7 @@ class StatusLine:
             case turns.TextDelta():
                 self.activity = "writing"
             case turns.ToolStarted(call):
-                self._tools[call.id] = to_one_line(call.name, 40)
+                self._tools[call.id] = format_activity(call)
                 self._name_tools()
             case turns.ToolFinished(call):
                 self._tools.pop(call.id, None)
@@ -114,7 +114,7 @@ class StatusLine:
     def _facts(self, style: TerminalStyle) -> list[tuple[str, str]]:
         """The facts and their styles, most important first."""
         mode = f"{self.mode} mode" if self.mode not in ("", "ask") else ""
-        jobs = f"{self.jobs} in background" if self.jobs else ""
+        jobs = f"{self.jobs} job{'' if self.jobs == 1 else 's'}" if self.jobs else ""
         cost = format_cost(self.cost) if self.context_tokens and self.cost else ""
         folder = _shorten_path(self.folder, style.more)
         place = f"{folder} ({self.branch})" if self.branch else folder
@@ -150,7 +150,7 @@ class StatusLine:
         names = list(self._tools.values())
         self.activity = "thinking"
         if names:
-            self.activity = f"running {names[0]}" if len(names) == 1 else f"running {len(names)} tools"
+            self.activity = names[0] if len(names) == 1 else f"running {len(names)} tools"
 
     def _count(self, said: turns.Said) -> None:
         if said.message.role == "assistant":

@@ -1,176 +1,202 @@
-"""Tool calls as rows: the call, its live output, its outcome and its diff."""
+"""Tool calls as rows: the call, its live output, its outcome and its diff; short, or whole."""
 
-import re
 from collections import deque
 
 from msgspec import Struct
 
-from alipes.cli.render import format_call, sanitize, to_one_line, truncate
+from alipes.cli.markdown.wrap import split_row, to_ansi
+from alipes.cli.render import sanitize, text_width, to_one_line, truncate
 from alipes.cli.terminal import images
+from alipes.cli.terminal.diff_view import EXPAND_KEY, DrawContext, UnifiedDiff, is_diff
 from alipes.cli.terminal.styles import TerminalStyle, apply_style
+from alipes.cli.terminal.subagent_view import SubagentView
 from alipes.kernel.messages import ToolCall, ToolResult
-
-MAX_DIFF_ROWS = 40
-_HEADER = re.compile(r"(?:diff --git .*\n(?:.*\n)*?)?--- .*\n\+\+\+ .*\n")
-_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
-
-
-def is_diff(text: str) -> bool:
-    return _HEADER.match(text) is not None and _HUNK.search(text) is not None
-
-
-class DiffLine(Struct, frozen=True):
-    sign: str
-    """`+`, `-`, a space, or `@` for omitted lines."""
-    number: int
-    text: str
-
-
-class UnifiedDiff(Struct, frozen=True):
-    lines: tuple[DiffLine, ...]
-
-    @staticmethod
-    def read(text: str) -> "UnifiedDiff":
-        """Parse a unified diff; lines outside of hunks, such as file names, are ignored."""
-        lines: list[DiffLine] = []
-        old = new = old_end = new_end = 0
-        for row in text.split("\n"):
-            sign = row[:1] or " "
-            if (old < old_end or new < new_end) and sign in "+- ":
-                lines.append(DiffLine(sign, old if sign == "-" else new, row[1:]))
-                old, new = old + (sign != "+"), new + (sign != "-")
-            elif hunk := _HUNK.match(row):
-                old, new = int(hunk[1]), int(hunk[3])
-                old_end, new_end = old + int(hunk[2] or 1), new + int(hunk[4] or 1)
-                if lines:
-                    lines.append(DiffLine("@", 0, ""))
-        return UnifiedDiff(tuple(lines))
-
-    @property
-    def summary(self) -> str:
-        """`+3 -1`"""
-        came, went = (sum(line.sign == sign for line in self.lines) for sign in "+-")
-        return " ".join(part for part in (f"+{came}" if came else "", f"-{went}" if went else "") if part)
-
-    def rows(self, columns: int, style: TerminalStyle) -> list[str]:
-        digits = max((len(str(line.number)) for line in self.lines), default=1)
-        shown = self.lines if len(self.lines) <= MAX_DIFF_ROWS else self.lines[: MAX_DIFF_ROWS - 1]
-        rows = [_format_diff_line(line, digits, columns, style) for line in shown]
-        if left := len(self.lines) - len(shown):
-            rows.append("  " + apply_style(f"{style.more} {left:,} more lines", style.faint))
-        return rows
-
-
-def _format_diff_line(line: DiffLine, digits: int, columns: int, style: TerminalStyle) -> str:
-    if line.sign == "@":
-        return "  " + apply_style(" " * (digits - 1) + style.more, style.faint)
-    sgr = {"+": style.good, "-": style.bad}.get(line.sign, style.faint)
-    text = truncate(sanitize(line.text).expandtabs(4), max(1, columns - digits - 5), style.more)
-    number = apply_style(f"{line.number:>{digits}}", style.faint)
-    return f"  {number} " + apply_style(f"{line.sign} {text}".rstrip(), sgr)
-
+from alipes.kernel.tool_labels import count_lines, describe_outcome, describe_tool, find_problem, is_builtin, output_of
 
 LIVE_ROWS = 4
 """Rows of output shown for a running call."""
+KEPT_LINES = 200
+"""Lines of output that are kept of a running call."""
 EXCERPT_ROWS = 3
 """Rows of output shown for a finished command or an error."""
-_STATUS = re.compile(r"\[(exit code [1-9]\d*|ended by \w+|timed out[^\]]*)[^\]]*\]\s*\Z")
+OUTPUT_TOOLS = frozenset({"terminal", "execute_code", "process"})
+"""Tools whose output is shown after they succeeded."""
+
+
+class CallRecord(Struct, frozen=True):
+    """A finished call."""
+
+    call: ToolCall
+    result: ToolResult
+    seconds: float = 0.0
+    diff: UnifiedDiff | None = None
 
 
 class RunningCall:
     def __init__(self, call: ToolCall, began: float) -> None:
         self.call, self.started = call, began
-        self._lines: deque[str] = deque([""], maxlen=50)
+        self._lines: deque[str] = deque([""], maxlen=KEPT_LINES)
+        """The last one may still be overwritten; it then ends with a carriage return."""
         self.diff: UnifiedDiff | None = None
+        self._subagents = SubagentView(call) if call.name == "delegate_task" else None
 
-    def progress(self, text: str) -> None:
+    def progress(self, text: str, now: float = 0.0) -> None:
         """Add output. A unified diff is shown at the end."""
         if is_diff(text):
             self.diff = UnifiedDiff.read(text)
             return
+        if self._subagents is not None:
+            self._subagents.progress(text, now)
+            return
         first, *others = text.replace("\r\n", "\n").split("\n")
-        self._lines[-1] = _apply_carriage_return(self._lines[-1] + first)
-        self._lines.extend(_apply_carriage_return(line) for line in others)
+        self._lines[-1] = _overwrite(self._lines[-1] + first)
+        self._lines.extend(_overwrite(line) for line in others)
 
-    def rows(self, columns: int, style: TerminalStyle, now: float) -> list[str]:
-        """The call and the last lines of its output."""
+    def rows(self, draw: DrawContext, now: float, *, lines: int = LIVE_ROWS) -> list[str]:
+        """The call and the last `lines` of its output, or its subagents."""
+        columns, style = draw.columns, draw.style
         seconds = int(now - self.started)
-        took = f" {seconds} s" if seconds >= 2 else ""
-        head = _format_head(self.call, columns - len(took) - 2, style)
+        took = f" {_format_clock(seconds)}" if seconds >= 2 else ""
+        head, _ = _format_head(self.call, columns - len(took) - 2, style)
         rows = [f"{apply_style(style.working, style.accent)} {head}{apply_style(took, style.faint)}"]
-        lines = [line for line in self._lines if line.strip()][-LIVE_ROWS:]
-        return rows + [_format_output(line, columns, style) for line in lines]
+        if self._subagents is not None:
+            return rows + self._subagents.rows(columns, style, now)
+        shown = [line for line in map(_apply_carriage_return, self._lines) if line.strip()][-lines:]
+        return rows + [_format_output(line, columns, style) for line in shown]
 
-    def render_cancelled(self, columns: int, style: TerminalStyle, now: float) -> list[str]:
-        """Rows for a call that was still running when the turn ended."""
-        result = ToolResult(self.call.id, "", "cancelled")
-        return render_finished(self.call, result, now - self.started, None, columns=columns, style=style)
+    def finish(self, result: ToolResult, seconds: float) -> CallRecord:
+        return CallRecord(self.call, result, seconds, self.diff)
+
+    def finish_stopped(self, now: float) -> CallRecord:
+        """The turn ended while the call was running."""
+        return CallRecord(self.call, ToolResult(self.call.id, "", "cancelled"), now - self.started)
 
 
-def render_finished(
-    call: ToolCall,
-    result: ToolResult,
-    seconds: float,
-    running: RunningCall | None,
-    *,
-    columns: int,
-    style: TerminalStyle,
-) -> list[str]:
-    """A row with the outcome; below it the diff, the error, or the end of the output."""
-    outcome, mark = _format_outcome(result, style)
-    diff = running.diff if running else None
-    facts = [outcome, diff.summary if diff else "", f"{seconds:.1f} s" if seconds >= 0.1 else ""]
-    summary = " · ".join(fact for fact in facts if fact)
-    head = _format_head(call, columns - len(summary) - 4, style)
-    sgr = style.faint if not outcome else style.warn if result.outcome == "ok" else style.bad
-    rows = [f"{mark} {head}{'  ' if summary else ''}{apply_style(summary, sgr)}"]
-    if diff and result.outcome == "ok":
-        return rows + diff.rows(columns, style)
+def render_finished(record: CallRecord, draw: DrawContext) -> tuple[list[str], bool]:
+    """A row with the outcome; below it the diff, the error, or the end of the output.
+
+    Also returns whether anything was left out.
+    """
+    call, result, style = record.call, record.result, draw.style
+    below, cut = _render_details(record, draw)
+    row, shortened = _format_finished_row(record, draw, shows_output=bool(below) and not cut)
+    rows = [row]
     for path in result.files if result.outcome == "ok" else ():
-        rows += [f"  {apply_style(truncate(sanitize(path), columns - 2, style.more), style.faint)}"]
-        rows += images.render_image(path, style.images, columns)
-    if result.outcome == "ok" and call.name != "terminal":
-        return rows
-    return rows + _format_excerpt(result, columns, style)
+        rows += [f"  {apply_style(truncate(sanitize(path), draw.columns - 2, style.more), style.faint)}"]
+        rows += images.render_image(path, style.images, draw.columns)
+    silent = result.outcome == "ok" and call.name not in OUTPUT_TOOLS and not record.diff
+    return rows + below, shortened or cut or (silent and count_lines(result.text) > 1)
 
 
-def _format_outcome(result: ToolResult, style: TerminalStyle) -> tuple[str, str]:
-    if result.outcome == "ok":
-        if found := _STATUS.search(result.text[-200:]):
-            return found[1], apply_style(style.failed, style.warn)
-        return "", apply_style(style.done, style.good)
-    mark = style.refused if result.outcome == "denied" else style.failed
-    return "stopped" if result.outcome == "cancelled" else result.outcome, apply_style(mark, style.bad)
-
-
-def _format_excerpt(result: ToolResult, columns: int, style: TerminalStyle) -> list[str]:
-    """The start of an error, or the end of the output."""
-    text = re.sub(r"\n?\[exit code -?\d+[^\]]*\]\s*\Z", "", result.text)
-    lines = [line for line in (_apply_carriage_return(line) for line in text.split("\n")) if line.strip()]
-    if lines == ["(no output)"]:
-        return []
-    failed = result.outcome != "ok"
-    room = EXCERPT_ROWS + (len(lines) == EXCERPT_ROWS + 1)  # omitting a single line would save nothing
-    shown = lines[:room] if failed else lines[-room:]
-    rows = [_format_output(line, columns, style) for line in shown]
-    if (left := len(lines) - len(shown)) > 0:
-        more = _format_output(f"{style.more} {left:,} more lines", columns, style)
-        rows = [*rows, more] if failed else [more, *rows]
+def render_whole(record: CallRecord, draw: DrawContext) -> list[str]:
+    """The whole call with its arguments and its whole output."""
+    call, result, style = record.call, record.result, draw.style
+    row, cut = _format_finished_row(record, draw, shows_output=False)
+    rows, label = [row], describe_tool(call)
+    arguments = label.object if cut or "\n" in label.object else ""
+    if not is_builtin(call):
+        arguments = "\n".join(f"{name}: {value}" for name, value in call.args.items())
+    for line in sanitize(arguments).expandtabs(4).split("\n") if arguments else ():
+        rows += [f"    {part}" for part in _split(line, draw.columns - 4)]
+    if record.diff is not None and result.outcome == "ok":
+        return rows + record.diff.rows(draw, whole=True)[0]
+    bar = f"  {apply_style(style.bar, style.faint)} "
+    for line in map(_apply_carriage_return, result.text.rstrip("\n").split("\n")):
+        rows += [f"{bar}{part}".rstrip() for part in _split(line, draw.columns - 4)]
     return rows
 
 
-def _format_head(call: ToolCall, columns: int, style: TerminalStyle) -> str:
-    """The name of the tool and its main argument."""
-    name = to_one_line(call.name)
-    argument = format_call(call, 0)[len(name) :].strip() if call.args else ""
-    room = columns - len(name) - 1
-    if not argument or room < 4:
-        return apply_style(truncate(name, max(1, columns)), style.strong)
-    return f"{apply_style(name, style.strong)} {truncate(argument, room, style.more)}"
+def render_followed(title: str, lines: list[str], draw: DrawContext, *, ended: bool = False) -> list[str]:
+    """A followed background process and the end of its output."""
+    style = draw.style
+    mark = apply_style(style.note, style.faint) if ended else apply_style(style.working, style.accent)
+    shown = truncate(to_one_line(title), max(1, draw.columns - 2), style.more)
+    rows = [f"{mark} {apply_style(shown, '' if ended else style.strong)}"]
+    return rows + [_format_output(_apply_carriage_return(line), draw.columns, style) for line in lines]
+
+
+def _render_details(record: CallRecord, draw: DrawContext) -> tuple[list[str], bool]:
+    """The rows below the head, and whether some were left out."""
+    if record.result.outcome != "ok":
+        return _format_excerpt(record.result.text, draw, from_end=False)
+    if record.diff is not None:
+        return record.diff.rows(draw)
+    if record.call.name in OUTPUT_TOOLS and record.call.args.get("action") != "list":
+        return _format_excerpt(output_of(record.result), draw, from_end=True)
+    return [], False
+
+
+def _format_finished_row(record: CallRecord, draw: DrawContext, *, shows_output: bool) -> tuple[str, bool]:
+    mark, summary, sgr = _summarize(record, draw.style, shows_output=shows_output)
+    head, cut = _format_head(record.call, draw.columns - text_width(summary) - 4, draw.style)
+    return f"{mark} {head}{'  ' if summary else ''}{apply_style(summary, sgr)}", cut
+
+
+def _summarize(record: CallRecord, style: TerminalStyle, *, shows_output: bool = False) -> tuple[str, str, str]:
+    """The mark, the outcome with the duration, and the style of these."""
+    result = record.result
+    outcome = describe_outcome(record.call, result)
+    counted = record.call.name in OUTPUT_TOOLS and outcome.endswith((" line", " lines"))
+    shown = "" if counted and shows_output else to_one_line(outcome)
+    if record.diff is not None and result.outcome == "ok" and not shown:
+        shown = record.diff.summary
+    summary = " · ".join(fact for fact in (shown, f"{record.seconds:.1f} s" if record.seconds >= 0.1 else "") if fact)
+    if result.outcome == "ok":
+        problem = record.call.name in OUTPUT_TOOLS and find_problem(result)
+        if problem or (record.call.name == "delegate_task" and not _all_done(outcome)):
+            return apply_style(style.failed, style.warn), summary, style.warn
+        return apply_style(style.done, style.good), summary, style.faint
+    return apply_style(style.refused if result.outcome == "denied" else style.failed, style.bad), summary, style.bad
+
+
+def _all_done(outcome: str) -> bool:
+    """False for `2 of 3 done`."""
+    done, _, rest = outcome.partition(" of ")
+    return not rest or done == rest.partition(" ")[0]
+
+
+def _format_excerpt(text: str, draw: DrawContext, *, from_end: bool) -> tuple[list[str], bool]:
+    """The start or the end of the text, and whether something was left out."""
+    columns, style = draw.columns, draw.style
+    lines = [line for line in map(_apply_carriage_return, text.split("\n")) if line.strip()]
+    total = count_lines(text)
+    room = EXCERPT_ROWS + (total == EXCERPT_ROWS + 1)  # omitting a single line would save nothing
+    shown = lines[-room:] if from_end else lines[:room]
+    rows = [_format_output(line, columns, style) for line in shown]
+    wide = any(text_width(line) > columns - 4 for line in shown)
+    if (left := total - len(shown)) <= 0:
+        return rows, wide
+    more = _format_output(f"{style.more} {left:,} more lines ({EXPAND_KEY})", columns, style)
+    return ([more, *rows] if from_end else [*rows, more]), True
+
+
+def _format_head(call: ToolCall, columns: int, style: TerminalStyle) -> tuple[str, bool]:
+    """The tool and its main argument, and whether it was cut."""
+    label = describe_tool(call)
+    verb, object = to_one_line(label.verb), to_one_line(label.object)
+    room = columns - len(verb) - 1
+    if not object or room < 4:
+        return apply_style(truncate(verb, max(1, columns)), style.strong), bool(object)
+    shown = truncate(object, room, style.more)
+    return f"{apply_style(verb, style.strong)} {shown}", shown != object
 
 
 def _format_output(line: str, columns: int, style: TerminalStyle) -> str:
     return "  " + apply_style(f"{style.bar} {truncate(line, max(1, columns - 4), style.more)}", style.faint)
+
+
+def _format_clock(seconds: int) -> str:
+    return f"{seconds} s" if seconds < 60 else f"{seconds // 60} min {seconds % 60:02} s"
+
+
+def _split(line: str, columns: int) -> list[str]:
+    return [to_ansi(row, links=False) for row in split_row([(line, "", "")], max(1, columns))] or [""]
+
+
+def _overwrite(line: str) -> str:
+    """The line without text that was overwritten; a carriage return at its end stays."""
+    shown = line.rstrip("\r").rpartition("\r")[2]
+    return shown + "\r" if line.endswith("\r") else shown
 
 
 def _apply_carriage_return(line: str) -> str:

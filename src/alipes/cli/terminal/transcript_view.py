@@ -2,15 +2,22 @@
 
 import time
 from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from alipes.cli.markdown.stream import MarkdownStream
-from alipes.cli.render import format_ending, sanitize, to_one_line, truncate
+from alipes.cli.render import format_ending, format_resumption, sanitize, to_one_line, truncate
 from alipes.cli.terminal.approval import format_allowed, format_call_rows, format_question, is_long
+from alipes.cli.terminal.diff_view import EXPAND_KEY, DrawContext
+from alipes.cli.terminal.screen_diff import strip_escapes
 from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
-from alipes.cli.terminal.tool_view import RunningCall, render_finished
+from alipes.cli.terminal.todo_view import TodoView
+from alipes.cli.terminal.tool_view import KEPT_LINES, CallRecord, RunningCall, render_finished, render_whole
 from alipes.cli.theme import Theme
 from alipes.kernel import turns
 from alipes.kernel.attachments import collapse_attachments
+from alipes.kernel.messages import Message, ToolCall, ToolResult
 
 THINKING_ROWS = 3
 """Rows of thinking shown while it streams; one row remains afterwards."""
@@ -47,11 +54,16 @@ class MessageView:
         self.has_final_rows = self.has_final_rows or bool(rows)
         return rows
 
+    @property
+    def thought(self) -> str:
+        """The thinking so far; empty if it is not shown."""
+        return "".join(self._thinking).strip() if self._show_thinking else ""
+
     def finish_thinking(self) -> list[str]:
         """End the thinking; returns the row that remains of it."""
-        thought = to_one_line("".join(self._thinking))
+        thought = to_one_line(self.thought)
         self._thinking.clear()
-        if not thought or not self._show_thinking:
+        if not thought:
             return []
         text = truncate(thought, self._columns - 2, self._style.more)
         return [apply_style(f"{self._style.thinking} {text}", self._style.thought)]
@@ -98,6 +110,63 @@ _APPROVED = {"once": "approved once", "session": "approved for this session", "a
 """A denial is shown in the row of the call."""
 
 
+class RecordedText(Struct, frozen=True):
+    kind: Literal["user", "thought", "answer", "note"]
+    text: str
+
+
+TurnItem: TypeAlias = RecordedText | CallRecord
+
+
+class TurnItems:
+    """Everything in the last turn, in order."""
+
+    def __init__(self) -> None:
+        self._items: list[TurnItem] = []
+        self._shortened: TurnItem | None = None
+
+    def clear(self) -> None:
+        """Another turn starts. The last shortened item of the old one can still be shown."""
+        self._items.clear()
+
+    def add(self, item: TurnItem, *, shortened: bool = False) -> None:
+        """`shortened`: the screen does not show all of it."""
+        self._items.append(item)
+        if shortened:
+            self._shortened = item
+
+    def take_shortened(self) -> TurnItem | None:
+        """The last item that was shown shortened; each is returned once."""
+        item, self._shortened = self._shortened, None
+        return item
+
+    def rows(self, theme: Theme, draw: DrawContext, *unfinished: RecordedText) -> list[str]:
+        """All items and the texts that are not finished, with a blank row between them."""
+        rows: list[str] = []
+        for item in (*self._items, *(each for each in unfinished if each.text.strip())):
+            rows += ["", *render_item(item, theme, draw)] if rows else render_item(item, theme, draw)
+        return rows
+
+
+def render_item(item: TurnItem, theme: Theme, draw: DrawContext) -> list[str]:
+    """The whole item as rows."""
+    style = draw.style
+    if isinstance(item, CallRecord):
+        return render_whole(item, draw)
+    if item.kind == "answer":
+        stream = MarkdownStream(theme, draw.columns)
+        return [*stream.feed(item.text.strip("\n")), *stream.finish()]
+    mark, sgr = {
+        "user": (style.prompt, style.strong),
+        "thought": (style.thinking, style.thought),
+        "note": (style.note, style.faint),
+    }[item.kind]
+    rows: list[str] = []
+    for line in sanitize(item.text).strip("\n").expandtabs(4).split("\n"):
+        rows += wrap_text(line, draw.columns, sgr, "  " if rows else apply_style(mark, sgr) + " ", "  ")
+    return rows
+
+
 class TranscriptView:
     """Turns the events of a session into rows, with a blank row between blocks of different kinds."""
 
@@ -112,7 +181,8 @@ class TranscriptView:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`begun`: a note was printed already."""
-        self._style, self._columns, self._clock = style, columns, clock
+        self._theme, self._style, self._columns, self._clock = theme, style, columns, clock
+        self.draw = DrawContext(columns, style, theme.tokens)
         self._message = MessageView(theme, style, columns, thinking=thinking)
         self._running: dict[str, RunningCall] = {}
         self._asked: dict[str, turns.ApprovalAsked] = {}
@@ -120,6 +190,11 @@ class TranscriptView:
         """The open question with choices."""
         self._final: list[str] = []
         self._kind = "note" if begun else ""
+        self._plan = TodoView()
+        self._in_turn = False
+        self._record = TurnItems()
+        self._calls: dict[str, ToolCall] = {}
+        """Calls of the last turn whose result was not shown."""
 
     def take_final(self) -> list[str]:
         """The rows that became final since the last call."""
@@ -131,17 +206,38 @@ class TranscriptView:
         rows = self._message.tail()
         apart = bool(self._kind) and not (self._message.has_final_rows if rows else self._kind == "tool")
         for running in self._running.values():
-            rows += running.rows(self._columns, self._style, self._clock())
+            if running.call.name != "todo":
+                rows += running.rows(self.draw, self._clock())
+        if plan := self._plan.live_rows(self._columns, self._style) if self._in_turn else []:
+            rows += ["", *plan] if rows else plan
         return ["", *rows] if rows and apart else rows
+
+    def expand_last(self) -> bool:
+        """Show the last shortened output, thinking or call whole. False if there is none."""
+        item = self._record.take_shortened()
+        if item is None:
+            return False
+        self.add_block(render_item(item, self._theme, self.draw))
+        return True
+
+    def render_turn(self) -> list[str]:
+        """The whole last turn as rows: messages, thinking, calls with their output."""
+        unfinished = RecordedText("thought", self._message.thought), RecordedText("answer", self._message.text)
+        rows = self._record.rows(self._theme, self.draw, *unfinished)
+        for running in self._running.values():
+            rows += ["", *running.rows(self.draw, self._clock(), lines=KEPT_LINES)]
+        return rows
 
     def resize(self, columns: int) -> None:
         self._columns = columns
+        self.draw = DrawContext(columns, self._style, self._theme.tokens)
         begins = not self._message.has_final_rows
         self._add_rows("text", self._message.resize(columns), apart=begins)
 
     def restyle(self, theme: Theme, style: TerminalStyle) -> None:
         """Use another theme for new rows."""
-        self._style = style
+        self._theme, self._style = theme, style
+        self.draw = DrawContext(self._columns, style, theme.tokens)
         self._message.restyle(theme, style)
 
     def handle_event(self, event: turns.Event, shown_as: str = "") -> None:
@@ -152,18 +248,16 @@ class TranscriptView:
             case turns.TextDelta(text):
                 self._write(text)
             case turns.Said(message):
-                if message.role == "assistant":
-                    self._complete(message.text)
+                self._handle_message(message)
             case turns.ToolStarted(call):
-                self._add_rows("thought", self._message.finish_thinking())
+                self._finish_thinking()
                 self._running[call.id] = RunningCall(call, self._clock())
             case turns.ToolProgress(call_id, text):
                 if call_id in self._running:
-                    self._running[call_id].progress(text)
+                    self._running[call_id].progress(text, self._clock())
             case turns.ToolFinished(call, result, seconds):
-                running = self._running.pop(call.id, None)
-                rows = render_finished(call, result, seconds, running, columns=self._columns, style=self._style)
-                self._add_rows("tool", rows)
+                running = self._running.pop(call.id, None) or RunningCall(call, self._clock())
+                self._add_call(running.finish(result, seconds))
             case _:
                 self._handle_turn_event(event, shown_as)
 
@@ -173,10 +267,13 @@ class TranscriptView:
         for line in lines[: MAX_MESSAGE_ROWS + 1]:
             mark = "  " if rows else apply_style(self._style.prompt, self._style.accent) + " "
             rows += wrap_text(line, self._columns, self._style.strong, mark, "  ")
-        if len(lines) > MAX_MESSAGE_ROWS + 1 or len(rows) > MAX_MESSAGE_ROWS + 1:
+        shortened = len(lines) > MAX_MESSAGE_ROWS + 1 or len(rows) > MAX_MESSAGE_ROWS + 1
+        if shortened:
             left = len(lines) - MAX_MESSAGE_ROWS
             more = f"{left:,} more lines" if left > 1 else "and more"
-            rows[MAX_MESSAGE_ROWS:] = ["  " + apply_style(f"{self._style.more} {more}", self._style.faint)]
+            hint = f"{self._style.more} {more} ({EXPAND_KEY})"
+            rows[MAX_MESSAGE_ROWS:] = ["  " + apply_style(hint, self._style.faint)]
+        self._record.add(RecordedText("user", text), shortened=shortened)
         self._add_rows("person", rows, apart=True)
 
     def add_note(self, text: str, *, bad: bool = False) -> None:
@@ -186,6 +283,7 @@ class TranscriptView:
         for line in sanitize(text).split("\n"):
             mark = "  " if rows else apply_style(self._style.note, style) + " "
             rows += wrap_text(line, self._columns, style, mark, "  ")
+        self._record.add(RecordedText("note", text))
         self._add_rows("note", rows)
 
     def add_block(self, rows: list[str]) -> None:
@@ -194,11 +292,14 @@ class TranscriptView:
 
     def _handle_turn_event(self, event: turns.Event, shown_as: str) -> None:
         match event:
-            case turns.TurnStarted(text=text, attempt=attempt):
+            case turns.TurnStarted(text=text):
+                self._record.clear()
+                self._calls.clear()
+                self._in_turn = True
                 if words := shown_as or text:
                     self.add_user_message(words)
-                if attempt > 1:
-                    self.add_note("resuming an interrupted turn")
+                if note := format_resumption(event):
+                    self.add_note(note)
             case turns.Retracted(reason):
                 shown = self._message.has_final_rows
                 self._message.drop()
@@ -240,13 +341,44 @@ class TranscriptView:
             self.add_block(format_question(self._question, self._columns, self._style)[:-1])
             self._question = None
 
+    def _handle_message(self, message: Message) -> None:
+        """A message of the transcript. Results of calls are shown unless they were shown as events."""
+        if message.role == "assistant":
+            self._complete(message.text)
+            self._calls.update((call.id, call) for call in message.calls)
+        for part in message.parts:
+            if isinstance(part, ToolResult) and part.call_id in self._calls:
+                self._add_call(CallRecord(self._calls[part.call_id], part))
+
+    def _add_call(self, record: CallRecord) -> None:
+        self._calls.pop(record.call.id, None)
+        rows, shortened = render_finished(record, self.draw)
+        self._record.add(record, shortened=shortened)
+        if record.call.name == "todo" and record.result.outcome == "ok":
+            self._plan.update(record.result.text)
+            if self._plan.is_final:
+                self._add_rows("plan", self._plan.print_rows(self._columns, self._style))
+            return
+        self._add_rows("tool", rows)
+
+    def _finish_thinking(self) -> None:
+        thought = self._message.thought
+        rows = self._message.finish_thinking()
+        if rows:
+            cut = strip_escapes(rows[0]).endswith(self._style.more)
+            self._record.add(RecordedText("thought", thought), shortened=cut)
+        self._add_rows("thought", rows)
+
     def _write(self, text: str) -> None:
-        self._add_rows("thought", self._message.finish_thinking())
+        self._finish_thinking()
         begins = not self._message.has_final_rows
         self._add_rows("text", self._message.write(text), apart=begins)
 
     def _complete(self, text: str) -> None:
         """The message is complete: add the part that was missing from the stream."""
+        if text.strip():
+            self._finish_thinking()
+            self._record.add(RecordedText("answer", text))
         received = self._message.text
         if text.startswith(received):
             self._write(text[len(received) :])
@@ -257,7 +389,7 @@ class TranscriptView:
         self._finish()
 
     def _finish(self) -> None:
-        self._add_rows("thought", self._message.finish_thinking())
+        self._finish_thinking()
         begins = not self._message.has_final_rows
         self._add_rows("text", self._message.finish(), apart=begins)
 
@@ -266,9 +398,11 @@ class TranscriptView:
             return
         self._finish()
         for running in self._running.values():
-            self._add_rows("tool", running.render_cancelled(self._columns, self._style, self._clock()))
+            self._add_call(running.finish_stopped(self._clock()))
         self._running.clear()
         self._close_question()
+        self._add_rows("plan", self._plan.print_rows(self._columns, self._style))
+        self._in_turn = False
         if end.ending == "stopped" and end.detail == "superseded":
             self.add_note("interrupted by your next message")
         elif line := format_ending(end):

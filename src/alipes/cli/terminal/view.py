@@ -1,12 +1,16 @@
 """Shows the events of a session: transcript, status, questions and queued messages."""
 
 import asyncio
+from contextlib import suppress
 
 from alipes.cli import theme
 from alipes.cli.terminal.terminal import TerminalApp
+from alipes.cli.terminal.tool_view import render_followed
 from alipes.cli.terminal.transcript_view import TranscriptView
 from alipes.kernel import turns
 from alipes.kernel.conversations import PendingTurn
+from alipes.kernel.errors import ToolError
+from alipes.tools.shell.background import BackgroundProcess, BackgroundProcesses
 
 
 class SessionView:
@@ -17,7 +21,9 @@ class SessionView:
         self._bottom, self.status = terminal.bottom, terminal.bottom.status
         columns = terminal.columns
         self.transcript = TranscriptView(self._theme(), self._bottom.style, columns, thinking=thinking, begun=True)
-        self._bottom.tail = self.transcript.tail
+        self._bottom.tail = self._tail
+        self.followed: dict[str, tuple[str, list[str]]] = {}
+        """The title and the last lines of each background process that is followed, by its name."""
         self._bottom.on_resize = self._resize
         terminal.on_theme_change = lambda: self.transcript.restyle(self._theme(), self._bottom.style)
         self._labels: dict[str, str] = {}
@@ -111,6 +117,13 @@ class SessionView:
         self.status.queued = len(self._bottom.queued)
         self._terminal.append(self.transcript.take_final())
 
+    def _tail(self) -> list[str]:
+        """The rows that may still change: of the running turn, and of followed processes."""
+        rows = self.transcript.tail()
+        for title, lines in self.followed.values():
+            rows = [*rows, "", *render_followed(title, lines, self.transcript.draw)]
+        return rows
+
     def _show_user_message(self, text: str) -> None:
         """Show a message that was steered into the turn; the first was shown at its start."""
         if text == self._text:
@@ -129,3 +142,56 @@ class SessionView:
 
     def _theme(self) -> theme.Theme:
         return theme.make_theme(self._terminal.theme, ascii_only=self._terminal.features.ascii_only)
+
+
+FOLLOWED_LINES = 10
+REFRESH_S = 0.2
+"""Shortest time between two updates."""
+
+
+class JobView:
+    """Shows jobs in a `SessionView`. At most one process is followed."""
+
+    def __init__(self, processes: BackgroundProcesses, view: SessionView) -> None:
+        self._processes, self._view = processes, view
+        self._scope: asyncio.Timeout | None = None
+        """Open while a process is followed."""
+
+    async def follow(self, session: str, name: str) -> None:
+        """Show the output of a process until it ends or `leave` is called; an earlier one is left first."""
+        self.leave()
+        try:
+            process = self._processes.find(session, name)
+        except ToolError:
+            return  # its conversation ended
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None) as self._scope:
+                await self._show_output(process)
+        self._view.followed.pop(name, None)
+        if process.is_finished:
+            self._scope = None
+            title, lines = f"{process.title} {process.status}", await _last_lines(process)
+            transcript = self._view.transcript
+            transcript.add_block(render_followed(title, lines, transcript.draw, ended=True))
+        self._view.update()
+
+    def leave(self) -> None:
+        """Stop following; the process keeps running."""
+        if self._scope is not None:
+            self._scope.reschedule(0)
+            self._scope = None
+
+    async def _show_output(self, process: BackgroundProcess) -> None:
+        changed = asyncio.Event()
+        with process.watch(changed):
+            while not process.is_finished:
+                self._view.followed[process.name] = (process.title, await _last_lines(process))
+                self._view.update()
+                await changed.wait()
+                changed.clear()
+                await asyncio.sleep(REFRESH_S)
+
+
+async def _last_lines(process: BackgroundProcess) -> list[str]:
+    lines = (await process.log.read_lines(0, FOLLOWED_LINES)).split("\n")
+    return [line for line in lines if line.strip() and not line.startswith("[lines ")]

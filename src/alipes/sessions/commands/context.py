@@ -17,6 +17,7 @@ from alipes.providers.registry import ModelChoice, Models
 from alipes.sessions.sessions import Sessions
 from alipes.sessions.user_shell import UserShell
 from alipes.store.store import Store
+from alipes.tools.shell.background import BackgroundProcesses
 
 
 class Quit(Struct, frozen=True):
@@ -52,7 +53,14 @@ class RunSetup(Struct, frozen=True):
     """Run the setup wizard in the person's terminal."""
 
 
-Action: TypeAlias = Quit | CopyText | ShowConversation | SendFile | PutText | RunSetup
+class FollowJob(Struct, frozen=True):
+    """Show the output of a background process as it comes; without a name, stop showing it."""
+
+    session: str
+    name: str
+
+
+Action: TypeAlias = Quit | CopyText | ShowConversation | SendFile | PutText | RunSetup | FollowJob
 
 
 class CommandReply(Struct, frozen=True):
@@ -85,6 +93,8 @@ class CommandContext(Struct, frozen=True):
     """The default model and where it comes from."""
     background: Callable[[str], str] = lambda _session: ""
     """What a session has running in the background, in a few words."""
+    processes: BackgroundProcesses | None = None
+    """The background processes of all sessions."""
     contributions: Contributions | None = None
     """What plugins contribute, including commands."""
     hooks: Hooks | None = None

@@ -17,6 +17,7 @@ from alipes.plugins.registry import CommandContribution, Contributions, PromptTe
 from alipes.sessions.commands import conversation, history, project, rewind, status, templates
 from alipes.sessions.commands.approvals import approvals
 from alipes.sessions.commands.context import CommandContext, CommandReply, Quit, RunSetup
+from alipes.sessions.commands.jobs import jobs
 from alipes.sessions.commands.keys import keys
 
 CommandAction: TypeAlias = Callable[[CommandContext, str], Awaitable[CommandReply]]
@@ -141,6 +142,7 @@ COMMANDS = (
     Command("steer", "TEXT", "send to the running turn at its next step", partial(conversation.submit, mode="steer")),
     Command("busy", "[MODE]", "interrupt, queue or steer: what a message does while a turn runs", conversation.busy),
     Command("agents", "[ID | stop ID]", "list subagents, or stop one", conversation.agents),
+    Command("jobs", "[ID | follow ID | stop ID]", "list background jobs; show, follow or stop one", jobs),
     Command("background", "TEXT", "run this in the background", conversation.background),
     Command("moa", "TEXT", "ask several models and combine their answers", conversation.moa),
     Command("copy", "[N]", "copy the last answer, or the Nth last", history.copy),

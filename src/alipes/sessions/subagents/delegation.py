@@ -13,13 +13,13 @@ from alipes.config.settings import DelegationConfig
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import format_excerpt
 from alipes.kernel.ports import ToolContext
-from alipes.kernel.turns import Address, Event, Inbound, Origin, ToolStarted, Turn, TurnEnded
+from alipes.kernel.turns import Address, Event, Inbound, Origin, Turn, TurnEnded
 from alipes.runtime.tasks import unwrap_error_group
 from alipes.sessions.event_stream import TurnFollower
 from alipes.sessions.plugin_host import detached_context
 from alipes.sessions.sessions import Sessions
 from alipes.sessions.subagents.registry import SubagentRun
-from alipes.sessions.subagents.text import INSTRUCTIONS, describe_outcome, describe_started, format_reports, task_prompt
+from alipes.sessions.subagents.text import INSTRUCTIONS, describe_started, describe_step, format_reports, task_prompt
 from alipes.store.export import TurnFacts
 from alipes.store.store import Store
 from alipes.store.subagents import PLATFORM
@@ -211,10 +211,6 @@ def _inbound(
 
 async def _show_progress(act: ToolContext, inbound: Inbound, event: Event) -> None:
     """What people who watch the call see of the subagent."""
-    goal = inbound.origin.goal if inbound.origin else ""
-    name = f"{inbound.id.rpartition(':')[2]}. {format_excerpt(goal, 30)}"
-    match event:
-        case ToolStarted(call):
-            await act.progress(f"{name}: {call.name}\n")
-        case TurnEnded(_, ending, detail):
-            await act.progress(f"{name}: {describe_outcome(ending, detail)}\n")
+    if step := describe_step(event):
+        goal = inbound.origin.goal if inbound.origin else ""
+        await act.progress(f"{inbound.id.rpartition(':')[2]}. {format_excerpt(goal, 30)}: {step}\n")

@@ -5,12 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from alipes.agent.tool_calls import shorten
 from alipes.kernel.formatting import ID, format_count, format_duration, format_excerpt
 from alipes.kernel.messages import Message
-from alipes.kernel.turns import Ending, Origin
+from alipes.kernel.tool_labels import describe_tool
+from alipes.kernel.turns import Ending, Event, Origin, ToolStarted, TurnEnded, TurnStarted
 from alipes.store.export import TurnFacts
 from alipes.store.subagents import KEY_PREFIX
 
 LONGEST = 40_000
 """Characters of all reports of one call together."""
+MAX_STEP_CHARS = 80
 INSTRUCTIONS = (
     "You are a subagent: you do one task for another agent, which sees only your last message. Nobody can "
     "answer questions. Do the task, then report what you found or did, where (files, commands, URLs), and "
@@ -44,6 +46,18 @@ def describe_outcome(ending: Ending | None, detail: str, words: Mapping[str, str
     how = words.get(ending or "", "still running")
     why = _STOPS.get(detail, detail) if ending in ("stopped", "failed") else ""
     return f"{how}: {why}" if why else how
+
+
+def describe_step(event: Event) -> str:
+    """What a subagent does now, for people; empty if the event changes nothing."""
+    match event:
+        case TurnStarted():
+            return "thinking"
+        case ToolStarted(call):
+            return format_excerpt(describe_tool(call).text, MAX_STEP_CHARS)[1:-1]
+        case TurnEnded(_, ending, detail):
+            return describe_outcome(ending, detail)
+    return ""
 
 
 def report_of(turn: str, origin: Origin, said: tuple[Message, ...], *, ending: Ending, detail: str) -> tuple[str, str]:

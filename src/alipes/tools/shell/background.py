@@ -36,6 +36,7 @@ class BackgroundProcess:
         self._began, self._ended = time.monotonic(), 0.0
         self._changed = asyncio.Event()
         self._subscribers: list[asyncio.Queue[bytes]] = []
+        self._watchers: list[asyncio.Event] = []
 
     async def run(self, opening: AbstractAsyncContextManager[Child], emulator: TerminalEmulator | None) -> None:
         """Read its output until it exits. Cancelling kills it and all its descendants."""
@@ -107,8 +108,18 @@ class BackgroundProcess:
         finally:
             self._subscribers.remove(queue)
 
+    @contextmanager
+    def watch(self, changed: asyncio.Event) -> Iterator[None]:
+        """Set `changed` whenever it has printed something or ended, while entered."""
+        self._watchers.append(changed)
+        try:
+            yield
+        finally:
+            self._watchers.remove(changed)
+
     def _notify(self, piece: bytes) -> None:
-        self._changed.set()
+        for event in (self._changed, *self._watchers):
+            event.set()
         for queue in self._subscribers:
             queue.put_nowait(piece)
 
@@ -178,6 +189,7 @@ class BackgroundProcesses:
         self._group = asyncio.TaskGroup()
         self._processes: dict[str, BackgroundProcess] = {}
         self._count = 0
+        self._watchers: list[asyncio.Event] = []
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -206,6 +218,7 @@ class BackgroundProcesses:
         process.task = self._group.create_task(process.run(child, emulator), name=f"background {process.name}")
         process.task.add_done_callback(lambda _: self._on_finished(process))
         self._processes[process.name] = process
+        self._notify()
         try:
             await process.wait_for_output()
         except asyncio.CancelledError:
@@ -224,6 +237,15 @@ class BackgroundProcesses:
     def running(self, session: str) -> tuple[BackgroundProcess, ...]:
         """Running processes of `session`. A session that has some stays in memory."""
         return tuple(process for process in self.processes_of(session) if not process.is_finished)
+
+    @contextmanager
+    def watch(self, changed: asyncio.Event) -> Iterator[None]:
+        """Set `changed` whenever a process starts or ends, while entered."""
+        self._watchers.append(changed)
+        try:
+            yield
+        finally:
+            self._watchers.remove(changed)
 
     def find(self, session: str, name: str) -> BackgroundProcess:
         """The process of that name. Raises `ToolError` that lists the existing ones."""
@@ -265,8 +287,13 @@ class BackgroundProcesses:
         if sum(not process.is_finished for process in self._processes.values()) >= self._max_total:
             raise ToolError(f"{self._max_total} background processes of all conversations are running")
 
+    def _notify(self) -> None:
+        for changed in self._watchers:
+            changed.set()
+
     def _on_finished(self, process: BackgroundProcess) -> None:
         process.mark_finished()
+        self._notify()
         finished = [name for name, each in self._processes.items() if each.is_finished]
         for name in finished[: -self._max_finished]:
             del self._processes[name]

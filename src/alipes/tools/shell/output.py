@@ -39,6 +39,17 @@ def clean_output(raw: bytes | bytearray) -> str:
     return re.compile(_OVERSTRUCK).sub("", text).translate(_CONTROLS)
 
 
+def clean_piece(raw: bytes | bytearray) -> str:
+    """A piece of running output as plain text.
+
+    It starts with a carriage return if its first line overwrites the text before it, and ends with one if the
+    next piece overwrites its last line.
+    """
+    text = re.compile(_ESCAPES).sub("", raw.decode("utf-8", "replace"))
+    first, last = text.partition("\n")[0].rstrip("\r"), text.rpartition("\n")[2]
+    return ("\r" if "\r" in first else "") + clean_output(raw) + ("\r" if last.endswith("\r") else "")
+
+
 class SpillFolder:
     """Folder of files with complete outputs. The oldest are deleted by total size and age."""
 
@@ -82,11 +93,12 @@ class CommandOutput:
         self._mask = spill.mask
         self._file = SpillFile(spill)
         self._head, self._tail = bytearray(), bytearray()
-        self._size = 0
+        self._size = self._breaks = 0
 
     async def feed(self, piece: bytes) -> None:
         fitted = self._size <= HEAD_BYTES + TAIL_BYTES
         self._size += len(piece)
+        self._breaks += piece.count(b"\n")
         room = max(HEAD_BYTES - len(self._head), 0)
         self._head += piece[:room]
         self._tail += piece[room:]
@@ -106,7 +118,8 @@ class CommandOutput:
         if b"\n" in tail[:-1]:
             tail = tail[tail.index(b"\n") + 1 :]
         left_out = self._size - len(head) - len(tail)
-        note = f"[... {left_out:,} bytes omitted; {self._file.describe_location()} ...]"
+        lines = self._breaks - head.count(b"\n") - tail.count(b"\n")
+        note = f"[... {left_out:,} bytes in {lines:,} lines omitted; {self._file.describe_location()} ...]"
         first, last = (mask_cut(self._mask, clean_output(each)) for each in (head, tail))
         return f"{first.rstrip()}\n\n{note}\n\n{last}"
 

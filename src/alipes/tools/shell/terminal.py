@@ -21,7 +21,7 @@ from alipes.tools.shell.background import (
     send_replies,
     stop_processes,
 )
-from alipes.tools.shell.output import CommandOutput, SpillFolder, clean_output
+from alipes.tools.shell.output import CommandOutput, SpillFolder, clean_piece
 from alipes.tools.shell.pty import TerminalEmulator
 
 PROGRESS_INTERVAL_S = 0.2
@@ -66,7 +66,7 @@ class OutputProgress:
 
     async def _show(self) -> None:
         # a secret whose rest is still to come is not shown in halves; masked before it is cut for the same reason
-        ready, rest = split_ready(self._mask, clean_output(self._unshown))
+        ready, rest = split_ready(self._mask, clean_piece(self._unshown))
         text = self._mask(ready)
         glimpse = text[-MAX_PROGRESS_BYTES:]
         if len(text) > MAX_PROGRESS_BYTES and "\n" in glimpse:

@@ -9,9 +9,10 @@ import PIL.Image
 import pytest
 
 from alipes.cli.terminal import images
+from alipes.cli.terminal.diff_view import DrawContext
 from alipes.cli.terminal.screen_diff import LiveScreen, row_height, strip_escapes
 from alipes.cli.terminal.styles import clip_row, detect_features, make_style
-from alipes.cli.terminal.tool_view import render_finished
+from alipes.cli.terminal.tool_view import CallRecord, render_finished
 from alipes.config.environment import Variables
 from alipes.kernel.messages import ToolCall, ToolResult
 
@@ -77,9 +78,9 @@ def test_an_image_that_cannot_be_drawn_is_omitted(tmp_path):
 def test_a_call_that_made_an_image_shows_its_path_and_draws_it(tmp_path):
     path = saved(tmp_path)
     call, result = ToolCall("c", "image_generate", {}), ToolResult("c", "Drawn.", files=(path,))
-    rows = render_finished(call, result, 0.0, None, columns=200, style=make_style("dark", images="kitty"))
+    rows = render_finished(CallRecord(call, result), DrawContext(200, make_style("dark", images="kitty")))[0]
     assert path in rows[1] and "\x1b_G" in rows[-1]
-    assert len(render_finished(call, result, 0.0, None, columns=200, style=make_style("dark"))) == 2
+    assert len(render_finished(CallRecord(call, result), DrawContext(200, make_style("dark")))[0]) == 2
 
 
 @pytest.mark.parametrize(

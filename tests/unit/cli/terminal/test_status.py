@@ -59,9 +59,9 @@ def test_it_shows_the_activity_and_the_key_that_stops_it(status, clock):
     clock.now += 65
     assert said(status, ThinkingDelta("hm")) == "thinking · 1 min 05 s · esc to stop"
     assert said(status, TextDelta("so")) == "writing · 1 min 05 s · esc to stop"
-    assert said(status, ToolStarted(CALL)).startswith("running ")
+    assert said(status, ToolStarted(CALL)) == "running a command · 1 min 05 s · esc to stop"
     assert said(status, ToolStarted(OTHER)) == "running 2 tools · 1 min 05 s · esc to stop"
-    assert said(status, ToolFinished(CALL, ToolResult("1", ""))).startswith("running ")
+    assert said(status, ToolFinished(CALL, ToolResult("1", ""))) == "reading · 1 min 05 s · esc to stop"
     assert said(status, ToolFinished(OTHER, ToolResult("2", ""))) == "thinking · 1 min 05 s · esc to stop"
     assert said(status, TurnEnded("t", "answered")) == ""
     assert not status.is_running
@@ -114,10 +114,10 @@ def test_cost_is_shown_only_if_it_is_known_and_not_zero(status):
 def test_it_shows_mode_background_processes_folder_and_branch(status):
     status.model, status.mode, status.jobs, status.folder, status.branch = "a/model", "plan", 2, "~/code", "main"
     status.extra = "battery 80 %"
-    assert said(status) == "a/model · plan mode · 2 in background · ~/code (main) · battery 80 %"
+    assert said(status) == "a/model · plan mode · 2 jobs · ~/code (main) · battery 80 %"
     status.mode = "ask"
-    assert said(status, columns=46) == "a/model · 2 in background · ~/code (main)"
-    assert said(status, columns=30) == "a/model · 2 in background"
+    assert said(status, columns=46) == "a/model · 2 jobs · ~/code (main)"
+    assert said(status, columns=30) == "a/model · 2 jobs"
 
 
 def test_a_narrow_screen_shows_what_matters_most(status):

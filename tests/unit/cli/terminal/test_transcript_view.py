@@ -60,7 +60,7 @@ def test_a_turn_is_shown_in_blocks_separated_by_one_blank_row():
         *("› do it", ""),
         *("∴ let me see what is there", ""),
         *("I look first.", ""),
-        *("✓ terminal make", "  │ fine", "✗ terminal make  failed", "  │ no", ""),
+        *("✓ Run make", "  │ fine", "✗ Run make  failed", "  │ no", ""),
         "Done.",
     ]
 
@@ -80,11 +80,11 @@ def test_streamed_text_is_in_the_tail_until_it_is_final():
 def test_a_running_tool_is_in_the_tail_with_its_progress():
     one = account(clock=lambda: 5.0)
     seen(one, TurnStarted("t", "s", 1, "go"), ToolStarted(CALL), ToolProgress("1", "compiling\n"))
-    assert one.tail() == ["", "• terminal make", "  │ compiling"]
+    assert one.tail() == ["", "• Run make", "  │ compiling"]
     seen(one, ToolFinished(CALL, ToolResult("1", "ok"), 0.0), ToolStarted(CALL))
-    assert one.tail() == ["• terminal make"]
+    assert one.tail() == ["• Run make"]
     assert seen(one, ToolProgress("unknown", "x"), TurnEnded("t", "stopped")) == [
-        *("✗ terminal make  stopped", "", "· stopped")
+        *("✗ Run make  stopped", "", "· stopped")
     ]
     assert one.tail() == []
 
@@ -125,15 +125,15 @@ def test_a_long_user_message_is_shortened():
         "  word word word word word",
     ]
     rows = seen(one, TurnStarted("t", "s", 1, "\n".join(map(str, range(500)))))
-    assert rows[1:3] == ["› 0", "  1"] and rows[-1] == "  … 490 more lines" and len(rows) == 12
+    assert rows[1:3] == ["› 0", "  1"] and rows[-1] == "  … 490 more lines (Ctrl-O)" and len(rows) == 12
     rows = seen(one, TurnStarted("t", "s", 1, "x" * 900))
-    assert rows[-1] == "  … and more" and len(rows) == 12
+    assert rows[-1] == "  … and more (Ctrl-O)" and len(rows) == 12
     one.handle_event(TurnStarted("t", "s", 1, "a\n" * 10_000), "[pasted 10,000 lines]")
     assert one.take_final() == ["", "› [pasted 10,000 lines]"]
 
 
 def test_a_resumed_turn_shows_a_note():
-    assert seen(account(60), TurnStarted("t", "s", 2, "go")) == [*("› go", "", "· resuming an interrupted turn")]
+    assert seen(account(60), TurnStarted("t", "s", 2, "go")) == [*("› go", "", "· Resuming the interrupted turn")]
 
 
 def test_notes_and_endings_are_shown():

@@ -1,0 +1,293 @@
+"""How tool calls and their results are named for people: "Run npm test", "12 matches in 3 files". Pure functions."""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from alipes.kernel.formatting import format_count
+from alipes.kernel.messages import Json, ToolCall, ToolResult
+
+MAX_OUTCOME_CHARS = 60
+_MAIN_ARGUMENTS = ("command", "path", "pattern", "query", "url", "question", "goal", "name", "prompt")
+_EDITED = re.compile(r"^(?:\*\*\* (?:Update|Add|Delete) File: |\+\+\+ (?:b/)?)(?!/dev/null)(\S.*?)\s*$", re.MULTILINE)
+_PROCESS_VERBS = {
+    "list": ("List", "background processes"),
+    "poll": ("Check", ""),
+    "log": ("Read output of", ""),
+    "wait": ("Wait for", ""),
+    "kill": ("Stop", ""),
+    "write": ("Type into", ""),
+    "close": ("Close the input of", ""),
+}
+_STATUS = re.compile(r"^\[(exit code -?\d+|killed by \w+|timed out[^\]]*)[^\]]*\]$", re.MULTILINE)
+_PROCESS_STATUS = re.compile(r"\[(p\d+) (?:is |was )?((?:running|ended|killed)[^\]]*)\]\s*\Z")
+_OMITTED = re.compile(r"^\[\.\.\. [\d,]+ bytes in ([\d,]+) lines omitted; .* \.\.\.\]$", re.MULTILINE)
+_SLICE = re.compile(r"^\[(?:from [\w-]+; )?lines ([\d,]+)-([\d,]+)( of [\d,]+)?")
+_SEARCH_MORE = re.compile(r"^\[(.*); more with offset=\d+\]$", re.MULTILINE)
+_CHANGE = re.compile(r"^(created|updated|deleted|moved|unchanged)\b.*?\((?:[\d,]+ bytes(?:, )?)?(?:\+(\d+) -(\d+))?")
+_WORDS = {"failed": "failed", "denied": "denied", "cancelled": "stopped", "unknown": "result unknown"}
+
+
+class ToolLabel(Struct, frozen=True):
+    verb: str
+    object: str = ""
+
+    @property
+    def text(self) -> str:
+        """Both on one line."""
+        return " ".join(f"{self.verb} {self.object}".split())
+
+
+def describe_tool(call: ToolCall) -> ToolLabel:
+    """The call in plain words; a tool that is not built in keeps its name."""
+    describe = _LABELS.get(call.name)
+    return ToolLabel(call.name, _main_argument(call.args)) if describe is None else describe(call.args)
+
+
+def describe_activity(call: ToolCall) -> str:
+    """What happens while the call runs: "running a command", "reading"."""
+    return _ACTIVITIES.get(call.name) or f"running {' '.join(call.name.split())[:40]}"
+
+
+def is_builtin(call: ToolCall) -> bool:
+    return call.name in _LABELS
+
+
+def describe_outcome(call: ToolCall, result: ToolResult) -> str:
+    """The result in a few words, on one line; never empty."""
+    if result.outcome != "ok":
+        return _WORDS[result.outcome]
+    describe = _OUTCOMES.get(call.name, _describe_text)
+    line = " ".join(describe(result).split())
+    return line if len(line) <= MAX_OUTCOME_CHARS else line[: MAX_OUTCOME_CHARS - 1].rstrip() + "…"
+
+
+def find_problem(result: ToolResult) -> str:
+    """How a command failed, such as `exit code 2`; empty if it succeeded or is not a command."""
+    found = _STATUS.findall(result.text[-4000:])
+    return "" if not found or found[-1] == "exit code 0" else str(found[-1])
+
+
+def output_of(result: ToolResult) -> str:
+    """The output of a command, without the lines that say how it ended."""
+    text = _PROCESS_STATUS.sub("", result.text)
+    if found := [*_STATUS.finditer(text)]:
+        text = text[: found[-1].start()]
+    text = text.rstrip("\n")
+    return "" if text in ("(no output)", "(no output yet)", "(no new output)") else text
+
+
+def count_lines(text: str) -> int:
+    """Lines of an output that are not blank; those that were left out are counted too."""
+    omitted = sum(int(found.replace(",", "")) for found in _OMITTED.findall(text))
+    shown = sum(bool(line.strip()) for line in _OMITTED.sub("", text).split("\n"))
+    return shown + omitted
+
+
+Args: TypeAlias = dict[str, Json]
+
+
+def _main_argument(args: Args) -> str:
+    texts = [value for name in _MAIN_ARGUMENTS if isinstance(value := args.get(name), str) and value]
+    return texts[0] if texts else ", ".join(f"{name}={value}" for name, value in args.items())
+
+
+def _text(args: Args, name: str) -> str:
+    value = args.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _label_terminal(args: Args) -> ToolLabel:
+    return ToolLabel("Start" if args.get("background") is True else "Run", _text(args, "command"))
+
+
+def _label_process(args: Args) -> ToolLabel:
+    verb, object = _PROCESS_VERBS.get(_text(args, "action"), ("Check", ""))
+    return ToolLabel(verb, object or _text(args, "session_id"))
+
+
+def _label_read(args: Args) -> ToolLabel:
+    path, first, limit = _text(args, "path"), args.get("offset"), args.get("limit")
+    if not isinstance(first, int) or first < 1:
+        return ToolLabel("Read", path)
+    if isinstance(limit, int):
+        return ToolLabel("Read", f"{path}:{first}-{first + limit - 1}")
+    return ToolLabel("Read", f"{path} from line {first}" if first > 1 else path)
+
+
+def _label_patch(args: Args) -> ToolLabel:
+    found = dict.fromkeys(_EDITED.findall(_text(args, "patch")))
+    return ToolLabel("Edit", ", ".join(found) or _text(args, "path"))
+
+
+def _label_search(args: Args) -> ToolLabel:
+    verb = "Find" if args.get("target") == "files" else "Search"
+    glob, place = _text(args, "file_glob"), _text(args, "path")
+    where = " ".join(each for each in (glob, place if place != "." else "") if each)
+    return ToolLabel(verb, f"{_text(args, 'pattern')} in {where}" if where else _text(args, "pattern"))
+
+
+def _label_delegate(args: Args) -> ToolLabel:
+    tasks = args.get("tasks")
+    goal = _text(args, "goal")
+    if isinstance(tasks, list) and len(tasks) > 1:
+        return ToolLabel("Delegate", f"{len(tasks)} tasks: {goal}" if goal else f"{len(tasks)} tasks")
+    return ToolLabel("Delegate", goal or next(iter(task_goals(args)), ""))
+
+
+def task_goals(args: Args) -> tuple[str, ...]:
+    """The goals of the subagents that a call of delegate_task starts, in order."""
+    tasks = args.get("tasks")
+    if not isinstance(tasks, list) or not tasks:
+        return (_text(args, "goal"),)
+    return tuple(str(task.get("goal") or "") if isinstance(task, dict) else str(task) for task in tasks)
+
+
+_LABELS: dict[str, Callable[[Args], ToolLabel]] = {
+    "terminal": _label_terminal,
+    "process": _label_process,
+    "read_file": _label_read,
+    "write_file": lambda args: ToolLabel("Write", _text(args, "path")),
+    "patch": _label_patch,
+    "search_files": _label_search,
+    "execute_code": lambda args: ToolLabel("Run Python", _text(args, "code")),
+    "todo": lambda args: ToolLabel("Plan"),
+    "delegate_task": _label_delegate,
+    "mixture_of_agents": lambda args: ToolLabel("Ask several models", _text(args, "prompt")),
+    "clarify": lambda args: ToolLabel("Ask", _text(args, "question")),
+    "send_file": lambda args: ToolLabel("Send", _text(args, "path")),
+    "vision_analyze": lambda args: ToolLabel("Look at", _text(args, "path") or _text(args, "image_url")),
+    "image_generate": lambda args: ToolLabel("Generate image", _text(args, "prompt")),
+}
+
+
+_ACTIVITIES = {
+    "terminal": "running a command",
+    "process": "checking a background job",
+    "read_file": "reading",
+    "write_file": "writing a file",
+    "patch": "editing",
+    "search_files": "searching",
+    "execute_code": "running Python",
+    "todo": "planning",
+    "delegate_task": "running subagents",
+    "mixture_of_agents": "asking several models",
+    "clarify": "waiting for your answer",
+    "send_file": "sending a file",
+    "vision_analyze": "looking at an image",
+    "image_generate": "generating an image",
+}
+
+
+def _describe_text(result: ToolResult) -> str:
+    """A short line itself; of more, the number of lines."""
+    lines = [line for line in result.text.split("\n") if line.strip()]
+    if len(lines) == 1 and len(lines[0].strip()) <= MAX_OUTCOME_CHARS:
+        return lines[0]
+    return format_count(len(lines), "line") if lines else "done"
+
+
+def _describe_command(result: ToolResult) -> str:
+    if started := _PROCESS_STATUS.search(result.text):
+        return f"{started[1]} {started[2]}"
+    if problem := find_problem(result):
+        return problem
+    lines = count_lines(output_of(result))
+    return format_count(lines, "line") if lines else "no output"
+
+
+def _describe_process(result: ToolResult) -> str:
+    if found := _PROCESS_STATUS.search(result.text):
+        return found[2]
+    if result.text.startswith("(no background processes)"):
+        return "none"
+    running = sum(" is running (" in line for line in result.text.split("\n"))
+    return f"{running} running of {count_lines(result.text)}"
+
+
+def _describe_read(result: ToolResult) -> str:
+    text = result.text
+    if text.startswith("[") and result.images:
+        return text.strip("[]")
+    if found := re.match(r"\[.* is a directory with ([\d,]+) entries\]", text):
+        return "1 entry" if found[1] == "1" else f"{found[1]} entries"
+    if found := _SLICE.match(text):
+        return f"lines {found[1]}-{found[2]}{found[3] or ''}"
+    if text.startswith("(empty file)"):
+        return "empty"
+    if text.startswith("[") and (found := re.match(r"\[.* is (.*?); use the terminal tool", text)):
+        return found[1]
+    return format_count(text.count("\n") + (not text.endswith("\n")), "line")
+
+
+def _describe_search(result: ToolResult) -> str:
+    text = result.text
+    if text.startswith("no "):
+        return text.partition(" (")[0].partition(";")[0]
+    if more := _SEARCH_MORE.search(text):
+        return f"{more[1]}, and more"
+    lines = [line for line in text.split("\n") if line and not line.startswith("[")]
+    numbered = [line for line in lines if re.match(r"\d+[:-] ", line)]
+    if numbered:
+        matches = sum(bool(re.match(r"\d+: ", line)) for line in numbered)
+        files = len([line for line in lines if line != "--"]) - len(numbered)
+        return f"{matches:,} {'match' if matches == 1 else 'matches'} in {format_count(files, 'file')}"
+    counts = [re.search(r": (\d+)$", line) for line in lines]
+    if lines and all(counts):
+        total = sum(int(each[1]) for each in counts if each)
+        return f"{total:,} {'match' if total == 1 else 'matches'} in {format_count(len(lines), 'file')}"
+    return format_count(len(lines), "file")
+
+
+def _describe_change(result: ToolResult) -> str:
+    changes = [found for line in result.text.split("\n") if (found := _CHANGE.match(line))]
+    if not changes:
+        return _describe_text(result)
+    words = [found[1] for found in changes if found[1] != "updated"]
+    sizes = _format_sizes((int(found[2] or 0), int(found[3] or 0)) for found in changes)
+    if len(changes) > 1:
+        return ", ".join(filter(None, (f"{len(changes)} files", sizes)))
+    return ", ".join(filter(None, (*words, sizes))) or "updated"
+
+
+def _format_sizes(changes: Iterable[tuple[int, int]]) -> str:
+    pairs = list(changes)
+    came, went = sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
+    return " ".join(part for part in (f"+{came}" if came else "", f"-{went}" if went else "") if part)
+
+
+def _describe_plan(result: ToolResult) -> str:
+    found = re.search(r"\((\d+) of (\d+) open\)\s*\Z", result.text)
+    return f"{int(found[2]) - int(found[1])} of {found[2]} done" if found else "empty"
+
+
+def _describe_delegation(result: ToolResult) -> str:
+    if found := re.match(r"(\d+) of ([\d,]+) tasks? done\.", result.text):
+        return f"{found[1]} of {found[2]} done"
+    if result.text.startswith("Running in the background"):
+        return f"{len(result.text.strip().splitlines()) - 1} in the background"
+    found = re.match(r"1\. “.*?”: ([^(\n]*\([^)\n]*\))", result.text)
+    return found[1] if found else _describe_text(result)
+
+
+def _describe_answer(result: ToolResult) -> str:
+    head, _, answer = result.text.partition("The user answered: ")
+    return answer if answer and not head else "no answer"
+
+
+_OUTCOMES: dict[str, Callable[[ToolResult], str]] = {
+    "terminal": _describe_command,
+    "execute_code": _describe_command,
+    "process": _describe_process,
+    "read_file": _describe_read,
+    "write_file": _describe_change,
+    "patch": _describe_change,
+    "search_files": _describe_search,
+    "todo": _describe_plan,
+    "delegate_task": _describe_delegation,
+    "clarify": _describe_answer,
+    "send_file": lambda result: "attached",
+    "image_generate": lambda result: format_count(len(result.files), "image") if result.files else "done",
+}
