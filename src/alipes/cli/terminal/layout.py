@@ -256,7 +256,7 @@ class BottomArea:
     def _input_and_below(self, columns: int, lines: int) -> tuple[InputBox, list[str]]:
         """The input with its menu and the status line, or the open list instead of them."""
         if self.picker is not None:
-            head, below, cursor = self.picker.draw(columns, lines - 1, self.style)
+            head, below, cursor = self.picker.draw(columns, lines - 2, self.style)
             return InputBox(head, (len(head) - 1, cursor)), below
         box = self._input(columns, max(1, min(12, lines // 2 - 1)))
         below = render_menu(self._buffer.complete_state, columns, self.style)

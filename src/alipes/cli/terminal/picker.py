@@ -214,7 +214,7 @@ class Picker:
         keys = [*(own if self._question is None else ["enter save"] * (not self._question.any_key)), "esc cancel"]
         hints = truncate(" · ".join(keys), max(1, columns - 2), style.more)
         below = [*rows, *preview, f"  {apply_style(hints, style.faint)}"]
-        return head, below[: lines - len(head)], cursor
+        return head, below[: max(0, lines - len(head))], cursor
 
     def _draw_title(self, columns: int, style: TerminalStyle) -> str:
         count = f"{len(self._found)} of {len(self._items)}" if self._filter else str(len(self._items))

@@ -172,6 +172,8 @@ class TerminalCommands:
                 self._terminal.put_text(text)
             case RunSetup():
                 await self._run_setup()
+            case FollowJob(_, name) if not name:
+                self._jobs.leave()
 
     async def _run_setup(self) -> None:
         """Run the wizard in the terminal; afterwards the session starts again with the new settings."""

@@ -116,7 +116,7 @@ class StatusLine:
     def _facts(self, style: TerminalStyle) -> list[tuple[str, str]]:
         """The facts and their styles, most important first."""
         mode = f"{self.mode} mode" if self.mode not in ("", "ask") else ""
-        jobs = f"{self.jobs} in background" if self.jobs else ""
+        jobs = f"{self.jobs} job{'' if self.jobs == 1 else 's'}" if self.jobs else ""
         cost = format_cost(self.cost) if self.context_tokens and self.cost else ""
         folder = _shorten_path(self.folder, style.more)
         place = f"{folder} ({self.branch})" if self.branch else folder

@@ -123,14 +123,15 @@ def detect_features(
         theme = "light" if int(background) == 7 or 9 <= int(background) <= 15 else "dark"
     else:
         asks = not term.startswith(_NO_QUERY)
+    answers = not term.startswith(_NO_QUERY)
     return TerminalFeatures(
         theme,
         asks,
         not stiff,
         not utf8,
         _detect_images(variables, term),
-        titles=not term.startswith(_NO_QUERY),
-        query_keyboard=not term.startswith(_NO_QUERY),
+        query_keyboard=answers,
+        titles=answers,
         notifications=_detect_notifications(variables, term),
     )
 

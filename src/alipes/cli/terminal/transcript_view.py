@@ -327,6 +327,18 @@ class TranscriptView:
         """Keep what was approved or denied, whole."""
         self._add_rows("note", format_decision(asked, answered, self._columns, self._style))
 
+    def _open_question(self, asked: turns.QuestionAsked) -> None:
+        if asked.choices:
+            self._question = asked  # shown above the input while it is open
+        else:
+            self.add_block(format_question(asked, self._columns, self._style))
+
+    def _close_question(self) -> None:
+        """Add the question with its choices, which was shown above the input."""
+        if self._question is not None:
+            self.add_block(format_question(self._question, self._columns, self._style)[:-1])
+            self._question = None
+
     def _handle_message(self, message: Message) -> None:
         """A message of the transcript. Results of calls are shown unless they were shown as events."""
         if message.role == "assistant":
@@ -354,18 +366,6 @@ class TranscriptView:
             cut = strip_escapes(rows[0]).endswith(self._style.more)
             self._record.add(RecordedText("thought", thought), shortened=cut)
         self._add_rows("thought", rows)
-
-    def _open_question(self, asked: turns.QuestionAsked) -> None:
-        if asked.choices:
-            self._question = asked  # shown above the input while it is open
-        else:
-            self.add_block(format_question(asked, self._columns, self._style))
-
-    def _close_question(self) -> None:
-        """Add the question with its choices, which was shown above the input."""
-        if self._question is not None:
-            self.add_block(format_question(self._question, self._columns, self._style)[:-1])
-            self._question = None
 
     def _write(self, text: str) -> None:
         self._finish_thinking()

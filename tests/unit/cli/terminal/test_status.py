@@ -114,10 +114,10 @@ def test_cost_is_shown_only_if_it_is_known_and_not_zero(status):
 def test_it_shows_mode_background_processes_folder_and_branch(status):
     status.model, status.mode, status.jobs, status.folder, status.branch = "a/model", "plan", 2, "~/code", "main"
     status.extra = "battery 80 %"
-    assert said(status) == "a/model · plan mode · 2 in background · ~/code (main) · battery 80 %"
+    assert said(status) == "a/model · plan mode · 2 jobs · ~/code (main) · battery 80 %"
     status.mode = "ask"
-    assert said(status, columns=46) == "a/model · 2 in background · ~/code (main)"
-    assert said(status, columns=30) == "a/model · 2 in background"
+    assert said(status, columns=46) == "a/model · 2 jobs · ~/code (main)"
+    assert said(status, columns=30) == "a/model · 2 jobs"
 
 
 def test_a_narrow_screen_shows_what_matters_most(status):
