@@ -206,7 +206,7 @@ async def test_background_processes_survive_a_stop_and_are_listed(tmp_path):
             telegram.chats.say("begin", chat=OWNER)
             await model.asked(2)
             telegram.chats.say("/stop", chat=OWNER)
-            reply = await telegram.shows(OWNER, "Stopping")
+            reply = await telegram.shows(OWNER, "Stopped")
             assert "Still running in the background" in reply.text and f"300.{name}" in reply.text, reply.text
             await model.idle()
             assert find_running(f"300.{name}")
@@ -215,4 +215,4 @@ async def test_background_processes_survive_a_stop_and_are_listed(tmp_path):
             telegram.chats.say("/new", chat=OWNER)
             await until(lambda: not find_running(f"300.{name}"), 5)
             assert await served.left() == 0
-        assert any("Stopping" in text for text in bot_texts(telegram, OWNER))
+        assert any("Stopped" in text for text in bot_texts(telegram, OWNER))

@@ -268,7 +268,7 @@ async def test_plugins_see_every_command_and_a_slow_one_delays_no_stop(tmp_path)
         stop = asyncio.create_task(table.type("/stop"))
         assert (await turn).ending == "stopped" and not stop.done()
         one.go_on.set()
-        assert (await stop).text.startswith("Stopping")
+        assert (await stop).text.startswith("Stopped")
         await table.type("/mine x y")
         await table.type("/help mine")
         assert one.calls == [("stop", "", "me"), ("mine", "x y", "me"), ("help", "mine", "me")]
