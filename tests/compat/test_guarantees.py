@@ -160,17 +160,18 @@ def a_picture(path):
     return str(path)
 
 
-async def test_every_recognised_command_bypasses_the_queue_and_all_else_is_user_text(home, folder):
+async def test_every_command_bypasses_the_queue_and_paths_are_user_text(home, folder):
     source = """
     def register(ctx):
         ctx.register_command("mine", lambda raw: f"mine: {raw}")
     """
     waits = stall()
-    async with open_chat(home, [(waits, "one"), "two", "three"], folder("own", source)) as chat:
+    async with open_chat(home, [(waits, "one"), "two"], folder("own", source)) as chat:
         await chat.say("/busy queue")
         await chat.say("first")
         await waits.reached.wait()
         await chat.say("/unknown thing")
+        await chat.until("Unknown command /unknown.")
         await chat.say("/etc/hosts is a file")
         await chat.say("/mine now")
         await chat.until("mine: now")
@@ -179,9 +180,9 @@ async def test_every_recognised_command_bypasses_the_queue_and_all_else_is_user_
         await chat.until("/help [COMMAND]")
         assert len(chat.agent.model.requests) == 1, "none of it waited, none of it was said to the model"
         waits.go()
-        await chat.until("three")
+        await chat.until("two")
         said = [m.text for m in chat.agent.model.requests[-1].messages if m.role == "user"]
-        assert said == ["first", "/unknown thing", "/etc/hosts is a file"]
+        assert said == ["first", "/etc/hosts is a file"]
 
 
 async def test_a_session_begins_for_plugins_also_if_its_first_turn_was_cut_off_before_it_began(home, hook_log):

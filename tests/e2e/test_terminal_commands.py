@@ -1,5 +1,7 @@
 """Commands in a real terminal: unknown words, aliases, templates, `!command`, going back, setup."""
 
+import subprocess
+
 import pytest
 
 from tests.e2e.program import Home
@@ -168,7 +170,31 @@ async def test_effort_reaches_the_model(home):
     assert "reasoning_effort" not in server.bodies[0] and server.bodies[1]["reasoning_effort"] == "high"
 
 
-async def test_setup_inside_changes_the_model_of_the_conversation(home):
+async def test_setup_inside_changes_the_model_and_the_conversation_continues(home):
+    async with ModelServer(lambda body: Say("fine"), models=("scripted", "small-model")) as server:
+        home.use(server)
+        async with TerminalProcess.of(home, size=(100, 50)) as terminal:
+            terminal.type("hello" + ENTER)
+            await terminal.until("fine")
+            terminal.type("/setup" + ENTER)
+            await terminal.until("> test ")
+            terminal.type(ENTER)
+            await terminal.until("Key (Enter for none)")
+            terminal.type(ENTER)
+            await terminal.until("small-model")
+            terminal.type("small")
+            await terminal.until("> small-model")
+            terminal.type(ENTER)
+            await terminal.until("Save?")
+            terminal.type(ENTER)
+            await terminal.until("· Model: test/small-model (from config.toml)")
+            terminal.type("again" + ENTER)
+            await terminal.until("› again\n\nfine")
+    said = [message["content"] for message in server.bodies[-1]["messages"] if message["role"] == "user"]
+    assert server.bodies[-1]["model"] == "small-model" and said == ["hello", "again"]
+
+
+async def test_a_cancelled_setup_inside_changes_nothing(home):
     async with ModelServer([Say("one")]) as server:
         home.use(server)
         async with TerminalProcess.of(home, size=(100, 50)) as terminal:
@@ -193,3 +219,20 @@ async def test_a_command_typed_while_a_turn_runs_is_not_queued(home):
             terminal.type("/sesions" + ENTER)
             await terminal.until("Did you mean /sessions?")
     assert len(server.requests) == 1
+
+
+async def test_diff_shows_uncommitted_changes_in_colour(home, tmp_path):
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "a.txt").write_text("old\nsame\n")
+    git = ("git", "-c", "user.name=n", "-c", "user.email=n@example.org")
+    for words in (("init", "-q"), ("add", "."), ("commit", "-qm", "first")):
+        subprocess.run([*git, *words], cwd=project, env=home.environ(), check=True)
+    (project / "a.txt").write_text("new\nsame\n")
+    (project / "b.txt").write_text("b")
+    async with ModelServer([]) as server:
+        home.use(server)
+        async with TerminalProcess.running((), home.environ(), project, size=(80, 40)) as terminal:
+            terminal.type("/diff" + ENTER)
+            await terminal.until("  -old\n  +new\n   same\n  new file: b.txt")
+    assert b"\x1b[92m+new" in terminal.raw and b"\x1b[91m-old" in terminal.raw

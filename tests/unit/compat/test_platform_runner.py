@@ -486,14 +486,14 @@ async def test_a_message_that_a_plugin_skips_is_no_turn_and_hooks_see_the_adapte
         assert ("dispatch", "ignore me", "Ada") in chat.calls  # with the source that the adapter built
 
 
-async def test_unknown_commands_and_paths_are_words_for_the_model(tmp_path):
-    async with chatting(tmp_path, ["one", "two"]) as chat:
+async def test_paths_are_words_for_the_model_and_unknown_commands_are_not(tmp_path):
+    async with chatting(tmp_path, ["one"]) as chat:
         await chat.say("/unknown thing")
-        await chat.hear(1)
+        assert (await chat.hear(1))[0].startswith("Unknown command /unknown.")
         await chat.say("/etc/hosts is where?")
         await chat.hear(2)
         asked = [request.messages[-1].text for request in chat.agent.model.requests]
-        assert asked == ["/unknown thing", "/etc/hosts is where?"]
+        assert asked == ["/etc/hosts is where?"]
 
 
 async def test_a_slow_command_of_a_plugin_keeps_nobody_from_stopping(tmp_path):

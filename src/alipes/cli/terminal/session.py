@@ -238,7 +238,7 @@ def format_reply_line(line: str, columns: int, sgr: str = "") -> list[str]:
             *format_reply_line(" " * (indent - 2) + name, columns, sgr),
             *wrap_text(text, columns, sgr, below, below),
         ]
-    margin = " " * min(indent, columns // 2)
+    margin = " " * (indent if indent <= columns // 2 else 8)
     return wrap_text(line.lstrip(), columns, sgr, margin, margin)
 
 

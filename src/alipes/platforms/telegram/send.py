@@ -110,7 +110,7 @@ def command_menu(commands: tuple[tuple[str, str], ...]) -> tuple[list[dict[str, 
     names: dict[str, str] = {}
     shown: list[dict[str, str]] = []
     for name, about in commands:
-        plain = name.lower().replace("-", "_")
+        plain = re.sub("[-:.]", "_", name.lower())
         if plain in names or not _COMMAND.fullmatch(plain):
             continue
         names[plain] = name

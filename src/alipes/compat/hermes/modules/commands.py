@@ -10,7 +10,7 @@ from alipes.sessions.commands.registry import COMMANDS, Command
 
 MENU_SIZE = 60
 """Commands in a messenger's menu."""
-_NOT_IN_CHATS = ("quit", "copy", "export")
+_NOT_IN_CHATS = ("quit", "copy", "export", "setup", "keys")
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,8 @@ class CommandDef:
 
 
 def _definition(command: Command) -> CommandDef:
-    return CommandDef(command.name, command.help, args_hint=command.hint, cli_only=command.name in _NOT_IN_CHATS)
+    here = command.name in _NOT_IN_CHATS
+    return CommandDef(command.name, command.help, aliases=command.aliases, args_hint=command.hint, cli_only=here)
 
 
 COMMAND_REGISTRY: list[CommandDef] = [_definition(command) for command in COMMANDS]
@@ -38,7 +39,7 @@ GATEWAY_KNOWN_COMMANDS = frozenset(each.name for each in COMMAND_REGISTRY if not
 
 def resolve_command(name: str) -> CommandDef | None:
     name = (name or "").lower().lstrip("/")
-    return next((each for each in COMMAND_REGISTRY if each.name == name), None)
+    return next((each for each in COMMAND_REGISTRY if name in (each.name, *each.aliases)), None)
 
 
 def is_gateway_known_command(name: str | None) -> bool:
