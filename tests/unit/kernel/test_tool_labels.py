@@ -61,7 +61,7 @@ def test_a_call_is_named_in_plain_words(name, args, label):
         ("terminal", "a\n[killed by SIGKILL]", "killed by SIGKILL"),
         ("terminal", "a\n[timed out after 3 s and was killed]", "timed out after 3 s and was killed"),
         ("terminal", "a\n[exit code 0]\n[p1 (x) ended after 3 s: exit code 1]", "1 line"),
-        ("terminal", "up\n[p1 is running in the background]", "p1 running in the background"),
+        ("terminal", "up\n[p1 is running in the background]", "p1 in the background"),
         ("terminal", "1\n\n[... 9,000 bytes in 1,998 lines omitted; full output in /x, see read_file ...]\n\n2000\n[exit code 0]", "2,000 lines"),
         ("execute_code", "1\n2\n3\n[exit code 0]", "3 lines"),
         ("process", "(no background processes)", "none"),

@@ -128,6 +128,7 @@ def _render_details(record: CallRecord, draw: DrawContext) -> tuple[list[str], b
 
 def _format_finished_row(record: CallRecord, draw: DrawContext, *, shows_output: bool) -> tuple[str, bool]:
     mark, summary, sgr = _summarize(record, draw.style, shows_output=shows_output)
+    summary = truncate(summary, max(10, draw.columns // 2), draw.style.more)
     head, cut = _format_head(record.call, draw.columns - text_width(summary) - 4, draw.style)
     return f"{mark} {head}{'  ' if summary else ''}{apply_style(summary, sgr)}", cut
 

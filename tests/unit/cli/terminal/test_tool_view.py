@@ -63,7 +63,7 @@ def test_other_successful_tools_show_only_a_summary_of_their_result():
 def test_a_command_that_failed_is_marked_with_its_status():
     rows = end(ToolResult("1", "boom\n[exit code 2]"))
     assert rows == ["✗ Run make test  exit code 2 · 2.1 s", "  │ boom"]
-    rows = end(ToolResult("1", "boom\n[timed out after 3 s and was killed]"), columns=80)
+    rows = end(ToolResult("1", "boom\n[timed out after 3 s and was killed]"), columns=100)
     assert rows[0] == "✗ Run make test  timed out after 3 s and was killed · 2.1 s"
 
 
