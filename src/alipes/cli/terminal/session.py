@@ -361,7 +361,8 @@ class TerminalSession:
         """Set when the user has left, or the settings have changed."""
         self._commands = TerminalCommands(terminal, app, self._view, workdir, reload=self.ended)
         self._shell = ShellCommands(terminal, app, self._view)
-        terminal.bottom.tail = lambda: [*self._view.transcript.tail(), *self._shell.tail()]
+        shown = terminal.bottom.tail
+        terminal.bottom.tail = lambda: [*shown(), *self._shell.tail()]
         self._view.status.set_folder(Path(workdir))
         self._notifier = TerminalNotifier(terminal.write, app.settings.terminal, terminal.features, Path(workdir))
         self.status_command = StatusCommand(

@@ -1,0 +1,85 @@
+"""Keys for queued messages and permission modes."""
+
+import pytest
+
+from tests.e2e.program import Home
+from tests.world.model_server import ModelServer, Say, Stall
+from tests.world.terminal_process import ENTER, ESCAPE, TerminalProcess
+
+pytestmark = pytest.mark.deadline(90)
+UP, SHIFT_TAB = "\x1b[A", "\x1b[Z"
+
+
+@pytest.fixture
+def home(tmp_path):
+    return Home(tmp_path / "home")
+
+
+def asked(server: ModelServer) -> list[str]:
+    return [body["messages"][-1]["content"] for body in server.bodies]
+
+
+async def queue_a_message(terminal: TerminalProcess) -> None:
+    terminal.type("a tale" + ENTER)
+    await terminal.until("Once upon a time")
+    terminal.type("only once please" + ENTER)
+    await terminal.until("· queued: only once please\n")
+
+
+async def test_up_takes_a_queued_message_back_and_it_is_sent_once(home):
+    """B14."""
+    async with ModelServer([Stall("Once upon a time"), Say("Once.")]) as server:
+        home.use(server)
+        async with TerminalProcess.of(home) as terminal:
+            await queue_a_message(terminal)
+            terminal.type(UP)
+            await terminal.until(lambda: "› only once please" in terminal.rows)
+            await terminal.until(lambda: "queued" not in terminal.text)
+            terminal.type("!" + ENTER)
+            await terminal.until("· queued: only once please!")
+            await terminal.until("1 queued")
+            assert terminal.text.count("only once please") == 1
+            terminal.type(ESCAPE)
+            await terminal.until("kept: only once please!")
+            terminal.type(ENTER)
+            await terminal.until("Once.\n")
+    assert asked(server) == ["a tale", "only once please!"]
+
+
+async def test_escape_keeps_the_queue_and_a_second_escape_discards_it(home):
+    async with ModelServer([Stall("Once upon a time"), Say("Another.")]) as server:
+        home.use(server)
+        async with TerminalProcess.of(home) as terminal:
+            await queue_a_message(terminal)
+            terminal.type(ESCAPE)
+            await terminal.until("kept: only once please")
+            await terminal.until("· stopped")
+            terminal.type(ESCAPE)
+            await terminal.until("Discarded 1 message")
+            await terminal.until(lambda: "kept: only" not in terminal.text)
+            terminal.type("other" + ENTER)
+            await terminal.until("Another.")
+    assert asked(server) == ["a tale", "other"]
+
+
+async def test_up_takes_back_a_held_message(home):
+    async with ModelServer([Stall("Once upon a time"), Say("Done.")]) as server:
+        home.use(server)
+        async with TerminalProcess.of(home) as terminal:
+            await queue_a_message(terminal)
+            terminal.type(ESCAPE)
+            await terminal.until("kept: only once please")
+            await terminal.until("· stopped")
+            terminal.type(UP)
+            await terminal.until(lambda: "› only once please" in terminal.rows)
+            terminal.type(", or twice" + ENTER)
+            await terminal.until("Done.")
+    assert asked(server) == ["a tale", "only once please, or twice"]
+
+
+async def test_shift_tab_changes_the_permission_mode(home):
+    async with TerminalProcess.of(home, "-m", "scripted", size=(100, 24)) as terminal:
+        await terminal.until("(from ")
+        for mode in ("edits", "plan", "ask"):
+            terminal.type(SHIFT_TAB)
+            await terminal.until(f"Permission mode: {mode} (")
