@@ -221,3 +221,31 @@ def _shorten_rows(asked: ApprovalAsked, rows: list[str], style: TerminalStyle) -
     left = len(rows) - MAX_COMMAND_ROWS + 1
     middle = "    " + apply_style(f"{style.more} {left} more lines, all shown above {style.more}", style.warn)
     return [*rows[: MAX_COMMAND_ROWS // 2], middle, *rows[len(rows) - MAX_COMMAND_ROWS // 2 + 1 :]]
+
+
+class QuestionRows:
+    """What approvals and questions leave in the transcript besides the decision."""
+
+    def __init__(self) -> None:
+        self._asked: dict[str, ApprovalAsked] = {}
+        self._question: QuestionAsked | None = None
+        """The open question with choices, which is shown above the input."""
+
+    def ask(self, asked: ApprovalAsked | QuestionAsked, columns: int, style: TerminalStyle) -> list[str]:
+        """The rows to print now: a call that is too long for the prompt, or a question without choices."""
+        if isinstance(asked, ApprovalAsked):
+            is_new = asked.ask not in self._asked
+            self._asked[asked.ask] = asked
+            return format_call_rows(asked, columns, style) if is_new and is_long(asked) else []
+        if asked.choices:
+            self._question = asked
+            return []
+        return format_question(asked, columns, style)
+
+    def take_approval(self, ask: str) -> ApprovalAsked | None:
+        return self._asked.pop(ask, None)
+
+    def close(self, columns: int, style: TerminalStyle) -> list[str]:
+        """The rows of the question with choices, which is no longer shown above the input."""
+        asked, self._question = self._question, None
+        return [] if asked is None else format_question(asked, columns, style)[:-1]

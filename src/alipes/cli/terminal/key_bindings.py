@@ -64,6 +64,51 @@ class KeyAction(Struct, frozen=True):
 InputEvent: TypeAlias = TypedText | StopRequest | ApprovalKey | KeyAction
 
 
+class AnswerKeys:
+    """Answers the approval prompt and the questions of the model."""
+
+    def __init__(self, buffer: Buffer, bottom: BottomArea, input_events: "asyncio.Queue[InputEvent]") -> None:
+        self._buffer, self._bottom, self._input_events = buffer, bottom, input_events
+
+    def can_answer(self) -> bool:
+        """True if a key press answers the approval prompt."""
+        return self._bottom.approvals.accepts_keys and not self._buffer.text and self._bottom.picker is None
+
+    def answer(self, choice: ApprovalChoice | ApprovalEntry) -> None:
+        asked, approvals = self._bottom.approvals.current, self._bottom.approvals
+        if asked is None:
+            return
+        if choice == "pattern" or choice == "note":
+            text = approvals.begin_entry(choice)
+            self._buffer.document = Document(text, len(text))
+        else:
+            self._input_events.put_nowait(ApprovalKey(asked.ask, choice))
+
+    @property
+    def is_in_entry(self) -> bool:
+        """True while a pattern or a reason is typed."""
+        return bool(self._bottom.approvals.entry)
+
+    def leave_entry(self) -> None:
+        """Back to the keys of the question; the pattern or the reason is discarded."""
+        self._bottom.approvals.leave_entry()
+        self._buffer.reset()
+
+    def send_entry(self, text: str) -> None:
+        """Answer the question with the pattern or the reason that was typed."""
+        answer = self._bottom.approvals.end_entry(text)
+        if answer is not None:
+            self._buffer.reset()
+            self._input_events.put_nowait(ApprovalKey(*answer))
+
+    def can_choose(self) -> bool:
+        """True if the arrow keys choose an answer."""
+        return self._bottom.choices.is_open and not self._buffer.text and self._bottom.approvals.current is None
+
+    def choose(self, step: int) -> None:
+        self._bottom.choices.move(step)
+
+
 class InputActions:
     def __init__(
         self, buffer: Buffer, pastes: PasteStore, bottom: BottomArea, hint: Callable[[str, float], None]
@@ -72,6 +117,7 @@ class InputActions:
         self._count = 0
         self.input_events: asyncio.Queue[InputEvent] = asyncio.Queue()
         self.on_quit: Callable[[], None] = lambda: None
+        self.answers = AnswerKeys(buffer, bottom, self.input_events)
         self.pictures = ClipboardPictures(buffer, hint)
         self.on_suspend: Callable[[], None] = lambda: None
         self.rewind_on_double_escape = True
@@ -84,7 +130,7 @@ class InputActions:
         """Send the input. If it is empty: the chosen answer, or the held messages."""
         text = self._buffer.text
         if self._bottom.approvals.entry:
-            self._send_entry(text)
+            self.answers.send_entry(text)
         elif text.strip():
             rewinds = self._bottom.rewinding
             self.clear_input()
@@ -192,46 +238,9 @@ class InputActions:
         else:
             self.on_quit()
 
-    def can_answer(self) -> bool:
-        """True if a key press answers the approval prompt."""
-        return self._bottom.approvals.accepts_keys and not self._buffer.text and self._bottom.picker is None
-
-    def can_choose(self) -> bool:
-        """True if the arrow keys choose an answer."""
-        return self._bottom.choices.is_open and not self._buffer.text and self._bottom.approvals.current is None
-
     def can_take_back(self) -> bool:
         waits = bool(self._bottom.queued or self._bottom.held)
-        return waits and not self._buffer.text and not self.can_choose()
-
-    @property
-    def is_in_entry(self) -> bool:
-        return bool(self._bottom.approvals.entry)
-
-    def leave_entry(self) -> None:
-        """Back to the keys of the question; the pattern or the reason is discarded."""
-        self._bottom.approvals.leave_entry()
-        self._buffer.reset()
-
-    def answer(self, choice: ApprovalChoice | ApprovalEntry) -> None:
-        asked, approvals = self._bottom.approvals.current, self._bottom.approvals
-        if asked is None:
-            return
-        if choice == "pattern" or choice == "note":
-            text = approvals.begin_entry(choice)
-            self._buffer.document = Document(text, len(text))
-        else:
-            self.input_events.put_nowait(ApprovalKey(asked.ask, choice))
-
-    def choose(self, step: int) -> None:
-        self._bottom.choices.move(step)
-
-    def _send_entry(self, text: str) -> None:
-        """Answer the question with the pattern or the reason that was typed."""
-        answer = self._bottom.approvals.end_entry(text)
-        if answer is not None:
-            self._buffer.reset()
-            self.input_events.put_nowait(ApprovalKey(*answer))
+        return waits and not self._buffer.text and not self.answers.can_choose()
 
 
 _SESSION_KEYS = ("expand", "pick_model", "pick_conversation")
@@ -243,7 +252,9 @@ def make_key_bindings(actions: InputActions, buffer: Buffer, keys: KeysConfig | 
     keys = keys or KeysConfig()
     actions.rewind_on_double_escape = REWIND_KEY in keys.rewind
     made, typing = KeyBindings(), ~is_searching
-    empty, asked, lone = (Condition(each) for each in (lambda: not buffer.text, actions.can_answer, _is_single_key))
+    empty, asked, lone = (
+        Condition(each) for each in (lambda: not buffer.text, actions.answers.can_answer, _is_single_key)
+    )
     _ignore_other_keys(made)
 
     def bind(names: tuple[str, ...], to: Callable[[], object], when: Filter = typing) -> None:
@@ -273,19 +284,19 @@ def make_key_bindings(actions: InputActions, buffer: Buffer, keys: KeysConfig | 
     bind(keys.stop, actions.escape)
     made.add("escape", filter=typing & vi_mode & ~vi_navigation_mode, eager=lone)(_leave_insert_mode)
     made.add(Keys.BracketedPaste)(lambda event: actions.paste(event.data))
-    _bind_answers(made, actions, asked)
+    _bind_answers(made, actions.answers, asked)
     return made
 
 
-def _bind_answers(made: KeyBindings, actions: InputActions, asked: Filter) -> None:
+def _bind_answers(made: KeyBindings, answers: AnswerKeys, asked: Filter) -> None:
     """The keys that answer an approval prompt or choose an answer."""
-    made.add("up", filter=Condition(actions.can_choose))(lambda _event: actions.choose(-1))
-    made.add("down", filter=Condition(actions.can_choose))(lambda _event: actions.choose(1))
+    made.add("up", filter=Condition(answers.can_choose))(lambda _event: answers.choose(-1))
+    made.add("down", filter=Condition(answers.can_choose))(lambda _event: answers.choose(1))
     lone = Condition(_is_single_key)
-    made.add("escape", filter=asked, eager=lone)(lambda _event: actions.answer("no"))
-    made.add("escape", filter=Condition(lambda: actions.is_in_entry), eager=lone)(lambda _event: actions.leave_entry())
+    made.add("escape", filter=asked, eager=lone)(lambda _event: answers.answer("no"))
+    made.add("escape", filter=Condition(lambda: answers.is_in_entry), eager=lone)(lambda _event: answers.leave_entry())
     for letter, choice in KEYS.items():
-        made.add(letter, filter=asked, eager=True)(lambda _event, choice=choice: actions.answer(choice))
+        made.add(letter, filter=asked, eager=True)(lambda _event, choice=choice: answers.answer(choice))
 
 
 def _ignore_other_keys(made: KeyBindings) -> None:

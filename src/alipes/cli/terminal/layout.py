@@ -241,9 +241,9 @@ class BottomArea:
         if final:
             self._closed = not final[-1]
         above = self._above(columns)
-        box, below = self._input_and_below(columns, lines)
         has_rule = bool(self.style.rule) and lines >= MIN_RULE_LINES
         rule = [apply_style(self.style.rule * columns, self.style.faint)] if has_rule else []
+        box, below = self._input_and_below(columns, lines - len(rule))
         room = max(0, lines - 1 - len(rule) - len(box.rows) - len(below))
         tail = self.tail()
         top = tail + ([""] if (tail or not self._closed) and room else []) + above

@@ -4,41 +4,32 @@ Loaded after the prompt is visible, because its imports are slow.
 """
 
 import asyncio
-import base64
 import os
-import re
 from contextlib import suppress
 from pathlib import Path
 
 from msgspec import structs
 
-from alipes.agent.attachments import FileAttacher
 from alipes.app import App, open_app
 from alipes.cli.common import missing_programs_note
 from alipes.cli.inbound import PLATFORM, ConversationPlace, find_conversation, new_id
 from alipes.cli.interrupted import NO, YES, InterruptedTurn, find_interrupted, format_left, format_offer
 from alipes.cli.options import ConversationChoice, TalkOptions
-from alipes.cli.render import format_choice, sanitize, to_one_line, truncate
-from alipes.cli.setup.command import run_inside
-from alipes.cli.terminal.completion import ArgumentChoice, CommandEntry
-from alipes.cli.terminal.conversation_picker import conversation_choices, pick_conversation
-from alipes.cli.terminal.file_index import FileIndex
+from alipes.cli.render import format_choice
+from alipes.cli.terminal.commands import HELD_HINT, LISTS, TerminalCommands
+from alipes.cli.terminal.conversation_picker import pick_conversation
 from alipes.cli.terminal.key_bindings import ApprovalKey, KeyAction, StopRequest, TypedText
-from alipes.cli.terminal.model_picker import describe_model, pick_model
 from alipes.cli.terminal.notifications import TerminalNotifier
-from alipes.cli.terminal.pager import show_turn
+from alipes.cli.terminal.session_keys import KEY_COMMANDS, SessionKeys
 from alipes.cli.terminal.shell_command import ShellCommands, is_shell_command
 from alipes.cli.terminal.status_command import StatusCommand
-from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
 from alipes.cli.terminal.terminal import TerminalApp
-from alipes.cli.terminal.view import JobView, SessionView
-from alipes.cli.width import display_width
+from alipes.cli.terminal.view import SessionView
 from alipes.config.environment import process_environment
 from alipes.config.loader import build_settings, with_plugins
 from alipes.config.reader import read_config
 from alipes.config.settings import Settings
-from alipes.kernel.attachments import without_attachments
-from alipes.kernel.errors import ConfigError, MessageRejected
+from alipes.kernel.errors import MessageRejected
 from alipes.kernel.formatting import ID
 from alipes.kernel.turns import (
     Address,
@@ -53,238 +44,16 @@ from alipes.kernel.turns import (
     TurnEnded,
 )
 from alipes.sessions.commands import registry as commands
-from alipes.sessions.commands.approvals import to_events
-from alipes.sessions.commands.context import (
-    CommandReply,
-    CopyText,
-    FollowJob,
-    PutText,
-    Quit,
-    RunSetup,
-    ShowConversation,
-)
 from alipes.sessions.commands.conversation import describe_held
 from alipes.sessions.commands.jobs import count_jobs
-from alipes.sessions.commands.status import plugin_words
 from alipes.sessions.event_stream import SessionFollower
-from alipes.sessions.permissions import MODES, cycle_mode
 from alipes.sessions.subagents.text import describe_interrupted
 from alipes.tools.common import child_environment
 
-MAX_COPY_BYTES = 74_000
-"""Maximum bytes, before encoding, that terminals accept for the clipboard."""
-_COLUMN = re.compile(r"\s*\S+(?: \S+)*  +(?=\S)")
-HELD_HINT = "Enter to send, Esc to discard"
-"""For messages that a stop kept back."""
-RECENT_MESSAGES = 4
-"""Messages shown of a resumed conversation."""
-RECENT_WITH_CALLS = 20
-"""The most messages shown if those with tool calls and results are counted too."""
-RECENT_DECISIONS = 3
-"""Approvals shown of a resumed conversation."""
-
-
-class TerminalCommands:
-    def __init__(
-        self, terminal: TerminalApp, app: App, view: SessionView, workdir: str, *, reload: asyncio.Event
-    ) -> None:
-        """`reload` is set when the settings have changed."""
-        self._terminal, self._app, self._view, self._reload = terminal, app, view, reload
-        self._jobs = JobView(app.background, view)
-        self._update_completions()
-        self._workdir, self._files = workdir, FileAttacher(app.settings, mask=app.secrets)
-        terminal.completer.files = FileIndex(workdir)
-        terminal.completer.loaded_arguments |= {
-            "/model": self._model_choices,
-            "/resume": lambda: conversation_choices(app, workdir),
-        }
-        terminal.completer.arguments |= {
-            "/busy": lambda: ("interrupt", "queue", "steer"),
-            "/effort": lambda: ("low", "medium", "high", "default"),
-            "/help": lambda: [one.name for one in commands.known_commands(app.contributions)],
-            "/plugins": lambda: plugin_words(app.plugins),
-            "/mode": lambda: tuple(MODES),
-        }
-
-    def _update_completions(self) -> None:
-        """Update the completions, because plugins may change."""
-        known = commands.known_commands(self._app.contributions)
-        self._terminal.completer.commands = [_menu_entry(one) for one in known]
-
-    async def attach(self, inbound: Inbound, shown: str) -> tuple[Inbound, str]:
-        """The message with the files that it names, and its label."""
-        inbound, found = await self._files.attach(inbound)
-        for problem in found.problems:
-            self._view.note(problem, bad=True)
-        return inbound, shown + found.label
-
-    async def choose_argument(self, command: str, key: str) -> None:
-        """Let the user choose from a list, then run the command with the choice."""
-        if command == "model":
-            chosen = await pick_model(self._terminal, self._app, key)
-        else:
-            active = await self._app.store.sessions.active(key)
-            chosen = await pick_conversation(self._terminal, self._app, self._workdir, active.session if active else "")
-        if chosen is not None:
-            text = f"/{command} {chosen}"
-            self._terminal.input_events.put_nowait(TypedText(new_id(), text, text))
-
-    async def _model_choices(self) -> list[ArgumentChoice]:
-        names = ("default", *await self._app.models.list_names())
-        return [ArgumentChoice(name, "", describe_model(self._app.settings, name)) for name in names]
-
-    async def run(self, parsed: commands.Parsed, typed: TypedText, inbound: Inbound) -> None:
-        """Run the command now, even during a turn."""
-        if parsed.command.name in TEXT_COMMANDS:
-            inbound, shown = await self.attach(structs.replace(inbound, text=parsed.args), typed.shown)
-            parsed, typed = structs.replace(parsed, args=inbound.text), structs.replace(typed, shown=shown)
-        app, view = self._app, self._view
-        label, made = typed.shown.partition(" ")[2].strip(), False
-
-        def label_made_message(text: str) -> None:
-            nonlocal label, made
-            label, made = typed.shown.strip(), True
-            view.label_message(text, label)
-
-        view.send_started(parsed.args, label)
-        context = structs.replace(app.context(inbound), on_submit=label_made_message, queue_hint=HELD_HINT)
-        reply = await commands.run(context, parsed)
-        if reply.text or (not made and not isinstance(reply.action, RunSetup)):  # else the message shows what was typed
-            self._show_reply(typed, reply)
-        view.send_finished(typed.id, label or to_one_line(reply.text), *reply.turns)
-        await self._carry_out(reply)
-        self._update_completions()
-        await self.refresh_status(inbound.address.key)
-        if isinstance(reply.action, FollowJob) and reply.action.name:
-            await self._jobs.follow(reply.action.session, reply.action.name)
-
-    async def _carry_out(self, reply: CommandReply) -> None:
-        match reply.action:
-            case Quit():
-                self._terminal.quit()
-            case CopyText(text):
-                self._copy(text)
-            case ShowConversation(session):
-                await self.show_recent(session)
-            case FollowJob(_, name) if not name:
-                self._jobs.leave()
-            case PutText(text):
-                self._terminal.put_text(text)
-            case RunSetup():
-                await self._run_setup()
-            case FollowJob(_, name) if not name:
-                self._jobs.leave()
-
-    async def _run_setup(self) -> None:
-        """Run the wizard in the terminal; afterwards the session starts again with the new settings."""
-        if await self._terminal.run_in_foreground(run_inside) == 0:
-            self._reload.set()
-
-    async def refresh_status(self, key: str) -> None:
-        """Update the model, context use and cost in the status line."""
-        store, status = self._app.store, self._view.status
-        standing = await store.sessions.active(key)
-        mode = await self._app.sessions.permissions.of_key(key)
-        status.mode = "" if mode == "ask" else mode
-        if standing is not None:
-            spent = await store.archive.usage(session=standing.session)
-            status.context_tokens = await store.archive.context_tokens(standing.session) or 0
-            status.cost = None if spent.unpriced else spent.usage.cost or 0.0
-        chosen = standing.model if standing else ""
-        await self.set_model(chosen or (await self._app.choice()).model)
-
-    async def set_model(self, model: str) -> None:
-        status = self._view.status
-        status.model, status.window = model, None
-        with suppress(ConfigError):  # the model may be gone; asking it reports that
-            status.window = (await self._app.models.open(model)).facts.window
-        self._terminal.refresh()
-
-    async def show_recent(self, session: str) -> None:
-        """Show the last messages of a resumed conversation, with their tool calls."""
-        messages = await self._app.store.archive.messages(session)
-        spoken = [n for n, one in enumerate(messages) if one.role in ("user", "assistant") and one.text.strip()]
-        first = spoken[-RECENT_MESSAGES:][0] if spoken else 0
-        for message in messages[max(first, len(messages) - RECENT_WITH_CALLS) :]:
-            if message.role == "user":
-                self._view.transcript.add_user_message(message.text)
-            elif message.role != "notice":
-                self._view.transcript.handle_event(Said(message))
-        for approval in await self._app.store.approvals.list_decided(session, RECENT_DECISIONS):
-            self._view.transcript.add_decision(*to_events(approval))
-        self._view.update()
-
-    def _show_reply(self, typed: TypedText, reply: CommandReply) -> None:
-        style, columns = self._terminal.bottom.style, self._terminal.columns
-        said = truncate(to_one_line(typed.shown), columns - 2, style.more)
-        rows = [apply_style(f"{style.prompt} {said}", style.faint)]
-        sgr = style.bad if reply.failed else ""
-        for line in sanitize(reply.text).split("\n") if reply.text else ():
-            if reply.diff:
-                rows += _format_diff_line(line, columns, style)
-            else:
-                rows += format_reply_line(line, columns, sgr)
-        self._view.transcript.add_block(rows)
-
-    def _copy(self, text: str) -> None:
-        """Copy to the clipboard of the terminal (OSC 52), which may be on another machine."""
-        data = text.encode("utf-8", "replace")
-        if len(data) > MAX_COPY_BYTES:
-            self._view.note(f"too long to copy ({len(data):,} bytes); use /export", bad=True)
-            return
-        self._terminal.write(f"\x1b]52;c;{base64.b64encode(data).decode()}\x07")
-        self._view.note("Copied (if your terminal supports OSC 52)")
-
-
-def format_reply_line(line: str, columns: int, sgr: str = "") -> list[str]:
-    """A line of a reply, indented. The second of two columns is wrapped beside the first, or below it if there is no
-    room; so is a line that is indented."""
-    line = "  " + line.rstrip()
-    indent = len(line) - len(line.lstrip())
-    found = _COLUMN.match(line)
-    if found and found.end() <= columns // 2:
-        head = line[: found.end()]
-        return wrap_text(line[found.end() :], columns, sgr, apply_style(head, sgr), " " * len(head))
-    if found and display_width(line) > columns:
-        name, text = line[: found.end()].strip(), line[found.end() :]
-        below = " " * min(indent + 4, columns // 4)
-        return [
-            *format_reply_line(" " * (indent - 2) + name, columns, sgr),
-            *wrap_text(text, columns, sgr, below, below),
-        ]
-    margin = " " * (indent if indent <= columns // 2 else 8)
-    return wrap_text(line.lstrip(), columns, sgr, margin, margin)
-
-
-def _format_diff_line(line: str, columns: int, style: TerminalStyle) -> list[str]:
-    line = line.expandtabs(4).rstrip()
-    margin = "  " + " " * min(len(line) - len(line.lstrip()), columns // 2)
-    return wrap_text(line.lstrip(), columns, _diff_style(line, style), margin, margin)
-
-
-def _diff_style(line: str, style: TerminalStyle) -> str:
-    if line.startswith(("diff ", "--- ", "+++ ", "new file: ")):
-        return style.strong
-    return {"+": style.good, "-": style.bad, "@": style.accent}.get(line[:1], "")
-
-
-def _menu_entry(command: commands.Command) -> CommandEntry:
-    """`/model` and `/resume` open a list if they have no argument; others need theirs."""
-    needs_argument = bool(command.hint) and not command.hint.startswith("[") and command.name not in LISTS
-    aliases = tuple(f"/{alias}" for alias in command.aliases)
-    return CommandEntry(f"/{command.name}", command.help, needs_argument, aliases)
-
-
-LISTS = ("model", "resume")
-"""Commands that open a list in the terminal if they have no argument."""
-TEXT_COMMANDS = frozenset({"queue", "steer", "background", "moa"})
-"""Commands whose argument is a message, which may name files."""
 ORDERED_COMMANDS = frozenset({"new", "resume", "continue", "branch", "undo", "redo", "rewind", "retry"})
 """Commands that change the conversation of later messages, so they run in the order typed."""
 SEND_TIMEOUT_S = 0.3
 """How long a stop waits for messages that are being sent; a plugin may delay them."""
-KEY_COMMANDS = {"pick_model": "/model", "pick_conversation": "/resume"}
-"""Keys that mean the same as a command."""
 STOP_TIMEOUT_S = 2.0
 """How long a requested stop may take after the user quit."""
 
@@ -360,6 +129,7 @@ class TerminalSession:
         self.ended = asyncio.Event()
         """Set when the user has left, or the settings have changed."""
         self._commands = TerminalCommands(terminal, app, self._view, workdir, reload=self.ended)
+        self._keys = SessionKeys(terminal, app, self._view, place.key)
         self._shell = ShellCommands(terminal, app, self._view)
         shown = terminal.bottom.tail
         terminal.bottom.tail = lambda: [*shown(), *self._shell.tail()]
@@ -453,52 +223,7 @@ class TerminalSession:
                         command = KEY_COMMANDS[name]
                         self._handle_typed(TypedText(f"key {name}", command, command), group)
                     case KeyAction(name):
-                        group.create_task(self._run_key(name))
-
-    async def _run_key(self, name: str) -> None:
-        """Do what a key of the terminal means."""
-        match name:
-            case "rewind":
-                await self._rewind()
-            case "take_back":
-                await self._take_back()
-            case "cycle_mode":
-                await self._cycle_mode()
-            case "send_held":
-                await self._app.sessions.release(self._address.key)
-            case "drop_held":
-                await self._app.sessions.drop(self._address.key)
-            case "expand":
-                await self._expand()
-
-    async def _expand(self) -> None:
-        """Print the last shortened output whole; if it was, open the whole turn in a pager."""
-        if self._view.transcript.expand_last():
-            self._view.update()
-        else:
-            await show_turn(self._terminal, self._view)
-
-    async def _rewind(self) -> None:
-        """Put the last message back into the input; sending it undoes its turn."""
-        standing = await self._app.store.sessions.active(self._address.key)
-        messages = await self._app.store.archive.messages(standing.session) if standing else ()
-        last = next((one.text for one in reversed(messages) if one.role == "user" and one.text.strip()), "")
-        if last and not self._view.running_turn:
-            self._terminal.put_text(without_attachments(last), rewinds=True)
-        else:
-            self._terminal.hint("There is no message to edit")
-
-    async def _take_back(self) -> None:
-        """Take the newest queued message back into the input."""
-        taken = await self._app.sessions.take_back(self._address.key)
-        if taken is None:
-            self._terminal.hint("The message has been sent already")
-        else:
-            self._terminal.put_text(without_attachments(taken.text))
-
-    async def _cycle_mode(self) -> None:
-        """Switch to the next permission mode."""
-        await cycle_mode(self._app.store, self._address.key, self._app.settings.approvals.mode)
+                        group.create_task(self._keys.run(name))
 
     async def submit(self) -> None:
         """Send messages, and the commands that affect them, in the order typed."""

@@ -35,7 +35,7 @@ from alipes.cli.terminal.picker import Picker, PickerItem, bind_picker
 from alipes.cli.terminal.repaint import RepaintTimer
 from alipes.cli.terminal.styles import TerminalFeatures, apply_style, make_style, wrap_text
 from alipes.cli.theme import ThemeName
-from alipes.config.keys import KeysConfig
+from alipes.config.keys import KeysConfig, format_key
 
 ESCAPE_TIMEOUT_S = 0.1
 """How long to wait for the rest of a key after its first byte; then it was Escape."""
@@ -190,6 +190,7 @@ class TerminalApp:
         search = SearchBufferControl(Buffer(multiline=False))
         control = BufferControl(self._buffer, search_buffer_control=search)
         bindings = make_key_bindings(self._actions, self._buffer, keys)
+        self.bottom.status.stop_key = format_key(keys.stop[0]).lower() if keys.stop else ""
         bind_picker(bindings, lambda: self.bottom.picker)
         app: Application[None] = Application(
             Layout(HSplit([Window(control), Window(search)])),

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from alipes.cli.markdown.stream import MarkdownStream
 from alipes.cli.render import format_ending, format_resumption, sanitize, to_one_line, truncate
-from alipes.cli.terminal.approval import format_call_rows, format_decision, format_question, is_long
+from alipes.cli.terminal.approval import QuestionRows, format_decision
 from alipes.cli.terminal.diff_view import EXPAND_KEY, DrawContext
 from alipes.cli.terminal.screen_diff import strip_escapes
 from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
@@ -183,9 +183,7 @@ class TranscriptView:
         self.draw = DrawContext(columns, style, theme.tokens)
         self._message = MessageView(theme, style, columns, thinking=thinking)
         self._running: dict[str, RunningCall] = {}
-        self._asked: dict[str, turns.ApprovalAsked] = {}
-        self._question: turns.QuestionAsked | None = None
-        """The open question with choices."""
+        self._questions = QuestionRows()
         self._final: list[str] = []
         self._kind = "note" if begun else ""
         self._plan = TodoView()
@@ -305,39 +303,19 @@ class TranscriptView:
                 self.add_note(f"{lost} ({to_one_line(reason)}). Retrying")
             case turns.Notice(text):
                 self.add_note(text)
-            case turns.ApprovalAsked() | turns.ApprovalAnswered():
-                self._handle_approval(event)
-            case turns.QuestionAsked():
-                self._open_question(event)
+            case turns.ApprovalAsked() | turns.QuestionAsked():
+                self.add_block(self._questions.ask(event, self._columns, self._style))
+            case turns.ApprovalAnswered(ask):
+                self.add_decision(self._questions.take_approval(ask), event)
             case turns.QuestionAnswered(text=text):
-                self._close_question()
+                self.add_block(self._questions.close(self._columns, self._style))
                 self.add_note(f"answered: {to_one_line(text)}" if text else "no answer")
             case turns.TurnEnded():
                 self._end(event)
 
-    def _handle_approval(self, event: turns.ApprovalAsked | turns.ApprovalAnswered) -> None:
-        if isinstance(event, turns.ApprovalAsked):
-            if event.ask not in self._asked and is_long(event):  # the prompt has no room for all of it
-                self.add_block(format_call_rows(event, self._columns, self._style))
-            self._asked[event.ask] = event
-            return
-        self.add_decision(self._asked.pop(event.ask, None), event)
-
     def add_decision(self, asked: turns.ApprovalAsked | None, answered: turns.ApprovalAnswered) -> None:
         """Keep what was approved or denied, whole."""
         self._add_rows("note", format_decision(asked, answered, self._columns, self._style))
-
-    def _open_question(self, asked: turns.QuestionAsked) -> None:
-        if asked.choices:
-            self._question = asked  # shown above the input while it is open
-        else:
-            self.add_block(format_question(asked, self._columns, self._style))
-
-    def _close_question(self) -> None:
-        """Add the question with its choices, which was shown above the input."""
-        if self._question is not None:
-            self.add_block(format_question(self._question, self._columns, self._style)[:-1])
-            self._question = None
 
     def _handle_message(self, message: Message) -> None:
         """A message of the transcript. Results of calls are shown unless they were shown as events."""
@@ -400,7 +378,7 @@ class TranscriptView:
         self._running.clear()
         self._add_rows("plan", self._plan.print_rows(self._columns, self._style))
         self._in_turn = False
-        self._close_question()
+        self.add_block(self._questions.close(self._columns, self._style))
         if end.ending == "stopped" and end.detail == "superseded":
             self.add_note("interrupted by your next message")
         elif line := format_ending(end):

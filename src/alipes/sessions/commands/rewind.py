@@ -55,7 +55,7 @@ async def continue_turn(context: CommandContext, args: str) -> CommandReply:
     """Go on with a turn that was cut off: what was done so far stays. With a name, the same as `/resume`."""
     if args:
         return await conversation.resume(context, args)
-    if await context.store.sessions.unfinished(context.key):
+    if await context.sessions.unfinished(context.key):
         return CommandReply("A turn is running or queued already. /status shows it.")
     ending = await context.store.sessions.last_ending(context.key)
     if ending not in ("stopped", "failed", "out_of_steps"):

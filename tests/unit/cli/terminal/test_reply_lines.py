@@ -2,7 +2,7 @@
 
 import pytest
 
-from alipes.cli.terminal.session import format_reply_line
+from alipes.cli.terminal.commands import format_reply_line
 
 NAME, TEXT = "/export [FILE] [--force]", "export this conversation as Markdown, HTML or .json"
 
