@@ -357,8 +357,8 @@ def _answer_with_text(message: IncomingMessage, question: ChatQuestion) -> Answe
 
 def _approval_text(asked: ApprovalAsked, *, owner: bool) -> str:
     always = ", or _always_" if owner else ""
-    pattern = f"`always {asked.pattern}`, or " if owner and asked.pattern else ""
-    how = f"Answer _yes_ (once), _session_ or _no_{always}.\nAlso: {pattern}_no, because ..._"
+    pattern = f"\nAlso: `always {asked.pattern}`, or _no, because ..._" if owner and asked.pattern else ""
+    how = f"Answer _yes_ (once), _session_ or _no_{always}.{pattern}"
     return f"{_approval_head(asked)}{how}"
 
 
