@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from alipes.cli.terminal.approval import KEYS
+from alipes.cli.terminal.input.approval import KEYS
 from alipes.sessions.commands.conversation import MODES
 from alipes.sessions.commands.registry import COMMANDS, Command
 from tests.architecture.test_docs_slack import chat_commands

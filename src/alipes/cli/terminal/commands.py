@@ -12,11 +12,11 @@ from alipes.app import App
 from alipes.cli.inbound import new_id
 from alipes.cli.render import sanitize, to_one_line, truncate
 from alipes.cli.setup.command import run_inside
-from alipes.cli.terminal.completion import ArgumentChoice, CommandEntry
-from alipes.cli.terminal.conversation_picker import conversation_choices, pick_conversation
-from alipes.cli.terminal.file_index import FileIndex
-from alipes.cli.terminal.key_bindings import TypedText
-from alipes.cli.terminal.model_picker import describe_model, pick_model
+from alipes.cli.terminal.input.completion import ArgumentChoice, CommandEntry
+from alipes.cli.terminal.input.file_index import FileIndex
+from alipes.cli.terminal.input.key_bindings import TypedText
+from alipes.cli.terminal.pickers.conversation_picker import conversation_choices, pick_conversation
+from alipes.cli.terminal.pickers.model_picker import describe_model, pick_model
 from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.cli.terminal.view import JobView, SessionView

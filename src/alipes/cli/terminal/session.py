@@ -17,12 +17,12 @@ from alipes.cli.interrupted import NO, YES, InterruptedTurn, find_interrupted, f
 from alipes.cli.options import ConversationChoice, TalkOptions
 from alipes.cli.render import format_choice
 from alipes.cli.terminal.commands import HELD_HINT, LISTS, TerminalCommands
-from alipes.cli.terminal.conversation_picker import pick_conversation
-from alipes.cli.terminal.key_bindings import ApprovalKey, KeyAction, StopRequest, TypedText
-from alipes.cli.terminal.notifications import TerminalNotifier
+from alipes.cli.terminal.input.key_bindings import ApprovalKey, KeyAction, StopRequest, TypedText
+from alipes.cli.terminal.pickers.conversation_picker import pick_conversation
+from alipes.cli.terminal.screen.notifications import TerminalNotifier
+from alipes.cli.terminal.screen.status_command import StatusCommand
 from alipes.cli.terminal.session_keys import KEY_COMMANDS, SessionKeys
 from alipes.cli.terminal.shell_command import ShellCommands, is_shell_command
-from alipes.cli.terminal.status_command import StatusCommand
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.cli.terminal.view import SessionView
 from alipes.config.environment import process_environment

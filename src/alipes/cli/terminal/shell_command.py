@@ -7,7 +7,7 @@ from msgspec import structs
 
 from alipes.app import App
 from alipes.cli.render import sanitize, to_one_line, truncate
-from alipes.cli.terminal.key_bindings import TypedText
+from alipes.cli.terminal.input.key_bindings import TypedText
 from alipes.cli.terminal.styles import apply_style, wrap_text
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.cli.terminal.view import SessionView

@@ -11,9 +11,9 @@ from typing import TypeAlias
 from alipes import __version__
 from alipes.cli.options import TalkOptions, parse_talk
 from alipes.cli.render import truncate
-from alipes.cli.terminal.notifications import RESTORE_TITLE, SAVE_TITLE, format_title, shows_title
-from alipes.cli.terminal.output import writes_utf8
-from alipes.cli.terminal.repaint import redirect_output
+from alipes.cli.terminal.screen.notifications import RESTORE_TITLE, SAVE_TITLE, format_title, shows_title
+from alipes.cli.terminal.screen.output import writes_utf8
+from alipes.cli.terminal.screen.repaint import redirect_output
 from alipes.cli.terminal.styles import apply_style, detect_features, wrap_text
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.config.environment import Variables

@@ -6,8 +6,8 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 
 from alipes.cli.markdown.wrap import to_ansi, wrap_row
-from alipes.cli.terminal.images import ImageProtocol
-from alipes.cli.terminal.screen_diff import visible_width
+from alipes.cli.terminal.screen.images import ImageProtocol
+from alipes.cli.terminal.screen.screen_diff import visible_width
 from alipes.cli.theme import ThemeName
 from alipes.cli.width import display_width, split_at_width
 from alipes.config.environment import Variables

@@ -26,13 +26,13 @@ from prompt_toolkit.search import SearchState
 
 from alipes.cli.render import sanitize
 from alipes.cli.stdio import AsyncWriter
-from alipes.cli.terminal.completion import InputCompleter, InputHistory
-from alipes.cli.terminal.key_bindings import InputActions, make_key_bindings
-from alipes.cli.terminal.keyboard import BACKGROUND_QUERY, KEYBOARD_QUERY, Keyboard, KeyboardProtocol
-from alipes.cli.terminal.layout import BottomArea, PasteStore
-from alipes.cli.terminal.output import ScreenRenderer, TerminalOutput
-from alipes.cli.terminal.picker import Picker, PickerItem, bind_picker
-from alipes.cli.terminal.repaint import RepaintTimer
+from alipes.cli.terminal.input.completion import InputCompleter, InputHistory
+from alipes.cli.terminal.input.key_bindings import InputActions, make_key_bindings
+from alipes.cli.terminal.input.keyboard import BACKGROUND_QUERY, KEYBOARD_QUERY, Keyboard, KeyboardProtocol
+from alipes.cli.terminal.pickers.picker import Picker, PickerItem, bind_picker
+from alipes.cli.terminal.screen.layout import BottomArea, PasteStore
+from alipes.cli.terminal.screen.output import ScreenRenderer, TerminalOutput
+from alipes.cli.terminal.screen.repaint import RepaintTimer
 from alipes.cli.terminal.styles import TerminalFeatures, apply_style, make_style, wrap_text
 from alipes.cli.theme import ThemeName
 from alipes.config.keys import KeysConfig, format_key

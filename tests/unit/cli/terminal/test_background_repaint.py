@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from alipes.cli.terminal.repaint import redirect_output
+from alipes.cli.terminal.screen.repaint import redirect_output
 
 
 async def test_whole_lines_are_shown_from_the_loop_and_from_threads():

@@ -4,7 +4,7 @@ import stat
 
 import pytest
 
-from alipes.cli.terminal.clipboard import mention_pasted_files, save_clipboard_picture
+from alipes.cli.terminal.input.clipboard import mention_pasted_files, save_clipboard_picture
 from tests.world.pictures import PNG
 
 

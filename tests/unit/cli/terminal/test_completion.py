@@ -5,7 +5,7 @@ from prompt_toolkit.buffer import Buffer, CompletionState
 from prompt_toolkit.completion import CompleteEvent, Completion
 from prompt_toolkit.document import Document
 
-from alipes.cli.terminal.completion import (
+from alipes.cli.terminal.input.completion import (
     MENU_ROWS,
     ArgumentChoice,
     CommandEntry,
@@ -14,8 +14,8 @@ from alipes.cli.terminal.completion import (
     render_menu,
     take_row,
 )
-from alipes.cli.terminal.file_index import FileIndex
-from alipes.cli.terminal.screen_diff import strip_escapes, visible_width
+from alipes.cli.terminal.input.file_index import FileIndex
+from alipes.cli.terminal.screen.screen_diff import strip_escapes, visible_width
 from alipes.cli.terminal.styles import make_style
 
 LOOK = make_style("none")

@@ -1,6 +1,6 @@
 """The index of files for completion."""
 
-from alipes.cli.terminal.file_index import FRESH_S, FileIndex, list_tree
+from alipes.cli.terminal.input.file_index import FRESH_S, FileIndex, list_tree
 
 
 def make(folder, *names):

@@ -5,7 +5,7 @@ import stat
 
 import msgspec
 
-from alipes.cli.terminal.completion import MAX_ENTRIES, MAX_ENTRY_CHARS, MAX_FILE_BYTES, InputHistory
+from alipes.cli.terminal.input.completion import MAX_ENTRIES, MAX_ENTRY_CHARS, MAX_FILE_BYTES, InputHistory
 
 
 def loaded(path) -> list[str]:

@@ -8,7 +8,7 @@ import tty
 import pytest
 from prompt_toolkit.keys import Keys
 
-from alipes.cli.terminal.keyboard import CTRL_ENTER, ESCAPE_KEY, SHIFT_ENTER, Keyboard
+from alipes.cli.terminal.input.keyboard import CTRL_ENTER, ESCAPE_KEY, SHIFT_ENTER, Keyboard
 
 
 class Line:
@@ -61,7 +61,7 @@ def test_a_reply_in_pieces_is_assembled(line):
 
 
 def test_a_late_reply_is_not_typed_either(line, monkeypatch):
-    monkeypatch.setattr("alipes.cli.terminal.keyboard.REPLY_TIMEOUT_S", -1.0)
+    monkeypatch.setattr("alipes.cli.terminal.input.keyboard.REPLY_TIMEOUT_S", -1.0)
     line.keyboard.query_sent()
     assert not line.keyboard.awaits_reply
     assert line.typed(b"a\x1b]11;rgb:ffff/ffff/ffff\x07b") == "ab"
@@ -75,7 +75,7 @@ def test_alt_and_a_bracket_is_a_key_without_a_query(line):
 def test_a_partial_reply_that_never_ends_is_typed(line, monkeypatch):
     line.keyboard.query_sent()
     assert line.typed(b"\x1b]1") == ""
-    monkeypatch.setattr("alipes.cli.terminal.keyboard.REPLY_TIMEOUT_S", -1.0)
+    monkeypatch.setattr("alipes.cli.terminal.input.keyboard.REPLY_TIMEOUT_S", -1.0)
     assert "".join(press.data for press in line.keyboard.flush_keys()) == "\x1b]1"
 
 

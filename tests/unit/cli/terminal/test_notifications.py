@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from alipes.cli.terminal.notifications import TerminalNotifier
+from alipes.cli.terminal.screen.notifications import TerminalNotifier
 from alipes.cli.terminal.styles import TerminalFeatures
 from alipes.config.settings import TerminalConfig
 from alipes.kernel.messages import ToolCall

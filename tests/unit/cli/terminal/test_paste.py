@@ -1,6 +1,6 @@
 """Short pastes are inserted, long ones are shown as a label."""
 
-from alipes.cli.terminal.layout import PasteStore
+from alipes.cli.terminal.screen.layout import PasteStore
 
 LONG = "".join(f"line {number}\n" for number in range(10_000))
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from alipes.cli.terminal.picker import Picker, PickerAction, PickerItem
-from alipes.cli.terminal.screen_diff import strip_escapes, visible_width
+from alipes.cli.terminal.pickers.picker import Picker, PickerAction, PickerItem
+from alipes.cli.terminal.screen.screen_diff import strip_escapes, visible_width
 from alipes.cli.terminal.styles import make_style
 
 STYLE = make_style("none")

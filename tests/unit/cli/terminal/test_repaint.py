@@ -3,8 +3,8 @@
 import asyncio
 import time
 
-from alipes.cli.terminal.repaint import MAX_FPS, RepaintTimer
-from alipes.cli.terminal.status import StatusLine
+from alipes.cli.terminal.screen.repaint import MAX_FPS, RepaintTimer
+from alipes.cli.terminal.screen.status import StatusLine
 from alipes.kernel.turns import TurnEnded, TurnStarted
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alipes.cli.terminal.screen_diff import LiveScreen, row_height, strip_escapes, visible_width
+from alipes.cli.terminal.screen.screen_diff import LiveScreen, row_height, strip_escapes, visible_width
 
 COLUMNS, LINES = 20, 8
 

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alipes.cli import theme
-from alipes.cli.terminal.screen_diff import strip_escapes, visible_width
+from alipes.cli.terminal.screen.screen_diff import strip_escapes, visible_width
 from alipes.cli.terminal.styles import make_style
-from alipes.cli.terminal.transcript_view import TranscriptView
+from alipes.cli.terminal.transcript.transcript_view import TranscriptView
 from alipes.kernel.messages import Message, Text, ToolCall, ToolResult
 from alipes.kernel.turns import (
     ApprovalAnswered,

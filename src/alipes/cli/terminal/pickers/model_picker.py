@@ -3,7 +3,7 @@
 import asyncio
 
 from alipes.app import App
-from alipes.cli.terminal.picker import Picker, PickerItem
+from alipes.cli.terminal.pickers.picker import Picker, PickerItem
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.config.settings import Settings
 from alipes.providers.registry import find_facts

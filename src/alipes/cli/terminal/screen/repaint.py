@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from alipes.cli.terminal.status import StatusLine
+from alipes.cli.terminal.screen.status import StatusLine
 
 
 class LineRedirect(io.TextIOBase):

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 from alipes.agent.approval.patterns import find_problem
 from alipes.cli.render import sanitize, to_one_line
-from alipes.cli.terminal.screen_diff import visible_width
+from alipes.cli.terminal.screen.screen_diff import visible_width
 from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
 from alipes.kernel.approvals import NETWORK, describe_call, describe_question, reveal
 from alipes.kernel.turns import ApprovalAnswered, ApprovalAsked, ApprovalChoice, QuestionAsked

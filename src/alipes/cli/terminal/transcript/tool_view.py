@@ -6,10 +6,10 @@ from msgspec import Struct
 
 from alipes.cli.markdown.wrap import split_row, to_ansi
 from alipes.cli.render import sanitize, text_width, to_one_line, truncate
-from alipes.cli.terminal import images
-from alipes.cli.terminal.diff_view import EXPAND_KEY, DrawContext, UnifiedDiff, is_diff
+from alipes.cli.terminal.screen import images
 from alipes.cli.terminal.styles import TerminalStyle, apply_style
-from alipes.cli.terminal.subagent_view import SubagentView
+from alipes.cli.terminal.transcript.diff_view import EXPAND_KEY, DrawContext, UnifiedDiff, is_diff
+from alipes.cli.terminal.transcript.subagent_view import SubagentView
 from alipes.kernel.messages import ToolCall, ToolResult
 from alipes.kernel.tool_labels import count_lines, describe_outcome, describe_tool, find_problem, is_builtin, output_of
 

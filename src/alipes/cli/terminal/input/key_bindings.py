@@ -17,11 +17,11 @@ from prompt_toolkit.key_binding.vi_state import InputMode
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.search import SearchDirection, start_search
 
-from alipes.cli.terminal.approval import KEYS, ApprovalEntry
-from alipes.cli.terminal.clipboard import ClipboardPictures, mention_pasted_files
-from alipes.cli.terminal.completion import InputCompleter, select_next, take_row
-from alipes.cli.terminal.keyboard import CTRL_ENTER, ESCAPE_KEY, SHIFT_ENTER
-from alipes.cli.terminal.layout import BottomArea, PasteStore
+from alipes.cli.terminal.input.approval import KEYS, ApprovalEntry
+from alipes.cli.terminal.input.clipboard import ClipboardPictures, mention_pasted_files
+from alipes.cli.terminal.input.completion import InputCompleter, select_next, take_row
+from alipes.cli.terminal.input.keyboard import CTRL_ENTER, ESCAPE_KEY, SHIFT_ENTER
+from alipes.cli.terminal.screen.layout import BottomArea, PasteStore
 from alipes.config.keys import REWIND_KEY, KeysConfig, short_key_table
 from alipes.kernel.turns import ApprovalChoice
 

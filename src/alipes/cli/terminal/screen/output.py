@@ -15,8 +15,8 @@ from prompt_toolkit.renderer import Renderer
 from prompt_toolkit.styles import DummyStyle
 
 from alipes.cli.stdio import AsyncWriter
-from alipes.cli.terminal.keyboard import PROTOCOL_OFF, PROTOCOL_ON, KeyboardProtocol
-from alipes.cli.terminal.screen_diff import LiveScreen
+from alipes.cli.terminal.input.keyboard import PROTOCOL_OFF, PROTOCOL_ON, KeyboardProtocol
+from alipes.cli.terminal.screen.screen_diff import LiveScreen
 
 BLOCKED_RETRY_S = 0.05
 """Retry interval while the terminal does not read."""

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from prompt_toolkit.application import get_app
 from prompt_toolkit.buffer import Buffer
 
-from alipes.cli.terminal.completion import quote_mention
+from alipes.cli.terminal.input.completion import quote_mention
 from alipes.config.environment import process_environment
 from alipes.kernel.messages import image_type
 
