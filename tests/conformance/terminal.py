@@ -102,9 +102,10 @@ class Terminal(Surface):
 
     def consented(self, command: str, yes: bool) -> list[str]:
         if yes:
-            return ["· approved once", f"✓ terminal {command}"]
+            return [f"· approved once: {command}", f"✓ terminal {command}"]
         why = "it force-pushes or deletes, which can overwrite work on the remote (rule: git); denied by the user."
-        return [f"⊘ terminal {command}  denied\n  │ Not run: {why} Do not try to work around this."]
+        shown = f"⊘ terminal {command}  denied\n  │ Not run: {why} Do not try to work around this."
+        return [f"· denied: {command}", shown]
 
     def restarted(self, answer: str) -> list[str]:
         return ["· resuming an interrupted turn", answer]
