@@ -36,7 +36,7 @@ class Shop:
             raise ConfigError(f"No model is called {name!r}. Did you mean p/big?")
         return Backend(name, name.partition("/")[2], ScriptedProvider([]), self.known[name])
 
-    def names(self):
+    async def list_names(self):
         return tuple(self.known)
 
 
@@ -116,7 +116,7 @@ def test_everything_else_is_said(text):
     ("text", "reply"),
     [
         ("/sesions", "Unknown command /sesions. Did you mean /sessions?"),
-        ("/mod", "Unknown command /mod. Did you mean /model or /moa?"),
+        ("/mod", "Unknown command /mod. Did you mean /model or /mode?"),
         ("/xyzzy now", "Unknown command /xyzzy. /help lists all commands."),
     ],
 )
