@@ -33,6 +33,9 @@ class Models(SingleModel):
     def names(self) -> tuple[str, ...]:
         return ("test/m",)
 
+    async def list_names(self) -> tuple[str, ...]:
+        return self.names()
+
 
 class GatewayHarness:
     """What the gateway needs of an app, and helpers for tests."""
