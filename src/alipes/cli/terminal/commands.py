@@ -124,7 +124,7 @@ class TerminalCommands:
         view.send_finished(typed.id, label or to_one_line(reply.text), *reply.turns)
         await self._carry_out(reply)
         self._update_completions()
-        await self.refresh_status(inbound.address.key)
+        await self.refresh_status(inbound.address.key, inbound.model)
         if isinstance(reply.action, FollowJob) and reply.action.name:
             await self._jobs.follow(reply.action.session, reply.action.name)
 
@@ -150,8 +150,8 @@ class TerminalCommands:
         if await self._terminal.run_in_foreground(run_inside) == 0:
             self._reload.set()
 
-    async def refresh_status(self, key: str) -> None:
-        """Update the model, context use and cost in the status line."""
+    async def refresh_status(self, key: str, model: str = "") -> None:
+        """Update the model, context use and cost in the status line. `model`: the one from `--model`."""
         store, status = self._app.store, self._view.status
         standing = await store.sessions.active(key)
         mode = await self._app.sessions.permissions.of_key(key)
@@ -161,7 +161,7 @@ class TerminalCommands:
             status.context_tokens = await store.archive.context_tokens(standing.session) or 0
             status.cost = None if spent.unpriced else spent.usage.cost or 0.0
         chosen = standing.model if standing else ""
-        await self.set_model(chosen or (await self._app.choice()).model)
+        await self.set_model(model or chosen or (await self._app.choice()).model)
 
     async def set_model(self, model: str) -> None:
         status = self._view.status
