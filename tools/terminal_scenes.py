@@ -158,7 +158,7 @@ SCENES: dict[str, Scene] = {
     "subagents": Scene(
         "Subagents",
         "One row for each, with its time and current step.",
-        (READY, ("type", "review both files"), ("until", "test_shapes.py"), ("until", "4 of 40")),
+        (READY, ("type", "review both files"), ("until", "test_shapes.py"), ("until", "Run for n")),
         {
             "replies": [],
             "by": {
@@ -228,7 +228,7 @@ SCENES: dict[str, Scene] = {
     "keys": Scene(
         "Keys",
         "`?` on an empty line shows the keys.",
-        (READY, ("keys", "?"), ("until", "ctrl-o")),
+        (READY, ("keys", "?"), ("until", "Ctrl-O")),
         [say("Yes.")],
         "88x40",
         files=PROJECT,
