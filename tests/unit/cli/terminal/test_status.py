@@ -84,7 +84,7 @@ def test_it_shows_what_it_is_waiting_for(status, clock):
 
 def test_held_messages_are_shown_with_the_keys_that_send_and_drop_them(status):
     status.held = 2
-    assert said(status) == "2 held: enter to send, esc to drop"
+    assert said(status) == "2 kept: enter to send, esc to discard"
 
 
 def test_it_shows_model_context_gauge_and_cost(status):

@@ -191,3 +191,10 @@ def test_after_a_resize_the_tail_fits_and_final_rows_stay():
     one.handle_event(TextDelta("these words fill most of the row here"))
     one.resize(20)
     assert [strip_escapes(row) for row in one.take_final() + one.tail()] == ["these words fill", "most of the row here"]
+
+
+def test_a_call_that_a_stop_cut_off_is_shown_once():
+    call = Message("assistant", (CALL,))
+    closing = Message("tool", (ToolResult("1", "the turn was stopped", "cancelled"),))
+    rows = seen(account(), Said(call), ToolStarted(CALL), Said(closing), TurnEnded("t", "stopped", "user_stop"))
+    assert sum("Run make" in row for row in rows) == 1

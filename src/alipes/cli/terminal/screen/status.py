@@ -175,7 +175,7 @@ class StatusLine:
 
     def _format_queue(self) -> str:
         if self.held:
-            return f"{self.held} held: enter to send, esc to drop"
+            return f"{self.held} kept: enter to send, esc to discard"
         return f"{self.queued} queued" if self.queued else ""
 
     def _format_stop_key(self) -> str:

@@ -318,12 +318,12 @@ class TranscriptView:
         self._add_rows("note", format_decision(asked, answered, self._columns, self._style))
 
     def _handle_message(self, message: Message) -> None:
-        """A message of the transcript. Results of calls are shown unless they were shown as events."""
+        """A message of the transcript. Results of calls are shown unless events showed them or will show them."""
         if message.role == "assistant":
             self._complete(message.text)
             self._calls.update((call.id, call) for call in message.calls)
         for part in message.parts:
-            if isinstance(part, ToolResult) and part.call_id in self._calls:
+            if isinstance(part, ToolResult) and part.call_id in self._calls and part.call_id not in self._running:
                 self._add_call(CallRecord(self._calls[part.call_id], part))
 
     def _add_call(self, record: CallRecord) -> None:
