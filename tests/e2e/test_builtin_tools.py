@@ -5,6 +5,7 @@ import io
 import PIL.Image
 import pytest
 
+from alipes.cli.ask import EXIT_DENIED
 from tests.e2e.program import Home
 from tests.world.model_server import Call, Calls, ModelServer, Say
 from tests.world.terminal_process import ENTER, TerminalProcess
@@ -32,7 +33,7 @@ async def test_a_question_in_the_terminal_is_answered_by_number_or_text(home):
         home.use(server)
         async with TerminalProcess.of(home) as terminal:
             terminal.type("paint it" + ENTER)
-            await terminal.until("? Which one?\n    1. the red\n    2. the blue")
+            await terminal.until("? Which one?\n  › 1. the red\n    2. the blue")
             await terminal.until("waiting for your answer")
             terminal.type("2" + ENTER)
             await terminal.until("· answered: the blue")
@@ -60,7 +61,7 @@ async def test_tools_called_from_code_need_the_same_approval(home, tmp_path):
     async with ModelServer([use("execute_code", code=code), Say("done")]) as server:
         home.use(server)
         done = await home.run("ask", "-v", "look")
-    assert done.status == 0
+    assert done.status == EXIT_DENIED
     report = result(server)
     assert report.startswith("forty-two\nrefused: Not run") and report.endswith("[exit code 0]")
 

@@ -194,7 +194,7 @@ async def test_builtin_commands_take_precedence_and_unknown_ones_get_suggestions
     done = await home.run("shuot", "x")
     assert done.status == 2 and "Did you mean shout?" in done.err
     done = await home.run("plugins", "disable", "noisy")
-    done = await home.run("shout", "x")
+    done = await home.run("shout")
     assert done.status == 2 and "unknown command 'shout'" in done.err
 
 

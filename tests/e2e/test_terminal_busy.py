@@ -99,6 +99,8 @@ async def test_every_command_works_while_a_turn_runs(home, tmp_path):
         "export": "Written to",
         "plugins": "No plugins.",
         "approvals": "No approvals:",
+        "permissions": "Allowed without asking:",
+        "mode": "Permission mode: ask",
         "keys": "Keys of the terminal",
         "resume": "Usage: /resume",
         "continue": "A turn is running",

@@ -77,7 +77,8 @@ async def test_golden_screen_of_a_turn_at_80x24(home):
             assert terminal.screen.cursor.y == 22 and terminal.screen.cursor.x == 2
             terminal.type(CTRL_D)
             assert await terminal.ended() == 0
-            assert terminal.text.rstrip() == GOLDEN.rpartition("\n›")[0].rstrip()  # what remains in the shell
+            remains = GOLDEN.rpartition("\n›")[0].rstrip()
+            assert terminal.text.rstrip() == f"{remains}\nContinue with: alipes -c"  # what remains in the shell
 
 
 async def test_a_resize_during_a_stream_duplicates_nothing(home):

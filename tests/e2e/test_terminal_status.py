@@ -135,7 +135,5 @@ async def test_the_chosen_row_of_the_menu_has_its_own_mark(home):
     async with TerminalProcess.of(home, "-m", "scripted") as terminal:
         await terminal.until("(from ")
         terminal.type("/he")
-        await terminal.until("  /help")
-        terminal.type("\x1b[B")
         await terminal.until("▸ /help")
         assert sum(row.startswith("›") for row in terminal.rows) == 1

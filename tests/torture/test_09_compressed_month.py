@@ -27,9 +27,9 @@ FILES = 256
 LOUD_BYTES = 2_000_000
 RESIDENT = 130.0
 """Maximum memory in megabytes."""
-POOL = min(32, (os.cpu_count() or 1) + 4)
-"""Threads of the default executor of asyncio, which grows to this size."""
 CHATS, ROUNDS, AT_ONCE = trials(12, 200), trials(8, 25), 12
+THREADS = AT_ONCE + 6
+"""A worker for each conversation that is busy at once, and the threads that always run."""
 
 
 class Resources(Struct, frozen=True):
@@ -140,7 +140,7 @@ async def test_nothing_grows_with_the_turns(tmp_path, figures, seed=9):
         answers = [text for text in bot_texts(telegram, chat) if text.startswith("answer")]
         assert answers == [f"answer {chat}x{number}x" for number in range(ROUNDS)], chat
     assert growth(samples, "fds") <= IDLE and growth(samples, "children") <= 0, samples
-    assert max(each.threads for each in samples) <= POOL + 4, samples
+    assert max(each.threads for each in samples) <= THREADS, samples
     assert max(each.fds for each in samples) < FILES / 2
     assert samples[-1].resident < RESIDENT, samples
     logs = sum(path.stat().st_size for path in (home.path / "logs").iterdir())

@@ -6,6 +6,7 @@ import re
 import httpx2
 import pytest
 
+from alipes.cli.ask import EXIT_DENIED
 from tests.e2e.program import Home
 from tests.e2e.service import OWNER, open_serve
 from tests.torture.homes import open_service, write_home
@@ -80,7 +81,7 @@ async def test_the_same_commands_are_refused_in_every_mode(tmp_path, figures):
     figures.tried(len(corpus) * 4)
     async with ModelServer(script(corpus)) as model, TelegramServer() as telegram:
         write_home(home, model, telegram)
-        assert (await home.run("ask", "go")).status == 0
+        assert (await home.run("ask", "go")).status == EXIT_DENIED
         assert take_executed(tmp_path, corpus) == list(HARMLESS), "one-shot"
         assert (await home.run("webhook", "add", "push", "--prompt", "go", "--tools", "terminal")).status == 0
         async with open_service(home) as (served, api):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from alipes.cli.ask import EXIT_DENIED
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.http.public_fetch import FetchError, PublicFetcher
 from tests.e2e.program import Home
@@ -80,7 +81,7 @@ async def test_no_path_in_any_tool_leads_to_a_secret(tmp_path, figures):
         make_links(home.path, tmp_path)
         before = (home.path / ".env").read_bytes(), (home.path / "config.toml").read_bytes()
         done = await home.run("ask", "go")
-        assert done.status == 0, done.err
+        assert done.status == EXIT_DENIED, done.err
         assert before == ((home.path / ".env").read_bytes(), (home.path / "config.toml").read_bytes())
         assert all(CANARY.encode() not in asked.raw for asked in model.requests)
         seen = [each["content"] for each in model.bodies[-1]["messages"] if each["role"] == "tool"]

@@ -82,7 +82,7 @@ async def run_trial(folder: Path, server: ModelProcess, after: float) -> Trial:
         with suppress(ProcessLookupError):  # it ended at the same moment
             first.kill()
     await first.communicate()
-    second = await alipes(home, "ask", "--session", "other", "hello", cwd=folder)
+    second = await alipes(home, "ask", "--session", "other", "hello", cwd=work)
     _, errors = await second.communicate()
     rejected = server.log.read_bytes()[before:].count(b'"kind":"rejected"')
     report = await _inspect(home, work, first.returncode == 0, second.returncode, errors.decode())

@@ -36,8 +36,11 @@ class Shop:
             raise ConfigError(f"No model is called {name!r}. Did you mean p/big?")
         return Backend(name, name.partition("/")[2], ScriptedProvider([]), self.known[name])
 
-    async def list_names(self):
+    def names(self):
         return tuple(self.known)
+
+    async def list_names(self):
+        return self.names()
 
 
 async def choice():
@@ -116,7 +119,7 @@ def test_everything_else_is_said(text):
     ("text", "reply"),
     [
         ("/sesions", "Unknown command /sesions. Did you mean /sessions?"),
-        ("/mod", "Unknown command /mod. Did you mean /model or /mode?"),
+        ("/mod", "Unknown command /mod. Did you mean /mode, /model or /moa?"),
         ("/xyzzy now", "Unknown command /xyzzy. /help lists all commands."),
     ],
 )
