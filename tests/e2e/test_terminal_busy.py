@@ -107,7 +107,7 @@ async def test_every_command_works_while_a_turn_runs(home, tmp_path):
         "undo": "Undone: “stall",
         "redo": "Nothing to redo.",
         "rewind": "Turn undone.",
-        "init": "› /init",
+        "init": "queued: /init",
         "diff": "No diff: not a git repository.",
         "branch": "Created a branch",
         "retry": "Retrying:",
