@@ -25,6 +25,10 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs(*what): what a surface must have for the conversation")
 
 
+OPEN_CHECKS: set[LeakCheck] = set()
+"""The leak checks of the surfaces that are open."""
+
+
 class SurfaceRunner:
     """Runs one surface and replaces it after a failed conversation."""
 
@@ -38,6 +42,7 @@ class SurfaceRunner:
         if self._surface is None:
             made = self.kind(self._folders.mktemp("on") / self.kind.name)
             self._leaks.begin()
+            OPEN_CHECKS.add(self._leaks)
             made.open()
             self._surface = made
         return self._surface
@@ -46,6 +51,7 @@ class SurfaceRunner:
         surface, self._surface = self._surface, None
         if surface is not None:
             surface.close()
+            OPEN_CHECKS.discard(self._leaks)
             self._leaks.verify()
 
 

@@ -1,10 +1,13 @@
 """A conversation in an encrypted room: a growing answer, a question, a file, and a kill."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from alipes.testing.leaks import LeakCheck
+from tests.conformance.conftest import OPEN_CHECKS
 from tests.conformance.matrix import Matrix
 from tests.conformance.scripted_model import STORY, run
 from tests.world.matrix_encryption import EncryptedClient, open_encrypted_client
@@ -14,7 +17,11 @@ from tests.world.synapse_server import synapse
 
 
 @pytest.fixture
-def matrix(homeserver: str, tmp_path: Path) -> Iterator[Matrix]:  # noqa: F811
+def matrix(request: pytest.FixtureRequest, leaks: LeakCheck, tmp_path: Path) -> Iterator[Matrix]:
+    with ExitStack() as stack:  # the server outlives this test, and a surface may be open beside it
+        for check in (leaks, *OPEN_CHECKS):
+            stack.enter_context(check.ignore_opened())
+        request.getfixturevalue("homeserver")
     made = Matrix(tmp_path / "on")
     made.open()
     made.spoilt = True
