@@ -1,6 +1,11 @@
 # Entry points for users and developers. What a target needs is installed into .venv on first use.
 PYTHON ?= python3
 PREFIX ?= $(HOME)/.local
+MAN := $(PREFIX)/share/man/man1/alipes.1
+BASH_COMPLETION := $(PREFIX)/share/bash-completion/completions/alipes
+ZSH_COMPLETION := $(PREFIX)/share/zsh/site-functions/_alipes
+FISH_COMPLETION := $(PREFIX)/share/fish/vendor_completions.d/alipes.fish
+SHARED := $(MAN) $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --compile
 SOURCES := $(shell find src -name "*.py")
@@ -13,14 +18,19 @@ help:  ## show this list
 run: .venv/bytecode.stamp  ## start alipes in the terminal (without an API key: a tiny demo model)
 	@$(BIN)/alipes
 
-install: .venv/bytecode.stamp  ## put `alipes` on your PATH: a link in ~/.local/bin (PREFIX=folder)
+install: .venv/bytecode.stamp  ## put `alipes` on your PATH, with man page and completions (PREFIX=~/.local)
 	@mkdir -p "$(PREFIX)/bin"
 	@ln -sf "$(CURDIR)/$(BIN)/alipes" "$(PREFIX)/bin/alipes"
+	@mkdir -p $(dir $(SHARED))
+	@$(BIN)/alipes man > "$(MAN)"
+	@$(BIN)/alipes completion bash > "$(BASH_COMPLETION)"
+	@$(BIN)/alipes completion zsh > "$(ZSH_COMPLETION)"
+	@$(BIN)/alipes completion fish > "$(FISH_COMPLETION)"
 	@echo "alipes: installed as $(PREFIX)/bin/alipes. Start it with: alipes"
 	@case ":$$PATH:" in *":$(PREFIX)/bin:"*) ;; *) echo "alipes: $(PREFIX)/bin is not on your PATH. Add it with: export PATH=\"$(PREFIX)/bin:\$$PATH\"";; esac
 
-uninstall:  ## remove the link that `make install` made; your conversations stay in ~/.alipes
-	@rm -f "$(PREFIX)/bin/alipes"
+uninstall:  ## remove what `make install` made; your conversations stay in ~/.alipes
+	@rm -f "$(PREFIX)/bin/alipes" $(SHARED)
 
 serve: .venv/bytecode.stamp  ## start the gateway: messengers, HTTP API, metrics; see docs/messengers.md
 	@$(BIN)/alipes serve

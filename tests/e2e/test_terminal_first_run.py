@@ -115,6 +115,10 @@ def test_make_install_puts_the_program_on_the_path(tmp_path):
     assert os.readlink(tmp_path / "bin" / "alipes") == str(program)
     shown = subprocess.run([tmp_path / "bin" / "alipes", "--version"], capture_output=True, text=True, check=True)
     assert shown.stdout.startswith("alipes ")
+    shared = {path.relative_to(tmp_path / "share") for path in (tmp_path / "share").rglob("*") if path.is_file()}
+    assert {path.name for path in shared} == {"alipes.1", "alipes", "_alipes", "alipes.fish"}
+    subprocess.run([*command[:-2], "uninstall", command[-1]], cwd=ROOT, capture_output=True, check=True)
+    assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == []
 
 
 def test_the_installation_shows_packages_and_sizes():
