@@ -11,6 +11,7 @@ import pytest
 from alipes.cli import help_text
 from alipes.cli.main import COMMANDS
 from tests.e2e.program import Home
+from tests.world.environment import require
 
 pytestmark = pytest.mark.deadline(60)
 
@@ -84,9 +85,20 @@ async def test_a_script_names_every_command_and_option_and_its_shell_can_read_it
         assert re.search(rf"\b{name}\b", done.out)
         for option in re.findall(r"^  (?:-\w, )?--([\w-]+)", getattr(help_text, name.upper()), re.M):
             assert option in done.out
-    if shutil.which(shell):
-        (home.path.parent / "script").write_text(done.out)
-        assert await run(home, shell, "-n", str(home.path.parent / "script")) == (0, "", "")
+    (home.path.parent / "script").write_text(done.out)
+    assert await run(home, require(shell), "-n", str(home.path.parent / "script")) == (0, "", "")
+
+
+async def test_fish_completes_commands_actions_and_options(home):
+    (home.path.parent / "script").write_text((await home.run("completion", "fish")).out)
+    for line, offered in (
+        ("alipes sess", ["sessions"]),
+        ("alipes sessions ex", ["export"]),
+        ("alipes ask --verb", ["--verbose"]),
+        ("alipes ask --mode pl", ["plan"]),
+    ):
+        status, out, err = await run(home, require("fish"), "-c", f"source script; complete -C '{line}'")
+        assert (status, err) == (0, "") and [row.split("\t")[0] for row in out.splitlines()] == offered, line
 
 
 async def test_an_unknown_shell_is_a_usage_error(home):
