@@ -230,11 +230,14 @@ class App:
         """The tools of a turn that starts now."""
         return tuple(self._tools(turn, await self._unavailable_tools()))
 
-    async def _unavailable_tools(self) -> frozenset[str]:
+    async def _unavailable_tools(self) -> dict[str, str]:
+        """The tools that cannot be used now, and why."""
         unavailable = await self.contributions.unavailable()
-        if self.backend.name == "ssh":  # the project is on another machine
-            unavailable |= {*LOCAL_FILE_TOOLS}
-        return unavailable if await self.images.is_available() else unavailable | {ImageGenerate.spec.name}
+        if self.backend.name == "ssh":
+            unavailable |= dict.fromkeys(LOCAL_FILE_TOOLS, "The project is on another machine (sandbox.backend = ssh).")
+        if not await self.images.is_available():
+            unavailable[ImageGenerate.spec.name] = "No image model is configured: set images.model."
+        return unavailable
 
     def _tools(self, turn: Turn, unavailable: Iterable[str]) -> Mapping[str, Tool]:
         """The tools of the person's platform, limited to those that the message allows."""

@@ -107,12 +107,19 @@ class Contributions:
         self._reserved, self._templates = reserved, templates
         self._contributions: dict[tuple[type, str], Contribution] = {}
         self._built_in: dict[str, Tool] = {}
+        self._why_unavailable: dict[str, Callable[[], str]] = {}
         self.commands_off: dict[str, str] = {}
         """Commands of plugins that are off, and the plugin: they are not for the model."""
 
-    def add_builtin(self, *tools: Tool) -> None:
-        """Add built-in tools; a plugin's tool of the same name needs `override`."""
+    def add_builtin(self, *tools: Tool, why_unavailable: Callable[[], str] | None = None) -> None:
+        """Add built-in tools; a plugin's tool of the same name needs `override`.
+
+        `why_unavailable()`: why they cannot be used now and what to do, as a sentence; empty if they can. It is called
+        for every turn, so it must be fast.
+        """
         self._built_in.update((tool.spec.name, tool) for tool in tools)
+        if why_unavailable is not None:
+            self._why_unavailable |= {tool.spec.name: why_unavailable for tool in tools}
 
     def check(self, offer: Contribution) -> None:
         """Raise PluginError for an invalid name, or one that is already taken."""
@@ -197,14 +204,16 @@ class Contributions:
                 tools[offer.name] = _PluginTool(offer)
         return tools
 
-    async def unavailable(self) -> frozenset[str]:
-        """The tools that are unavailable now; one that fails to answer counts as unavailable."""
+    async def unavailable(self) -> dict[str, str]:
+        """The tools that are unavailable now, and why; one that fails to answer counts as unavailable."""
+        reasons = {name: why for name, ask in self._why_unavailable.items() if (why := ask())}
         asked = [offer for offer in self.all(ToolContribution) if offer.available is not None]
         if not asked:
-            return frozenset()
+            return reasons
         async with asyncio.TaskGroup() as group:
             answers = [group.create_task(_available(offer)) for offer in asked]
-        return frozenset(offer.name for offer, at in zip(asked, answers, strict=True) if not at.result())
+        off = (offer for offer, at in zip(asked, answers, strict=True) if not at.result())
+        return reasons | {offer.name: f"The plugin {offer.owner.name} says that it is not available." for offer in off}
 
 
 class _PluginTool:

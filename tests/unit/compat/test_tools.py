@@ -212,13 +212,13 @@ async def test_a_tool_is_shown_when_its_check_says_so(harness, monkeypatch, capl
         requires_env='["GREET_KEY"]',
     )
     async with harness.plugin(source):
-        assert await harness.contributions.unavailable() == {"greet"}
+        assert [*await harness.contributions.unavailable()] == ["greet"]
         harness.module.state["ready"] = True
-        assert await harness.contributions.unavailable() == {"greet"}
+        assert [*await harness.contributions.unavailable()] == ["greet"]
         monkeypatch.setenv("GREET_KEY", "x")
-        assert await harness.contributions.unavailable() == frozenset()
+        assert not await harness.contributions.unavailable()
         harness.module.state["ready"] = None
-        assert await harness.contributions.unavailable() == {"greet"}
+        assert [*await harness.contributions.unavailable()] == ["greet"]
         assert "no library" in caplog.text
         assert harness.owner.strikes == 0
 
@@ -226,7 +226,7 @@ async def test_a_tool_is_shown_when_its_check_says_so(harness, monkeypatch, capl
 async def test_a_key_in_the_homes_own_file_counts_too(harness):
     (harness.settings.home / ".env").write_text("GREET_KEY=secret\n")
     async with harness.plugin(plugin("handler = print", requires_env='["GREET_KEY"]')):
-        assert await harness.contributions.unavailable() == frozenset()
+        assert not await harness.contributions.unavailable()
 
 
 async def test_a_tool_of_the_houses_is_replaced_only_where_that_is_allowed(harness, caplog):

@@ -1,0 +1,38 @@
+"""Settings of MCP servers."""
+
+from typing import Annotated, Literal
+
+from msgspec import Struct
+
+from alipes.config.value_types import HEADERS, NAMES, PATHS, URL, seconds
+
+Approve = Literal["ask", "writes", "never"]
+
+
+class McpServerConfig(Struct, frozen=True):
+    """One server: a command that is started, or a URL."""
+
+    command: Annotated[
+        str, "Program of a server that is started here and speaks over its standard input and output."
+    ] = ""
+    args: Annotated[tuple[str, ...], NAMES, "Arguments of the program."] = ()
+    env: Annotated[
+        dict[str, str],
+        HEADERS,
+        "Variables of the program. `${NAME}` is replaced by a variable, so that secrets stay in .env.",
+    ] = {}
+    cwd: Annotated[str, "Directory in which the program runs. Empty: the working directory of the conversation."] = ""
+    url: Annotated[str, URL, "URL of a server that is reached over HTTP."] = ""
+    headers: Annotated[dict[str, str], HEADERS, "Sent with every request. `${NAME}` is replaced by a variable."] = {}
+    enabled: Annotated[bool, "Whether the server is used."] = True
+    tools: Annotated[tuple[str, ...], NAMES, "Tools of the server that are offered. Empty: all."] = ()
+    approve: Annotated[
+        Approve,
+        "Which calls you are asked about: `ask` all, `writes` those that the server does not declare as read-only, "
+        "`never` none; choose that only for a server whose author you trust.",
+    ] = "writes"
+    timeout: Annotated[float, seconds(1, 86_400), "Seconds that one call may take."] = 120.0
+    start_timeout: Annotated[float, seconds(1, 600), "Seconds within which the server must be connected."] = 30.0
+    write: Annotated[tuple[str, ...], PATHS, "Paths that a started server may change, besides the project."] = ()
+    source: str = "config.toml"
+    """Where it was configured: a file, such as `.mcp.json` of the project."""
