@@ -43,7 +43,7 @@ async def test_status_of_a_branch_wraps_beside_its_names(home):
         home.use(server)
         async with TerminalProcess.of(home, size=(80, 60)) as terminal:
             terminal.type("a first message with rather many words in it, which become the title" + ENTER)
-            await terminal.until("fine")
+            await terminal.until("tokens in context")  # the turn is over, not only its answer on the screen
             terminal.type("/branch" + ENTER)
             await terminal.until("Created a branch.")
             terminal.type("/status" + ENTER)
@@ -59,7 +59,7 @@ async def test_the_preview_of_a_compaction_says_that_the_window_is_not_known(hom
         home.use(server)
         async with TerminalProcess.of(home, size=(100, 40)) as terminal:
             terminal.type("hello" + ENTER)
-            await terminal.until("fine")
+            await terminal.until("tokens in context")
             terminal.type("/compact --preview" + ENTER)
             await terminal.until("Preview only.")
             assert "tokens; the context window of the model is not known" in terminal.text
@@ -148,7 +148,7 @@ async def test_rewind_puts_the_message_back_into_the_input(home):
         home.use(server)
         async with TerminalProcess.of(home) as terminal:
             terminal.type("hello" + ENTER)
-            await terminal.until("one")
+            await terminal.until("tokens in context")
             terminal.type("/rewind" + ENTER)
             await terminal.until("Turn undone.")
             await terminal.until(lambda: any(row == "› hello" for row in terminal.rows[-4:] + terminal.shown[-3:]))

@@ -218,7 +218,9 @@ async def test_ctrl_v_takes_the_picture_in_the_clipboard(home, tmp_path):
     program.write_text(f'#!/bin/sh\nexec cat "{tmp_path}/photo.png"\n')
     program.chmod(0o755)
     path = f"{program.parent}:{home.environ()['PATH']}"
-    async with TerminalProcess.of(home, "-m", "scripted", PATH=path, WAYLAND_DISPLAY="wayland-0") as terminal:
+    async with TerminalProcess.of(
+        home, "-m", "scripted", PATH=path, WAYLAND_DISPLAY="wayland-0", size=(200, 24)
+    ) as terminal:
         await terminal.until("(from ")
         terminal.type(CTRL_V)
         await terminal.until("/pictures/")
