@@ -1,6 +1,7 @@
 """The first five minutes: installation, the first screen, the demo model, keys and errors of new users."""
 
 import os
+import shutil
 import subprocess
 import sys
 from importlib.util import module_from_spec, spec_from_file_location
@@ -107,7 +108,7 @@ async def test_doctor_counts_correctly_and_shows_no_client_counters(home):
 def test_make_install_puts_the_program_on_the_path(tmp_path):
     """B26: after `make install` the command that every page names exists."""
     program = ROOT / ".venv" / "bin" / "alipes"
-    if not program.exists():
+    if not program.exists() or not shutil.which("make"):
         pytest.skip("not installed by make")
     command = ["make", "-s", "-o", ".venv/bytecode.stamp", "install", f"PREFIX={tmp_path}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
