@@ -352,7 +352,7 @@ async def open_session(
     except (*_FAILURES, ConfigError, ExceptionGroup) as error:
         cause = first_error(error)
         if not isinstance(cause, (*_FAILURES, ConfigError)):
-            raise
+            raise cause from error  # of whoever uses the connection: task groups have wrapped it
         why = connection.ended or describe_error(cause)
         connection.end(why)
         raise McpError(f"{name}: {why}") from error
