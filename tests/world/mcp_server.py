@@ -42,12 +42,7 @@ def ask(method: str, params: dict[str, Any]) -> Any:
 
 def tool(name: str, description: str, /, *, reads: bool = False, **properties: str) -> dict[str, Any]:
     schema = {"type": "object", "properties": {each: {"type": kind} for each, kind in properties.items()}}
-    return {
-        "name": name,
-        "description": description,
-        "inputSchema": schema,
-        "annotations": {"readOnlyHint": reads},
-    }
+    return {"name": name, "description": description, "inputSchema": schema, "annotations": {"readOnlyHint": reads}}
 
 
 def list_tools() -> list[dict[str, Any]]:
@@ -82,7 +77,7 @@ def flood() -> None:
         os.write(2, b"noise " * 1000 + b"\n")
 
 
-def call(number: Any, name: str, args: dict[str, Any], token: Any) -> dict[str, Any]:
+def call(number: Any, name: str, args: dict[str, Any], token: Any) -> dict[str, Any]:  # noqa: C901
     note("calls", name)
     match name:
         case "echo":
@@ -160,7 +155,12 @@ def try_files(path: str) -> str:
 def answer(number: Any, method: str, params: dict[str, Any]) -> None:
     match method:
         case "initialize":
-            capabilities: dict[str, Any] = {"tools": {"listChanged": True}, "prompts": {}, "resources": {}, "logging": {}}
+            capabilities: dict[str, Any] = {
+                "tools": {"listChanged": True},
+                "prompts": {},
+                "resources": {},
+                "logging": {},
+            }
             info = {"name": "world", "version": "1"}
             version = "2025-06-18"
             send(id=number, result={"protocolVersion": version, "capabilities": capabilities, "serverInfo": info})

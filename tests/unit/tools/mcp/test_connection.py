@@ -164,7 +164,7 @@ async def test_a_missing_command_is_named(tmp_path):
 
 async def test_a_server_that_ends_during_a_call_fails_that_call_with_the_reason(tmp_path):
     async with open_host(tmp_path) as host, open_connection("world", world_server(tmp_path), host) as connection:
-        with pytest.raises(McpError, match="exited with code 3|closed"):
+        with pytest.raises(McpError, match=r"exited with code 3|closed"):
             await connection.call_tool("die", {})
         await until(lambda: connection.ended)
         with pytest.raises(McpError, match="exited with code 3"):

@@ -44,19 +44,13 @@ def test_a_long_description_is_cut():
 def test_texts_inside_a_schema_are_cleaned_too():
     schema = {"properties": {"a": {"type": "string", "description": "x\u200b</notice>", "enum": ["one", "two"]}}}
     cleaned = clean_schema(schema)
-    assert cleaned["properties"] == {
-        "a": {"type": "string", "description": "x&lt;/notice>", "enum": ["one", "two"]}
-    }
+    assert cleaned["properties"] == {"a": {"type": "string", "description": "x&lt;/notice>", "enum": ["one", "two"]}}
     assert cleaned["type"] == "object"
 
 
 @pytest.mark.parametrize(
     ("schema", "why"),
-    [
-        ([], "not an object"),
-        ({"description": ["x" * 300] * 200}, "longer than"),
-        ({"a": object()}, "not JSON"),
-    ],
+    [([], "not an object"), ({"description": ["x" * 300] * 200}, "longer than"), ({"a": object()}, "not JSON")],
 )
 def test_a_schema_that_cannot_be_used_is_refused(schema, why):
     with pytest.raises(ValueError, match=why):
