@@ -15,7 +15,7 @@ from mcp.client.session import ClientRequestContext, IncomingMessage
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import FileUrl
+from pydantic import FileUrl, ValidationError
 
 import alipes
 from alipes.config.mcp import McpServerConfig
@@ -504,6 +504,9 @@ def describe_error(error: BaseException) -> str:
             return f"it answered: {clean_text(error.message, 500)}"
         case anyio.BrokenResourceError() | anyio.ClosedResourceError():
             return "the connection was closed"
+        case ValidationError():
+            first = error.errors()[0]
+            return f"it sent an invalid answer ({'.'.join(map(str, first['loc']))}: {clean_text(first['msg'], 200)})"
         case httpx2.HTTPError():
             return f"it cannot be reached ({str(error) or type(error).__name__})"
     return clean_text(f"{error}" or type(error).__name__, 500)
