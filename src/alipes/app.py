@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, partial
 from importlib import import_module
@@ -63,7 +63,8 @@ from alipes.sessions.permissions import TurnPermissions
 from alipes.sessions.plugin_host import PluginHost
 from alipes.sessions.services import OutboundFor, SessionDefaults
 from alipes.sessions.sessions import Sessions
-from alipes.sessions.subagents.delegation import INTERACTIVE_TOOLS, Delegation
+from alipes.sessions.subagents.delegation import Delegation
+from alipes.sessions.tool_access import ToolAccess
 from alipes.sessions.user_shell import UserShell
 from alipes.store.conversations import set_title_if_empty
 from alipes.store.history import SqliteCompactionStore
@@ -80,7 +81,7 @@ from alipes.tools.files.write_file import WriteFile
 from alipes.tools.images import ImageGenerate, ImageLoader, VisionAnalyze
 from alipes.tools.sandbox import make_backend
 from alipes.tools.search.search_files import SearchFiles
-from alipes.tools.send_file import NO_CHATS, SendFileTool
+from alipes.tools.send_file import SendFileTool
 from alipes.tools.shell.background import BackgroundProcesses
 from alipes.tools.shell.output import SpillFolder
 from alipes.tools.shell.terminal import ProcessTool, TerminalTool
@@ -114,6 +115,7 @@ class App:
         self.auxiliary = AuxiliaryModels(
             models, self.spending, settings.auxiliary, choice=self._default_model, retry=retry
         )
+        self.tool_access = ToolAccess(settings, self.contributions, store.sessions, self._unavailable_tools)
         self._step_question = StepLimitQuestion(self.sessions.questions, settings.clarify.timeout)
         self.todos = StoredTodos(store.todos)
         self.images = make_image_generator(settings, self.scope, self.contributions, self.spending)
@@ -160,6 +162,7 @@ class App:
             keys=self.settings.keys,
             compactor=self.compactor,
             shell=self.user_shell,
+            tools=self.tool_access,
             default_effort=self.settings.effort,
         )
 
@@ -188,6 +191,7 @@ class App:
         model = turn.inbound.model or turn.model or (await self.choice()).model
         await self.backend.choose()
         unavailable = await self._unavailable_tools()
+        off = await self.tool_access.off_in_conversation(turn)
         standing = await self.store.sessions.active(turn.key)
         effort = standing.effort if standing is not None and standing.session == turn.session else ""
         self.secrets.add(*self._env_file.changed_values())
@@ -196,7 +200,7 @@ class App:
             models=self.models,
             model=model,
             fallback=self.settings.fallback,
-            tools=self._tools(turn, unavailable),
+            tools=self.tool_access.select(turn, unavailable, off),
             hooks=self.hooks.dispatcher,
             system=self._system_prompt,
             max_steps=self.settings.delegation.steps if turn.inbound.parent else self.settings.max_steps,
@@ -228,7 +232,9 @@ class App:
 
     async def tool_names(self, turn: Turn) -> tuple[str, ...]:
         """The tools of a turn that starts now."""
-        return tuple(self._tools(turn, await self._unavailable_tools()))
+        unavailable = await self._unavailable_tools()
+        off = await self.tool_access.off_in_conversation(turn)
+        return tuple(self.tool_access.select(turn, unavailable, off))
 
     async def _unavailable_tools(self) -> dict[str, str]:
         """The tools that cannot be used now, and why."""
@@ -238,16 +244,6 @@ class App:
         if not await self.images.is_available():
             unavailable[ImageGenerate.spec.name] = "No image model is configured: set images.model."
         return unavailable
-
-    def _tools(self, turn: Turn, unavailable: Iterable[str]) -> Mapping[str, Tool]:
-        """The tools of the person's platform, limited to those that the message allows."""
-        origin, only = turn.inbound.origin, turn.inbound.only
-        place = origin.address if origin is not None else turn.inbound.address
-        left_out = {*unavailable, *(INTERACTIVE_TOOLS if origin is not None else ())}
-        if origin is not None or place.platform in NO_CHATS:
-            left_out.add(SendFileTool.spec.name)
-        tools = self.contributions.tools(self.settings.toolsets.get(place.platform), without=left_out)
-        return tools if only is None else {name: tool for name, tool in tools.items() if name in only}
 
     def _skills(self) -> tuple[tuple[str, str, str], ...]:
         skills = self.contributions.all(SkillContribution)
