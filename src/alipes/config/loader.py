@@ -12,6 +12,7 @@ from alipes.config.display import HIDDEN, is_secret_name, toml_key, toml_path, t
 from alipes.config.environment import REFERENCE, readable_by_others
 from alipes.config.keys import KeysConfig, find_conflicts
 from alipes.config.known_providers import KNOWN, TEST_VARIABLE, guess_provider, is_built_in
+from alipes.config.mcp import McpConfig, McpServerConfig, find_server_problem
 from alipes.config.platforms import Messengers, PluginPlatformConfig
 from alipes.config.reader import KeyPath, RawConfig, read_config
 from alipes.config.schema import KEYS
@@ -56,17 +57,20 @@ def _endpoint(config: RawConfig, name: str) -> Endpoint:
         config.add_problem(("providers", name), text)
     variable = cast("str", fields["key_env"])
     headers = cast("dict[str, str]", fields["headers"])
-    fields["headers"] = {header: _filled(config, name, header, text) for header, text in headers.items()}
+    fields["headers"] = {
+        header: _filled(config, ("providers", name, "headers", header), text) for header, text in headers.items()
+    }
     return Endpoint(name=name, key=read_secret(config, variable, needed=ours), **fields)  # type: ignore[arg-type]
 
 
-def _filled(config: RawConfig, provider: str, header: str, text: str) -> str:
+def _filled(config: RawConfig, place: KeyPath, text: str, *, needed: bool = True) -> str:
+    """The text with the variables it names; one that is not set is a problem if it is `needed`."""
+
     def value(found: re.Match[str]) -> str:
-        secret = read_secret(config, found[1], needed=True).reveal()
-        if not secret:
+        secret = read_secret(config, found[1], needed=needed).reveal()
+        if not secret and needed:
             missing = f"{found[1]}, which is not set: add it to {config.paths.env} or to the environment."
-            place = ("providers", provider, "headers", header)
-            config.add_problem(place, f"{header} = {toml_string(text)} needs the variable {missing}")
+            config.add_problem(place, f"{place[-1]} = {toml_string(text)} needs the variable {missing}")
         return secret
 
     return re.sub(REFERENCE, value, text)
@@ -182,6 +186,7 @@ def build_settings(config: RawConfig) -> Settings:
         spend=SpendConfig(**{name: parse_amount(text) for name, text in spend.items()}),
         moa=_mixtures(config, known),
         sandbox=_sandbox(config),
+        mcp=_mcp(config),
         messengers=messengers,
         platforms={name: _platform(config, name) for name in config.names("platforms")},
         gateway=_table(config, "gateway", stt_key=_secret(config, "gateway.stt_key_env")),
@@ -287,6 +292,23 @@ def _sandbox(config: RawConfig) -> SandboxConfig:
             tables[os.path.expanduser(name)] = SandboxAccess(**_values(config, place, SandboxAccess))
     values = _values(config, ("sandbox",), SandboxConfig)
     return SandboxConfig(**values, projects=found["projects"], modes=found["modes"])
+
+
+def _mcp(config: RawConfig) -> McpConfig:
+    """`[mcp]` with its servers; problems are added to `config`."""
+    servers = {}
+    for name in config.names("mcp", "servers"):
+        place: KeyPath = ("mcp", "servers", name)
+        fields = _values(config, place, McpServerConfig)
+        for table in ("env", "headers"):
+            fields[table] = {
+                key: _filled(config, (*place, table, key), text, needed=bool(fields["enabled"]))
+                for key, text in fields[table].items()
+            }
+        if problem := find_server_problem(name, McpServerConfig(**fields)):
+            config.add_problem(place, f"[{toml_path(place)}] {problem}")
+        servers[name] = McpServerConfig(**fields)
+    return McpConfig(**_values(config, ("mcp",), McpConfig), servers=servers)
 
 
 def _mixtures(config: RawConfig, known: dict[str, Endpoint]) -> dict[str, MixtureConfig]:

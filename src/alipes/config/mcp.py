@@ -1,12 +1,14 @@
 """Settings of MCP servers."""
 
+import re
 from typing import Annotated, Literal
 
 from msgspec import Struct
 
-from alipes.config.value_types import HEADERS, NAMES, PATHS, URL, seconds
+from alipes.config.value_types import HEADERS, NAMES, PATHS, TEXTS, URL, VARIABLES, seconds
 
 Approve = Literal["ask", "writes", "never"]
+_NAME = r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}"
 
 
 class McpServerConfig(Struct, frozen=True):
@@ -15,10 +17,10 @@ class McpServerConfig(Struct, frozen=True):
     command: Annotated[
         str, "Program of a server that is started here and speaks over its standard input and output."
     ] = ""
-    args: Annotated[tuple[str, ...], NAMES, "Arguments of the program."] = ()
+    args: Annotated[tuple[str, ...], TEXTS, "Arguments of the program."] = ()
     env: Annotated[
         dict[str, str],
-        HEADERS,
+        VARIABLES,
         "Variables of the program. `${NAME}` is replaced by a variable, so that secrets stay in .env.",
     ] = {}
     cwd: Annotated[str, "Directory in which the program runs. Empty: the working directory of the conversation."] = ""
@@ -36,3 +38,25 @@ class McpServerConfig(Struct, frozen=True):
     write: Annotated[tuple[str, ...], PATHS, "Paths that a started server may change, besides the project."] = ()
     source: str = "config.toml"
     """Where it was configured: a file, such as `.mcp.json` of the project."""
+
+
+def find_server_problem(name: str, config: McpServerConfig) -> str:
+    """What is wrong with a server, as the end of a sentence; empty if nothing is."""
+    if not re.fullmatch(_NAME, name) or "__" in name:
+        return "has an invalid name: use at most 32 letters, digits, - and single _."
+    if bool(config.command) == bool(config.url):
+        return "needs either a command or a url: give one of them."
+    return ""
+
+
+class McpConfig(Struct, frozen=True):
+    """`[mcp]`: the servers, and what is common to them."""
+
+    wait: Annotated[
+        float,
+        seconds(0, 600),
+        "Seconds that a turn waits for the tools of a server that was never connected before. Later turns use the "
+        "stored list.",
+    ] = 5.0
+    servers: dict[str, McpServerConfig] = {}
+    """By name, such as `[mcp.servers.time]`."""

@@ -32,7 +32,7 @@ from alipes.kernel.messages import Json
 from alipes.kernel.models import Endpoint, ModelFacts
 
 WIRE_APIS = ("openai-chat", "openai-responses", "anthropic")
-RESERVED = ("mcp",)
+RESERVED: tuple[str, ...] = ()
 """Tables of features that are not built yet: accepted and not checked."""
 _PRICE = number(0, 100_000, "US dollars")
 _FACTOR = number(0, 1000, "times the price")

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, TypeAlias, get_args
 from msgspec import Struct
 
 from alipes.config.keys import KeysConfig
+from alipes.config.mcp import McpConfig
 from alipes.config.paths import Paths
 from alipes.config.platforms import Messengers, PluginPlatformConfig
 from alipes.config.tools import ToolsConfig
@@ -41,7 +42,7 @@ from alipes.kernel.turns import BusyMode
 
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 SecretStore: TypeAlias = Literal["file", "keyring"]
-Task: TypeAlias = Literal["compaction", "titles", "vision", "approval", "web", "judge", "moa"]
+Task: TypeAlias = Literal["compaction", "titles", "vision", "approval", "web", "judge", "moa", "sampling"]
 TASKS: tuple[Task, ...] = get_args(Task)
 MIXTURE_PREFIX = "moa"
 """The provider part in the names of model mixtures: `moa/NAME`."""
@@ -130,8 +131,8 @@ class AuxiliaryConfig(Struct, frozen=True):
     model: Annotated[
         str,
         MODEL,
-        "Model for an auxiliary task; `*` is compaction, titles, vision, approval, web, judge or moa. Empty: the "
-        "model of the conversation. `titles` are only generated if a model is set here.",
+        "Model for an auxiliary task; `*` is compaction, titles, vision, approval, web, judge, moa or sampling. Empty: "
+        "the model of the conversation. `titles` are only generated if a model is set here.",
     ] = ""
     max_tokens: Annotated[int, whole(0, 10_000_000), "Longest answer, in tokens. 0: a default for the task."] = 0
     timeout: Annotated[float, SECONDS, "Seconds for the answer, retries included."] = 120.0
@@ -453,6 +454,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     clarify: ClarifyConfig = ClarifyConfig()
     approvals: ApprovalsConfig = ApprovalsConfig()
     code: CodeConfig = CodeConfig()
+    mcp: McpConfig = McpConfig()
     messengers: Messengers = Messengers()
     platforms: dict[str, PluginPlatformConfig] = {}
     """Platforms of plugins by name; those not listed use the defaults."""

@@ -168,6 +168,29 @@ def _names(value: object) -> list[Json]:
     return list(value)
 
 
+def _texts(value: object) -> list[Json]:
+    if not isinstance(value, list) or not all(isinstance(item, str) and "\0" not in item for item in value):
+        raise InvalidValue(f'must be a list of texts like ["--port", "8000"]{_not(value)}')
+    if secret := next((item for item in value if looks_secret(item)), ""):
+        raise InvalidValue(f"contains a secret ({secret[:4]}...): put it into .env and pass it as a variable")
+    return list(value)
+
+
+def _variables(value: object) -> dict[str, Json]:
+    if not isinstance(value, dict):
+        raise InvalidValue(f'must be a table like {{ LANG = "C.UTF-8" }}{_not(value)}')
+    for name, text in value.items():
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            raise InvalidValue(f"has {name[:40]!r}, which cannot be the name of a variable")
+        if not isinstance(text, str) or "\0" in text:
+            raise InvalidValue(f"must give {name} a text in quotes")
+        if looks_secret(text) or (is_secret_name(name) and text and not re.search(REFERENCE, text)):
+            raise InvalidValue(
+                f'contains a secret in {name}: put it into .env as {name}=... and write {name} = "${{{name}}}"'
+            )
+    return dict(value)
+
+
 def _entry(value: object) -> dict[str, Json]:
     table = _body(value)
     if secret := _literal_in(table):
@@ -314,6 +337,8 @@ WEBHOOK = ValueType("https address", _webhook)
 HEADERS = ValueType("table of header = text", _headers, None)
 BODY = ValueType("table", _body, None)
 NAMES = ValueType("list of names", _names, _words)
+TEXTS = ValueType("list of texts", _texts, None)
+VARIABLES = ValueType("table of variable = text", _variables, None)
 ENTRY = ValueType("table", _entry, None)
 SHELL_HOOKS = ValueType("list of tables", _shell_hooks, None)
 _HOOK_TIME = number(0.1, 3600, "seconds as timeout")

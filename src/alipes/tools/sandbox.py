@@ -84,7 +84,7 @@ class ProjectSandboxes:
         scratch = self._make_scratch(workdir)
         around_home = is_inside(self._home, workdir)
         private_home = "" if around_home else self._make_state("home", short_hash(workdir))
-        writable = () if around_home else tuple(_existing((*self._project_paths(workdir), *access.write)))
+        writable = () if around_home else tuple(_existing((*self._project_paths(workdir), *access.write, *scope.write)))
         return SandboxPolicy(
             workdir=workdir,
             home=self._home,

@@ -86,8 +86,9 @@ def test_the_words_of_the_readme_are_understood(home):
         expiry = 600
         tries = 3
         stt_command = "whisper -f"
-        [mcp]
-        anything = "goes"
+        [mcp.servers.time]
+        command = "mcp-server-time"
+        args = ["--local-timezone", "Europe/Vienna"]
         [auxiliary.titles]
         model = "mine/small"
     """

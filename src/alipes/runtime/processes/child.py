@@ -23,8 +23,9 @@ END_OF_FILE = b"\x04"
 _TAKE_TERMINAL = ': <>"$0"; exec "$@"'
 """A session leader gets the first terminal it opens as controlling terminal, so that ^C and /dev/tty work."""
 
-Link: TypeAlias = Literal["output", "pipes", "terminal"]
-"""Read the output only; also write the input; or both through a pseudo terminal."""
+Link: TypeAlias = Literal["output", "pipes", "streams", "terminal"]
+"""Read the output only; also write the input; also read the standard error apart from the output; or all of it
+through a pseudo terminal."""
 
 
 class StreamEnds(NamedTuple):
@@ -36,6 +37,9 @@ class StreamEnds(NamedTuple):
     """Our end to write to; non-blocking."""
     stdin: int
     stdout: int
+    errors: int = -1
+    """Our end to read the standard error from, if it is apart from the output; non-blocking."""
+    stderr: int = -1
 
 
 @contextmanager
@@ -50,13 +54,19 @@ def open_stream_ends(link: Link) -> Iterator[StreamEnds]:
             termios.tcsetwinsize(stdout, (ROWS, COLUMNS))
             speaking, stdin = os.dup(output), stdout
             ours.callback(os.close, speaking)
-        elif link == "pipes":
+        elif link in ("pipes", "streams"):
             stdin, speaking = os.pipe()
             theirs.callback(os.close, stdin)
             ours.callback(os.close, speaking)
             os.set_blocking(speaking, False)
         os.set_blocking(output, False)
-        yield StreamEnds(output, speaking, stdin, stdout)
+        errors, stderr = -1, stdout
+        if link == "streams":
+            errors, stderr = os.pipe()
+            ours.callback(os.close, errors)
+            theirs.callback(os.close, stderr)
+            os.set_blocking(errors, False)
+        yield StreamEnds(output, speaking, stdin, stdout, errors, stderr)
         ours.pop_all()
 
 
@@ -140,7 +150,7 @@ class Child:
         """Whether it waits for a person's answer, which does not count as time."""
         self.notes: list[str] = []
         """What the model must know besides the output, complete when the scope was left."""
-        self._popen, self._output = popen, ends.output
+        self._popen, self._output, self._errors = popen, ends.output, ends.errors
         self._loop = asyncio.get_running_loop()
         self._exited = asyncio.Event()
         self._readable: asyncio.Future[None] | None = None
@@ -171,6 +181,19 @@ class Child:
                 self._loop.remove_reader(self._output)
                 self._readable = None
 
+    async def read_errors(self) -> bytes:
+        """The next chunk of the standard error; empty at the end, when all writers closed it. One reader at a time."""
+        while True:
+            try:
+                return os.read(self._errors, CHUNK_BYTES)
+            except BlockingIOError:
+                readable = self._loop.create_future()
+            self._loop.add_reader(self._errors, _wake, readable)
+            try:
+                await readable
+            finally:
+                self._loop.remove_reader(self._errors)
+
     async def wait(self) -> int:
         """Wait for the child itself to exit. Returns its return code."""
         await self._exited.wait()
@@ -182,6 +205,10 @@ class Child:
         self._loop.remove_reader(self._output)
         os.close(self._output)
         self._output = -1
+        if self._errors >= 0:
+            self._loop.remove_reader(self._errors)
+            os.close(self._errors)
+            self._errors = -1
         self.input.close()
         self._unwatch()
         self._timer.cancel()
@@ -205,8 +232,8 @@ class Child:
         return piece
 
     def _wake_reader(self) -> None:
-        if self._readable is not None and not self._readable.done():
-            self._readable.set_result(None)
+        if self._readable is not None:
+            _wake(self._readable)
 
     def _check_exit(self) -> None:
         if self._output < 0:
@@ -239,6 +266,11 @@ class Child:
         if seen is None:
             return None
         return seen.si_status if seen.si_code == os.CLD_EXITED else -seen.si_status
+
+
+def _wake(waiting: "asyncio.Future[None]") -> None:
+    if not waiting.done():
+        waiting.set_result(None)
 
 
 @asynccontextmanager
@@ -302,7 +334,7 @@ def _start(start: _Start, mark: int | None) -> Child:
                 env=start.env,
                 stdin=ends.stdin,
                 stdout=ends.stdout,
-                stderr=ends.stdout,
+                stderr=ends.stderr,
                 start_new_session=True,
                 pass_fds=start.fds,
             )

@@ -27,6 +27,8 @@ class CommandScope(Struct, frozen=True):
     """The turn it runs for, whose person can be asked; None if there is none."""
     outside: bool = False
     """Run on the host: a person approved exactly this command."""
+    write: tuple[str, ...] = ()
+    """More paths that a sandboxed command may change, because the operator listed them."""
 
 
 class CommandBackend(Protocol):

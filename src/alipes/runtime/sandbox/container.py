@@ -142,7 +142,7 @@ class ContainerBackend:
         mark = self._marks.next()
         given = {name: value for name, value in env.items() if _is_passed(name)} | dict(policy.environment)
         home = given.pop("HOME", policy.home)  # by value: the client has another one
-        options = {"output": (), "pipes": ("-i",), "terminal": ("-i", "-t")}[link]
+        options = {"output": (), "pipes": ("-i",), "streams": ("-i",), "terminal": ("-i", "-t")}[link]
         names = [part for name in given for part in ("-e", name)]
         argv = [self.name, "exec", *options, "-e", f"HOME={home}", *names, container.name]
         opened = open_child(

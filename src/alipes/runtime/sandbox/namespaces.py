@@ -93,6 +93,10 @@ class NetworkNamespaces:
         finally:
             namespace.commands -= 1
 
+    def set_turn(self, session: str, turn: Turn | None) -> None:
+        """The turn whose person is asked about connections from now on."""
+        self._server.set_turn(session, turn)
+
     def take_refusals(self, session: str) -> tuple[str, ...]:
         """Sentences about connections that were refused since the last time."""
         return self._server.take_refusals(session)
