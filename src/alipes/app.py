@@ -31,6 +31,7 @@ from alipes.agent.loop import Agent
 from alipes.agent.model_call import ModelCooldowns, RetryPolicy
 from alipes.agent.plan import PlanAnswer
 from alipes.agent.prompt import system_prompt
+from alipes.agent.provider_calls import compare_by_meaning
 from alipes.agent.sandbox_network import CONNECT_FILE, SandboxNetwork, network_variables, open_sandbox_network
 from alipes.config.environment import EnvFileWatch, move_secrets_off_stack, process_environment
 from alipes.config.settings import Settings
@@ -196,11 +197,14 @@ class App:
         effort = standing.effort if standing is not None and standing.session == turn.session else ""
         self.secrets.add(*self._env_file.changed_values())
         # No await from here on, so that tools and hooks are from the same moment.
+        tools = self.tool_access.select(turn, unavailable, off)
         return Agent(
             models=self.models,
             model=model,
             fallback=self.settings.fallback,
-            tools=self.tool_access.select(turn, unavailable, off),
+            tools=tools,
+            deferrable=self.tool_access.deferrable(tools),
+            rank_tools=partial(compare_by_meaning, self.contributions),
             hooks=self.hooks.dispatcher,
             system=self._system_prompt,
             max_steps=self.settings.delegation.steps if turn.inbound.parent else self.settings.max_steps,
