@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, partial
 from importlib import import_module
@@ -65,7 +65,7 @@ from alipes.sessions.plugin_host import PluginHost
 from alipes.sessions.services import OutboundFor, SessionDefaults
 from alipes.sessions.sessions import Sessions
 from alipes.sessions.subagents.delegation import Delegation
-from alipes.sessions.tool_access import ToolAccess
+from alipes.sessions.tool_access import ToolAccess, ToolState
 from alipes.sessions.user_shell import UserShell
 from alipes.store.conversations import set_title_if_empty
 from alipes.store.history import SqliteCompactionStore
@@ -337,6 +337,20 @@ async def open_app(
         )
         async with app.sessions.serve():
             yield app
+
+
+async def list_tool_states(settings: Settings, platforms: Iterable[str]) -> dict[str, list[ToolState]]:
+    """The built-in tools and their states, by platform. No plugin is loaded and no turn is resumed."""
+
+    async def ask_nobody(_call: ToolCall, _reason: str, _turn: Turn) -> ApprovalDecision:
+        return None
+
+    async with AsyncExitStack() as stack:
+        resources = await _open_resources(stack, settings, None, ask_nobody)
+        app = App(settings, resources, defaults=SessionDefaults(), retry=RetryPolicy())
+        _add_builtin_tools(app, resources)
+        await app.backend.choose()
+        return {platform: await app.tool_access.list_states(platform) for platform in platforms}
 
 
 async def _open_resources(

@@ -5,12 +5,13 @@ import os
 import ssl
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from urllib.parse import urlsplit
 
 import msgspec
 
 from alipes import __version__
+from alipes.app import list_tool_states
 from alipes.cli import common, render, security_audit
 from alipes.cli.common import CheckResult, print_json
 from alipes.cli.options import parse_doctor
@@ -27,6 +28,7 @@ from alipes.providers.embedded import find_weights
 from alipes.providers.errors import explain_connection
 from alipes.providers.registry import Backend, Models, choose_model, open_models
 from alipes.runtime.http.clients import ClientScope
+from alipes.sessions.tool_access import ToolState
 from alipes.store.archive import Archive
 from alipes.store.database.files import find_loss, is_writable
 from alipes.store.peers import open_processes
@@ -35,6 +37,9 @@ from alipes.store.store import Store, open_archive, open_store
 MIN_PYTHON = (3, 11)
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 60.0
+TERMINAL = "terminal"
+_NOT_IN_TERMINAL = ("send_file",)
+"""Tools that a terminal never has, so that it is no finding."""
 
 
 def check_machine() -> tuple[Settings | None, list[CheckResult]]:
@@ -87,6 +92,38 @@ async def check_models(settings: Settings, scope: ClientScope, models: Models, *
     except AlipesError as error:
         findings.append(CheckResult("model", "wrong", str(error), "list the models with `alipes model`"))
     return findings
+
+
+async def check_tools(settings: Settings) -> list[CheckResult]:
+    """The tools that are off, by their reason. On platforms with settings of their own, only what differs there."""
+    if not settings.paths.database.exists() or not is_writable(settings.paths.database):
+        return []  # a check must not create a home
+    try:
+        states = await list_tool_states(settings, dict.fromkeys((TERMINAL, *settings.tools.platforms)))
+    except AlipesError as error:
+        return [CheckResult("tools", "note", f"not checked: {error}")]
+    here = {each.name: each for each in states.pop(TERMINAL)}
+    found = list(_describe_tools(here.values(), ""))
+    for platform, there in states.items():
+        found += _describe_tools((each for each in there if _state_of(each) != _state_of(here[each.name])), platform)
+    on = sum(each.state == "on" for each in here.values())
+    return [CheckResult("tools", "ok", f"{on} of {format_count(len(here), 'built-in tool')} are on"), *found]
+
+
+def _state_of(tool: ToolState) -> tuple[str, str]:
+    return tool.state, tool.reason
+
+
+def _describe_tools(states: Iterable[ToolState], platform: str) -> Iterator[CheckResult]:
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for each in states:
+        if each.name not in _NOT_IN_TERMINAL:
+            reasons.setdefault(_state_of(each), []).append(each.name)
+    for (state, reason), names in reasons.items():
+        if state != "on" or platform:
+            says = "available" if state == "on" else state
+            where = f" on {platform}" if platform else ""
+            yield CheckResult("tools", "note", f"{', '.join(names)}: {says}{where}. {reason}".rstrip())
 
 
 def _check_home(settings: Settings) -> CheckResult:
@@ -274,7 +311,7 @@ def _run_audit(*, json: bool) -> int:
 
 
 async def _check_services(settings: Settings, live: bool) -> tuple[list[CheckResult], tuple[ClientReport, ...]]:
-    found = [await security_audit.check_sandbox(settings), *await check_store(settings)]
+    found = [await security_audit.check_sandbox(settings), *await check_store(settings), *await check_tools(settings)]
     async with open_models(settings) as (scope, models):
         if settings.providers:
             found += await check_models(settings, scope, models, live=live)
