@@ -5,7 +5,7 @@ import pytest
 from alipes.testing.agent import open_agent
 from alipes.testing.scripted_model import call
 
-PLUGIN = '''
+PLUGIN = """
 from alipes.plugin import tool
 
 class Numbers:
@@ -22,7 +22,7 @@ async def setup(ctx):
     for number in range(300):
         ctx.tool(made(number))
     ctx.provide("embeddings", "numbers", Numbers())
-'''
+"""
 
 
 @pytest.fixture
