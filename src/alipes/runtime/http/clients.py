@@ -128,6 +128,21 @@ class ClientScope:
             self._handles[key] = HttpClient(self, key)
         return self._handles[key]
 
+    @asynccontextmanager
+    async def lend(
+        self, name: str, *, limits: httpx2.Timeout, permits: MayConnect | None = None
+    ) -> AsyncIterator[httpx2.AsyncClient]:
+        """A plain client for a library that takes one; closed at the end of the block. It follows no redirects."""
+        self._check_loop()
+        await self._close_dropped()
+        client, _ = self._open(name, "http", "", timeout=limits, permits=permits)
+        try:
+            yield client
+        finally:
+            owned = self._owned.pop(weakref.ref(client), None)
+            if owned is not None:
+                await run_to_completion(owned.close)
+
     def openai(self, endpoint: Endpoint) -> "AsyncOpenAI":
         """An SDK object with its own client and no retries. Closing it is optional."""
         with self._importing_sdk():

@@ -1,59 +1,84 @@
-"""A connection to an MCP server: opened by its command or URL, with what the server offers."""
+"""Connections to MCP servers: opened by a command or a URL. The SDK is imported with the first one.
 
+`sdk.py` has the connection itself, `server.py` keeps one open and restarts it.
+"""
+
+import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from msgspec import Struct
 
 from alipes.config.mcp import McpServerConfig
-from alipes.kernel.messages import Json
+from alipes.kernel.messages import Json, Message
+from alipes.kernel.turns import Turn
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.sandbox.backend import CommandBackend
+from alipes.runtime.sandbox.policy import short_hash
+from alipes.tools.mcp.definitions import McpError
 
+if TYPE_CHECKING:
+    from alipes.tools.mcp.sdk import Connection
+
+SDK = "alipes.tools.mcp.sdk"
 AuthFor: TypeAlias = Callable[[str, McpServerConfig], Any]
-"""The `httpx2.Auth` of a server by its name and settings, or None if it needs none (see `oauth.py`)."""
+"""The `httpx2.Auth` of a server by its name and settings, or None if it needs none."""
 
 
-class ServerInfo(Struct, frozen=True):
-    """How a server names itself."""
+class SamplingRequest(Struct, frozen=True):
+    """A question of a server to a model."""
 
-    name: str
-    version: str
-    protocol: str
-    """The version of MCP that was negotiated."""
-    transport: str
-    """`stdio`, `http` or `sse`."""
-    instructions: str = ""
+    system: str
+    messages: tuple[Message, ...]
+    max_tokens: int
 
 
-class ToolDefinition(Struct, frozen=True):
-    """A tool as its server describes it."""
-
-    name: str
-    description: str
-    schema: dict[str, Json]
-    read_only: bool = False
-    title: str = ""
+class SamplingReply(Struct, frozen=True):
+    text: str
+    model: str
 
 
-class ResourceInfo(Struct, frozen=True):
-    uri: str
-    name: str = ""
-    description: str = ""
-    mime: str = ""
+class Elicitation(Struct, frozen=True):
+    """A question of a server to the person: a form, or an address to open."""
+
+    message: str
+    fields: Mapping[str, dict[str, Json]] = {}
+    """By name, the JSON schema of each field of the form."""
+    required: tuple[str, ...] = ()
+    url: str = ""
 
 
-class PromptInfo(Struct, frozen=True):
-    name: str
-    description: str = ""
-    arguments: tuple[tuple[str, bool], ...] = ()
-    """Name, and whether it is required."""
+class ElicitationAnswer(Struct, frozen=True):
+    action: str
+    """`accept`, `decline` or `cancel`."""
+    content: dict[str, str | int | float | bool | list[str] | None] | None = None
+
+
+class ServerRequests(Protocol):
+    """Answers what servers ask of us while a call runs."""
+
+    async def sample(self, server: str, turn: Turn, request: SamplingRequest) -> SamplingReply:
+        """The answer of a model. Raises `ToolError` kinds and `ProviderError` kinds if it is refused or fails."""
+
+    async def elicit(self, server: str, turn: Turn, question: Elicitation) -> ElicitationAnswer:
+        """The answer of the person."""
+
+
+class ServerNetwork(Protocol):
+    """The network of sandboxed servers."""
+
+    def set_turn(self, session: str, turn: Turn | None) -> None:
+        """The turn whose person is asked about connections from now on."""
+
+    async def close(self, session: str) -> None: ...
 
 
 class McpHost(Struct, frozen=True):
-    """What connections use of the app. `App.mcp.host` is one that is ready to use."""
+    """What connections use of the app. `App.mcp.host` is ready to use."""
 
     backend: CommandBackend
     """Runs the commands of servers."""
@@ -63,35 +88,44 @@ class McpHost(Struct, frozen=True):
     logs: Path
     """Folder of the logs: `NAME.log` has what the server wrote to its standard error."""
     auth_for: AuthFor | None = None
+    requests: ServerRequests | None = None
+    network: ServerNetwork | None = None
+    mask: Callable[[str], str] = str
+    """Removes known secrets from logs."""
 
 
-class Connection:
-    """An initialised session. Used only while its scope is open, from any task of the loop."""
+def expand_home(path: str) -> str:
+    return os.path.expanduser(path)
 
-    name: str
-    info: ServerInfo
-    tools: tuple[ToolDefinition, ...]
-    resources: tuple[ResourceInfo, ...]
-    prompts: tuple[PromptInfo, ...]
 
-    async def call_tool(self, tool: str, args: Mapping[str, Json]) -> Any:
-        """The `CallToolResult` of the SDK. Raises `ToolError`."""
-        raise NotImplementedError
+def server_folder(config: McpServerConfig, workdir: str) -> str:
+    """The directory in which the program of a server runs."""
+    return os.path.abspath(os.path.expanduser(config.cwd) if config.cwd else workdir or os.getcwd())
 
-    async def ping(self) -> float:
-        """Seconds until the server answered. Raises `ToolError`."""
-        raise NotImplementedError
+
+def sandbox_session(name: str, folder: str) -> str:
+    """Names the network of a started server."""
+    return f"mcp:{name}:{short_hash(folder)}"
+
+
+async def import_sdk() -> Any:
+    """The module that uses the SDK. Imported in a thread, because that takes a second. Raises `McpError`."""
+    try:
+        return await asyncio.to_thread(import_module, SDK)
+    except ModuleNotFoundError as missing:
+        raise McpError(f'MCP needs another package ({missing}): pip install "alipes[mcp]"') from missing
 
 
 @asynccontextmanager
 async def open_connection(
-    name: str, config: McpServerConfig, host: McpHost, *, workdir: str = ""
-) -> AsyncIterator[Connection]:
+    name: str, config: McpServerConfig, host: McpHost, *, workdir: str = "", turn: Turn | None = None
+) -> AsyncIterator["Connection"]:
     """Start or reach the server, initialise the session and list what it offers.
 
     Enter and leave it in the same task. Raises `McpError` (a `ToolError`) with the reason in one sentence: the command
     is missing, the server does not answer within `config.start_timeout`, login is needed. Leaving it ends the
-    processes of the server.
+    processes of the server. `turn`: whose person is asked about its first connections.
     """
-    raise NotImplementedError
-    yield  # pragma: no cover
+    sdk = await import_sdk()
+    async with sdk.open_session(name, config, host, workdir=workdir, turn=turn) as connection:
+        yield connection

@@ -68,11 +68,11 @@ class SpillFolder:
         """Most bytes saved of one output."""
         self._max_total_bytes, self._max_days = max_total_bytes, max_days
 
-    def new(self) -> Path:
+    def new(self, kind: str = "terminal", suffix: str = ".txt") -> Path:
         """Delete old files, then create a new one that only we can read."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._make_room()
-        path = self.folder / f"terminal-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}.txt"
+        path = self.folder / f"{kind}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}{suffix}"
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
         return path
 

@@ -1,0 +1,540 @@
+"""The session with an MCP server by the official SDK. Imported with the first connection only."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import anyio
+import httpx2
+import mcp_types as types
+from mcp import Client, MCPError
+from mcp.client.session import ClientRequestContext, IncomingMessage
+from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import FileUrl
+
+import alipes
+from alipes.config.mcp import McpServerConfig
+from alipes.kernel.errors import ConfigError, ProviderError, ToolError
+from alipes.kernel.formatting import format_excerpt
+from alipes.kernel.messages import Image, Json, Message, Text
+from alipes.kernel.ports import ToolContext
+from alipes.kernel.turns import Turn
+from alipes.runtime.processes.child import Child
+from alipes.runtime.sandbox.backend import CommandScope
+from alipes.runtime.tasks import first_error
+from alipes.tools.mcp.connection import (
+    Elicitation,
+    McpHost,
+    SamplingRequest,
+    expand_home,
+    sandbox_session,
+    server_folder,
+)
+from alipes.tools.mcp.definitions import (
+    MAX_TOOLS,
+    McpError,
+    Offer,
+    PromptInfo,
+    ResourceInfo,
+    ServerInfo,
+    SessionLost,
+    ToolDefinition,
+    clean_schema,
+    clean_text,
+)
+from alipes.tools.mcp.http import HttpTransport, open_http
+from alipes.tools.mcp.results import decode_base64
+from alipes.tools.mcp.server_log import ServerLog
+from alipes.tools.mcp.stdio import open_stdio
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+MAX_PAGES = 20
+MAX_LISTED = 200
+"""Resources and prompts that are listed."""
+PROGRESS_EVERY_S = 0.1
+NOBODY = types.ErrorData(code=types.INVALID_REQUEST, message="no conversation is waiting for this server")
+_CLOSED = (anyio.BrokenResourceError, anyio.ClosedResourceError)
+_FAILURES = (MCPError, httpx2.HTTPError, OSError, ValueError, RuntimeError, *_CLOSED)
+"""What the SDK raises if a server misbehaves."""
+
+
+class RunningCall:
+    """A call whose answer is awaited; requests of the server are answered by its person."""
+
+    def __init__(self, act: ToolContext | None, timeout: asyncio.Timeout | None = None) -> None:
+        self.act, self._timeout = act, timeout
+        self._questions: set[anyio.CancelScope] = set()
+        self._shown_at = 0.0
+
+    async def report_progress(self, progress: float, total: float | None, message: str | None) -> None:
+        now = asyncio.get_running_loop().time()
+        is_last = total is not None and progress >= total
+        if self.act is None or (now - self._shown_at < PROGRESS_EVERY_S and not is_last):
+            return
+        self._shown_at = now
+        amount = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
+        await self.act.progress(f"{amount} {clean_text(message, 200)}".strip() + "\n")
+
+    @contextmanager
+    def person_is_asked(self) -> Iterator[anyio.CancelScope]:
+        """The time of the call stops meanwhile, and the question is withdrawn if the call ends."""
+        seconds = self._left()
+        if self._timeout is not None:
+            self._timeout.reschedule(None)
+        with anyio.CancelScope() as scope:
+            self._questions.add(scope)
+            try:
+                yield scope
+            finally:
+                self._questions.discard(scope)
+                if self._timeout is not None and seconds is not None and not self._questions:
+                    self._timeout.reschedule(asyncio.get_running_loop().time() + seconds)
+
+    def _left(self) -> float | None:
+        until = None if self._timeout is None else self._timeout.when()
+        return None if until is None else max(0.1, until - asyncio.get_running_loop().time())
+
+    def end(self) -> None:
+        for question in tuple(self._questions):
+            question.cancel()
+        self._timeout = None
+
+
+class Connection:
+    """An initialised session. Used only while its scope is open, from any task of the loop."""
+
+    def __init__(self, name: str, config: McpServerConfig, host: McpHost, server_log: ServerLog) -> None:
+        self.name, self.config = name, config
+        self.info = ServerInfo()
+        self.offer = Offer()
+        self.signal = asyncio.Event()
+        """Set when the connection ended or the server's list of tools changed."""
+        self.ended = ""
+        """Why the connection ended by itself; empty while it works."""
+        self.tools_changed = False
+        self.host, self.log = host, server_log
+        self._client: Client | None = None
+        self._running: list[RunningCall] = []
+
+    @property
+    def tools(self) -> tuple[ToolDefinition, ...]:
+        return self.offer.tools
+
+    @property
+    def resources(self) -> tuple[ResourceInfo, ...]:
+        return self.offer.resources
+
+    @property
+    def prompts(self) -> tuple[PromptInfo, ...]:
+        return self.offer.prompts
+
+    @property
+    def client(self) -> Client:
+        assert self._client is not None, "the session is not open"
+        return self._client
+
+    def use(self, client: Client) -> None:
+        self._client = client
+
+    def end(self, why: str) -> None:
+        """Note that the connection does not work any longer. The first reason counts."""
+        self.ended = self.ended or why or "the connection was closed"
+        self.signal.set()
+
+    async def call_tool(
+        self, tool: str, args: Mapping[str, Json], act: ToolContext | None = None
+    ) -> types.CallToolResult:
+        """Call a tool. Raises `McpError`. If cancelled, the server gets `notifications/cancelled`."""
+        try:
+            async with asyncio.timeout(self.config.timeout) as timeout:
+                call = RunningCall(act, timeout)
+                self._running.append(call)
+                try:
+                    return await self._send(
+                        self.client.call_tool(tool, dict(args), progress_callback=call.report_progress)
+                    )
+                finally:
+                    self._running.remove(call)
+                    call.end()
+        except TimeoutError:
+            seconds = self.config.timeout
+            raise McpError(f"{self.name} did not answer within {seconds:g} s; the call was cancelled") from None
+
+    async def read_resource(self, uri: str) -> types.ReadResourceResult:
+        return await self._limited(self.client.read_resource(uri))
+
+    async def get_prompt(self, prompt: str, args: Mapping[str, str]) -> types.GetPromptResult:
+        return await self._limited(self.client.get_prompt(prompt, dict(args)))
+
+    async def ping(self) -> float:
+        """Seconds until the server answered a list of tools. Raises `McpError`."""
+        began = asyncio.get_running_loop().time()
+        await self._limited(self.client.list_tools())
+        return asyncio.get_running_loop().time() - began
+
+    async def refresh(self) -> None:
+        """List again what the server offers."""
+        self.tools_changed = False
+        self.offer = await self._limited(self._list_offer())
+
+    async def _limited(self, work: Awaitable[T]) -> T:
+        try:
+            async with asyncio.timeout(self.config.timeout):
+                return await self._send(work)
+        except TimeoutError:
+            raise McpError(f"{self.name} did not answer within {self.config.timeout:g} s") from None
+
+    async def _send(self, work: Awaitable[T]) -> T:
+        try:
+            return await work
+        except _FAILURES as error:
+            if isinstance(error, TimeoutError):
+                raise
+            if isinstance(error, MCPError) and self._is_broken(error):
+                self.end(self.ended or describe_error(error))
+            lost = isinstance(error, MCPError) and error.message == _SESSION_LOST[0]
+            kind = SessionLost if lost else McpError
+            raise kind(f"{self.name}: {self.ended or describe_error(error)}") from error
+
+    def _is_broken(self, error: MCPError) -> bool:
+        """True if the connection must be opened again: the session is gone, or a proxy answers for the server."""
+        ended = error.code == types.CONNECTION_CLOSED
+        return ended or (self.info.transport == "http" and error.message in _SESSION_LOST)
+
+    # --- what the server offers
+
+    async def _list_offer(self) -> Offer:
+        has = self.client.server_capabilities
+        tools = await self._list_pages(self.client.list_tools, "tools", MAX_TOOLS) if has.tools else []
+        prompts = await self._list_pages(self.client.list_prompts, "prompts", MAX_LISTED) if has.prompts else []
+        listed = await self._list_pages(self.client.list_resources, "resources", MAX_LISTED) if has.resources else []
+        return Offer(
+            tuple([each async for each in self._clean_tools(tools)]),
+            tuple(_to_resource(each) for each in listed),
+            tuple(_to_prompt(each) for each in prompts),
+            has_resources=has.resources is not None,
+        )
+
+    async def _list_pages(self, load: Callable[..., Awaitable[Any]], what: str, most: int) -> list[Any]:
+        found, cursor = list[Any](), None
+        for _ in range(MAX_PAGES):
+            try:
+                page = await load(cursor=cursor)
+            except MCPError as error:
+                if error.code != types.METHOD_NOT_FOUND:
+                    raise
+                break  # it declares what it does not have
+            found += getattr(page, what)
+            cursor = page.next_cursor
+            if cursor is None or len(found) >= most:
+                break
+        return found[:most]
+
+    async def _clean_tools(self, tools: list[types.Tool]) -> AsyncIterator[ToolDefinition]:
+        seen = set[str]()
+        for tool in tools:
+            try:
+                if not tool.name.strip() or len(tool.name) > 200 or tool.name in seen:
+                    raise ValueError("its name is empty, too long or used twice")
+                schema = clean_schema(tool.input_schema)
+            except ValueError as error:
+                await self.log.add(f"[ignored] the tool {tool.name[:80]!r}: {error}")
+                continue
+            seen.add(tool.name)
+            notes = tool.annotations
+            title = tool.title or (notes.title if notes is not None else None)
+            yield ToolDefinition(
+                tool.name,
+                clean_text(tool.description) or clean_text(title) or tool.name,
+                schema,
+                read_only=notes is not None and notes.read_only_hint is True,
+                title=clean_text(title, 100),
+            )
+
+    # --- what the server asks and reports
+
+    async def on_message(self, message: IncomingMessage) -> None:
+        if isinstance(message, types.ToolListChangedNotification | types.PromptListChangedNotification):
+            self.tools_changed = True
+            self.signal.set()
+
+    async def on_log(self, params: types.LoggingMessageNotificationParams) -> None:
+        text = params.data if isinstance(params.data, str) else str(params.data)
+        line = f"[{params.level}] {clean_text(text, 1000)}"
+        await self.log.add(line)
+        if self._running and (act := self._running[-1].act) is not None and params.level not in ("debug", "info"):
+            await act.progress(f"{line}\n")
+
+    async def list_roots(self, context: ClientRequestContext) -> types.ListRootsResult:
+        workdir = next((call.act.workdir for call in reversed(self._running) if call.act is not None), "")
+        folder = server_folder(McpServerConfig(), workdir)
+        root = types.Root(uri=FileUrl(f"file://{quote(folder)}"), name=folder.rpartition("/")[2])
+        return types.ListRootsResult(roots=[root])
+
+    def _asking(self) -> tuple[RunningCall, Turn] | None:
+        """The latest call and its turn: the person who waits for this server."""
+        found = next((call for call in reversed(self._running) if call.act is not None), None)
+        return None if found is None or found.act is None else (found, found.act.turn)
+
+    async def sample(
+        self, context: ClientRequestContext, params: types.CreateMessageRequestParams
+    ) -> types.CreateMessageResult | types.ErrorData:
+        if (asking := self._asking()) is None or self.host.requests is None:
+            return NOBODY
+        request = SamplingRequest(
+            clean_text(params.system_prompt, 20_000), tuple(map(_to_message, params.messages)), params.max_tokens
+        )
+        with asking[0].person_is_asked():
+            try:
+                reply = await self.host.requests.sample(self.name, asking[1], request)
+            except (ToolError, ProviderError, ConfigError) as error:
+                return types.ErrorData(code=types.INVALID_REQUEST, message=str(error))
+            content = types.TextContent(type="text", text=reply.text)
+            return types.CreateMessageResult(role="assistant", content=content, model=reply.model)
+        return types.ErrorData(code=types.INVALID_REQUEST, message="the call was cancelled")
+
+    async def elicit(
+        self, context: ClientRequestContext, params: types.ElicitRequestParams
+    ) -> types.ElicitResult | types.ErrorData:
+        if (asking := self._asking()) is None or self.host.requests is None:
+            return types.ElicitResult(action="cancel")
+        with asking[0].person_is_asked():
+            answer = await self.host.requests.elicit(self.name, asking[1], _to_elicitation(params))
+            return types.ElicitResult(action=answer.action, content=answer.content)  # type: ignore[arg-type]
+        return types.ElicitResult(action="cancel")
+
+    async def listen(self) -> None:
+        """Follow changes of the list of tools, where the protocol has a request for that."""
+        has = self.client.server_capabilities
+        if self.client.protocol_version not in MODERN_PROTOCOL_VERSIONS or has.tools is None:
+            return
+        try:
+            async with self.client.listen(tools_list_changed=True) as changes:
+                async for _ in changes:
+                    self.tools_changed = True
+                    self.signal.set()
+        except (MCPError, SubscriptionLost, ListenNotSupportedError, TimeoutError):
+            return
+
+
+_SESSION_LOST = ("Session terminated", "Server returned an error response")
+"""Messages of the SDK for HTTP 404 and other errors."""
+
+
+@asynccontextmanager
+async def open_session(
+    name: str, config: McpServerConfig, host: McpHost, *, workdir: str = "", turn: Turn | None = None
+) -> AsyncIterator[Connection]:
+    """See `open_connection`."""
+    server_log = ServerLog(host.logs, name, host.mask)
+    connection = Connection(name, config, host, server_log)
+    try:
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(config.start_timeout):
+                    await _connect(stack, connection, host, workdir=workdir, turn=turn)
+                    await connection.refresh()
+            except TimeoutError:
+                seconds = f"{config.start_timeout:g} s"
+                raise McpError(f"{name} did not connect within {seconds}{_said(server_log)}") from None
+            group = await stack.enter_async_context(anyio.create_task_group())
+            stack.callback(group.cancel_scope.cancel)
+            group.start_soon(connection.listen)
+            yield connection
+    except McpError:
+        raise
+    except (*_FAILURES, ConfigError, ExceptionGroup) as error:
+        cause = first_error(error)
+        if not isinstance(cause, (*_FAILURES, ConfigError)):
+            raise
+        why = connection.ended or describe_error(cause)
+        connection.end(why)
+        raise McpError(f"{name}: {why}") from error
+
+
+async def _connect(
+    stack: AsyncExitStack, connection: Connection, host: McpHost, *, workdir: str, turn: Turn | None
+) -> None:
+    config = connection.config
+    if config.command:
+        streams = open_stdio(_open_child(connection, host, workdir, turn), connection.log, connection.end)
+        await _enter(stack, connection, streams, "stdio")
+        return
+    auth = host.auth_for(connection.name, config) if host.auth_for is not None else None
+    transport = await stack.enter_async_context(open_http(connection.name, config, host.clients, auth))
+    try:
+        async with AsyncExitStack() as attempt:
+            posts = streamable_http_client(config.url, http_client=transport.client)
+            await _enter(attempt, connection, posts, "http")
+            stack.push_async_exit(attempt.pop_all())
+            return
+    except (*_FAILURES, ExceptionGroup) as error:
+        connection.ended = ""
+        if not transport.may_be_sse:
+            raise McpError(f"{connection.name}: {_describe_http(transport, first_error(error))}") from error
+    await _connect_sse(stack, connection, transport)
+
+
+async def _connect_sse(stack: AsyncExitStack, connection: Connection, transport: HttpTransport) -> None:
+    """The older transport, for servers that do not accept requests at their URL."""
+    first = transport.last_status
+    try:
+        async with AsyncExitStack() as attempt:
+            await _enter(attempt, connection, transport.open_sse(), "sse")
+            stack.push_async_exit(attempt.pop_all())
+    except (*_FAILURES, ExceptionGroup) as error:
+        transport.last_status = first
+        raise McpError(f"{connection.name}: {_describe_http(transport, first_error(error))}") from error
+
+
+async def _enter(stack: AsyncExitStack, connection: Connection, streams: Any, transport: str) -> None:
+    watched = _watch(streams, connection)
+    handles_requests = connection.host.requests is not None
+    client = Client(
+        watched,
+        cache=None,
+        client_info=types.Implementation(name="alipes", version=alipes.__version__),
+        sampling_callback=connection.sample if handles_requests else None,
+        elicitation_callback=connection.elicit if handles_requests else None,
+        list_roots_callback=connection.list_roots,
+        logging_callback=connection.on_log,
+        log_level="info",
+        message_handler=connection.on_message,
+    )
+    await stack.enter_async_context(client)
+    # Checking results against a schema of the server would let its regular expressions block the loop.
+    setattr(client.session, "validate_tool_result", _accept_result)  # noqa: B010
+    connection.use(client)
+    known = client.server_info
+    connection.info = ServerInfo(
+        clean_text(known.name if known else "", 100),
+        clean_text(known.version if known else "", 50),
+        client.protocol_version,
+        transport,
+        clean_text(client.instructions, 4_000),
+    )
+
+
+async def _accept_result(_name: str, _result: types.CallToolResult) -> None:
+    return None
+
+
+@asynccontextmanager
+async def _watch(streams: Any, connection: Connection) -> AsyncIterator[tuple[Any, Any]]:
+    async with streams as (incoming, outgoing):
+        yield _WatchedStream(incoming, connection.end), outgoing
+
+
+class _WatchedStream:
+    """Messages of a server; says when they end."""
+
+    def __init__(self, stream: Any, on_end: Callable[[str], None]) -> None:
+        self._stream, self._on_end = stream, on_end
+
+    @property
+    def last_context(self) -> Any:
+        return getattr(self._stream, "last_context", None)
+
+    async def receive(self) -> Any:
+        return await self._stream.receive()
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> "_WatchedStream":
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            return await self._stream.__anext__()
+        except StopAsyncIteration:
+            asyncio.get_running_loop().call_soon(self._on_end, "")  # after a better reason, if there is one
+            raise
+
+    async def __aenter__(self) -> "_WatchedStream":
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> Any:
+        return await self._stream.__aexit__(*error)
+
+
+@asynccontextmanager
+async def _open_child(connection: Connection, host: McpHost, workdir: str, turn: Turn | None) -> AsyncIterator[Child]:
+    config = connection.config
+    folder = server_folder(config, workdir)
+    session = sandbox_session(connection.name, folder)
+    scope = CommandScope(session, folder, turn, write=tuple(map(expand_home, config.write)))
+    argv, env = (config.command, *config.args), {**host.environment, **config.env}
+    try:
+        async with host.backend.open(argv, scope, cwd=folder, env=env, link="streams") as child:
+            yield child
+    except FileNotFoundError as error:
+        raise McpError(f"{connection.name}: the command {config.command} was not found") from error
+    finally:
+        if host.network is not None:
+            await host.network.close(session)
+
+
+def _said(server_log: ServerLog) -> str:
+    return f": {format_excerpt(server_log.last_lines[-1], 200)[1:-1]}" if server_log.last_lines else ""
+
+
+def describe_error(error: BaseException) -> str:
+    """An error of the SDK as the end of a sentence."""
+    match error:
+        case MCPError():
+            return f"it answered: {clean_text(error.message, 500)}"
+        case anyio.BrokenResourceError() | anyio.ClosedResourceError():
+            return "the connection was closed"
+        case httpx2.HTTPError():
+            return f"it cannot be reached ({str(error) or type(error).__name__})"
+    return clean_text(f"{error}" or type(error).__name__, 500)
+
+
+def _describe_http(transport: HttpTransport, error: BaseException) -> str:
+    status = transport.last_status
+    if status in (401, 403):
+        return f"it needs a login (HTTP {status}): run `alipes mcp login {transport.name}`"
+    return f"it answered HTTP {status}" if status >= 400 else describe_error(error)
+
+
+def _to_resource(given: types.Resource) -> ResourceInfo:
+    name, description = clean_text(given.title or given.name, 200), clean_text(given.description, 400)
+    return ResourceInfo(str(given.uri), name, description, clean_text(given.mime_type, 100))
+
+
+def _to_prompt(given: types.Prompt) -> PromptInfo:
+    arguments = tuple((clean_text(each.name, 60), each.required is True) for each in given.arguments or ())
+    return PromptInfo(given.name, clean_text(given.description or given.title, 300), arguments)
+
+
+def _to_message(given: types.SamplingMessage) -> Message:
+    parts = list[Text | Image]()
+    for part in given.content_as_list:
+        if isinstance(part, types.TextContent):
+            parts.append(Text(part.text))
+        elif isinstance(part, types.ImageContent):
+            parts.append(Image(part.mime_type, decode_base64(part.data)))
+        else:
+            parts.append(Text(f"[{part.type} is not supported]"))
+    return Message(given.role, tuple(parts))
+
+
+def _to_elicitation(params: types.ElicitRequestParams) -> Elicitation:
+    message = clean_text(params.message, 2_000)
+    if isinstance(params, types.ElicitRequestURLParams):
+        return Elicitation(message, url=clean_text(params.url, 2_000))
+    schema = clean_schema(params.requested_schema)
+    fields, required = schema.get("properties"), schema.get("required")
+    return Elicitation(
+        message,
+        {name: each for name, each in fields.items() if isinstance(each, dict)} if isinstance(fields, dict) else {},
+        tuple(map(str, required)) if isinstance(required, list) else (),
+    )
