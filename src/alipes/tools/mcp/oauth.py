@@ -24,6 +24,8 @@ from pydantic import AnyUrl, BaseModel, ValidationError
 from alipes.config.mcp import McpServerConfig
 from alipes.kernel.messages import Json
 from alipes.runtime.http.clients import ClientScope, HttpClient
+from alipes.runtime.http.public_fetch import is_public
+from alipes.runtime.http.sockets import MayConnect
 from alipes.runtime.tasks import run_to_completion
 from alipes.tools.mcp.redirect_listener import HOST, PATH, LoginError, RedirectListener, open_redirect_listener
 from alipes.tools.mcp.token_store import StoredLogin, TokenStore
@@ -33,6 +35,7 @@ REQUEST_TIMEOUT_S = 30.0
 RENEW_EARLY_S = 10.0
 """A token that expires within this time is renewed before it is sent."""
 Model = TypeVar("Model", bound=BaseModel)
+AuthFlow: TypeAlias = AsyncGenerator[httpx2.Request, httpx2.Response]
 ShowUrl: TypeAlias = Callable[[str], Awaitable[None]]
 """Shows the URL of the login to the person, or opens it in a browser."""
 _FIRST_MESSAGE = {
@@ -62,10 +65,10 @@ class StoredAuth(OAuthClientProvider):
         await super()._initialize()
         login = self._tokens.login
         self.context.token_expiry_time = login.expires_at - RENEW_EARLY_S if login and login.expires_at else None
-        self.context.oauth_metadata = _parse(OAuthMetadata, login and login.metadata)
-        self.context.protected_resource_metadata = _parse(ProtectedResourceMetadata, login and login.resource)
+        self.context.oauth_metadata = _parse(OAuthMetadata, login.metadata if login else None)
+        self.context.protected_resource_metadata = _parse(ProtectedResourceMetadata, login.resource if login else None)
 
-    async def _auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+    async def _auth_flow(self, request: httpx2.Request) -> AuthFlow:
         """Unlike that of the SDK, it asks nobody and registers nothing, and requests do not wait for each other."""
         context = self.context
         async with context.lock:
@@ -121,10 +124,10 @@ class _ServerTokens:
 
     async def get_tokens(self) -> OAuthToken | None:
         self.login = await asyncio.to_thread(self._store.read, self._name, self._url)
-        return _parse(OAuthToken, self.login and self.login.tokens)
+        return _parse(OAuthToken, self.login.tokens if self.login else None)
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        return _parse(OAuthClientInformationFull, self.login and self.login.client)
+        return _parse(OAuthClientInformationFull, self.login.client if self.login else None)
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         old = self.login or StoredLogin(self._url, {})
@@ -172,7 +175,7 @@ async def log_in(
         known = _parse(OAuthClientInformationFull, old.client) if old and old.port == listener.port else None
         collected = _NewLogin(known)
         provider = _make_login_provider(config.url, collected, listener, show=show, timeout_s=timeout_s)
-        http = clients.http(f"login at {name}", stall=REQUEST_TIMEOUT_S)
+        http = clients.http(f"login at {name}", stall=REQUEST_TIMEOUT_S, permits=_permits(config.url))
         try:
             await _send_first_message(provider, http, config)
         except (OAuthFlowError, ValidationError, httpx2.HTTPError, httpx2.InvalidURL) as error:
@@ -221,12 +224,7 @@ async def _send_first_message(provider: OAuthClientProvider, http: HttpClient, c
 
 
 async def _send(
-    flow: AsyncGenerator[httpx2.Request, httpx2.Response],
-    http: HttpClient,
-    request: httpx2.Request,
-    *,
-    whole: bool,
-    url: str,
+    flow: AuthFlow, http: HttpClient, request: httpx2.Request, *, whole: bool, url: str
 ) -> httpx2.Request | None:
     """Send a request of the flow; returns the next one, or None after the last. `whole`: its answer is read."""
     _require_encryption(url, str(request.url))
@@ -258,7 +256,7 @@ async def log_out(name: str, config: McpServerConfig, storage: TokenStore, *, cl
         return "removed"
     token = login.tokens.get("refresh_token") or login.tokens.get("access_token")
     form = {"token": token, "client_id": client.get("client_id", ""), "client_secret": client.get("client_secret", "")}
-    http = clients.http(f"logout at {name}", stall=REQUEST_TIMEOUT_S)
+    http = clients.http(f"logout at {name}", stall=REQUEST_TIMEOUT_S, permits=_permits(config.url))
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     try:
         address = str(metadata.revocation_endpoint)
@@ -268,6 +266,16 @@ async def log_out(name: str, config: McpServerConfig, storage: TokenStore, *, cl
     except httpx2.HTTPError:
         return "removed"
     return "revoked" if response.status_code == 200 else "removed"
+
+
+def _permits(url: str) -> MayConnect:
+    """The configured host may be private, because the operator named it; login servers that it names may not."""
+    host = httpx2.URL(url).host.lower().strip("[]")
+
+    def permits(name: str, _port: int, address: str) -> bool:
+        return name.lower().strip("[]") == host or is_public(address)
+
+    return permits
 
 
 def _client_metadata(port: int) -> OAuthClientMetadata:

@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from html import escape
@@ -10,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 from msgspec import Struct
 
 from alipes.kernel.errors import ToolError
+from alipes.runtime.tasks import run_to_completion
 
 HOST, PATH = "127.0.0.1", "/callback"
 MAX_REQUEST_BYTES = 16_384
@@ -33,6 +35,7 @@ class RedirectListener:
         self.url = f"http://{HOST}:{port}{PATH}"
         """Where the browser is to be sent."""
         self._state = ""
+        self._open: dict[asyncio.Task[object], asyncio.StreamWriter] = {}
         self._answer: asyncio.Future[RedirectAnswer] = asyncio.get_running_loop().create_future()
 
     def expect(self, state: str) -> None:
@@ -50,7 +53,18 @@ class RedirectListener:
                 "this machine."
             ) from late
 
+    async def close(self) -> None:
+        """End the connections that are still open."""
+        if self._answer.done() and not self._answer.cancelled():
+            self._answer.exception()  # perhaps nobody waited for it
+        for task, writer in tuple(self._open.items()):
+            writer.transport.abort()
+            await asyncio.wait({task})
+
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._open[task] = writer
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -63,6 +77,7 @@ class RedirectListener:
             writer.close()
             with suppress(OSError):
                 await writer.wait_closed()
+            del self._open[task]
 
     def _respond(self, line: str) -> tuple[int, str]:
         method, _, rest = line.partition(" ")
@@ -88,26 +103,18 @@ class RedirectListener:
 @asynccontextmanager
 async def open_redirect_listener(port: int = 0) -> AsyncIterator[RedirectListener]:
     """Listen on the loopback interface. `port`: the one to use if it is free; 0: any."""
-    async with asyncio.TaskGroup() as connections:
-        opened: list[asyncio.Task[None]] = []
-
-        def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            opened.append(connections.create_task(listener.handle(reader, writer)))
-
-        try:
-            server = await asyncio.start_server(accept, HOST, port, limit=MAX_REQUEST_BYTES)
-        except OSError:
-            if not port:
-                raise
-            server = await asyncio.start_server(accept, HOST, 0, limit=MAX_REQUEST_BYTES)
-        listener = RedirectListener(server.sockets[0].getsockname()[1])
-        try:
-            yield listener
-        finally:
-            server.close()
-            await server.wait_closed()
-            if listener._answer.done() and not listener._answer.cancelled():
-                listener._answer.exception()  # nobody may have waited for it
+    try:
+        sock = socket.create_server((HOST, port))
+    except OSError:
+        sock = socket.create_server((HOST, 0))
+    listener = RedirectListener(sock.getsockname()[1])
+    server = await asyncio.start_server(listener.handle, sock=sock, limit=MAX_REQUEST_BYTES)
+    try:
+        yield listener
+    finally:
+        server.close()
+        await server.wait_closed()
+        await run_to_completion(listener.close)
 
 
 def _format_page(status: int, text: str) -> bytes:
