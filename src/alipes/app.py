@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
@@ -38,6 +39,7 @@ from alipes.config.settings import Settings
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.kernel.conversations import ApprovalDecision
 from alipes.kernel.formatting import format_excerpt
+from alipes.kernel.mcp import split_mcp_name
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.ports import Provider, Tool
 from alipes.kernel.turns import Envelope, Inbound, Notice, Turn
@@ -45,7 +47,7 @@ from alipes.plugins.dispatch import Hooks
 from alipes.plugins.interruption.attribution import TURN
 from alipes.plugins.loader import PluginLoader, Plugins, open_plugins
 from alipes.plugins.owner import CORE
-from alipes.plugins.registry import Contributions, SkillContribution
+from alipes.plugins.registry import Contributions, PromptTemplate, SkillContribution
 from alipes.providers.registry import ModelChoice, Models, choose_model
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.http.public_fetch import PublicFetcher
@@ -88,8 +90,13 @@ from alipes.tools.shell.output import SpillFolder
 from alipes.tools.shell.terminal import ProcessTool, TerminalTool
 from alipes.tools.todo import Todo
 
+if TYPE_CHECKING:
+    from alipes.tools.mcp.servers import McpServers
+
 LOCAL_FILE_TOOLS = ("read_file", "write_file", "patch", "search_files", "execute_code")
 """Tools that read or change files of this machine."""
+MCP = "alipes.agent.mcp"
+"""Imported only if an MCP server is configured."""
 HERMES = "alipes.compat.hermes.loader"
 """Imported only if a Hermes plugin or hook is to be loaded."""
 
@@ -106,9 +113,11 @@ class App:
         self.secrets, self._env_file = resources.secrets, EnvFileWatch(settings.paths.env)
         self.hooks = Hooks(settings.plugins.deadline, self._report, deadlines=settings.plugins.deadlines)
         self.templates = _template_folders(settings)
-        self.contributions = Contributions(lambda: BY_NAME, self.templates.load)
+        self.contributions = Contributions(lambda: BY_NAME, self._load_templates)
         self.user_shell = UserShell(store, self.contributions, _places(settings))
         self.plugins: Plugins
+        self.mcp: McpServers | None = None
+        """The MCP servers; None if none is configured."""
         self.sessions = Sessions(store, hooks=self.hooks, agent=self._open_agent, defaults=defaults)
         self.spending = SpendingLimits(
             SqliteUsageLedger(store.database), settings.spend, self.sessions.questions.ask_approval
@@ -165,6 +174,7 @@ class App:
             shell=self.user_shell,
             tools=self.tool_access,
             default_effort=self.settings.effort,
+            mcp=self.mcp,
         )
 
     @property
@@ -191,6 +201,8 @@ class App:
         await self.sessions.permissions.begin_turn(turn)
         model = turn.inbound.model or turn.model or (await self.choice()).model
         await self.backend.choose()
+        if self.mcp is not None:
+            await self.mcp.prepare(turn)
         unavailable = await self._unavailable_tools()
         off = await self.tool_access.off_in_conversation(turn)
         standing = await self.store.sessions.active(turn.key)
@@ -219,6 +231,10 @@ class App:
             mask=self.secrets,
             plan=self._plan_mode,
         )
+
+    def _load_templates(self) -> Mapping[str, PromptTemplate]:
+        files = self.templates.load()
+        return files if self.mcp is None else {**import_module(MCP).prompt_templates(self.mcp), **files}
 
     def _describe_background(self, session: str) -> str:
         jobs = (job.title for job in self.background.running(session))
@@ -252,6 +268,10 @@ class App:
     def _skills(self) -> tuple[tuple[str, str, str], ...]:
         skills = self.contributions.all(SkillContribution)
         return tuple((each.name, each.description, each.path) for each in skills)
+
+    def notify(self, text: str, turn: Turn | None = None) -> None:
+        """Show a sentence in a turn; without one, in the turn that runs."""
+        self._report(text, {"turn": turn})
 
     def _report(self, what: str, offered: Mapping[str, object]) -> None:
         """Show a plugin's failure in the turn it happened in."""
@@ -325,6 +345,9 @@ async def open_app(
             mask=resources.secrets,
         )
         app = App(settings, resources, defaults=defaults, retry=retry or RetryPolicy())
+        if settings.mcp.servers:
+            app.mcp = await stack.enter_async_context(_make_mcp_servers(app, resources))
+            app.contributions.add_source("mcp", app.mcp.tools)
         _add_builtin_tools(app, resources)
         set_title = partial(set_title_if_empty, app.store.database)
         app.hooks.add(CORE, ConversationTitles(app.auxiliary, set_title, resources.tasks).turn_ended)
@@ -445,6 +468,7 @@ def _add_builtin_tools(app: App, resources: Resources) -> None:
         contained=partial(_is_contained, resources),
         judge=judge,
         permissions=TurnPermissions(app.sessions.permissions, app.contributions),
+        tool_risk=partial(_assess_mcp_call, app),
     )
     app.hooks.add(CORE, approval, patient=True)
     app.hooks.add(CORE, taint.after_tool, patient=True)
@@ -456,6 +480,30 @@ def _add_builtin_tools(app: App, resources: Resources) -> None:
     sent_files = SentFileApproval(places)
     for hook in (sent_files.before_tool, sent_files.after_tool, sent_files.turn_ended):
         app.hooks.add(CORE, hook)
+
+
+def _make_mcp_servers(app: App, resources: Resources) -> "McpServers":
+    """Imported only here: without servers it would cost every start."""
+    module, settings = import_module(MCP), app.settings
+    host = module.McpHost(
+        resources.backend,
+        app.scope,
+        _tool_environment(settings),
+        settings.paths.logs / "mcp",
+        requests=module.PeopleAndModels(app.sessions.questions, app.auxiliary, settings.clarify.timeout),
+        network=resources.namespaces,
+        mask=app.secrets,
+    )
+    spill = SpillFolder(settings.paths.spill, mask=app.secrets)
+    servers: McpServers = module.make_servers(settings, host, spill, app.notify)
+    return servers
+
+
+def _assess_mcp_call(app: App, call: ToolCall) -> Risk | None:
+    if app.mcp is None or split_mcp_name(call.name) is None:
+        return None
+    risk: Risk | None = import_module(MCP).assess_mcp_call(app.mcp, call)
+    return risk
 
 
 def _is_contained(resources: Resources, call: ToolCall, turn: Turn) -> bool:

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from msgspec import Struct, structs
 
@@ -13,7 +14,9 @@ from alipes.config.settings import Settings
 from alipes.kernel.attachments import collapse_attachments, format_attachment
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Image
+from alipes.kernel.ports import ToolOutput
 from alipes.kernel.turns import Inbound
+from alipes.kernel.untrusted import mark_untrusted, to_label
 from alipes.tools.common import Places
 from alipes.tools.files.read_file import DEFAULT_LINES, ReadFile
 
@@ -57,11 +60,23 @@ class Attached(Struct, frozen=True):
         return collapse_attachments(self.blocks) + "".join(f"\n[attached {path}]" for path in self.pictures)
 
 
+class ResourceReader(Protocol):
+    """Resources of MCP servers, which a person names as `@server:uri`."""
+
+    def has_server(self, name: str) -> bool: ...
+
+    async def read_resource(self, server: str, uri: str, workdir: str = "") -> ToolOutput:
+        """Raises `ToolError`."""
+
+
 class FileAttacher:
     """Reads the files that a person names with `@`. A name without a file stays text."""
 
-    def __init__(self, settings: Settings, *, mask: Callable[[str], str] = str) -> None:
+    def __init__(
+        self, settings: Settings, *, mask: Callable[[str], str] = str, resources: ResourceReader | None = None
+    ) -> None:
         """`mask` removes secrets from the content."""
+        self._resources, self._mask = resources, mask
         self._places = Places(home=os.path.expanduser("~"), alipes_home=str(settings.home))
         self._reader = ReadFile(self._places, mask=mask)
         self._received = str(settings.paths.files)
@@ -99,7 +114,28 @@ class FileAttacher:
                 pictures.append(mention.path)
             else:
                 blocks += format_attachment(mention.path, content, mention.lines)
-        return Attached(blocks, tuple(images), tuple(pictures), tuple(problems), untrusted)
+        files = Attached(blocks, tuple(images), tuple(pictures), tuple(problems), untrusted)
+        return files if self._resources is None else await self._add_resources(files, text, workdir, self._resources)
+
+    async def _add_resources(self, files: Attached, text: str, workdir: str, resources: ResourceReader) -> Attached:
+        for server, uri in find_resources(text, resources.has_server):
+            name = f"{server}:{uri}"
+            try:
+                output = await resources.read_resource(server, uri, workdir)
+            except ToolError as error:
+                problem = f"@{name} was not attached: {error}."
+                files = structs.replace(files, problems=(*files.problems, problem))
+                continue
+            content = mark_untrusted(self._mask(output.text[:MAX_TOTAL_CHARS]), name)
+            block = f"\n\n[attached {to_label(name, 300)}]\n{content}" if output.text else ""
+            files = structs.replace(
+                files,
+                blocks=files.blocks + block,
+                images=(*files.images, *output.images)[:MAX_IMAGES],
+                pictures=(*files.pictures, *(name for _ in output.images))[:MAX_IMAGES],
+                untrusted=files.untrusted or f"the resource {to_label(uri)} of the MCP server {server}",
+            )
+        return files
 
     def _exists(self, path: str, workdir: str) -> bool:
         try:
@@ -132,6 +168,16 @@ def find_mentions(text: str, exists: Callable[[str], bool]) -> list[Mention]:
         if mention is not None and mention not in found:
             found.append(mention)
     return found
+
+
+def find_resources(text: str, has_server: Callable[[str], bool]) -> list[tuple[str, str]]:
+    """The resources named in `text` as `@server:uri`, each once."""
+    found: dict[tuple[str, str], None] = {}
+    for match in _MENTION.finditer(text):
+        server, _, uri = (match[1] or match[3].rstrip(_PUNCTUATION)).partition(":")
+        if uri and has_server(server):
+            found[server, uri] = None
+    return list(found)
 
 
 def _parse_word(word: str, exists: Callable[[str], bool]) -> Mention | None:

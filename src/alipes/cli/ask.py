@@ -318,7 +318,8 @@ async def _ask(
             inbound, note = await make_inbound(app, options, here)
             inbound = structs.replace(inbound, text=question[0], attachments=question[1])
             inbound = await expand_message(app.context(inbound))
-            inbound, files = await FileAttacher(settings, mask=app.secrets).attach(inbound, options.prompt)
+            attacher = FileAttacher(settings, mask=app.secrets, resources=app.mcp)
+            inbound, files = await attacher.attach(inbound, options.prompt)
             for problem in files.problems:
                 streams.error(problem)
             if not silent:

@@ -99,7 +99,7 @@ class PlainConversation:
 
     def __init__(self, app: App, streams: StandardStreams, client: PromptClient, message: Inbound) -> None:
         self._app, self._streams, self._client, self._message = app, streams, client, message
-        self._attacher = FileAttacher(app.settings, mask=app.secrets)
+        self._attacher = FileAttacher(app.settings, mask=app.secrets, resources=app.mcp)
         self._interrupted: tuple[InterruptedTurn, ...] = ()
         self.left = False
         """The user quit."""

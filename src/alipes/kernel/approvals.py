@@ -3,6 +3,7 @@
 import msgspec
 from msgspec import Struct
 
+from alipes.kernel.mcp import split_mcp_name
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.turns import ApprovalAsked
 
@@ -10,6 +11,8 @@ NETWORK = "network"
 """The name of a call that asks for a connection: `host` and `port`, or `group` and `hosts`."""
 SSH_AGENT = "ssh_agent"
 """The name of a call that asks to sign with the person's SSH agent."""
+MCP_SAMPLING = "mcp_sampling"
+"""The name of a call that asks whether an MCP server may ask a model: `server`."""
 _MAIN_ARGUMENTS = {"command": "Run this command?", "code": "Run this code?"}
 _USUAL_PORTS = (80, 443)
 _INVISIBLE = {
@@ -47,13 +50,18 @@ def describe_call(call: ToolCall, workdir: str = "", diff: str = "") -> CallText
         return _describe_connection(call.args)
     if call.name == SSH_AGENT:
         return CallText("Let this command sign in with your SSH keys?", "")
-    main = next((name for name in _MAIN_ARGUMENTS if isinstance(call.args.get(name), str)), "")
+    if call.name == MCP_SAMPLING:
+        return CallText(f"Let the MCP server {_format_value(call.args.get('server'))} ask a model, at your cost?", "")
+    parts = split_mcp_name(call.name)
+    main = "" if parts else next((name for name in _MAIN_ARGUMENTS if isinstance(call.args.get(name), str)), "")
     others = tuple(f"{name}: {_format_value(value)}" for name, value in call.args.items() if name != main)
     folder = (f"folder: {reveal(workdir)}",) if workdir else ()
     if diff:
         return CallText("Change files like this?", reveal(diff), folder)
     if main:
         return CallText(_MAIN_ARGUMENTS[main], _format_value(call.args[main]), (*others, *folder))
+    if parts is not None:
+        return CallText(f"Allow {reveal(parts[1])} of the MCP server {reveal(parts[0])}?", "\n".join(others), folder)
     return CallText(f"Allow {reveal(call.name)}?", "\n".join(others), folder)
 
 

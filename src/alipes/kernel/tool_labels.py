@@ -7,6 +7,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from alipes.kernel.formatting import format_count
+from alipes.kernel.mcp import split_mcp_name
 from alipes.kernel.messages import Json, ToolCall, ToolResult
 
 MAX_OUTCOME_CHARS = 60
@@ -43,12 +44,17 @@ class ToolLabel(Struct, frozen=True):
 def describe_tool(call: ToolCall) -> ToolLabel:
     """The call in plain words; a tool that is not built in keeps its name."""
     describe = _LABELS.get(call.name)
-    return ToolLabel(call.name, _main_argument(call.args)) if describe is None else describe(call.args)
+    if describe is not None:
+        return describe(call.args)
+    parts = split_mcp_name(call.name)
+    return ToolLabel(f"{parts[0]}: {parts[1]}" if parts else call.name, _main_argument(call.args))
 
 
 def describe_activity(call: ToolCall) -> str:
     """What happens while the call runs: "running a command", "reading"."""
-    return _ACTIVITIES.get(call.name) or f"running {' '.join(call.name.split())[:40]}"
+    parts = split_mcp_name(call.name)
+    name = f"{parts[0]}: {parts[1]}" if parts else call.name
+    return _ACTIVITIES.get(call.name) or f"running {' '.join(name.split())[:40]}"
 
 
 def is_builtin(call: ToolCall) -> bool:
@@ -161,6 +167,7 @@ _LABELS: dict[str, Callable[[Args], ToolLabel]] = {
     "tool_search": lambda args: ToolLabel("Find tools", _text(args, "query")),
     "vision_analyze": lambda args: ToolLabel("Look at", _text(args, "path") or _text(args, "image_url")),
     "image_generate": lambda args: ToolLabel("Generate image", _text(args, "prompt")),
+    "mcp_read_resource": lambda args: ToolLabel("Read", f"{_text(args, 'server')}:{_text(args, 'uri')}"),
 }
 
 
@@ -180,6 +187,7 @@ _ACTIVITIES = {
     "tool_search": "looking for tools",
     "vision_analyze": "looking at an image",
     "image_generate": "generating an image",
+    "mcp_read_resource": "reading",
 }
 
 

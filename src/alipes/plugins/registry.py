@@ -79,6 +79,10 @@ class PromptTemplate(Struct, frozen=True):
     """The tools it may use; None: all."""
     project: bool = False
     """It belongs to the project, so its text may be a stranger's."""
+    fill: Callable[[str], Awaitable[str]] | None = None
+    """Makes the prompt from the arguments, instead of `text`."""
+    origin: str = ""
+    """Where its text comes from, if that is a stranger, such as an MCP server."""
 
 
 class ProviderContribution(Struct, frozen=True):
@@ -108,6 +112,7 @@ class Contributions:
         self._reserved, self._templates = reserved, templates
         self._contributions: dict[tuple[type, str], Contribution] = {}
         self._built_in: dict[str, Tool] = {}
+        self._sources: dict[str, Callable[[], Mapping[str, Tool]]] = {}
         self._why_unavailable: dict[str, Callable[[], str]] = {}
         self.commands_off: dict[str, str] = {}
         """Commands of plugins that are off, and the plugin: they are not for the model."""
@@ -121,6 +126,10 @@ class Contributions:
         self._built_in.update((tool.spec.name, tool) for tool in tools)
         if why_unavailable is not None:
             self._why_unavailable |= {tool.spec.name: why_unavailable for tool in tools}
+
+    def add_source(self, toolset: str, list_tools: Callable[[], Mapping[str, Tool]]) -> None:
+        """Add tools that may change from turn to turn; `list_tools()` returns the current ones and must be fast."""
+        self._sources[toolset] = list_tools
 
     def check(self, offer: Contribution) -> None:
         """Raise PluginError for an invalid name, or one that is already taken."""
@@ -189,6 +198,8 @@ class Contributions:
     def groups(self) -> dict[str, str]:
         """All tools, available or not, and their groups: `core`, `mcp__NAME` (a server), or the toolset of a plugin."""
         groups = dict.fromkeys(self._built_in, CORE.name)
+        for toolset, list_tools in self._sources.items():
+            groups |= dict.fromkeys(list_tools(), toolset)
         groups |= {offer.name: offer.toolset for offer in self.all(ToolContribution)}
         return {name: _server_group(name) or group for name, group in groups.items()}
 
@@ -204,6 +215,8 @@ class Contributions:
             return name not in left_out and (wanted is None or not wanted.isdisjoint((name, toolset)))
 
         tools = {name: tool for name, tool in self._built_in.items() if fits(name, CORE.name)}
+        for toolset, list_tools in self._sources.items():
+            tools |= {name: tool for name, tool in list_tools().items() if fits(name, toolset)}
         for offer in self.all(ToolContribution):
             if offer.override:
                 tools.pop(offer.name, None)

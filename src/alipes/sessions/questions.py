@@ -15,6 +15,7 @@ from alipes.agent.plan import PlanAnswer
 from alipes.kernel.approvals import NETWORK, host_source
 from alipes.kernel.conversations import ApprovalDecision, DeniedBecause, QuestionUndelivered
 from alipes.kernel.formatting import join_names
+from alipes.kernel.mcp import mcp_source, split_mcp_name
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.turns import (
     AnswerApproval,
@@ -103,6 +104,8 @@ class Questions:
             sources = {**await self._sources.list_read(turn)}
             if call.name == NETWORK:  # text from a host is no reason to ask again about that host
                 sources.pop(host_source(str(call.args.get("host"))), None)
+            if (parts := split_mcp_name(call.name)) is not None:  # nor are results of a server about its tools
+                sources = {each: label for each, label in sources.items() if not each.startswith(mcp_source(parts[0]))}
             covering = () if exact else await self._find_covering(call, turn)
             right = await self._approvals.find_right(rule, session, turn.id, sources, patterns=covering)
             if right is not None and right.confirmed:
@@ -275,10 +278,12 @@ def rule_for(call: ToolCall, turn: Turn) -> str:
     """A readable rule that matches exactly this call in this directory, or connections to exactly this host."""
     if call.name == NETWORK:
         return _connection_rule(call.args)
+    where = f" in {turn.inbound.workdir}" if turn.inbound.workdir else ""
+    if split_mcp_name(call.name) is not None:  # the person decides about the tool, not about single arguments
+        return f"{call.name}{where}"
     ignored = _NOT_IN_RULES.get(call.name, frozenset())
     decisive = {name: value for name, value in call.args.items() if name not in ignored}
     args = msgspec.json.encode(decisive, order="sorted").decode()
-    where = f" in {turn.inbound.workdir}" if turn.inbound.workdir else ""
     return f"{call.name} {args}{where}"
 
 

@@ -75,11 +75,13 @@ def build_approval_hook(
     contained: Callable[[ToolCall, Turn], bool] = lambda call, turn: False,
     judge: CallReviewer | None = None,
     permissions: Permissions | None = None,
+    tool_risk: Callable[[ToolCall], Risk | None] = lambda call: None,
 ) -> Hook:
     """The `before_tool` hook to register. Without `ask`, dangerous calls are denied.
 
     `contained`: whether what the call runs is in a sandbox; then only what crosses its boundary is asked
-    about. `judge` is asked about calls for which the rules need no approval; it can only add questions.
+    about. `judge` is asked about calls for which the rules need no approval; it can only add questions. `tool_risk`:
+    the risk of tools that come from elsewhere.
     """
     lines, rights = TerminalLines(), permissions or PermissionsOfMessage()
 
@@ -88,7 +90,7 @@ def build_approval_hook(
         if mode == "plan" and not is_allowed_in_plan(call.name, rights.effect(call)):
             return Verdict("deny", PLAN_DENIAL)
         whole = await asyncio.to_thread(lines.complete, call, turn) if call.name == "process" else call
-        risk = await _assess_off_loop(whole, turn, places, is_contained=contained(call, turn))
+        risk = tool_risk(call) or await _assess_off_loop(whole, turn, places, is_contained=contained(call, turn))
         needs_no_yes = mode == "all" or (mode == "edits" and _is_project_edit(call, risk))
         if risk is None and judge is not None and not needs_no_yes:
             risk = await judge.review(call, turn)

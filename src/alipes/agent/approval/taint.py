@@ -13,6 +13,7 @@ from alipes.kernel.approvals import reveal
 from alipes.kernel.conversations import ApprovalDecision, denial_reason
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import format_excerpt
+from alipes.kernel.mcp import mcp_source, split_mcp_name
 from alipes.kernel.messages import ToolCall, ToolResult
 from alipes.kernel.turns import Turn
 from alipes.plugins.registry import Contributions
@@ -81,7 +82,9 @@ def describe_untrusted_file(path: str, attachments: str) -> str:
 
 def _result_id(turn: Turn, call: ToolCall, label: str) -> str:
     """Different for every result, although some models use the same call id again."""
-    return hashlib.sha256(f"{turn.id} {call.id} {label}".encode(errors="replace")).hexdigest()[:16]
+    digest = hashlib.sha256(f"{turn.id} {call.id} {label}".encode(errors="replace")).hexdigest()[:16]
+    parts = split_mcp_name(call.name)
+    return f"{mcp_source(parts[0])}{digest}" if parts is not None else digest
 
 
 def _describe_result(call: ToolCall) -> str:

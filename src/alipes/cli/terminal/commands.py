@@ -63,7 +63,7 @@ class TerminalCommands:
         self._terminal, self._app, self._view, self._reload = terminal, app, view, reload
         self._jobs = JobView(app.background, view)
         self._update_completions()
-        self._workdir, self._files = workdir, FileAttacher(app.settings, mask=app.secrets)
+        self._workdir, self._files = workdir, FileAttacher(app.settings, mask=app.secrets, resources=app.mcp)
         terminal.completer.files = FileIndex(workdir)
         terminal.completer.loaded_arguments |= {
             "/model": self._model_choices,

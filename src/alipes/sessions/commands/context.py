@@ -1,8 +1,8 @@
 """The input and result of a command. A front end creates the first and carries out the second."""
 
 import time
-from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -84,6 +84,36 @@ def parse_count(text: str, most: int) -> int | None:
     return int(text) if short and 1 <= int(text) <= most else None
 
 
+class McpStatus(Protocol):
+    """One server, as `/mcp` shows it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def where(self) -> str: ...
+
+    @property
+    def line(self) -> str: ...
+
+    @property
+    def pending(self) -> tuple[str, ...]: ...
+
+
+class McpControl(Protocol):
+    """The MCP servers, as `/mcp` uses them."""
+
+    def statuses(self) -> Sequence[McpStatus]: ...
+
+    async def reload(self, name: str) -> McpStatus:
+        """Connect again. Raises `AlipesError` kinds."""
+
+    def describe_pending(self, name: str) -> tuple[str, ...]: ...
+
+    def accept(self, name: str) -> tuple[str, ...]:
+        """Accept changed tools. Raises `ConfigError`."""
+
+
 class CommandContext(Struct, frozen=True):
     inbound: Inbound
     """The command as received. Its id makes a second copy harmless."""
@@ -121,6 +151,8 @@ class CommandContext(Struct, frozen=True):
     """Knows which tools are on."""
     default_effort: Effort = ""
     """The reasoning effort, if nothing was chosen."""
+    mcp: McpControl | None = None
+    """The MCP servers; None if none is configured."""
 
     @property
     def key(self) -> str:

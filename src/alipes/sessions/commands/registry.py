@@ -19,6 +19,7 @@ from alipes.sessions.commands.approvals import approvals, mode, permissions
 from alipes.sessions.commands.context import CommandContext, CommandReply, Quit, RunSetup
 from alipes.sessions.commands.jobs import jobs
 from alipes.sessions.commands.keys import keys
+from alipes.sessions.commands.mcp import mcp
 from alipes.sessions.commands.tools import tools
 
 CommandAction: TypeAlias = Callable[[CommandContext, str], Awaitable[CommandReply]]
@@ -71,7 +72,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Model and cost": ("model", "effort", "moa", "status", "usage"),
     "Project": ("init", "diff"),
     "Rights": ("mode", "permissions", "approvals", "tools"),
-    "alipes": ("help", "keys", "setup", "plugins", "quit"),
+    "alipes": ("help", "keys", "setup", "plugins", "mcp", "quit"),
 }
 OTHERS, TEMPLATES = "More commands", "Your commands"
 _FOOTER = "Keys: /keys, or ? on an empty line. !COMMAND runs a shell command; @FILE attaches a file."
@@ -157,6 +158,7 @@ COMMANDS = (
     Command("diff", "[PATH]", "show uncommitted changes of this folder", project.diff),
     Command("setup", "", "choose a provider and a model", _setup),
     Command("plugins", "[ACTION NAME]", "list the plugins; or reload, enable, disable or forgive one", status.plugins),
+    Command("mcp", "[reload NAME | accept NAME]", "list the MCP servers; reload one, or accept its changed tools", mcp),
     Command("approvals", "[show ID | revoke ID | revoke all]", "list what is allowed without asking", approvals),
     Command("permissions", "[add PATTERN | revoke ID]", "show or change what is allowed without asking", permissions),
     Command("mode", "[ask|edits|plan|all]", "show or set what is done without asking", mode),

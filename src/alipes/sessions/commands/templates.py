@@ -166,7 +166,12 @@ def takes_arguments(text: str) -> bool:
 
 
 async def expand_template(template: PromptTemplate, args: str, context: CommandContext | None = None) -> str:
-    """The prompt. A person's own templates at the terminal run their !`commands`; elsewhere these stay as they are."""
+    """The prompt. A person's own templates at the terminal run their !`commands`; elsewhere these stay as they are.
+
+    Raises `ToolError` if its text comes from an MCP server that cannot be used.
+    """
+    if template.fill is not None:
+        return await template.fill(args)
     shell = context.shell if context is not None and context.local_files and not template.project else None
     parts = []
     end = 0
@@ -197,7 +202,7 @@ async def fill_inbound(template: PromptTemplate, args: str, context: CommandCont
         text=await expand_template(template, args, context),
         model=model if model != "inherit" and model else context.inbound.model,
         only=_both(template.tools, context.inbound.only),
-        untrusted=context.inbound.untrusted or untrusted,
+        untrusted=context.inbound.untrusted or template.origin or untrusted,
     )
     return inbound, remark
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from alipes.config.mcp import McpConfig, McpServerConfig
 from alipes.kernel.errors import ConfigError, ToolError
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from alipes.tools.mcp.sdk import Connection
 
 log = logging.getLogger(__name__)
+NotifyPeople: TypeAlias = Callable[[str, Turn | None], None]
+"""Shows a sentence in a turn; without one, in the turn that runs."""
 
 
 class McpServers:
@@ -37,15 +39,16 @@ class McpServers:
         *,
         home: Path,
         spill: SpillFolder,
-        notify: Callable[[str], None] = lambda text: None,
+        notify: NotifyPeople = lambda text, turn: None,
     ) -> None:
-        """`home`: folder of the stored lists of tools. `notify(text)` shows people what they must know."""
+        """`home`: folder of the stored lists of tools. `notify` shows people what they must know."""
         self.config, self.host, self.catalog = config, host, ToolCatalog(home)
         self._reader, self._notify = ResultReader(spill), notify
         self._group = asyncio.TaskGroup()
         self._tasks: set[asyncio.Task[Any]] = set()
         self.servers = {name: self._make(name, each) for name, each in config.servers.items()}
         self._tools: dict[str, tuple[StoredOffer, dict[str, Tool]]] = {}
+        self._told = set[str]()
         self._resources = ReadResource(self.servers, self._reader)
 
     async def __aenter__(self) -> Self:
@@ -76,6 +79,7 @@ class McpServers:
 
     async def prepare(self, turn: Turn) -> None:
         """Before a turn: servers that were never connected are started, and waited for within `mcp.wait` seconds."""
+        self._report_pending(turn)
         new = [server for server in self._enabled() if self.catalog.find(server.name, server.config) is None]
         first = [server for server in new if not server.was_started]
         for server in first:
@@ -93,7 +97,15 @@ class McpServers:
         for server in first:
             if server.state in ("starting", "failed"):
                 why = server.last_error or f"{server.name} is still starting"
-                self._notify(f"MCP: {why}. Its tools are not available in this turn.")
+                self._notify(f"MCP: {why}. Its tools are not available in this turn.", turn)
+
+    def _report_pending(self, turn: Turn) -> None:
+        """Say once per process which servers have tools that nobody has accepted."""
+        for server in self._enabled():
+            stored = self.catalog.find(server.name, server.config)
+            if stored is not None and stored.pending and server.name not in self._told:
+                self._told.add(server.name)
+                self._notify(describe_changes(server.name, tuple(tool.name for tool in stored.pending)), turn)
 
     def tools(self) -> Mapping[str, Tool]:
         """By name, the accepted tools of all servers, from the stored lists."""
@@ -133,11 +145,8 @@ class McpServers:
             log.warning("the list of tools of %s was not stored: %s", server.name, error)
             return
         if changed:
-            names = ", ".join(changed[:5]) + (" and others" if len(changed) > 5 else "")
-            self._notify(
-                f"MCP: the server {server.name} changed its tools ({names}). They are not used until you accept them: "
-                f"/mcp accept {server.name}"
-            )
+            self._told.add(server.name)
+            self._notify(describe_changes(server.name, changed), None)
 
     # --- prompts and resources
 
@@ -219,6 +228,12 @@ class McpServers:
             f"{tool.name} ({new if tool.name in stored.accepted else describe_change(None, tool)}): {tool.description}"
             for tool in stored.pending
         )
+
+
+def describe_changes(server: str, tools: tuple[str, ...]) -> str:
+    """What a person must know about changed tools."""
+    names = ", ".join(tools[:5]) + (" and others" if len(tools) > 5 else "")
+    return f"MCP: the server {server} changed its tools ({names}). To use them, accept them: /mcp accept {server}"
 
 
 def parse_arguments(prompt: PromptInfo, text: str) -> dict[str, str]:
