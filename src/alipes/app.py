@@ -35,6 +35,8 @@ from alipes.agent.prompt import system_prompt
 from alipes.agent.provider_calls import compare_by_meaning
 from alipes.agent.sandbox_network import CONNECT_FILE, SandboxNetwork, network_variables, open_sandbox_network
 from alipes.config.environment import EnvFileWatch, move_secrets_off_stack, process_environment
+from alipes.config.mcp import McpServerConfig
+from alipes.config.mcp_files import add_project_servers
 from alipes.config.settings import Settings
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.kernel.conversations import ApprovalDecision
@@ -325,6 +327,7 @@ async def open_app(
     `outbound`: the chat messages to send for the events of a turn. `workdir`: resume interrupted turns of this folder
     only.
     """
+    settings = add_project_servers(settings, settings.workdir or os.getcwd())
     _hide_secrets(settings)
 
     async def ask(call: ToolCall, reason: str, turn: Turn) -> ApprovalDecision:
@@ -490,6 +493,7 @@ def _make_mcp_servers(app: App, resources: Resources) -> "McpServers":
         app.scope,
         _tool_environment(settings),
         settings.paths.logs / "mcp",
+        auth_for=partial(_make_mcp_auth, app),
         requests=module.PeopleAndModels(app.sessions.questions, app.auxiliary, settings.clarify.timeout),
         network=resources.namespaces,
         mask=app.secrets,
@@ -497,6 +501,12 @@ def _make_mcp_servers(app: App, resources: Resources) -> "McpServers":
     spill = SpillFolder(settings.paths.spill, mask=app.secrets)
     servers: McpServers = module.make_servers(settings, host, spill, app.notify)
     return servers
+
+
+def _make_mcp_auth(app: App, name: str, config: McpServerConfig) -> object:
+    """Called for a server that is connected over HTTP, so the SDK is imported already."""
+    store = import_module("alipes.tools.mcp.token_store").make_store(app.settings, app.secrets.add)
+    return import_module("alipes.tools.mcp.oauth").make_auth(name, config, store, clients=app.scope)
 
 
 def _assess_mcp_call(app: App, call: ToolCall) -> Risk | None:

@@ -46,20 +46,27 @@ _FIRST_MESSAGE = {
 }
 
 
-def make_auth(name: str, config: McpServerConfig, storage: TokenStore) -> "StoredAuth | None":
-    """Authenticates the requests to a server; None if it is not reached over HTTP or has a key of its own."""
+def make_auth(name: str, config: McpServerConfig, storage: TokenStore, *, clients: ClientScope) -> "StoredAuth | None":
+    """Authenticates the requests to a server; None if it is not reached over HTTP or has a key of its own.
+
+    `clients`: tokens are renewed with a client of its own.
+    """
     if not config.url or any(header.lower() == "authorization" for header in config.headers):
         return None
-    return StoredAuth(name, config.url, storage)
+    http = clients.http(f"login at {name}", stall=REQUEST_TIMEOUT_S, permits=_permits(config.url))
+    return StoredAuth(name, config.url, storage, http)
 
 
 class StoredAuth(OAuthClientProvider):
-    """Sends the stored token and renews it. If that is not enough, the request fails with `LoginError`."""
+    """Sends the stored token and renews it. If that is not enough, the server's refusal (401 or 403) is the answer, and
+    `problem` says what to do: an error raised here would end the connection and every other call on it."""
 
-    def __init__(self, name: str, url: str, store: TokenStore) -> None:
-        self._tokens = _ServerTokens(name, url, store)
+    def __init__(self, name: str, url: str, store: TokenStore, http: HttpClient) -> None:
+        self._tokens, self._http = _ServerTokens(name, url, store), http
         super().__init__(url, _client_metadata(0), self._tokens)
         self.name = name
+        self.problem = ""
+        """Why the last request was refused, and what to do; empty if it was not."""
 
     async def _initialize(self) -> None:
         await super()._initialize()
@@ -72,11 +79,12 @@ class StoredAuth(OAuthClientProvider):
         """Unlike that of the SDK, it asks nobody and registers nothing, and requests do not wait for each other."""
         context = self.context
         async with context.lock:
+            self.problem = ""
             context.protocol_version = request.headers.get(MCP_PROTOCOL_VERSION_HEADER)
             if not self._initialized or not context.is_token_valid():
                 await self._initialize()  # another process may have renewed the token
             if not context.is_token_valid() and context.can_refresh_token():
-                await self._take_renewed((yield await self._refresh_token()))
+                await run_to_completion(self._renew)
             used = self._add_token(request)
         response = yield request
         if response.status_code == 401:
@@ -84,13 +92,12 @@ class StoredAuth(OAuthClientProvider):
                 if self._token() == used:
                     await self._initialize()
                 if self._token() == used and context.can_refresh_token():
-                    await self._take_renewed((yield await self._refresh_token()))
+                    await run_to_completion(self._renew)
                 again = self._add_token(request)
-            if not again or again == used:
-                raise LoginError(self._explain(expired=bool(used)))
-            response = yield request
-        if response.status_code == 401 or _lacks_scope(response):
-            raise LoginError(self._explain(expired=True))
+            if again and again != used:
+                response = yield request
+        if (response.status_code == 401 or _lacks_scope(response)) and not self.problem:
+            self.problem = self._explain("no longer accepts the login" if used else "needs a login")
 
     def _token(self) -> str:
         return self.context.current_tokens.access_token if self.context.current_tokens else ""
@@ -101,16 +108,22 @@ class StoredAuth(OAuthClientProvider):
             self._add_auth_header(request)
         return self._token()
 
-    async def _take_renewed(self, response: httpx2.Response) -> None:
-        """Raises `LoginError` if the token could not be renewed now; one that is refused for ever is dropped."""
-        await response.aread()
+    async def _renew(self) -> None:
+        """Get a new token. A login that cannot be renewed now is kept for later."""
+        request = await self._refresh_token()
+        headers, content = dict(request.headers), await request.aread()
+        try:
+            response = await self._http.request(
+                request.method, str(request.url), headers=headers, content=content, timeout=REQUEST_TIMEOUT_S
+            )
+        except httpx2.HTTPError:
+            response = httpx2.Response(503)
         if response.status_code >= 500 or response.status_code == 429:
-            raise LoginError(f"the login at the MCP server {self.name} could not be renewed now; try again later")
-        if not await self._handle_refresh_response(response):
-            raise LoginError(self._explain(expired=True))
+            self.problem = f"the login at the MCP server {self.name} could not be renewed now; try again later"
+        elif not await self._handle_refresh_response(response):
+            self.problem = self._explain("no longer accepts the login")
 
-    def _explain(self, *, expired: bool) -> str:
-        what = "no longer accepts the login" if expired else "needs a login"
+    def _explain(self, what: str) -> str:
         return f"the MCP server {self.name} {what}: run `alipes mcp login {self.name}`"
 
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 from alipes.config.environment import read_variables
 from alipes.config.paths import Paths
 from alipes.config.secret_store import read_keyring, remove_from_keyring, write_keyring
+from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import Json
 
@@ -94,6 +95,11 @@ class TokenStore:
             change({}, {name: value}, home=self._paths.home)
         except ConfigError as error:
             raise ConfigError(f"the login could not be saved: {error}") from error
+
+
+def make_store(settings: Settings, hide: Callable[..., None]) -> TokenStore:
+    """The store that the settings name."""
+    return TokenStore(settings.paths, keyring=settings.secret_store == "keyring", hide=hide)
 
 
 def variable_of(server: str) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from contextlib import asynccontextmanager
+from functools import partial
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
@@ -14,6 +15,8 @@ from alipes.config.mcp import McpServerConfig
 from alipes.config.paths import Paths
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.redaction import SecretRegistry
+from alipes.tools.mcp.connection import McpHost, open_connection
+from alipes.tools.mcp.definitions import McpError
 from alipes.tools.mcp.oauth import log_in, log_out, make_auth
 from alipes.tools.mcp.redirect_listener import LoginError
 from alipes.tools.mcp.token_store import StoredLogin, TokenStore, variable_of
@@ -42,7 +45,7 @@ class World:
         return await log_in(NAME, self.config, self.store, **given)
 
     def auth(self):
-        auth = make_auth(NAME, self.config, self.store)
+        auth = make_auth(NAME, self.config, self.store, clients=self.clients)
         assert auth is not None
         return auth
 
@@ -92,8 +95,9 @@ async def test_tokens_are_masked(tmp_path):
 
 async def test_without_a_login_a_request_fails_and_says_how_to_log_in(tmp_path):
     async with open_world(tmp_path) as world:
-        with pytest.raises(LoginError, match="guarded needs a login: run `alipes mcp login guarded`"):
-            await world.request()
+        auth = world.auth()
+        assert await world.request(auth) == 401
+        assert auth.problem == "the MCP server guarded needs a login: run `alipes mcp login guarded`"
         assert world.server.paths == ["/mcp"]  # nothing was registered or looked up
 
 
@@ -135,8 +139,9 @@ async def test_a_revoked_login_fails_and_says_how_to_log_in(tmp_path):
     async with open_world(tmp_path) as world:
         await world.log_in()
         world.provider.revoke_all()
-        with pytest.raises(LoginError, match="no longer accepts the login: run `alipes mcp login guarded`"):
-            await world.request()
+        auth = world.auth()
+        assert await world.request(auth) == 401
+        assert auth.problem == "the MCP server guarded no longer accepts the login: run `alipes mcp login guarded`"
 
 
 async def test_after_a_new_login_the_same_connection_works_again(tmp_path):
@@ -144,10 +149,9 @@ async def test_after_a_new_login_the_same_connection_works_again(tmp_path):
         await world.log_in()
         auth = world.auth()
         world.provider.revoke_all()
-        with pytest.raises(LoginError):
-            await world.request(auth)
+        assert await world.request(auth) == 401
         await world.log_in()
-        assert await world.request(auth) == 200
+        assert await world.request(auth) == 200 and not auth.problem
 
 
 async def test_a_token_that_another_process_renewed_is_used(tmp_path):
@@ -262,8 +266,8 @@ async def test_a_login_is_not_sent_to_another_address(tmp_path):
 async def test_a_server_with_a_key_of_its_own_or_a_command_has_no_login(tmp_path):
     async with open_world(tmp_path) as world:
         keyed = structs.replace(world.config, headers={"authorization": "Bearer x"})
-        assert make_auth(NAME, keyed, world.store) is None
-        assert make_auth(NAME, McpServerConfig(command="server"), world.store) is None
+        assert make_auth(NAME, keyed, world.store, clients=world.clients) is None
+        assert make_auth(NAME, McpServerConfig(command="server"), world.store, clients=world.clients) is None
 
 
 @asynccontextmanager
@@ -289,8 +293,10 @@ async def test_a_login_server_that_is_down_does_not_lose_the_login(tmp_path):
         await world.log_in()
         before = world.stored()
         async with failing_token_server(world, b"503 Down"):
-            with pytest.raises(LoginError, match="could not be renewed now; try again later"):
-                await world.request()
+            world.provider.expire()
+            auth = world.auth()
+            assert await world.request(auth) == 401
+            assert auth.problem.endswith("could not be renewed now; try again later")
         assert world.stored().tokens == before.tokens
 
 
@@ -305,3 +311,23 @@ def test_a_broken_entry_is_no_login(tmp_path, text):
 
 def test_names_become_variables():
     assert variable_of("my-server") == "MCP_MY_SERVER_OAUTH_TOKEN"
+
+
+async def test_a_connection_works_after_the_login_and_says_how_to_log_in_before(tmp_path):
+    async with open_world(tmp_path) as world:
+        auth_for = partial(make_auth, storage=world.store, clients=world.clients)
+        host = McpHost(None, world.clients, {}, tmp_path / "logs", auth_for=auth_for)
+        with pytest.raises(McpError, match="run `alipes mcp login guarded`"):
+            async with open_connection(NAME, world.config, host):
+                pass
+        await world.log_in()
+        async with open_connection(NAME, world.config, host) as connection:
+            assert [tool.name for tool in connection.tools] == ["whoami"]
+            world.provider.expire()
+            assert "ann" in str(await connection.call_tool("whoami", {}))
+            world.provider.revoke_all()
+            with pytest.raises(McpError):
+                await connection.call_tool("whoami", {})
+        with pytest.raises(McpError, match="run `alipes mcp login guarded`"):
+            async with open_connection(NAME, world.config, host):
+                pass
