@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, partial
 from importlib import import_module
@@ -69,7 +69,7 @@ from alipes.sessions.plugin_host import PluginHost
 from alipes.sessions.services import OutboundFor, SessionDefaults
 from alipes.sessions.sessions import Sessions
 from alipes.sessions.subagents.delegation import Delegation
-from alipes.sessions.tool_access import ToolAccess, ToolState
+from alipes.sessions.tool_access import ToolAccess
 from alipes.sessions.user_shell import UserShell
 from alipes.store.conversations import set_title_if_empty
 from alipes.store.history import SqliteCompactionStore
@@ -365,18 +365,24 @@ async def open_app(
             yield app
 
 
-async def list_tool_states(settings: Settings, platforms: Iterable[str]) -> dict[str, list[ToolState]]:
-    """The built-in tools and their states, by platform. No plugin is loaded and no turn is resumed."""
+async def _ask_nobody(_call: ToolCall, _reason: str, _turn: Turn) -> ApprovalDecision:
+    return None
 
-    async def ask_nobody(_call: ToolCall, _reason: str, _turn: Turn) -> ApprovalDecision:
-        return None
 
+@asynccontextmanager
+async def open_for_checks(settings: Settings, ask: AskEgress = _ask_nobody) -> AsyncIterator[App]:
+    """An app that loads no plugin and runs no turn, for commands that look at tools and MCP servers. `ask`: asks about
+    connections of servers."""
+    settings = add_project_servers(settings, settings.workdir or os.getcwd())
     async with AsyncExitStack() as stack:
-        resources = await _open_resources(stack, settings, None, ask_nobody)
+        resources = await _open_resources(stack, settings, None, ask)
         app = App(settings, resources, defaults=SessionDefaults(), retry=RetryPolicy())
+        if settings.mcp.servers:
+            app.mcp = await stack.enter_async_context(_make_mcp_servers(app, resources))
+            app.contributions.add_source("mcp", app.mcp.tools)
         _add_builtin_tools(app, resources)
         await app.backend.choose()
-        return {platform: await app.tool_access.list_states(platform) for platform in platforms}
+        yield app
 
 
 async def _open_resources(

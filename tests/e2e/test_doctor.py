@@ -139,7 +139,7 @@ async def test_tools_that_are_off_are_listed_with_the_reason(home):
     (home.path / "config.toml").write_text(text)
     status, found = await findings(home)
     says = [each["says"] for each in found["tools"]]
-    assert status == 0 and says[0].endswith("built-in tools are on")
+    assert status == 0 and says[0].endswith("tools are on")
     assert "patch: off. tools.off in config.toml lists it." in says
     assert "image_generate: unavailable. No image model is configured: set images.model." in says
     assert "terminal: off on telegram. tools.telegram.off in config.toml lists it." in says

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from alipes import __version__
-from alipes.app import list_tool_states
+from alipes.app import open_for_checks
 from alipes.cli import common, render, security_audit
 from alipes.cli.common import CheckResult, print_json
 from alipes.cli.options import parse_doctor
@@ -99,7 +99,9 @@ async def check_tools(settings: Settings) -> list[CheckResult]:
     if not settings.paths.database.exists() or not is_writable(settings.paths.database):
         return []  # a check must not create a home
     try:
-        states = await list_tool_states(settings, dict.fromkeys((TERMINAL, *settings.tools.platforms)))
+        async with open_for_checks(settings) as app:
+            platforms = dict.fromkeys((TERMINAL, *settings.tools.platforms))
+            states = {platform: await app.tool_access.list_states(platform) for platform in platforms}
     except AlipesError as error:
         return [CheckResult("tools", "note", f"not checked: {error}")]
     here = {each.name: each for each in states.pop(TERMINAL)}
@@ -107,7 +109,7 @@ async def check_tools(settings: Settings) -> list[CheckResult]:
     for platform, there in states.items():
         found += _describe_tools((each for each in there if _state_of(each) != _state_of(here[each.name])), platform)
     on = sum(each.state == "on" for each in here.values())
-    return [CheckResult("tools", "ok", f"{on} of {format_count(len(here), 'built-in tool')} are on"), *found]
+    return [CheckResult("tools", "ok", f"{on} of {format_count(len(here), 'tool')} are on"), *found]
 
 
 def _state_of(tool: ToolState) -> tuple[str, str]:
