@@ -352,7 +352,7 @@ async def open_session(
     except (*_FAILURES, ConfigError, ExceptionGroup) as error:
         cause = first_error(error)
         if not isinstance(cause, (*_FAILURES, ConfigError)):
-            raise
+            raise cause from error  # of whoever uses the connection: task groups have wrapped it
         why = connection.ended or describe_error(cause)
         connection.end(why)
         raise McpError(f"{name}: {why}") from error
@@ -366,31 +366,40 @@ async def _connect(
         streams = open_stdio(_open_child(connection, host, workdir, turn), connection.log, connection.end)
         await _enter(stack, connection, streams, "stdio")
         return
+    transport = await _try_http(stack, connection, host, "http")
+    if transport is not None:  # the older transport, for servers that do not accept requests at their URL
+        await _try_http(stack, connection, host, "sse", status=transport.last_status)
+
+
+async def _try_http(
+    stack: AsyncExitStack, connection: Connection, host: McpHost, kind: str, *, status: int = 0
+) -> HttpTransport | None:
+    """Connect by one kind of transport. Returns it if the server seems to know the other kind only.
+
+    `status`: the HTTP error of an earlier try, which is then the reason.
+    """
+    config = connection.config
     auth = host.auth_for(connection.name, config) if host.auth_for is not None else None
-    transport = await stack.enter_async_context(open_http(connection.name, config, host.clients, auth))
+    transport = None
     try:
         async with AsyncExitStack() as attempt:
-            posts = streamable_http_client(config.url, http_client=transport.client)
-            await _enter(attempt, connection, posts, "http")
+            transport = await attempt.enter_async_context(open_http(connection.name, config, host.clients, auth))
+            streams = (
+                transport.open_sse()
+                if kind == "sse"
+                else streamable_http_client(config.url, http_client=transport.client)
+            )
+            await _enter(attempt, connection, streams, kind)
             stack.push_async_exit(attempt.pop_all())
-            return
+            return None
     except (*_FAILURES, ExceptionGroup) as error:
+        if not isinstance(cause := first_error(error), _FAILURES) or transport is None:
+            raise
         connection.ended = ""
-        if not transport.may_be_sse:
-            raise McpError(f"{connection.name}: {_describe_http(transport, first_error(error))}") from error
-    await _connect_sse(stack, connection, transport)
-
-
-async def _connect_sse(stack: AsyncExitStack, connection: Connection, transport: HttpTransport) -> None:
-    """The older transport, for servers that do not accept requests at their URL."""
-    first = transport.last_status
-    try:
-        async with AsyncExitStack() as attempt:
-            await _enter(attempt, connection, transport.open_sse(), "sse")
-            stack.push_async_exit(attempt.pop_all())
-    except (*_FAILURES, ExceptionGroup) as error:
-        transport.last_status = first
-        raise McpError(f"{connection.name}: {_describe_http(transport, first_error(error))}") from error
+        if kind == "http" and transport.may_be_sse:
+            return transport
+        transport.last_status = status or transport.last_status
+        raise McpError(f"{connection.name}: {_describe_http(transport, cause)}") from error
 
 
 async def _enter(stack: AsyncExitStack, connection: Connection, streams: Any, transport: str) -> None:

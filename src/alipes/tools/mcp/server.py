@@ -303,12 +303,17 @@ class McpServer:
 async def _run_for(work: Coroutine[Any, Any, T], done: "asyncio.Future[T]") -> None:
     """Await `work` and pass on how it ended."""
     outcome = Outcome()
-    with outcome:
-        result = await work
+    try:
+        with outcome:
+            result = await work
+            if not done.done():
+                done.set_result(result)
+    finally:
         if not done.done():
-            done.set_result(result)
-    if outcome.error is not None and not done.done():
-        done.set_exception(outcome.error)
+            error = outcome.error
+            stopped = error is None or isinstance(error, asyncio.CancelledError)
+            done.set_exception(McpError("the server was stopped") if stopped or error is None else error)
+            done.add_done_callback(_retrieve_error)
 
 
 def _retrieve_error(future: "asyncio.Future[Any]") -> None:

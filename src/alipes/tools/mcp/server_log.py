@@ -19,6 +19,8 @@ class ServerLog:
         """`mask` removes secrets from everything that is written."""
         self.path = folder / f"{name}.log"
         self._mask = mask
+        self.finished = asyncio.Event()
+        """Set when all output of the server was added."""
         self._rest = b""
         self._last: list[str] = []
 
@@ -45,6 +47,7 @@ class ServerLog:
         """Add what is left of an unfinished line."""
         rest, self._rest = self._rest, b""
         await self.add(rest.decode("utf-8", "replace"))
+        self.finished.set()
 
     def _append(self, lines: list[str]) -> None:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -71,17 +71,17 @@ async def open_stdio(
 
 
 async def _read_messages(child: Child, arriving: Incoming, log: ServerLog, on_exit: Callable[[str], None]) -> None:
-    why = ""
-    try:
-        async with arriving:
+    async with arriving:  # closed last: then calls fail, and the reason is known
+        try:
             why = await _pass_messages(child, arriving, log)
-    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-        return  # the session has ended
-    if not why:
-        with anyio.move_on_after(EXIT_GRACE_S):
-            await child.wait()
-        why = _describe_exit(child, log)
-    on_exit(why)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return  # the session has ended
+        if not why:
+            with anyio.move_on_after(EXIT_GRACE_S):
+                await child.wait()
+                await log.finished.wait()
+            why = _describe_exit(child, log)
+        on_exit(why)
 
 
 async def _pass_messages(child: Child, arriving: Incoming, log: ServerLog) -> str:
