@@ -6,6 +6,7 @@ import ssl
 import stat
 import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
@@ -17,6 +18,7 @@ from alipes.cli.common import CheckResult, print_json
 from alipes.cli.options import parse_doctor
 from alipes.cli.plugins.list import check_plugins_state
 from alipes.config.loader import load_settings
+from alipes.config.mcp_files import load_project
 from alipes.config.paths import find_home
 from alipes.config.settings import Settings
 from alipes.kernel.errors import AlipesError, ConfigError, ProviderError, StoreError
@@ -156,6 +158,13 @@ def _check_files(settings: Settings) -> Iterator[CheckResult]:
     yield CheckResult("log", "ok", f"{log} ({size}, level {settings.log_level})")
 
 
+def _check_project_servers(settings: Settings) -> Iterator[CheckResult]:
+    """MCP servers of this folder that are not used."""
+    workdir = Path(settings.workdir or os.getcwd())
+    for note in load_project(settings.home, settings.paths.env, workdir)[1]:
+        yield CheckResult("mcp", "note", note)
+
+
 def _check_programs() -> list[CheckResult]:
     gone = common.missing_programs()
     found = [program.name for program in common.PROGRAMS if program not in gone]
@@ -291,7 +300,7 @@ def run(argv: list[str]) -> int:
     settings, found = check_machine()
     clients: tuple[ClientReport, ...] = ()
     if settings is not None:
-        found += check_plugins_state(settings)
+        found += [*check_plugins_state(settings), *_check_project_servers(settings)]
         more, clients = asyncio.run(_check_services(settings, options.live))
         found += more
     report = DoctorReport(__version__, sys.version.split()[0], found, clients)

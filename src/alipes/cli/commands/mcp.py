@@ -184,11 +184,14 @@ def _parse_pairs(
     return pairs
 
 
-def _write_servers(settings: Settings, servers: Mapping[str, McpServerConfig]) -> dict[str, str]:
-    """Write servers into config.toml and their secrets into `.env`. Returns the secrets. Raises ConfigError."""
+def _write_servers(
+    settings: Settings, servers: Mapping[str, McpServerConfig], copied: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Write servers into config.toml, and their secrets and the `copied` variables into `.env`. Returns what was
+    written there. Raises ConfigError."""
     variables = current_variables(settings.paths)
     values: dict[KeyPath, str | None] = {}
-    secrets: dict[str, str] = {}
+    secrets = dict(copied or {})
 
     def find_value(name: str) -> str:
         return secrets.get(name) or variables.get(name)
@@ -256,9 +259,7 @@ def _import(given: McpArguments) -> int:
         return 0
     if not given.options.yes and not confirm(f"Add {', '.join(servers)}? Their programs run as you.", "add them"):
         return 1
-    secrets = _write_servers(settings, servers) | copied
-    if copied:
-        change({}, copied, home=settings.home)
+    secrets = _write_servers(settings, servers, copied)
     saved = f" {format_count(len(secrets), 'secret')} saved in {settings.paths.env}." if secrets else ""
     print(f"Added {', '.join(servers)}.{saved} Test one with `alipes mcp test NAME`.")
     return 0
