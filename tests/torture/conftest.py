@@ -51,11 +51,9 @@ FILES = {
 """The scenario of files without a number in their name."""
 MISSING = {
     "2": "schedule workers and the page: not in the product",
-    "6": "an MCP call: the product has no MCP client",
-    "10": "all of it: the product has no MCP client",
     "13": "all of it: the product has no schedules",
     "14": "schedules as a mode of approval, and the page: not in the product",
-    "15": "memory, web pages, PDF, MCP descriptions and a sandbox: not in the product",
+    "15": "memory, web pages, PDF and a sandbox: not in the product",
 }
 OTHER_SUITES = {
     "4": "tests/conformance/test_recovery.py",

@@ -15,7 +15,7 @@ from mcp.client.session import ClientRequestContext, IncomingMessage
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import FileUrl
+from pydantic import FileUrl, ValidationError
 
 import alipes
 from alipes.config.mcp import McpServerConfig
@@ -111,6 +111,8 @@ class Connection:
 
     def __init__(self, name: str, config: McpServerConfig, host: McpHost, server_log: ServerLog) -> None:
         self.name, self.config = name, config
+        self.folder = ""
+        """The working directory, which is its root."""
         self.info = ServerInfo()
         self.offer = Offer()
         self.signal = asyncio.Event()
@@ -272,8 +274,9 @@ class Connection:
             await act.progress(f"{line}\n")
 
     async def list_roots(self, context: ClientRequestContext) -> types.ListRootsResult:
-        workdir = next((call.act.workdir for call in reversed(self._running) if call.act is not None), "")
-        folder = server_folder(McpServerConfig(), workdir)
+        asking = self._asking()  # an HTTP server serves several working directories
+        folder = asking[1].inbound.workdir if asking is not None and self.config.url else ""
+        folder = folder or self.folder
         root = types.Root(uri=FileUrl(f"file://{quote(folder)}"), name=folder.rpartition("/")[2])
         return types.ListRootsResult(roots=[root])
 
@@ -334,11 +337,12 @@ async def open_session(
     """See `open_connection`."""
     server_log = ServerLog(host.logs, name, host.mask)
     connection = Connection(name, config, host, server_log)
+    connection.folder = server_folder(config, workdir)
     try:
         async with AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(config.start_timeout):
-                    await _connect(stack, connection, host, workdir=workdir, turn=turn)
+                    await _connect(stack, connection, host, turn)
                     await connection.refresh()
             except TimeoutError:
                 seconds = f"{config.start_timeout:g} s"
@@ -358,12 +362,10 @@ async def open_session(
         raise McpError(f"{name}: {why}") from error
 
 
-async def _connect(
-    stack: AsyncExitStack, connection: Connection, host: McpHost, *, workdir: str, turn: Turn | None
-) -> None:
+async def _connect(stack: AsyncExitStack, connection: Connection, host: McpHost, turn: Turn | None) -> None:
     config = connection.config
     if config.command:
-        streams = open_stdio(_open_child(connection, host, workdir, turn), connection.log, connection.end)
+        streams = open_stdio(_open_child(connection, host, turn), connection.log, connection.end)
         await _enter(stack, connection, streams, "stdio")
         return
     transport = await _try_http(stack, connection, host, "http")
@@ -475,9 +477,9 @@ class _WatchedStream:
 
 
 @asynccontextmanager
-async def _open_child(connection: Connection, host: McpHost, workdir: str, turn: Turn | None) -> AsyncIterator[Child]:
+async def _open_child(connection: Connection, host: McpHost, turn: Turn | None) -> AsyncIterator[Child]:
     config = connection.config
-    folder = server_folder(config, workdir)
+    folder = connection.folder
     session = sandbox_session(connection.name, folder)
     scope = CommandScope(session, folder, turn, write=tuple(map(expand_home, config.write)))
     argv, env = (config.command, *config.args), {**host.environment, **config.env}
@@ -502,6 +504,9 @@ def describe_error(error: BaseException) -> str:
             return f"it answered: {clean_text(error.message, 500)}"
         case anyio.BrokenResourceError() | anyio.ClosedResourceError():
             return "the connection was closed"
+        case ValidationError():
+            first = error.errors()[0]
+            return f"it sent an invalid answer ({'.'.join(map(str, first['loc']))}: {clean_text(first['msg'], 200)})"
         case httpx2.HTTPError():
             return f"it cannot be reached ({str(error) or type(error).__name__})"
     return clean_text(f"{error}" or type(error).__name__, 500)

@@ -65,7 +65,8 @@ async def test_progress_and_warnings_are_shown_and_logged(tmp_path):
 
 
 async def test_the_root_is_the_working_directory(tmp_path):
-    async with open_host(tmp_path) as host, open_connection("world", world_server(tmp_path), host) as connection:
+    config = world_server(tmp_path)
+    async with open_host(tmp_path) as host, open_connection("world", config, host, workdir=str(tmp_path)) as connection:
         assert f'"uri": "file://{tmp_path}"' in text_of(await connection.call_tool("roots", {}, FakeContext(tmp_path)))
 
 
