@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, partial
 from importlib import import_module
@@ -32,8 +32,11 @@ from alipes.agent.loop import Agent
 from alipes.agent.model_call import ModelCooldowns, RetryPolicy
 from alipes.agent.plan import PlanAnswer
 from alipes.agent.prompt import system_prompt
+from alipes.agent.provider_calls import compare_by_meaning
 from alipes.agent.sandbox_network import CONNECT_FILE, SandboxNetwork, network_variables, open_sandbox_network
 from alipes.config.environment import EnvFileWatch, move_secrets_off_stack, process_environment
+from alipes.config.mcp import McpServerConfig
+from alipes.config.mcp_files import add_project_servers
 from alipes.config.settings import Settings
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.kernel.conversations import ApprovalDecision
@@ -65,7 +68,8 @@ from alipes.sessions.permissions import TurnPermissions
 from alipes.sessions.plugin_host import PluginHost
 from alipes.sessions.services import OutboundFor, SessionDefaults
 from alipes.sessions.sessions import Sessions
-from alipes.sessions.subagents.delegation import INTERACTIVE_TOOLS, Delegation
+from alipes.sessions.subagents.delegation import Delegation
+from alipes.sessions.tool_access import ToolAccess
 from alipes.sessions.user_shell import UserShell
 from alipes.store.conversations import set_title_if_empty
 from alipes.store.history import SqliteCompactionStore
@@ -82,7 +86,7 @@ from alipes.tools.files.write_file import WriteFile
 from alipes.tools.images import ImageGenerate, ImageLoader, VisionAnalyze
 from alipes.tools.sandbox import make_backend
 from alipes.tools.search.search_files import SearchFiles
-from alipes.tools.send_file import NO_CHATS, SendFileTool
+from alipes.tools.send_file import SendFileTool
 from alipes.tools.shell.background import BackgroundProcesses
 from alipes.tools.shell.output import SpillFolder
 from alipes.tools.shell.terminal import ProcessTool, TerminalTool
@@ -123,6 +127,7 @@ class App:
         self.auxiliary = AuxiliaryModels(
             models, self.spending, settings.auxiliary, choice=self._default_model, retry=retry
         )
+        self.tool_access = ToolAccess(settings, self.contributions, store.sessions, self._unavailable_tools)
         self._step_question = StepLimitQuestion(self.sessions.questions, settings.clarify.timeout)
         self.todos = StoredTodos(store.todos)
         self.images = make_image_generator(settings, self.scope, self.contributions, self.spending)
@@ -169,6 +174,7 @@ class App:
             keys=self.settings.keys,
             compactor=self.compactor,
             shell=self.user_shell,
+            tools=self.tool_access,
             default_effort=self.settings.effort,
             mcp=self.mcp,
         )
@@ -200,15 +206,19 @@ class App:
         if self.mcp is not None:
             await self.mcp.prepare(turn)
         unavailable = await self._unavailable_tools()
+        off = await self.tool_access.off_in_conversation(turn)
         standing = await self.store.sessions.active(turn.key)
         effort = standing.effort if standing is not None and standing.session == turn.session else ""
         self.secrets.add(*self._env_file.changed_values())
         # No await from here on, so that tools and hooks are from the same moment.
+        tools = self.tool_access.select(turn, unavailable, off)
         return Agent(
             models=self.models,
             model=model,
             fallback=self.settings.fallback,
-            tools=self._tools(turn, unavailable),
+            tools=tools,
+            deferrable=self.tool_access.deferrable(tools),
+            rank_tools=partial(compare_by_meaning, self.contributions),
             hooks=self.hooks.dispatcher,
             system=self._system_prompt,
             max_steps=self.settings.delegation.steps if turn.inbound.parent else self.settings.max_steps,
@@ -244,7 +254,9 @@ class App:
 
     async def tool_names(self, turn: Turn) -> tuple[str, ...]:
         """The tools of a turn that starts now."""
-        return tuple(self._tools(turn, await self._unavailable_tools()))
+        unavailable = await self._unavailable_tools()
+        off = await self.tool_access.off_in_conversation(turn)
+        return tuple(self.tool_access.select(turn, unavailable, off))
 
     async def _unavailable_tools(self) -> dict[str, str]:
         """The tools that cannot be used now, and why."""
@@ -254,16 +266,6 @@ class App:
         if not await self.images.is_available():
             unavailable[ImageGenerate.spec.name] = "No image model is configured: set images.model."
         return unavailable
-
-    def _tools(self, turn: Turn, unavailable: Iterable[str]) -> Mapping[str, Tool]:
-        """The tools of the person's platform, limited to those that the message allows."""
-        origin, only = turn.inbound.origin, turn.inbound.only
-        place = origin.address if origin is not None else turn.inbound.address
-        left_out = {*unavailable, *(INTERACTIVE_TOOLS if origin is not None else ())}
-        if origin is not None or place.platform in NO_CHATS:
-            left_out.add(SendFileTool.spec.name)
-        tools = self.contributions.tools(self.settings.toolsets.get(place.platform), without=left_out)
-        return tools if only is None else {name: tool for name, tool in tools.items() if name in only}
 
     def _skills(self) -> tuple[tuple[str, str, str], ...]:
         skills = self.contributions.all(SkillContribution)
@@ -325,6 +327,7 @@ async def open_app(
     `outbound`: the chat messages to send for the events of a turn. `workdir`: resume interrupted turns of this folder
     only.
     """
+    settings = add_project_servers(settings, settings.workdir or os.getcwd())
     _hide_secrets(settings)
 
     async def ask(call: ToolCall, reason: str, turn: Turn) -> ApprovalDecision:
@@ -360,6 +363,26 @@ async def open_app(
         )
         async with app.sessions.serve():
             yield app
+
+
+async def _ask_nobody(_call: ToolCall, _reason: str, _turn: Turn) -> ApprovalDecision:
+    return None
+
+
+@asynccontextmanager
+async def open_for_checks(settings: Settings, ask: AskEgress = _ask_nobody) -> AsyncIterator[App]:
+    """An app that loads no plugin and runs no turn, for commands that look at tools and MCP servers. `ask`: asks about
+    connections of servers."""
+    settings = add_project_servers(settings, settings.workdir or os.getcwd())
+    async with AsyncExitStack() as stack:
+        resources = await _open_resources(stack, settings, None, ask)
+        app = App(settings, resources, defaults=SessionDefaults(), retry=RetryPolicy())
+        if settings.mcp.servers:
+            app.mcp = await stack.enter_async_context(_make_mcp_servers(app, resources))
+            app.contributions.add_source("mcp", app.mcp.tools)
+        _add_builtin_tools(app, resources)
+        await app.backend.choose()
+        yield app
 
 
 async def _open_resources(
@@ -476,6 +499,7 @@ def _make_mcp_servers(app: App, resources: Resources) -> "McpServers":
         app.scope,
         _tool_environment(settings),
         settings.paths.logs / "mcp",
+        auth_for=partial(_make_mcp_auth, app),
         requests=module.PeopleAndModels(app.sessions.questions, app.auxiliary, settings.clarify.timeout),
         network=resources.namespaces,
         mask=app.secrets,
@@ -483,6 +507,12 @@ def _make_mcp_servers(app: App, resources: Resources) -> "McpServers":
     spill = SpillFolder(settings.paths.spill, mask=app.secrets)
     servers: McpServers = module.make_servers(settings, host, spill, app.notify)
     return servers
+
+
+def _make_mcp_auth(app: App, name: str, config: McpServerConfig) -> object:
+    """Called for a server that is connected over HTTP, so the SDK is imported already."""
+    store = import_module("alipes.tools.mcp.token_store").make_store(app.settings, app.secrets.add)
+    return import_module("alipes.tools.mcp.oauth").make_auth(name, config, store, clients=app.scope)
 
 
 def _assess_mcp_call(app: App, call: ToolCall) -> Risk | None:

@@ -131,3 +131,16 @@ async def test_a_missing_gguf_file_is_a_problem(home):
     (home.path / "config.toml").write_text('[embedded]\ngguf = "/nowhere.gguf"\n')
     status, _ = await findings(home)
     assert status == 1
+
+
+async def test_tools_that_are_off_are_listed_with_the_reason(home):
+    await home.run("ask", "-m", "scripted", "hello")
+    text = '[tools]\noff = ["patch"]\n[tools.telegram]\non = ["patch"]\noff = ["terminal"]\n'
+    (home.path / "config.toml").write_text(text)
+    status, found = await findings(home)
+    says = [each["says"] for each in found["tools"]]
+    assert status == 0 and says[0].endswith("tools are on")
+    assert "patch: off. tools.off in config.toml lists it." in says
+    assert "image_generate: unavailable. No image model is configured: set images.model." in says
+    assert "terminal: off on telegram. tools.telegram.off in config.toml lists it." in says
+    assert "patch: available on telegram." in says

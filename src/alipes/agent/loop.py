@@ -12,6 +12,8 @@ from alipes.agent.compaction.compaction import Compactor, ContextFitter
 from alipes.agent.model_call import FallbackModels, ModelCallContext, ModelCooldowns, ModelOpener, RetryPolicy
 from alipes.agent.plan import PLAN_PROMPT, PlanMode, review_plan, tools_for_plan
 from alipes.agent.tool_calls import RESULT_LIMIT, AskApproval, ToolRunner, never_stopped, run_calls
+from alipes.agent.tool_search import NAME as TOOL_SEARCH
+from alipes.agent.tool_search import RankByMeaning, ToolSearch
 from alipes.agent.transcript_repair import known_results, opening_messages, with_unique_call_ids
 from alipes.kernel.errors import ContextTooLong, ProviderError
 from alipes.kernel.messages import Message, Text, ToolCall, ToolResult, notice
@@ -98,6 +100,9 @@ class Agent(Struct, frozen=True):
     """As `provider/model`, unless the message or session names another."""
     fallback: tuple[str, ...] = ()
     tools: Mapping[str, Tool] = {}
+    deferrable: Mapping[str, str] = {}
+    """Tools that `tool_search` may keep out of requests, and their groups."""
+    rank_tools: RankByMeaning | None = None
     hooks: HookDispatcher = HookDispatcher()
     system: Callable[[Turn], str] = lambda _turn: ""
     """Called once, at the start of the turn."""
@@ -175,11 +180,12 @@ class _TurnLoop:
         self.fitting = ContextFitter(agent.compactor, turn, emit)
         self._system = agent.system(turn)
         self._specs = tool_calls.visible_specs(agent.tools, turn.inbound)
+        self._search = ToolSearch(agent.tools, agent.deferrable, agent.rank_tools)
         wanted = turn.inbound.model or turn.model
         names = (wanted or agent.model, *agent.fallback)
         self.models = FallbackModels(agent.cooldowns, agent.models, names, insist=bool(wanted))
         self._tools = ToolRunner(
-            agent.tools,
+            {**agent.tools, TOOL_SEARCH: self._search} if agent.deferrable else agent.tools,
             agent.hooks,
             turn,
             emit,
@@ -284,6 +290,7 @@ class _TurnLoop:
         if self._agent.plan is not None and await self._agent.plan.is_on(self._turn):
             system += PLAN_PROMPT
             offered = tool_calls.visible_specs(tools_for_plan(self._agent.tools), self._turn.inbound)
+        offered = self._search.select(offered, facts.window, self.transcript.history)
         request = Request(
             model=backend.model,
             system=system,

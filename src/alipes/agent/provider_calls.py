@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from alipes.kernel.errors import PluginError
@@ -12,6 +12,8 @@ from alipes.plugins.owner import PluginOwner
 from alipes.plugins.registry import Contributions, ProviderContribution
 
 AVAILABILITY_TIMEOUT_S = 5.0
+EMBEDDINGS = "embeddings"
+"""`ctx.provide("embeddings", name, thing)`; see docs/tools.md."""
 
 
 async def find_providers(contributions: Contributions, kind: str) -> tuple[ProviderContribution, ...]:
@@ -51,3 +53,21 @@ async def call_provider(
 
     async with asyncio.timeout(seconds):
         return await run_as(provider.owner, f"{provider.kind} {provider.name}", work())
+
+
+async def compare_by_meaning(
+    contributions: Contributions, query: str, texts: Sequence[str]
+) -> tuple[float, ...] | None:
+    """How similar each text is to the query, from the `similarity(query, texts)` of the first available provider of
+    embeddings; None if there is none or it fails."""
+    providers = await find_providers(contributions, EMBEDDINGS)
+    if not providers:
+        return None
+    owner = PluginOwner(providers[0].owner.name, permanent=True)
+    options = {"query": query, "texts": list(texts)}
+    work = call_provider(providers[0], "similarity", options=options, seconds=AVAILABILITY_TIMEOUT_S)
+    try:
+        scores = await guard(owner, f"{EMBEDDINGS} {providers[0].name}", work, deadline=AVAILABILITY_TIMEOUT_S)
+        return tuple(float(score) for score in scores)
+    except (PluginError, TypeError, ValueError):  # a search by words is good enough
+        return None

@@ -13,6 +13,7 @@ _READ_ACTIONS = {
     "config": ("show", "get", "why", "path"),
     "plugins": ("list", "doctor", "new"),
     "skills": ("list", "show"),
+    "mcp": ("list",),
     "model": ("--live", "--all"),
     "completion": ("bash", "zsh", "fish", "models"),
 }
@@ -60,5 +61,6 @@ def refuse_conversation(*, trusted: bool, named: bool) -> bool:
 
 def describe_command(command: str, argv: list[str]) -> str:
     """The command and its action, for the message."""
-    action = argv[0] if argv and argv[0].isalpha() and command in ("config", "plugins", "serve", "sessions") else ""
+    named = command in ("config", "mcp", "plugins", "serve", "sessions")
+    action = argv[0] if named and argv and argv[0].isalpha() else ""
     return f"{command} {action}".strip()

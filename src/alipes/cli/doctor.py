@@ -5,17 +5,20 @@ import os
 import ssl
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import msgspec
 
 from alipes import __version__
+from alipes.app import open_for_checks
 from alipes.cli import common, render, security_audit
 from alipes.cli.common import CheckResult, print_json
 from alipes.cli.options import parse_doctor
 from alipes.cli.plugins.list import check_plugins_state
 from alipes.config.loader import load_settings
+from alipes.config.mcp_files import load_project
 from alipes.config.paths import find_home
 from alipes.config.settings import Settings
 from alipes.kernel.errors import AlipesError, ConfigError, ProviderError, StoreError
@@ -27,6 +30,7 @@ from alipes.providers.embedded import find_weights
 from alipes.providers.errors import explain_connection
 from alipes.providers.registry import Backend, Models, choose_model, open_models
 from alipes.runtime.http.clients import ClientScope
+from alipes.sessions.tool_access import ToolState
 from alipes.store.archive import Archive
 from alipes.store.database.files import find_loss, is_writable
 from alipes.store.peers import open_processes
@@ -35,6 +39,9 @@ from alipes.store.store import Store, open_archive, open_store
 MIN_PYTHON = (3, 11)
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 60.0
+TERMINAL = "terminal"
+_NOT_IN_TERMINAL = ("send_file",)
+"""Tools that a terminal never has, so that it is no finding."""
 
 
 def check_machine() -> tuple[Settings | None, list[CheckResult]]:
@@ -89,6 +96,40 @@ async def check_models(settings: Settings, scope: ClientScope, models: Models, *
     return findings
 
 
+async def check_tools(settings: Settings) -> list[CheckResult]:
+    """The tools that are off, by their reason. On platforms with settings of their own, only what differs there."""
+    if not settings.paths.database.exists() or not is_writable(settings.paths.database):
+        return []  # a check must not create a home
+    try:
+        async with open_for_checks(settings) as app:
+            platforms = dict.fromkeys((TERMINAL, *settings.tools.platforms))
+            states = {platform: await app.tool_access.list_states(platform) for platform in platforms}
+    except AlipesError as error:
+        return [CheckResult("tools", "note", f"not checked: {error}")]
+    here = {each.name: each for each in states.pop(TERMINAL)}
+    found = list(_describe_tools(here.values(), ""))
+    for platform, there in states.items():
+        found += _describe_tools((each for each in there if _state_of(each) != _state_of(here[each.name])), platform)
+    on = sum(each.state == "on" for each in here.values())
+    return [CheckResult("tools", "ok", f"{on} of {format_count(len(here), 'tool')} are on"), *found]
+
+
+def _state_of(tool: ToolState) -> tuple[str, str]:
+    return tool.state, tool.reason
+
+
+def _describe_tools(states: Iterable[ToolState], platform: str) -> Iterator[CheckResult]:
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for each in states:
+        if each.name not in _NOT_IN_TERMINAL:
+            reasons.setdefault(_state_of(each), []).append(each.name)
+    for (state, reason), names in reasons.items():
+        if state != "on" or platform:
+            says = "available" if state == "on" else state
+            where = f" on {platform}" if platform else ""
+            yield CheckResult("tools", "note", f"{', '.join(names)}: {says}{where}. {reason}".rstrip())
+
+
 def _check_home(settings: Settings) -> CheckResult:
     home = settings.home
     if not home.exists():
@@ -115,6 +156,13 @@ def _check_files(settings: Settings) -> Iterator[CheckResult]:
     yield from (CheckResult("settings", "note", note) for note in settings.notes)
     size = render.format_size(log.stat().st_size) if log.exists() else "empty"
     yield CheckResult("log", "ok", f"{log} ({size}, level {settings.log_level})")
+
+
+def _check_project_servers(settings: Settings) -> Iterator[CheckResult]:
+    """MCP servers of this folder that are not used."""
+    workdir = Path(settings.workdir or os.getcwd())
+    for note in load_project(settings.home, settings.paths.env, workdir)[1]:
+        yield CheckResult("mcp", "note", note)
 
 
 def _check_programs() -> list[CheckResult]:
@@ -252,7 +300,7 @@ def run(argv: list[str]) -> int:
     settings, found = check_machine()
     clients: tuple[ClientReport, ...] = ()
     if settings is not None:
-        found += check_plugins_state(settings)
+        found += [*check_plugins_state(settings), *_check_project_servers(settings)]
         more, clients = asyncio.run(_check_services(settings, options.live))
         found += more
     report = DoctorReport(__version__, sys.version.split()[0], found, clients)
@@ -274,7 +322,7 @@ def _run_audit(*, json: bool) -> int:
 
 
 async def _check_services(settings: Settings, live: bool) -> tuple[list[CheckResult], tuple[ClientReport, ...]]:
-    found = [await security_audit.check_sandbox(settings), *await check_store(settings)]
+    found = [await security_audit.check_sandbox(settings), *await check_store(settings), *await check_tools(settings)]
     async with open_models(settings) as (scope, models):
         if settings.providers:
             found += await check_models(settings, scope, models, live=live)

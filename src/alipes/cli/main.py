@@ -23,6 +23,7 @@ COMMANDS = {
     "secrets": "commands.secrets",
     "plugins": "plugins.command",
     "skills": "commands.skills",
+    "mcp": "commands.mcp",
     "doctor": "doctor",
     "usage": "commands.sessions:run_usage",
     "backup": "commands.backup:run_backup",

@@ -30,6 +30,7 @@ from alipes.config.settings import (
     ShellHook,
     SpendConfig,
 )
+from alipes.config.tools import PlatformTools, ToolsConfig
 from alipes.config.urls import InvalidValue, check_no_proxy, check_proxy, check_usable
 from alipes.config.value_types import AMOUNT_FORM
 from alipes.kernel.errors import ConfigError
@@ -190,6 +191,7 @@ def build_settings(config: RawConfig) -> Settings:
         platforms={name: _platform(config, name) for name in config.names("platforms")},
         gateway=_table(config, "gateway", stt_key=_secret(config, "gateway.stt_key_env")),
         plugins=_table(config, "plugins", **named),
+        tools=_tools(config),
         toolsets={name: tuple(names) for name, names in _named(config, "toolsets").items()},
         hooks={hook: tuple(ShellHook(**each) for each in tables) for hook, tables in _named(config, "hooks").items()},
         proxies=_proxies(config),
@@ -350,6 +352,13 @@ def _platform(config: RawConfig, name: str) -> PluginPlatformConfig:
     if not isinstance(config.tables["platforms"][name], dict):
         return PluginPlatformConfig()  # reported already
     return PluginPlatformConfig(**_values(config, ("platforms", name), PluginPlatformConfig))
+
+
+def _tools(config: RawConfig) -> ToolsConfig:
+    """`[tools]` with its tables for platforms."""
+    tables = (name for name in config.names("tools") if isinstance(config.tables["tools"][name], dict))
+    platforms = {name: PlatformTools(**_values(config, ("tools", name), PlatformTools)) for name in tables}
+    return ToolsConfig(**_values(config, ("tools",), ToolsConfig), platforms=platforms)
 
 
 def _secret(config: RawConfig, key: str) -> Secret:

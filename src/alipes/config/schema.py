@@ -92,6 +92,10 @@ _NAMED_VALUES: dict[str, tuple[ValueType, str, Json]] = {
 }
 
 
+_UNNAMED_TABLES = ("tools.platforms",)
+"""Fields whose tables are directly in the table around them: `[tools.telegram]`."""
+
+
 class Key(Struct, frozen=True):
     path: str
     """Names separated by dots; `*` is a name the operator chooses."""
@@ -121,7 +125,8 @@ def _derive_keys(struct: type[Struct], prefix: str = "") -> Iterator[Key]:
         elif _is_struct(kind):
             yield from _derive_keys(kind, f"{path}.")
         elif get_origin(kind) is dict and _is_struct(get_args(kind)[1]):
-            yield from _derive_keys(get_args(kind)[1], f"{path}.*.")
+            table = prefix if path in _UNNAMED_TABLES else f"{path}."
+            yield from _derive_keys(get_args(kind)[1], f"{table}*.")
 
 
 def _setting_of(kind: object) -> Setting | None:

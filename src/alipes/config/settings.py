@@ -13,6 +13,7 @@ from alipes.config.keys import KeysConfig
 from alipes.config.mcp import McpConfig
 from alipes.config.paths import Paths
 from alipes.config.platforms import Messengers, PluginPlatformConfig
+from alipes.config.tools import ToolsConfig
 from alipes.config.value_types import (
     AMOUNT,
     ENDPOINT,
@@ -459,6 +460,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Platforms of plugins by name; those not listed use the defaults."""
     gateway: GatewayConfig = GatewayConfig()
     plugins: PluginsConfig = PluginsConfig()
+    tools: ToolsConfig = ToolsConfig()
     toolsets: dict[str, tuple[str, ...]] = {}
     """By platform, what the model may use there; a platform that is not listed may use everything."""
     hooks: dict[str, tuple[ShellHook, ...]] = {}

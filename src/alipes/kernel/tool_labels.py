@@ -164,6 +164,7 @@ _LABELS: dict[str, Callable[[Args], ToolLabel]] = {
     "mixture_of_agents": lambda args: ToolLabel("Ask several models", _text(args, "prompt")),
     "clarify": lambda args: ToolLabel("Ask", _text(args, "question")),
     "send_file": lambda args: ToolLabel("Send", _text(args, "path")),
+    "tool_search": lambda args: ToolLabel("Find tools", _text(args, "query")),
     "vision_analyze": lambda args: ToolLabel("Look at", _text(args, "path") or _text(args, "image_url")),
     "image_generate": lambda args: ToolLabel("Generate image", _text(args, "prompt")),
     "mcp_read_resource": lambda args: ToolLabel("Read", f"{_text(args, 'server')}:{_text(args, 'uri')}"),
@@ -183,6 +184,7 @@ _ACTIVITIES = {
     "mixture_of_agents": "asking several models",
     "clarify": "waiting for your answer",
     "send_file": "sending a file",
+    "tool_search": "looking for tools",
     "vision_analyze": "looking at an image",
     "image_generate": "generating an image",
     "mcp_read_resource": "reading",
@@ -297,5 +299,6 @@ _OUTCOMES: dict[str, Callable[[ToolResult], str]] = {
     "delegate_task": _describe_delegation,
     "clarify": _describe_answer,
     "send_file": lambda result: "attached",
+    "tool_search": lambda result: format_count(result.text.count("\n- "), "tool"),
     "image_generate": lambda result: format_count(len(result.files), "image") if result.files else "done",
 }

@@ -20,6 +20,7 @@ CommandHandler: TypeAlias = Callable[[str, Inbound], Awaitable[str | None]]
 AVAILABILITY_TIMEOUT = 5.0
 """Seconds within which a tool must say whether it is available."""
 _TOOL = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_SERVER = re.compile(r"mcp__.+?(?=__)")
 _COMMAND = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 
 
@@ -194,6 +195,14 @@ class Contributions:
         held = self._contributions.get((kind, name))
         return held if isinstance(held, kind) and not held.owner.disabled else None
 
+    def groups(self) -> dict[str, str]:
+        """All tools, available or not, and their groups: `core`, `mcp__NAME` (a server), or the toolset of a plugin."""
+        groups = dict.fromkeys(self._built_in, CORE.name)
+        for toolset, list_tools in self._sources.items():
+            groups |= dict.fromkeys(list_tools(), toolset)
+        groups |= {offer.name: offer.toolset for offer in self.all(ToolContribution)}
+        return {name: _server_group(name) or group for name, group in groups.items()}
+
     def tools(self, toolsets: Iterable[str] | None = None, without: Iterable[str] = ()) -> Mapping[str, Tool]:
         """By name, the tools of a turn that starts now, except `without`.
 
@@ -245,6 +254,12 @@ class _PluginTool:
 
     async def _run(self, args: Mapping[str, Json], act: ToolContext) -> str | ToolOutput:
         return await self._offer.tool.run(args, act)
+
+
+def _server_group(name: str) -> str:
+    """`mcp__NAME` for a tool of the MCP server NAME; else empty."""
+    found = _SERVER.match(name)
+    return found[0] if found else ""
 
 
 async def _available(offer: ToolContribution) -> bool:

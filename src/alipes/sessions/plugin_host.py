@@ -72,7 +72,9 @@ class PluginHost:
         call = ToolCall(f"plugin-{os.urandom(6).hex()}", name, dict(args))
         with on_behalf_of(None):
             allowed = self._settings.toolsets.get(turn.inbound.address.platform)
-            tools = self._contributions.tools(allowed, without=await self._contributions.unavailable())
+            off = self._settings.tools.find_off(turn.inbound.address.platform, self._contributions.groups())
+            left_out = {*off, *await self._contributions.unavailable()}
+            tools = self._contributions.tools(allowed, without=left_out)
             desk = ToolRunner(
                 tools, self._hooks.dispatcher, turn, ignore_event, ask_approval=self._sessions.questions.ask_approval
             )

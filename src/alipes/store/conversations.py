@@ -3,7 +3,7 @@
 import os
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from msgspec import structs
@@ -90,6 +90,16 @@ class SqliteSessions:
         row = await self._database.fetch_one(sql, session)
         mode: PermissionMode | Literal[""] = row[0] if row else ""
         return mode
+
+    async def tools_off(self, session: str) -> tuple[str, ...]:
+        """The tools and groups that a person switched off in the conversation."""
+        row = await self._database.fetch_one("SELECT tools_off FROM sessions WHERE id = ?", session)
+        return tuple(row[0].split()) if row else ()
+
+    async def switch_tools(self, session: str, off: Iterable[str]) -> None:
+        """Replace the tools and groups that are off in the conversation."""
+        sql = "UPDATE sessions SET tools_off = ? WHERE id = ?"
+        await self._database.execute(sql, clean_text(" ".join(off)), session)
 
     async def unfinished(self, key: str) -> tuple[PendingTurn, ...]:
         """The running turn of `key`, then the queued ones, then the held ones, each in order."""
@@ -350,8 +360,10 @@ def insert_branch(
         (count,) = db.execute("SELECT count(*) FROM sessions WHERE parent_id = ?", (old,)).fetchone()
         title = f"{session_title(db, old)} (branch {count + 1})".strip()
     sql = """INSERT INTO sessions
-        (id, key, platform, address, title, created, updated, parent_id, model, busy_mode, permission_mode, workdir)
-        SELECT ?, ?, ?, ?, ?, ?, ?, id, model, busy_mode, permission_mode, workdir FROM sessions WHERE id = ?"""
+        (id, key, platform, address, title, created, updated, parent_id, model, busy_mode, permission_mode, workdir,
+            tools_off)
+        SELECT ?, ?, ?, ?, ?, ?, ?, id, model, busy_mode, permission_mode, workdir, tools_off
+            FROM sessions WHERE id = ?"""
     db.execute(sql, (new, address.key, address.platform, to_json(address), clean_text(title), now, now, old))
     sql = "INSERT INTO session_ancestors SELECT ?, ancestor_id, last_turn FROM session_ancestors WHERE session_id = ?"
     db.execute(sql, (new, old))

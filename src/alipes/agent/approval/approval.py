@@ -34,8 +34,8 @@ MAX_REASONS = 6
 MAX_DIFF_CHARS = 60_000
 """A longer diff is not shown; the arguments of the call are."""
 EDIT_TOOLS = frozenset(("write_file", "patch"))
-_PLAN_TOOLS = frozenset(("todo",))
-"""Tools that change nothing but notes of the conversation."""
+_PLAN_TOOLS = frozenset(("todo", "tool_search"))
+"""Tools that change nothing but notes of the conversation, and the list of its tools."""
 _EXACT_RULES = frozenset(("secret", "own", "startup", "trusted", "outside", "judge", "unclear", "hidden", "credential"))
 """Rules whose approval is for one call only; no pattern covers it."""
 PLAN_DENIAL = (

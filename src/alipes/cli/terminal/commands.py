@@ -35,6 +35,7 @@ from alipes.sessions.commands.context import (
     ShowConversation,
 )
 from alipes.sessions.commands.status import plugin_words
+from alipes.sessions.commands.tools import tool_words
 from alipes.sessions.permissions import MODES
 
 LISTS = ("model", "resume")
@@ -74,6 +75,7 @@ class TerminalCommands:
             "/help": lambda: [one.name for one in commands.known_commands(app.contributions)],
             "/plugins": lambda: plugin_words(app.plugins),
             "/mode": lambda: tuple(MODES),
+            "/tools": lambda: tool_words(app.contributions.groups()),
         }
 
     def _update_completions(self) -> None:

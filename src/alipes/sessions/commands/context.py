@@ -15,6 +15,7 @@ from alipes.plugins.loader import Plugins
 from alipes.plugins.registry import Contributions
 from alipes.providers.registry import ModelChoice, Models
 from alipes.sessions.sessions import Sessions
+from alipes.sessions.tool_access import ToolAccess
 from alipes.sessions.user_shell import UserShell
 from alipes.store.store import Store
 from alipes.tools.shell.background import BackgroundProcesses
@@ -146,6 +147,8 @@ class CommandContext(Struct, frozen=True):
     """Runs commands of the person."""
     on_submit: Callable[[str], None] = lambda _text: None
     """Called before a message is sent that the person did not type like this."""
+    tools: ToolAccess | None = None
+    """Knows which tools are on."""
     default_effort: Effort = ""
     """The reasoning effort, if nothing was chosen."""
     mcp: McpControl | None = None

@@ -384,12 +384,22 @@ _FROM_11 = (
     "ALTER TABLE undone_turns ADD COLUMN step INTEGER NOT NULL DEFAULT 0",  # turns undone together; 0: not to be redone
 )
 
+_FROM_12 = (
+    "ALTER TABLE sessions ADD COLUMN tools_off TEXT NOT NULL DEFAULT ''",  # tools and groups, separated by spaces
+)
+
 Steps: TypeAlias = Mapping[int, tuple[int, tuple[str, ...]]]
 """By the schema of a file: the schema that it gets next, and the statements that lead to it."""
 
-STEPS: Steps = {0: (10, (*_TABLES, *_INDEXES)), 9: (10, _FROM_9), 10: (11, _FROM_10), 11: (12, _FROM_11)}
+STEPS: Steps = {
+    0: (10, (*_TABLES, *_INDEXES)),
+    9: (10, _FROM_9),
+    10: (11, _FROM_10),
+    11: (12, _FROM_11),
+    12: (13, _FROM_12),
+}
 """0: a new file; 9: the previous release. A released step is never edited: add the next one."""
-SCHEMA = 12
+SCHEMA = 13
 
 
 def migrate(db: sqlite3.Connection, steps: Steps = STEPS) -> None:
