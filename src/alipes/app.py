@@ -32,6 +32,7 @@ from alipes.agent.model_call import ModelCooldowns, RetryPolicy
 from alipes.agent.plan import PlanAnswer
 from alipes.agent.prompt import system_prompt
 from alipes.agent.sandbox_network import CONNECT_FILE, SandboxNetwork, network_variables, open_sandbox_network
+from alipes.agent.web_services import PageQuestions, SearchPlugins, SearchService, explain_unreadable
 from alipes.config.environment import EnvFileWatch, move_secrets_off_stack, process_environment
 from alipes.config.settings import Settings
 from alipes.gateway.outbound.policy import OutboundPolicy
@@ -85,6 +86,11 @@ from alipes.tools.shell.background import BackgroundProcesses
 from alipes.tools.shell.output import SpillFolder
 from alipes.tools.shell.terminal import ProcessTool, TerminalTool
 from alipes.tools.todo import Todo
+from alipes.tools.web.converter import DocumentConverter
+from alipes.tools.web.page_reader import PageReader
+from alipes.tools.web.source_numbers import SourceNumbers
+from alipes.tools.web.web_extract import WebExtract
+from alipes.tools.web.web_search import WebSearch
 
 LOCAL_FILE_TOOLS = ("read_file", "write_file", "patch", "search_files", "execute_code")
 """Tools that read or change files of this machine."""
@@ -286,6 +292,7 @@ class Resources(Struct, frozen=True):
     background: BackgroundProcesses
     tasks: BackgroundTasks
     secrets: SecretRegistry
+    converter: DocumentConverter
 
 
 @asynccontextmanager
@@ -358,7 +365,8 @@ async def _open_resources(
     )
     background = await stack.enter_async_context(BackgroundProcesses(spill, backend=backend))
     tasks = await stack.enter_async_context(BackgroundTasks())
-    return Resources(store, scope, models, guard, network, namespaces, backend, background, tasks, secrets)
+    converter = await stack.enter_async_context(DocumentConverter(_tool_environment(settings), guard))
+    return Resources(store, scope, models, guard, network, namespaces, backend, background, tasks, secrets, converter)
 
 
 def _hide_secrets(settings: Settings) -> None:
@@ -423,6 +431,7 @@ def _add_builtin_tools(app: App, resources: Resources) -> None:
         *_media_tools(app, resources, places),
         code,
     )
+    _add_web_tools(app, resources)
     taint = TaintTracker(app.store.sources, app.contributions, places, attachments=str(settings.paths.files))
     judge = ApprovalJudge(app.auxiliary) if settings.approvals.judge else None
     approval = build_approval_hook(
@@ -487,6 +496,23 @@ def _media_tools(app: App, resources: Resources, places: Places) -> tuple[Tool, 
         Clarify(Clarification(app.sessions.questions, settings.clarify.timeout).ask),
         SendFileTool(places, settings.paths.outgoing),
     )
+
+
+def _add_web_tools(app: App, resources: Resources) -> None:
+    settings, network, numbers = app.settings, resources.network, SourceNumbers()
+    rights, counts = network.rights, network.proxy.counts
+    plugins = SearchPlugins(app.contributions, settings.web.timeout)
+    service = SearchService(settings, plugins, scope=app.scope, rights=rights, counts=counts)
+    fetcher = PublicFetcher(app.scope, settings.fetch.allow, name="web", decide=rights.decide, counts=counts)
+    remote = plugins.read if settings.web.extract == "plugin" else None
+    reader = PageReader(fetcher, resources.converter, settings.web, remote=remote)
+    search = WebSearch(service.choose, numbers)
+    questions, vision = PageQuestions(app.auxiliary), VisionModel(app.auxiliary)
+    extract = WebExtract(reader, numbers, ask_model=questions.ask, ask_vision=vision.ask)
+    app.contributions.add_builtin(search, why_unavailable=service.describe_problem)
+    app.contributions.add_builtin(extract, why_unavailable=partial(explain_unreadable, settings, plugins))
+    app.hooks.add(CORE, numbers.turn_ended)
+    app.hooks.add(CORE, reader.session_left)
 
 
 async def _ask_approval(

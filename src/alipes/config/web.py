@@ -20,9 +20,9 @@ class WebConfig(Struct, frozen=True):
     brave_key_env: Annotated[str, VARIABLE, "Variable with the key of the Brave Search API."] = "BRAVE_API_KEY"
     tavily_key_env: Annotated[str, VARIABLE, "Variable with the key of Tavily."] = "TAVILY_API_KEY"
     exa_key_env: Annotated[str, VARIABLE, "Variable with the key of Exa."] = "EXA_API_KEY"
-    google_key_env: Annotated[
-        str, VARIABLE, "Variable with the key of Google's Programmable Search Engine."
-    ] = "GOOGLE_SEARCH_API_KEY"
+    google_key_env: Annotated[str, VARIABLE, "Variable with the key of Google's Programmable Search Engine."] = (
+        "GOOGLE_SEARCH_API_KEY"
+    )
     google_engine: Annotated[str, "Id of the Programmable Search Engine (`cx`). Empty: Google is not used."] = ""
     extract: Annotated[
         Literal["builtin", "plugin"],
@@ -30,9 +30,9 @@ class WebConfig(Struct, frozen=True):
     ] = "builtin"
     timeout: Annotated[float, seconds(1, 600), "Seconds that one search or one page may take."] = 30.0
     max_bytes: Annotated[int, whole(10_000, 200_000_000), "Largest page or file that is read, in bytes."] = 10_000_000
-    max_pdf_pages: Annotated[int, whole(1, 10_000), "Pages of a PDF that are read; the result says if there are more."] = (
-        200
-    )
+    max_pdf_pages: Annotated[
+        int, whole(1, 10_000), "Pages of a PDF that are read; the result says if there are more."
+    ] = 200
     parallel: Annotated[int, whole(1, 64), "Pages of one host that are fetched at the same time."] = 2
     delay: Annotated[float, seconds(0, 60), "Seconds between two requests to the same host."] = 0.5
     cache: Annotated[

@@ -5,6 +5,7 @@ writes an answer to each (a line with its length, then JSON), until its input is
 """
 
 import codecs
+import contextlib
 import gc
 import importlib
 import io
@@ -23,9 +24,13 @@ MAX_FEED_ENTRIES = 100
 MIN_ARTICLE_CHARS = 250
 """A shorter article is replaced by all text of the page, if that is more."""
 _HIDDEN = "//*[@hidden or @aria-hidden='true' or self::template or self::noscript]"
-_HIDDEN_STYLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*hidden|(?:font-size|opacity)\s*:\s*0(?![.\d])", re.IGNORECASE)
+_HIDDEN_STYLE = re.compile(
+    r"display\s*:\s*none|visibility\s*:\s*hidden|(?:font-size|opacity)\s*:\s*0(?![.\d])", re.IGNORECASE
+)
 """Elements that a reader of the page does not see."""
-_INVISIBLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]")
+_INVISIBLE = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
+)
 """Control, direction and tag characters, in which text can be hidden."""
 _META_CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([A-Za-z0-9_.:-]{2,40})""", re.IGNORECASE)
 _XML_CHARSET = re.compile(rb"""^\s*<\?xml[^>]{0,200}?encoding\s*=\s*["']([A-Za-z0-9_.:-]{2,40})""")
@@ -48,7 +53,8 @@ def decode(data: bytes, charset: str) -> str:
     for mark, name in _MARKS:
         if data.startswith(mark):
             return data.decode(name, "replace")
-    named = [charset, *(found[1].decode("ascii") for form in (_META_CHARSET, _XML_CHARSET) if (found := form.search(data[:4096])))]
+    found = (form.search(data[:4096]) for form in (_META_CHARSET, _XML_CHARSET))
+    named = [charset, *(each[1].decode("ascii") for each in found if each is not None)]
     for name in (*named, "utf-8"):
         try:
             return data.decode({"iso-8859-1": "cp1252", "latin-1": "cp1252"}.get(name.lower(), name))
@@ -78,12 +84,7 @@ def convert_html(job: dict[str, Any], data: bytes) -> dict[str, Any]:
     _complete_links(tree, job["url"])
     text = (
         trafilatura.extract(
-            tree,
-            fast=True,
-            output_format="markdown",
-            include_links=True,
-            include_comments=False,
-            include_tables=True,
+            tree, fast=True, output_format="markdown", include_links=True, include_comments=False, include_tables=True
         )
         or ""
     )
@@ -219,10 +220,8 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     if "--prepare" in sys.argv:
-        try:
+        with contextlib.suppress(ImportError):  # the first job reports it
             importlib.import_module("trafilatura")
-        except ImportError:
-            pass  # the first job reports it
     with open(answers, "wb") as output:
         gc.disable()  # a tree has many objects and no cycles that matter before the next job
         while line := sys.stdin.buffer.readline():

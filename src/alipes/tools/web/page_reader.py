@@ -2,8 +2,9 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import TypeAlias
 from urllib.parse import urldefrag, urlsplit
 
 from msgspec import Struct
@@ -20,6 +21,7 @@ MAX_CACHED_CHARS = 4_000_000
 """Of one conversation."""
 MAX_CONVERSATIONS = 64
 ACCEPT = FetchRequest({"accept": "text/html,application/xhtml+xml,application/xml;q=0.9,text/*;q=0.9,*/*;q=0.5"})
+NO_TEXT = "it has no readable text; it may need JavaScript: use a browser tool if you have one"
 _TEXT_KINDS = ("json", "javascript", "yaml", "toml", "csv", "markdown", "x-sh", "sql", "graphql", "x-ndjson")
 _FEED_KINDS = ("application/rss+xml", "application/atom+xml", "application/rdf+xml", "application/feed+json")
 
@@ -33,6 +35,10 @@ class WebPage(Struct, frozen=True):
     title: str = ""
     note: str = ""
     image: bytes = b""
+
+
+ReadRemotely: TypeAlias = Callable[[str], Awaitable[WebPage]]
+"""Reads a page with another service. Raises `ToolError`."""
 
 
 class HostLimits:
@@ -77,7 +83,8 @@ class PageCache:
         self._conversations: OrderedDict[str, OrderedDict[str, tuple[float, WebPage]]] = OrderedDict()
 
     def find(self, session: str, url: str) -> WebPage | None:
-        read_at, page = self._conversations.get(session, {}).get(url, (0.0, None))
+        known = self._conversations.get(session)
+        read_at, page = (0.0, None) if known is None else known.get(url, (0.0, None))
         return page if page is not None and self._clock() < read_at + self._seconds else None
 
     def add(self, session: str, url: str, page: WebPage) -> None:
@@ -105,9 +112,11 @@ class PageReader:
         converter: DocumentConverter,
         settings: WebConfig,
         *,
+        remote: ReadRemotely | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        self._fetcher, self._converter, self._settings = fetcher, converter, settings
+        """`remote`: reads pages instead; only URLs that may be fetched are given to it."""
+        self._fetcher, self._converter, self._settings, self._remote = fetcher, converter, settings, remote
         self._limits = HostLimits(settings.parallel, settings.delay)
         self._cache = PageCache(settings.cache, clock or asyncio.get_running_loop().time)
 
@@ -120,29 +129,28 @@ class PageReader:
         url = check_url(url)
         if (known := self._cache.find(caller.session, url)) is not None:
             return known
+        page = await (self._fetch(url, caller) if self._remote is None else self._read_remotely(url, caller))
+        self._cache.add(caller.session, url, page)
+        return page
+
+    async def _fetch(self, url: str, caller: CommandScope) -> WebPage:
         self._converter.prepare()
         try:
             async with self._limits.reserve(urlsplit(url).netloc):
                 found = await self._fetcher.fetch(
-                    url,
-                    largest=self._settings.max_bytes,
-                    seconds=self._settings.timeout,
-                    caller=caller,
-                    request=ACCEPT,
+                    url, largest=self._settings.max_bytes, seconds=self._settings.timeout, caller=caller, request=ACCEPT
                 )
         except FetchError as error:
             raise ToolError(explain_fetch(error)) from error
-        page = await self._convert(found)
-        self._cache.add(caller.session, url, page)
-        return page
+        return await self._convert(found)
 
-    async def check(self, url: str, caller: CommandScope) -> str:
-        """The URL, if it may be read for the caller by another service. Raises `ToolError`."""
+    async def _read_remotely(self, url: str, caller: CommandScope) -> WebPage:
+        assert self._remote is not None
         try:
-            await self._fetcher.check(url := check_url(url), caller)
+            await self._fetcher.check(url, caller)
         except FetchError as error:
             raise ToolError(str(error)) from error
-        return url
+        return await self._remote(url)
 
     async def _convert(self, found: FetchedResource) -> WebPage:
         if found.kind.startswith("image/") or image_type(found.data[:64]):
@@ -156,7 +164,7 @@ class PageReader:
         job = ConvertJob(kind, found.data, found.charset, found.url, self._settings.max_pdf_pages)
         made = await self._converter.convert(job)
         if not made.text:
-            raise ToolError(made.note or "it has no readable text; it may need JavaScript: use a browser tool if you have one")
+            raise ToolError(made.note or NO_TEXT)
         return WebPage(found.url, made.text, made.title, made.note)
 
 
