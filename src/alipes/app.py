@@ -32,7 +32,7 @@ from alipes.agent.model_call import ModelCooldowns, RetryPolicy
 from alipes.agent.plan import PlanAnswer
 from alipes.agent.prompt import system_prompt
 from alipes.agent.sandbox_network import CONNECT_FILE, SandboxNetwork, network_variables, open_sandbox_network
-from alipes.agent.web_services import PageQuestions, SearchPlugins, SearchService, explain_unreadable
+from alipes.agent.web_services import PageQuestions, PageService, SearchPlugins, SearchService
 from alipes.config.environment import EnvFileWatch, move_secrets_off_stack, process_environment
 from alipes.config.settings import Settings
 from alipes.gateway.outbound.policy import OutboundPolicy
@@ -504,13 +504,13 @@ def _add_web_tools(app: App, resources: Resources) -> None:
     plugins = SearchPlugins(app.contributions, settings.web.timeout)
     service = SearchService(settings, plugins, scope=app.scope, rights=rights, counts=counts)
     fetcher = PublicFetcher(app.scope, settings.fetch.allow, name="web", decide=rights.decide, counts=counts)
-    remote = plugins.read if settings.web.extract == "plugin" else None
-    reader = PageReader(fetcher, resources.converter, settings.web, remote=remote)
+    pages = PageService(settings, plugins)
+    reader = PageReader(fetcher, resources.converter, settings.web, choose_remote=pages.choose_remote)
     search = WebSearch(service.choose, numbers)
     questions, vision = PageQuestions(app.auxiliary), VisionModel(app.auxiliary)
     extract = WebExtract(reader, numbers, ask_model=questions.ask, ask_vision=vision.ask)
     app.contributions.add_builtin(search, why_unavailable=service.describe_problem)
-    app.contributions.add_builtin(extract, why_unavailable=partial(explain_unreadable, settings, plugins))
+    app.contributions.add_builtin(extract, why_unavailable=pages.describe_problem)
     app.hooks.add(CORE, numbers.turn_ended)
     app.hooks.add(CORE, reader.session_left)
 

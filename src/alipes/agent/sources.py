@@ -4,13 +4,14 @@ import re
 
 import msgspec
 
-from alipes.kernel.messages import Message, Source, ToolResult
+from alipes.kernel.messages import Message, ToolResult, WebSource
 from alipes.kernel.untrusted import to_label
 
 MAX_LISTED = 20
 """Pages that were read and not cited fill the list up to this length."""
 MAX_TITLE_CHARS = 100
-_CITATION = re.compile(r"(?<![\w\])])\[(\d{1,4}(?:\s*,\s*\d{1,4})*)\](?![(\[:])")
+_CITATIONS = re.compile(r"(?<![\w\])])(?:\[\d{1,4}(?:\s*,\s*\d{1,4})*\])+(?![(:\[])")
+"""As in [1], [1, 3] or [1][3]; not an index such as a[1], and not a link such as [1](...)."""
 
 
 def format_sources(history: tuple[Message, ...], said: tuple[Message, ...], text: str) -> str:
@@ -33,7 +34,7 @@ def format_sources(history: tuple[Message, ...], said: tuple[Message, ...], text
     return "\n\nSources:\n" + "\n".join([*lines, *more])
 
 
-def _sources(messages: tuple[Message, ...]) -> list[Source]:
+def _sources(messages: tuple[Message, ...]) -> list[WebSource]:
     """In order; one that was read later comes again."""
     results = (part for message in messages for part in message.parts if isinstance(part, ToolResult))
     return [source for result in results for source in result.sources]
@@ -42,8 +43,7 @@ def _sources(messages: tuple[Message, ...]) -> list[Source]:
 def _cited_numbers(text: str, said: tuple[Message, ...]) -> set[int]:
     """The numbers in the answer, and in parts of it that were cut off at the output limit."""
     texts = [text, *(each.text for each in _since_last_answer(said) if each.role == "assistant" and not each.calls)]
-    found = (number for each in texts for group in _CITATION.findall(each) for number in group.split(","))
-    return {int(number) for number in found}
+    return {int(number) for each in texts for group in _CITATIONS.findall(each) for number in re.findall(r"\d+", group)}
 
 
 def _since_last_answer(said: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -54,7 +54,7 @@ def _since_last_answer(said: tuple[Message, ...]) -> tuple[Message, ...]:
     return said
 
 
-def _format_source(source: Source) -> str:
+def _format_source(source: WebSource) -> str:
     """As in `- [1] Title: <https://example.org/>`; the title is a stranger's text."""
     title = to_label(source.title, MAX_TITLE_CHARS)
     return f"- [{source.number}] {title}: <{source.url}>" if title else f"- [{source.number}] <{source.url}>"

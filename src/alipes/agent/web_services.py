@@ -17,12 +17,11 @@ from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.http.egress import EgressCounts
 from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.runtime.sandbox.backend import CommandScope
-from alipes.tools.web.page_reader import WebPage
+from alipes.tools.web.page_reader import ReadRemotely, WebPage
 from alipes.tools.web.search_services import (
-    ChosenService,
     SearchesWeb,
-    SearchQuery,
     SearchResult,
+    WebQuery,
     choose_service,
     open_service,
     service_url,
@@ -36,6 +35,7 @@ MAX_PART_CHARS = 120_000
 """Characters of a page in one question to the auxiliary model."""
 MAX_PARTS = 8
 CHARS_PER_TOKEN = 2.5
+_NO_PLUGIN = "no search plugin is available: check the keys of the enabled ones"
 _NOTHING = "NOTHING"
 _SYSTEM = (
     "You answer a question from the text of a web page, exactly and briefly, with the numbers, names and dates in it. "
@@ -56,8 +56,14 @@ class SearchPlugins:
     def exist(self) -> bool:
         return bool(self._contributions.providers(WEB_SEARCH_PROVIDER))
 
-    async def search(self, query: SearchQuery, caller: CommandScope) -> tuple[SearchResult, ...]:
+    async def can_search(self) -> bool:
+        """True if one is available now."""
+        return self.exist() and await self._find("supports_search", True) is not None
+
+    async def search(self, query: WebQuery, caller: CommandScope) -> tuple[SearchResult, ...]:
         plugin = await self._find("supports_search", True)
+        if plugin is None:
+            raise ToolError(_NO_PLUGIN)
         options = {"limit": query.limit, "recency": query.recency}
         answer = await self._call(plugin, "search", query.text, options)
         data = _data_of(plugin.name, answer)
@@ -67,6 +73,8 @@ class SearchPlugins:
     async def read(self, url: str) -> WebPage:
         """Read a page. Raises `ToolError`."""
         plugin = await self._find("supports_extract", False)
+        if plugin is None:
+            raise ToolError(_NO_PLUGIN)
         data = _data_of(plugin.name, await self._call(plugin, "extract", [url], {}))
         pages = data.get("results") or [data] if isinstance(data, Mapping) else data
         page = next((each for each in pages or () if isinstance(each, Mapping)), {})
@@ -75,11 +83,11 @@ class SearchPlugins:
             raise ToolError(f"{plugin.name} found no text: {page.get('error') or 'no reason given'}")
         return WebPage(str(page.get("url") or url), text, str(page.get("title") or ""))
 
-    async def _find(self, ability: str, default: bool) -> ProviderContribution:
+    async def _find(self, ability: str, default: bool) -> ProviderContribution | None:
         for each in await find_providers(self._contributions, WEB_SEARCH_PROVIDER):
             if getattr(each.thing, ability, lambda: default)():
                 return each
-        raise ToolError("no search plugin is available: check the keys of the enabled ones")
+        return None
 
     async def _call(self, plugin: ProviderContribution, method: str, given: Any, options: Mapping[str, Any]) -> Any:
         try:
@@ -121,11 +129,11 @@ class SearchService:
 
     def describe_problem(self) -> str:
         """Why there is none, as a sentence; empty if there is one."""
-        return self._chosen().problem
+        return choose_service(self._settings, self._plugins.exist()).problem
 
-    def choose(self) -> SearchesWeb:
+    async def choose(self) -> SearchesWeb:
         """Raises `ToolError` if there is none."""
-        chosen = self._chosen()
+        chosen = choose_service(self._settings, await self._plugins.can_search())
         if chosen.problem:
             raise ToolError(chosen.problem)
         if chosen.name == "plugin":
@@ -133,9 +141,6 @@ class SearchService:
         if chosen.name not in self._services:
             self._services[chosen.name] = open_service(chosen.name, self._settings, self._fetcher(chosen.name))
         return self._services[chosen.name]
-
-    def _chosen(self) -> ChosenService:
-        return choose_service(self._settings, self._plugins.exist())
 
     def _fetcher(self, name: str) -> PublicFetcher:
         """The service's own host may be private and is not asked about, if the operator chose the service."""
@@ -152,11 +157,23 @@ def explain_missing_extra() -> str:
     return "" if find_spec("trafilatura") and find_spec("pypdf") and find_spec("feedparser") else NO_EXTRA
 
 
-def explain_unreadable(settings: Settings, plugins: SearchPlugins) -> str:
-    """Why pages cannot be read with these settings, as a sentence; empty if they can."""
-    if settings.web.extract == "builtin":
-        return explain_missing_extra()
-    return "" if plugins.exist() else 'web.extract is "plugin", but no enabled plugin can read pages.'
+class PageService:
+    """Whether pages are read by alipes itself or by a plugin."""
+
+    def __init__(self, settings: Settings, plugins: SearchPlugins) -> None:
+        self._choice, self._plugins = settings.web.extract, plugins
+
+    def choose_remote(self) -> ReadRemotely | None:
+        """The plugins, if they read pages."""
+        if self._choice == "plugin" or (self._choice == "auto" and explain_missing_extra() and self._plugins.exist()):
+            return self._plugins.read
+        return None
+
+    def describe_problem(self) -> str:
+        """Why pages cannot be read, as a sentence; empty if they can."""
+        if self.choose_remote() is None:
+            return explain_missing_extra()
+        return "" if self._plugins.exist() else 'web.extract is "plugin", but no enabled plugin can read pages.'
 
 
 class PageQuestions:

@@ -25,9 +25,10 @@ class WebConfig(Struct, frozen=True):
     )
     google_engine: Annotated[str, "Id of the Programmable Search Engine (`cx`). Empty: Google is not used."] = ""
     extract: Annotated[
-        Literal["builtin", "plugin"],
-        "What `web_extract` reads pages with: alipes itself, or a search plugin that can read pages.",
-    ] = "builtin"
+        Literal["auto", "builtin", "plugin"],
+        "What `web_extract` reads pages with: alipes itself, or a search plugin that can read pages. `auto`: alipes "
+        "itself if `alipes[web]` is installed.",
+    ] = "auto"
     timeout: Annotated[float, seconds(1, 600), "Seconds that one search or one page may take."] = 30.0
     max_bytes: Annotated[int, whole(10_000, 200_000_000), "Largest page or file that is read, in bytes."] = 10_000_000
     max_pdf_pages: Annotated[

@@ -14,7 +14,6 @@ from msgspec import Struct
 from alipes.kernel.errors import ToolError
 from alipes.runtime.processes.child import Child, open_child
 from alipes.runtime.processes.process_tree import OrphanGuard
-from alipes.tools.web import convert_child
 
 DocumentKind: TypeAlias = Literal["html", "pdf", "feed", "text"]
 MAX_WORKERS = 2
@@ -138,7 +137,7 @@ class _Worker:
 
     async def run(self, environment: Mapping[str, str], keeper: OrphanGuard | None) -> None:
         """Until `end` is called, or it had nothing to do for a while."""
-        script = str(Path(convert_child.__file__))
+        script = str(Path(__file__).with_name("convert_child.py"))
         argv = (sys.executable, "-P", script, "--prepare")
         try:
             async with open_child(argv, cwd="/", env=environment, link="pipes", keeper=keeper) as self._child:

@@ -112,11 +112,12 @@ class PageReader:
         converter: DocumentConverter,
         settings: WebConfig,
         *,
-        remote: ReadRemotely | None = None,
+        choose_remote: Callable[[], ReadRemotely | None] = lambda: None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """`remote`: reads pages instead; only URLs that may be fetched are given to it."""
-        self._fetcher, self._converter, self._settings, self._remote = fetcher, converter, settings, remote
+        """`choose_remote()`: what reads pages instead, if anything; only URLs that may be fetched are given to it."""
+        self._fetcher, self._converter, self._settings = fetcher, converter, settings
+        self._choose_remote = choose_remote
         self._limits = HostLimits(settings.parallel, settings.delay)
         self._cache = PageCache(settings.cache, clock or asyncio.get_running_loop().time)
 
@@ -129,7 +130,8 @@ class PageReader:
         url = check_url(url)
         if (known := self._cache.find(caller.session, url)) is not None:
             return known
-        page = await (self._fetch(url, caller) if self._remote is None else self._read_remotely(url, caller))
+        remote = self._choose_remote()
+        page = await (self._fetch(url, caller) if remote is None else self._read_remotely(remote, url, caller))
         self._cache.add(caller.session, url, page)
         return page
 
@@ -144,13 +146,12 @@ class PageReader:
             raise ToolError(explain_fetch(error)) from error
         return await self._convert(found)
 
-    async def _read_remotely(self, url: str, caller: CommandScope) -> WebPage:
-        assert self._remote is not None
+    async def _read_remotely(self, remote: ReadRemotely, url: str, caller: CommandScope) -> WebPage:
         try:
             await self._fetcher.check(url, caller)
         except FetchError as error:
             raise ToolError(str(error)) from error
-        return await self._remote(url)
+        return await remote(url)
 
     async def _convert(self, found: FetchedResource) -> WebPage:
         if found.kind.startswith("image/") or image_type(found.data[:64]):

@@ -39,7 +39,7 @@ _TAG = re.compile(r"<[^>]{0,200}>")
 _DAYS = {"day": 1, "week": 7, "month": 31, "year": 366}
 
 
-class SearchQuery(Struct, frozen=True):
+class WebQuery(Struct, frozen=True):
     text: str
     limit: int = 5
     recency: Recency = ""
@@ -58,7 +58,7 @@ class SearchesWeb(Protocol):
 
     name: str
 
-    async def search(self, query: SearchQuery, caller: CommandScope) -> tuple[SearchResult, ...]:
+    async def search(self, query: WebQuery, caller: CommandScope) -> tuple[SearchResult, ...]:
         """Results in their order. Raises `ToolError`."""
 
 
@@ -124,7 +124,7 @@ class Searxng:
     def __init__(self, client: SearchClient) -> None:
         self._client = client
 
-    async def search(self, query: SearchQuery, caller: CommandScope) -> tuple[SearchResult, ...]:
+    async def search(self, query: WebQuery, caller: CommandScope) -> tuple[SearchResult, ...]:
         asked = {"q": query.text, "format": "json", "time_range": query.recency}
         try:
             found = self._client.parse(await self._client.get("/search", asked, caller))
@@ -143,7 +143,7 @@ class Brave:
     def __init__(self, client: SearchClient, key: str) -> None:
         self._client, self._key = client, key
 
-    async def search(self, query: SearchQuery, caller: CommandScope) -> tuple[SearchResult, ...]:
+    async def search(self, query: WebQuery, caller: CommandScope) -> tuple[SearchResult, ...]:
         asked = {
             "q": query.text,
             "count": query.limit,
@@ -160,7 +160,7 @@ class Tavily:
     def __init__(self, client: SearchClient, key: str) -> None:
         self._client, self._key = client, key
 
-    async def search(self, query: SearchQuery, caller: CommandScope) -> tuple[SearchResult, ...]:
+    async def search(self, query: WebQuery, caller: CommandScope) -> tuple[SearchResult, ...]:
         asked = {"query": query.text, "max_results": query.limit, "time_range": query.recency}
         found = await self._client.post("/search", asked, caller, headers={"authorization": f"Bearer {self._key}"})
         return _results(found, ("results",), snippet="content", date="published_date")
@@ -172,7 +172,7 @@ class Exa:
     def __init__(self, client: SearchClient, key: str) -> None:
         self._client, self._key = client, key
 
-    async def search(self, query: SearchQuery, caller: CommandScope) -> tuple[SearchResult, ...]:
+    async def search(self, query: WebQuery, caller: CommandScope) -> tuple[SearchResult, ...]:
         asked = {
             "query": query.text,
             "numResults": query.limit,
@@ -191,7 +191,7 @@ class Google:
     def __init__(self, client: SearchClient, key: str, engine: str) -> None:
         self._client, self._key, self._engine = client, key, engine
 
-    async def search(self, query: SearchQuery, caller: CommandScope) -> tuple[SearchResult, ...]:
+    async def search(self, query: WebQuery, caller: CommandScope) -> tuple[SearchResult, ...]:
         asked = {
             "q": query.text,
             "cx": self._engine,
@@ -211,7 +211,7 @@ class DuckDuckGo:
     def __init__(self, client: SearchClient) -> None:
         self._client = client
 
-    async def search(self, query: SearchQuery, caller: CommandScope) -> tuple[SearchResult, ...]:
+    async def search(self, query: WebQuery, caller: CommandScope) -> tuple[SearchResult, ...]:
         answer = await self._client.post_form("/html/", {"q": query.text, "df": query.recency[:1]}, caller)
         page = answer.data.decode("utf-8", "replace")
         results = parse_duckduckgo(page)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
-from alipes.kernel.messages import Message, Source, ToolResult
+from alipes.kernel.messages import Message, ToolResult, WebSource
 from alipes.kernel.turns import Turn
 
 _KEPT = "!#$%&'()*+,/:;=?@[]~"
@@ -17,7 +17,7 @@ class SourceNumbers:
         self._turns: dict[str, dict[str, int]] = {}
         """By turn, while it runs: the number of each URL."""
 
-    def number(self, turn: Turn, pages: Iterable[tuple[str, str]], *, read: bool = False) -> tuple[Source, ...]:
+    def number(self, turn: Turn, pages: Iterable[tuple[str, str]], *, read: bool = False) -> tuple[WebSource, ...]:
         """The sources for pages given as URL and title; a URL that the conversation knows keeps its number."""
         known = self._turns.get(turn.id)
         if known is None:
@@ -26,7 +26,7 @@ class SourceNumbers:
         for url, title in pages:
             address = clean_url(url)
             number = known.setdefault(address, max(known.values(), default=0) + 1)
-            sources.append(Source(number, address, " ".join(title.split())[:300], read))
+            sources.append(WebSource(number, address, " ".join(title.split())[:300], read))
         return tuple(sources)
 
     async def turn_ended(self, turn: Turn) -> None:
@@ -39,7 +39,7 @@ def clean_url(url: str) -> str:
     return quote(re.sub(r"\s+", "", url), safe=_KEPT)
 
 
-def _recorded_sources(turn: Turn) -> Iterator[Source]:
+def _recorded_sources(turn: Turn) -> Iterator[WebSource]:
     """Those of the conversation so far, and of calls that finished before this process resumed the turn."""
     messages: tuple[Message, ...] = (*turn.history, *turn.said)
     results = [part for message in messages for part in message.parts if isinstance(part, ToolResult)]

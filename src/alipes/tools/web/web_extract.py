@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from alipes.kernel.errors import ProviderError, ToolError
 from alipes.kernel.formatting import format_count
-from alipes.kernel.messages import Image, Json, Source
+from alipes.kernel.messages import Image, Json, WebSource
 from alipes.kernel.ports import ToolContext, ToolOutput, ToolSpec
 from alipes.runtime.sandbox.backend import CommandScope
 from alipes.tools.common import int_argument, make_schema
@@ -56,7 +56,7 @@ class WebExtract:
         views = [task.result() for task in tasks]
         if all(view.error for view in views):
             raise ToolError("\n".join(view.error for view in views))
-        texts, sources = list[str](), list[Source]()
+        texts, sources = list[str](), list[WebSource]()
         for view in views:
             if view.error:
                 texts.append(view.error)

@@ -1,6 +1,6 @@
 """`web_search`: searches the web with the configured service."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import format_count
@@ -8,7 +8,7 @@ from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolOutput, ToolSpec
 from alipes.runtime.sandbox.backend import CommandScope
 from alipes.tools.common import int_argument, make_schema
-from alipes.tools.web.search_services import RECENCIES, Recency, SearchesWeb, SearchQuery, SearchResult
+from alipes.tools.web.search_services import RECENCIES, Recency, SearchesWeb, SearchResult, WebQuery
 from alipes.tools.web.source_numbers import SourceNumbers, clean_url
 
 DEFAULT_RESULTS, MAX_RESULTS = 5, 20
@@ -27,13 +27,13 @@ class WebSearch:
         untrusted=True,
     )
 
-    def __init__(self, choose: Callable[[], SearchesWeb], numbers: SourceNumbers) -> None:
+    def __init__(self, choose: Callable[[], Awaitable[SearchesWeb]], numbers: SourceNumbers) -> None:
         """`choose()`: the service to use now. Raises `ToolError` if there is none."""
         self._choose, self._numbers = choose, numbers
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> ToolOutput:
         query = _parse_arguments(args)
-        service = self._choose()
+        service = await self._choose()
         await act.progress(f"asking {service.name}\n")
         found = await service.search(query, CommandScope(act.session, act.workdir, act.turn))
         results = [each for each in found if each.url.startswith(("http://", "https://"))][: query.limit]
@@ -54,7 +54,7 @@ def _format(number: int, result: SearchResult) -> str:
     return "\n    ".join(lines)
 
 
-def _parse_arguments(args: Mapping[str, Json]) -> SearchQuery:
+def _parse_arguments(args: Mapping[str, Json]) -> WebQuery:
     text = " ".join(str(args["query"]).split())
     if not text:
         raise ToolError("query is empty")
@@ -64,4 +64,4 @@ def _parse_arguments(args: Mapping[str, Json]) -> SearchQuery:
         )
     limit = min(max(int_argument(args, "limit", DEFAULT_RESULTS), 1), MAX_RESULTS)
     recency: Recency = next((each for each in RECENCIES if each == args.get("recency")), "")
-    return SearchQuery(text, limit, recency)
+    return WebQuery(text, limit, recency)
