@@ -21,6 +21,7 @@ MAX_CACHED_CHARS = 4_000_000
 """Of one conversation."""
 MAX_CONVERSATIONS = 64
 ACCEPT = FetchRequest({"accept": "text/html,application/xhtml+xml,application/xml;q=0.9,text/*;q=0.9,*/*;q=0.5"})
+SNIFFED_BYTES = 4096
 NO_TEXT = "it has no readable text; it may need JavaScript: use a browser tool if you have one"
 _TEXT_KINDS = ("json", "javascript", "yaml", "toml", "csv", "markdown", "x-sh", "sql", "graphql", "x-ndjson")
 _FEED_KINDS = ("application/rss+xml", "application/atom+xml", "application/rdf+xml", "application/feed+json")
@@ -206,7 +207,9 @@ def recognise_kind(media_type: str, data: bytes) -> DocumentKind | None:
     if media_type.startswith("text/") or subtype.endswith(("+json", "+xml", "xml")) or subtype in _TEXT_KINDS:
         return "text"
     undecided = media_type in ("", "application/octet-stream", "binary/octet-stream")
-    return "text" if undecided and data and b"\0" not in data[:4096] and _is_utf8(data[:4096]) else None
+    return (
+        "text" if undecided and data and b"\0" not in data[:SNIFFED_BYTES] and _is_utf8(data[:SNIFFED_BYTES]) else None
+    )
 
 
 def _is_feed(head: bytes) -> bool:
@@ -217,5 +220,5 @@ def _is_utf8(start: bytes) -> bool:
     try:
         start.decode()
     except UnicodeDecodeError as error:
-        return error.start > len(start) - 4  # cut inside a character
+        return len(start) == SNIFFED_BYTES and error.start > len(start) - 4  # cut inside a character
     return True
