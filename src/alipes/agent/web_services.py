@@ -1,6 +1,6 @@
 """Connects the web tools to search plugins, the auxiliary model and the rights to connect."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -160,19 +160,22 @@ def explain_missing_extra() -> str:
 class PageService:
     """Whether pages are read by alipes itself or by a plugin."""
 
-    def __init__(self, settings: Settings, plugins: SearchPlugins) -> None:
-        self._choice, self._plugins = settings.web.extract, plugins
+    def __init__(
+        self, settings: Settings, plugins: SearchPlugins, explain_missing: Callable[[], str] = explain_missing_extra
+    ) -> None:
+        """`explain_missing()`: why alipes itself cannot read pages; empty if it can."""
+        self._choice, self._plugins, self._explain_missing = settings.web.extract, plugins, explain_missing
 
     def choose_remote(self) -> ReadRemotely | None:
         """The plugins, if they read pages."""
-        if self._choice == "plugin" or (self._choice == "auto" and explain_missing_extra() and self._plugins.exist()):
+        if self._choice == "plugin" or (self._choice == "auto" and self._explain_missing() and self._plugins.exist()):
             return self._plugins.read
         return None
 
     def describe_problem(self) -> str:
         """Why pages cannot be read, as a sentence; empty if they can."""
         if self.choose_remote() is None:
-            return explain_missing_extra()
+            return self._explain_missing()
         return "" if self._plugins.exist() else 'web.extract is "plugin", but no enabled plugin can read pages.'
 
 

@@ -94,7 +94,7 @@ async def test_compressed_and_redirected_pages_are_read_and_the_final_address_ke
 
 @pytest.mark.parametrize("url", ["ftp://x.example/a", "example.org", "", "http://", "javascript:1", "http://[x"])
 def test_what_is_not_a_web_address_is_refused(url):
-    with pytest.raises(ToolError, match="is not a (web address|URL)"):
+    with pytest.raises(ToolError, match=r"is not a (web address|URL)"):
         check_url(url)
 
 
