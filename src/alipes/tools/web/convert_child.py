@@ -10,6 +10,7 @@ import gc
 import importlib
 import io
 import json
+import logging
 import os
 import re
 import resource
@@ -217,6 +218,7 @@ def main() -> None:
     with open(os.devnull, "r+b") as nowhere:  # what libraries print must not mix with our answers
         os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)
+    logging.disable()
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_BYTES, MAX_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     if "--prepare" in sys.argv:
