@@ -10,8 +10,8 @@ from alipes.kernel.untrusted import to_label
 MAX_LISTED = 20
 """Pages that were read and not cited fill the list up to this length."""
 MAX_TITLE_CHARS = 100
-_CITATIONS = re.compile(r"(?<![\w\])])(?:\[\d{1,4}(?:\s*,\s*\d{1,4})*\])+(?![(:\[])")
-"""As in [1], [1, 3] or [1][3]; not an index such as a[1], and not a link such as [1](...)."""
+_CITATIONS = r"(?<![\w\])])(?:\[\d{1,4}(?:\s*,\s*\d{1,4})*\])+(?![(:\[])"
+"""As in [1], [1, 3] or [1][3]; not an index such as a[1], and not a link such as [1](...). Compiled on first use."""
 
 
 def format_sources(history: tuple[Message, ...], said: tuple[Message, ...], text: str) -> str:
@@ -43,7 +43,9 @@ def _sources(messages: tuple[Message, ...]) -> list[WebSource]:
 def _cited_numbers(text: str, said: tuple[Message, ...]) -> set[int]:
     """The numbers in the answer, and in parts of it that were cut off at the output limit."""
     texts = [text, *(each.text for each in _since_last_answer(said) if each.role == "assistant" and not each.calls)]
-    return {int(number) for each in texts for group in _CITATIONS.findall(each) for number in re.findall(r"\d+", group)}
+    return {
+        int(number) for each in texts for group in re.findall(_CITATIONS, each) for number in re.findall(r"\d+", group)
+    }
 
 
 def _since_last_answer(said: tuple[Message, ...]) -> tuple[Message, ...]:

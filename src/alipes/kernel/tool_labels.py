@@ -171,7 +171,7 @@ _LABELS: dict[str, Callable[[Args], ToolLabel]] = {
     "send_file": lambda args: ToolLabel("Send", _text(args, "path")),
     "vision_analyze": lambda args: ToolLabel("Look at", _text(args, "path") or _text(args, "image_url")),
     "image_generate": lambda args: ToolLabel("Generate image", _text(args, "prompt")),
-    "web_search": lambda args: ToolLabel("Search the web", _text(args, "query")),
+    "web_search": lambda args: ToolLabel("Search the web for", _text(args, "query")),
     "web_extract": _label_web_extract,
 }
 

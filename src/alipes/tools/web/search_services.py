@@ -4,9 +4,8 @@ import datetime
 import html
 import re
 from collections.abc import Callable, Iterable, Mapping
-from html.parser import HTMLParser
 from typing import Any, Literal, Protocol, TypeAlias, get_args
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import urlencode
 
 import msgspec
 from msgspec import Struct
@@ -35,7 +34,7 @@ NAMES = {
     "duckduckgo": "DuckDuckGo",
 }
 USER_AGENT = f"Mozilla/5.0 (compatible; alipes/{__version__})"
-_TAG = re.compile(r"<[^>]{0,200}>")
+_TAG = r"<[^>]{0,200}>"
 _DAYS = {"day": 1, "week": 7, "month": 31, "year": 366}
 
 
@@ -203,80 +202,6 @@ class Google:
         return _results(found, ("items",), url="link", snippet="snippet", date="")
 
 
-class DuckDuckGo:
-    """DuckDuckGo's page for browsers without scripts: docs/adr/0031 says why not the package `ddgs`."""
-
-    name = "DuckDuckGo"
-
-    def __init__(self, client: SearchClient) -> None:
-        self._client = client
-
-    async def search(self, query: WebQuery, caller: CommandScope) -> tuple[SearchResult, ...]:
-        answer = await self._client.post_form("/html/", {"q": query.text, "df": query.recency[:1]}, caller)
-        page = answer.data.decode("utf-8", "replace")
-        results = parse_duckduckgo(page)
-        if not results and "anomaly" in page:
-            raise ToolError(self._client.explain(FetchError("", 202)))
-        return results
-
-
-def parse_duckduckgo(page: str) -> tuple[SearchResult, ...]:
-    """The results in a page of html.duckduckgo.com, without advertisements."""
-    parser = _DuckDuckGoParser()
-    parser.feed(page)
-    parser.close()
-    return tuple(parser.results)
-
-
-class _DuckDuckGoParser(HTMLParser):
-    """A result is a link of the class `result__a`, followed by one of the class `result__snippet`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.results: list[SearchResult] = []
-        self._field, self._texts = "", list[str]()
-        self._url, self._title = "", ""
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in attrs}
-        classes = given.get("class", "").split()
-        if "result__a" in classes:
-            self._add()
-            self._field, self._texts, self._url = "title", [], _unwrap(given.get("href", ""))
-        elif "result__snippet" in classes:
-            self._field, self._texts = "snippet", []
-
-    def handle_data(self, data: str) -> None:
-        if self._field:
-            self._texts.append(data)
-
-    def handle_endtag(self, tag: str) -> None:
-        if not self._field or tag not in ("a", "div", "td"):
-            return
-        text, field, self._field = "".join(self._texts).strip(), self._field, ""
-        if field == "title":
-            self._title = text
-        else:
-            self._add(text)
-
-    def close(self) -> None:
-        super().close()
-        self._add()
-
-    def _add(self, snippet: str = "") -> None:
-        if self._url and self._title:
-            self.results.append(SearchResult(self._title, self._url, snippet))
-        self._url = self._title = ""
-
-
-def _unwrap(link: str) -> str:
-    """The target of a link, which may lead over DuckDuckGo; empty for an advertisement."""
-    parts = urlsplit(f"https:{link}" if link.startswith("//") else link)
-    if parts.netloc.endswith("duckduckgo.com"):
-        return parse_qs(parts.query).get("uddg", [""])[0] if parts.path.startswith("/l/") else ""
-    return link
-
-
 def _since(recency: Recency) -> str:
     if not recency:
         return ""
@@ -301,7 +226,7 @@ def _results(
 def _plain(value: Any) -> str:
     """Text without tags; the parts of a list joined."""
     text = " … ".join(map(str, value)) if isinstance(value, list) else str(value or "")
-    return html.unescape(_TAG.sub("", text))
+    return html.unescape(re.sub(_TAG, "", text))
 
 
 class ChosenService(Struct, frozen=True):
@@ -348,6 +273,12 @@ def open_service(name: str, settings: WebConfig, fetcher: PublicFetcher, base_ur
         "tavily": lambda: Tavily(client, settings.tavily_key.reveal()),
         "exa": lambda: Exa(client, settings.exa_key.reveal()),
         "google": lambda: Google(client, settings.google_key.reveal(), settings.google_engine),
-        "duckduckgo": lambda: DuckDuckGo(client),
+        "duckduckgo": lambda: _open_duckduckgo(client),
     }
     return services[name]()
+
+
+def _open_duckduckgo(client: SearchClient) -> SearchesWeb:
+    from alipes.tools.web.duckduckgo import DuckDuckGo  # noqa: PLC0415
+
+    return DuckDuckGo(client)

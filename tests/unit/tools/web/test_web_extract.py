@@ -179,7 +179,7 @@ def test_calls_are_named_by_their_hosts():
     one = ToolCall("c", "web_extract", {"urls": ["https://a.example/x?y", "https://a.example/z", "http://b.example"]})
     assert describe_tool(one).text == "Read a.example, b.example"
     assert describe_tool(ToolCall("c", "web_extract", {"urls": "x"})).text == "Read"
-    assert describe_tool(ToolCall("c", "web_search", {"query": "larks"})).text == "Search the web larks"
+    assert describe_tool(ToolCall("c", "web_search", {"query": "larks"})).text == "Search the web for larks"
     found = ToolResult("c", "", sources=(WebSource(1, "u"), WebSource(2, "v")))
     assert describe_outcome(ToolCall("c", "web_search", {}), found) == "2 results"
     assert describe_outcome(ToolCall("c", "web_search", {}), ToolResult("c", "")) == "no results"
