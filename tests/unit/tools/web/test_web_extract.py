@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import random
 
 import PIL.Image
 import pytest
@@ -13,7 +14,8 @@ from alipes.tools.web.page_reader import WebPage
 from alipes.tools.web.source_numbers import SourceNumbers
 from alipes.tools.web.web_extract import DESCRIBE_IMAGE, WebExtract, format_part
 from tests.unit.tools.web.context import FakeContext, open_reader
-from tests.world.web_site import open_web_site
+from tests.world.environment import LIMIT_S
+from tests.world.web_site import ARTICLE, open_web_site
 
 
 def make_png():
@@ -173,6 +175,24 @@ async def test_pages_are_really_read_in_parallel():
         urls = [site.url(f"/{number}") for number in range(4)]
         output = await make_tool(reader).run({"urls": urls}, FakeContext())
     assert output.text.count("\n\nwords") == 4
+
+
+async def test_stops_at_fifty_random_moments_leave_nothing_running():
+    rng = random.Random(17)
+    async with open_web_site() as site, open_reader(site, parallel=4, cache=0.0) as reader:
+        site.pages |= {"/slow": site.hold, "/large": ("text/html", ARTICLE.encode() * 40)}
+        tool, urls = make_tool(reader), [site.url(path) for path in ("/", "/large", "/missing", "/slow")]
+        await tool.run({"urls": urls[:2]}, FakeContext())
+        for _ in range(50):
+            task = asyncio.create_task(tool.run({"urls": urls}, FakeContext()))
+            await asyncio.wait([task], timeout=rng.random() * 0.06)
+            task.cancel()
+            await asyncio.wait([task])
+            assert task.cancelled()
+        async with asyncio.timeout(LIMIT_S):
+            while site.running:
+                await asyncio.sleep(0.01)
+        assert "# Larks" in (await tool.run({"urls": urls[:1]}, FakeContext())).text
 
 
 def test_calls_are_named_by_their_hosts():
