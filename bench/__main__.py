@@ -22,6 +22,7 @@ from bench import (
     sandbox,
     serve,
     terminal,
+    web,
 )
 from bench.measure import Row
 from bench.results import Name
@@ -54,6 +55,7 @@ ALL = {
     "delegation": delegation.delegation,
     "sandbox": sandbox.commands,
     "judging": approval.judging,
+    "web": web.extraction,
 }
 HEAD = ("figure", "ours", "raw limit", "ratio", f"rivals ({', '.join(SHORT.values())})", "reach", "")
 

@@ -34,6 +34,7 @@ from alipes.agent.plan import PlanAnswer
 from alipes.agent.prompt import system_prompt
 from alipes.agent.provider_calls import compare_by_meaning
 from alipes.agent.sandbox_network import CONNECT_FILE, SandboxNetwork, network_variables, open_sandbox_network
+from alipes.agent.web_services import PageQuestions, PageService, SearchPlugins, SearchService
 from alipes.config.environment import EnvFileWatch, move_secrets_off_stack, process_environment
 from alipes.config.mcp import McpServerConfig
 from alipes.config.mcp_files import add_project_servers
@@ -91,6 +92,11 @@ from alipes.tools.shell.background import BackgroundProcesses
 from alipes.tools.shell.output import SpillFolder
 from alipes.tools.shell.terminal import ProcessTool, TerminalTool
 from alipes.tools.todo import Todo
+from alipes.tools.web.converter import DocumentConverter
+from alipes.tools.web.page_reader import PageReader
+from alipes.tools.web.source_numbers import SourceNumbers
+from alipes.tools.web.web_extract import WebExtract
+from alipes.tools.web.web_search import WebSearch
 
 if TYPE_CHECKING:
     from alipes.tools.mcp.servers import McpServers
@@ -308,6 +314,7 @@ class Resources(Struct, frozen=True):
     background: BackgroundProcesses
     tasks: BackgroundTasks
     secrets: SecretRegistry
+    converter: DocumentConverter
 
 
 @asynccontextmanager
@@ -404,7 +411,8 @@ async def _open_resources(
     )
     background = await stack.enter_async_context(BackgroundProcesses(spill, backend=backend))
     tasks = await stack.enter_async_context(BackgroundTasks())
-    return Resources(store, scope, models, guard, network, namespaces, backend, background, tasks, secrets)
+    converter = await stack.enter_async_context(DocumentConverter(_tool_environment(settings), guard))
+    return Resources(store, scope, models, guard, network, namespaces, backend, background, tasks, secrets, converter)
 
 
 def _hide_secrets(settings: Settings) -> None:
@@ -469,6 +477,7 @@ def _add_builtin_tools(app: App, resources: Resources) -> None:
         *_media_tools(app, resources, places),
         code,
     )
+    _add_web_tools(app, resources)
     taint = TaintTracker(app.store.sources, app.contributions, places, attachments=str(settings.paths.files))
     judge = ApprovalJudge(app.auxiliary) if settings.approvals.judge else None
     approval = build_approval_hook(
@@ -565,6 +574,23 @@ def _media_tools(app: App, resources: Resources, places: Places) -> tuple[Tool, 
         Clarify(Clarification(app.sessions.questions, settings.clarify.timeout).ask),
         SendFileTool(places, settings.paths.outgoing),
     )
+
+
+def _add_web_tools(app: App, resources: Resources) -> None:
+    settings, network, numbers = app.settings, resources.network, SourceNumbers()
+    rights, counts = network.rights, network.proxy.counts
+    plugins = SearchPlugins(app.contributions, settings.web.timeout)
+    service = SearchService(settings, plugins, scope=app.scope, rights=rights, counts=counts)
+    fetcher = PublicFetcher(app.scope, settings.fetch.allow, name="web", decide=rights.decide, counts=counts)
+    pages = PageService(settings, plugins)
+    reader = PageReader(fetcher, resources.converter, settings.web, choose_remote=pages.choose_remote)
+    search = WebSearch(service.choose, numbers)
+    questions, vision = PageQuestions(app.auxiliary), VisionModel(app.auxiliary)
+    extract = WebExtract(reader, numbers, ask_model=questions.ask, ask_vision=vision.ask)
+    app.contributions.add_builtin(search, why_unavailable=service.describe_problem)
+    app.contributions.add_builtin(extract, why_unavailable=pages.describe_problem)
+    app.hooks.add(CORE, numbers.turn_ended)
+    app.hooks.add(CORE, reader.session_left)
 
 
 async def _ask_approval(

@@ -149,24 +149,25 @@ async def test_a_voice_is_a_tool_whose_file_can_be_sent(home, folder):
         assert path.parent == home / "files" / "outgoing" or path.is_relative_to(home)
 
 
-async def test_a_web_search_provider_is_offered_as_tools(home, folder):
+async def test_our_web_tools_use_a_web_search_provider(home, folder):
     script = [
         call("web_search", query="larks", limit=3),
         call("web_search", query="broken"),
         call("web_extract", urls=["http://127.0.0.1:9/secret"]),
+        call("web_extract", urls=["https://93.184.216.34/a"]),
         "done",
     ]
-    async with open_agent(home=home, plugins=[folder("search", SEARCH)], model=script) as agent:
+    config = {"web": {"extract": "plugin"}, "egress": {"allow": ["93.184.216.34"]}}
+    async with open_agent(home=home, plugins=[folder("search", SEARCH)], model=script, config=config) as agent:
         reply = await agent.say("go")
-        found, broken, refused = reply.results
-        page = "1. A page\n   https://example.org/a\n   about larks"
+        found, broken, refused, read = reply.results
+        page = "[1] A page\n    https://example.org/a\n    about larks"
         assert found.text == f'<untrusted source="web_search">\n{page}\n</untrusted>'
         assert broken.outcome != "ok" and "search failed: quota exceeded" in broken.text
-        assert refused.outcome != "ok" and "not a public http or https address" in refused.text
+        assert refused.outcome != "ok" and "private network" in refused.text
+        assert "[2] T\nhttps://93.184.216.34/a\n[8 characters]\n\nthe text" in read.text
+        assert reply.text == "done\n\nSources:\n- [2] T: <https://93.184.216.34/a>"
         assert plugin_module("search").Search.asked == [("larks", 3), ("broken", 5)]
-    async with open_agent(home=home, plugins=[], model=["done"]) as agent:
-        await agent.say("go")
-        assert "web_search" not in {each.name for each in agent.model.requests[0].tools}
 
 
 async def test_an_image_provider_draws_for_our_tool_and_gets_reference_images_as_files(home, folder, tmp_path):

@@ -168,7 +168,8 @@ class Surface(ABC):
         async with ScriptedModel() as self.fake_model, self.world():
             self.home.path.mkdir(mode=0o700)
             lines = ['model = "test/scripted"', f'workdir = "{self.workdir}"', "[providers.test]"]
-            lines += ['api = "openai-chat"', f'base_url = "{self.fake_model.url("openai-chat")}"', *self.settings()]
+            lines += ['api = "openai-chat"', f'base_url = "{self.fake_model.url("openai-chat")}"']
+            lines += ["[fetch]", 'allow = ["127.0.0.1"]', *self.settings()]
             (self.home.path / "config.toml").write_text("\n".join(lines) + "\n")
             opened.set()
             await self._closing.wait()

@@ -5,6 +5,7 @@ import pytest
 from tests.conformance.scripted_model import STORY, run
 from tests.conformance.surface import File
 from tests.world.model_server import Call, Calls, Say
+from tests.world.web_site import open_web_site
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
 
@@ -64,6 +65,18 @@ async def test_approval(surface, room, fake_model, yes):
     await room.say("thanks")
     await room.sees(*surface.consented(command, yes), "So be it.", "You are welcome.")
     assert len(fake_model.requests) == 3
+
+
+async def test_sources(room, fake_model):
+    async with open_web_site() as site:
+        fake_model.answers(Calls((Call("web_extract", {"urls": [site.url()]}),)), Say("Larks sing [1]."), Say("Yes."))
+        await room.say("what do larks do?")
+        await room.shows(site.url())
+        seen = " ".join("\n".join(room.seen()).split())
+        places = [seen.rfind(part) for part in ("Larks sing [1].", "Sources:", "[1] Larks of Vienna: ", site.url())]
+        assert -1 < places[0] < places[1] < places[2] < places[3], seen
+        await room.say("really?")
+        await room.shows("Yes.")
 
 
 async def test_long_answer(surface, room, fake_model):

@@ -9,7 +9,8 @@ import pytest
 
 from alipes.kernel.turns import Event, TextDelta, TurnEnded, TurnStarted
 from tests.e2e.program import Home, children, read_until, wait_finished
-from tests.world.model_server import Call, Cut, Fail, ModelServer, Say, Stall, Tokens
+from tests.world.model_server import Call, Calls, Cut, Fail, ModelServer, Say, Stall, Tokens
+from tests.world.web_site import open_web_site
 
 pytestmark = pytest.mark.deadline(60)
 EVENT = msgspec.json.Decoder(Event)
@@ -42,6 +43,17 @@ async def test_without_verbose_standard_error_is_empty(home):
         home.use(server)
         done = await home.run("ask", "well?")
     assert (done.status, done.out, done.err) == (0, "Yes.\n", "")
+
+
+async def test_the_answer_lists_the_pages_that_were_read(home):
+    async with open_web_site() as site:
+        script = [Calls((Call("web_extract", {"urls": [site.url()]}),)), Say("Larks sing [1].", pieces=3)]
+        async with ModelServer(script) as server:
+            home.use(server)
+            with open(home.path / "config.toml", "a") as file:
+                file.write(f'[fetch]\nallow = ["{site.place}"]\n')
+            done = await home.run("ask", "what do larks do?")
+    assert done.out == f"Larks sing [1].\n\nSources:\n- [1] Larks of Vienna: <{site.url()}>\n"
 
 
 async def test_under_nohup_a_hangup_is_ignored(home):

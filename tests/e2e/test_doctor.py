@@ -44,6 +44,18 @@ async def test_a_home_in_use_is_reported_with_its_size_and_contents(home):
     assert found["home"][0]["state"] == "ok" and "private" in found["home"][0]["says"]
 
 
+async def test_the_search_service_is_named_and_a_missing_key_is_a_problem(home):
+    status, found = await findings(home)
+    assert status == 0 and found["web"][0]["says"] == "searches with DuckDuckGo"
+    home.path.mkdir(mode=0o700)
+    (home.path / "config.toml").write_text('[web]\nsearxng_url = "http://127.0.0.1:1/x"\n')
+    status, found = await findings(home)
+    assert status == 0 and found["web"][0]["says"] == "searches with SearXNG at http://127.0.0.1:1"
+    (home.path / "config.toml").write_text('[web]\nsearch = "exa"\n')
+    status, found = await findings(home)
+    assert status == 1 and found["web"][0]["says"] == 'web.search is "exa", but EXA_API_KEY is not set.'
+
+
 async def test_invalid_settings_are_a_problem(home):
     home.path.mkdir(mode=0o700)
     (home.path / "config.toml").write_text("max_steps = 0\n")

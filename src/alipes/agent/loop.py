@@ -11,6 +11,7 @@ from alipes.agent.budget import BudgetExceeded, SpendingLimits, TurnBudget
 from alipes.agent.compaction.compaction import Compactor, ContextFitter
 from alipes.agent.model_call import FallbackModels, ModelCallContext, ModelCooldowns, ModelOpener, RetryPolicy
 from alipes.agent.plan import PLAN_PROMPT, PlanMode, review_plan, tools_for_plan
+from alipes.agent.sources import format_sources
 from alipes.agent.tool_calls import RESULT_LIMIT, AskApproval, ToolRunner, never_stopped, run_calls
 from alipes.agent.tool_search import NAME as TOOL_SEARCH
 from alipes.agent.tool_search import RankByMeaning, ToolSearch
@@ -246,8 +247,13 @@ class _TurnLoop:
         if is_blank(reply.message):
             return await self._ask_again(model)
         self._empty_replies = 0
-        await self.transcript.say(await self._rewritten(reply.message), model)
+        await self.transcript.say(self._with_sources(await self._rewritten(reply.message)), model)
         return None
+
+    def _with_sources(self, message: Message) -> Message:
+        """A final answer with the list of its sources as part of its text, so that every front end shows it."""
+        listed = "" if message.calls else format_sources(self.transcript.history, self.transcript.said, message.text)
+        return Message(message.role, (*message.parts, Text(listed))) if listed else message
 
     async def _rewritten(self, message: Message) -> Message:
         """The final message as rewritten by plugins; the text shown so far is retracted."""
@@ -347,7 +353,7 @@ class _TurnLoop:
         words = tuple(part for part in reply.message.parts if not isinstance(part, ToolCall))
         summary = Message("assistant", words)
         if not is_blank(summary):
-            await self.transcript.say(summary, model)
+            await self.transcript.say(self._with_sources(summary), model)
         return self._limit()
 
     def _limit(self, more: str = "") -> TurnEnd:

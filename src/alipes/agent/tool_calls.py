@@ -301,7 +301,7 @@ async def _result(desk: ToolRunner, call: ToolCall, output: ToolOutput, outcome:
     text = replace_surrogates(shorten(masked, desk.limit))
     if spec.untrusted:
         text = mark_untrusted(text, call.name)
-    return ToolResult(call.id, text, outcome, output.images, output.files if spec.media else ())
+    return ToolResult(call.id, text, outcome, output.images, output.files if spec.media else (), sources=output.sources)
 
 
 def _output(given: str | ToolOutput) -> ToolOutput:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from alipes import __version__
+from alipes.agent.web_services import explain_missing_extra
 from alipes.app import open_for_checks
 from alipes.cli import common, render, security_audit
 from alipes.cli.common import CheckResult, print_json
@@ -35,6 +36,7 @@ from alipes.store.archive import Archive
 from alipes.store.database.files import find_loss, is_writable
 from alipes.store.peers import open_processes
 from alipes.store.store import Store, open_archive, open_store
+from alipes.tools.web.search_services import NAMES, choose_service
 
 MIN_PYTHON = (3, 11)
 CONNECT_TIMEOUT_S = 5.0
@@ -219,6 +221,19 @@ def _strip_credentials(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
+def _check_web(settings: Settings) -> list[CheckResult]:
+    """Check what searches the web, and whether pages can be read."""
+    web = settings.web
+    chosen = choose_service(web, has_plugin=web.search == "plugin")
+    if chosen.problem:
+        found = [CheckResult("web", "wrong", chosen.problem, 'set it, or choose web.search = "auto"')]
+    else:
+        place = f" at {_strip_credentials(web.searxng_url)}" if chosen.name == "searxng" else ""
+        found = [CheckResult("web", "ok", f"searches with {NAMES[chosen.name]}{place}")]
+    missing = explain_missing_extra() if web.extract != "plugin" else ""
+    return [*found, *([CheckResult("web", "note", missing)] if missing else [])]
+
+
 async def _check_connection(settings: Settings, model: str) -> CheckResult:
     """Check that the model's server accepts connections; only --live checks the key."""
     if not (where := _first_hop(settings, model)):
@@ -300,7 +315,7 @@ def run(argv: list[str]) -> int:
     settings, found = check_machine()
     clients: tuple[ClientReport, ...] = ()
     if settings is not None:
-        found += [*check_plugins_state(settings), *_check_project_servers(settings)]
+        found += [*check_plugins_state(settings), *_check_project_servers(settings), *_check_web(settings)]
         more, clients = asyncio.run(_check_services(settings, options.live))
         found += more
     report = DoctorReport(__version__, sys.version.split()[0], found, clients)

@@ -33,6 +33,7 @@ from alipes.config.settings import (
 from alipes.config.tools import PlatformTools, ToolsConfig
 from alipes.config.urls import InvalidValue, check_no_proxy, check_proxy, check_usable
 from alipes.config.value_types import AMOUNT_FORM
+from alipes.config.web import WebConfig
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import closest_matches, did_you_mean
 from alipes.kernel.models import Endpoint, ModelFacts, Proxies, Secret
@@ -189,6 +190,7 @@ def build_settings(config: RawConfig) -> Settings:
         mcp=_mcp(config),
         messengers=messengers,
         platforms={name: _platform(config, name) for name in config.names("platforms")},
+        web=_web(config),
         gateway=_table(config, "gateway", stt_key=_secret(config, "gateway.stt_key_env")),
         plugins=_table(config, "plugins", **named),
         tools=_tools(config),
@@ -366,6 +368,15 @@ def _secret(config: RawConfig, key: str) -> Secret:
     table, _, name = key.partition(".")
     variable = str(config.effective(table, name).value)
     return read_secret(config, variable, needed=table in config.tables, typed="password" in name)
+
+
+def _web(config: RawConfig) -> WebConfig:
+    """`[web]`; the keys of search services are optional, also if the table is there."""
+    services = ("brave", "tavily", "exa", "google")
+    variables = {name: str(config.effective("web", f"{name}_key_env").value) for name in services}
+    keys = {f"{name}_key": read_secret(config, variable, needed=False) for name, variable in variables.items()}
+    web: WebConfig = _table(config, "web", **keys)
+    return web
 
 
 def _named(config: RawConfig, *tables: str) -> dict[str, Any]:

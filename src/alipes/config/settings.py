@@ -35,6 +35,7 @@ from alipes.config.value_types import (
     seconds,
     whole,
 )
+from alipes.config.web import WebConfig
 from alipes.kernel.messages import Json
 from alipes.kernel.models import Endpoint, ModelFacts, Proxies, Secret
 from alipes.kernel.ports import Effort
@@ -455,6 +456,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     approvals: ApprovalsConfig = ApprovalsConfig()
     code: CodeConfig = CodeConfig()
     mcp: McpConfig = McpConfig()
+    web: WebConfig = WebConfig()
     messengers: Messengers = Messengers()
     platforms: dict[str, PluginPlatformConfig] = {}
     """Platforms of plugins by name; those not listed use the defaults."""

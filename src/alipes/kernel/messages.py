@@ -61,6 +61,16 @@ class ToolCall(Struct, frozen=True, tag="call", omit_defaults=True):
     """The model's arguments if they were not a JSON object; such a call is answered with an error."""
 
 
+class WebSource(Struct, frozen=True, omit_defaults=True):
+    """A web page behind a tool result, numbered within the conversation so that an answer can cite it as [1]."""
+
+    number: int
+    url: str
+    title: str = ""
+    read: bool = False
+    """Its text was read; otherwise it was only found."""
+
+
 class ToolResult(Struct, frozen=True, tag="result", omit_defaults=True):
     call_id: str
     text: str
@@ -69,6 +79,7 @@ class ToolResult(Struct, frozen=True, tag="result", omit_defaults=True):
     images: tuple[Image, ...] = ()
     files: tuple[str, ...] = ()
     """Files that the tool made for the user: absolute paths."""
+    sources: tuple[WebSource, ...] = ()
     passed_on: bool = False
     """A placeholder: the client runs this call."""
 

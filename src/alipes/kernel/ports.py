@@ -7,7 +7,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from alipes.kernel.messages import Image, Json, Message, ToolResult
+from alipes.kernel.messages import Image, Json, Message, ToolResult, WebSource
 from alipes.kernel.turns import Delta, Event, Turn
 
 Emit: TypeAlias = Callable[[Event], Awaitable[None]]
@@ -89,6 +89,8 @@ class ToolOutput(Struct, frozen=True):
     images: tuple[Image, ...] = ()
     files: tuple[str, ...] = ()
     """Absolute paths; ignored unless the tool's spec says `media`."""
+    sources: tuple[WebSource, ...] = ()
+    """The web pages it was made from; those that an answer cites, or that were read, are listed below it."""
 
 
 class Tool(Protocol):

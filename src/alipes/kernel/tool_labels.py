@@ -28,6 +28,7 @@ _OMITTED = re.compile(r"^\[\.\.\. [\d,]+ bytes in ([\d,]+) lines omitted; .* \.\
 _SLICE = re.compile(r"^\[(?:from [\w-]+; )?lines ([\d,]+)-([\d,]+)( of [\d,]+)?")
 _SEARCH_MORE = re.compile(r"^\[(.*); more with offset=\d+\]$", re.MULTILINE)
 _CHANGE = re.compile(r"^(created|updated|deleted|moved|unchanged)\b.*?\((?:[\d,]+ bytes(?:, )?)?(?:\+(\d+) -(\d+))?")
+_PAGE_SIZE = re.compile(r"^\[\d+\] .*\n\S+\n\[([\d,]+) characters", re.MULTILINE)
 _WORDS = {"failed": "failed", "denied": "denied", "cancelled": "stopped", "unknown": "result unknown"}
 
 
@@ -151,6 +152,16 @@ def task_goals(args: Args) -> tuple[str, ...]:
     return tuple(str(task.get("goal") or "") if isinstance(task, dict) else str(task) for task in tasks)
 
 
+def _label_web_extract(args: Args) -> ToolLabel:
+    urls = args.get("urls")
+    hosts = dict.fromkeys(_host_of(str(url)) for url in urls) if isinstance(urls, list) else {}
+    return ToolLabel("Read", ", ".join(hosts))
+
+
+def _host_of(url: str) -> str:
+    return url.partition("://")[2].partition("/")[0].rpartition("@")[2] or url
+
+
 _LABELS: dict[str, Callable[[Args], ToolLabel]] = {
     "terminal": _label_terminal,
     "process": _label_process,
@@ -168,6 +179,8 @@ _LABELS: dict[str, Callable[[Args], ToolLabel]] = {
     "vision_analyze": lambda args: ToolLabel("Look at", _text(args, "path") or _text(args, "image_url")),
     "image_generate": lambda args: ToolLabel("Generate image", _text(args, "prompt")),
     "mcp_read_resource": lambda args: ToolLabel("Read", f"{_text(args, 'server')}:{_text(args, 'uri')}"),
+    "web_search": lambda args: ToolLabel("Search the web for", _text(args, "query")),
+    "web_extract": _label_web_extract,
 }
 
 
@@ -188,6 +201,8 @@ _ACTIVITIES = {
     "vision_analyze": "looking at an image",
     "image_generate": "generating an image",
     "mcp_read_resource": "reading",
+    "web_search": "searching the web",
+    "web_extract": "reading the web",
 }
 
 
@@ -282,6 +297,16 @@ def _describe_delegation(result: ToolResult) -> str:
     return found[1] if found else _describe_text(result)
 
 
+def _describe_web_search(result: ToolResult) -> str:
+    return format_count(len(result.sources), "result") if result.sources else "no results"
+
+
+def _describe_web_extract(result: ToolResult) -> str:
+    sizes = [int(size.replace(",", "")) for size in _PAGE_SIZE.findall(result.text)][: len(result.sources)]
+    text = f"{sum(sizes):,} characters" if sizes else ""
+    return ", ".join(filter(None, (f"{len(result.sources)} pages" if len(result.sources) > 1 else "", text))) or "done"
+
+
 def _describe_answer(result: ToolResult) -> str:
     head, _, answer = result.text.partition("The user answered: ")
     return answer if answer and not head else "no answer"
@@ -300,5 +325,7 @@ _OUTCOMES: dict[str, Callable[[ToolResult], str]] = {
     "clarify": _describe_answer,
     "send_file": lambda result: "attached",
     "tool_search": lambda result: format_count(result.text.count("\n- "), "tool"),
+    "web_search": _describe_web_search,
+    "web_extract": _describe_web_extract,
     "image_generate": lambda result: format_count(len(result.files), "image") if result.files else "done",
 }

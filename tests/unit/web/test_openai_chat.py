@@ -6,8 +6,8 @@ import base64
 import pytest
 
 from alipes.kernel.errors import ContextTooLong, NotAuthorised, OutOfCredit, ProviderError, Refused, Transient
-from alipes.kernel.messages import Text, Thinking, ToolCall, assistant
-from alipes.kernel.ports import ToolSpec
+from alipes.kernel.messages import Text, Thinking, ToolCall, WebSource, assistant
+from alipes.kernel.ports import ToolOutput, ToolSpec
 from alipes.kernel.turns import ModelReply, Stop, Usage
 from alipes.plugins.owner import PluginOwner
 from alipes.plugins.specs import Verdict
@@ -83,6 +83,18 @@ async def test_a_whole_answer_has_all_that_a_streamed_one_would_have(tmp_path):
     assert message["content"] == "Let me look.\n\nIt is a cat."
     assert message["reasoning_content"] == "hm"
     assert "tool_calls" not in message
+
+
+async def test_sources_are_part_of_whole_and_of_streamed_answers(tmp_path):
+    found = ToolOutput("[1] T", sources=(WebSource(1, "https://a.example/", "T"),))
+    script = [(ToolCall("c1", "look", {}),), "It is so [1]."]
+    text = "It is so [1].\n\nSources:\n- [1] T: <https://a.example/>"
+    async with open_desk(tmp_path, script * 2, Hand("look", does=found)) as desk:
+        answer = await desk.chat("is it?")
+        assert answer["choices"][0]["message"]["content"] == text
+        events = await desk.streamed("/v1/chat/completions", messages=[{"role": "user", "content": "is it?"}])
+    chunks = [data["choices"][0]["delta"].get("content", "") for name, data in events if data != "[DONE]" and not name]
+    assert "".join(chunks) == text
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -24,7 +24,7 @@ from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.turns import Turn
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
-from alipes.runtime.http.egress import EgressRequest, format_authority, normalise_host
+from alipes.runtime.http.egress import DecideEgress, EgressRequest, format_authority, normalise_host
 from alipes.runtime.http.public_fetch import AddressGuard
 from alipes.runtime.tasks import unwrap_error_group
 
@@ -149,11 +149,28 @@ class EgressRights:
         with unwrap_error_group():
             await self._group.__aexit__(kind, error, trace)
 
+    def allow_configured(self, *hosts: str) -> DecideEgress:
+        """As `decide`, for a service whose hosts the operator configured: they are allowed unless denied.
+
+        `hosts`: as HOST, or HOST:PORT if the port is unusual.
+        """
+
+        async def decide(request: EgressRequest) -> str:
+            if any(_matches(each, request) for each in hosts):
+                return self._denial(request)
+            return await self.decide(request)
+
+        return decide
+
+    def _denial(self, request: EgressRequest) -> str:
+        denied = any(_matches(each, request, any_port=True) for each in self._settings.deny)
+        return f"{request.host} is denied by egress.deny in config.toml." if denied else ""
+
     async def decide(self, request: EgressRequest) -> str:
         """Why the connection is not allowed, as a sentence; empty if it is."""
         place, turn = format_authority(request.host, request.port), request.scope.turn
-        if any(_matches(each, request, any_port=True) for each in self._settings.deny):
-            return f"{request.host} is denied by egress.deny in config.toml."
+        if denial := self._denial(request):
+            return denial
         if self._guard.lists(request.host, request.port) or any(_matches(each, request) for each in self._allow):
             return ""
         if self._settings.default == "allow" or (turn is not None and turn.inbound.trusted):
@@ -247,10 +264,10 @@ def _matches(pattern: str, request: EgressRequest, *, any_port: bool = False) ->
 def find_configured_registries(environment: Mapping[str, str]) -> tuple[str, ...]:
     """Hosts of the package registries that the user's variables name, as HOST or HOST:PORT."""
     urls = (url for name in _REGISTRY_VARIABLES for url in re.split(r"[\s,|]+", environment.get(name, "")))
-    return tuple(dict.fromkeys(host for url in urls if (host := _url_host(url.removeprefix("sparse+")))))
+    return tuple(dict.fromkeys(host for url in urls if (host := url_host(url.removeprefix("sparse+")))))
 
 
-def _url_host(url: str) -> str:
+def url_host(url: str) -> str:
     """HOST of a URL, or HOST:PORT if the port is unusual; empty if it has none."""
     try:
         parts = urlsplit(url)
@@ -301,7 +318,7 @@ def _remote_urls(config: str) -> Iterator[str]:
 
 def _remote_host(url: str) -> str:
     if "://" in url:
-        return _url_host(url)
+        return url_host(url)
     if found := _SCP_URL.match(url):
-        return _url_host(f"ssh://{found[1]}")
+        return url_host(f"ssh://{found[1]}")
     return ""

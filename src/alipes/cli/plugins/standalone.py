@@ -35,7 +35,7 @@ from alipes.sessions.commands.registry import BY_NAME
 TOOLS = (
     *("terminal", "process", "read_file", "write_file", "patch", "search_files"),
     *("delegate_task", "mixture_of_agents", "vision_analyze", "image_generate"),
-    *("todo", "clarify", "execute_code", "send_file"),
+    *("todo", "clarify", "execute_code", "send_file", "web_search", "web_extract"),
 )
 """Names of the built-in tools; a test compares them with those of a conversation."""
 _NO_CONVERSATION = "no conversation is available in a command of a plugin"

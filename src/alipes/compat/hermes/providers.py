@@ -1,4 +1,4 @@
-"""Uses the providers that Hermes plugins register: search, voices and videos as tools, images in our own tool.
+"""Uses the providers that Hermes plugins register: voices and videos as tools, images and search in our own tools.
 
 Transcription is asked by the gateway and `transcribe_audio`, see `agent.speech`. Browsers and context engines are
 listed and not used.
@@ -17,7 +17,7 @@ from alipes.agent.speech import VOICE_PROVIDER
 from alipes.compat.hermes import tools
 from alipes.compat.hermes.bridge import Bridge, ThreadResult
 from alipes.compat.hermes.modules.speech import speak_to_file
-from alipes.compat.hermes.modules.url_safety import async_is_safe_url, fetch_public
+from alipes.compat.hermes.modules.url_safety import fetch_public
 from alipes.compat.hermes.platform.values import cache_image_from_bytes
 from alipes.compat.hermes.state import ToolEntry
 from alipes.kernel.errors import ToolError
@@ -26,12 +26,8 @@ from alipes.kernel.ports import ToolOutput
 from alipes.plugins.context import Context
 from alipes.plugins.registry import ProviderContribution
 
-WEB_SEARCH, IMAGES, VIDEOS = "web_search", "image_gen", "video_gen"
-TIMEOUT_S = 60.0
+IMAGES, VIDEOS = "image_gen", "video_gen"
 VIDEO_TIMEOUT_S = 900.0
-MAX_RESULTS = 20
-MAX_PAGES = 5
-MAX_PAGE_CHARS = 20_000
 MAX_VIDEO_BYTES = 200 * 1024 * 1024
 
 
@@ -89,73 +85,6 @@ def _is_available(provider: ProviderContribution) -> bool:
     return outcome.future.exception() is None and bool(outcome.future.result())
 
 
-def _web_tools(bridge: Bridge, context: Context, provider: Any) -> None:
-    async def search(args: Mapping[str, Any]) -> str:
-        query, limit = str(args.get("query") or "").strip(), _count(args.get("limit"), 5)
-        if not query:
-            raise ToolError("query is empty")
-        chosen = await _choose(context, "supports_search")
-        found = await call_provider(chosen, "search", query, options={"limit": limit}, seconds=TIMEOUT_S)
-        return _results_text(chosen.name, found)
-
-    async def extract(args: Mapping[str, Any]) -> str:
-        urls = [str(each) for each in args.get("urls") or ()][:MAX_PAGES]
-        if not urls:
-            raise ToolError("urls is empty")
-        for url in urls:
-            if not await async_is_safe_url(url):
-                raise ToolError(f"{url[:200]} is not read: it is not a public http or https address")
-        chosen = await _choose(context, "supports_extract")
-        return _pages_text(chosen.name, await call_provider(chosen, "extract", urls, options={}, seconds=TIMEOUT_S))
-
-    if getattr(provider, "supports_search", lambda: True)():
-        _register(bridge, context, _SEARCH, search, kind=WEB_SEARCH, effect="read")
-    if getattr(provider, "supports_extract", lambda: False)():
-        _register(bridge, context, _EXTRACT, extract, kind=WEB_SEARCH, effect="read")
-
-
-async def _choose(context: Context, ability: str) -> ProviderContribution:
-    for each in await find_providers(context.contributions, WEB_SEARCH):
-        if getattr(each.thing, ability, lambda: True)():
-            return each
-    raise ToolError("no search service is available: check the keys of its plugin")
-
-
-def _count(given: Any, usual: int) -> int:
-    return min(max(given, 1), MAX_RESULTS) if isinstance(given, int) else usual
-
-
-def _data_of(name: str, answer: Any) -> Any:
-    """Raises `ToolError` if the provider reports a failure."""
-    if isinstance(answer, Mapping):
-        if answer.get("success") is False or (answer.get("error") and not answer.get("data")):
-            raise ToolError(f"{name} failed: {answer.get('error') or 'no reason given'}")
-        return answer.get("data", answer)
-    return answer
-
-
-def _results_text(name: str, answer: Any) -> str:
-    data = _data_of(name, answer)
-    listed = data.get("web", data.get("results")) if isinstance(data, Mapping) else data
-    lines = []
-    for number, each in enumerate(listed or (), 1):
-        about = str(each.get("description") or each.get("snippet") or "").strip()
-        lines.append(
-            f"{number}. {each.get('title') or ''}\n   {each.get('url') or ''}" + (f"\n   {about}" if about else "")
-        )
-    return "\n".join(lines) or "No results."
-
-
-def _pages_text(name: str, answer: Any) -> str:
-    data = _data_of(name, answer)
-    pages = data.get("results") or [data] if isinstance(data, Mapping) else data
-    texts = []
-    for each in pages or ():
-        text = str(each.get("content") or each.get("raw_content") or each.get("error") or "")
-        texts.append(f"# {each.get('title') or ''} {each.get('url') or ''}\n{text[:MAX_PAGE_CHARS]}")
-    return "\n\n".join(texts) or "No content."
-
-
 def _voice_tools(bridge: Bridge, context: Context, _provider: Any) -> None:
     async def speak(args: Mapping[str, Any]) -> ToolOutput:
         path = await speak_to_file(bridge, str(args.get("text") or ""))
@@ -202,15 +131,6 @@ def _schema(name: str, description: str, required: str, properties: str) -> dict
     return {"name": name, "description": description, "parameters": parameters}
 
 
-_SEARCH = _schema(
-    "web_search",
-    "Search the web. Returns titles, addresses and descriptions.",
-    "query",
-    '{"query": {"type": "string"}, "limit": {"type": "integer", "minimum": 1, "maximum": 20}}',
-)
-_EXTRACT = _schema(
-    "web_extract", "Read the text of web pages.", "urls", '{"urls": {"type": "array", "items": {"type": "string"}}}'
-)
 _SPEAK = _schema(
     "text_to_speech",
     "Speak a text. The sound file is saved, and attached in chats.",
@@ -224,7 +144,6 @@ _VIDEO = _schema(
     '{"prompt": {"type": "string"}, "aspect_ratio": {"type": "string"}, "duration": {"type": "integer"}}',
 )
 _TOOLS: dict[str, tuple[str, Callable[[Bridge, Context, Any], None] | None]] = {
-    WEB_SEARCH: ("search", _web_tools),
     VOICE_PROVIDER: ("synthesize", _voice_tools),
     VIDEOS: ("generate", _video_tools),
 }

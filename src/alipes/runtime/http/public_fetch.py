@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Collection
+import zlib
+from collections.abc import Collection, Mapping
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import urljoin
 
@@ -30,6 +31,19 @@ _GLOBAL_UNICAST, _DOCUMENTATION = ip_network("2000::/3"), ip_network("3fff::/20"
 class FetchError(Exception):
     """The message says why."""
 
+    def __init__(self, why: str, status: int = 0) -> None:
+        super().__init__(why)
+        self.status = status
+        """HTTP status of the answer; 0 if there was none."""
+
+
+class FetchRequest(Struct, frozen=True):
+    """What is sent. With a body it is a POST, whose redirects are not followed."""
+
+    headers: Mapping[str, str] = {}
+    """Not sent to another host after a redirect."""
+    body: bytes | None = None
+
 
 class FetchedResource(Struct, frozen=True):
     url: str
@@ -37,6 +51,13 @@ class FetchedResource(Struct, frozen=True):
     kind: str
     """Its media type as sent by the server; may be empty."""
     data: bytes
+    charset: str = ""
+    """As sent by the server; may be empty or wrong."""
+
+
+GET = FetchRequest()
+INFLATE_CHUNK = 1 << 18
+"""Bytes that are decompressed at a time, so that other tasks can run in between."""
 
 
 def is_public(address: str) -> bool:
@@ -110,8 +131,23 @@ class PublicFetcher:
     def _http(self) -> HttpClient:
         return self._scope.http(self._name, stall=30.0, permits=self._guard.permits)
 
+    async def check(self, url: str, caller: CommandScope = NO_CALLER) -> None:
+        """Raise `FetchError` if the URL may not be fetched for `caller`, whose person may be asked."""
+        try:
+            await self._check(url, caller)
+            place = httpx2.URL(url)
+            await self._guard.check_name(place.host, place.port or (443 if place.scheme == "https" else 80))
+        except ForbiddenAddress as error:
+            raise FetchError(f"{error}; not fetched") from error
+
     async def fetch(
-        self, url: str, *, largest: int, seconds: float = 60.0, caller: CommandScope = NO_CALLER
+        self,
+        url: str,
+        *,
+        largest: int,
+        seconds: float = 60.0,
+        caller: CommandScope = NO_CALLER,
+        request: FetchRequest = GET,
     ) -> FetchedResource:
         """Fetch for `caller`, whose person may be asked; that time does not count. Raises `FetchError`."""
         left = seconds
@@ -121,16 +157,19 @@ class PublicFetcher:
                 await self._check(url, caller)
                 begun = loop.time()
                 async with asyncio.timeout(left):
-                    found = await self._one(url, largest)
+                    found = await self._one(url, largest, request)
                 self._log(url, found, loop.time() - begun, caller)
                 if isinstance(found, FetchedResource):
                     return found
-                url, left = urljoin(url, found), left - (loop.time() - begun)
+                target = urljoin(url, found)
+                if httpx2.URL(target).netloc != httpx2.URL(url).netloc:
+                    request = GET
+                url, left = target, left - (loop.time() - begun)
         except TimeoutError as late:
             raise FetchError(f"{_without_query(url)} did not answer within {seconds:.0f} s") from late
         except ForbiddenAddress as error:
             raise FetchError(f"{error}; not fetched") from error
-        except httpx2.HTTPError as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
             why = str(error) or type(error).__name__
             raise FetchError(f"{_without_query(url)} could not be fetched: {why}") from error
         raise FetchError(f"{_without_query(url)} has more than {MAX_REDIRECTS} redirects")
@@ -142,20 +181,20 @@ class PublicFetcher:
         place = httpx2.URL(url).netloc.decode("ascii", "replace")  # never the path, which may contain secrets
         log.info("egress: fetched from %s, %d bytes in, %.1f s, session %s", place, size, seconds, caller.session)
 
-    async def _one(self, url: str, largest: int) -> FetchedResource | str:
+    async def _one(self, url: str, largest: int, request: FetchRequest) -> FetchedResource | str:
         """The resource, or the URL of a redirect."""
-        async with self._http.stream("GET", url, headers={"accept-encoding": "identity"}) as response:
-            if response.is_redirect and "location" in response.headers:
+        method = "GET" if request.body is None else "POST"
+        headers = {"accept-encoding": "identity", **request.headers}
+        async with self._http.stream(method, url, headers=headers, content=request.body) as response:
+            if response.is_redirect and "location" in response.headers and request.body is None:
                 return str(response.headers["location"])
             if response.status_code != 200:
-                raise FetchError(f"{_without_query(url)} returned status {response.status_code}")
-            data = bytearray()
+                raise FetchError(f"{_without_query(url)} returned status {response.status_code}", response.status_code)
+            body = _Body(url, str(response.headers.get("content-encoding", "")), largest)
             async for piece in response.aiter_raw():
-                data += piece
-                if len(data) > largest:
-                    raise FetchError(f"{_without_query(url)} is larger than {largest:,} bytes")
-            kind = str(response.headers.get("content-type", "")).partition(";")[0].strip().lower()
-            return FetchedResource(url, kind, bytes(data))
+                await body.add(piece)
+            kind, _, parameters = str(response.headers.get("content-type", "")).partition(";")
+            return FetchedResource(url, kind.strip().lower(), bytes(body.data), _charset(parameters))
 
     async def _check(self, url: str, caller: CommandScope) -> None:
         try:
@@ -179,6 +218,44 @@ class PublicFetcher:
             raise FetchError(f"{_without_query(url)} was not fetched. {why}")
         if self._http.uses_proxy:  # the proxy connects, so check the address it would use
             await self._guard.check_name(place.host, port)
+
+
+class _Body:
+    """A body as it arrives, decompressed if the server compressed it in spite of our request."""
+
+    def __init__(self, url: str, encoding: str, largest: int) -> None:
+        self.data, self._url, self._largest = bytearray(), url, largest
+        name = encoding.strip().lower()
+        if name not in ("", "identity", "gzip", "x-gzip", "deflate"):
+            raise FetchError(f"{_without_query(url)} is compressed as {name[:20]!r}, which cannot be read")
+        self._inflater = zlib.decompressobj(zlib.MAX_WBITS | 32) if name not in ("", "identity") else None
+
+    async def add(self, piece: bytes) -> None:
+        """Raises `FetchError` if it is too large, also after decompression."""
+        if self._inflater is None:
+            self.data += piece
+            self._check_size()
+            return
+        try:
+            while piece:
+                self.data += self._inflater.decompress(piece, INFLATE_CHUNK)
+                piece = self._inflater.unconsumed_tail
+                self._check_size()
+                await asyncio.sleep(0)
+        except zlib.error as error:
+            raise FetchError(f"{_without_query(self._url)} could not be decompressed: {error}") from error
+
+    def _check_size(self) -> None:
+        if len(self.data) > self._largest:
+            raise FetchError(f"{_without_query(self._url)} is larger than {self._largest:,} bytes")
+
+
+def _charset(parameters: str) -> str:
+    for each in parameters.split(";"):
+        name, _, value = each.partition("=")
+        if name.strip().lower() == "charset":
+            return value.strip().strip("'\"")[:40]
+    return ""
 
 
 def _without_query(url: str) -> str:

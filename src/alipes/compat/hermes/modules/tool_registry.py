@@ -91,7 +91,12 @@ _SINGLE_TOOL_SETS = {
     "messaging": "send_file",
 }
 """Toolsets with a single tool, by their Hermes names."""
-CORE_TOOLS = ("terminal", "process", "read_file", "write_file", "patch", "search_files", *_SINGLE_TOOL_SETS.values())
+_WEB_TOOLS = ("web_search", "web_extract")
+CORE_TOOLS = (
+    *("terminal", "process", "read_file", "write_file", "patch", "search_files"),
+    *_SINGLE_TOOL_SETS.values(),
+    *_WEB_TOOLS,
+)
 """The built-in tools."""
 _HERMES_CORE_TOOLS = list(CORE_TOOLS)
 _ALL = ("all", "*")
@@ -131,6 +136,7 @@ def reset_toolsets() -> None:
     TOOLSETS["core"] = _toolset("the built-in tools", CORE_TOOLS)
     TOOLSETS["terminal"] = _toolset("commands and processes", CORE_TOOLS[:2])
     TOOLSETS["file"] = _toolset("reading, writing and finding files", CORE_TOOLS[2:6])
+    TOOLSETS["web"] = _toolset("searching the web and reading pages", _WEB_TOOLS)
     for name, tool in _SINGLE_TOOL_SETS.items():
         TOOLSETS[name] = _toolset(f"only {tool}", (tool,))
     TOOLSETS["hermes-cli"] = _toolset("everything, in the terminal", includes=["core"])

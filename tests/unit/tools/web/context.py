@@ -1,0 +1,36 @@
+"""What the web tools need in tests: a call, a turn, a reader of pages on loopback."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from alipes.config.web import WebConfig
+from alipes.kernel.turns import Address, Inbound, Turn
+from alipes.runtime.http.clients import ClientScope
+from alipes.runtime.http.public_fetch import PublicFetcher
+from alipes.tools.web.converter import DocumentConverter
+from alipes.tools.web.page_reader import PageReader
+from tests.world.web_site import WebSite
+
+
+def make_turn(id: str = "t1", **more) -> Turn:
+    return Turn(id, "s1", Inbound("1", Address("test", "me"), "me", "hi"), **more)
+
+
+class FakeContext:
+    call_id, session, workdir = "c1", "s1", "/"
+
+    def __init__(self, turn: Turn | None = None) -> None:
+        self.turn = turn or make_turn()
+        self.said: list[str] = []
+
+    async def progress(self, text: str) -> None:
+        self.said.append(text)
+
+
+@asynccontextmanager
+async def open_reader(site: WebSite, *, seconds: float = 20.0, **settings) -> AsyncIterator[PageReader]:
+    """Reads from the site, with no delay unless the test sets one."""
+    chosen = WebConfig(**{"delay": 0.0, **settings})
+    async with ClientScope() as scope, DocumentConverter(dict(os.environ), timeout_s=seconds) as converter:
+        yield PageReader(PublicFetcher(scope, [site.place]), converter, chosen)
