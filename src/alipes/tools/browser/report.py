@@ -1,0 +1,90 @@
+"""Results of browser tools: which page is open, what happened besides, and the accessibility tree."""
+
+from typing import TYPE_CHECKING
+
+from alipes.kernel.errors import ToolError
+from alipes.kernel.formatting import format_count
+from alipes.tools.browser.guard import GuardReport
+from alipes.tools.browser.session import BrowserSession
+from alipes.tools.browser.snapshot import MAX_CHARS, MAX_TEXT_CHARS, compact_snapshot, cut_snapshot
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+MAX_TITLE_CHARS = 120
+MAX_URL_CHARS = 500
+MAX_BLOCKED_HOSTS = 3
+_PASSWORDS = "elements => elements.map(element => String(element.value))"
+
+
+async def describe_page(
+    session: BrowserSession, *, with_snapshot: bool, ref: str = "", first: int = 1, done: str = ""
+) -> str:
+    """The current page. Lines of the program come first and in brackets; those of the page begin with `-`.
+
+    Raises `ToolError` if a document was refused.
+    """
+    report = session.guard.take_report()
+    if report.documents:
+        raise ToolError(" ".join((f"{done} was not possible." if done else "", *report.documents)).strip())
+    lines = [f"[{note}]" for note in (*session.take_notes(), *describe_blocked(report))]
+    if not session.has_page:
+        return "\n".join(("[the tab was closed; no page is open]", *lines))
+    lines.insert(0, await _describe_address(session.page))
+    if len(session.pages) > 1:
+        lines.append(await _list_tabs(session))
+    if with_snapshot:
+        lines.append(await take_snapshot(session, ref, first))
+    elif done:
+        lines.append(f"[{done}: done. The page may have changed; browser_snapshot shows it]")
+    session.record_hosts()
+    return "\n".join(lines)
+
+
+async def take_snapshot(session: BrowserSession, ref: str = "", first: int = 1) -> str:
+    """The accessibility tree of the page, or of one element, from line `first` on."""
+    source = await session.element(ref) if ref else session.page
+    yaml = await source.aria_snapshot(mode="ai")
+    lines = compact_snapshot(yaml, await _find_passwords(session.page), MAX_CHARS if ref else MAX_TEXT_CHARS)
+    if not lines:
+        return "[the page is empty]"
+    if first > len(lines):
+        raise ToolError(f"the snapshot has only {len(lines)} lines")
+    part = cut_snapshot(lines, max(first, 1))
+    if not part.next_line:
+        return part.text
+    shown = f"lines {max(first, 1)}-{part.next_line - 1} of {part.lines}"
+    return f"{part.text}\n[{shown}; more with line={part.next_line}, or use ref to see one part]"
+
+
+def describe_blocked(report: GuardReport) -> tuple[str, ...]:
+    """How many requests to other sites were blocked; such a page may look incomplete."""
+    if not report.blocked:
+        return ()
+    total = sum(count for _, count in report.blocked)
+    hosts = [host for host, _ in report.blocked[:MAX_BLOCKED_HOSTS]]
+    more = len(report.blocked) - len(hosts)
+    named = ", ".join(hosts) + (f" and {format_count(more, 'other host')}" if more else "")
+    return (f"blocked {format_count(total, 'request')} to {named}; egress.allow or browser.subresources allow them",)
+
+
+async def _describe_address(page: "Page") -> str:
+    title = " ".join((await page.title()).split())[:MAX_TITLE_CHARS].replace("[", "(")
+    return f"Page: {page.url[:MAX_URL_CHARS]}" + (f" “{title}”" if title else "")
+
+
+async def _list_tabs(session: BrowserSession) -> str:
+    shown = [
+        f"{number}{' (current)' if page is session.page else ''}: {page.url[:80]}"
+        for number, page in enumerate(session.pages, 1)
+    ]
+    return f"[tabs: {'; '.join(shown)}]"
+
+
+async def _find_passwords(page: "Page") -> list[str]:
+    """Values of password fields, which snapshots must not show."""
+    found: list[str] = []
+    for frame in page.frames:
+        if not frame.is_detached():
+            found += await frame.locator("input[type=password]").evaluate_all(_PASSWORDS)
+    return found
