@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
@@ -14,7 +15,7 @@ from alipes.agent.approval.approval import build_approval_hook, preview_change
 from alipes.agent.approval.egress import AskEgress
 from alipes.agent.approval.judge import ApprovalJudge
 from alipes.agent.approval.paths import Risk
-from alipes.agent.approval.sent_files import SentFileApproval
+from alipes.agent.approval.sent_files import SentFileApproval, ask_about_upload
 from alipes.agent.approval.taint import TaintTracker
 from alipes.agent.auxiliary import AuxiliaryModels, BackgroundTasks, ConversationTitles, MixtureRunner
 from alipes.agent.budget import SpendingLimits
@@ -70,6 +71,7 @@ from alipes.store.history import SqliteCompactionStore
 from alipes.store.store import Store, open_store
 from alipes.store.usage import SqliteUsageLedger
 from alipes.tools.backends import ChosenBackend
+from alipes.tools.browser import specs as browser_specs
 from alipes.tools.clarify import Clarify
 from alipes.tools.common import Places, child_environment, is_secret_variable
 from alipes.tools.delegate import DelegateTask, MixtureOfAgents
@@ -85,6 +87,9 @@ from alipes.tools.shell.background import BackgroundProcesses
 from alipes.tools.shell.output import SpillFolder
 from alipes.tools.shell.terminal import ProcessTool, TerminalTool
 from alipes.tools.todo import Todo
+
+if TYPE_CHECKING:
+    from alipes.tools.browser.sessions import BrowserSessions
 
 LOCAL_FILE_TOOLS = ("read_file", "write_file", "patch", "search_files", "execute_code")
 """Tools that read or change files of this machine."""
@@ -284,6 +289,7 @@ class Resources(Struct, frozen=True):
     namespaces: NetworkNamespaces
     backend: ChosenBackend
     background: BackgroundProcesses
+    browser: "BrowserSessions | None"
     tasks: BackgroundTasks
     secrets: SecretRegistry
 
@@ -358,7 +364,35 @@ async def _open_resources(
     )
     background = await stack.enter_async_context(BackgroundProcesses(spill, backend=backend))
     tasks = await stack.enter_async_context(BackgroundTasks())
-    return Resources(store, scope, models, guard, network, namespaces, backend, background, tasks, secrets)
+    browser = await _open_browser(stack, settings, network, guard) if settings.browser.enabled else None
+    return Resources(store, scope, models, guard, network, namespaces, backend, background, browser, tasks, secrets)
+
+
+async def _open_browser(
+    stack: AsyncExitStack, settings: Settings, network: SandboxNetwork, guard: OrphanGuard
+) -> "BrowserSessions":
+    from alipes.tools.browser.sessions import BrowserSessions  # noqa: PLC0415
+
+    sessions = BrowserSessions(
+        *(settings.browser, network.rights, network.proxy.connector),
+        environ=_tool_environment(settings),
+        folder=settings.paths.browser,
+        keeper=guard,
+    )
+    return await stack.enter_async_context(sessions)
+
+
+def _add_browser_tools(app: App, browser: "BrowserSessions | None", places: Places) -> None:
+    if browser is None:
+        off = map(browser_specs.BrowserOffTool, browser_specs.ALL)
+        app.contributions.add_builtin(*off, why_unavailable=lambda: browser_specs.OFF)
+        return
+    from alipes.tools.browser.tools import browser_tools  # noqa: PLC0415
+
+    tools = browser_tools(browser, places, app.secrets)
+    app.contributions.add_builtin(*tools, why_unavailable=browser.why_unavailable)
+    app.hooks.add(CORE, ask_about_upload)
+    app.hooks.add(CORE, browser.session_left)
 
 
 def _hide_secrets(settings: Settings) -> None:
@@ -423,6 +457,7 @@ def _add_builtin_tools(app: App, resources: Resources) -> None:
         *_media_tools(app, resources, places),
         code,
     )
+    _add_browser_tools(app, resources.browser, places)
     taint = TaintTracker(app.store.sources, app.contributions, places, attachments=str(settings.paths.files))
     judge = ApprovalJudge(app.auxiliary) if settings.approvals.judge else None
     approval = build_approval_hook(

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from alipes.config.browser import BrowserConfig
+from alipes.tools.browser.specs import OFF
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome", "microsoft-edge")
 _MAC = ("Google Chrome", "Chromium", "Microsoft Edge")
@@ -50,7 +51,7 @@ def find_chromium(config: BrowserConfig, environ: Mapping[str, str]) -> str:
 def find_obstacle(config: BrowserConfig, environ: Mapping[str, str]) -> str:
     """Why the browser cannot be used and what to do, as a sentence; empty if it can."""
     if not config.enabled:
-        return "The browser is switched off: set browser.enabled = true."
+        return OFF
     if find_spec("playwright") is None:
         return f"The browser needs Playwright: {INSTALL_PACKAGE}."
     if not find_chromium(config, environ):

@@ -28,6 +28,7 @@ CLASSIFY_S = 1.0
 _PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 _INTERNAL = ("data", "blob", "about")
 _USUAL_PORTS = (80, 443)
+_OTHER_SITE = " is another site than the page. To allow it, add it to egress.allow in config.toml."
 HostPort = tuple[str, int]
 
 
@@ -234,4 +235,9 @@ def _describe_private(host: str) -> str:
 
 
 def _describe_blocked(host: str) -> str:
-    return f"{host} is another site than the page. To allow it, add it to egress.allow in config.toml."
+    return f"{host}{_OTHER_SITE}"
+
+
+def is_about_resource(sentence: str) -> bool:
+    """True if it says that a part of a page was blocked."""
+    return sentence.endswith(_OTHER_SITE)

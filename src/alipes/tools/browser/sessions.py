@@ -23,7 +23,7 @@ from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.tasks import unwrap_error_group
 from alipes.tools.browser.chromium import find_obstacle
 from alipes.tools.browser.driver import BrowserProcess, open_browser_process
-from alipes.tools.browser.guard import EgressDecider, PageGuard
+from alipes.tools.browser.guard import EgressDecider, PageGuard, is_about_resource
 from alipes.tools.browser.session import BrowserSession, ignore_errors, open_context
 
 log = logging.getLogger(__name__)
@@ -129,10 +129,10 @@ class BrowserSessions:
         `what` completes "... took too long". If the act is stopped, the page stops loading; pages that were opened by
         this act are closed.
         """
-        from playwright.async_api import Error  # noqa: PLC0415
-
         known = self._sessions.get(act.session)
         session = known or await self._open(act)
+        from playwright.async_api import Error  # noqa: PLC0415 - loaded by now
+
         succeeded = False
         try:
             async with session.lock:
@@ -168,6 +168,10 @@ class BrowserSessions:
         guard = self._guards.get(request.scope.session)
         return "The page was closed." if guard is None else await guard.decide(request)
 
+    def _take_refusals(self, session: str) -> tuple[str, ...]:
+        """What the proxy refused, without what the guard counts and what no page has asked for."""
+        return tuple(each for each in self._proxy.take_refusals(session) if not is_about_resource(each))
+
     # Contexts
 
     async def _open(self, act: ToolContext) -> BrowserSession:
@@ -201,7 +205,7 @@ class BrowserSessions:
             session = BrowserSession(
                 *(context, guard, self.config),
                 spawn=self._spawn,
-                take_refusals=partial(self._proxy.take_refusals, act.session),
+                take_refusals=partial(self._take_refusals, act.session),
                 downloads=process.downloads,
             )
             await session.listen()

@@ -14,7 +14,7 @@ _KEY = re.compile(
     r'(?P<role>[a-z]+)(?P<name> "(?:[^"\\]|\\.)*"| /.*?/)?(?P<attributes>(?: \[[a-z]+(?:=[^\]\s]*)?\])*)(?P<value>:.*)?'
 )
 _ATTRIBUTE = re.compile(r"\[([a-z]+(?:=[^\]\s]*)?)\]")
-_LIKE_REF = re.compile(r"\[(?=\s*(?:ref\s*=\s*)?(?:f\d+)?e\d+\s*\])", re.IGNORECASE)
+_LIKE_REF = re.compile(r"\[(\s*(?:ref\s*=\s*)?(?:f\d+)?e\d+\s*)\]", re.IGNORECASE)
 _HIDDEN_ATTRIBUTES = ("active", "cursor=pointer")
 
 
@@ -75,7 +75,7 @@ def _unquote(text: str) -> tuple[str, str, str]:
 
 def _defuse(text: str) -> str:
     """Text of the page, without anything that looks like a reference."""
-    return _LIKE_REF.sub("(", text)
+    return _LIKE_REF.sub(r"(\1)", text)
 
 
 def _shorten(line: str, max_text: int) -> str:

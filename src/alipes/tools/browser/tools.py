@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Image, Json, image_type
-from alipes.kernel.ports import Tool, ToolContext, ToolOutput, ToolSpec
+from alipes.kernel.ports import Tool, ToolContext, ToolOutput
+from alipes.tools.browser import specs
 from alipes.tools.browser.downloads import FETCH_AS_DOWNLOAD, FOLDER, save_file, wait_for_file
 from alipes.tools.browser.guard import parse_place
 from alipes.tools.browser.report import describe_page
 from alipes.tools.browser.session import BrowserSession
 from alipes.tools.browser.sessions import BrowserSessions
-from alipes.tools.common import Places, int_argument, make_schema
+from alipes.tools.common import Places, int_argument
 from alipes.tools.images import MAX_PROVIDER_BYTES, prepare_image
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 CLICK_MS = 8000.0
 MAX_UPLOAD_BYTES = 200_000_000
-UPLOAD = "browser_upload"
 _SCROLL_PARTS = 0.8
 _POSITION = "() => [Math.round(scrollY), innerHeight, document.documentElement.scrollHeight]"
 ElementAct: TypeAlias = "Callable[[Locator], Awaitable[object]]"
@@ -70,19 +70,15 @@ class BrowserTool:
 async def allow_page(session: BrowserSession) -> None:
     """Before an act in a later turn: the page may send requests, so its host must be allowed in this turn, too."""
     url = session.page.url
+    if not url.startswith(("http://", "https://")):
+        return
     if not session.guard.is_approved(url) and (why := await session.guard.check(url, document=True)):
         session.guard.take_report()
         raise ToolError(why)
 
 
 class BrowserNavigate(BrowserTool):
-    spec = ToolSpec(
-        name="browser_navigate",
-        description="Open a URL in the browser. Returns the page as a tree with refs such as [e12].",
-        schema=make_schema("url", url="string", new_tab="boolean"),
-        effect="read",
-        untrusted=True,
-    )
+    spec = specs.NAVIGATE
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         url = normalise_url(str(args["url"]))
@@ -129,15 +125,7 @@ def normalise_url(text: str) -> str:
 
 
 class BrowserSnapshot(BrowserTool):
-    spec = ToolSpec(
-        name="browser_snapshot",
-        description="Show the current page as a tree with refs.",
-        schema=make_schema(
-            "", ref="string: only this part", line="integer: from this line on", tab="integer: switch to it first"
-        ),
-        effect="read",
-        untrusted=True,
-    )
+    spec = specs.SNAPSHOT
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         async with self._sessions.use(act, "the snapshot") as session:
@@ -149,12 +137,7 @@ class BrowserSnapshot(BrowserTool):
 
 
 class BrowserClick(BrowserTool):
-    spec = ToolSpec(
-        name="browser_click",
-        description="Click an element.",
-        schema=make_schema("ref", ref="string", accept_dialog="boolean: answer a question of the page with yes"),
-        untrusted=True,
-    )
+    spec = specs.CLICK
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         ref = str(args["ref"])
@@ -165,12 +148,7 @@ class BrowserClick(BrowserTool):
 
 
 class BrowserType(BrowserTool):
-    spec = ToolSpec(
-        name="browser_type",
-        description="Replace the text of a field.",
-        schema=make_schema("ref text", ref="string", text="string", submit="boolean: press Enter afterwards"),
-        untrusted=True,
-    )
+    spec = specs.TYPE
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         ref, text = str(args["ref"]), str(args["text"])
@@ -178,7 +156,7 @@ class BrowserType(BrowserTool):
 
         async def fill(element: "Locator") -> None:
             if (await element.get_attribute("type") or "").lower() == "file":
-                raise ToolError(f"{ref[:20]} is a field for files: use {UPLOAD}")
+                raise ToolError(f"{ref[:20]} is a field for files: use {specs.UPLOAD.name}")
             await element.fill(text, timeout=CLICK_MS)
             if args.get("submit"):
                 await element.press("Enter", timeout=CLICK_MS)
@@ -187,12 +165,7 @@ class BrowserType(BrowserTool):
 
 
 class BrowserPress(BrowserTool):
-    spec = ToolSpec(
-        name="browser_press",
-        description="Press a key, such as Enter, Escape, ArrowDown, Control+A.",
-        schema=make_schema("key", key="string", ref="string: element that gets it"),
-        untrusted=True,
-    )
+    spec = specs.PRESS
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         key, what = str(args["key"]), f"pressing {str(args['key'])[:30]}"
@@ -211,12 +184,7 @@ class BrowserPress(BrowserTool):
 
 
 class BrowserSelect(BrowserTool):
-    spec = ToolSpec(
-        name="browser_select",
-        description="Choose options of a list by their labels or values.",
-        schema=make_schema("ref options", ref="string", options="strings"),
-        untrusted=True,
-    )
+    spec = specs.SELECT
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         ref, given = str(args["ref"]), args["options"]
@@ -228,13 +196,7 @@ class BrowserSelect(BrowserTool):
 
 
 class BrowserScroll(BrowserTool):
-    spec = ToolSpec(
-        name="browser_scroll",
-        description="Scroll the page, for screenshots and pages that load more at the end.",
-        schema=make_schema("", direction=["down", "up", "top", "bottom"], ref="string: scroll to it instead"),
-        effect="read",
-        untrusted=True,
-    )
+    spec = specs.SCROLL
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         direction, ref = str(args.get("direction") or "down"), str(args.get("ref") or "")
@@ -254,13 +216,7 @@ class BrowserScroll(BrowserTool):
 
 
 class BrowserBack(BrowserTool):
-    spec = ToolSpec(
-        name="browser_back",
-        description="Go back to the previous page; in a tab without one, close the tab.",
-        schema=make_schema(""),
-        effect="read",
-        untrusted=True,
-    )
+    spec = specs.BACK
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         async with self._sessions.use(act, "going back") as session:
@@ -276,13 +232,7 @@ class BrowserBack(BrowserTool):
 
 
 class BrowserScreenshot(BrowserTool):
-    spec = ToolSpec(
-        name="browser_screenshot",
-        description="Look at the page as an image; browser_snapshot is shorter and has refs.",
-        schema=make_schema("", ref="string: only this element", full_page="boolean"),
-        effect="read",
-        untrusted=True,
-    )
+    spec = specs.SCREENSHOT
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> ToolOutput:
         async with self._sessions.use(act, "the screenshot") as session:
@@ -311,12 +261,7 @@ def _to_image(data: bytes) -> tuple[Image, str]:
 
 
 class BrowserDownload(BrowserTool):
-    spec = ToolSpec(
-        name="browser_download",
-        description="Save a file into downloads/ of the project.",
-        schema=make_schema("", ref="string: link or button that downloads it", url="string: or its URL"),
-        untrusted=True,
-    )
+    spec = specs.DOWNLOAD
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         ref, given = str(args.get("ref") or ""), str(args.get("url") or "")
@@ -370,13 +315,7 @@ class BrowserDownload(BrowserTool):
 
 
 class BrowserConsole(BrowserTool):
-    spec = ToolSpec(
-        name="browser_console",
-        description="Messages and errors of the page's scripts since the last time.",
-        schema=make_schema(""),
-        effect="read",
-        untrusted=True,
-    )
+    spec = specs.CONSOLE
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
         async with self._sessions.use(act, "reading the console") as session:
@@ -386,14 +325,7 @@ class BrowserConsole(BrowserTool):
 
 
 class BrowserUpload(BrowserTool):
-    spec = ToolSpec(
-        name=UPLOAD,
-        description="Choose a file for a file field. The user is asked.",
-        schema=make_schema(
-            "ref path site", ref="string: field or its button", path="string", site="string: host of the page"
-        ),
-        untrusted=True,
-    )
+    spec = specs.UPLOAD
 
     def __init__(self, sessions: BrowserSessions, mask: Callable[[str], str], places: Places) -> None:
         super().__init__(sessions, mask)
