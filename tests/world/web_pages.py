@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -30,6 +31,12 @@ class PageServer:
         self.requests: list[tuple[str, str]] = []
         self.bodies: list[bytes] = []
         self.port = 0
+        self.runner: web.AppRunner | None = None
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self.runner.server.connections) if self.runner and self.runner.server else 0
 
     def add(self, path: str, html: Any, kind: str = "text/html", **headers: str) -> str:
         """Serve text, bytes, or the answer of an async function; returns the URL on loopback."""
@@ -62,6 +69,7 @@ async def open_page_server() -> AsyncIterator[PageServer]:
     app = web.Application(client_max_size=50_000_000)
     app.router.add_route("*", "/{path:.*}", server.answer)
     runner, server.port = await open_site(app, 0)
+    server.runner = runner
     try:
         yield server
     finally:
@@ -140,14 +148,22 @@ class BrowserWorld:
         self.server.add("/shown", f"<!doctype html><title>Shown</title>{html}")
         return str(await self.run("navigate", url=self.server.url("/shown"), **more))
 
-    async def close_all(self) -> None:
-        for name in [*self.sessions._sessions]:
-            await self.sessions.close(name)
+    async def forget(self) -> None:
+        """After a test: close the pages of its conversation, and forget what was requested and asked."""
+        await self.sessions.close("s1")
+        self.server.requests.clear()
+        self.server.bodies.clear()
+        self.person.answers.clear()
+        self.person.asked.clear()
+        self.person.may_answer.set()
+        self.secrets.clear()
+        while self.server.connections:
+            await asyncio.sleep(0.01)
 
     def ref(self, text: str, label: str) -> str:
         """The reference in the first line of a snapshot that contains the label."""
-        line = next(line for line in text.splitlines() if label in line and "[e" in line or label in line and "[f" in line)
-        return next(word.strip("[]:") for word in line.split() if word.startswith(("[e", "[f")) and word[2].isdigit())
+        found = (re.search(r"\[((?:f\d+)?e\d+)\]", line) for line in text.splitlines() if label in line)
+        return next(each[1] for each in found if each)
 
 
 @asynccontextmanager

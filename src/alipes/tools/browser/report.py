@@ -24,10 +24,12 @@ async def describe_page(
 
     Raises `ToolError` if a document was refused.
     """
-    report = session.guard.take_report()
-    if report.documents:
-        raise ToolError(" ".join((f"{done} was not possible." if done else "", *report.documents)).strip())
-    lines = [f"[{note}]" for note in (*session.take_notes(), *describe_blocked(report))]
+    report, refusals = session.guard.take_report(), session.take_refusals()
+    refused = [*report.documents, *(each for each in refusals if _is_about_page(each, session))]
+    if refused:
+        raise ToolError(" ".join((f"{done} was not possible." if done else "", *refused)).strip())
+    notes = (*session.take_notes(), *describe_blocked(report), *refusals[:MAX_BLOCKED_HOSTS])
+    lines = [f"[{note}]" for note in notes]
     if not session.has_page:
         return "\n".join(("[the tab was closed; no page is open]", *lines))
     lines.insert(0, await _describe_address(session.page))
@@ -39,6 +41,14 @@ async def describe_page(
         lines.append(f"[{done}: done. The page may have changed; browser_snapshot shows it]")
     session.record_hosts()
     return "\n".join(lines)
+
+
+def _is_about_page(refusal: str, session: BrowserSession) -> bool:
+    """True if the egress proxy refused the current page itself: Chromium shows its answer as if it was the page."""
+    if not session.has_page:
+        return False
+    session.record_hosts()
+    return any(refusal.startswith((f"{host}:", f"{host} ")) for host in session.hosts_read[:1])
 
 
 async def take_snapshot(session: BrowserSession, ref: str = "", first: int = 1) -> str:

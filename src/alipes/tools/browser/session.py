@@ -37,6 +37,9 @@ MAX_NOTES = 20
 VIEWPORT_WIDTH, VIEWPORT_HEIGHT = 1280, 800
 SETTLE_S = 0.15
 """Seconds after an act in which a page may start to load another one."""
+NEW_TAB_S = 3.0
+DOCUMENT_S = 10.0
+"""Seconds that a page gets to arrive after an act that leads to it."""
 LOAD_S = 5.0
 """Seconds that pictures and other parts of a page get after its text is there."""
 CLOSE_S = 3.0
@@ -68,6 +71,11 @@ class BrowserSession:
         self.last_used = 0.0
         self.pages: list[Page] = []
         self._current: Page | None = None
+        self._documents: set[Request] = set()
+        """Those that are being loaded."""
+        self._opening_tabs = 0
+        """Tabs that a page is opening, which takes a moment."""
+        self._progressed = asyncio.Event()
         self._console: deque[str] = deque(maxlen=MAX_MESSAGES)
         self._notes: deque[str] = deque(maxlen=MAX_NOTES)
         self.dialog_answer: DialogAnswer = config.dialogs
@@ -121,9 +129,22 @@ class BrowserSession:
     async def settle(self, documents_before: int) -> None:
         """After an act: wait until another page that it opened is loaded, also while a person is asked about it."""
         await asyncio.sleep(SETTLE_S)
+        await self._wait_until(lambda: not self._opening_tabs, NEW_TAB_S)
+        self._opening_tabs = 0
         await self.guard.wait_for_answers()
-        if self.has_page and self.guard.document_requests > documents_before:
+        if self.guard.document_requests == documents_before:
+            return
+        await self._wait_until(lambda: not self._documents, DOCUMENT_S)
+        if self.has_page:
             await self.wait_for_load()
+
+    async def _wait_until(self, fact: Callable[[], bool], seconds: float) -> None:
+        """Wait for something that the browser reports; not for long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not fact():
+                    self._progressed.clear()
+                    await self._progressed.wait()
 
     async def wait_for_load(self) -> None:
         from playwright.async_api import TimeoutError as PlaywrightTimeout  # noqa: PLC0415
@@ -197,6 +218,8 @@ class BrowserSession:
         context = self.context
         context.on("page", self._add_page)
         context.on("request", self._on_request)
+        context.on("requestfinished", self._on_request_ended)
+        context.on("requestfailed", self._on_request_ended)
         context.on("console", self._on_console)
         context.on("weberror", self._on_error)
         context.on("dialog", self._on_dialog)
@@ -205,6 +228,8 @@ class BrowserSession:
     def _add_page(self, page: "Page") -> None:
         if page in self.pages:
             return
+        self._opening_tabs = max(self._opening_tabs - 1, 0)
+        self._progressed.set()
         page.on("close", self._on_close)
         page.on("crash", lambda _page: self.add_note("the page crashed; open it again with browser_navigate"))
         page.on("download", self._on_download)
@@ -217,6 +242,16 @@ class BrowserSession:
             self.add_note("a new tab was opened, which is the current one now")
         self.pages.append(page)
         self._current = page
+        self._do(self._watch_new_tabs(page))
+
+    async def _watch_new_tabs(self, page: "Page") -> None:
+        """Learn at once that a page opens a tab: the tab itself is known much later."""
+        devtools = await self.context.new_cdp_session(page)
+        devtools.on("Page.windowOpen", self._on_window_open)
+        await devtools.send("Page.enable")
+
+    def _on_window_open(self, _event: object) -> None:
+        self._opening_tabs += 1
 
     def _on_close(self, page: "Page") -> None:
         if page in self.pages:
@@ -230,7 +265,14 @@ class BrowserSession:
         await ignore_errors(route.abort("blockedbyclient") if why else route.continue_())
 
     def _on_request(self, request: "Request") -> None:
-        self.guard.report_request(request.url, document=_is_document(request))
+        document = _is_document(request)
+        self.guard.report_request(request.url, document=document)
+        if document:
+            self._documents.add(request)
+
+    def _on_request_ended(self, request: "Request") -> None:
+        self._documents.discard(request)
+        self._progressed.set()
 
     def _on_websocket(self, socket: "WebSocket") -> None:
         self.guard.report_request(socket.url, document=False)
@@ -285,7 +327,7 @@ def _is_document(request: "Request") -> bool:
         return False
     try:
         return request.frame.parent_frame is None
-    except Error:  # a new tab, which is not known yet
+    except Error:
         return True
 
 

@@ -23,7 +23,8 @@ from alipes.tools.images import MAX_PROVIDER_BYTES, prepare_image
 if TYPE_CHECKING:
     from playwright.async_api import Download, Locator
 
-CLICK_MS = 8000.0
+CLICK_MS = 5000.0
+SELECT_MS = 1500.0
 MAX_UPLOAD_BYTES = 200_000_000
 _SCROLL_PARTS = 0.8
 _POSITION = "() => [Math.round(scrollY), innerHeight, document.documentElement.scrollHeight]"
@@ -104,8 +105,6 @@ async def load_page(session: BrowserSession, load: Callable[[], Awaitable[object
         if refused := (*session.guard.take_report().documents, *session.take_refusals()):
             raise ToolError(f"{what} was not possible. {' '.join(refused)}") from None
         raise
-    if refused := session.take_refusals():
-        session.add_note(f"refused: {refused[0]}")
 
 
 def normalise_url(text: str) -> str:
@@ -191,7 +190,7 @@ class BrowserSelect(BrowserTool):
         options = [str(each) for each in given] if isinstance(given, list) else []
         return await self._act(
             *(act, ref, f"choosing {', '.join(options)[:60] or 'nothing'}"),
-            lambda element: element.select_option(options, timeout=CLICK_MS),
+            lambda element: element.select_option(options, timeout=SELECT_MS),
         )
 
 
