@@ -132,6 +132,8 @@ class BrowserWorld:
         places = Places(home=home, alipes_home=os.path.join(home, ".alipes"))
         self.tools = {tool.spec.name: tool for tool in browser_tools(sessions, places, self._mask)}
         self.last: CallContext | None = None
+        self.number = 0
+        """Of the test, so that each has a turn of its own."""
 
     def _mask(self, text: str) -> str:
         for secret in self.secrets:
@@ -140,7 +142,7 @@ class BrowserWorld:
 
     async def run(self, tool: str, *, session: str = "s1", turn: Turn | None = None, **args: Any) -> Any:
         """The result of a tool, as it returns it."""
-        self.last = CallContext(session, self.workdir, turn or make_turn())
+        self.last = CallContext(session, self.workdir, turn or make_turn(f"turn {self.number}"))
         return await self.tools[f"browser_{tool}"].run(args, self.last)
 
     async def show(self, html: str, **more: Any) -> str:
@@ -150,6 +152,7 @@ class BrowserWorld:
 
     async def forget(self) -> None:
         """After a test: close the pages of its conversation, and forget what was requested and asked."""
+        self.number += 1
         await self.sessions.close("s1")
         self.server.requests.clear()
         self.server.bodies.clear()

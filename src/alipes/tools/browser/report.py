@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 MAX_TITLE_CHARS = 120
 MAX_URL_CHARS = 500
 MAX_BLOCKED_HOSTS = 3
+PROXY_STATUSES = (403, 502)
+"""With which the egress proxy answers what it refuses."""
 _PASSWORDS = "elements => elements.map(element => String(element.value))"
 
 
@@ -45,7 +47,7 @@ async def describe_page(
 
 def _is_about_page(refusal: str, session: BrowserSession) -> bool:
     """True if the egress proxy refused the current page itself: Chromium shows its answer as if it was the page."""
-    if not session.has_page:
+    if not session.has_page or session.last_status not in PROXY_STATUSES:
         return False
     session.record_hosts()
     return any(refusal.startswith((f"{host}:", f"{host} ")) for host in session.hosts_read[:1])

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         Locator,
         Page,
         Request,
+        Response,
         Route,
         StorageState,
         WebError,
@@ -73,6 +74,8 @@ class BrowserSession:
         self._current: Page | None = None
         self._documents: set[Request] = set()
         """Those that are being loaded."""
+        self.last_status = 0
+        """The HTTP status of the latest document."""
         self._opening_tabs = 0
         """Tabs that a page is opening, which takes a moment."""
         self._progressed = asyncio.Event()
@@ -134,7 +137,7 @@ class BrowserSession:
         await self.guard.wait_for_answers()
         if self.guard.document_requests == documents_before:
             return
-        await self._wait_until(lambda: not self._documents, DOCUMENT_S)
+        await self._wait_until(lambda: not self._is_loading(), DOCUMENT_S)
         if self.has_page:
             await self.wait_for_load()
 
@@ -145,6 +148,9 @@ class BrowserSession:
                 while not fact():
                     self._progressed.clear()
                     await self._progressed.wait()
+
+    def _is_loading(self) -> bool:
+        return any(_page_of(request) is self._current for request in self._documents)
 
     async def wait_for_load(self) -> None:
         from playwright.async_api import TimeoutError as PlaywrightTimeout  # noqa: PLC0415
@@ -218,6 +224,7 @@ class BrowserSession:
         context = self.context
         context.on("page", self._add_page)
         context.on("request", self._on_request)
+        context.on("response", self._on_response)
         context.on("requestfinished", self._on_request_ended)
         context.on("requestfailed", self._on_request_ended)
         context.on("console", self._on_console)
@@ -269,6 +276,10 @@ class BrowserSession:
         self.guard.report_request(request.url, document=document)
         if document:
             self._documents.add(request)
+
+    def _on_response(self, response: "Response") -> None:
+        if response.request in self._documents:
+            self.last_status = response.status
 
     def _on_request_ended(self, request: "Request") -> None:
         self._documents.discard(request)
@@ -329,6 +340,16 @@ def _is_document(request: "Request") -> bool:
         return request.frame.parent_frame is None
     except Error:
         return True
+
+
+def _page_of(request: "Request") -> "Page | None":
+    """The tab of a document; None if it is not known yet."""
+    from playwright.async_api import Error  # noqa: PLC0415
+
+    try:
+        return request.frame.page
+    except Error:
+        return None
 
 
 async def ignore_errors(work: Coroutine[Any, Any, Any]) -> None:

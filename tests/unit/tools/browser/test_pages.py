@@ -48,7 +48,7 @@ async def test_options_are_chosen_by_label_or_value(shared):
     shown = await shared.run("snapshot")
     assert 'option "red" [selected]' in shown and 'option "blue" [selected]' in shown
     assert 'option "green" [selected]' not in shown
-    with pytest.raises(ToolError, match="not possible in time|did not find"):
+    with pytest.raises(ToolError, match=r"not possible in time|did not find"):
         await shared.run("select", ref=shared.ref(shown, "Colour"), options=["purple"])
 
 
@@ -57,7 +57,7 @@ async def test_keys_reach_the_page(shared):
     await shared.show("<p id=p>-</p><script>onkeydown = e => p.textContent = 'key ' + e.key</script>")
     await shared.run("press", key="Escape")
     assert "key Escape" in await shared.run("snapshot")
-    with pytest.raises(ToolError, match="browser_type"):
+    with pytest.raises(ToolError, match=r"browser_type"):
         await shared.run("press", key="a very long text that is not a key")
 
 
@@ -90,7 +90,7 @@ async def test_a_popup_becomes_the_current_tab_and_back_closes_it(shared):
     await shared.run("snapshot", tab=2)
     left = await shared.run("back")
     assert 'button "Open"' in left and "tabs:" not in left
-    with pytest.raises(ToolError, match="no tab 2"):
+    with pytest.raises(ToolError, match=r"no tab 2"):
         await shared.run("snapshot", tab=2)
 
 
@@ -130,7 +130,7 @@ async def test_going_back_shows_the_previous_page(shared):
     await shared.show("<h1>First</h1>")
     await shared.run("navigate", url=shared.server.url("/second"))
     assert 'heading "First"' in await shared.run("back")
-    with pytest.raises(ToolError, match="no previous page"):
+    with pytest.raises(ToolError, match=r"no previous page"):
         await shared.run("back")
 
 
@@ -165,9 +165,9 @@ async def test_the_console_shows_messages_and_errors_once(shared):
 @in_browser
 async def test_a_stale_ref_asks_for_a_new_snapshot(shared):
     await shared.show("<button>Go</button>")
-    with pytest.raises(ToolError, match="has no element e99 now: take a new browser_snapshot"):
+    with pytest.raises(ToolError, match=r"has no element e99 now: take a new browser_snapshot"):
         await shared.run("click", ref="e99")
-    with pytest.raises(ToolError, match="is not a ref"):
+    with pytest.raises(ToolError, match=r"is not a ref"):
         await shared.run("click", ref="button >> nth=0")
 
 
@@ -182,7 +182,7 @@ async def test_a_covered_button_is_explained(shared):
 
 @in_browser
 async def test_without_a_page_the_tools_say_how_to_open_one(shared):
-    with pytest.raises(ToolError, match="no page is open: use browser_navigate first"):
+    with pytest.raises(ToolError, match=r"no page is open: use browser_navigate first"):
         await shared.run("snapshot")
 
 
@@ -191,9 +191,9 @@ async def test_passwords_are_not_shown_and_known_secrets_are_not_typed(shared):
     page = await shared.show("<label>Key <input type=password value=hunter2></label><label>Note <input></label>")
     assert "hunter2" not in page and "••••" in page
     shared.secrets.add("sk-canary")
-    with pytest.raises(ToolError, match="contains a secret of this machine"):
+    with pytest.raises(ToolError, match=r"contains a secret of this machine"):
         await shared.run("type", ref=shared.ref(page, "Note"), text="my sk-canary")
-    with pytest.raises(ToolError, match="contains a secret of this machine"):
+    with pytest.raises(ToolError, match=r"contains a secret of this machine"):
         await shared.run("navigate", url=shared.server.url("/?k=sk-canary"))
 
 
@@ -218,7 +218,7 @@ async def test_a_long_page_is_shown_in_parts(shared):
     assert "row 399" in rest and "more characters; take a snapshot of this ref)" in rest
     whole = await shared.run("snapshot", ref=shared.ref(rest, "long long"))
     assert whole.count("long") == 600
-    with pytest.raises(ToolError, match="has only"):
+    with pytest.raises(ToolError, match=r"has only"):
         await shared.run("snapshot", line=10_000)
 
 
@@ -237,9 +237,9 @@ async def test_conversations_do_not_share_cookies(shared):
 @in_browser
 async def test_an_unknown_host_and_a_closed_port_are_explained(shared):
     shared.person.answers = {"nowhere.invalid": "once"}
-    with pytest.raises(ToolError, match="nowhere.invalid"):
+    with pytest.raises(ToolError, match=r"nowhere.invalid"):
         await shared.run("navigate", url="http://nowhere.invalid/")
-    with pytest.raises(ToolError, match="give an http or https URL"):
+    with pytest.raises(ToolError, match=r"give an http or https URL"):
         await shared.run("navigate", url="javascript:alert(1)")
-    with pytest.raises(ToolError, match="user name or password"):
+    with pytest.raises(ToolError, match=r"user name or password"):
         await shared.run("navigate", url="http://ann:secret@127.0.0.1/")
