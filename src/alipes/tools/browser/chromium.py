@@ -3,11 +3,13 @@
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
 from alipes.config.browser import BrowserConfig
+from alipes.runtime.sandbox.policy import make_private_directory
 from alipes.tools.browser.specs import OFF
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome", "chrome", "microsoft-edge")
@@ -16,6 +18,7 @@ INSTALL_PACKAGE = 'pip install "alipes[browser]"'
 INSTALL_CHROMIUM = "install Chromium or Chrome, or set browser.executable"
 NO_PROXY_URL = "http://127.0.0.1:9"
 """Where connections of Chromium itself go, which belong to no page: nothing listens there."""
+MAX_PATH_BYTES = 60
 _KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "LD_LIBRARY_PATH", "FONTCONFIG_FILE", "FONTCONFIG_PATH")
 _FLAGS = (
     "--disable-gpu",
@@ -69,6 +72,24 @@ def uses_sandbox(config: BrowserConfig) -> bool:
 def chromium_arguments() -> list[str]:
     """Flags besides those of Playwright, which switch off updates and other background work."""
     return [*_FLAGS]
+
+
+@contextmanager
+def shorten_path(folder: Path) -> Iterator[Path]:
+    """The folder under a short path: Chromium makes a socket in it, whose path may have 107 characters."""
+    if len(os.fsencode(folder)) <= MAX_PATH_BYTES:
+        yield folder
+        return
+    links = Path(make_private_directory("browser"))
+    for left in links.iterdir():
+        if not left.exists():  # of a process that was killed
+            left.unlink(missing_ok=True)
+    link = links / os.urandom(6).hex()
+    link.symlink_to(folder, target_is_directory=True)
+    try:
+        yield link
+    finally:
+        link.unlink(missing_ok=True)
 
 
 def chromium_environment(environ: Mapping[str, str], folder: Path) -> dict[str, str]:

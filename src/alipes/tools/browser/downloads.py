@@ -46,7 +46,8 @@ async ([url, most]) => {
 
 def clean_file_name(name: str) -> str:
     """The name that a server or page suggested, without folders, hidden and special characters."""
-    plain = _NOT_IN_NAMES.sub("_", name.replace("\\", "/").rpartition("/")[2]).strip(" .-")
+    plain = _NOT_IN_NAMES.sub("_", name.replace("\\", "/").rpartition("/")[2])
+    plain = re.sub(r"\.{2,}", ".", plain).strip(" .-_")
     if not plain:
         return "download"
     if len(plain.encode()) <= MAX_NAME_CHARS:
@@ -59,16 +60,14 @@ def clean_file_name(name: str) -> str:
 async def wait_for_file(session: BrowserSession, download: "Download", max_bytes: int) -> Path:
     """Wait until Chromium has the whole file. Raises `ToolError` if it is too large or incomplete."""
     too_large = f"{_name(download)} is larger than {max_bytes // 1_000_000:,} MB (browser.download_mb)"
-    is_too_large = False
     async with asyncio.TaskGroup() as group:
         finishing = group.create_task(download.failure())
-        while not finishing.done() and not is_too_large:
+        while not finishing.done():
             await asyncio.wait({finishing}, timeout=POLL_S)
-            is_too_large = await asyncio.to_thread(_size_of, session.downloads) > max_bytes
-        if is_too_large:
-            await download.cancel()
+            if is_too_large := await asyncio.to_thread(_size_of, session.downloads) > max_bytes:
+                await download.cancel()
+                break
     if is_too_large:
-        await download.delete()
         raise ToolError(too_large)
     if why := finishing.result():
         raise ToolError(f"{_name(download)} was not downloaded: {why}")

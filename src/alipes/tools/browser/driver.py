@@ -26,6 +26,7 @@ from alipes.tools.browser.chromium import (
     chromium_arguments,
     chromium_environment,
     find_chromium,
+    shorten_path,
     uses_sandbox,
 )
 
@@ -115,7 +116,7 @@ async def open_browser_process(
     """
     if not (program := find_chromium(config, environ)):
         raise ToolError("Chromium was not found any longer; start alipes again after you have installed it.")
-    with scratch_directory(keeper) as folder:
+    with scratch_directory(keeper) as scratch, shorten_path(scratch) as folder:
         env = chromium_environment(environ, folder)
         async with _open_driver(env, keeper) as (playwright, link):
             browser = await _launch(playwright, config, program, env=env, folder=folder)
@@ -210,6 +211,6 @@ def _explain_launch(program: str, text: str) -> str:
             "Chromium's own sandbox does not work on this machine: allow user namespaces, or set browser.sandbox = "
             "off if you accept that a page with an exploit gets the rights of your user."
         )
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    detail = next((line for line in lines if "error" in line.lower() and "browserType" not in line), lines[0])
-    return f"{program} could not be started: {detail[:300]}. Run `alipes doctor` to see more."
+    lines = [line.strip(" -").partition("[err] ")[2] or line.strip() for line in text.splitlines() if line.strip()]
+    fatal = (line for line in lines if "FATAL" in line or line.lower().startswith("error"))
+    return f"{program} could not be started: {next(fatal, lines[0])[:300]}"

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 MAX_TITLE_CHARS = 120
 MAX_URL_CHARS = 500
+MAX_TRIES = 4
 MAX_BLOCKED_HOSTS = 3
 PROXY_STATUSES = (403, 502)
 """With which the egress proxy answers what it refuses."""
@@ -55,9 +56,18 @@ def _is_about_page(refusal: str, session: BrowserSession) -> bool:
 
 async def take_snapshot(session: BrowserSession, ref: str = "", first: int = 1) -> str:
     """The accessibility tree of the page, or of one element, from line `first` on."""
-    source = await session.element(ref) if ref else session.page
-    yaml = await source.aria_snapshot(mode="ai")
-    lines = compact_snapshot(yaml, await _find_passwords(session.page), MAX_CHARS if ref else MAX_TEXT_CHARS)
+    from playwright.async_api import Error  # noqa: PLC0415
+
+    for left in range(MAX_TRIES, 0, -1):
+        try:
+            source = await session.element(ref) if ref else session.page
+            yaml, passwords = await source.aria_snapshot(mode="ai"), await _find_passwords(session.page)
+            break
+        except Error as error:
+            if left == 1 or not any(each in error.message for each in ("context was destroyed", "Frame was detached")):
+                raise
+            await session.wait_for_load()  # the page has just changed
+    lines = compact_snapshot(yaml, passwords, MAX_CHARS if ref else MAX_TEXT_CHARS)
     if not lines:
         return "[the page is empty]"
     if first > len(lines):

@@ -302,11 +302,14 @@ class BrowserDownload(BrowserTool):
         page = await session.open_tab() if session.has_page else await session.open_page()
         try:
             with session.expect_download() as expected:
-                with suppress(Error):
+                is_attachment = False
+                try:
                     await page.goto(url, wait_until="commit", timeout=0)
+                except Error as error:
+                    is_attachment = "Download is starting" in error.message or "ERR_ABORTED" in error.message
                 if refused := (*session.guard.take_report().documents, *session.take_refusals()):
                     raise ToolError(" ".join(refused))
-                if not expected.done() and (why := await page.evaluate(FETCH_AS_DOWNLOAD, [url, largest])):
+                if not is_attachment and (why := await page.evaluate(FETCH_AS_DOWNLOAD, [url, largest])):
                     raise ToolError(f"{url.partition('?')[0][:200]} was not downloaded: {why}")
                 return await expected
         finally:
