@@ -15,7 +15,7 @@ from alipes.agent.approval.approval import build_approval_hook, preview_change
 from alipes.agent.approval.egress import AskEgress
 from alipes.agent.approval.judge import ApprovalJudge
 from alipes.agent.approval.paths import Risk
-from alipes.agent.approval.sent_files import SentFileApproval, ask_about_upload
+from alipes.agent.approval.sent_files import SentFileApproval, UploadApproval
 from alipes.agent.approval.taint import TaintTracker
 from alipes.agent.auxiliary import AuxiliaryModels, BackgroundTasks, ConversationTitles, MixtureRunner
 from alipes.agent.budget import SpendingLimits
@@ -391,7 +391,7 @@ def _add_browser_tools(app: App, browser: "BrowserSessions | None", places: Plac
 
     tools = browser_tools(browser, places, app.secrets)
     app.contributions.add_builtin(*tools, why_unavailable=browser.why_unavailable)
-    app.hooks.add(CORE, ask_about_upload)
+    app.hooks.add(CORE, UploadApproval().before_tool)
     app.hooks.add(CORE, browser.session_left)
 
 

@@ -145,6 +145,11 @@ def task_goals(args: Args) -> tuple[str, ...]:
     return tuple(str(task.get("goal") or "") if isinstance(task, dict) else str(task) for task in tasks)
 
 
+def _label_select(args: Args) -> ToolLabel:
+    options = args.get("options")
+    return ToolLabel("Choose", ", ".join(map(str, options)) if isinstance(options, list) else "")
+
+
 _LABELS: dict[str, Callable[[Args], ToolLabel]] = {
     "terminal": _label_terminal,
     "process": _label_process,
@@ -160,6 +165,18 @@ _LABELS: dict[str, Callable[[Args], ToolLabel]] = {
     "send_file": lambda args: ToolLabel("Send", _text(args, "path")),
     "vision_analyze": lambda args: ToolLabel("Look at", _text(args, "path") or _text(args, "image_url")),
     "image_generate": lambda args: ToolLabel("Generate image", _text(args, "prompt")),
+    "browser_navigate": lambda args: ToolLabel("Open", _text(args, "url")),
+    "browser_snapshot": lambda args: ToolLabel("Look at the page", _text(args, "ref")),
+    "browser_click": lambda args: ToolLabel("Click", _text(args, "ref")),
+    "browser_type": lambda args: ToolLabel("Type into", _text(args, "ref")),
+    "browser_press": lambda args: ToolLabel("Press", _text(args, "key")),
+    "browser_select": _label_select,
+    "browser_scroll": lambda args: ToolLabel("Scroll", _text(args, "ref") or _text(args, "direction") or "down"),
+    "browser_back": lambda args: ToolLabel("Go back"),
+    "browser_screenshot": lambda args: ToolLabel("Take a screenshot", _text(args, "ref")),
+    "browser_download": lambda args: ToolLabel("Download", _text(args, "url") or _text(args, "ref")),
+    "browser_console": lambda args: ToolLabel("Read the console"),
+    "browser_upload": lambda args: ToolLabel("Upload", f"{_text(args, 'path')} to {_text(args, 'site')}"),
 }
 
 
@@ -178,6 +195,13 @@ _ACTIVITIES = {
     "send_file": "sending a file",
     "vision_analyze": "looking at an image",
     "image_generate": "generating an image",
+    **dict.fromkeys(("browser_navigate", "browser_back"), "loading a page"),
+    **dict.fromkeys(("browser_snapshot", "browser_screenshot", "browser_console"), "looking at a page"),
+    **dict.fromkeys(
+        ("browser_click", "browser_type", "browser_press", "browser_select", "browser_scroll"), "using a page"
+    ),
+    "browser_download": "downloading a file",
+    "browser_upload": "uploading a file",
 }
 
 
@@ -277,6 +301,15 @@ def _describe_answer(result: ToolResult) -> str:
     return answer if answer and not head else "no answer"
 
 
+def _describe_page(result: ToolResult) -> str:
+    """The note that matters most, else the title or address of the page."""
+    lines = result.text.split("\n")
+    notes = [line.strip("[]") for line in lines if line.startswith(("[saved ", "[screenshot", "[the page showed"))]
+    page = next((line.removeprefix("Page: ") for line in lines if line.startswith("Page: ")), "")
+    url, _, title = page.partition(" “")
+    return notes[0] if notes else title.removesuffix("”") or url or _describe_text(result)
+
+
 _OUTCOMES: dict[str, Callable[[ToolResult], str]] = {
     "terminal": _describe_command,
     "execute_code": _describe_command,
@@ -290,4 +323,12 @@ _OUTCOMES: dict[str, Callable[[ToolResult], str]] = {
     "clarify": _describe_answer,
     "send_file": lambda result: "attached",
     "image_generate": lambda result: format_count(len(result.files), "image") if result.files else "done",
+    **dict.fromkeys(
+        (
+            *("browser_navigate", "browser_snapshot", "browser_click", "browser_type", "browser_press"),
+            *("browser_select", "browser_scroll", "browser_back", "browser_screenshot", "browser_download"),
+            "browser_upload",
+        ),
+        _describe_page,
+    ),
 }

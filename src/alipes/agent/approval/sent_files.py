@@ -43,8 +43,10 @@ class SentFileApproval:
         return os.path.realpath(self._places.resolve(path.replace("\0", ""), turn.inbound.workdir))
 
 
-async def ask_about_upload(call: ToolCall, turn: Turn) -> Verdict | None:
-    """Hook `before_tool`: every upload to a web page is asked about."""
-    if call.name != UPLOAD.name:
-        return None
-    return Verdict("ask", f"it sends {call.args.get('path')} to the web site {call.args.get('site')}")
+class UploadApproval:
+    """Asks about every upload to a web page."""
+
+    async def before_tool(self, call: ToolCall) -> Verdict | None:
+        if call.name != UPLOAD.name:
+            return None
+        return Verdict("ask", f"it sends {call.args.get('path')} to the web site {call.args.get('site')}")

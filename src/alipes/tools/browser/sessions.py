@@ -73,6 +73,7 @@ class BrowserSessions:
         self._start: _ProcessStart | None = None
         self._changed = asyncio.Event()
         self._closing = False
+        self.max_sessions = MAX_SESSIONS
 
     async def __aenter__(self) -> Self:
         await self._exit.enter_async_context(self._proxy)
@@ -229,9 +230,9 @@ class BrowserSessions:
 
     async def _make_room(self) -> None:
         idle = [(known.last_used, name) for name, known in self._sessions.items() if not known.lock.locked()]
-        if len(self._sessions) >= MAX_SESSIONS:
+        if len(self._sessions) >= self.max_sessions:
             if not idle:
-                raise ToolError(f"{MAX_SESSIONS} conversations use the browser now; try again later")
+                raise ToolError(f"{self.max_sessions} conversations use the browser now; try again later")
             await self.close(min(idle)[1])
 
     async def _close(self, name: str, session: BrowserSession) -> None:

@@ -9,13 +9,12 @@ from aiohttp import web
 
 pytest.importorskip("playwright.async_api", reason="playwright is not installed (make test)")
 
-from alipes.agent.approval.sent_files import ask_about_upload
+from alipes.agent.approval.sent_files import UploadApproval
 from alipes.agent.approval.taint import describe_untrusted_file
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import ToolCall
 from alipes.tools.browser.downloads import clean_file_name
 from tests.unit.tools.browser.shared import in_browser, open_shared_browser
-from tests.world.web_pages import make_turn
 
 pytestmark = pytest.mark.service("chromium")
 ATTACHED = {"content-disposition": 'attachment; filename="../../.bashrc"'}
@@ -167,9 +166,9 @@ async def test_secrets_and_files_for_another_site_are_not_uploaded(shared):
 
 async def test_every_upload_is_asked_about_with_its_file_and_site():
     call = ToolCall("c1", "browser_upload", {"ref": "e1", "path": "a.txt", "site": "shop.test"})
-    verdict = await ask_about_upload(call, make_turn())
+    verdict = await UploadApproval().before_tool(call)
     assert (verdict.ruling, verdict.reason) == ("ask", "it sends a.txt to the web site shop.test")
-    assert await ask_about_upload(ToolCall("c2", "browser_click", {"ref": "e1"}), make_turn()) is None
+    assert await UploadApproval().before_tool(ToolCall("c2", "browser_click", {"ref": "e1"})) is None
 
 
 @pytest.mark.parametrize(

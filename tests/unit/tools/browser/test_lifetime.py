@@ -13,7 +13,6 @@ import pytest
 
 pytest.importorskip("playwright.async_api", reason="playwright is not installed (make test)")
 
-from alipes.config.browser import BrowserConfig
 from alipes.kernel.errors import ToolError
 from alipes.runtime.processes.process_tree import find_marked, open_orphan_guard
 from tests.world.environment import LIMIT_S, ROOT, require
@@ -167,8 +166,8 @@ async def test_a_chromium_that_cannot_start_is_explained(tmp_path):
 
 
 async def test_too_many_conversations_close_the_one_that_was_used_least(tmp_path):
-    assert BrowserConfig().idle == 900.0
     async with open_browser_world(str(tmp_path)) as world:
-        for number in range(9):
-            await world.show("<h1>here</h1>", session=f"n{number}")
-        assert sorted(world.sessions._sessions) == [f"n{number}" for number in range(1, 9)]
+        world.sessions.max_sessions = 2
+        for name in ("a", "b", "a", "c"):
+            await world.show("<h1>here</h1>", session=name)
+        assert sorted(world.sessions._sessions) == ["a", "c"]

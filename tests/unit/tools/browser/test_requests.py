@@ -234,7 +234,7 @@ async def test_webrtc_sends_nothing(shared):
 
 @in_browser
 async def test_a_page_cannot_open_other_hosts_between_acts(shared):
-    await shared.show("<script>setTimeout(() => location = "http://later.test/", 1500)</script><h1>Now</h1>")
+    await shared.show("<script>setTimeout(() => location = 'http://later.test/', 1500)</script><h1>Now</h1>")
     async with asyncio.timeout(20):
         while shared.sessions._sessions["s1"].guard.document_requests < 3:
             await asyncio.sleep(0.05)
