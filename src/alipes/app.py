@@ -15,7 +15,7 @@ from alipes.agent.approval.approval import build_approval_hook, preview_change
 from alipes.agent.approval.egress import AskEgress
 from alipes.agent.approval.judge import ApprovalJudge
 from alipes.agent.approval.paths import Risk
-from alipes.agent.approval.sent_files import SentFileApproval
+from alipes.agent.approval.sent_files import SentFileApproval, UploadApproval
 from alipes.agent.approval.taint import TaintTracker
 from alipes.agent.auxiliary import AuxiliaryModels, BackgroundTasks, ConversationTitles, MixtureRunner
 from alipes.agent.budget import SpendingLimits
@@ -77,6 +77,7 @@ from alipes.store.history import SqliteCompactionStore
 from alipes.store.store import Store, open_store
 from alipes.store.usage import SqliteUsageLedger
 from alipes.tools.backends import ChosenBackend
+from alipes.tools.browser import specs as browser_specs
 from alipes.tools.clarify import Clarify
 from alipes.tools.common import Places, child_environment, is_secret_variable
 from alipes.tools.delegate import DelegateTask, MixtureOfAgents
@@ -100,6 +101,9 @@ from alipes.tools.web.web_search import WebSearch
 
 if TYPE_CHECKING:
     from alipes.tools.mcp.servers import McpServers
+
+if TYPE_CHECKING:
+    from alipes.tools.browser.sessions import BrowserSessions
 
 LOCAL_FILE_TOOLS = ("read_file", "write_file", "patch", "search_files", "execute_code")
 """Tools that read or change files of this machine."""
@@ -312,6 +316,7 @@ class Resources(Struct, frozen=True):
     namespaces: NetworkNamespaces
     backend: ChosenBackend
     background: BackgroundProcesses
+    browser: "BrowserSessions | None"
     tasks: BackgroundTasks
     secrets: SecretRegistry
     converter: DocumentConverter
@@ -412,7 +417,48 @@ async def _open_resources(
     background = await stack.enter_async_context(BackgroundProcesses(spill, backend=backend))
     tasks = await stack.enter_async_context(BackgroundTasks())
     converter = await stack.enter_async_context(DocumentConverter(_tool_environment(settings), guard))
-    return Resources(store, scope, models, guard, network, namespaces, backend, background, tasks, secrets, converter)
+    browser = await _open_browser(stack, settings, network, guard) if settings.browser.enabled else None
+    return Resources(
+        store=store,
+        scope=scope,
+        models=models,
+        guard=guard,
+        network=network,
+        namespaces=namespaces,
+        backend=backend,
+        background=background,
+        browser=browser,
+        tasks=tasks,
+        secrets=secrets,
+        converter=converter,
+    )
+
+
+async def _open_browser(
+    stack: AsyncExitStack, settings: Settings, network: SandboxNetwork, guard: OrphanGuard
+) -> "BrowserSessions":
+    from alipes.tools.browser.sessions import BrowserSessions  # noqa: PLC0415
+
+    sessions = BrowserSessions(
+        *(settings.browser, network.rights, network.proxy.connector),
+        environ=_tool_environment(settings),
+        folder=settings.paths.browser,
+        keeper=guard,
+    )
+    return await stack.enter_async_context(sessions)
+
+
+def _add_browser_tools(app: App, browser: "BrowserSessions | None", places: Places) -> None:
+    if browser is None:
+        off = map(browser_specs.BrowserOffTool, browser_specs.ALL)
+        app.contributions.add_builtin(*off, why_unavailable=lambda: browser_specs.OFF)
+        return
+    from alipes.tools.browser.tools import browser_tools  # noqa: PLC0415
+
+    tools = browser_tools(browser, places, app.secrets)
+    app.contributions.add_builtin(*tools, why_unavailable=browser.why_unavailable)
+    app.hooks.add(CORE, UploadApproval().before_tool)
+    app.hooks.add(CORE, browser.session_left)
 
 
 def _hide_secrets(settings: Settings) -> None:
@@ -478,6 +524,7 @@ def _add_builtin_tools(app: App, resources: Resources) -> None:
         code,
     )
     _add_web_tools(app, resources)
+    _add_browser_tools(app, resources.browser, places)
     taint = TaintTracker(app.store.sources, app.contributions, places, attachments=str(settings.paths.files))
     judge = ApprovalJudge(app.auxiliary) if settings.approvals.judge else None
     approval = build_approval_hook(

@@ -18,6 +18,7 @@ from alipes.cli import common, render, security_audit
 from alipes.cli.common import CheckResult, print_json
 from alipes.cli.options import parse_doctor
 from alipes.cli.plugins.list import check_plugins_state
+from alipes.config.environment import process_environment
 from alipes.config.loader import load_settings
 from alipes.config.mcp_files import load_project
 from alipes.config.paths import find_home
@@ -36,6 +37,7 @@ from alipes.store.archive import Archive
 from alipes.store.database.files import find_loss, is_writable
 from alipes.store.peers import open_processes
 from alipes.store.store import Store, open_archive, open_store
+from alipes.tools.browser.chromium import find_chromium, find_obstacle, uses_sandbox
 from alipes.tools.web.search_services import NAMES, choose_service
 
 MIN_PYTHON = (3, 11)
@@ -64,7 +66,22 @@ def check_machine() -> tuple[Settings | None, list[CheckResult]]:
         except ConfigError as nowhere:
             findings.insert(1, CheckResult("home", "wrong", str(nowhere)))
     findings += _check_programs()
+    if settings is not None and settings.browser.enabled:
+        findings.append(check_browser(settings))
     return settings, findings
+
+
+def check_browser(settings: Settings) -> CheckResult:
+    """Check what the browser tools need."""
+    config, environ = settings.browser, process_environment()
+    if why := find_obstacle(config, environ):
+        return CheckResult("browser", "wrong", why)
+    program = find_chromium(config, environ)
+    if uses_sandbox(config):
+        return CheckResult("browser", "ok", program)
+    says = f"{program}, without its own sandbox: a page with an exploit gets the rights of this user"
+    advice = "run alipes as another user than root" if config.sandbox == "auto" else "set browser.sandbox = auto"
+    return CheckResult("browser", "note", says, advice)
 
 
 async def check_store(settings: Settings) -> list[CheckResult]:

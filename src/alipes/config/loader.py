@@ -180,6 +180,7 @@ def build_settings(config: RawConfig) -> Settings:
         workdir=_path(config, "workdir", Path.is_dir),
         ca_file=_ca_file(config),
         **{name: _table(config, name) for name in _TABLES},
+        browser=_table(config, "browser", executable=_path(config, "browser.executable", Path.is_file)),
         keys=_keys(config),
         embedded=_table(config, "embedded", gguf=_path(config, "embedded.gguf", Path.is_file)),
         serve=_table(config, "serve", key=_secret(config, "serve.key_env")),

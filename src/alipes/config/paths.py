@@ -28,6 +28,8 @@ class Paths:
         """Files that people sent in chats, by platform."""
         self.outgoing = home / "outgoing"
         """Files that were generated for chats."""
+        self.browser = home / "browser"
+        """Cookies and local storage of the browser, if they are kept."""
 
     def make(self) -> "Paths":
         """Create the home and its directories with mode 0700. Raises ConfigError."""

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
+from alipes.config.browser import BrowserConfig
 from alipes.config.keys import KeysConfig
 from alipes.config.mcp import McpConfig
 from alipes.config.paths import Paths
@@ -451,6 +452,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     fetch: FetchConfig = FetchConfig()
     sandbox: SandboxConfig = SandboxConfig()
     egress: EgressConfig = EgressConfig()
+    browser: BrowserConfig = BrowserConfig()
     images: ImagesConfig = ImagesConfig()
     clarify: ClarifyConfig = ClarifyConfig()
     approvals: ApprovalsConfig = ApprovalsConfig()

@@ -124,6 +124,13 @@ def _host(value: object) -> str:
     return host
 
 
+def _profile(value: object) -> str:
+    name = _text(value)
+    if name and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name):
+        raise InvalidValue("must be a name of letters, digits, - and _, at most 64")
+    return name
+
+
 def _endpoint(value: object) -> str:
     return check_base_url(address) if (address := _text(value)) else ""
 
@@ -348,6 +355,7 @@ HOST_PATTERNS = ValueType(
     "list of hosts", _list_of(_host_pattern, '["pypi.org", "*.example.com", "registry.example.com:8443"]'), _words
 )
 ORIGINS = ValueType("list of addresses", _list_of(_origin, '["https://page.example.com"]'), _words)
+PROFILE = ValueType("name", _profile)
 PATHS = ValueType("list of paths", _list_of(_listed_path, '["~/data", "/srv/models"]'), _words)
 AMOUNT = ValueType(_AMOUNT, _amount)
 SECONDS = seconds(0.1, 86_400)

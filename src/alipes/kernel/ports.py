@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import cached_property
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import Struct
 
@@ -91,6 +91,14 @@ class ToolOutput(Struct, frozen=True):
     """Absolute paths; ignored unless the tool's spec says `media`."""
     sources: tuple[WebSource, ...] = ()
     """The web pages it was made from; those that an answer cites, or that were read, are listed below it."""
+
+
+@runtime_checkable
+class ReadsHosts(Protocol):
+    """A tool that knows from which hosts the untrusted text of its results is."""
+
+    def hosts_read(self, session: str) -> tuple[str, ...]:
+        """The hosts whose text the last result in this conversation contained."""
 
 
 class Tool(Protocol):

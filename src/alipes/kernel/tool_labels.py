@@ -162,6 +162,11 @@ def _host_of(url: str) -> str:
     return url.partition("://")[2].partition("/")[0].rpartition("@")[2] or url
 
 
+def _label_select(args: Args) -> ToolLabel:
+    options = args.get("options")
+    return ToolLabel("Choose", ", ".join(map(str, options)) if isinstance(options, list) else "")
+
+
 _LABELS: dict[str, Callable[[Args], ToolLabel]] = {
     "terminal": _label_terminal,
     "process": _label_process,
@@ -181,6 +186,18 @@ _LABELS: dict[str, Callable[[Args], ToolLabel]] = {
     "mcp_read_resource": lambda args: ToolLabel("Read", f"{_text(args, 'server')}:{_text(args, 'uri')}"),
     "web_search": lambda args: ToolLabel("Search the web for", _text(args, "query")),
     "web_extract": _label_web_extract,
+    "browser_navigate": lambda args: ToolLabel("Open", _text(args, "url")),
+    "browser_snapshot": lambda args: ToolLabel("Look at the page", _text(args, "ref")),
+    "browser_click": lambda args: ToolLabel("Click", _text(args, "ref")),
+    "browser_type": lambda args: ToolLabel("Type into", _text(args, "ref")),
+    "browser_press": lambda args: ToolLabel("Press", _text(args, "key")),
+    "browser_select": _label_select,
+    "browser_scroll": lambda args: ToolLabel("Scroll", _text(args, "ref") or _text(args, "direction") or "down"),
+    "browser_back": lambda args: ToolLabel("Go back"),
+    "browser_screenshot": lambda args: ToolLabel("Take a screenshot", _text(args, "ref")),
+    "browser_download": lambda args: ToolLabel("Download", _text(args, "url") or _text(args, "ref")),
+    "browser_console": lambda args: ToolLabel("Read the console"),
+    "browser_upload": lambda args: ToolLabel("Upload", f"{_text(args, 'path')} to {_text(args, 'site')}"),
 }
 
 
@@ -203,6 +220,13 @@ _ACTIVITIES = {
     "mcp_read_resource": "reading",
     "web_search": "searching the web",
     "web_extract": "reading the web",
+    **dict.fromkeys(("browser_navigate", "browser_back"), "loading a page"),
+    **dict.fromkeys(("browser_snapshot", "browser_screenshot", "browser_console"), "looking at a page"),
+    **dict.fromkeys(
+        ("browser_click", "browser_type", "browser_press", "browser_select", "browser_scroll"), "using a page"
+    ),
+    "browser_download": "downloading a file",
+    "browser_upload": "uploading a file",
 }
 
 
@@ -312,6 +336,15 @@ def _describe_answer(result: ToolResult) -> str:
     return answer if answer and not head else "no answer"
 
 
+def _describe_page(result: ToolResult) -> str:
+    """The note that matters most, else the title or address of the page."""
+    lines = result.text.split("\n")
+    notes = [line.strip("[]") for line in lines if line.startswith(("[saved ", "[screenshot", "[the page showed"))]
+    page = next((line.removeprefix("Page: ") for line in lines if line.startswith("Page: ")), "")
+    url, _, title = page.partition(" “")
+    return notes[0] if notes else title.removesuffix("”") or url or _describe_text(result)
+
+
 _OUTCOMES: dict[str, Callable[[ToolResult], str]] = {
     "terminal": _describe_command,
     "execute_code": _describe_command,
@@ -328,4 +361,12 @@ _OUTCOMES: dict[str, Callable[[ToolResult], str]] = {
     "web_search": _describe_web_search,
     "web_extract": _describe_web_extract,
     "image_generate": lambda result: format_count(len(result.files), "image") if result.files else "done",
+    **dict.fromkeys(
+        (
+            *("browser_navigate", "browser_snapshot", "browser_click", "browser_type", "browser_press"),
+            *("browser_select", "browser_scroll", "browser_back", "browser_screenshot", "browser_download"),
+            "browser_upload",
+        ),
+        _describe_page,
+    ),
 }

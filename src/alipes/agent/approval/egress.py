@@ -24,7 +24,7 @@ from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.turns import Turn
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
-from alipes.runtime.http.egress import DecideEgress, EgressRequest, format_authority, normalise_host
+from alipes.runtime.http.egress import DecideEgress, EgressRequest, EgressRule, format_authority, normalise_host
 from alipes.runtime.http.public_fetch import AddressGuard
 from alipes.runtime.tasks import unwrap_error_group
 
@@ -169,17 +169,25 @@ class EgressRights:
     async def decide(self, request: EgressRequest) -> str:
         """Why the connection is not allowed, as a sentence; empty if it is."""
         place, turn = format_authority(request.host, request.port), request.scope.turn
-        if denial := self._denial(request):
-            return denial
-        if self._guard.lists(request.host, request.port) or any(_matches(each, request) for each in self._allow):
-            return ""
-        if self._settings.default == "allow" or (turn is not None and turn.inbound.trusted):
-            return ""
-        if self._settings.default == "deny":
-            return f"{place} is not in egress.allow in config.toml."
+        match self.rule(request):
+            case "allow":
+                return ""
+            case "deny":
+                return self._denial(request) or f"{place} is not in egress.allow in config.toml."
         if turn is None or self._ask is None:
             return f"{place} is not allowed: nobody is available to approve it. {HOW_TO_ALLOW}"
         return await self._ask_once(self._ask, request, turn)
+
+    def rule(self, request: EgressRequest) -> EgressRule:
+        """What the settings and the trust in the turn say, without a person."""
+        turn = request.scope.turn
+        if self._denial(request):
+            return "deny"
+        if self._guard.lists(request.host, request.port) or any(_matches(each, request) for each in self._allow):
+            return "allow"
+        if turn is not None and turn.inbound.trusted:
+            return "allow"
+        return self._settings.default
 
     async def is_in_group(self, request: EgressRequest) -> bool:
         """True for package registries and git remotes of the project."""

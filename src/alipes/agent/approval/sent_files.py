@@ -1,4 +1,4 @@
-"""Approval of files that are sent to a chat: asked unless the model wrote the file in this turn.
+"""Approval of files that are sent to a chat, unless the model wrote the file in this turn, or to a web page.
 
 A hostile text can make a model name any file. One that the model wrote itself says nothing that the answer
 could not say.
@@ -10,6 +10,7 @@ from alipes.agent.tool_calls import changed_files, files_written
 from alipes.kernel.messages import ToolCall, ToolResult
 from alipes.kernel.turns import Turn
 from alipes.plugins.specs import Verdict
+from alipes.tools.browser.specs import UPLOAD
 from alipes.tools.common import Places
 from alipes.tools.send_file import SendFileTool
 
@@ -40,3 +41,12 @@ class SentFileApproval:
 
     def _real_path(self, path: str, turn: Turn) -> str:
         return os.path.realpath(self._places.resolve(path.replace("\0", ""), turn.inbound.workdir))
+
+
+class UploadApproval:
+    """Asks about every upload to a web page."""
+
+    async def before_tool(self, call: ToolCall) -> Verdict | None:
+        if call.name != UPLOAD.name:
+            return None
+        return Verdict("ask", f"it sends {call.args.get('path')} to the web site {call.args.get('site')}")

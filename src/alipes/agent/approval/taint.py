@@ -9,12 +9,13 @@ import hashlib
 import os
 
 from alipes.agent.approval.paths import Risk
-from alipes.kernel.approvals import reveal
+from alipes.kernel.approvals import host_source, reveal
 from alipes.kernel.conversations import ApprovalDecision, denial_reason
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import format_excerpt
 from alipes.kernel.mcp import mcp_source, split_mcp_name
 from alipes.kernel.messages import ToolCall, ToolResult
+from alipes.kernel.ports import ReadsHosts
 from alipes.kernel.turns import Turn
 from alipes.plugins.registry import Contributions
 from alipes.store.approvals import SqliteUntrustedSources
@@ -43,8 +44,12 @@ class TaintTracker:
             return
         tool = self._contributions.tools().get(call.name)
         if tool is not None and tool.spec.untrusted:
-            label = _describe_result(call)
-            await self._sources.add(turn, _result_id(turn, call, label), label)
+            hosts = tool.hosts_read(turn.session) if isinstance(tool, ReadsHosts) else ()
+            for host in hosts:  # text from a host is no reason to ask again about that host
+                await self._sources.add(turn, host_source(host), f"text from {host}")
+            if not hosts:
+                label = _describe_result(call)
+                await self._sources.add(turn, _result_id(turn, call, label), label)
         elif label := await self._describe_file(call, turn.inbound.workdir):
             await self._sources.add(turn, label, label)
 

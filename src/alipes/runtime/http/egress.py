@@ -4,7 +4,7 @@ import re
 import socket
 from collections.abc import Awaitable, Callable
 from ipaddress import IPv6Address, ip_address
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import httpx2
 from msgspec import Struct
@@ -42,6 +42,7 @@ class EgressCounts(Struct):
     bytes_out: int = 0
 
 
+EgressRule: TypeAlias = Literal["allow", "deny", "ask"]
 DecideEgress: TypeAlias = Callable[[EgressRequest], Awaitable[str]]
 """Why a connection is not allowed, as a sentence that says how to allow it; empty if it is allowed."""
 

@@ -332,3 +332,16 @@ async def test_an_error_in_the_block_is_raised_as_it_is():
     with pytest.raises(KeyError):
         async with open_rights(Person()):
             raise KeyError
+
+
+async def test_the_rule_for_a_host_is_known_without_a_question():
+    person = Person()
+    settings = {"allow": ("docs.example",), "deny": ("ads.example",)}
+    async with open_rights(person, allowed=("10.0.0.1",), **settings) as rights:
+        hosts = ("docs.example", "ads.example", "10.0.0.1", "other.example")
+        assert [rights.rule(request(host, turn=make_turn())) for host in hosts] == ["allow", "deny", "allow", "ask"]
+        assert rights.rule(request("other.example", turn=make_turn(trusted=True))) == "allow"
+        assert rights.rule(request("ads.example", turn=make_turn(trusted=True))) == "deny"
+    async with open_rights(person, default="deny") as rights:
+        assert rights.rule(request("other.example")) == "deny"
+    assert person.asked == []

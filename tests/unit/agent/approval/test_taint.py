@@ -122,3 +122,17 @@ async def test_the_whole_app_asks_again_after_an_attached_file_was_read(tmp_path
                         await app.sessions.post(message.address.key, AnswerApproval(event.ask, choice))
     assert [number for number, _ in reasons] == [0, 3]
     assert reasons[1][1].endswith("this conversation has read the attached file offer.txt")
+
+
+class BrowserPage(Page):
+    spec = ToolSpec("open_page", "", {"type": "object"}, "read", untrusted=True)
+
+    def hosts_read(self, session):
+        return ("shop.example", "frame.example")
+
+
+async def test_text_of_a_tool_that_knows_its_hosts_is_recorded_by_host(tmp_path):
+    async with open_tracker(tmp_path) as (tracker, labels, _):
+        tracker._contributions.add_builtin(BrowserPage())
+        assert await labels("open_page") == ["text from shop.example", "text from frame.example"]
+        assert len(await labels("open_page")) == 2, "the same hosts again are no new sources"

@@ -1,0 +1,1 @@
+"""Browser tools: Playwright on an installed Chromium."""
