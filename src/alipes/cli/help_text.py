@@ -25,6 +25,8 @@ commands:
   approvals   list what the agent may do without asking, and revoke it
   send        send a message to a chat, without a model
   webhook     trigger a turn from other services
+  mcp         offer conversations to MCP clients
+  acp         serve an editor: Zed, JetBrains, Emacs, Neovim
   completion  print the completion script for bash, zsh or fish
   man         print the manual page
 
@@ -374,6 +376,32 @@ options:
   -h, --help            show this page
 
 Exit status: 0 done; 1 the test request was rejected; 2 wrong usage or settings.
+"""
+
+MCP = """\
+usage: alipes mcp serve [OPTIONS]
+
+Offer conversations to an MCP client that starts this command: it asks, follows, stops and
+answers questions over standard input and output. Over HTTP, `alipes serve` offers the same
+at /mcp, with its API keys. See docs/mcp-server.md.
+
+options:
+  --safe                do not load any plugins
+  -h, --help            show this page
+"""
+
+ACP = """\
+usage: alipes acp [OPTIONS]
+
+Serve an editor over standard input and output, with the Agent Client Protocol. The editor
+starts this command; docs/editors.md shows how to configure Zed, JetBrains, Emacs and Neovim.
+Conversations belong to the folder that is open in the editor: `alipes -c` continues them.
+
+options:
+  -m, --model MODEL     use this model in new conversations, as provider/name
+  --mode MODE           permission mode of new conversations: ask, edits, plan or all
+  --safe                do not load any plugins
+  -h, --help            show this page
 """
 
 COMPLETION = """\

@@ -32,6 +32,8 @@ COMMANDS = {
     "approvals": "commands.approvals",
     "send": "commands.send",
     "webhook": "commands.webhook",
+    "mcp": "mcp_serve",
+    "acp": "acp.command",
     "completion": "commands.completion",
     "man": "commands.man",
 }

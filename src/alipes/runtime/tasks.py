@@ -319,3 +319,19 @@ def handle_uncaught_errors(show: Callable[[str], None]) -> Iterator[None]:
         loop.set_exception_handler(before[0])
         _, sys.unraisablehook, threading.excepthook, warnings.showwarning = before
         guard.flush()
+
+
+@contextmanager
+def cancel_on_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP cancel the current task, which closes everything."""
+    main, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert main is not None
+    both = (signal.SIGTERM, signal.SIGHUP)
+    numbers = [number for number in both if signal.getsignal(number) != signal.SIG_IGN]
+    for number in numbers:
+        loop.add_signal_handler(number, main.cancel)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
