@@ -248,7 +248,7 @@ class EditorSession:
                 await self._send(CurrentModeUpdate(session_update="current_mode_update", current_mode_id=mode))
                 await self.refresh_options()
             case QueueChanged(messages):
-                await self._drop_held({each.turn for each in messages if each.held})
+                self._settle_held({each.turn for each in messages if each.held})
             case TurnEnded():
                 self._settle(event)
 
@@ -257,10 +257,12 @@ class EditorSession:
         if (known or self._submitting) and not (ending := self._ending(end.turn)).done():
             ending.set_result(end)
 
-    async def _drop_held(self, held: set[str]) -> None:
-        """A stop kept our prompts back: an editor has no list to send them from."""
-        for prompt in [each for each in self._prompts if each.turn in held]:
-            await self._app.sessions.drop(self.key, prompt.turn)
+    def _settle_held(self, held: set[str]) -> None:
+        """A stop kept our prompts back: the editor need not wait for them. `/queue send` starts them."""
+        for prompt in self._prompts:
+            if prompt.turn in held:
+                self._settle(TurnEnded(prompt.turn, "stopped", "held"))
+                self._translator.release(prompt.turn)
 
     async def _send_plan(self) -> None:
         standing = await self._app.store.sessions.active(self.key)

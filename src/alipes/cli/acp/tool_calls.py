@@ -118,10 +118,15 @@ class EditorCall:
         ]
         if self._diffs and result.outcome == "ok":
             return [*self._diffs, *images]
-        text = result.text[-MAX_OUTPUT_CHARS:]
+        text = self._result_text(result)[-MAX_OUTPUT_CHARS:]
         if not text.strip():
             return images
         return [_text(fence(text) if tool_kind(self.call.name) in ("execute", "read", "search") else text), *images]
+
+    def _result_text(self, result: ToolResult) -> str:
+        """Of a command that succeeded, only the output."""
+        succeeded = result.outcome == "ok" and not find_problem(result)
+        return output_of(result) if succeeded and tool_kind(self.call.name) == "execute" else result.text
 
     def _update(self, **fields: object) -> ToolCallProgress:
         return ToolCallProgress.model_validate(

@@ -1,5 +1,7 @@
 """Events of turns as updates of an editor's session."""
 
+import os
+
 from acp.schema import (
     AgentMessageChunk,
     AgentPlanUpdate,
@@ -73,6 +75,8 @@ class EventTranslator:
         """Calls of the model that have not started."""
         self._text: dict[str, str] = {}
         """By turn, the text of the current message that was sent so far."""
+        self._numbers: dict[str, int] = {}
+        """By turn, how many messages it has begun."""
         self._thought: set[str] = set()
         """Turns whose current message had thinking."""
         self._expected: list[str] = []
@@ -86,15 +90,19 @@ class EventTranslator:
         """The turn answers a prompt of the editor, which reports its ending."""
         self._own.add(turn)
 
+    def release(self, turn: str) -> None:
+        """The prompt was answered before its turn."""
+        self._own.discard(turn)
+
     def translate(self, turn: str, event: Event) -> list[Update]:
         """The updates for an event."""
         match event:
             case TextDelta(text):
                 self._text[turn] = self._text.get(turn, "") + text
-                return [say(text)]
+                return [say(text, self._message_id(turn))]
             case ThinkingDelta(text):
                 self._thought.add(turn)
-                return [think(text)]
+                return [think(text, self._message_id(turn))]
             case Said(message):
                 return self._said(turn, message)
             case ToolStarted() | ToolProgress() | ToolFinished() | ApprovalAsked():
@@ -136,14 +144,18 @@ class EventTranslator:
         sent, thought = self._text.pop(turn, ""), turn in self._thought
         self._thought.discard(turn)
         self._asked.update((call.id, call) for call in message.calls)
-        updates: list[Update] = []
+        id, updates = self._message_id(turn), list[Update]()
+        self._numbers[turn] = self._numbers.get(turn, 0) + 1
         if not thought:
-            updates += [think(part.text) for part in message.parts if isinstance(part, Thinking) and part.text]
+            updates += [think(part.text, id) for part in message.parts if isinstance(part, Thinking) and part.text]
         if message.text.startswith(sent):
-            updates += [say(message.text[len(sent) :])] if len(message.text) > len(sent) else []
+            updates += [say(message.text[len(sent) :], id)] if len(message.text) > len(sent) else []
         elif message.text.strip() != sent.strip():
             updates.append(say(f"\n\n*part of the stream was lost; here is the whole answer:*\n\n{message.text}"))
         return updates
+
+    def _message_id(self, turn: str) -> str:
+        return f"{turn or 'history'}.{self._numbers.get(turn, 0)}"
 
     def _on_call(self, turn: str, event: ToolStarted | ToolProgress | ToolFinished | ApprovalAsked) -> list[Update]:
         match event:
@@ -176,6 +188,7 @@ class EventTranslator:
 
     def _ended(self, end: TurnEnded) -> list[Update]:
         self._text.pop(end.turn, None)
+        self._numbers.pop(end.turn, None)
         self._thought.discard(end.turn)
         left = [id for id, each in self._calls.items() if each.turn == end.turn]
         updates: list[Update] = [self._calls.pop(id).abandon() for id in left]
@@ -184,12 +197,15 @@ class EventTranslator:
         return [*updates, say(f"\n\n*{line}*\n")] if line else updates
 
 
-def say(text: str) -> AgentMessageChunk:
-    return AgentMessageChunk(session_update="agent_message_chunk", content=text_block(text))
+def say(text: str, id: str = "") -> AgentMessageChunk:
+    """A part of the message `id`; without one, a message of its own."""
+    id = id or os.urandom(6).hex()
+    return AgentMessageChunk(session_update="agent_message_chunk", content=text_block(text), message_id=id)
 
 
-def think(text: str) -> AgentThoughtChunk:
-    return AgentThoughtChunk(session_update="agent_thought_chunk", content=text_block(text))
+def think(text: str, id: str = "") -> AgentThoughtChunk:
+    id = id or os.urandom(6).hex()
+    return AgentThoughtChunk(session_update="agent_thought_chunk", content=text_block(text), message_id=id)
 
 
 def plan_update(items: TodoItems) -> AgentPlanUpdate:
