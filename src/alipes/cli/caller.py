@@ -15,6 +15,7 @@ _READ_ACTIONS = {
     "skills": ("list", "show"),
     "model": ("--live", "--all"),
     "completion": ("bash", "zsh", "fish", "models"),
+    "mcp": ("serve",),
 }
 """The actions that the agent may run too, given as the first word; none is like the first."""
 _OPEN_COMMANDS = ("ask", "doctor", "usage", "man")

@@ -322,14 +322,19 @@ def handle_uncaught_errors(show: Callable[[str], None]) -> Iterator[None]:
 
 
 @contextmanager
-def cancel_on_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP cancel the current task, which closes everything."""
+def cancel_on_signals(leave: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """SIGTERM and SIGHUP cancel the current task, which closes everything; `leave` is called before."""
     main, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert main is not None
+
+    def on_signal() -> None:
+        leave()
+        main.cancel()
+
     both = (signal.SIGTERM, signal.SIGHUP)
     numbers = [number for number in both if signal.getsignal(number) != signal.SIG_IGN]
     for number in numbers:
-        loop.add_signal_handler(number, main.cancel)
+        loop.add_signal_handler(number, on_signal)
     try:
         yield
     finally:
