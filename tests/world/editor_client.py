@@ -176,4 +176,8 @@ def _call_text(call: dict[str, Any]) -> str:
 def _content_text(content: Any) -> str:
     if content.type == "diff":
         return f"{content.path}: {content.old_text!r} -> {content.new_text!r}"
-    return getattr(content.content, "text", "(image)") if content.type == "content" else f"(terminal {content.terminal_id})"
+    return (
+        getattr(content.content, "text", "(image)")
+        if content.type == "content"
+        else f"(terminal {content.terminal_id})"
+    )

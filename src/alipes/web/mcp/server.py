@@ -12,6 +12,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
+from sse_starlette import sse
 
 from alipes import __version__
 from alipes.web.endpoint import Caller
@@ -71,6 +72,8 @@ def make_server(tools: ConversationTools, identify: Identify) -> Server[Any]:
 
 def make_manager(server: Server[Any], *, max_body: int) -> StreamableHTTPSessionManager:
     """Sessions over HTTP. Host and Origin are checked before, for all endpoints."""
+    # Otherwise the SSE library polls for the end of uvicorn, in a task without an owner; we cut streams ourselves.
+    sse._get_shutdown_state().watcher_started = True
     return StreamableHTTPSessionManager(
         server, session_idle_timeout=SESSION_IDLE_S, max_request_body_size=max_body, max_sessions=MAX_SESSIONS
     )

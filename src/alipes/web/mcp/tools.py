@@ -220,8 +220,10 @@ class ConversationTools:
     async def follow(self, args: ConversationArguments, request: ToolRequest) -> ToolAnswer:
         row = await find_session(self._store, request.caller, args.conversation)
         turn = await self._running_turn(row)
-        if turn is None:
-            return await self._read(row, 1, "Nothing is running.")
+        if turn is None:  # it has ended already
+            said = await self._app.store.archive.messages(row.id)
+            last = next((each.text for each in reversed(said) if each.role == "assistant" and each.text), "")
+            return ToolAnswer(last or "Nothing is running.", {"conversation": row.id, "status": "idle", "text": last})
         run = await self._lookup.find(turn, request.caller)
         await self._watch(await self._runs.follow(turn, run.inbound), request)
         return await self._describe(turn)
@@ -239,7 +241,7 @@ class ConversationTools:
     async def approve(self, args: ApproveArguments, request: ToolRequest) -> ToolAnswer:
         run, asked = await self._find_question(args.conversation, args.ask, request.caller, ApprovalAsked)
         answer = AnswerApproval(asked, args.choice, request.caller.name, note=args.note)
-        await self._app.sessions.post(run.key, answer)
+        await self._post(run, answer)
         done = "Denied." if args.choice == "no" else "Allowed."
         return ToolAnswer(f"{done} Use follow to wait for the answer.", {"ask": asked, "choice": args.choice})
 
@@ -247,8 +249,13 @@ class ConversationTools:
         run, asked = await self._find_question(args.conversation, args.ask, request.caller, QuestionAsked)
         question = self._questions(run).get(asked)
         text = question.interpret(args.text) if isinstance(question, QuestionAsked) else args.text
-        await self._app.sessions.post(run.key, AnswerQuestion(asked, text, request.caller.name))
+        await self._post(run, AnswerQuestion(asked, text, request.caller.name))
         return ToolAnswer("Answered. Use follow to wait for the answer.", {"ask": asked})
+
+    async def _post(self, run: VisibleRun, answer: AnswerApproval | AnswerQuestion) -> None:
+        await self._app.sessions.post(run.key, answer)
+        if (live := self._runs.find(run.turn)) is not None:
+            live.log.waits_for.pop(answer.ask, None)  # a `follow` that comes now waits for what is next
 
     async def search(self, args: SearchArguments, request: ToolRequest) -> ToolAnswer:
         hits = await self._store.search(_owner_filter(request.caller), args.query, args.limit)
@@ -309,12 +316,12 @@ class ConversationTools:
             data["questions"] = [_question_data(each) for each in run.waits_for]
         return ToolAnswer(_describe_run(run), data, failed=run.status == "failed")
 
-    async def _read(self, row: ApiSession, limit: int, note: str = "") -> ToolAnswer:
+    async def _read(self, row: ApiSession, limit: int) -> ToolAnswer:
         said = [each for each in await self._app.store.archive.messages(row.id) if each.role in ("user", "assistant")]
         shown = [_message_data(each) for each in said[-limit:]]
         turn = await self._running_turn(row)
         run = None if turn is None else await self._lookup.describe(turn)
-        state = note or (f"A turn is {run.status}." if run is not None else "")
+        state = f"A turn is {run.status}." if run is not None else ""
         lines = [f"{each['role']}: {each['text']}" for each in shown]
         data = {"conversation": row.id, "messages": shown, "earlier": len(said) - len(shown)}
         return ToolAnswer("\n\n".join(filter(None, (*lines, state))), data | {"status": run.status if run else "idle"})
