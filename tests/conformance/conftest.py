@@ -7,6 +7,7 @@ import pytest
 
 from alipes.testing.leaks import LeakCheck, LeakProbe
 from tests.conformance.discord import Discord
+from tests.conformance.editor import Editor
 from tests.conformance.email import Email
 from tests.conformance.irc import Irc
 from tests.conformance.matrix import Matrix
@@ -17,7 +18,7 @@ from tests.conformance.surface import Room, Surface
 from tests.conformance.telegram import Telegram, Webhook
 from tests.conformance.terminal import Terminal
 
-SURFACES: tuple[type[Surface], ...] = (Telegram, Webhook, Discord, Slack, Irc, Email, Matrix, Plugin, Terminal)
+SURFACES: tuple[type[Surface], ...] = (Telegram, Webhook, Discord, Slack, Irc, Email, Matrix, Plugin, Terminal, Editor)
 """Every surface runs every conversation; a new one joins by one line."""
 
 

@@ -20,6 +20,8 @@ from alipes.sessions.commands.context import CommandContext
 from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, KeyHolder, RequestLimits, hash_key
 from alipes.web.endpoint import Caller, endpoints_of
+from alipes.web.mcp.http import McpEndpoint
+from alipes.web.mcp.tools import ConversationTools
 from alipes.web.router import ApiRouter
 from alipes.web.runs.endpoints import RunEndpoints
 from alipes.web.runs.events import LiveRuns
@@ -153,6 +155,12 @@ def _context(house: Any, inbound: Inbound, *, local_files: bool = True) -> Comma
     )
 
 
+async def _send(to: str, text: str) -> str:
+    if to != "telegram:7":
+        raise ConfigError(f"unknown chat {to}")
+    return f"Queued: {text}"
+
+
 @asynccontextmanager
 async def open_api(
     home: Path,
@@ -160,9 +168,10 @@ async def open_api(
     *tools: Tool,
     limits: dict[str, int] | None = None,
     contributions: Contributions | None = None,
+    run: Path | None = None,
     **habits: Any,
 ) -> AsyncIterator[ApiHarness]:
-    """`limits`: of `TurnAdmission`; `contributions`: with templates."""
+    """`limits`: of `TurnAdmission`; `contributions`: with templates; `run`: names the processes of the agent."""
     async with open_sessions(home, provider, *tools, interactive=True, **habits) as house:
         house.models = KnownModels(provider)  # type: ignore[attr-defined]
         house.contributions = contributions or Contributions()  # type: ignore[attr-defined]
@@ -176,10 +185,16 @@ async def open_api(
                 *endpoints_of(SessionEndpoints(house, admission)),  # type: ignore[arg-type]
                 *endpoints_of(TemplateEndpoints(house)),  # type: ignore[arg-type]
             )
-            app = Starlette(routes=ApiRouter(rooms, Authenticator("", _find), RequestLimits(rate=0)).routes())
+            keys = Authenticator("", _find, run=run)
+            router = ApiRouter(rooms, keys, RequestLimits(rate=0))
+            tools = ConversationTools(house, living, admission, send=_send)  # type: ignore[arg-type]
+            mcp = McpEndpoint(tools, router, keys, max_body=1_000_000)
+            beside = group.create_task(mcp.run())
+            app = Starlette(routes=[*router.routes(), mcp.route()])
             with closing(bind_socket("127.0.0.1", 0)) as door:
                 async with open_server(app, door):
                     async with httpx2.AsyncClient(base_url=server_url(door), trust_env=False) as client:
                         yield ApiHarness(client, house, living)
                     living.disconnect_all()
+            beside.cancel()
             serving.cancel()

@@ -26,6 +26,8 @@ commands:
   approvals   list what the agent may do without asking, and revoke it
   send        send a message to a chat, without a model
   webhook     trigger a turn from other services
+  mcp         offer conversations to MCP clients
+  acp         serve an editor: Zed, JetBrains, Emacs, Neovim
   completion  print the completion script for bash, zsh or fish
   man         print the manual page
 
@@ -388,11 +390,15 @@ usage: alipes mcp [list] [--json]                  list the servers, and those o
        alipes mcp logout NAME                      log out
        alipes mcp logs NAME [-n COUNT]             show what a server logged
        alipes mcp remove NAME                      remove a server and its login
+       alipes mcp serve [--safe]                   offer conversations to an MCP client that starts this
 
 Servers are kept in [mcp.servers.NAME] of config.toml. Those in .mcp.json of this folder are
 used once you have accepted them; a changed entry must be accepted again. SOURCE is
 claude-desktop, claude-code, cursor, hermes or a file; without it, what there is to import
 is listed. Keys and passwords are written to .env, never to config.toml.
+
+With serve, the client asks, follows, stops and answers questions over standard input and
+output. Over HTTP, `alipes serve` offers the same at /mcp, with its API keys.
 
 options:
   --url URL             for add: its address
@@ -402,10 +408,25 @@ options:
   --no-browser          for login: print the address instead of opening a browser
   -n, --lines COUNT     for logs: show at most this many lines (default 50)
   -y, --yes             for import, accept and test: do not ask; test may then connect anywhere
+  --safe                for serve: do not load any plugins
   --json                for list and test: print one JSON document instead of text
   -h, --help            show this page
 
 Exit status: 0 done; 1 the server could not be used; 2 wrong usage or settings.
+"""
+
+ACP = """\
+usage: alipes acp [OPTIONS]
+
+Serve an editor over standard input and output, with the Agent Client Protocol. The editor
+starts this command; docs/editors.md shows how to configure Zed, JetBrains, Emacs and Neovim.
+Conversations belong to the folder that is open in the editor: `alipes -c` continues them.
+
+options:
+  -m, --model MODEL     use this model in new conversations, as provider/name
+  --mode MODE           permission mode of new conversations: ask, edits, plan or all
+  --safe                do not load any plugins
+  -h, --help            show this page
 """
 
 COMPLETION = """\

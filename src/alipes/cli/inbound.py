@@ -54,12 +54,12 @@ async def find_conversation(choice: ConversationChoice, app: "App", workdir: str
     archive = app.store.archive
     if choice.resume:
         facts = await archive.resolve(choice.resume, title_start=True)
-        return ConversationPlace(await _activate(app, facts), _describe_move(facts, workdir))
+        return ConversationPlace(await activate_conversation(app, facts), _describe_move(facts, workdir))
     if choice.name:
         place = Address(PLATFORM, choice.name)
         return ConversationPlace(place, _describe_move(await archive.current(place.key), workdir))
     if not choice.latest:
-        return ConversationPlace(_new_address())
+        return ConversationPlace(new_address())
     if (latest := await archive.latest(PLATFORM, workdir)) is not None:
         return ConversationPlace(latest.address)
     elsewhere = await archive.latest(PLATFORM)
@@ -72,19 +72,19 @@ async def find_conversation(choice: ConversationChoice, app: "App", workdir: str
     )
 
 
-async def _activate(app: "App", facts: "SessionFacts") -> Address:
+async def activate_conversation(app: "App", facts: "SessionFacts") -> Address:
     """The address where the conversation is active; one of another platform, or one that was left, moves to a new
     address of the terminal."""
     active = await app.store.sessions.active(facts.key)
     if facts.address.platform == PLATFORM and active is not None and active.session == facts.id:
         return facts.address
-    place = _new_address()
+    place = new_address()
     switch = await app.store.sessions.switch(place, facts.id)
     await app.sessions.announce_switch(place.key, switch, "resume")
     return place
 
 
-def _new_address() -> Address:
+def new_address() -> Address:
     return Address(PLATFORM, f"{time.strftime('%y%m%d-%H%M')}-{os.urandom(3).hex()}")
 
 

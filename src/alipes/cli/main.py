@@ -33,6 +33,7 @@ COMMANDS = {
     "approvals": "commands.approvals",
     "send": "commands.send",
     "webhook": "commands.webhook",
+    "acp": "acp.command",
     "completion": "commands.completion",
     "man": "commands.man",
 }

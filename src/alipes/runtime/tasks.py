@@ -319,3 +319,24 @@ def handle_uncaught_errors(show: Callable[[str], None]) -> Iterator[None]:
         loop.set_exception_handler(before[0])
         _, sys.unraisablehook, threading.excepthook, warnings.showwarning = before
         guard.flush()
+
+
+@contextmanager
+def cancel_on_signals(leave: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """SIGTERM and SIGHUP cancel the current task, which closes everything; `leave` is called before."""
+    main, loop = asyncio.current_task(), asyncio.get_running_loop()
+    assert main is not None
+
+    def on_signal() -> None:
+        leave()
+        main.cancel()
+
+    both = (signal.SIGTERM, signal.SIGHUP)
+    numbers = [number for number in both if signal.getsignal(number) != signal.SIG_IGN]
+    for number in numbers:
+        loop.add_signal_handler(number, on_signal)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)

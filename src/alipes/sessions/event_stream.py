@@ -131,11 +131,14 @@ class SessionFollower:
         self.key = key
         self._sessions, self._store, self._on_event = sessions, store, on_event
         self._turns: dict[str, TurnProgress] = {}
+        self.subscribed = asyncio.Event()
+        """Set once no event can be missed."""
 
     async def run(self, on_queued: Callable[[PendingTurn], None]) -> None:
         """Serve until cancelled. `on_queued` is called for each message that is queued at the start."""
         while True:
             async with self._store.bus.subscribe(self.key) as envelopes:
+                self.subscribed.set()
                 # Subscribe before reading, so that nothing is missed between the two.
                 unfinished = await self._store.sessions.unfinished(self.key)
                 for turn in unfinished:

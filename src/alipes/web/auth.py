@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -138,14 +139,17 @@ class Authenticator:
             self._secrets.add(key)
         return holder
 
-    async def refuse_own_child(self, scope: Mapping[str, Any]) -> None:
-        """Raises `HttpProblem` if a process that the agent started sent this request."""
+    async def refuse_own_child(self, scope: Mapping[str, Any], *, agents: bool = False) -> None:
+        """Raises `HttpProblem` if a process that the agent started sent this request; with `agents`, also if the
+        agent itself did, for a tool of a conversation."""
         client, server = scope.get("client"), scope.get("server")
         if self._run is None or client is None or server is None:
             return
-        child = await asyncio.to_thread(find_connected_child, tuple(client), tuple(server), self._run)
+        find = partial(find_connected_child, agents=agents)
+        child = await asyncio.to_thread(find, tuple(client), tuple(server), self._run)
         if child is not None:
-            why = f"refused: process {child} was started by alipes, and may not act as a person"
+            whose = "belongs to" if agents else "was started by"
+            why = f"refused: process {child} {whose} alipes, and may not act as a person"
             raise HttpProblem(403, why, code="own_child")
 
 

@@ -53,13 +53,13 @@ class ApiRouter:
         self.endpoints = tuple(endpoints)
         self._keys, self._limits, self._state = keys, limits, state or ServerState()
         self._rate_limiter = RateLimiter()
-        self._requests = OpenRequests()
+        self.requests = OpenRequests()
 
     async def disconnect_all(self) -> None:
         """Cancel all open requests, after a short grace period for clients that disconnect by themselves."""
-        if self._requests.waiting:
+        if self.requests.waiting:
             await asyncio.sleep(DISCONNECT_GRACE_S)
-        self._requests.cancel_all()
+        self.requests.cancel_all()
 
     def routes(self) -> list[Route]:
         """One route per path, so that a wrong method gets the list of allowed ones."""
@@ -79,21 +79,22 @@ class ApiRouter:
         return route
 
     async def _handle(self, endpoint: ApiEndpoint, request: Request) -> Response:
-        caller = await self._authorize(endpoint, request)
+        caller = await self.authorize(endpoint, request)
         query = _parse_query(endpoint.query, request)
         body = None
         if endpoint.body is not None:
             body = _decode_body(endpoint, request, await read_body(request, self._limits))
         try:
-            async with self._requests.open(self._limits.wait):
+            async with self.requests.open(self._limits.wait):
                 response = await endpoint.handle(ApiCall(request, caller, body, query))
         except TimeoutError as error:
-            if self._requests.closed:
+            if self.requests.closed:
                 raise _shutdown_problem("alipes has shut down") from error
             raise HttpProblem(504, f"no response after {self._limits.wait:g} s (api.wait)", code="timeout") from error
-        return _CancellableStream(response, self._requests) if endpoint.streams else response
+        return _CancellableStream(response, self.requests) if endpoint.streams else response
 
-    async def _authorize(self, endpoint: ApiEndpoint, request: Request) -> Caller:
+    async def authorize(self, endpoint: ApiEndpoint, request: Request) -> Caller:
+        """The caller of a request, within its rate limit. Raises `HttpProblem`."""
         known = await self._keys.authenticate(request.headers.get("authorization", ""), peer_address(request.client))
         if known is None:
             raise unauthorized_problem()

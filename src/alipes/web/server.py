@@ -173,7 +173,7 @@ def _add_cors_headers(send: Send, origin: str) -> Send:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             headers["access-control-allow-origin"] = origin
-            headers["access-control-expose-headers"] = "retry-after, x-request-id"
+            headers["access-control-expose-headers"] = "retry-after, x-request-id, mcp-session-id"
             headers.add_vary_header("origin")
         await send(message)
 

@@ -24,7 +24,7 @@ from alipes.web.endpoint import (
     json_response,
     no_content,
 )
-from alipes.web.runs.endpoints import Name, find_session, owner
+from alipes.web.runs.lookup import Name, find_session, owner
 
 Limit: TypeAlias = Annotated[int, Meta(ge=1, le=500)]
 Title: TypeAlias = Annotated[str, Meta(max_length=200)]

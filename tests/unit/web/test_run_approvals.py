@@ -15,7 +15,9 @@ from tests.world.api_harness import ApiHarness, open_api
 
 
 @asynccontextmanager
-async def open_guarded(home: Path, *script: object, hand: Hand | None = None) -> AsyncIterator[ApiHarness]:
+async def open_guarded(
+    home: Path, *script: object, hand: Hand | None = None, run: Path | None = None
+) -> AsyncIterator[ApiHarness]:
     """A house in which every call is asked about."""
     hooks = Hooks()
 
@@ -24,7 +26,7 @@ async def open_guarded(home: Path, *script: object, hand: Hand | None = None) ->
         return None if word not in (None, "no") else Verdict("deny", f"the word was {word}")
 
     hooks.add(CORE, before_tool, patient=True)
-    async with open_api(home, play(*script), hand or Hand("hand"), hooks=hooks) as api:
+    async with open_api(home, play(*script), hand or Hand("hand"), hooks=hooks, run=run) as api:
         yield api
 
 

@@ -415,6 +415,14 @@ def _logout(given: McpArguments) -> int:
     return mcp_connect.run_logout(load_settings(), given.name())
 
 
+def _serve(given: McpArguments) -> int:
+    from alipes.cli import mcp_serve  # noqa: PLC0415
+
+    if given.words:
+        given.parser.error("serve takes no NAME")
+    return mcp_serve.run(safe=given.options.safe)
+
+
 ACTIONS: dict[str, Callable[[McpArguments], int]] = {
     "list": _list,
     "add": _add,
@@ -425,4 +433,5 @@ ACTIONS: dict[str, Callable[[McpArguments], int]] = {
     "logout": _logout,
     "logs": _logs,
     "remove": _remove,
+    "serve": _serve,
 }

@@ -41,6 +41,8 @@ from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, RequestLimits
 from alipes.web.endpoint import ServerState
 from alipes.web.health import ModelHealth, Readiness, ServiceRoutes
+from alipes.web.mcp.http import McpEndpoint
+from alipes.web.mcp.tools import ConversationTools
 from alipes.web.metrics import QueueDepths, ServerMetrics
 from alipes.web.router import ApiRouter
 from alipes.web.runs.events import LiveRuns
@@ -221,6 +223,7 @@ class _Server:
         platforms.open(app, partial(exit_signals.request, "restart"))
         self._runs = LiveRuns(app, workdir=platforms.workdir)
         self._api: ApiRouter
+        self._mcp: McpEndpoint
         for each in (self._tally, self._model_reach, self._drain):
             each.register(app.hooks)
         self._state = ServerState()
@@ -250,6 +253,8 @@ class _Server:
         fetcher = PublicFetcher(self._app.scope, settings.fetch.allow, name="api-images")
         served = endpoints(self._app, self._runs, admission, fetcher)
         api = self._api = ApiRouter(served, keys, limits, state=self._state)
+        tools = ConversationTools(self._app, self._runs, admission, send=self._send, state=self._state)
+        self._mcp = McpEndpoint(tools, api, keys, max_body=chosen.body)
         hooks = WebhookRoutes(
             self._app.sessions,
             SqliteWebhooks(database),
@@ -258,18 +263,25 @@ class _Server:
             state=self._state,
             secrets=secrets,
         )
-        return service.app(make_host_rules(settings), keys, api, hooks.routes())
+        return service.app(make_host_rules(settings), keys, api, [*hooks.routes(), self._mcp.route()])
 
     async def _target(self, name: str) -> Address:
         """The address for the answer of a webhook."""
         people = self._app.store.people
         return (await address_message(people, name, "an answer", self._platforms.names)).address
 
+    async def _send(self, to: str, text: str) -> str:
+        """Queue a message for a chat."""
+        outbound = await address_message(self._app.store.people, to, text, self._platforms.names)
+        await self._app.store.outbox.enqueue(outbound)
+        return "Queued."
+
     def background(self, notifier: SystemdNotifier) -> Iterator[Coroutine[Any, Any, None]]:
         """Coroutines that run while the server runs."""
         yield self._platforms.gateway.run()
         yield self._tally.watch_loop()
         yield self._runs.run()
+        yield self._mcp.run()
         yield notifier.send_watchdog_pings()
 
     async def print_addresses(self, address: str) -> None:

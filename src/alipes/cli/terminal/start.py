@@ -1,10 +1,8 @@
 """`alipes` at a terminal: shows the prompt first, then loads the session."""
 
 import asyncio
-import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeAlias
 
@@ -23,7 +21,7 @@ from alipes.config.settings import Settings
 from alipes.runtime import tasks
 from alipes.runtime.log_file import open_log
 from alipes.runtime.processes.ancestors import name_agent_process
-from alipes.runtime.tasks import handle_uncaught_errors
+from alipes.runtime.tasks import cancel_on_signals, handle_uncaught_errors
 
 WELCOME = "Your agent in this folder: ask a question, or give it a task. It asks before anything dangerous."
 EXAMPLES = (
@@ -66,7 +64,7 @@ async def _run(settings: Settings, options: TalkOptions, variables: Variables, l
         terminal.write(SAVE_TITLE + format_title(Path.cwd()))
     left = asyncio.Event()
     with (
-        _cancel_on_signals(),
+        cancel_on_signals(),
         handle_uncaught_errors(lambda line: terminal.print_note(line, bad=True)),
         redirect_output(terminal.print_note),
     ):
@@ -105,19 +103,3 @@ def _first_rows(terminal: TerminalApp, *, new: bool) -> list[str]:
     for example in EXAMPLES:
         rows += wrap_text(example, columns, style.accent, "  ", "    ")
     return [*rows, "", *wrap_text(FIRST_KEYS, columns, style.faint), ""]
-
-
-@contextmanager
-def _cancel_on_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP cancel the main task, which restores the terminal and closes everything."""
-    main, loop = asyncio.current_task(), asyncio.get_running_loop()
-    assert main is not None
-    both = (signal.SIGTERM, signal.SIGHUP)
-    numbers = [number for number in both if signal.getsignal(number) != signal.SIG_IGN]
-    for number in numbers:
-        loop.add_signal_handler(number, main.cancel)
-    try:
-        yield
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)

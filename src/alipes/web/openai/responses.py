@@ -35,7 +35,7 @@ from alipes.web.openai.turns import (
     to_json,
     tool_progress,
 )
-from alipes.web.runs.endpoints import find_session
+from alipes.web.runs.lookup import find_session
 from alipes.web.sse import EventStream, SendFrames, frame
 
 Status: TypeAlias = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]

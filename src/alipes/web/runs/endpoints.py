@@ -4,7 +4,6 @@ import asyncio
 import binascii
 import hashlib
 import os
-import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -18,39 +17,26 @@ from starlette.responses import Response
 from alipes.agent.approval.patterns import find_problem
 from alipes.kernel.messages import Image, ToolCall
 from alipes.kernel.turns import (
-    Address,
     AnswerApproval,
     AnswerQuestion,
     ApprovalAsked,
     ApprovalChoice,
     BusyMode,
-    Ending,
     Inbound,
     PermissionMode,
     QuestionAsked,
     Stop,
     TurnEnded,
-    Usage,
 )
-from alipes.store.api_runs import ApiSession, RunQuery, SessionOwner, SqliteApiRuns
-from alipes.store.export import TurnFacts
+from alipes.store.api_runs import RunQuery, SqliteApiRuns
 from alipes.web.admission import TurnAdmission
-from alipes.web.endpoint import (
-    PLATFORM,
-    ApiCall,
-    ApiEndpoint,
-    ApiServices,
-    Caller,
-    HttpProblem,
-    json_response,
-    no_content,
-)
+from alipes.web.endpoint import PLATFORM, ApiCall, ApiEndpoint, ApiServices, HttpProblem, json_response, no_content
 from alipes.web.runs.events import END_ID, LiveRuns, parse_position, replay_events
+from alipes.web.runs.lookup import Name, Run, RunLookup, Status, find_session, owner
 from alipes.web.sse import EventStream, finished_stream
 from alipes.web.templates import expand_input
 
 InputText: TypeAlias = Annotated[str, Meta(min_length=1, max_length=1_000_000)]
-Name: TypeAlias = Annotated[str, Meta(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 ImageDataUrl: TypeAlias = Annotated[
     str,
     Meta(
@@ -59,9 +45,6 @@ ImageDataUrl: TypeAlias = Annotated[
         description="An image as a data URL.",
     ),
 ]
-Status: TypeAlias = Literal["queued", "held", "running", "waiting"] | Ending
-"""`held`: queued, and kept back when the run before it was stopped. `waiting`: for an answer from a person; see
-`waits_for`."""
 
 
 class RunBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -110,27 +93,6 @@ class ReplyBody(Struct, frozen=True, forbid_unknown_fields=True):
     text: InputText
     ask: Name = ""
     """Id of the question; may be empty if only one is open."""
-
-
-class Run(Struct, frozen=True, omit_defaults=True):
-    id: str
-    session: str
-    """Name of its conversation."""
-    status: Status
-    session_id: str = ""
-    input: str = ""
-    text: str = ""
-    """The last answer."""
-    detail: str = ""
-    """Reason of the ending."""
-    created: float | None = None
-    ended: float | None = None
-    attempts: int = 0
-    """Number of starts; more than one after a restart of the process."""
-    usage: Usage | None = None
-    waits_for: tuple[ApprovalAsked | QuestionAsked, ...] = ()
-    held: tuple[str, ...] = ()
-    """In the answer to a stop: the queued runs of the conversation that are kept back."""
 
 
 class RunList(Struct, frozen=True):
@@ -193,30 +155,10 @@ class IdempotentRequests:
             yield id, turn
 
 
-_ID = re.compile(r"[0-9a-f]{12}")
-
-
-class VisibleRun(Struct, frozen=True):
-    """A run that the caller may see."""
-
-    turn: str
-    inbound: Inbound
-    facts: TurnFacts | None
-    """Facts from the store; None for a live run that was found without it."""
-
-    @property
-    def key(self) -> str:
-        return self.inbound.address.key
-
-    @property
-    def has_ended(self) -> bool:
-        return self.facts is not None and self.facts.ending is not None
-
-
 class RunEndpoints:
     def __init__(self, app: ApiServices, runs: LiveRuns, admission: TurnAdmission) -> None:
         self._app, self._runs, self._admission = app, runs, admission
-        self._store = SqliteApiRuns(app.store.database)
+        self._store, self._lookup = SqliteApiRuns(app.store.database), RunLookup(app, runs)
         self._idempotency = IdempotentRequests(self._store)
 
     @ApiEndpoint("POST", "/v1/runs", "run", body=RunBody, answer=Run, status=202, errors=(400, 404, 409))
@@ -227,9 +169,9 @@ class RunEndpoints:
             raise HttpProblem(403, "the mode `all` needs an admin key", code="scope")
         async with self._idempotency.lane(call) as (request_id, before):
             if before:
-                return _accepted(await self._run(before), {"idempotent-replayed": "true"})
+                return _accepted(await self._lookup.describe(before), {"idempotent-replayed": "true"})
             model = await self._admission.resolve_model(body.model)
-            address = await self._address(call.caller, body.session)
+            address = await self._lookup.address(call.caller, body.session)
             inbound = Inbound(
                 request_id,
                 address,
@@ -257,21 +199,21 @@ class RunEndpoints:
         state = "running" if query.status == "waiting" else query.status
         wanted = RunQuery(query.limit + 1, session, state, query.before)
         found = await self._store.list_runs(None if call.caller.may("admin") else owner(call.caller), wanted)
-        runs = [await self._run(id) for id in found[: query.limit]]
+        runs = [await self._lookup.describe(id) for id in found[: query.limit]]
         shown = tuple(run for run in runs if query.status in ("", run.status))
         return json_response(RunList(shown, len(found) > query.limit))
 
     @ApiEndpoint("GET", "/v1/runs/{id}", "read", answer=Run)
     async def look(self, call: ApiCall) -> Response:
         """Get the state of a run."""
-        run = await self._find_run(call)
-        return json_response(await self._run(run.turn))
+        run = await self._lookup.find(call.path["id"], call.caller)
+        return json_response(await self._lookup.describe(run.turn))
 
     @ApiEndpoint("GET", "/v1/runs/{id}/events", "read", headers=_LAST_EVENT_ID, streams=True)
     async def listen(self, call: ApiCall) -> Response:
         """Stream the events of a run after Last-Event-ID, to its end."""
         last_event_id = call.request.headers.get("last-event-id", "")
-        run = await self._find_run(call)
+        run = await self._lookup.find(call.path["id"], call.caller)
         if last_event_id.strip() == END_ID:
             return no_content()  # so that a browser does not reconnect
         since = parse_position(last_event_id)
@@ -285,11 +227,11 @@ class RunEndpoints:
     @ApiEndpoint("POST", "/v1/runs/{id}/stop", "run", answer=Run, status=202)
     async def stop(self, call: ApiCall) -> Response:
         """Stop a run. Messages so far are kept, and runs queued behind it are held."""
-        run, held = await self._find_run(call), tuple[str, ...]()
+        run, held = await self._lookup.find(call.path["id"], call.caller), tuple[str, ...]()
         if not run.has_ended:
             stopped = await self._app.sessions.stop(run.key, Stop("user_stop", "session_interrupt", run.turn))
             held = tuple(each.id for each in stopped.held if each.id != run.turn)
-        return json_response(structs.replace(await self._run(run.turn), held=held), 202)
+        return json_response(structs.replace(await self._lookup.describe(run.turn), held=held), 202)
 
     @ApiEndpoint(
         "POST", "/v1/runs/{id}/steer", "run", body=SteerBody, answer=SteerResult, status=202, errors=(400, 409)
@@ -300,7 +242,7 @@ class RunEndpoints:
         async with self._idempotency.lane(call) as (request_id, before):
             if before:
                 return json_response(SteerResult(call.path["id"], before), 202)
-            run = await self._find_live_run(call)
+            run = await self._lookup.find_live(call.path["id"], call.caller)
             inbound = Inbound(
                 request_id,
                 run.inbound.address,
@@ -319,22 +261,22 @@ class RunEndpoints:
         body: ApprovalBody = call.body
         if body.choice == "always" and not call.caller.may("admin"):
             raise HttpProblem(403, "`always` applies to everybody and needs an admin key", code="scope")
-        run = await self._find_live_run(call)
-        ask = self._find_question(run, body.ask, ApprovalAsked)
+        run = await self._lookup.find_live(call.path["id"], call.caller)
+        ask = self._lookup.find_question(run, body.ask, ApprovalAsked)
         if body.pattern and (problem := await self._check_pattern(ask, body)):
             raise HttpProblem(400, problem, code="pattern")
         answer = AnswerApproval(ask, body.choice, call.caller.name, pattern=body.pattern, note=body.note)
         await self._app.sessions.post(run.key, answer)
-        return json_response(await self._run(run.turn), 202)
+        return json_response(await self._lookup.describe(run.turn), 202)
 
     @ApiEndpoint("POST", "/v1/runs/{id}/reply", "run", body=ReplyBody, answer=Run, status=202, errors=(409,))
     async def reply(self, call: ApiCall) -> Response:
         """Answer a question of the model."""
         body: ReplyBody = call.body
-        run = await self._find_live_run(call)
-        ask = self._find_question(run, body.ask, QuestionAsked)
+        run = await self._lookup.find_live(call.path["id"], call.caller)
+        ask = self._lookup.find_question(run, body.ask, QuestionAsked)
         await self._app.sessions.post(run.key, AnswerQuestion(ask, body.text, call.caller.name))
-        return json_response(await self._run(run.turn), 202)
+        return json_response(await self._lookup.describe(run.turn), 202)
 
     async def _check_pattern(self, ask: str, body: ApprovalBody) -> str:
         """Why the pattern cannot be saved; empty if it can."""
@@ -342,85 +284,6 @@ class RunEndpoints:
             return "a pattern needs the choice `always`"
         asked = await self._app.store.approvals.find(ask)
         return find_problem(body.pattern, ToolCall("", asked.tool, msgspec.json.decode(asked.arguments)))
-
-    def _find_question(self, run: VisibleRun, named: str, kind: type[ApprovalAsked] | type[QuestionAsked]) -> str:
-        """The id of the question to answer. Raises `HttpProblem` if it is not open."""
-        if named and not self._app.sessions.is_busy(run.key):
-            return named  # the run is in another process, which knows its questions
-        questions = self._runs.questions(run.key, run.turn)
-        waiting = [each.ask for each in questions if isinstance(each, kind)]
-        if named in waiting or (not named and len(waiting) == 1):
-            return named or waiting[0]
-        ambiguous = "several questions are open: choose one with `ask`"
-        raise HttpProblem(409, ambiguous if waiting and not named else "no such open question", code="no_question")
-
-    async def _find_run(self, call: ApiCall) -> VisibleRun:
-        """The run in the path, if the caller may see it."""
-        turn, caller = call.path["id"], call.caller
-        live = self._runs.find(turn)
-        facts = None if live is not None else await self._app.store.archive.turn(turn)
-        inbound = live.inbound if live is not None else facts and facts.inbound
-        if not inbound or not may_see(caller, inbound.address):
-            raise HttpProblem(404, f"no run {turn}", code="no_run")
-        return VisibleRun(turn, inbound, facts)
-
-    async def _find_live_run(self, call: ApiCall) -> VisibleRun:
-        run = await self._find_run(call)
-        if run.has_ended:
-            raise HttpProblem(409, "the run has ended", code="over")
-        return run
-
-    async def _run(self, turn: str) -> Run:
-        facts = await self._app.store.archive.turn(turn)
-        if facts is None:
-            raise HttpProblem(404, f"no run {turn}", code="no_run")
-        waits_for = self._runs.questions(facts.inbound.address.key, turn)
-        queued: Status = "held" if facts.held else "queued"
-        unfinished: Status = "waiting" if waits_for else "running" if facts.attempts else queued
-        answers = (each.text for each in reversed(facts.said) if each.role == "assistant")
-        return Run(
-            id=facts.id,
-            session=facts.inbound.address.chat,
-            status=facts.ending or unfinished,
-            session_id=facts.session,
-            input=facts.inbound.text,
-            text=next(answers, ""),
-            detail=facts.detail,
-            created=facts.created,
-            ended=facts.ended,
-            attempts=facts.attempts,
-            usage=facts.spent.usage if facts.spent.calls else None,
-            waits_for=waits_for,
-        )
-
-    async def _address(self, caller: Caller, session: str) -> Address:
-        """The address of a run: the conversation with this name or id."""
-        if not _ID.fullmatch(session):
-            return Address(PLATFORM, session or f"run-{os.urandom(6).hex()}", user=caller.name)
-        row = await self._store.session(session)
-        if row is None or not may_see(caller, row.address):
-            raise HttpProblem(404, f"no session {session}", code="no_session")
-        if row.address.platform != PLATFORM or not row.is_current:
-            raise HttpProblem(409, "that conversation cannot be continued here; fork it", code="elsewhere")
-        return row.address
-
-
-async def find_session(store: SqliteApiRuns, caller: Caller, name: str) -> ApiSession:
-    """The session with this id or name, if the caller may see it. Raises `HttpProblem`."""
-    row = await store.session(name)
-    if row is None or not may_see(caller, row.address):
-        row = await store.find_current(Address(PLATFORM, name, user=caller.name))
-    if row is None:
-        raise HttpProblem(404, f"no session {name}", code="no_session")
-    return row
-
-
-def may_see(caller: Caller, address: Address) -> bool:
-    return caller.may("admin") or owner(caller).has(address)
-
-
-def owner(caller: Caller) -> SessionOwner:
-    return SessionOwner(PLATFORM, caller.name)
 
 
 def _accepted(run: Run, headers: dict[str, str] | None = None) -> Response:

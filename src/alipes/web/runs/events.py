@@ -4,17 +4,19 @@ import asyncio
 import os
 import re
 from collections.abc import Coroutine, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct, field
 
 from alipes.kernel.errors import AlipesError
 from alipes.kernel.messages import Message
 from alipes.kernel.turns import (
+    ApprovalAnswered,
     ApprovalAsked,
     BusyMode,
     Event,
     Inbound,
+    QuestionAnswered,
     QuestionAsked,
     Retracted,
     Said,
@@ -87,9 +89,14 @@ class RunEventLog:
         self.closed = False
         """True if no more events will come, whether the run has ended or not."""
         self.listeners = 0
+        self.latest: Event | None = None
+        """The newest event that is not a part of a text."""
+        self.waits_for: dict[str, ApprovalAsked | QuestionAsked] = {}
+        """The open questions, also if another process runs the turn."""
 
     def add(self, event: Event, *, old: bool = False) -> None:
         """`old`: read from the journal, not happening now."""
+        self._track(event)
         if isinstance(event, TextDelta | ThinkingDelta):
             if self.mid_message:
                 return
@@ -105,6 +112,18 @@ class RunEventLog:
             number = f"{len(self._said)}.{len(self._deltas) + 1}.{self._id}"
             self._deltas.append(encode_event(event, number))
         self._wake()
+
+    def _track(self, event: Event) -> None:
+        match event:
+            case TextDelta() | ThinkingDelta():
+                return
+            case ApprovalAsked() | QuestionAsked():
+                self.waits_for[event.ask] = event
+            case ApprovalAnswered(ask) | QuestionAnswered(ask):
+                self.waits_for.pop(ask, None)
+            case TurnEnded():
+                self.waits_for.clear()
+        self.latest = event
 
     def close(self) -> None:
         """Disconnect all clients; they may reconnect."""
@@ -159,17 +178,20 @@ class LiveRuns:
         self._joining: dict[str, asyncio.Future[LiveRun]] = {}
         self._group: asyncio.TaskGroup | None = None
         self._open = asyncio.Event()
+        self._leaving = False
 
-    async def run(self) -> None:
-        """Serve until cancelled. Runs that were resumed at startup are followed from here on."""
+    async def run(self, *, resumed: bool = True) -> None:
+        """Serve until cancelled. `resumed`: runs that were resumed at startup are followed from here on."""
         async with asyncio.TaskGroup() as self._group:
             self._open.set()
-            for turn, inbound in await SqliteApiRuns(self._app.store.database).unfinished(PLATFORM):
+            found = await SqliteApiRuns(self._app.store.database).unfinished(PLATFORM) if resumed else ()
+            for turn, inbound in found:
                 await self.follow(turn, inbound)
             await asyncio.Event().wait()
 
     def disconnect_all(self) -> None:
         """Disconnect all clients at shutdown; they may reconnect to the next process."""
+        self._leaving = True
         for live in self._live.values():
             live.log.close()
 
@@ -216,7 +238,12 @@ class LiveRuns:
         if live.inbound.attended and not live.log.listeners and not live.log.closed:
             await self._app.sessions.post(live.inbound.address.key, Stop("disconnected", "disconnected", live.turn))
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+    def stop_soon(self, key: str, stop: Stop) -> None:
+        """Stop a run for a caller that is being cancelled and cannot wait; not at shutdown, which suspends it."""
+        if not self._leaving:
+            self._spawn(self._app.sessions.post(key, stop))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         assert self._group is not None
         self._group.create_task(work)
 
@@ -226,6 +253,8 @@ class LiveRuns:
                 turn = stream.turn
                 if turn:
                     self._live[turn] = LiveRun(turn, inbound)
+                if turn and inbound.attended and started.cancelled():  # the caller left meanwhile
+                    self.stop_soon(inbound.address.key, Stop("disconnected", "disconnected", turn))
                 _settle(started, turn)
                 if turn:
                     await self._follow(stream, self._live[turn])
