@@ -8,11 +8,9 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import anyio
-import httpx2
 import mcp_types as types
 from mcp import Client, MCPError
 from mcp.client.session import ClientRequestContext, IncomingMessage
-from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import FileUrl, ValidationError
@@ -24,6 +22,7 @@ from alipes.kernel.formatting import format_excerpt
 from alipes.kernel.messages import Image, Json, Message, Text
 from alipes.kernel.ports import ToolContext
 from alipes.kernel.turns import Turn
+from alipes.runtime.http.lent_clients import HttpError
 from alipes.runtime.processes.child import Child
 from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.tasks import first_error
@@ -50,7 +49,7 @@ T = TypeVar("T")
 PROGRESS_EVERY_S = 0.1
 NOBODY = types.ErrorData(code=types.INVALID_REQUEST, message="no conversation is waiting for this server")
 _CLOSED = (anyio.BrokenResourceError, anyio.ClosedResourceError)
-_FAILURES = (MCPError, httpx2.HTTPError, OSError, ValueError, RuntimeError, *_CLOSED)
+_FAILURES = (MCPError, HttpError, OSError, ValueError, RuntimeError, *_CLOSED)
 """What the SDK raises if a server misbehaves."""
 
 
@@ -296,7 +295,7 @@ async def open_session(
     except (*_FAILURES, ConfigError, ExceptionGroup) as error:
         cause = first_error(error)
         if not isinstance(cause, (*_FAILURES, ConfigError)):
-            raise cause from error  # of whoever uses the connection: task groups have wrapped it
+            raise cause from error  # of the code that uses the connection: task groups have wrapped it
         why = connection.ended or describe_error(cause)
         connection.end(why)
         raise McpError(f"{name}: {why}") from error
@@ -326,12 +325,7 @@ async def _try_http(
     try:
         async with AsyncExitStack() as attempt:
             transport = await attempt.enter_async_context(open_http(connection.name, config, host.clients, auth))
-            streams = (
-                transport.open_sse()
-                if kind == "sse"
-                else streamable_http_client(config.url, http_client=transport.client)
-            )
-            await _enter(attempt, connection, streams, kind)
+            await _enter(attempt, connection, transport.open_streams(kind), kind)
             stack.push_async_exit(attempt.pop_all())
             return None
     except (*_FAILURES, ExceptionGroup) as error:
@@ -340,8 +334,8 @@ async def _try_http(
         connection.ended = ""
         if kind == "http" and transport.may_be_sse:
             return transport
-        transport.last_status = status or transport.last_status
-        raise McpError(f"{connection.name}: {_describe_http(transport, cause)}") from error
+        why = _describe_http(connection.name, status or transport.last_status, cause)
+        raise McpError(f"{connection.name}: {why}") from error
 
 
 async def _enter(stack: AsyncExitStack, connection: Connection, streams: Any, transport: str) -> None:
@@ -447,15 +441,14 @@ def describe_error(error: BaseException) -> str:
         case ValidationError():
             first = error.errors()[0]
             return f"it sent an invalid answer ({'.'.join(map(str, first['loc']))}: {clean_text(first['msg'], 200)})"
-        case httpx2.HTTPError():
+        case HttpError():
             return f"it cannot be reached ({str(error) or type(error).__name__})"
     return clean_text(f"{error}" or type(error).__name__, 500)
 
 
-def _describe_http(transport: HttpTransport, error: BaseException) -> str:
-    status = transport.last_status
+def _describe_http(name: str, status: int, error: BaseException) -> str:
     if status in (401, 403):
-        return f"it needs a login (HTTP {status}): run `alipes mcp login {transport.name}`"
+        return f"it needs a login (HTTP {status}): run `alipes mcp login {name}`"
     return f"it answered HTTP {status}" if status >= 400 else describe_error(error)
 
 
