@@ -15,6 +15,7 @@ from bench import (
     delegation,
     figures,
     gateway,
+    mcp,
     plugins,
     relay,
     remote,
@@ -56,6 +57,7 @@ ALL = {
     "sandbox": sandbox.commands,
     "judging": approval.judging,
     "web": web.extraction,
+    "mcp": mcp.servers,
 }
 HEAD = ("figure", "ours", "raw limit", "ratio", f"rivals ({', '.join(SHORT.values())})", "reach", "")
 
