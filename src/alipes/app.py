@@ -137,7 +137,7 @@ class App:
         self.auxiliary = AuxiliaryModels(
             models, self.spending, settings.auxiliary, choice=self._default_model, retry=retry
         )
-        self.tool_access = ToolAccess(settings, self.contributions, store.sessions, self._unavailable_tools)
+        self.tool_access = ToolAccess(settings, self.contributions, store.tool_choices, self._unavailable_tools)
         self._step_question = StepLimitQuestion(self.sessions.questions, settings.clarify.timeout)
         self.todos = StoredTodos(store.todos)
         self.images = make_image_generator(settings, self.scope, self.contributions, self.spending)

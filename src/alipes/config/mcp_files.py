@@ -22,6 +22,7 @@ from alipes.config.environment import REFERENCE, Variables, read_text, read_vari
 from alipes.config.mcp import McpServerConfig, find_server_problem
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
+from alipes.kernel.formatting import did_you_mean
 from alipes.kernel.models import Secret
 
 PROJECT_FILE = ".mcp.json"
@@ -307,6 +308,13 @@ def add_project_servers(settings: Settings, workdir: str) -> Settings:
         notes=(*settings.notes, *notes),
         hidden=(*settings.hidden, *map(Secret, secrets)),
     )
+
+
+def find_server(settings: Settings, name: str) -> McpServerConfig:
+    """A server of the settings. Raises ConfigError."""
+    if name not in settings.mcp.servers:
+        raise ConfigError(f"There is no MCP server {name}.{did_you_mean(name, settings.mcp.servers)}")
+    return settings.mcp.servers[name]
 
 
 def _describe_unused(servers: tuple[ProjectServer, ...], workdir: Path) -> Iterator[str]:

@@ -12,7 +12,7 @@ from alipes.kernel.turns import Turn
 from alipes.plugins.owner import CORE
 from alipes.plugins.registry import Contributions
 from alipes.sessions.subagents.delegation import INTERACTIVE_TOOLS
-from alipes.store.conversations import SqliteSessions
+from alipes.store.conversations import SqliteToolChoices
 from alipes.tools.send_file import NO_CHATS, SendFileTool
 
 FindUnavailable: TypeAlias = Callable[[], Awaitable[dict[str, str]]]
@@ -36,16 +36,16 @@ class ToolAccess:
         self,
         settings: Settings,
         contributions: Contributions,
-        sessions: SqliteSessions,
+        choices: SqliteToolChoices,
         find_unavailable: FindUnavailable,
     ) -> None:
-        self._settings, self._contributions, self._sessions = settings, contributions, sessions
+        self._settings, self._contributions, self._choices = settings, contributions, choices
         self.find_unavailable = find_unavailable
 
     async def off_in_conversation(self, turn: Turn) -> tuple[str, ...]:
         """What a person switched off in the conversation; a subagent has the choice of the one it works for."""
         origin = turn.inbound.origin
-        return await self._sessions.tools_off(origin.session if origin is not None else turn.session)
+        return await self._choices.read(origin.session if origin is not None else turn.session)
 
     def select(self, turn: Turn, unavailable: Iterable[str], off: Iterable[str]) -> Mapping[str, Tool]:
         """The tools of the turn. `off`: see `off_in_conversation`."""
@@ -72,7 +72,7 @@ class ToolAccess:
         if platform in NO_CHATS:
             unavailable.setdefault(SendFileTool.spec.name, "There is no chat here to send files to.")
         off = settings.tools.find_off(platform, groups)
-        chosen = {*select_tools(await self._sessions.tools_off(session), groups)} if session else set()
+        chosen = {*select_tools(await self._choices.read(session), groups)} if session else set()
         tools = self._contributions.tools()
         listed = self._contributions.tools(settings.toolsets.get(platform))
         states = []

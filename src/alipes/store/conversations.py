@@ -91,16 +91,6 @@ class SqliteSessions:
         mode: PermissionMode | Literal[""] = row[0] if row else ""
         return mode
 
-    async def tools_off(self, session: str) -> tuple[str, ...]:
-        """The tools and groups that a person switched off in the conversation."""
-        row = await self._database.fetch_one("SELECT tools_off FROM sessions WHERE id = ?", session)
-        return tuple(row[0].split()) if row else ()
-
-    async def switch_tools(self, session: str, off: Iterable[str]) -> None:
-        """Replace the tools and groups that are off in the conversation."""
-        sql = "UPDATE sessions SET tools_off = ? WHERE id = ?"
-        await self._database.execute(sql, clean_text(" ".join(off)), session)
-
     async def unfinished(self, key: str) -> tuple[PendingTurn, ...]:
         """The running turn of `key`, then the queued ones, then the held ones, each in order."""
         return await self._database.read(lambda db: turns.list_unfinished(db, key))
@@ -416,3 +406,16 @@ class SqliteTodos(SqliteRows):
     async def write(self, session: str, items: str) -> None:
         """Replace the list."""
         await self._database.execute("INSERT OR REPLACE INTO todos VALUES (?, ?, ?)", session, items, self._clock())
+
+
+class SqliteToolChoices(SqliteRows):
+    """The tools and groups that a person switched off in a conversation."""
+
+    async def read(self, session: str) -> tuple[str, ...]:
+        row = await self._database.fetch_one("SELECT tools_off FROM sessions WHERE id = ?", session)
+        return tuple(row[0].split()) if row else ()
+
+    async def write(self, session: str, off: Iterable[str]) -> None:
+        """Replace them."""
+        sql = "UPDATE sessions SET tools_off = ? WHERE id = ?"
+        await self._database.execute(sql, clean_text(" ".join(off)), session)

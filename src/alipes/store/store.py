@@ -21,7 +21,7 @@ from alipes.kernel.turns import Op, Wake
 from alipes.store import peers
 from alipes.store.approvals import SqliteApprovals, SqliteUntrustedSources
 from alipes.store.archive import Archive
-from alipes.store.conversations import SqliteSessions, SqliteTodos
+from alipes.store.conversations import SqliteSessions, SqliteTodos, SqliteToolChoices
 from alipes.store.database.database import Database, open_database
 from alipes.store.database.files import is_writable
 from alipes.store.database.migrations import SCHEMA, schema_version
@@ -275,6 +275,7 @@ class Store(NamedTuple):
     people: SqlitePeople
     inbox: SqliteInbox
     todos: SqliteTodos
+    tool_choices: SqliteToolChoices
     subagents: SqliteSubagents
     dispatcher: LocalDispatcher
     bus: LocalBus
@@ -321,6 +322,7 @@ async def open_store(home: Path, *, busy_timeout_s: float = 10.0, peer_timeout_s
                         people=SqlitePeople(database),
                         inbox=SqliteInbox(database),
                         todos=SqliteTodos(database),
+                        tool_choices=SqliteToolChoices(database),
                         subagents=SqliteSubagents(database),
                         dispatcher=dispatcher,
                         bus=bus,

@@ -24,6 +24,7 @@ from alipes.config.mcp_files import (
     FoundServer,
     accept_server,
     add_project_servers,
+    find_server,
     forget_server,
     list_files,
     move_secrets,
@@ -140,13 +141,6 @@ def _describe_state(server: ListedServer) -> str:
 def _count_tools(server: ListedServer) -> str:
     known = "-" if server.tools is None else str(server.tools)
     return f"{known}, {len(server.pending)} to accept" if server.pending else known
-
-
-def find_server(settings: Settings, name: str) -> McpServerConfig:
-    """A server of the settings. Raises ConfigError."""
-    if name not in settings.mcp.servers:
-        raise ConfigError(f"There is no MCP server {name}.{did_you_mean(name, settings.mcp.servers)}")
-    return settings.mcp.servers[name]
 
 
 # --- adding and removing
@@ -314,7 +308,7 @@ def _take_over(
 
 
 def describe_server(name: str, config: McpServerConfig) -> list[str]:
-    """What a person must see before a server is used: what runs, or where data goes. Values that may be secret are
+    """What a person must see before a server is used: its command or its address. Values that may be secret are
     not shown."""
     lines = [f"{name}: {sanitize(config.url or shlex.join((config.command, *config.args)))}"]
     for what, table in (("variables", config.env), ("headers", config.headers)):

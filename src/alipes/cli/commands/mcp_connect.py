@@ -12,12 +12,11 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from alipes.app import open_for_checks
-from alipes.cli.commands.mcp import find_server
 from alipes.cli.common import confirm, print_json
 from alipes.cli.render import sanitize
 from alipes.cli.stdio import is_terminal
 from alipes.config.mcp import McpServerConfig
-from alipes.config.mcp_files import add_project_servers
+from alipes.config.mcp_files import add_project_servers, find_server
 from alipes.config.settings import Settings
 from alipes.kernel.conversations import ApprovalDecision
 from alipes.kernel.errors import ConfigError, ToolError
@@ -83,7 +82,7 @@ async def _test(settings: Settings, name: str, *, trusted: bool) -> ServerReport
 
 
 def _make_turn(*, trusted: bool) -> Turn:
-    """Whoever runs the command is asked about connections of the server."""
+    """The person at the terminal is asked about connections of the server."""
     address = Address("terminal", "mcp-test")
     return Turn("", "", Inbound("", address, "terminal", "", workdir=os.getcwd(), trusted=trusted))
 

@@ -29,7 +29,7 @@ async def tools(context: CommandContext, args: str) -> CommandReply:
         case ["reset"]:
             standing = await context.store.sessions.active(context.key)
             if standing is not None:
-                await context.store.sessions.switch_tools(standing.session, ())
+                await context.store.tool_choices.write(standing.session, ())
             return CommandReply(f"The tools are as in the settings{await _from_when(context)}.")
     return CommandReply(USAGE, failed=True)
 
@@ -54,8 +54,8 @@ async def _switch_off(context: CommandContext, access: ToolAccess, names: list[s
     if problem := _find_unknown(states, names):
         return CommandReply(problem, failed=True)
     standing = await context.store.sessions.open(context.inbound.address)
-    before = await context.store.sessions.tools_off(standing.session)
-    await context.store.sessions.switch_tools(standing.session, dict.fromkeys((*before, *names)))
+    before = await context.store.tool_choices.read(standing.session)
+    await context.store.tool_choices.write(standing.session, dict.fromkeys((*before, *names)))
     meant = (each.name for each in _find_meant(states, names))
     return CommandReply(f"Off in this conversation: {_join(meant)}{await _from_when(context)}.")
 
@@ -70,11 +70,11 @@ async def _switch_on(context: CommandContext, access: ToolAccess, names: list[st
     wanted = {each.name for each in meant}
     standing = await context.store.sessions.open(context.inbound.address)
     left: list[str] = []
-    for name in await context.store.sessions.tools_off(standing.session):
+    for name in await context.store.tool_choices.read(standing.session):
         covered = select_tools((name,), groups)
         # a group of which some are switched on is replaced by the others
         left += [name] if wanted.isdisjoint(covered) else [each for each in covered if each not in wanted]
-    await context.store.sessions.switch_tools(standing.session, dict.fromkeys(left))
+    await context.store.tool_choices.write(standing.session, dict.fromkeys(left))
     still = [each for each in meant if each.state in ("off", "unavailable")]
     if not still:
         return CommandReply(f"On: {_join(wanted)}{await _from_when(context)}.")
