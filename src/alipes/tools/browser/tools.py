@@ -60,7 +60,7 @@ class BrowserTool:
             page = session.page
             await allow_page(session)
             if accept:
-                session.dialog_answer = "accept"
+                session.tabs.dialog_answer = "accept"
             before, url = session.guard.document_requests, page.url
             await work(await session.element(ref))
             await session.settle(before)
@@ -210,7 +210,7 @@ class BrowserScroll(BrowserTool):
                 await page.mouse.wheel(0, height if direction == "down" else -height)
             await session.settle(session.guard.document_requests)
             top, height, total = await page.evaluate(_POSITION)
-            session.add_note(f"pixels {top}-{top + height} of {total} are visible")
+            session.tabs.add_note(f"pixels {top}-{top + height} of {total} are visible")
             return await describe_page(session, with_snapshot=False)
 
 
@@ -223,7 +223,7 @@ class BrowserBack(BrowserTool):
             before = page.url
             await load_page(session, lambda: page.go_back(wait_until="domcontentloaded", timeout=0), "going back")
             if page.url in (before, "about:blank"):
-                if len(session.pages) < 2:
+                if len(session.tabs.pages) < 2:
                     raise ToolError("there is no previous page")
                 await page.close()
             await session.wait_for_load()
@@ -278,13 +278,13 @@ class BrowserDownload(BrowserTool):
                 size = path.stat().st_size
             finally:
                 await session.forget_download(download)
-            session.add_note(f"saved {FOLDER}/{path.name} ({size:,} bytes)")
+            session.tabs.add_note(f"saved {FOLDER}/{path.name} ({size:,} bytes)")
             return await describe_page(session, with_snapshot=False)
 
     async def _click(self, session: BrowserSession, ref: str) -> "Download":
         await allow_page(session)
         element = await session.element(ref)
-        with session.expect_download() as expected:
+        with session.tabs.expect_download() as expected:
             await element.click(timeout=CLICK_MS)
             try:
                 async with asyncio.timeout(CLICK_MS / 1000):
@@ -301,7 +301,7 @@ class BrowserDownload(BrowserTool):
 
         page = await session.open_tab() if session.has_page else await session.open_page()
         try:
-            with session.expect_download() as expected:
+            with session.tabs.expect_download() as expected:
                 is_attachment = False
                 try:
                     await page.goto(url, wait_until="commit", timeout=0)
@@ -323,7 +323,7 @@ class BrowserConsole(BrowserTool):
         async with self._sessions.use(act, "reading the console") as session:
             assert session.page
             session.record_hosts()
-            return "\n".join(f"- {message}" for message in session.take_console()) or "(no messages)"
+            return "\n".join(f"- {message}" for message in session.tabs.take_console()) or "(no messages)"
 
 
 class BrowserUpload(BrowserTool):
