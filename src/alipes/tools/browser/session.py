@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 VIEWPORT_WIDTH, VIEWPORT_HEIGHT = 1280, 800
 SETTLE_S = 0.15
 """Seconds after an act in which a page may start to load another one."""
-NEW_TAB_S = 3.0
-DOCUMENT_S = 10.0
+NEW_TAB_S = 10.0
+DOCUMENT_S = 15.0
 """Seconds that a page gets to arrive after an act that leads to it."""
 LOAD_S = 5.0
 """Seconds that pictures and other parts of a page get after its text is there."""

@@ -29,6 +29,8 @@ from alipes.tools.browser.tabs import Tabs, ignore_errors
 log = logging.getLogger(__name__)
 MAX_SESSIONS = 8
 """Conversations with open pages; the one that was used least recently is closed for another one."""
+ELEMENT_TIMEOUT_S = 8.0
+"""Seconds within which an element must be ready for a click or a key."""
 LOST = "the browser had ended by itself, so all pages were closed"
 
 
@@ -73,7 +75,7 @@ class BrowserSessions:
         self._start: _ProcessStart | None = None
         self._changed = asyncio.Event()
         self._closing = False
-        self.max_sessions = MAX_SESSIONS
+        self.max_sessions, self.element_timeout_s = MAX_SESSIONS, ELEMENT_TIMEOUT_S
 
     async def __aenter__(self) -> Self:
         await self._exit.enter_async_context(self._proxy)

@@ -23,8 +23,6 @@ from alipes.tools.images import MAX_PROVIDER_BYTES, prepare_image
 if TYPE_CHECKING:
     from playwright.async_api import Download, Locator
 
-CLICK_MS = 5000.0
-SELECT_MS = 1500.0
 MAX_UPLOAD_BYTES = 200_000_000
 _SCROLL_PARTS = 0.8
 _POSITION = "() => [Math.round(scrollY), innerHeight, document.documentElement.scrollHeight]"
@@ -45,6 +43,10 @@ class BrowserTool:
 
     def __init__(self, sessions: BrowserSessions, mask: Callable[[str], str] = str) -> None:
         self._sessions, self._mask = sessions, mask
+
+    @property
+    def _element_ms(self) -> float:
+        return self._sessions.element_timeout_s * 1000
 
     def hosts_read(self, session: str) -> tuple[str, ...]:
         """The hosts whose text the last result contained."""
@@ -142,7 +144,7 @@ class BrowserClick(BrowserTool):
         ref = str(args["ref"])
         accept = bool(args.get("accept_dialog"))
         return await self._act(
-            act, ref, f"clicking {ref[:20]}", lambda element: element.click(timeout=CLICK_MS), accept=accept
+            act, ref, f"clicking {ref[:20]}", lambda element: element.click(timeout=self._element_ms), accept=accept
         )
 
 
@@ -156,9 +158,9 @@ class BrowserType(BrowserTool):
         async def fill(element: "Locator") -> None:
             if (await element.get_attribute("type") or "").lower() == "file":
                 raise ToolError(f"{ref[:20]} is a field for files: use {specs.UPLOAD.name}")
-            await element.fill(text, timeout=CLICK_MS)
+            await element.fill(text, timeout=self._element_ms)
             if args.get("submit"):
-                await element.press("Enter", timeout=CLICK_MS)
+                await element.press("Enter", timeout=self._element_ms)
 
         return await self._act(act, ref, f"typing into {ref[:20]}", fill)
 
@@ -171,7 +173,7 @@ class BrowserPress(BrowserTool):
         if len(key) > 30:
             raise ToolError("this is not one key: use browser_type for text")
         if ref := str(args.get("ref") or ""):
-            return await self._act(act, ref, what, lambda element: element.press(key, timeout=CLICK_MS))
+            return await self._act(act, ref, what, lambda element: element.press(key, timeout=self._element_ms))
         async with self._sessions.use(act, what) as session:
             page = session.page
             await allow_page(session)
@@ -190,7 +192,7 @@ class BrowserSelect(BrowserTool):
         options = [str(each) for each in given] if isinstance(given, list) else []
         return await self._act(
             *(act, ref, f"choosing {', '.join(options)[:60] or 'nothing'}"),
-            lambda element: element.select_option(options, timeout=SELECT_MS),
+            lambda element: element.select_option(options, timeout=self._element_ms),
         )
 
 
@@ -202,7 +204,7 @@ class BrowserScroll(BrowserTool):
         async with self._sessions.use(act, "scrolling") as session:
             page = session.page
             if ref:
-                await (await session.element(ref)).scroll_into_view_if_needed(timeout=CLICK_MS)
+                await (await session.element(ref)).scroll_into_view_if_needed(timeout=self._element_ms)
             elif direction in ("top", "bottom"):
                 await page.keyboard.press("Home" if direction == "top" else "End")
             else:
@@ -237,7 +239,7 @@ class BrowserScreenshot(BrowserTool):
         async with self._sessions.use(act, "the screenshot") as session:
             page = session.page
             if ref := str(args.get("ref") or ""):
-                data = await (await session.element(ref)).screenshot(animations="disabled", timeout=CLICK_MS)
+                data = await (await session.element(ref)).screenshot(animations="disabled", timeout=self._element_ms)
             else:
                 data = await page.screenshot(animations="disabled", full_page=bool(args.get("full_page")))
             text = await describe_page(session, with_snapshot=False)
@@ -285,9 +287,9 @@ class BrowserDownload(BrowserTool):
         await allow_page(session)
         element = await session.element(ref)
         with session.tabs.expect_download() as expected:
-            await element.click(timeout=CLICK_MS)
+            await element.click(timeout=self._element_ms)
             try:
-                async with asyncio.timeout(CLICK_MS / 1000):
+                async with asyncio.timeout(self._sessions.element_timeout_s):
                     return await expected
             except TimeoutError:
                 why = " ".join(session.guard.take_report().documents)
@@ -341,10 +343,10 @@ class BrowserUpload(BrowserTool):
 
         async def choose(element: "Locator") -> None:
             if (await element.get_attribute("type") or "").lower() == "file":
-                await element.set_input_files(str(path), timeout=CLICK_MS)
+                await element.set_input_files(str(path), timeout=self._element_ms)
                 return
-            async with element.page.expect_file_chooser(timeout=CLICK_MS) as chooser:
-                await element.click(timeout=CLICK_MS)
+            async with element.page.expect_file_chooser(timeout=self._element_ms) as chooser:
+                await element.click(timeout=self._element_ms)
             await (await chooser.value).set_files(str(path))
 
         return await self._act(act, ref, f"uploading {path.name}", choose)
