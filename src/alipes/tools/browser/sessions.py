@@ -31,6 +31,8 @@ MAX_SESSIONS = 8
 """Conversations with open pages; the one that was used least recently is closed for another one."""
 ELEMENT_TIMEOUT_S = 8.0
 """Seconds within which an element must be ready for a click or a key."""
+_CLIENT_ERRORS = (ValueError, LookupError, TypeError, AttributeError, AssertionError, RuntimeError)
+"""What Playwright's client raises for a message that it does not understand. Only the browser ends."""
 LOST = "the browser had ended by itself, so all pages were closed"
 
 
@@ -266,6 +268,9 @@ class BrowserSessions:
         except (ToolError, OSError) as error:
             start.error = str(error)
             log.warning("browser: %s", error)
+        except _CLIENT_ERRORS as error:
+            start.error = "the browser ended because of an error, which is in the log; try again"
+            log.warning("browser: Playwright's client failed", exc_info=error)
         finally:
             self._start = None
             start.ready.set()
