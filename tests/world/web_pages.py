@@ -20,6 +20,7 @@ from alipes.runtime.processes.process_tree import OrphanGuard
 from alipes.tools.browser.sessions import BrowserSessions
 from alipes.tools.browser.tools import browser_tools
 from alipes.tools.common import Places
+from tests.world.environment import LIMIT_S
 from tests.world.loopback import open_site
 
 
@@ -160,6 +161,7 @@ class BrowserWorld:
         self.person.asked.clear()
         self.person.may_answer.set()
         self.secrets.clear()
+        self.sessions.element_timeout_s = LIMIT_S
         while self.server.connections:
             await asyncio.sleep(0.01)
 
@@ -180,12 +182,13 @@ async def open_browser_world(
         guard = AddressGuard([f"127.0.0.1:{server.port}"])
         async with EgressRights(egress or EgressConfig(), guard, person.ask) as rights:
             sessions = BrowserSessions(
-                BrowserConfig(enabled=True, **settings),
+                BrowserConfig(enabled=True, **{"timeout": LIMIT_S, **settings}),
                 rights,
                 NamedHosts(guard, server),
                 environ={"PATH": os.environ["PATH"], "LANG": "C.UTF-8"},
                 folder=Path(home, ".alipes", "browser"),
                 keeper=keeper,
             )
+            sessions.element_timeout_s = LIMIT_S
             async with sessions:
                 yield BrowserWorld(server, person, sessions, home)

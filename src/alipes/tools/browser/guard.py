@@ -23,7 +23,7 @@ from alipes.runtime.sandbox.backend import CommandScope
 SCHEME = "browser"
 MAX_QUESTIONS = 5
 """Hosts that one act may lead to with a question each: a page could open any number of others."""
-CLASSIFY_S = 1.0
+CLASSIFY_S = 5.0
 """Seconds until it is known what a new connection is for: the browser reports that separately."""
 _PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 _INTERNAL = ("data", "blob", "about")

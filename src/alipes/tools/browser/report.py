@@ -31,12 +31,12 @@ async def describe_page(
     refused = [*report.documents, *(each for each in refusals if _is_about_page(each, session))]
     if refused:
         raise ToolError(" ".join((f"{done} was not possible." if done else "", *refused)).strip())
-    notes = (*session.take_notes(), *describe_blocked(report), *refusals[:MAX_BLOCKED_HOSTS])
+    notes = (*session.tabs.take_notes(), *describe_blocked(report), *refusals[:MAX_BLOCKED_HOSTS])
     lines = [f"[{note}]" for note in notes]
     if not session.has_page:
         return "\n".join(("[the tab was closed; no page is open]", *lines))
     lines.insert(0, await _describe_address(session.page))
-    if len(session.pages) > 1:
+    if len(session.tabs.pages) > 1:
         lines.append(await _list_tabs(session))
     if with_snapshot:
         lines.append(await take_snapshot(session, ref, first))
@@ -48,7 +48,7 @@ async def describe_page(
 
 def _is_about_page(refusal: str, session: BrowserSession) -> bool:
     """True if the egress proxy refused the current page itself: Chromium shows its answer as if it was the page."""
-    if not session.has_page or session.last_status not in PROXY_STATUSES:
+    if not session.has_page or session.tabs.last_status not in PROXY_STATUSES:
         return False
     session.record_hosts()
     return any(refusal.startswith((f"{host}:", f"{host} ")) for host in session.hosts_read[:1])
@@ -98,7 +98,7 @@ async def _describe_address(page: "Page") -> str:
 async def _list_tabs(session: BrowserSession) -> str:
     shown = [
         f"{number}{' (current)' if page is session.page else ''}: {page.url[:80]}"
-        for number, page in enumerate(session.pages, 1)
+        for number, page in enumerate(session.tabs.pages, 1)
     ]
     return f"[tabs: {'; '.join(shown)}]"
 

@@ -1,9 +1,7 @@
 """The browser of this process: started with the first page, one context per conversation, ended when none is left."""
 
 import asyncio
-import json
 import logging
-import os
 import socket
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -24,11 +22,17 @@ from alipes.runtime.tasks import unwrap_error_group
 from alipes.tools.browser.chromium import find_obstacle
 from alipes.tools.browser.driver import BrowserProcess, open_browser_process
 from alipes.tools.browser.guard import EgressDecider, PageGuard, is_about_resource
-from alipes.tools.browser.session import BrowserSession, ignore_errors, open_context
+from alipes.tools.browser.profile import ProfileFile
+from alipes.tools.browser.session import BrowserSession, open_context
+from alipes.tools.browser.tabs import Tabs, ignore_errors
 
 log = logging.getLogger(__name__)
 MAX_SESSIONS = 8
 """Conversations with open pages; the one that was used least recently is closed for another one."""
+ELEMENT_TIMEOUT_S = 8.0
+"""Seconds within which an element must be ready for a click or a key."""
+_CLIENT_ERRORS = (ValueError, LookupError, TypeError, AttributeError, AssertionError, RuntimeError)
+"""What Playwright's client raises for a message that it does not understand. Only the browser ends."""
 LOST = "the browser had ended by itself, so all pages were closed"
 
 
@@ -62,7 +66,7 @@ class BrowserSessions:
     ) -> None:
         """`environ`: variables without secrets. `folder`: where profiles are kept."""
         self.config, self._rights, self._connector = config, rights, connector
-        self._environ, self._folder, self._keeper = environ, folder, keeper
+        self._environ, self._keeper, self._profile = environ, keeper, ProfileFile(folder, config.profile)
         self._proxy = EgressProxy(self._decide, connector)
         self._group = asyncio.TaskGroup()
         self._exit = AsyncExitStack()
@@ -73,7 +77,7 @@ class BrowserSessions:
         self._start: _ProcessStart | None = None
         self._changed = asyncio.Event()
         self._closing = False
-        self.max_sessions = MAX_SESSIONS
+        self.max_sessions, self.element_timeout_s = MAX_SESSIONS, ELEMENT_TIMEOUT_S
 
     async def __aenter__(self) -> Self:
         await self._exit.enter_async_context(self._proxy)
@@ -138,7 +142,7 @@ class BrowserSessions:
         try:
             async with session.lock:
                 session.last_used = _now()
-                session.dialog_answer = self.config.dialogs
+                session.tabs.dialog_answer = self.config.dialogs
                 scope = CommandScope(act.session, act.workdir, act.turn)
                 self._proxy.set_turn(act.session, act.turn)
                 async with session.guard.act(scope, self.config.timeout):
@@ -191,7 +195,7 @@ class BrowserSessions:
             self._changed.set()
         if act.session in self._lost:
             self._lost.discard(act.session)
-            session.add_note(LOST)
+            session.tabs.add_note(LOST)
         return session
 
     async def _open_session(self, process: BrowserProcess, act: ToolContext) -> BrowserSession:
@@ -200,20 +204,22 @@ class BrowserSessions:
         port = listener.getsockname()[1]
         self._guards[act.session] = guard
         self._proxy.serve(listener, CommandScope(act.session, act.workdir, act.turn))
+        opened = False
         try:
-            state = await asyncio.to_thread(self._read_profile)
+            state = await asyncio.to_thread(self._profile.read)
             context = await open_context(process.browser, self.config, proxy=f"http://127.0.0.1:{port}", state=state)
-            session = BrowserSession(
-                *(context, guard, self.config),
-                spawn=self._spawn,
-                take_refusals=partial(self._take_refusals, act.session),
-                downloads=process.downloads,
-            )
-            await session.listen()
-        except BaseException:
-            self._guards.pop(act.session, None)
-            self._spawn(self._close_strays(process, act.session))
-            raise
+            tabs = Tabs(context, guard, self._spawn)
+            await tabs.listen()
+            opened = True
+        finally:
+            if not opened:
+                self._guards.pop(act.session, None)
+                self._spawn(self._close_strays(process, act.session))
+        session = BrowserSession(
+            *(context, tabs, guard, self.config),
+            take_refusals=partial(self._take_refusals, act.session),
+            downloads=process.downloads,
+        )
         session.last_used = _now()
         self._sessions[act.session] = session
         return session
@@ -240,7 +246,7 @@ class BrowserSessions:
         self._guards.pop(name, None)
         await self._proxy.close_scope(name)
         if state is not None:
-            await asyncio.to_thread(self._write_profile, state)
+            await asyncio.to_thread(self._profile.write, state)
 
     # The process
 
@@ -262,6 +268,9 @@ class BrowserSessions:
         except (ToolError, OSError) as error:
             start.error = str(error)
             log.warning("browser: %s", error)
+        except _CLIENT_ERRORS as error:
+            start.error = "the browser ended because of an error, which is in the log; try again"
+            log.warning("browser: Playwright's client failed", exc_info=error)
         finally:
             self._start = None
             start.ready.set()
@@ -287,34 +296,6 @@ class BrowserSessions:
         self._lost.update(self._sessions if process.has_ended else ())
         for name in [*self._sessions]:
             await self.close(name)
-
-    # The profile
-
-    def _read_profile(self) -> Any:
-        if not self.config.profile:
-            return None
-        try:
-            return json.loads(self._profile_path.read_bytes())
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            log.warning("browser: the profile %s cannot be read: %s", self.config.profile, error)
-            return None
-
-    def _write_profile(self, state: Any) -> None:
-        path = self._profile_path
-        new = path.with_name(f"{path.name}.{os.urandom(4).hex()}")
-        try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-                json.dump(state, file)
-            new.replace(path)
-        except OSError as error:
-            log.warning("browser: the profile %s cannot be saved: %s", self.config.profile, error)
-
-    @property
-    def _profile_path(self) -> Path:
-        return self._folder / f"{self.config.profile}.json"
 
 
 def explain_error(message: str, what: str) -> str:

@@ -23,8 +23,6 @@ from alipes.tools.images import MAX_PROVIDER_BYTES, prepare_image
 if TYPE_CHECKING:
     from playwright.async_api import Download, Locator
 
-CLICK_MS = 5000.0
-SELECT_MS = 1500.0
 MAX_UPLOAD_BYTES = 200_000_000
 _SCROLL_PARTS = 0.8
 _POSITION = "() => [Math.round(scrollY), innerHeight, document.documentElement.scrollHeight]"
@@ -46,6 +44,10 @@ class BrowserTool:
     def __init__(self, sessions: BrowserSessions, mask: Callable[[str], str] = str) -> None:
         self._sessions, self._mask = sessions, mask
 
+    @property
+    def _element_ms(self) -> float:
+        return self._sessions.element_timeout_s * 1000
+
     def hosts_read(self, session: str) -> tuple[str, ...]:
         """The hosts whose text the last result contained."""
         return self._sessions.hosts_read(session)
@@ -60,7 +62,7 @@ class BrowserTool:
             page = session.page
             await allow_page(session)
             if accept:
-                session.dialog_answer = "accept"
+                session.tabs.dialog_answer = "accept"
             before, url = session.guard.document_requests, page.url
             await work(await session.element(ref))
             await session.settle(before)
@@ -142,7 +144,7 @@ class BrowserClick(BrowserTool):
         ref = str(args["ref"])
         accept = bool(args.get("accept_dialog"))
         return await self._act(
-            act, ref, f"clicking {ref[:20]}", lambda element: element.click(timeout=CLICK_MS), accept=accept
+            act, ref, f"clicking {ref[:20]}", lambda element: element.click(timeout=self._element_ms), accept=accept
         )
 
 
@@ -156,9 +158,9 @@ class BrowserType(BrowserTool):
         async def fill(element: "Locator") -> None:
             if (await element.get_attribute("type") or "").lower() == "file":
                 raise ToolError(f"{ref[:20]} is a field for files: use {specs.UPLOAD.name}")
-            await element.fill(text, timeout=CLICK_MS)
+            await element.fill(text, timeout=self._element_ms)
             if args.get("submit"):
-                await element.press("Enter", timeout=CLICK_MS)
+                await element.press("Enter", timeout=self._element_ms)
 
         return await self._act(act, ref, f"typing into {ref[:20]}", fill)
 
@@ -171,7 +173,7 @@ class BrowserPress(BrowserTool):
         if len(key) > 30:
             raise ToolError("this is not one key: use browser_type for text")
         if ref := str(args.get("ref") or ""):
-            return await self._act(act, ref, what, lambda element: element.press(key, timeout=CLICK_MS))
+            return await self._act(act, ref, what, lambda element: element.press(key, timeout=self._element_ms))
         async with self._sessions.use(act, what) as session:
             page = session.page
             await allow_page(session)
@@ -190,7 +192,7 @@ class BrowserSelect(BrowserTool):
         options = [str(each) for each in given] if isinstance(given, list) else []
         return await self._act(
             *(act, ref, f"choosing {', '.join(options)[:60] or 'nothing'}"),
-            lambda element: element.select_option(options, timeout=SELECT_MS),
+            lambda element: element.select_option(options, timeout=self._element_ms),
         )
 
 
@@ -202,7 +204,7 @@ class BrowserScroll(BrowserTool):
         async with self._sessions.use(act, "scrolling") as session:
             page = session.page
             if ref:
-                await (await session.element(ref)).scroll_into_view_if_needed(timeout=CLICK_MS)
+                await (await session.element(ref)).scroll_into_view_if_needed(timeout=self._element_ms)
             elif direction in ("top", "bottom"):
                 await page.keyboard.press("Home" if direction == "top" else "End")
             else:
@@ -210,7 +212,7 @@ class BrowserScroll(BrowserTool):
                 await page.mouse.wheel(0, height if direction == "down" else -height)
             await session.settle(session.guard.document_requests)
             top, height, total = await page.evaluate(_POSITION)
-            session.add_note(f"pixels {top}-{top + height} of {total} are visible")
+            session.tabs.add_note(f"pixels {top}-{top + height} of {total} are visible")
             return await describe_page(session, with_snapshot=False)
 
 
@@ -223,7 +225,7 @@ class BrowserBack(BrowserTool):
             before = page.url
             await load_page(session, lambda: page.go_back(wait_until="domcontentloaded", timeout=0), "going back")
             if page.url in (before, "about:blank"):
-                if len(session.pages) < 2:
+                if len(session.tabs.pages) < 2:
                     raise ToolError("there is no previous page")
                 await page.close()
             await session.wait_for_load()
@@ -237,7 +239,7 @@ class BrowserScreenshot(BrowserTool):
         async with self._sessions.use(act, "the screenshot") as session:
             page = session.page
             if ref := str(args.get("ref") or ""):
-                data = await (await session.element(ref)).screenshot(animations="disabled", timeout=CLICK_MS)
+                data = await (await session.element(ref)).screenshot(animations="disabled", timeout=self._element_ms)
             else:
                 data = await page.screenshot(animations="disabled", full_page=bool(args.get("full_page")))
             text = await describe_page(session, with_snapshot=False)
@@ -278,16 +280,16 @@ class BrowserDownload(BrowserTool):
                 size = path.stat().st_size
             finally:
                 await session.forget_download(download)
-            session.add_note(f"saved {FOLDER}/{path.name} ({size:,} bytes)")
+            session.tabs.add_note(f"saved {FOLDER}/{path.name} ({size:,} bytes)")
             return await describe_page(session, with_snapshot=False)
 
     async def _click(self, session: BrowserSession, ref: str) -> "Download":
         await allow_page(session)
         element = await session.element(ref)
-        with session.expect_download() as expected:
-            await element.click(timeout=CLICK_MS)
+        with session.tabs.expect_download() as expected:
+            await element.click(timeout=self._element_ms)
             try:
-                async with asyncio.timeout(CLICK_MS / 1000):
+                async with asyncio.timeout(self._sessions.element_timeout_s):
                     return await expected
             except TimeoutError:
                 why = " ".join(session.guard.take_report().documents)
@@ -301,7 +303,7 @@ class BrowserDownload(BrowserTool):
 
         page = await session.open_tab() if session.has_page else await session.open_page()
         try:
-            with session.expect_download() as expected:
+            with session.tabs.expect_download() as expected:
                 is_attachment = False
                 try:
                     await page.goto(url, wait_until="commit", timeout=0)
@@ -323,7 +325,7 @@ class BrowserConsole(BrowserTool):
         async with self._sessions.use(act, "reading the console") as session:
             assert session.page
             session.record_hosts()
-            return "\n".join(f"- {message}" for message in session.take_console()) or "(no messages)"
+            return "\n".join(f"- {message}" for message in session.tabs.take_console()) or "(no messages)"
 
 
 class BrowserUpload(BrowserTool):
@@ -341,10 +343,10 @@ class BrowserUpload(BrowserTool):
 
         async def choose(element: "Locator") -> None:
             if (await element.get_attribute("type") or "").lower() == "file":
-                await element.set_input_files(str(path), timeout=CLICK_MS)
+                await element.set_input_files(str(path), timeout=self._element_ms)
                 return
-            async with element.page.expect_file_chooser(timeout=CLICK_MS) as chooser:
-                await element.click(timeout=CLICK_MS)
+            async with element.page.expect_file_chooser(timeout=self._element_ms) as chooser:
+                await element.click(timeout=self._element_ms)
             await (await chooser.value).set_files(str(path))
 
         return await self._act(act, ref, f"uploading {path.name}", choose)

@@ -22,7 +22,7 @@ ATTACHED = {"content-disposition": 'attachment; filename="../../.bashrc"'}
 
 @pytest.fixture(scope="module")
 def shared():
-    yield from open_shared_browser(timeout=20.0, download_mb=1)
+    yield from open_shared_browser(download_mb=1)
 
 
 def saved(shared):

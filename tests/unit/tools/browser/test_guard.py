@@ -135,7 +135,8 @@ async def test_the_proxy_learns_what_a_connection_is_for():
     assert rights.asked == ["next.com"]
 
 
-async def test_a_connection_that_no_page_asked_for_is_refused_and_not_counted():
+async def test_a_connection_that_no_page_asked_for_is_refused_and_not_counted(monkeypatch):
+    monkeypatch.setattr("alipes.tools.browser.guard.CLASSIFY_S", 0.05)
     guard = guard_for(Rights())
     async with guard.act(scope(), 10):
         assert "another site" in await guard.decide(connection("preconnect.com"))

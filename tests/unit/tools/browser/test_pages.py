@@ -16,7 +16,7 @@ pytestmark = pytest.mark.service("chromium")
 
 @pytest.fixture(scope="module")
 def shared():
-    yield from open_shared_browser(timeout=20.0)
+    yield from open_shared_browser()
 
 
 @in_browser
@@ -48,6 +48,7 @@ async def test_options_are_chosen_by_label_or_value(shared):
     shown = await shared.run("snapshot")
     assert 'option "red" [selected]' in shown and 'option "blue" [selected]' in shown
     assert 'option "green" [selected]' not in shown
+    shared.sessions.element_timeout_s = 0.5
     with pytest.raises(ToolError, match=r"not possible in time|did not find"):
         await shared.run("select", ref=shared.ref(shown, "Colour"), options=["purple"])
 
@@ -176,6 +177,7 @@ async def test_a_covered_button_is_explained(shared):
     page = await shared.show(
         "<button>Under</button><div style='position: fixed; inset: 0; background: white'>cover</div>"
     )
+    shared.sessions.element_timeout_s = 1.0
     with pytest.raises(ToolError, match=r"clicking e\d+ was not possible in time: .*intercepts pointer events"):
         await shared.run("click", ref=shared.ref(page, "Under"))
 

@@ -18,7 +18,7 @@ METADATA = "http://169.254.169.254/latest/meta-data/"
 
 @pytest.fixture(scope="module")
 def shared():
-    yield from open_shared_browser(timeout=20.0)
+    yield from open_shared_browser()
 
 
 async def ask_page(shared, script):
