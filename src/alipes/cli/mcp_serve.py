@@ -45,10 +45,9 @@ def run(argv: list[str]) -> int:
     args, words = parser.parse_with_words(argv)
     if words != ["serve"]:
         parser.error("use `alipes mcp serve`")
-    for package, extra in (("mcp", "mcp"), ("starlette", "serve")):
-        if find_spec(package) is None:
-            sys.stderr.write(f"alipes mcp serve needs the package {package}: pip install 'alipes[{extra}]'\n")
-            return 2
+    if find_spec("mcp") is None:
+        sys.stderr.write("alipes mcp serve needs the package mcp: pip install 'alipes[mcp,serve]'\n")
+        return 2
     settings = with_plugins(build_settings(read_config()), not args.safe)
     if is_terminal(sys.stdin):
         sys.stderr.write(HINT)
