@@ -38,7 +38,7 @@ COMMANDS = {
     "man": "commands.man",
 }
 """Module of each command, and its function unless that is `run`."""
-EXTRAS = {"serve": "alipes[serve]", "webhook": "alipes[serve]"}
+EXTRAS = {"serve": "alipes[serve]", "webhook": "alipes[serve]", "mcp": "alipes[mcp,serve]"}
 """Optional dependencies of commands."""
 PLANNED_COMMANDS = {
     "schedule": "schedules are not available yet",

@@ -40,10 +40,10 @@ HINT = "alipes mcp serve: waiting for an MCP client on standard input; see docs/
 
 def run(*, safe: bool) -> int:
     """Serve until the client disconnects. `safe`: without plugins."""
-    for package, extra in (("mcp", "mcp"), ("starlette", "serve")):
-        if find_spec(package) is None:
-            sys.stderr.write(f"alipes mcp serve needs the package {package}: pip install 'alipes[{extra}]'\n")
-            return 2
+    if find_spec("mcp") is None:
+        sys.stderr.write("alipes mcp serve needs the package mcp: pip install 'alipes[mcp,serve]'
+")
+        return 2
     settings = with_plugins(build_settings(read_config()), not safe)
     if is_terminal(sys.stdin):
         sys.stderr.write(HINT)

@@ -161,9 +161,9 @@ class EditorAgent:
 
     @report_errors
     async def close_session(self, session_id: str, **_others: Any) -> CloseSessionResponse:
-        """Stop what runs, and forget the session here; the conversation is kept."""
+        """Stop the running turn, and forget the session here; the conversation is kept."""
         session = self._find(session_id)
-        await session.cancel()
+        await session.stop()
         del self._sessions[session_id]
         self._tasks.pop(session_id).cancel()
         return CloseSessionResponse()
@@ -188,7 +188,7 @@ class EditorAgent:
     @report_errors
     async def cancel(self, session_id: str, **_others: Any) -> None:
         if (session := self._sessions.get(session_id)) is not None:
-            await session.cancel()
+            await session.stop()
 
     def _find(self, id: str) -> EditorSession:
         if (session := self._sessions.get(id)) is None:
@@ -224,7 +224,9 @@ class EditorAgent:
             self._declined.update(names)
             await session.announced.wait()
             listed = ", ".join(names)
-            await session.say(f"*MCP servers of the editor are not used: {listed}. Add them to alipes instead.*\n\n")
+            await session.panel.say(
+                f"*MCP servers of the editor are not used: {listed}. Add them to alipes instead.*\n\n"
+            )
 
 
 def _check_folder(cwd: str) -> str:

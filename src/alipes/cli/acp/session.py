@@ -2,12 +2,10 @@
 
 import asyncio
 import os
-from contextlib import suppress
 
 from acp import RequestError
 from acp.interfaces import Client
-from acp.schema import ConfigOptionUpdate, CurrentModeUpdate, PromptResponse, SessionInfoUpdate, StopReason, UsageUpdate
-from acp.schema import Cost as UsageCost
+from acp.schema import CurrentModeUpdate, PromptResponse, StopReason
 from msgspec import Struct, structs
 
 from alipes.agent.approval.taint import describe_untrusted_file
@@ -16,12 +14,13 @@ from alipes.app import App
 from alipes.cli.acp.content import ContentBlock, PromptContent, read_prompt
 from alipes.cli.acp.handshake import EditorFeatures
 from alipes.cli.acp.options import EditorChoices
+from alipes.cli.acp.panel import EditorPanel
 from alipes.cli.acp.questions import EditorQuestions
 from alipes.cli.acp.tool_calls import fence
-from alipes.cli.acp.updates import PLAN_TOOL, EventTranslator, Update, commands_update, plan_update, say
+from alipes.cli.acp.updates import PLAN_TOOL, EventTranslator, commands_update
 from alipes.cli.inbound import new_id
 from alipes.cli.render import sanitize
-from alipes.kernel.errors import ConfigError, MessageRejected, ToolError
+from alipes.kernel.errors import MessageRejected, ToolError
 from alipes.kernel.turns import (
     Address,
     ApprovalAnswered,
@@ -65,9 +64,10 @@ class EditorSession:
 
     def __init__(self, id: str, inbound: Inbound, *, app: App, client: Client, features: EditorFeatures) -> None:
         """`inbound`: a message without text, for the conversation and its folder."""
-        self.id, self._inbound, self._app, self._client = id, inbound, app, client
+        self.id, self._inbound, self._app = id, inbound, app
         self.announced = asyncio.Event()
         self.choices = EditorChoices(app, inbound.address)
+        self.panel = EditorPanel(id, inbound.address, app=app, client=client, choices=self.choices)
         self._attacher = FileAttacher(app.settings, mask=app.secrets)
         self._translator = EventTranslator(inbound.workdir, features)
         self._questions = EditorQuestions(
@@ -78,7 +78,6 @@ class EditorSession:
         self._prompts: list[_Prompt] = []
         self._submitting = 0
         self._endings: dict[str, asyncio.Future[TurnEnded]] = {}
-        self._title = ""
 
     @property
     def address(self) -> Address:
@@ -93,7 +92,7 @@ class EditorSession:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follower.run(lambda _turn: None))
             await self.announced.wait()
-            await self._send(commands_update(self._app.contributions))
+            await self.panel.send(commands_update(self._app.contributions))
             while True:
                 await self._handle(group, *await self._events.get())
 
@@ -110,8 +109,8 @@ class EditorSession:
         messages = await store.archive.messages(session)
         for message in messages[: len(messages) - running]:
             for update in self._translator.translate("", Said(message)):
-                await self._send(update)
-        await self._send_plan()
+                await self.panel.send(update)
+        await self.panel.send_plan()
 
     async def prompt(self, blocks: list[ContentBlock]) -> PromptResponse:
         """Answer a prompt, and return when its turn has ended. Raises `RequestError` if it failed."""
@@ -125,7 +124,7 @@ class EditorSession:
         finally:
             self._prompts.remove(waiting)
 
-    async def cancel(self) -> None:
+    async def stop(self) -> None:
         """Stop the running turn, and drop the prompts behind it."""
         waiting = list(self._prompts)
         for prompt in waiting:
@@ -134,14 +133,6 @@ class EditorSession:
         for turn in turns:
             await self._app.sessions.stop(self.key, Stop("user_stop", "session_interrupt", turn))
 
-    async def refresh_options(self) -> None:
-        """Send the choices, because one of them may have changed."""
-        options = await self.choices.options()
-        await self._send(ConfigOptionUpdate(session_update="config_option_update", config_options=options))
-
-    async def say(self, text: str) -> None:
-        await self._send(say(text))
-
     async def _answer(self, content: PromptContent, waiting: _Prompt) -> PromptResponse:
         inbound = structs.replace(self._inbound, id=new_id(), text=content.text, attachments=content.images)
         parsed = commands.parse(content.text.strip(), self._app.contributions)
@@ -149,7 +140,7 @@ class EditorSession:
             return await self._run_command(parsed, inbound, waiting)
         inbound, files = await self._attacher.attach(inbound, content.text)
         for problem in files.problems:
-            await self.say(f"*{problem}*\n\n")
+            await self.panel.say(f"*{problem}*\n\n")
         received = str(self._app.settings.paths.files)
         origins = (describe_untrusted_file(path, received) for path in content.paths if os.path.isabs(path))
         inbound = structs.replace(
@@ -167,7 +158,7 @@ class EditorSession:
         try:
             turn = await self._app.sessions.submit(inbound)
         except MessageRejected as refused:
-            await self.say(f"*{refused}*\n")
+            await self.panel.say(f"*{refused}*\n")
             return PromptResponse(stop_reason="refusal")
         finally:
             self._submitting -= 1
@@ -182,12 +173,12 @@ class EditorSession:
         finally:
             self._submitting -= 1
         if text := await self._describe_reply(reply):
-            await self.say(f"{text}\n")
+            await self.panel.say(f"{text}\n")
         response = PromptResponse(stop_reason="end_turn")
         for turn in reply.turns:
             response = await self._finish(turn, waiting)
-        await self.refresh_options()
-        await self._send(commands_update(self._app.contributions))
+        await self.panel.refresh_options()
+        await self.panel.send(commands_update(self._app.contributions))
         return response
 
     async def _describe_reply(self, reply: CommandReply) -> str:
@@ -208,15 +199,14 @@ class EditorSession:
         waiting.turn = turn
         self._translator.claim(turn)
         if waiting.cancelled:
-            await self.cancel()
+            await self.stop()
         try:
             end = await self._wait_for_end(turn)
         finally:
             self._endings.pop(turn, None)
         if end.ending == "failed":
             raise RequestError(INTERNAL_ERROR, end.detail or "the turn failed")
-        with suppress(ConnectionError):
-            await self._send_facts()
+        await self.panel.send_facts()
         return PromptResponse(stop_reason=STOP_REASONS[end.ending])
 
     async def _wait_for_end(self, turn: str) -> TurnEnded:
@@ -236,17 +226,17 @@ class EditorSession:
 
     async def _handle(self, group: asyncio.TaskGroup, turn: str, event: Event) -> None:
         for update in self._translator.translate(turn, event):
-            await self._send(update)
+            await self.panel.send(update)
         match event:
             case ApprovalAsked() | QuestionAsked():
                 self._questions.ask(group, event)
             case ApprovalAnswered(ask) | QuestionAnswered(ask):
                 self._questions.withdraw(ask)
             case ToolFinished(call) if call.name == PLAN_TOOL:
-                await self._send_plan()
+                await self.panel.send_plan()
             case ModeChanged(mode):
-                await self._send(CurrentModeUpdate(session_update="current_mode_update", current_mode_id=mode))
-                await self.refresh_options()
+                await self.panel.send(CurrentModeUpdate(session_update="current_mode_update", current_mode_id=mode))
+                await self.panel.refresh_options()
             case QueueChanged(messages):
                 self._settle_held({each.turn for each in messages if each.held})
             case TurnEnded():
@@ -263,30 +253,3 @@ class EditorSession:
             if prompt.turn in held:
                 self._settle(TurnEnded(prompt.turn, "stopped", "held"))
                 self._translator.release(prompt.turn)
-
-    async def _send_plan(self) -> None:
-        standing = await self._app.store.sessions.active(self.key)
-        if standing is not None and (items := await self._app.todos.read(standing.session)):
-            await self._send(plan_update(items))
-
-    async def _send_facts(self) -> None:
-        """The title of the conversation, and how much of the context window it uses."""
-        app = self._app
-        facts = await app.store.archive.current(self.key)
-        if facts is None:
-            return
-        if facts.title and facts.title != self._title:
-            self._title = facts.title
-            await self._send(SessionInfoUpdate(session_update="session_info_update", title=facts.title))
-        used = await app.store.archive.context_tokens(facts.id)
-        window = None
-        with suppress(ConfigError):  # the model may be gone; asking it reports that
-            window = (await app.models.open(facts.model)).facts.window if facts.model else None
-        if used and window:
-            cost = facts.spent.usage.cost
-            price = UsageCost(amount=cost, currency="USD") if cost and not facts.spent.unpriced else None
-            await self._send(UsageUpdate(session_update="usage_update", used=used, size=window, cost=price))
-
-    async def _send(self, update: Update) -> None:
-        with suppress(ConnectionError):  # the editor is gone: the conversation is closed soon
-            await self._client.session_update(session_id=self.id, update=update)
