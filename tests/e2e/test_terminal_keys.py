@@ -312,6 +312,7 @@ async def test_a_question_mark_on_an_empty_line_shows_the_keys_until_something_i
         terminal.type("?")
         await terminal.until("stop the running turn")
         assert any("Ctrl-O" in row and "show more output" in row for row in terminal.rows)
+        assert "change the permission mode" in terminal.text and "search the input history" in terminal.text
         terminal.type("why")
         await terminal.until(lambda: "stop the running turn" not in terminal.text)
         assert "› why" in terminal.rows

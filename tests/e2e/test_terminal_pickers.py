@@ -221,7 +221,9 @@ async def test_ctrl_v_takes_the_picture_in_the_clipboard(home, tmp_path):
     async with TerminalProcess.of(home, "-m", "scripted", PATH=path, WAYLAND_DISPLAY="wayland-0") as terminal:
         await terminal.until("(from ")
         terminal.type(CTRL_V)
-        await terminal.until("/pictures/")
+        await terminal.until("› [picture 1]")
+        terminal.type("what is it?" + ENTER)
+        await terminal.until("› [picture 1] what is it?")
     assert [file.read_bytes() for file in (home.path / "pictures").iterdir()] == [PNG]
 
 

@@ -61,6 +61,7 @@ class TerminalCommands:
         """`reload` is set when the settings have changed."""
         self._terminal, self._app, self._view, self._reload = terminal, app, view, reload
         self._jobs = JobView(app.background, view)
+        self.leave_job = self._jobs.leave
         self._update_completions()
         self._workdir, self._files = workdir, FileAttacher(app.settings, mask=app.secrets)
         terminal.completer.files = FileIndex(workdir)
@@ -142,8 +143,6 @@ class TerminalCommands:
                 self._terminal.put_text(text)
             case RunSetup():
                 await self._run_setup()
-            case FollowJob(_, name) if not name:
-                self._jobs.leave()
 
     async def _run_setup(self) -> None:
         """Run the wizard in the terminal; afterwards the session starts again with the new settings."""

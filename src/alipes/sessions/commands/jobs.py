@@ -91,7 +91,7 @@ async def _follow(
     process = _process(processes, names[0])
     if process is None or process.is_finished or not context.local_files:
         return await _show(context, names[0], processes, subagents)
-    text = f"Following {process.title}. /jobs follow stops following; it keeps running."
+    text = f"Following {process.title}. Esc or /jobs follow leaves it; the job keeps running."
     return CommandReply(text, action=FollowJob(process.session, process.name))
 
 

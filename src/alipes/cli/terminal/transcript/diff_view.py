@@ -14,8 +14,6 @@ from alipes.cli.terminal.styles import TerminalStyle, apply_style
 if TYPE_CHECKING:
     from alipes.cli.markdown.highlight import PygmentsHighlighter
 
-EXPAND_KEY = "Ctrl-O"
-"""The key that shows what was left out."""
 MAX_DIFF_ROWS = 40
 MAX_LINE_ROWS = 6
 """Rows of one wrapped line, unless the whole diff is shown."""
@@ -97,7 +95,7 @@ class UnifiedDiff(Struct, frozen=True):
 
 
 def _note(text: str, draw: DrawContext) -> str:
-    return "  " + apply_style(f"{text} ({EXPAND_KEY})", draw.style.faint)
+    return "  " + apply_style(f"{text} ({draw.style.expand_key})", draw.style.faint)
 
 
 def _colour_lines(lines: tuple[DiffLine, ...], *, several: bool, draw: DrawContext) -> Iterator[tuple[DiffLine, Row]]:
