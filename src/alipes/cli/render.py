@@ -81,10 +81,10 @@ def format_cost(cost: float | None) -> str:
     return "price unknown" if cost is None else formatting.format_money(cost)
 
 
-def format_choice(choice: "ModelChoice", *, setup: str = "alipes setup") -> str:
+def format_choice(choice: "ModelChoice", *, setup: str = "`alipes setup`") -> str:
     """The model in use and why it was chosen. `setup`: how to start the setup here."""
     if choice.why.endswith("."):
-        return choice.why.replace("`alipes setup`", f"`{setup}`")
+        return choice.why.replace("`alipes setup`", setup)
     return f"Model: {choice.model} ({choice.why})"
 
 

@@ -69,7 +69,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "While a turn runs": ("stop", "queue", "steer", "busy", "agents", "background", "jobs"),
     "Model and cost": ("model", "effort", "moa", "status", "usage"),
     "Project": ("init", "diff"),
-    "Rights": ("mode", "permissions", "approvals"),
+    "Permissions": ("mode", "permissions", "approvals"),
     "alipes": ("help", "keys", "setup", "plugins", "quit"),
 }
 OTHERS, TEMPLATES = "More commands", "Your commands"
@@ -158,7 +158,7 @@ COMMANDS = (
     Command("plugins", "[ACTION NAME]", "list the plugins; or reload, enable, disable or forgive one", status.plugins),
     Command("approvals", "[show ID | revoke ID | revoke all]", "list what is allowed without asking", approvals),
     Command("permissions", "[add PATTERN | revoke ID]", "show or change what is allowed without asking", permissions),
-    Command("mode", "[ask|edits|plan|all]", "show or set what is done without asking", mode),
+    Command("mode", "[ask|edits|plan|all]", "show or set the permission mode", mode),
     Command("keys", "", "show the keys of the terminal", keys),
     Command("quit", "", "quit (a running turn resumes next time)", _quit, aliases=("exit", "q")),
 )
