@@ -203,9 +203,10 @@ async def test_a_write_that_needs_approval_shows_a_diff(home, tmp_path):
         async with TerminalProcess.of(home) as terminal:
             terminal.type("change" + ENTER)
             await terminal.until("? Change files like this?")
-            await terminal.until("    -export B=2\n    +export B=3\n")
+            await terminal.until("    Jenkinsfile\n    1   export A=1\n    2 - export B=2\n    2 + export B=3\n")
             await press(terminal, "y")
             await terminal.until("Done.")
+            assert "approved once: Write Jenkinsfile" in terminal.text
     assert "B=3" in (tmp_path / "Jenkinsfile").read_text()
 
 

@@ -146,6 +146,10 @@ class TerminalCommands:
 
     async def _run_setup(self) -> None:
         """Run the wizard in the terminal; afterwards the session starts again with the new settings."""
+        style = self._terminal.bottom.style
+        self._view.transcript.add_block([apply_style(f"{style.prompt} /setup", style.faint), ""])
+        self._view.update()
+        self._terminal.refresh_now()
         if await self._terminal.run_in_foreground(run_inside) == 0:
             self._reload.set()
 

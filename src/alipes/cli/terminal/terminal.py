@@ -153,6 +153,7 @@ class TerminalApp:
     async def run_in_foreground(self, work: Callable[[], Awaitable[int]]) -> int:
         """Give the terminal to another program while `work` runs, then draw the screen again."""
         with set_app(self._app):
+            self._app._redraw()  # rows that were just appended are shown above the other program
             async with in_terminal():
                 return await work()
 

@@ -8,7 +8,9 @@ from alipes.agent.approval.patterns import find_problem
 from alipes.cli.render import sanitize, to_one_line
 from alipes.cli.terminal.screen.screen_diff import visible_width
 from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
+from alipes.cli.terminal.transcript.diff_view import DrawContext, UnifiedDiff, is_diff
 from alipes.kernel.approvals import NETWORK, describe_call, describe_question, reveal
+from alipes.kernel.tool_labels import describe_tool
 from alipes.kernel.turns import ApprovalAnswered, ApprovalAsked, ApprovalChoice, QuestionAsked
 
 ApprovalEntry: TypeAlias = Literal["pattern", "note"]
@@ -183,19 +185,17 @@ def is_long(asked: ApprovalAsked) -> bool:
 def format_call_rows(asked: ApprovalAsked, columns: int, style: TerminalStyle) -> list[str]:
     """The whole call, wrapped, so that nothing is hidden at the end of a long line."""
     shown = describe_question(asked)
-    rows: list[str] = []
-    for line in shown.body.expandtabs(4).split("\n") if shown.body else ():
-        rows += wrap_text(line, columns, _diff_style(line, style) if asked.diff else style.strong, "    ", "    ")
+    if asked.diff and is_diff(shown.body):
+        draw = DrawContext(max(1, columns - 2), style)
+        rows = [f"  {row}" for row in UnifiedDiff.read(shown.body).rows(draw, whole=True, named=True)[0]]
+    else:
+        rows = []
+        for line in shown.body.expandtabs(4).split("\n") if shown.body else ():
+            rows += wrap_text(line, columns, style.strong, "    ", "    ")
     for detail in shown.details:
         for line in detail.expandtabs(4).split("\n"):
             rows += wrap_text(line, columns, style.faint, "    ", "    ")
     return rows
-
-
-def _diff_style(line: str, style: TerminalStyle) -> str:
-    if line.startswith(("+++", "---", "@@")):
-        return style.faint
-    return style.good if line.startswith("+") else style.bad if line.startswith("-") else ""
 
 
 def format_decision(
@@ -206,6 +206,7 @@ def format_decision(
         return []
     head = _DECISIONS[answered.choice]
     shown = "" if asked is None else _format_decided(asked, answered.choice, columns)
+    diff = format_call_rows(asked, columns, style) if asked is not None and _loses_diff(asked, answered) else []
     if answered.pattern:
         shown = f"{reveal(answered.pattern)} (now: {shown})"
     lines = shown.expandtabs(4).split("\n") if shown else []
@@ -215,12 +216,19 @@ def format_decision(
         rows += wrap_text(line, columns, style.faint, "    ", "    ")
     if answered.note:
         rows += wrap_text(f"because: {sanitize(answered.note)}", columns, style.faint, "  ", "  ")
-    return rows
+    return rows + diff
+
+
+def _loses_diff(asked: ApprovalAsked, answered: ApprovalAnswered) -> bool:
+    """True if no other rows show the diff: an approved change shows its own, a long one was printed."""
+    return bool(asked.diff) and answered.choice == "no" and not is_long(asked)
 
 
 def _format_decided(asked: ApprovalAsked, choice: ApprovalChoice, columns: int) -> str:
     if asked.call.name == NETWORK and choice in ("session", "always"):
         return asked.rule
+    if asked.diff:
+        return reveal(describe_tool(asked.call).text)
     call = describe_call(asked.call)
     text = call.body or call.title.rstrip("?")
     return f"{to_one_line(text, max(20, columns - 30))} (shown above)" if is_long(asked) else text
