@@ -14,7 +14,7 @@ SHOWN_LINES = 40
 """Lines of output that `/jobs ID` shows."""
 STOP_GRACE_S = 3.0
 """Seconds between SIGTERM and SIGKILL."""
-_HOW = "/jobs ID shows its output, /jobs follow ID follows it, /jobs stop ID (or all) stops it."
+_HOW = "/jobs ID shows one, /jobs follow ID follows it, /jobs stop ID (or all) stops it."
 
 
 async def jobs(context: CommandContext, args: str) -> CommandReply:

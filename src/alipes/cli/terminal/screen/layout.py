@@ -203,6 +203,11 @@ def render_keys(table: list[tuple[str, str]], columns: int, style: TerminalStyle
         widths = [_measure_keys(block) for block in blocks]
         if beside == 1 or 2 + sum(keys + texts for keys, texts in widths) + KEY_GAP * (len(blocks) - 1) <= columns:
             break
+    if len(blocks) == 1 and 2 + sum(widths[0]) > columns:  # only one key for each action
+        blocks = [[(keys.partition(", ")[0], text) for keys, text in table]]
+        keys_width = _measure_keys(blocks[0])[0]
+        widths = [(keys_width, max(1, columns - 2 - keys_width))]
+        blocks = [[(keys, truncate(text, widths[0][1], style.more)) for keys, text in blocks[0]]]
     rows = ["  "] * height
     for block, (keys_width, width) in zip(blocks, widths, strict=True):
         for y, (keys, text) in enumerate(block):
