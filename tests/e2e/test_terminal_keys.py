@@ -428,7 +428,7 @@ async def test_arrow_keys_choose_the_answer_to_a_question(home):
             terminal.type("paint" + ENTER)
             await terminal.until("  ▸ 1. Red\n    2. Green\n    3. Blue")
             terminal.type(UP)
-            await terminal.until("    1. Red\n    2. Green\n  › 3. Blue")
+            await terminal.until("    1. Red\n    2. Green\n  ▸ 3. Blue")
             terminal.type(UP)
             await terminal.until("  ▸ 2. Green")
             terminal.type(ENTER)
