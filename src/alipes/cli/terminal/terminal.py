@@ -68,7 +68,7 @@ class TerminalApp:
         self._writer = AsyncWriter(sys.stdout.fileno())
         self._output = TerminalOutput(sys.stdout, self._writer)
         self._keyboard = Keyboard(sys.stdin, self._on_background, self._on_protocol)
-        self.bottom = BottomArea(self._buffer, pastes, self._make_style())
+        self.bottom = BottomArea(self._buffer, pastes, _make_style(self.theme, features, self._expand_key))
         self._renderer = ScreenRenderer(self._output, self.bottom, reflows=features.reflows)
         self._repaint = RepaintTimer(self.bottom.status, lambda: self._app.invalidate(), lambda: self._renderer.painted)
         self._actions = InputActions(self._buffer, pastes, self.bottom, self._repaint.hint)
@@ -82,12 +82,6 @@ class TerminalApp:
         self._app = self._application(keys, EditingMode.VI if vim else EditingMode.EMACS)
         self._resumes = False
         """A continue signal belongs to our own suspension."""
-
-    def _make_style(self) -> TerminalStyle:
-        features = self.features
-        return make_style(
-            self.theme, ascii_only=features.ascii_only, images=features.images, expand_key=self._expand_key
-        )
 
     @property
     def columns(self) -> int:
@@ -240,9 +234,13 @@ class TerminalApp:
 
     def _on_background(self, dark: bool) -> None:
         self.theme = "dark" if dark else "light"
-        self.bottom.style = self._make_style()
+        self.bottom.style = _make_style(self.theme, self.features, self._expand_key)
         self.on_theme_change()
         self.refresh()
+
+
+def _make_style(theme: ThemeName, features: TerminalFeatures, expand_key: str) -> TerminalStyle:
+    return make_style(theme, ascii_only=features.ascii_only, images=features.images, expand_key=expand_key)
 
 
 _VI_MARKS = {InputMode.NAVIGATION: "N", InputMode.REPLACE: "R", InputMode.REPLACE_SINGLE: "R"}

@@ -207,17 +207,14 @@ class Picker:
         prompt = f"{apply_style(style.prompt, style.accent)} {apply_style(label, style.warn)}{shown}"
         cursor = 2 + display_width(label) + display_width(shown)
         head = [self._draw_title(columns, style), prompt] if lines > 4 else [prompt]
-        hints = wrap_text(" · ".join(self._list_keys()), columns, style.faint, "  ", "  ")
+        hints = wrap_text(
+            " · ".join(_list_keys(self._question, self._actions.values())), columns, style.faint, "  ", "  "
+        )
         space = max(1, lines - len(head) - len(hints))
         preview = _draw_preview(self._preview_rows, columns, style) if space >= 10 else []
         rows = self._draw_items(columns, min(MAX_ROWS, max(1, space - len(preview))), style)
         below = [*rows, *preview, *hints]
         return head, below[: max(0, lines - len(head))], cursor
-
-    def _list_keys(self) -> list[str]:
-        if self._question is not None:
-            return ["esc cancel"] if self._question.any_key else ["enter save", "esc cancel"]
-        return ["enter choose", *(action.hint for action in self._actions.values()), "esc cancel"]
 
     def _draw_title(self, columns: int, style: TerminalStyle) -> str:
         count = f"{len(self._found)} of {len(self._items)}" if self._filter else str(len(self._items))
@@ -243,6 +240,13 @@ class Picker:
         if (left := len(self._found) - first - len(shown)) > 0:
             rows.append("    " + apply_style(f"{style.more} {left} more", style.faint))
         return rows
+
+
+def _list_keys(question: _Question | None, actions: Iterable[PickerAction]) -> list[str]:
+    """What the keys do now."""
+    if question is not None:
+        return ["esc cancel"] if question.any_key else ["enter save", "esc cancel"]
+    return ["enter choose", *(action.hint for action in actions), "esc cancel"]
 
 
 def _score_item(query: str, text: str) -> int | None:
