@@ -33,6 +33,8 @@ ALL = {
     **figures.ALL,
     "start": terminal.start,
     "streaming": terminal.streaming,
+    "keys": terminal.keys,
+    "resizing": terminal.resizing,
     "idling": terminal.idle_terminal,
     "stopping": terminal.stopping,
     "stale": terminal.stale,
@@ -59,13 +61,16 @@ ALL = {
     "web": web.extraction,
     "mcp": mcp.servers,
 }
+GROUPS = {"terminal": ("start", "keys", "resizing", "idling", "streaming", "stopping")}
+"""Names for several figures."""
 HEAD = ("figure", "ours", "raw limit", "ratio", f"rivals ({', '.join(SHORT.values())})", "reach", "")
 
 
 def main(given: list[str]) -> int:
-    names = [name for name in given if not name.startswith("-")]
+    words = [name for name in given if not name.startswith("-")]
+    names = [name for word in words for name in GROUPS.get(word, (word,))]
     if unknown := set(names) - set(ALL):
-        sys.exit(f"unknown figure {', '.join(sorted(unknown))}; known: {', '.join(ALL)}")
+        sys.exit(f"unknown figure {', '.join(sorted(unknown))}; known: {', '.join([*ALL, *GROUPS])}")
     last, seen = results.load(), list[tuple[Name, Row, float]]()
     for name, measure in ALL.items():
         if names and name not in names:

@@ -94,6 +94,51 @@ async def idle_terminal(seconds: float = 60) -> list[Row]:
             ]
 
 
+async def keys(count: int = 70) -> list[Row]:
+    """Bytes written for a key in a line that is being typed."""
+    text = ("some words that somebody types " * 20)[:count]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        env = environment(folder / "home")
+        async with TerminalProcess.running((), env, folder, start=[ALIPES]) as process:
+            await process.until("1 minute")
+            await _wait_quiet(process)
+            each = []
+            for number, key in enumerate(text):
+                before = process.written
+                process.type(key)
+                wanted = f"› {text[: number + 1]}".rstrip()
+                await process.until(lambda wanted=wanted: wanted in process.rows)
+                await asyncio.sleep(0.02)
+                each.append(process.written - before)
+    return [bounded("bytes written for a key, median", statistics.median(each), 8, "bytes")]
+
+
+SIZES = ((50, 20), (100, 30), (33, 10), (120, 40), (58, 24), (40, 20), (80, 24))
+
+
+async def resizing() -> list[Row]:
+    """Seven sizes while an answer streams in and a draft is in the input: rows that are there twice."""
+    words = " ".join(f"word{number}" for number in range(2000))
+    doubled = 0
+    async with world([{"type": "say", "text": words, "pieces": 2000, "delay": 0.005}]) as (folder, _, env):
+        async with TerminalProcess.running((), env, folder, start=[ALIPES]) as process:
+            await process.until("(from ")
+            process.type("go" + ENTER)
+            await process.until("word20")
+            process.type("a draft")
+            await process.until("› a draft")
+            for size in SIZES:
+                seen = process.written
+                process.resize(*size)
+                await process.until(lambda seen=seen: process.written > seen + 500)
+                await process.until(lambda: "› a draft" in process.rows)
+                rows = process.text.split("\n")
+                doubled += rows.count("› a draft") - 1 + max(0, sum("esc to stop" in row for row in rows) - 1)
+            await process.until("word1999", 120)
+    return [bounded(f"{len(SIZES)} resizes while it streams: rows doubled", doubled, 0, "rows")]
+
+
 async def _wait_quiet(process: TerminalProcess) -> None:
     """Return once nothing was written for a second."""
     before = -1

@@ -154,23 +154,35 @@ def draw(screen: pyte.Screen, theme: dict[str, str]) -> str:
         f'font-family="ui-monospace,SFMono-Regular,Menlo,Consolas,monospace" font-size="14">',
         f'<rect width="100%" height="100%" rx="8" fill="{theme["background"]}" stroke="{theme["frame"]}"/>',
     ]
+    cursor = screen.cursor
+    if not cursor.hidden and cursor.y < rows:
+        out.append(_block(cursor.x, cursor.y, 1, f'fill="{theme["default"]}" opacity="0.55"'))
     for y in range(rows):
         out += _row(screen, y, theme)
     return "\n".join([*out, "</svg>"]) + "\n"
 
 
+def _block(x: int, y: int, cells: int, paint: str) -> str:
+    """A filled area behind the text of some cells."""
+    place = f'x="{MARGIN + x * CELL:.1f}" y="{MARGIN + y * LINE - 1}"'
+    return f'<rect {place} width="{cells * CELL:.1f}" height="{LINE - 1}" {paint}/>'
+
+
 def _row(screen: pyte.Screen, y: int, theme: dict[str, str]) -> list[str]:
-    runs: list[tuple[int, tuple[str, str], str]] = []
+    runs: list[tuple[int, tuple[str, str, bool], str]] = []
     for x in range(screen.columns):
         cell = screen.buffer[y][x]
-        style = (_colour(cell.fg, theme), _attributes(cell))
+        style = (_colour(cell.fg, theme), _attributes(cell), cell.reverse)
         if runs and runs[-1][1] == style and cell.data:
             runs[-1] = (runs[-1][0], style, runs[-1][2] + cell.data)
         elif cell.data:  # the second half of a wide character is empty
             runs.append((x, style, cell.data))
     base = MARGIN + y * LINE + 13
     drawn = []
-    for x, (colour, attributes), text in runs:
+    for x, (colour, attributes, reverse), text in runs:
+        if reverse:
+            drawn.append(_block(x, y, len(text), f'fill="{colour}" rx="2"'))
+            colour = theme["background"]
         if text := text.rstrip():
             place = f'x="{MARGIN + x * CELL:.1f}" y="{base}" textLength="{len(text) * CELL:.1f}"'
             drawn.append(f'<text {place} xml:space="preserve" fill="{colour}"{attributes}>{html.escape(text)}</text>')

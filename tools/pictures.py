@@ -140,7 +140,7 @@ def draw_scene(name: str, person: Path, theme: str) -> None:
     project = person / "shapes"
     project.mkdir(parents=True)
     for file, text in scene.files.items():
-        (project / file).parent.mkdir(exist_ok=True)
+        (project / file).parent.mkdir(parents=True, exist_ok=True)
         (project / file).write_text(text)
     with scripted_model(person, scene.plan or []) as port:
         home = make_home(person, CONFIG.format(port=port) + scene.config if scene.plan else "")

@@ -38,7 +38,20 @@ class Shapes(unittest.TestCase):
     def test_area(self):
         self.assertEqual(area(3, 4), 12)
 """
-PROJECT = {"shapes.py": CODE, "test_shapes.py": TEST, "README.md": "# Shapes\n", ".git/HEAD": "ref: refs/heads/main\n"}
+CHECK = """\
+for n in 1 2 3 4; do
+    echo checked $n of 40 files
+    sleep 0.2
+done
+sleep 60
+"""
+PROJECT = {
+    "shapes.py": CODE,
+    "test_shapes.py": TEST,
+    "check.sh": CHECK,
+    "README.md": "# Shapes\n",
+    ".git/HEAD": "ref: refs/heads/main\n",
+}
 USAGE = {"input": 5200, "output": 90}
 
 
@@ -88,6 +101,14 @@ def grow(amount, rate, years):
 - [x] checked with `bc`
 - [ ] taxes are left out
 """
+WORKFLOW = """\
+on: push
+jobs:
+  test:
+    strategy:
+      matrix:
+        python: ["3.12", "3.13"]
+"""
 RUN_TEST = call("terminal", command="python3 -m unittest")
 FIX = call("patch", mode="replace", path="shapes.py", old_string="width + height", new_string="width * height")
 FIX_PLAN = [
@@ -96,7 +117,8 @@ FIX_PLAN = [
     calls(RUN_TEST),
     say(FIXED),
 ]
-SLOW = "for n in 1 2 3 4; do echo checked $n of 40 files; sleep 0.2; done; sleep 60"
+SLOW = "sh check.sh"
+SERVE = "echo listening on port 8000; sleep 600"
 TODO = [
     {"id": "1", "content": "Read the failing test", "status": "completed"},
     {"id": "2", "content": "Correct the formula in shapes.py", "status": "in_progress"},
@@ -148,6 +170,43 @@ SCENES: dict[str, Scene] = {
         [calls(call("terminal", command="git push --force origin release"))],
         files=PROJECT,
     ),
+    "edit-approval": Scene(
+        "An approval of a change",
+        "A change of a file that needs approval is shown as a diff.",
+        (READY, ("type", "build with Python 3.14, too"), ("until", "[n]")),
+        [
+            calls(
+                call(
+                    "patch",
+                    mode="replace",
+                    path=".github/workflows/test.yml",
+                    old_string='["3.12", "3.13"]',
+                    new_string='["3.12", "3.13", "3.14"]',
+                )
+            )
+        ],
+        files=PROJECT | {".github/workflows/test.yml": WORKFLOW},
+    ),
+    "question": Scene(
+        "A question",
+        "The model can ask you; choose with the arrow keys or type your own answer.",
+        (READY, ("type", "draw a logo for the README"), ("until", "Or type")),
+        [
+            calls(
+                call("clarify", question="Which shape do you like?", choices=["a circle", "a square", "a triangle"]),
+                text="I can draw it as SVG.",
+            )
+        ],
+        files=PROJECT,
+    ),
+    "expanded": Scene(
+        "More output",
+        "Ctrl-O shows the last shortened output, thought or command in full; pressed again, the whole turn in a pager.",
+        (READY, ("type", "run the test"), ("until", "It fails."), ("keys", CTRL_O), ("until", "7 != 12")),
+        [calls(RUN_TEST), say("It fails.")],
+        "88x40",
+        files=PROJECT,
+    ),
     "todo": Scene(
         "A plan",
         "The steps of a longer task, ticked off while it works.",
@@ -158,7 +217,7 @@ SCENES: dict[str, Scene] = {
     "subagents": Scene(
         "Subagents",
         "One row for each, with its time and current step.",
-        (READY, ("type", "review both files"), ("until", "test_shapes.py"), ("until", "Run for n")),
+        (READY, ("type", "review both files"), ("until", "test_shapes.py"), ("until", "Run sh check.sh")),
         {
             "replies": [],
             "by": {
@@ -170,6 +229,13 @@ SCENES: dict[str, Scene] = {
                 "Review": [calls(call("terminal", command=SLOW))] * 2,
             },
         },
+        files=PROJECT,
+    ),
+    "jobs": Scene(
+        "Background jobs",
+        "The status line counts them; `/jobs` shows, follows and stops them.",
+        (READY, ("type", "start the server"), ("until", "It runs."), ("type", "/jobs"), ("until", "/jobs stop ID")),
+        [calls(call("terminal", command=SERVE, background=True)), say("It runs.")],
         files=PROJECT,
     ),
     "plan-mode": Scene(
@@ -191,7 +257,7 @@ SCENES: dict[str, Scene] = {
             ("type", "then write a summary"),
             ("until", "queued"),
             ("keys", ESCAPE),
-            ("until", "held"),
+            ("until", "1 kept"),
         ),
         [calls(call("terminal", command=SLOW))],
         files=PROJECT,
@@ -216,13 +282,26 @@ SCENES: dict[str, Scene] = {
         "`/resume` lists the conversations of this folder first.",
         (
             READY,
-            ("type", "name a colour"),
-            ("until", "Blue."),
+            ("type", "add a circle to shapes.py"),
+            ("until", "circle now"),
             ("type", "/new"),
+            ("until", "new conversation"),
+            ("type", "write a README"),
+            ("until", "README is"),
+            ("type", "/new"),
+            ("type", "why does area add the sides?"),
+            ("until", "mistake"),
             ("type", "/resume"),
-            ("until", "name a"),
+            ("until", "esc cancel"),
         ),
-        [say("Blue.")],
+        {
+            "replies": [],
+            "by": {
+                "circle": [say("There is a circle now.")],
+                "README": [say("The README is written.")],
+                "sides": [say("By mistake: it should multiply them.")],
+            },
+        },
         files=PROJECT,
     ),
     "keys": Scene(
@@ -240,6 +319,14 @@ SCENES: dict[str, Scene] = {
         FIX_PLAN,
         "44x48",
         files=PROJECT,
+    ),
+    "ask": Scene(
+        "One question",
+        '`alipes ask`, or just `alipes "question"`, prints one answer: rendered at a terminal, raw in a pipe.',
+        (("until", "no other file"),),
+        FIX_PLAN,
+        files=PROJECT,
+        command=("ask", ASK_FIX),
     ),
     "plain": Scene(
         "Plain text",

@@ -48,14 +48,16 @@ async def test_at_a_terminal_a_risky_call_is_asked_about(home, typed, said):
     assert said in result(server)
 
 
-async def test_a_pattern_is_saved_and_covers_the_next_question(home):
+@pytest.mark.parametrize("typed", ["p" + ENTER, "p git push *" + ENTER])
+async def test_a_pattern_is_saved_and_covers_the_next_question(home, typed):
     async with ModelServer([run(PUSH), run("git push --force origin other"), Say("Well.")]) as server:
         home.use(server)
         async with TerminalProcess.of(home, "ask", "push it") as terminal:
             await terminal.until("[p] pattern")
-            terminal.type("p" + ENTER)
-            await terminal.until("(Enter: git push *)")
-            terminal.type(ENTER)
+            terminal.type(typed)
+            if typed == "p" + ENTER:
+                await terminal.until("(Enter: git push *)")
+                terminal.type(ENTER)
             await terminal.until("Well.")
             assert terminal.text.count("Run this command?") == 1
 

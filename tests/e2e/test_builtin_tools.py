@@ -33,7 +33,7 @@ async def test_a_question_in_the_terminal_is_answered_by_number_or_text(home):
         home.use(server)
         async with TerminalProcess.of(home) as terminal:
             terminal.type("paint it" + ENTER)
-            await terminal.until("? Which one?\n  › 1. the red\n    2. the blue")
+            await terminal.until("? Which one?\n  ▸ 1. the red\n    2. the blue")
             await terminal.until("waiting for your answer")
             terminal.type("2" + ENTER)
             await terminal.until("· answered: the blue")

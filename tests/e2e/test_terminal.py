@@ -37,7 +37,7 @@ async def test_the_first_screen_names_the_demo_model_and_the_way_to_a_real_one(h
         await terminal.until("demo model")
         await terminal.until("  embedded/")
         text = " ".join(terminal.text.split())
-        assert "No API key found" in text and "Run `/setup`" in text
+        assert "No API key found" in text and "Run /setup to" in text
 
 
 async def test_a_message_typed_during_startup_is_answered(home):

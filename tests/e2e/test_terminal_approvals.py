@@ -6,7 +6,7 @@ import pytest
 
 from tests.e2e.program import Home
 from tests.world.model_server import Call, Calls, ModelServer, Say
-from tests.world.terminal_process import ENTER, ESCAPE, TerminalProcess
+from tests.world.terminal_process import CTRL_O, ENTER, ESCAPE, TerminalProcess
 
 pytestmark = pytest.mark.deadline(90)
 PAUSE = 0.7
@@ -125,6 +125,48 @@ async def test_a_pattern_is_edited_in_the_input_line_and_allows_such_commands(ho
             await terminal.until("always   git push * (in")
 
 
+async def test_text_that_begins_with_a_key_is_no_answer(home):
+    async with ModelServer([run(PUSH), Say("Well.")]) as server:
+        home.use(server)
+        async with TerminalProcess.of(home) as terminal:
+            terminal.type("push" + ENTER)
+            await press(terminal, "are you sure?")
+            await terminal.until("› are you sure?")
+            await terminal.until("Press Esc to clear your text first")
+            terminal.type(ESCAPE)
+            await terminal.until(lambda: "are you sure?" not in "\n".join(terminal.rows[-4:]))
+            await press(terminal, "n")
+            await terminal.until(f"denied: {PUSH}")
+            await terminal.until("Well.")
+            assert "allowed" not in terminal.text and "⊘ Run git push" in terminal.text
+
+
+async def test_a_key_and_enter_answer_the_question(home):
+    async with ModelServer([run(PUSH), Say("Well.")]) as server:
+        home.use(server)
+        async with TerminalProcess.of(home) as terminal:
+            terminal.type("push" + ENTER)
+            await press(terminal, "n" + ENTER)
+            await terminal.until(f"denied: {PUSH}")
+            await terminal.until("Well.")
+
+
+async def test_on_a_small_screen_the_middle_of_a_call_is_left_out_and_ctrl_o_shows_it(home):
+    command = "git push --force origin " + " ".join(f"feature/branch-{number}" for number in range(24))
+    async with ModelServer([run(command), Say("Well.")]) as server:
+        home.use(server)
+        async with TerminalProcess.of(home, size=(40, 18)) as terminal:
+            terminal.type("push" + ENTER)
+            await terminal.until("more lines, Ctrl-O shows all")
+            shown = "\n".join(terminal.rows)
+            assert "? Run this command?" in shown and "git push --force origin" in shown and "[n] no" in shown
+            assert "feature/branch-12 " not in terminal.text
+            terminal.type(CTRL_O)
+            await terminal.until("feature/branch-12")
+            await press(terminal, "n")
+            await terminal.until("Well.")
+
+
 async def test_a_denial_with_a_reason_reaches_the_model(home):
     async with ModelServer([run(PUSH), Say("I see.")]) as server:
         home.use(server)
@@ -161,9 +203,10 @@ async def test_a_write_that_needs_approval_shows_a_diff(home, tmp_path):
         async with TerminalProcess.of(home) as terminal:
             terminal.type("change" + ENTER)
             await terminal.until("? Change files like this?")
-            await terminal.until("    -export B=2\n    +export B=3\n")
+            await terminal.until("    Jenkinsfile\n    1   export A=1\n    2 - export B=2\n    2 + export B=3\n")
             await press(terminal, "y")
             await terminal.until("Done.")
+            assert "approved once: Write Jenkinsfile" in terminal.text
     assert "B=3" in (tmp_path / "Jenkinsfile").read_text()
 
 

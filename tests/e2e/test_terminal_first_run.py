@@ -26,8 +26,8 @@ async def test_the_first_screen_says_how_to_start_and_what_it_says_works_here(ho
     async with TerminalProcess.of(home, new=True) as terminal:
         await terminal.until("  embedded/")
         text = " ".join(terminal.text.split())
-        assert "Try: what is in this folder?" in text and "? for keys" in text
-        assert "Run `/setup` to connect a real one" in text and "alipes setup" not in text
+        assert "Try: what can you do?" in text and "what is in this folder?" in text and "? for keys" in text
+        assert "Run /setup to connect a real one" in text and "alipes setup" not in text
         assert terminal.screen.display[-1].strip() == ""  # it fits on 24 lines
 
 

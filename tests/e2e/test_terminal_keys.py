@@ -312,6 +312,7 @@ async def test_a_question_mark_on_an_empty_line_shows_the_keys_until_something_i
         terminal.type("?")
         await terminal.until("stop the running turn")
         assert any("Ctrl-O" in row and "show more output" in row for row in terminal.rows)
+        assert "change the permission mode" in terminal.text and "search the input history" in terminal.text
         terminal.type("why")
         await terminal.until(lambda: "stop the running turn" not in terminal.text)
         assert "› why" in terminal.rows
@@ -333,6 +334,7 @@ async def test_the_list_of_keys_fits_into_a_small_window(home):
         await terminal.until("(from")
         terminal.type("?")
         await terminal.until("/keys shows all")
+        assert any(row.split() == ["Esc", "stop", "the", "running", "turn"] for row in terminal.rows)
         screen = terminal.screen
         await terminal.until(lambda: screen.display[screen.cursor.y].startswith("›"))
 
@@ -424,11 +426,11 @@ async def test_arrow_keys_choose_the_answer_to_a_question(home):
         home.use(server)
         async with TerminalProcess.of(home) as terminal:
             terminal.type("paint" + ENTER)
-            await terminal.until("  › 1. Red\n    2. Green\n    3. Blue")
+            await terminal.until("  ▸ 1. Red\n    2. Green\n    3. Blue")
             terminal.type(UP)
-            await terminal.until("    1. Red\n    2. Green\n  › 3. Blue")
+            await terminal.until("    1. Red\n    2. Green\n  ▸ 3. Blue")
             terminal.type(UP)
-            await terminal.until("  › 2. Green")
+            await terminal.until("  ▸ 2. Green")
             terminal.type(ENTER)
             await terminal.until("answered: Green")
             await terminal.until("Painted.")
@@ -441,7 +443,7 @@ async def test_own_words_answer_a_question_with_choices(home):
         home.use(server)
         async with TerminalProcess.of(home) as terminal:
             terminal.type("paint" + ENTER)
-            await terminal.until("  › 1. Red")
+            await terminal.until("  ▸ 1. Red")
             terminal.type("no colour at all" + ENTER)
             await terminal.until("answered: no colour at all")
             await terminal.until("Painted.")

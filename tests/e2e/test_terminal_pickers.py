@@ -223,7 +223,9 @@ async def test_ctrl_v_takes_the_picture_in_the_clipboard(home, tmp_path):
     ) as terminal:
         await terminal.until("(from ")
         terminal.type(CTRL_V)
-        await terminal.until("/pictures/")
+        await terminal.until("› [picture 1]")
+        terminal.type("what is it?" + ENTER)
+        await terminal.until("› [picture 1] what is it?")
     assert [file.read_bytes() for file in (home.path / "pictures").iterdir()] == [PNG]
 
 

@@ -51,6 +51,7 @@ async def test_in_plain_mode_approval_is_a_question_that_a_line_answers(home, wo
             await terminal.until("    git push --force origin main")
             await terminal.until("[n] no")
             terminal.type("what" + ENTER)
+            await terminal.until("Type one of the letters and Enter.")
             await terminal.until(lambda: terminal.text.count("[n] no") == 2)
             terminal.type("n" + ENTER)
             await terminal.until("denied")

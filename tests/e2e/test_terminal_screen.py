@@ -78,7 +78,7 @@ async def test_golden_screen_of_a_turn_at_80x24(home):
             terminal.type(CTRL_D)
             assert await terminal.ended() == 0
             remains = GOLDEN.rpartition("\n›")[0].rstrip()
-            assert terminal.text.rstrip() == f"{remains}\nContinue with: alipes -c"  # what remains in the shell
+            assert terminal.text.rstrip() == f"{remains}\n\nContinue with: alipes -c"  # what remains in the shell
 
 
 async def test_a_resize_during_a_stream_duplicates_nothing(home):

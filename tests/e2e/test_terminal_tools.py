@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.program import Home
 from tests.world.model_server import Call, Calls, ModelServer, Say
-from tests.world.terminal_process import ENTER, TerminalProcess
+from tests.world.terminal_process import ENTER, ESCAPE, TerminalProcess
 
 pytestmark = pytest.mark.deadline(90)
 CTRL_O = "\x0f"
@@ -184,6 +184,11 @@ async def test_background_jobs_are_counted_shown_followed_and_stopped(home, tmp_
             await terminal.until("• p1 (echo up;")
             (tmp_path / "go").touch()
             await terminal.until("  │ up\n  │ more\n")
+            terminal.type(ESCAPE)
+            await terminal.until(lambda: "• p1 (echo up;" not in terminal.text)
+            assert counts_jobs(terminal) and "again to edit" not in terminal.text
+            terminal.type("/jobs follow p1" + ENTER)
+            await terminal.until("• p1 (echo up;")
             terminal.type("/jobs stop p1" + ENTER)
             await terminal.until("Stopped p1 (echo up;")
             await terminal.until(lambda: not counts_jobs(terminal))

@@ -19,7 +19,7 @@ from tests.e2e.program import Home
 from tests.world.environment import LIMIT_S
 
 ALIPES = (sys.executable, "-m", "alipes")
-ENTER, ESCAPE, CTRL_C, CTRL_D, CTRL_L = "\r", "\x1b", "\x03", "\x04", "\x0c"
+ENTER, ESCAPE, CTRL_C, CTRL_D, CTRL_L, CTRL_O = "\r", "\x1b", "\x03", "\x04", "\x0c", "\x0f"
 
 
 class TerminalProcess:

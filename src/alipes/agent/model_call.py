@@ -85,12 +85,17 @@ async def call_model(backend: Backend, request: Request, context: ModelCallConte
                 asked = f"server asked for a {pause:.0f} s wait; limit is {retry.max_wait:.0f} s"
                 raise Transient(f"{error} ({asked})", error.retry_after) from error
             trouble = str(error)
-        wait = f"{pause:.1f} s" if pause < 10 else f"{pause:.0f} s"
-        when = f"Retrying in {wait} ({number + 1}/{retry.attempts})"
-        await context.emit(Notice(f"{backend.name}: {trouble}. {when}"))
+        await context.emit(Notice(_format_retry(backend.name, trouble, pause, f"{number + 1}/{retry.attempts}")))
         await retry.sleep(pause)
         waited += pause
     raise AssertionError("the last attempt returns or raises")
+
+
+def _format_retry(model: str, trouble: str, pause: float, attempt: str) -> str:
+    """`openai is unavailable (500). Retrying in 3 s (2/4)`. The model is named unless its provider is."""
+    named = trouble.startswith(model.partition("/")[0])
+    wait = f" in {pause:.0f} s" if pause >= 1 else ""
+    return f"{trouble if named else f'{model}: {trouble}'}. Retrying{wait} ({attempt})"
 
 
 async def _attempt_call(backend: Backend, attempt: ModelAttempt, context: ModelCallContext) -> ModelReply:

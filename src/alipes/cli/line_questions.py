@@ -18,6 +18,7 @@ _CHOICES: dict[str, ApprovalChoice] = {
     **dict.fromkeys(("a", "always"), "always"),
     **dict.fromkeys(("n", "no"), "no"),
 }
+_PATTERN = re.compile(r"(?is)p(?:attern)?(?:\s+(\S.*))?")
 _BECAUSE = re.compile(r"(?is)(?:e|no?[,:]?\s+because|no[,:])\s+(\S.*)")
 _BY = "terminal"
 
@@ -61,13 +62,16 @@ class LineQuestions:
             return AnswerApproval(asked.ask, "no", _BY, note=(await self._read() or "").strip())
         if found := _BECAUSE.fullmatch(text):
             return AnswerApproval(asked.ask, "no", _BY, note=found[1].strip())
-        if asked.pattern and text.lower() == "p":
-            return await self._read_pattern(asked)
+        if asked.pattern and (found := _PATTERN.fullmatch(text)):
+            return await self._read_pattern(asked, (found[1] or "").strip())
+        self._show("  Type one of the letters and Enter.")
         return None
 
-    async def _read_pattern(self, asked: ApprovalAsked) -> AnswerApproval | None:
-        self._prompt(f"  Pattern to allow in this folder (Enter: {asked.pattern}): ")
-        pattern = (await self._read() or "").strip() or asked.pattern
+    async def _read_pattern(self, asked: ApprovalAsked, pattern: str) -> AnswerApproval | None:
+        """Allow `pattern`; if it is empty, ask for it."""
+        if not pattern:
+            self._prompt(f"  Pattern to allow in this folder (Enter: {asked.pattern}): ")
+            pattern = (await self._read() or "").strip() or asked.pattern
         if problem := find_problem(pattern, asked.call):
             self._show(f"  {problem}")
             return None

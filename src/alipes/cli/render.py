@@ -81,10 +81,10 @@ def format_cost(cost: float | None) -> str:
     return "price unknown" if cost is None else formatting.format_money(cost)
 
 
-def format_choice(choice: "ModelChoice", *, setup: str = "alipes setup") -> str:
+def format_choice(choice: "ModelChoice", *, setup: str = "`alipes setup`") -> str:
     """The model in use and why it was chosen. `setup`: how to start the setup here."""
     if choice.why.endswith("."):
-        return choice.why.replace("`alipes setup`", f"`{setup}`")
+        return choice.why.replace("`alipes setup`", setup)
     return f"Model: {choice.model} ({choice.why})"
 
 
@@ -108,11 +108,12 @@ def format_activity(call: ToolCall) -> str:
 
 def format_result(call: ToolCall, result: ToolResult, seconds: float, width: int = 100) -> str:
     """The outcome and the duration of a call; if it failed, also its text."""
-    from alipes.kernel.tool_labels import describe_outcome  # noqa: PLC0415
+    from alipes.kernel.tool_labels import describe_outcome, problem_of  # noqa: PLC0415
 
     took = f"{seconds:.1f} s" if seconds >= 0.1 else ""
     line = ", ".join(word for word in (describe_outcome(call, result), took) if word)
-    return to_one_line(line if result.outcome == "ok" else f"{line}: {result.text}", width)
+    problem = "" if result.outcome == "ok" else problem_of(result)
+    return to_one_line(f"{line}: {problem}" if problem else line, width)
 
 
 def format_resumption(started: turns.TurnStarted) -> str:

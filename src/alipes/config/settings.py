@@ -300,9 +300,9 @@ class ClarifyConfig(Struct, frozen=True):
 class ApprovalsConfig(Struct, frozen=True):
     mode: Annotated[
         Literal["ask", "edits", "plan", "all"],
-        "What conversations may do without asking. `ask`: risky calls are asked about. `edits`: like `ask`, but edits "
-        "of files in the project are never asked about. `plan`: only tools that read; ends with a plan to accept. "
-        "`all`: nothing is asked; a few things stay forbidden. `/mode` changes it for one conversation.",
+        "What conversations may do without asking. `ask`: asks before risky calls. `edits`: as `ask`, but edits "
+        "files of the project without asking. `plan`: only reads; ends with a plan to accept. `all`: asks nothing; a "
+        "few things stay forbidden. `/mode` changes it for one conversation.",
     ] = "ask"
     judge: Annotated[
         bool,

@@ -29,6 +29,9 @@ _SLICE = re.compile(r"^\[(?:from [\w-]+; )?lines ([\d,]+)-([\d,]+)( of [\d,]+)?"
 _SEARCH_MORE = re.compile(r"^\[(.*); more with offset=\d+\]$", re.MULTILINE)
 _CHANGE = re.compile(r"^(created|updated|deleted|moved|unchanged)\b.*?\((?:[\d,]+ bytes(?:, )?)?(?:\+(\d+) -(\d+))?")
 _PAGE_SIZE = re.compile(r"^\[\d+\] .*\n\S+\n\[([\d,]+) characters", re.MULTILINE)
+_FOR_MODEL = re.compile(r"\s*(?:\(rule: [^)]*\)\s*)?(?:Do not try to work around|Finish your investigation)")
+_BY_PERSON = "; denied by the user"
+"""In the result of a call that a person did not allow, who has seen why it was risky."""
 _WORDS = {"failed": "failed", "denied": "denied", "cancelled": "stopped", "unknown": "result unknown"}
 
 
@@ -75,6 +78,14 @@ def find_problem(result: ToolResult) -> str:
     """How a command failed, such as `exit code 2`; empty if it succeeded or is not a command."""
     found = _STATUS.findall(result.text[-4000:])
     return "" if not found or found[-1] == "exit code 0" else str(found[-1])
+
+
+def problem_of(result: ToolResult) -> str:
+    """The text of a result that is not ok, without what only the model has to know."""
+    if result.outcome != "denied":
+        return result.text
+    text = _FOR_MODEL.split(result.text.removeprefix("Not run: "), maxsplit=1)[0]
+    return "" if _BY_PERSON in text else text
 
 
 def output_of(result: ToolResult) -> str:

@@ -9,10 +9,10 @@ from alipes.plugins.registry import Contributions
 from alipes.store.store import Store
 
 MODES: dict[PermissionMode, str] = {
-    "ask": "risky calls are asked about",
-    "edits": "like ask, but edits of files in the project are never asked about",
-    "plan": "only tools that read; ends with a plan for you to accept",
-    "all": "nothing is asked; a few things stay forbidden",
+    "ask": "asks before risky calls",
+    "edits": "as ask, but edits files of the project without asking",
+    "plan": "only reads; ends with a plan for you to accept",
+    "all": "asks nothing; a few things stay forbidden",
 }
 """By mode, what it means."""
 _CYCLE: dict[PermissionMode, PermissionMode] = {"ask": "edits", "edits": "plan", "plan": "ask", "all": "ask"}

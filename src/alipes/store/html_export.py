@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from alipes.kernel.messages import Json
+from alipes.kernel.messages import Json, Outcome, ToolCall, ToolResult
+from alipes.kernel.tool_labels import describe_outcome, describe_tool, is_builtin
 from alipes.store.export import ExportedDocument, ExportedTurn
 
 if TYPE_CHECKING:
@@ -17,6 +18,8 @@ _WHO = {"user": "You", "assistant": "alipes", "tool": "Result", "notice": "Note"
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _OPEN_LINES = 12
 """Longer results are folded."""
+_MAX_TITLE = 100
+"""Characters of a call that its title shows."""
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 _STYLE = """
 :root { color-scheme: light dark; --faint: #6b7280; --line: #d9dce1; --code: #f4f5f7; --accent: #0e7490; }
@@ -35,7 +38,9 @@ pre.wrap { white-space: pre-wrap; overflow-wrap: anywhere; }
 table { border-collapse: collapse; }
 td, th { border-bottom: 1px solid var(--line); padding: .3rem .7rem; text-align: left; }
 blockquote { border-left: 3px solid var(--line); margin-left: 0; padding-left: .9rem; color: var(--faint); }
-img { max-width: 100%; } details { margin: .5rem 0; }
+img { max-width: 100%; } details { margin: .5rem 0; } summary { cursor: pointer; }
+.call { border: 1px solid var(--line); border-radius: 4px; padding: .35rem .7rem; } .call pre { margin: .5rem 0; }
+summary b { color: CanvasText; } summary span { float: right; } .failed { color: #b4532a; }
 """
 
 
@@ -61,18 +66,28 @@ def to_html(exported: dict[str, Json]) -> str:
 
 
 def _format_turn(turn: ExportedTurn, markdown: "MarkdownIt") -> Iterator[str]:
+    parts = [part for message in turn.messages for part in message.parts]
+    calls = {str(part.get("id")) for part in parts if part.get("type") == "call"}
+    results = {str(part.get("call_id")): part for part in parts if part.get("type") == "result"}
+    speaker = ""
     for message in turn.messages:
-        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(message.created))
-        who = html.escape(_WHO.get(message.role, message.role))
-        parts = "\n".join(_format_part(part, message.role, markdown) for part in message.parts)
-        head = f"<header><b>{who}</b> · {when}</header>"
-        yield f'<article class="{html.escape(message.role)}">\n{head}\n{parts}\n</article>'
+        shown = [part for part in message.parts if part.get("type") != "result" or part.get("call_id") not in calls]
+        body = "\n".join(_format_part(part, message.role, markdown, results) for part in shown)
+        if not body.strip():
+            continue
+        head = ""
+        if message.role != speaker:
+            when = time.strftime("%Y-%m-%d %H:%M", time.localtime(message.created))
+            head = f"<header><b>{html.escape(_WHO.get(message.role, message.role))}</b> · {when}</header>\n"
+        speaker = message.role
+        yield f'<article class="{html.escape(message.role)}">\n{head}{body}\n</article>'
     if turn.ending not in (None, "answered"):
         detail = f": {turn.detail}" if turn.detail else ""
         yield f'<p class="ending">{html.escape(f"{turn.ending}{detail}")}</p>'
 
 
-def _format_part(part: dict[str, Json], role: str, markdown: "MarkdownIt") -> str:
+def _format_part(part: dict[str, Json], role: str, markdown: "MarkdownIt", results: dict[str, dict[str, Json]]) -> str:
+    """`results`: the results of calls, by the ids of the calls."""
     match part:
         case {"type": "text", "text": str(text)} if role == "assistant":
             return f"<div>{markdown.render(text)}</div>"
@@ -80,14 +95,34 @@ def _format_part(part: dict[str, Json], role: str, markdown: "MarkdownIt") -> st
             return f"<div>{html.escape(text)}</div>"
         case {"type": "thinking", "text": str(text)}:
             return _fold("Thinking", text)
-        case {"type": "call", "name": str(name), "args": args}:
-            return _fold(f"Call: {name}", _format_arguments(args), is_open=True)
+        case {"type": "call", "id": str(id), "name": str(name), "args": dict(args)}:
+            return _format_call(ToolCall(id, name, args), results.get(id))
         case {"type": "result", "text": str(text)}:
-            count = text.count("\n") + 1
-            return _fold(f"{count} lines", text, is_open=count <= _OPEN_LINES)
+            return _fold("Result", text)
         case {"type": "image", "media_type": str(kind), "data": str(data)} if kind in _IMAGES:
             return f'<img alt="" src="data:{kind};base64,{html.escape(data)}">'
     return ""
+
+
+class _Result(msgspec.Struct):
+    outcome: Outcome = "ok"
+
+
+def _format_call(call: ToolCall, result: dict[str, Json] | None) -> str:
+    """A call with its result, in one part that can be folded."""
+    label, text, outcome = describe_tool(call), "", "no result"
+    if result is not None:
+        text = str(result.get("text") or "")
+        known = msgspec.convert(result, _Result)
+        outcome = describe_outcome(call, ToolResult(call.id, text, known.outcome))
+    failed = ' class="failed"' if result is None or result.get("outcome", "ok") != "ok" else ""
+    title = " ".join(label.object.split())[:_MAX_TITLE]
+    head = f"<b>{html.escape(label.verb)}</b> {html.escape(title)} <span{failed}>{html.escape(outcome)}</span>"
+    is_shown = is_builtin(call) and title == label.object and len(call.args) == 1
+    arguments = "" if is_shown else f'<pre class="wrap">{html.escape(_format_arguments(call.args))}</pre>'
+    shown = f'<pre class="wrap">{html.escape(text)}</pre>' if text else ""
+    is_open = " open" if text.count("\n") < _OPEN_LINES and not arguments else ""
+    return f'<details class="call"{is_open}><summary>{head}</summary>{arguments}{shown}</details>'
 
 
 def _format_arguments(args: Json) -> str:

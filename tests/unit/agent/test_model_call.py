@@ -61,8 +61,16 @@ async def test_trouble_that_passes_is_waited_for_and_reported():
     assert reply.message.text == "hi"
     assert clock.slept == [backoff(1, lambda: 0.5), backoff(2, lambda: 0.5)]
     seen = [event.text for event in scene.of(Notice)]
-    assert len(seen) == 2 and "a/x: the server is busy. Retrying in" in seen[0]
+    assert len(seen) == 2 and "a/x: the server is busy. Retrying" in seen[0]
     assert "(3/4)" in seen[1]
+
+
+async def test_the_note_about_a_retry_names_the_provider_once_and_no_time_below_a_second():
+    _, scene = await put(
+        play(Transient("a is busy", retry_after=0.2), Transient("busy", retry_after=3.0), "hi"), Clock()
+    )
+    seen = [event.text for event in scene.of(Notice)]
+    assert seen == ["a is busy. Retrying (2/4)", "a/x: busy. Retrying in 3 s (3/4)"]
 
 
 async def test_the_time_the_server_asks_for_is_honoured():

@@ -52,7 +52,7 @@ async def test_every_part_is_on_the_page_and_markdown_is_rendered(tmp_path):
     )
     names = [name for name, _ in page.tags]
     assert "strong" in names and "table" in names
-    for text in ("a\n  question", "hm hm", "ls -l", "total 0", "Call: terminal", "failed: because"):
+    for text in ("a\n  question", "hm hm", "ls -l", "total 0", "Run", "1 line", "failed: because"):
         assert text in page.text
     (image,) = [attributes for name, attributes in page.tags if name == "img"]
     assert image["src"] == f"data:image/png;base64,{base64.b64encode(PNG).decode()}"

@@ -62,6 +62,7 @@ class TerminalCommands:
         """`reload` is set when the settings have changed."""
         self._terminal, self._app, self._view, self._reload = terminal, app, view, reload
         self._jobs = JobView(app.background, view)
+        self.leave_job = self._jobs.leave
         self._update_completions()
         self._workdir, self._files = workdir, FileAttacher(app.settings, mask=app.secrets, resources=app.mcp)
         terminal.completer.files = FileIndex(workdir)
@@ -144,11 +145,13 @@ class TerminalCommands:
                 self._terminal.put_text(text)
             case RunSetup():
                 await self._run_setup()
-            case FollowJob(_, name) if not name:
-                self._jobs.leave()
 
     async def _run_setup(self) -> None:
         """Run the wizard in the terminal; afterwards the session starts again with the new settings."""
+        style = self._terminal.bottom.style
+        self._view.transcript.add_block([apply_style(f"{style.prompt} /setup", style.faint), ""])
+        self._view.update()
+        self._terminal.refresh_now()
         if await self._terminal.run_in_foreground(run_inside) == 0:
             self._reload.set()
 

@@ -129,7 +129,7 @@ class TerminalSession:
         self.ended = asyncio.Event()
         """Set when the user has left, or the settings have changed."""
         self._commands = TerminalCommands(terminal, app, self._view, workdir, reload=self.ended)
-        self._keys = SessionKeys(terminal, app, self._view, place.key)
+        self._keys = SessionKeys(terminal, app, self._view, place.key, leave_job=self._commands.leave_job)
         self._shell = ShellCommands(terminal, app, self._view)
         shown = terminal.bottom.tail
         terminal.bottom.tail = lambda: [*shown(), *self._shell.tail()]

@@ -1,5 +1,7 @@
 """Keys that act on the conversation: edit again, take back, held messages, permission mode, expand."""
 
+from collections.abc import Callable
+
 from alipes.app import App
 from alipes.cli.terminal.pager import show_turn
 from alipes.cli.terminal.terminal import TerminalApp
@@ -15,9 +17,12 @@ KEY_COMMANDS = {"pick_model": "/model", "pick_conversation": "/resume"}
 class SessionKeys:
     """What each key does in one conversation."""
 
-    def __init__(self, terminal: TerminalApp, app: App, view: SessionView, key: str) -> None:
-        """`key`: the session key of the conversation."""
+    def __init__(
+        self, terminal: TerminalApp, app: App, view: SessionView, key: str, *, leave_job: Callable[[], None]
+    ) -> None:
+        """`key`: the session key of the conversation. `leave_job`: stop following a background process."""
         self._terminal, self._app, self._view, self._key = terminal, app, view, key
+        self._leave_job = leave_job
 
     async def run(self, name: str) -> None:
         """Do what the key means; unknown names are ignored."""
@@ -34,6 +39,8 @@ class SessionKeys:
             case "drop_held":
                 dropped = await self._app.sessions.drop(self._key)
                 self._view.note(f"Discarded {format_count(len(dropped), 'message')}")
+            case "leave_job":
+                self._leave_job()
             case "expand":
                 if self._view.transcript.expand_last():
                     self._view.update()

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from alipes import __version__
 from alipes.cli.options import TalkOptions, parse_talk
-from alipes.cli.render import truncate
+from alipes.cli.render import text_width, truncate
 from alipes.cli.terminal.screen.notifications import RESTORE_TITLE, SAVE_TITLE, format_title, shows_title
 from alipes.cli.terminal.screen.output import writes_utf8
 from alipes.cli.terminal.screen.repaint import redirect_output
@@ -24,11 +24,8 @@ from alipes.runtime.processes.ancestors import name_agent_process
 from alipes.runtime.tasks import cancel_on_signals, handle_uncaught_errors
 
 WELCOME = "Your agent in this folder: ask a question, or give it a task. It asks before anything dangerous."
-EXAMPLES = (
-    "what is in this folder?",
-    "find out why the tests fail, and fix it",
-    "summarise @README.md in three sentences",
-)
+EXAMPLES = ("what can you do?", "find out why the tests fail, and fix it")
+README_EXAMPLE, FOLDER_EXAMPLE = "summarise @README.md in three sentences", "what is in this folder?"
 FIRST_KEYS = "/setup to connect a model · /help for commands · ? for keys"
 
 RunSession: TypeAlias = Callable[[TerminalApp, Settings, TalkOptions, asyncio.Event], Awaitable[None]]
@@ -93,13 +90,14 @@ async def _load_and_serve(
 def _first_rows(terminal: TerminalApp, *, new: bool) -> list[str]:
     """The header; for somebody who has typed nothing yet, also a welcome with examples."""
     style, columns = terminal.bottom.style, terminal.columns
-    rest = f" {__version__} · {terminal.bottom.status.folder}{'' if new else ' · /help for commands'}"
-    fits = truncate(rest, max(1, columns - len("alipes")), style.more)
+    rest, help = f" {__version__} · {terminal.bottom.status.folder}", "" if new else " · /help for commands"
+    room = max(1, columns - len("alipes"))
+    fits = rest + help if text_width(rest + help) <= room else truncate(rest, room, style.more)
     name = ";".join(filter(None, (style.strong, style.accent if new else "")))
     header = apply_style("alipes", name) + apply_style(fits, style.faint)
     if not new:
         return [header]
     rows = [header, *wrap_text(WELCOME, columns), "", apply_style("Try:", style.faint)]
-    for example in EXAMPLES:
+    for example in (*EXAMPLES, README_EXAMPLE if Path("README.md").is_file() else FOLDER_EXAMPLE):
         rows += wrap_text(example, columns, style.accent, "  ", "    ")
     return [*rows, "", *wrap_text(FIRST_KEYS, columns, style.faint), ""]

@@ -39,11 +39,15 @@ class TerminalStyle(Struct, frozen=True):
     rule: str = "─"
     gauge: tuple[str, str] = ("▰", "▱")
     """A used and a free part of the context gauge."""
+    expand_key: str = "Ctrl-O"
+    """The key that shows what was left out."""
     images: ImageProtocol = ""
 
 
-def make_style(name: ThemeName, *, ascii_only: bool = False, images: ImageProtocol = "") -> TerminalStyle:
-    marks: dict[str, Any] = {"images": images} | (
+def make_style(
+    name: ThemeName, *, ascii_only: bool = False, images: ImageProtocol = "", expand_key: str = "Ctrl-O"
+) -> TerminalStyle:
+    marks: dict[str, Any] = {"images": images, "expand_key": expand_key} | (
         {"prompt": ">", "done": "+", "failed": "x", "refused": "x", "working": "*"}
         | {"thinking": "~", "bar": "|", "note": "-", "more": "...", "chosen": "*", "rule": "-", "gauge": ("#", ".")}
         if ascii_only

@@ -33,7 +33,7 @@ from alipes.cli.terminal.pickers.picker import Picker, PickerItem, bind_picker
 from alipes.cli.terminal.screen.layout import BottomArea, PasteStore
 from alipes.cli.terminal.screen.output import ScreenRenderer, TerminalOutput
 from alipes.cli.terminal.screen.repaint import RepaintTimer
-from alipes.cli.terminal.styles import TerminalFeatures, apply_style, make_style, wrap_text
+from alipes.cli.terminal.styles import TerminalFeatures, TerminalStyle, apply_style, make_style, wrap_text
 from alipes.cli.theme import ThemeName
 from alipes.config.keys import KeysConfig, format_key
 
@@ -49,6 +49,8 @@ class TerminalApp:
     ) -> None:
         """`vim`: edit the input as in Vim."""
         self.features = features
+        keys = keys or KeysConfig()
+        self._expand_key = format_key(keys.expand[0]) if keys.expand else "/keys"
         self.theme: ThemeName = features.theme
         self.on_theme_change: Callable[[], None] = lambda: None
         self.exit_note = ""
@@ -66,9 +68,7 @@ class TerminalApp:
         self._writer = AsyncWriter(sys.stdout.fileno())
         self._output = TerminalOutput(sys.stdout, self._writer)
         self._keyboard = Keyboard(sys.stdin, self._on_background, self._on_protocol)
-        self.bottom = BottomArea(
-            self._buffer, pastes, make_style(self.theme, ascii_only=features.ascii_only, images=features.images)
-        )
+        self.bottom = BottomArea(self._buffer, pastes, _make_style(self.theme, features, self._expand_key))
         self._renderer = ScreenRenderer(self._output, self.bottom, reflows=features.reflows)
         self._repaint = RepaintTimer(self.bottom.status, lambda: self._app.invalidate(), lambda: self._renderer.painted)
         self._actions = InputActions(self._buffer, pastes, self.bottom, self._repaint.hint)
@@ -76,9 +76,10 @@ class TerminalApp:
         self._actions.pictures.folder = history.with_name("pictures")
         self.input_events = self._actions.input_events
         self.refresh, self.refresh_now = self._repaint.refresh, self._repaint.paint_now
+        self._actions.answers.on_answer = self.refresh_now
         self.drawn = asyncio.Event()
         """Set once the prompt is visible."""
-        self._app = self._application(keys or KeysConfig(), EditingMode.VI if vim else EditingMode.EMACS)
+        self._app = self._application(keys, EditingMode.VI if vim else EditingMode.EMACS)
         self._resumes = False
         """A continue signal belongs to our own suspension."""
 
@@ -100,7 +101,7 @@ class TerminalApp:
     async def close(self) -> None:
         """Print the exit note and wait until everything is written, at most one second."""
         if self.exit_note:
-            self._writer.write(f"{apply_style(self.exit_note, self.bottom.style.faint)}\r\n")
+            self._writer.write(f"\r\n{apply_style(self.exit_note, self.bottom.style.faint)}\r\n")
         with suppress(TimeoutError):
             async with asyncio.timeout(1):
                 await self._writer.drain()
@@ -146,6 +147,7 @@ class TerminalApp:
     async def run_in_foreground(self, work: Callable[[], Awaitable[int]]) -> int:
         """Give the terminal to another program while `work` runs, then draw the screen again."""
         with set_app(self._app):
+            self._app._redraw()  # rows that were just appended are shown above the other program
             async with in_terminal():
                 return await work()
 
@@ -232,9 +234,13 @@ class TerminalApp:
 
     def _on_background(self, dark: bool) -> None:
         self.theme = "dark" if dark else "light"
-        self.bottom.style = make_style(self.theme, ascii_only=self.features.ascii_only, images=self.features.images)
+        self.bottom.style = _make_style(self.theme, self.features, self._expand_key)
         self.on_theme_change()
         self.refresh()
+
+
+def _make_style(theme: ThemeName, features: TerminalFeatures, expand_key: str) -> TerminalStyle:
+    return make_style(theme, ascii_only=features.ascii_only, images=features.images, expand_key=expand_key)
 
 
 _VI_MARKS = {InputMode.NAVIGATION: "N", InputMode.REPLACE: "R", InputMode.REPLACE_SINGLE: "R"}

@@ -24,6 +24,7 @@ class SessionView:
         self._bottom.tail = self._tail
         self.followed: dict[str, tuple[str, list[str]]] = {}
         """The title and the last lines of each background process that is followed, by its name."""
+        self._bottom.is_following = lambda: bool(self.followed)
         self._bottom.on_resize = self._resize
         terminal.on_theme_change = lambda: self.transcript.restyle(self._theme(), self._bottom.style)
         self._labels: dict[str, str] = {}

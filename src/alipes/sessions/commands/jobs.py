@@ -14,7 +14,7 @@ SHOWN_LINES = 40
 """Lines of output that `/jobs ID` shows."""
 STOP_GRACE_S = 3.0
 """Seconds between SIGTERM and SIGKILL."""
-_HOW = "/jobs ID shows its output, /jobs follow ID follows it, /jobs stop ID (or all) stops it."
+_HOW = "/jobs ID shows one, /jobs follow ID follows it, /jobs stop ID (or all) stops it."
 
 
 async def jobs(context: CommandContext, args: str) -> CommandReply:
@@ -91,7 +91,7 @@ async def _follow(
     process = _process(processes, names[0])
     if process is None or process.is_finished or not context.local_files:
         return await _show(context, names[0], processes, subagents)
-    text = f"Following {process.title}. /jobs follow stops following; it keeps running."
+    text = f"Following {process.title}. Esc or /jobs follow leaves it; the job keeps running."
     return CommandReply(text, action=FollowJob(process.session, process.name))
 
 

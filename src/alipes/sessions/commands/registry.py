@@ -71,7 +71,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "While a turn runs": ("stop", "queue", "steer", "busy", "agents", "background", "jobs"),
     "Model and cost": ("model", "effort", "moa", "status", "usage"),
     "Project": ("init", "diff"),
-    "Rights": ("mode", "permissions", "approvals", "tools"),
+    "Permissions": ("mode", "permissions", "approvals", "tools"),
     "alipes": ("help", "keys", "setup", "plugins", "mcp", "quit"),
 }
 OTHERS, TEMPLATES = "More commands", "Your commands"
@@ -161,7 +161,7 @@ COMMANDS = (
     Command("mcp", "[reload NAME | accept NAME]", "list the MCP servers; reload one, or accept its changed tools", mcp),
     Command("approvals", "[show ID | revoke ID | revoke all]", "list what is allowed without asking", approvals),
     Command("permissions", "[add PATTERN | revoke ID]", "show or change what is allowed without asking", permissions),
-    Command("mode", "[ask|edits|plan|all]", "show or set what is done without asking", mode),
+    Command("mode", "[ask|edits|plan|all]", "show or set the permission mode", mode),
     Command("tools", "[off NAME | on NAME | reset]", "list the tools; switch them off and on here", tools),
     Command("keys", "", "show the keys of the terminal", keys),
     Command("quit", "", "quit (a running turn resumes next time)", _quit, aliases=("exit", "q")),

@@ -95,9 +95,9 @@ def test_a_write_shows_what_would_change(dialogue):
     call = ToolCall("c", "write_file", {"path": ".envrc", "content": "b\n"})
     diff = "--- a/.envrc\n+++ b/.envrc\n@@ -1 +1 @@\n-a\n+b"
     dialogue.ask(ApprovalAsked("1", call, "changes .envrc", "rule", "/w", diff))
-    assert rows(dialogue)[:7] == [
+    assert rows(dialogue)[:5] == [
         "? Change files like this?",
-        *(f"    {line}" for line in diff.split("\n")),
+        *("    .envrc", "    1 - a", "    1 + b"),
         "    folder: /w",
     ]
 

@@ -72,7 +72,6 @@ def test_a_command_that_failed_is_marked_with_its_status():
     [
         ("failed", "✗ Run make test  failed · 2.1 s"),
         ("denied", "⊘ Run make test  denied · 2.1 s"),
-        ("cancelled", "✗ Run make test  stopped · 2.1 s"),
         ("unknown", "✗ Run make test  result unknown · 2.1 s"),
     ],
 )
@@ -81,6 +80,31 @@ def test_errors_are_visible(outcome, seen):
     assert rows == [seen, "  │ because", "  │ of", "  │ this", "  │ and that"]
     rows = end(ToolResult("1", "because\n" * 50, outcome))
     assert rows == [seen, *["  │ because"] * 3, "  │ … 47 more lines (Ctrl-O)"]
+
+
+def test_a_stopped_call_keeps_its_last_lines():
+    running = RunningCall(ToolCall("1", "terminal", {"command": "make test"}), 0.0)
+    running.progress("".join(f"test {number}\n" for number in range(500)))
+    record = running.finish_stopped(2.1)
+    rows, shortened = render_finished(record, at(80))
+    assert [strip_escapes(row) for row in rows] == [
+        "✗ Run make test  stopped · 2.1 s",
+        "  │ … earlier lines (Ctrl-O)",
+        *(f"  │ test {number}" for number in (497, 498, 499)),
+    ]
+    assert shortened
+
+
+def test_a_stopped_call_without_output_is_one_row():
+    record = RunningCall(ToolCall("1", "terminal", {"command": "make test"}), 0.0).finish_stopped(2.1)
+    assert len(render_finished(record, at(80))[0]) == len(render_whole(record, at(80))) == 1
+
+
+def test_a_denied_call_shows_no_text_that_is_for_the_model():
+    said = "Not run: it uses sudo (runs as root) (rule: sudo); {}. Do not try to work around this."
+    assert end(ToolResult("1", said.format("denied by the user"), "denied")) == ["⊘ Run make test  denied · 2.1 s"]
+    rows = end(ToolResult("1", said.format("nobody is available to approve it"), "denied"), columns=120)
+    assert rows[1].endswith("nobody is available to approve it.")
 
 
 def test_no_row_is_wider_than_the_screen_or_has_control_characters():

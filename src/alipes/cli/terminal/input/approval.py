@@ -8,7 +8,9 @@ from alipes.agent.approval.patterns import find_problem
 from alipes.cli.render import sanitize, to_one_line
 from alipes.cli.terminal.screen.screen_diff import visible_width
 from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
+from alipes.cli.terminal.transcript.diff_view import DrawContext, UnifiedDiff, is_diff
 from alipes.kernel.approvals import NETWORK, describe_call, describe_question, reveal
+from alipes.kernel.tool_labels import describe_tool
 from alipes.kernel.turns import ApprovalAnswered, ApprovalAsked, ApprovalChoice, QuestionAsked
 
 ApprovalEntry: TypeAlias = Literal["pattern", "note"]
@@ -16,8 +18,12 @@ ApprovalEntry: TypeAlias = Literal["pattern", "note"]
 
 KEY_PAUSE_S = 0.5
 """A key counts as an answer only after this pause, so that typing does not answer by accident."""
+ANSWER_DELAY_S = 0.25
+"""If another character follows a key within this time, both are text and not an answer."""
 MAX_COMMAND_ROWS = 12
 """Maximum rows of a long call in the prompt: its start and its end. The transcript shows all of it."""
+MIN_COMMAND_ROWS = 4
+"""Rows of a call on a screen that has no room for more."""
 MAX_SHORT_CHARS = 720
 """A call with more characters, or more lines than the maximum, is long."""
 KEYS: dict[str, ApprovalChoice | ApprovalEntry] = {
@@ -109,18 +115,25 @@ class ApprovalPrompt:
         """True if a key pressed now is an answer."""
         return self.current is not None and self._clock() - self._last_key >= KEY_PAUSE_S
 
-    def rows(self, columns: int, style: TerminalStyle, *, typing: bool) -> list[str]:
-        """The rows of the question. `typing`: the input is not empty and receives the keys."""
+    def rows(self, columns: int, style: TerminalStyle, *, typing: bool, room: int = 1000) -> list[str]:
+        """The rows of the question, with the middle of the call left out if there is not enough `room`.
+
+        `typing`: the input is not empty and receives the keys.
+        """
         asked = self.current
         if asked is None:
             return []
-        rows = [
-            *wrap_text(describe_question(asked).title, columns, style.strong, f"{apply_style('?', style.warn)} ", "  "),
-            *_shorten_rows(asked, format_call_rows(asked, columns, style), style),
-            *_format_reasons(asked.reason, columns),
-        ]
-        if self._problem:
-            rows += wrap_text(self._problem, columns, style.bad, "  ", "  ")
+        mark = f"{apply_style('?', style.warn)} "
+        title = wrap_text(describe_question(asked).title, columns, style.strong, mark, "  ")
+        below = [*_format_reasons(asked.reason, columns), *self._format_answers(asked, columns, style, typing=typing)]
+        call = format_call_rows(asked, columns, style)
+        limit = MAX_COMMAND_ROWS if is_long(asked) else len(call)
+        limit = max(MIN_COMMAND_ROWS, min(limit, room - len(title) - len(below)))
+        return [*title, *_shorten_rows(call, limit, style, shown_above=is_long(asked)), *below]
+
+    def _format_answers(self, asked: ApprovalAsked, columns: int, style: TerminalStyle, *, typing: bool) -> list[str]:
+        """How to answer."""
+        rows = wrap_text(self._problem, columns, style.bad, "  ", "  ") if self._problem else []
         if self.entry:
             return [*rows, *wrap_text(_ENTRY_HELP[self.entry], columns, style.accent, "  ", "  ")]
         if typing:
@@ -172,19 +185,17 @@ def is_long(asked: ApprovalAsked) -> bool:
 def format_call_rows(asked: ApprovalAsked, columns: int, style: TerminalStyle) -> list[str]:
     """The whole call, wrapped, so that nothing is hidden at the end of a long line."""
     shown = describe_question(asked)
-    rows: list[str] = []
-    for line in shown.body.expandtabs(4).split("\n") if shown.body else ():
-        rows += wrap_text(line, columns, _diff_style(line, style) if asked.diff else style.strong, "    ", "    ")
+    if asked.diff and is_diff(shown.body):
+        draw = DrawContext(max(1, columns - 2), style)
+        rows = [f"  {row}" for row in UnifiedDiff.read(shown.body).rows(draw, whole=True, named=True)[0]]
+    else:
+        rows = []
+        for line in shown.body.expandtabs(4).split("\n") if shown.body else ():
+            rows += wrap_text(line, columns, style.strong, "    ", "    ")
     for detail in shown.details:
         for line in detail.expandtabs(4).split("\n"):
             rows += wrap_text(line, columns, style.faint, "    ", "    ")
     return rows
-
-
-def _diff_style(line: str, style: TerminalStyle) -> str:
-    if line.startswith(("+++", "---", "@@")):
-        return style.faint
-    return style.good if line.startswith("+") else style.bad if line.startswith("-") else ""
 
 
 def format_decision(
@@ -195,6 +206,7 @@ def format_decision(
         return []
     head = _DECISIONS[answered.choice]
     shown = "" if asked is None else _format_decided(asked, answered.choice, columns)
+    diff = format_call_rows(asked, columns, style) if asked is not None and _loses_diff(asked, answered) else []
     if answered.pattern:
         shown = f"{reveal(answered.pattern)} (now: {shown})"
     lines = shown.expandtabs(4).split("\n") if shown else []
@@ -204,23 +216,33 @@ def format_decision(
         rows += wrap_text(line, columns, style.faint, "    ", "    ")
     if answered.note:
         rows += wrap_text(f"because: {sanitize(answered.note)}", columns, style.faint, "  ", "  ")
-    return rows
+    return rows + diff
+
+
+def _loses_diff(asked: ApprovalAsked, answered: ApprovalAnswered) -> bool:
+    """True if no other rows show the diff: an approved change shows its own, a long one was printed."""
+    return bool(asked.diff) and answered.choice == "no" and not is_long(asked)
 
 
 def _format_decided(asked: ApprovalAsked, choice: ApprovalChoice, columns: int) -> str:
     if asked.call.name == NETWORK and choice in ("session", "always"):
         return asked.rule
+    if asked.diff:
+        return reveal(describe_tool(asked.call).text)
     call = describe_call(asked.call)
     text = call.body or call.title.rstrip("?")
     return f"{to_one_line(text, max(20, columns - 30))} (shown above)" if is_long(asked) else text
 
 
-def _shorten_rows(asked: ApprovalAsked, rows: list[str], style: TerminalStyle) -> list[str]:
-    if len(rows) <= MAX_COMMAND_ROWS or not is_long(asked):
+def _shorten_rows(rows: list[str], limit: int, style: TerminalStyle, *, shown_above: bool) -> list[str]:
+    """At most `limit` rows: the first and the last ones. `shown_above`: the transcript has all of them."""
+    if len(rows) <= limit:
         return rows
-    left = len(rows) - MAX_COMMAND_ROWS + 1
-    middle = "    " + apply_style(f"{style.more} {left} more lines, all shown above {style.more}", style.warn)
-    return [*rows[: MAX_COMMAND_ROWS // 2], middle, *rows[len(rows) - MAX_COMMAND_ROWS // 2 + 1 :]]
+    left = len(rows) - limit + 1
+    where = "all shown above" if shown_above else f"{style.expand_key} shows all"
+    middle = "    " + apply_style(f"{style.more} {left} more lines, {where} {style.more}", style.warn)
+    last = (limit - 1) // 2
+    return [*rows[: limit - 1 - last], middle, *rows[len(rows) - last :]]
 
 
 class QuestionRows:
@@ -228,6 +250,8 @@ class QuestionRows:
 
     def __init__(self) -> None:
         self._asked: dict[str, ApprovalAsked] = {}
+        self._expanded: set[str] = set()
+        """Questions whose call was printed whole."""
         self._question: QuestionAsked | None = None
         """The open question with choices, which is shown above the input."""
 
@@ -236,13 +260,26 @@ class QuestionRows:
         if isinstance(asked, ApprovalAsked):
             is_new = asked.ask not in self._asked
             self._asked[asked.ask] = asked
-            return format_call_rows(asked, columns, style) if is_new and is_long(asked) else []
+            if not is_new or not is_long(asked):
+                return []
+            self._expanded.add(asked.ask)
+            return format_call_rows(asked, columns, style)
         if asked.choices:
             self._question = asked
             return []
         return format_question(asked, columns, style)
 
+    def expand(self, columns: int, style: TerminalStyle) -> list[str]:
+        """The whole calls of the open questions that were not printed yet."""
+        rows: list[str] = []
+        for ask, asked in self._asked.items():
+            if ask not in self._expanded:
+                self._expanded.add(ask)
+                rows += format_call_rows(asked, columns, style)
+        return rows
+
     def take_approval(self, ask: str) -> ApprovalAsked | None:
+        self._expanded.discard(ask)
         return self._asked.pop(ask, None)
 
     def close(self, columns: int, style: TerminalStyle) -> list[str]:

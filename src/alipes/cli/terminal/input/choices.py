@@ -49,7 +49,7 @@ class ChoicePrompt:
         first = max(0, min(self._chosen - MAX_CHOICE_ROWS // 2, count - MAX_CHOICE_ROWS))
         for number, choice in enumerate(self._asked.choices[first : first + MAX_CHOICE_ROWS], first):
             is_chosen = number == self._chosen and not typing
-            mark = apply_style(style.prompt, style.accent) if is_chosen else " "
+            mark = apply_style(style.chosen, style.accent) if is_chosen else " "
             text = f"{number + 1}. {sanitize(choice)}"
             rows += wrap_text(text, columns, style.accent if is_chosen else "", f"  {mark} ", "       ")
         if count > MAX_CHOICE_ROWS:

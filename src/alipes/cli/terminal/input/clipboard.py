@@ -71,10 +71,11 @@ def _is_offered(path: str, *, url: bool) -> bool:
 
 
 class ClipboardPictures:
-    """Inserts the picture in the clipboard into the input, as an `@` mention of a saved file."""
+    """Inserts the picture in the clipboard into the input: a label for the `@` mention of a saved file."""
 
-    def __init__(self, buffer: Buffer, hint: Callable[[str, float], None]) -> None:
-        self._buffer, self._hint = buffer, hint
+    def __init__(self, buffer: Buffer, hint: Callable[[str, float], None], add_picture: Callable[[str], str]) -> None:
+        """`add_picture`: the label to insert for a mention."""
+        self._buffer, self._hint, self._add_picture = buffer, hint, add_picture
         self.folder = Path()
         """Where the pictures are saved."""
 
@@ -86,7 +87,7 @@ class ClipboardPictures:
         if path is None:
             self._hint("No picture in the clipboard (needs wl-paste, xclip or pngpaste)", HINT_S)
         else:
-            self._buffer.insert_text(quote_mention(str(path)))
+            self._buffer.insert_text(self._add_picture(quote_mention(str(path)).strip()) + " ")
 
 
 async def save_clipboard_picture(folder: Path, environ: Mapping[str, str]) -> Path | None:

@@ -17,7 +17,7 @@ from prompt_toolkit.key_binding.vi_state import InputMode
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.search import SearchDirection, start_search
 
-from alipes.cli.terminal.input.approval import KEYS, ApprovalEntry
+from alipes.cli.terminal.input.approval import ANSWER_DELAY_S, KEYS, ApprovalEntry
 from alipes.cli.terminal.input.clipboard import ClipboardPictures, mention_pasted_files
 from alipes.cli.terminal.input.completion import InputCompleter, select_next, take_row
 from alipes.cli.terminal.input.keyboard import CTRL_ENTER, ESCAPE_KEY, SHIFT_ENTER
@@ -56,7 +56,7 @@ class ApprovalKey(Struct, frozen=True):
 
 class KeyAction(Struct, frozen=True):
     """A key for the session: `expand`, `pick_model`, `pick_conversation`, `cycle_mode`, `rewind`, `take_back`,
-    `send_held` or `drop_held`."""
+    `send_held`, `drop_held` or `leave_job`."""
 
     name: str
 
@@ -69,10 +69,45 @@ class AnswerKeys:
 
     def __init__(self, buffer: Buffer, bottom: BottomArea, input_events: "asyncio.Queue[InputEvent]") -> None:
         self._buffer, self._bottom, self._input_events = buffer, bottom, input_events
+        self._pressed: tuple[str, asyncio.TimerHandle] | None = None
+        """A key that becomes an answer soon, unless more characters follow: then it is text."""
+        self.on_answer: Callable[[], None] = lambda: None
 
     def can_answer(self) -> bool:
         """True if a key press answers the approval prompt."""
-        return self._bottom.approvals.accepts_keys and not self._buffer.text and self._bottom.picker is None
+        ready = self._bottom.approvals.accepts_keys and not self._buffer.text and self._bottom.picker is None
+        return ready and self._pressed is None
+
+    @property
+    def is_waiting(self) -> bool:
+        """True between a key and its answer."""
+        return self._pressed is not None
+
+    def press(self, letter: str) -> None:
+        """Answer with the key after a moment."""
+        timer = asyncio.get_running_loop().call_later(ANSWER_DELAY_S, self.confirm)
+        self._pressed = letter, timer
+
+    def confirm(self) -> bool:
+        """Answer with the key that was pressed; False if there is none."""
+        letter = self.withdraw()
+        if letter:
+            self.answer(KEYS[letter])
+            self.on_answer()
+        return bool(letter)
+
+    def withdraw(self) -> str:
+        """Forget the key that was pressed; returns it."""
+        letter, timer = self._pressed or ("", None)
+        self._pressed = None
+        if timer is not None:
+            timer.cancel()
+        return letter
+
+    def type_on(self, data: str) -> None:
+        """A character follows: both are text."""
+        if data.isprintable():
+            self._buffer.insert_text(self.withdraw() + data)
 
     def answer(self, choice: ApprovalChoice | ApprovalEntry) -> None:
         asked, approvals = self._bottom.approvals.current, self._bottom.approvals
@@ -118,7 +153,7 @@ class InputActions:
         self.input_events: asyncio.Queue[InputEvent] = asyncio.Queue()
         self.on_quit: Callable[[], None] = lambda: None
         self.answers = AnswerKeys(buffer, bottom, self.input_events)
-        self.pictures = ClipboardPictures(buffer, hint)
+        self.pictures = ClipboardPictures(buffer, hint, pastes.add_picture)
         self.on_suspend: Callable[[], None] = lambda: None
         self.rewind_on_double_escape = True
         self._last_ctrl_c = self._last_escape = -DOUBLE_PRESS_S
@@ -142,6 +177,8 @@ class InputActions:
 
     def _send(self, text: str, shown: str, *, rewinds: bool = False) -> None:
         self._count += 1
+        if self._bottom.status.hint:
+            self._hint("", 0)
         typed = TypedText(f"typed {self._count}", text, shown, rewinds)
         self._bottom.queued[typed.id] = shown
         self.input_events.put_nowait(typed)
@@ -191,6 +228,8 @@ class InputActions:
             self.clear_input()
         elif self._bottom.held:
             self.request("drop_held")
+        elif self._bottom.is_following():
+            self.request("leave_job")
         elif not self._is_busy and self.rewind_on_double_escape:
             self._rewind(is_second=now - before < DOUBLE_PRESS_S)
 
@@ -295,8 +334,13 @@ def _bind_answers(made: KeyBindings, answers: AnswerKeys, asked: Filter) -> None
     lone = Condition(_is_single_key)
     made.add("escape", filter=asked, eager=lone)(lambda _event: answers.answer("no"))
     made.add("escape", filter=Condition(lambda: answers.is_in_entry), eager=lone)(lambda _event: answers.leave_entry())
-    for letter, choice in KEYS.items():
-        made.add(letter, filter=asked, eager=True)(lambda _event, choice=choice: answers.answer(choice))
+    waiting = Condition(lambda: answers.is_waiting)
+    made.add("escape", filter=waiting, eager=lone)(lambda _event: answers.withdraw())
+    made.add("c-c", filter=waiting)(lambda _event: answers.withdraw())
+    made.add("enter", filter=waiting)(lambda _event: answers.confirm())
+    made.add(Keys.Any, filter=waiting)(lambda event: answers.type_on(event.data))
+    for letter in KEYS:
+        made.add(letter, filter=asked, eager=True)(lambda _event, letter=letter: answers.press(letter))
 
 
 def _ignore_other_keys(made: KeyBindings) -> None:

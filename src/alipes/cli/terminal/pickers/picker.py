@@ -11,7 +11,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
 from alipes.cli.render import to_one_line, truncate
-from alipes.cli.terminal.styles import TerminalStyle, apply_style
+from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
 from alipes.cli.width import display_width
 from alipes.kernel.fuzzy import MAX_PENALTY, best_matches, score_match
 
@@ -207,13 +207,13 @@ class Picker:
         prompt = f"{apply_style(style.prompt, style.accent)} {apply_style(label, style.warn)}{shown}"
         cursor = 2 + display_width(label) + display_width(shown)
         head = [self._draw_title(columns, style), prompt] if lines > 4 else [prompt]
-        space = max(1, lines - len(head) - 1)
+        hints = wrap_text(
+            " · ".join(_list_keys(self._question, self._actions.values())), columns, style.faint, "  ", "  "
+        )
+        space = max(1, lines - len(head) - len(hints))
         preview = _draw_preview(self._preview_rows, columns, style) if space >= 10 else []
         rows = self._draw_items(columns, min(MAX_ROWS, max(1, space - len(preview))), style)
-        own = ["enter choose", *(action.hint for action in self._actions.values())]
-        keys = [*(own if self._question is None else ["enter save"] * (not self._question.any_key)), "esc cancel"]
-        hints = truncate(" · ".join(keys), max(1, columns - 2), style.more)
-        below = [*rows, *preview, f"  {apply_style(hints, style.faint)}"]
+        below = [*rows, *preview, *hints]
         return head, below[: max(0, lines - len(head))], cursor
 
     def _draw_title(self, columns: int, style: TerminalStyle) -> str:
@@ -240,6 +240,13 @@ class Picker:
         if (left := len(self._found) - first - len(shown)) > 0:
             rows.append("    " + apply_style(f"{style.more} {left} more", style.faint))
         return rows
+
+
+def _list_keys(question: _Question | None, actions: Iterable[PickerAction]) -> list[str]:
+    """What the keys do now."""
+    if question is not None:
+        return ["esc cancel"] if question.any_key else ["enter save", "esc cancel"]
+    return ["enter choose", *(action.hint for action in actions), "esc cancel"]
 
 
 def _score_item(query: str, text: str) -> int | None:

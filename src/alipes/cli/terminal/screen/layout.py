@@ -14,7 +14,6 @@ from alipes.cli.terminal.input.choices import ChoicePrompt
 from alipes.cli.terminal.input.completion import render_menu
 from alipes.cli.terminal.pickers.picker import Picker
 from alipes.cli.terminal.screen.output import Frame
-from alipes.cli.terminal.screen.screen_diff import visible_width
 from alipes.cli.terminal.screen.status import StatusLine
 from alipes.cli.terminal.styles import TerminalStyle, apply_style, clip_row, wrap_text
 from alipes.cli.width import display_width
@@ -150,6 +149,15 @@ class PasteStore:
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
+        self._pictures: dict[str, str] = {}
+        """Labels of pictures, by their marks."""
+
+    def add_picture(self, mention: str) -> str:
+        """The mark to insert for a picture, which is sent as `mention`."""
+        mark = chr(FIRST_MARK + len(self._texts))
+        self._texts[mark] = mention
+        self._pictures[mark] = f"[picture {len(self._pictures) + 1}]"
+        return mark
 
     def collapse(self, data: str) -> str:
         """The text or the mark to insert for pasted `data`."""
@@ -163,6 +171,8 @@ class PasteStore:
 
     def label(self, mark: str) -> str:
         """The label of the paste `mark`; empty for other characters."""
+        if picture := self._pictures.get(mark):
+            return picture
         text = self._texts.get(mark)
         if text is None:
             return ""
@@ -181,22 +191,35 @@ MAX_QUEUED_ROWS = 3
 MIN_RULE_LINES = 8
 """A smaller screen has no room for the rule above the input."""
 REWIND_NOTE = "editing your last message; sending it undoes that turn (files are not reverted), Esc cancels"
-KEY_COLUMN = 50
-"""Columns for one key and its description; a wider screen shows several side by side."""
+KEY_GAP = 4
+"""Blank columns between two lists of keys that are side by side."""
 
 
 def render_keys(table: list[tuple[str, str]], columns: int, style: TerminalStyle) -> list[str]:
-    """The rows of the list of keys, in as many columns as fit."""
-    beside = max(1, columns // KEY_COLUMN)
-    height = -(-len(table) // beside)
-    room = max(display_width(keys) for keys, _ in table) + 2
-    rows = [""] * height
-    for number, (keys, text) in enumerate(table):
-        y, x = number % height, number // height
-        gap = " " * max(0, x * KEY_COLUMN - visible_width(rows[y]))
-        head = apply_style(keys, style.accent) + " " * (room - display_width(keys))
-        rows[y] += f"{gap}  {head}{apply_style(text, style.faint)}"
+    """The rows of the list of keys, in as many lists side by side as fit."""
+    for beside in (3, 2, 1):
+        height = -(-len(table) // beside)
+        blocks = [table[start : start + height] for start in range(0, len(table), height)]
+        widths = [_measure_keys(block) for block in blocks]
+        if beside == 1 or 2 + sum(keys + texts for keys, texts in widths) + KEY_GAP * (len(blocks) - 1) <= columns:
+            break
+    if len(blocks) == 1 and 2 + sum(widths[0]) > columns:  # only one key for each action
+        blocks = [[(keys.partition(", ")[0], text) for keys, text in table]]
+        keys_width = _measure_keys(blocks[0])[0]
+        widths = [(keys_width, max(1, columns - 2 - keys_width))]
+        blocks = [[(keys, truncate(text, widths[0][1], style.more)) for keys, text in blocks[0]]]
+    rows = ["  "] * height
+    for block, (keys_width, width) in zip(blocks, widths, strict=True):
+        for y, (keys, text) in enumerate(block):
+            end = " " * (width - display_width(text) + KEY_GAP) if block is not blocks[-1] else ""
+            head = apply_style(keys, style.accent) + " " * (keys_width - display_width(keys))
+            rows[y] += f"{head}{apply_style(text, style.faint)}{end}"
     return rows
+
+
+def _measure_keys(block: list[tuple[str, str]]) -> tuple[int, int]:
+    """The columns of the keys, with a gap, and of their descriptions."""
+    return max(display_width(keys) for keys, _ in block) + 2, max(display_width(text) for _, text in block)
 
 
 class BottomArea:
@@ -222,6 +245,8 @@ class BottomArea:
         """A letter for the mode of the Vim editing keys, other than the insert mode."""
         self.tail: Callable[[], list[str]] = list
         """The rows of the running turn."""
+        self.is_following: Callable[[], bool] = lambda: False
+        """True while the output of a background process is shown."""
         self.on_resize: Callable[[int], None] = lambda _columns: None
         self.search: Callable[[], tuple[str, Document] | None] = lambda: None
         """During a history search: the search text and the match."""
@@ -240,12 +265,11 @@ class BottomArea:
         final, self._final = self._final, []
         if final:
             self._closed = not final[-1]
-        above = self._above(columns)
         has_rule = bool(self.style.rule) and lines >= MIN_RULE_LINES
         rule = [apply_style(self.style.rule * columns, self.style.faint)] if has_rule else []
         box, below = self._input_and_below(columns, lines - len(rule))
         room = max(0, lines - 1 - len(rule) - len(box.rows) - len(below))
-        tail = self.tail()
+        above, tail = self._above(columns, room), self.tail()
         top = tail + ([""] if (tail or not self._closed) and room else []) + above
         if len(top) > room:
             top = top[len(top) - room :]
@@ -270,10 +294,10 @@ class BottomArea:
             below.append(self.status.render(columns, self.style))
         return box, below
 
-    def _above(self, columns: int) -> list[str]:
+    def _above(self, columns: int, room: int) -> list[str]:
         """The rows between the tail and the input."""
         typing = bool(self._buffer.text)
-        rows = self.approvals.rows(columns, self.style, typing=typing)
+        rows = self.approvals.rows(columns, self.style, typing=typing, room=room - 1)
         if not self.approvals.current:
             rows += self.choices.rows(columns, self.style, typing=typing)
         # While idle, a message starts at once: showing it as queued would flicker.

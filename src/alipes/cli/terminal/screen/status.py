@@ -14,7 +14,7 @@ GAUGE_CELLS = 6
 GAUGE_WARN, GAUGE_BAD = 0.75, 0.9
 """Shares of the context window from which the gauge changes its colour."""
 MAX_FOLDER = 32
-_RETRY = re.compile(r"Retrying in (\d+(?:\.\d+)?) s\b")
+_RETRY = re.compile(r"Retrying(?: in (\d+) s)? \(")
 
 
 class StatusLine:
@@ -142,7 +142,7 @@ class StatusLine:
                     self.activity = ""
             case turns.Notice(text):
                 if found := _RETRY.search(text):
-                    self.activity, self._retry_at = "", self._clock() + float(found[1])
+                    self.activity, self._retry_at = "", self._clock() + float(found[1] or 0)
             case turns.TurnEnded(ending=ending) if ending != "steered":
                 self._began, self.activity, self._retry_at = None, "", 0.0
                 self._tools.clear()

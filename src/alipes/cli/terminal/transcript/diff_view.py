@@ -14,8 +14,6 @@ from alipes.cli.terminal.styles import TerminalStyle, apply_style
 if TYPE_CHECKING:
     from alipes.cli.markdown.highlight import PygmentsHighlighter
 
-EXPAND_KEY = "Ctrl-O"
-"""The key that shows what was left out."""
 MAX_DIFF_ROWS = 40
 MAX_LINE_ROWS = 6
 """Rows of one wrapped line, unless the whole diff is shown."""
@@ -79,10 +77,13 @@ class UnifiedDiff(Struct, frozen=True):
         came, went = (sum(line.sign == sign for line in self.lines) for sign in "+-")
         return " ".join(part for part in (f"+{came}" if came else "", f"-{went}" if went else "") if part)
 
-    def rows(self, draw: DrawContext, *, whole: bool = False) -> tuple[list[str], bool]:
-        """The rows, and whether some were left out: there are at most `MAX_DIFF_ROWS` unless `whole`."""
+    def rows(self, draw: DrawContext, *, whole: bool = False, named: bool = False) -> tuple[list[str], bool]:
+        """The rows, and whether some were left out: there are at most `MAX_DIFF_ROWS` unless `whole`.
+
+        `named`: with the name of the file, also if there is only one.
+        """
         digits = max((len(str(line.number)) for line in self.lines), default=1)
-        several = sum(line.sign == "f" for line in self.lines) > 1
+        several = named or sum(line.sign == "f" for line in self.lines) > 1
         count = sum(line.sign != "f" or several for line in self.lines)
         rows: list[str] = []
         shortened = False
@@ -97,7 +98,7 @@ class UnifiedDiff(Struct, frozen=True):
 
 
 def _note(text: str, draw: DrawContext) -> str:
-    return "  " + apply_style(f"{text} ({EXPAND_KEY})", draw.style.faint)
+    return "  " + apply_style(f"{text} ({draw.style.expand_key})", draw.style.faint)
 
 
 def _colour_lines(lines: tuple[DiffLine, ...], *, several: bool, draw: DrawContext) -> Iterator[tuple[DiffLine, Row]]:

@@ -8,10 +8,18 @@ from alipes.cli.markdown.wrap import split_row, to_ansi
 from alipes.cli.render import sanitize, text_width, to_one_line, truncate
 from alipes.cli.terminal.screen import images
 from alipes.cli.terminal.styles import TerminalStyle, apply_style
-from alipes.cli.terminal.transcript.diff_view import EXPAND_KEY, DrawContext, UnifiedDiff, is_diff
+from alipes.cli.terminal.transcript.diff_view import DrawContext, UnifiedDiff, is_diff
 from alipes.cli.terminal.transcript.subagent_view import SubagentView
 from alipes.kernel.messages import ToolCall, ToolResult
-from alipes.kernel.tool_labels import count_lines, describe_outcome, describe_tool, find_problem, is_builtin, output_of
+from alipes.kernel.tool_labels import (
+    count_lines,
+    describe_outcome,
+    describe_tool,
+    find_problem,
+    is_builtin,
+    output_of,
+    problem_of,
+)
 
 LIVE_ROWS = 4
 """Rows of output shown for a running call."""
@@ -68,8 +76,9 @@ class RunningCall:
         return CallRecord(self.call, result, seconds, self.diff)
 
     def finish_stopped(self, now: float) -> CallRecord:
-        """The turn ended while the call was running."""
-        return CallRecord(self.call, ToolResult(self.call.id, "", "cancelled"), now - self.started)
+        """The turn ended while the call was running; its last lines are kept."""
+        text = "\n".join(map(_apply_carriage_return, self._lines)).strip("\n")
+        return CallRecord(self.call, ToolResult(self.call.id, text, "cancelled"), now - self.started)
 
 
 def render_finished(record: CallRecord, draw: DrawContext) -> tuple[list[str], bool]:
@@ -100,8 +109,8 @@ def render_whole(record: CallRecord, draw: DrawContext) -> list[str]:
         rows += [f"    {part}" for part in _split(line, draw.columns - 4)]
     if record.diff is not None and result.outcome == "ok":
         return rows + record.diff.rows(draw, whole=True)[0]
-    bar = f"  {apply_style(style.bar, style.faint)} "
-    for line in map(_apply_carriage_return, result.text.rstrip("\n").split("\n")):
+    bar, text = f"  {apply_style(style.bar, style.faint)} ", result.text.rstrip("\n")
+    for line in map(_apply_carriage_return, text.split("\n") if text else ()):
         rows += [f"{bar}{part}".rstrip() for part in _split(line, draw.columns - 4)]
     return rows
 
@@ -118,7 +127,8 @@ def render_followed(title: str, lines: list[str], draw: DrawContext, *, ended: b
 def _render_details(record: CallRecord, draw: DrawContext) -> tuple[list[str], bool]:
     """The rows below the head, and whether some were left out."""
     if record.result.outcome != "ok":
-        return _format_excerpt(record.result.text, draw, from_end=False)
+        stopped = record.result.outcome == "cancelled"  # then it is the output until the stop, or its end
+        return _format_excerpt(problem_of(record.result), draw, from_end=stopped, counted=not stopped)
     if record.diff is not None:
         return record.diff.rows(draw)
     if record.call.name in OUTPUT_TOOLS and record.call.args.get("action") != "list":
@@ -156,8 +166,8 @@ def _all_done(outcome: str) -> bool:
     return not rest or done == rest.partition(" ")[0]
 
 
-def _format_excerpt(text: str, draw: DrawContext, *, from_end: bool) -> tuple[list[str], bool]:
-    """The start or the end of the text, and whether something was left out."""
+def _format_excerpt(text: str, draw: DrawContext, *, from_end: bool, counted: bool = True) -> tuple[list[str], bool]:
+    """The start or the end of the text, and whether something was left out. `counted`: the text is complete."""
     columns, style = draw.columns, draw.style
     lines = [line for line in map(_apply_carriage_return, text.split("\n")) if line.strip()]
     total = count_lines(text)
@@ -167,7 +177,8 @@ def _format_excerpt(text: str, draw: DrawContext, *, from_end: bool) -> tuple[li
     wide = any(text_width(line) > columns - 4 for line in shown)
     if (left := total - len(shown)) <= 0:
         return rows, wide
-    more = _format_output(f"{style.more} {left:,} more lines ({EXPAND_KEY})", columns, style)
+    number = f"{left:,} more" if counted else "earlier"
+    more = _format_output(f"{style.more} {number} lines ({style.expand_key})", columns, style)
     return ([more, *rows] if from_end else [*rows, more]), True
 
 

@@ -11,7 +11,7 @@ from alipes.cli.render import format_ending, format_resumption, sanitize, to_one
 from alipes.cli.terminal.input.approval import QuestionRows, format_decision
 from alipes.cli.terminal.screen.screen_diff import strip_escapes
 from alipes.cli.terminal.styles import TerminalStyle, apply_style, wrap_text
-from alipes.cli.terminal.transcript.diff_view import EXPAND_KEY, DrawContext
+from alipes.cli.terminal.transcript.diff_view import DrawContext
 from alipes.cli.terminal.transcript.todo_view import TodoView
 from alipes.cli.terminal.transcript.tool_view import KEPT_LINES, CallRecord, RunningCall, render_finished, render_whole
 from alipes.cli.theme import Theme
@@ -106,6 +106,9 @@ class MessageView:
 
 
 MAX_MESSAGE_ROWS = 10
+RETRY_HINT = "/retry tries again."
+_SHOWN_OTHERWISE = frozenset(("todo", "clarify"))
+"""Tools whose running calls have their own rows: the plan and the question."""
 
 
 class RecordedText(Struct, frozen=True):
@@ -188,6 +191,8 @@ class TranscriptView:
         self._kind = "note" if begun else ""
         self._plan = TodoView()
         self._in_turn = False
+        self._answered = False
+        """A question of this turn was answered, and its call has not ended yet."""
         self._record = TurnItems()
         self._calls: dict[str, ToolCall] = {}
         """Calls of the last turn whose result was not shown."""
@@ -202,14 +207,17 @@ class TranscriptView:
         rows = self._message.tail()
         apart = bool(self._kind) and not (self._message.has_final_rows if rows else self._kind == "tool")
         for running in self._running.values():
-            if running.call.name != "todo":
+            if running.call.name not in _SHOWN_OTHERWISE:
                 rows += running.rows(self.draw, self._clock())
         if plan := self._plan.live_rows(self._columns, self._style) if self._in_turn else []:
             rows += ["", *plan] if rows else plan
         return ["", *rows] if rows and apart else rows
 
     def expand_last(self) -> bool:
-        """Show the last shortened output, thinking or call whole. False if there is none."""
+        """Show the call that is asked about, or the last shortened output, thinking or call. False if there is none."""
+        if asked := self._questions.expand(self._columns, self._style):
+            self.add_block(asked)
+            return True
         item = self._record.take_shortened()
         if item is None:
             return False
@@ -267,7 +275,7 @@ class TranscriptView:
         if shortened:
             left = len(lines) - MAX_MESSAGE_ROWS
             more = f"{left:,} more lines" if left > 1 else "and more"
-            hint = f"{self._style.more} {more} ({EXPAND_KEY})"
+            hint = f"{self._style.more} {more} ({self._style.expand_key})"
             rows[MAX_MESSAGE_ROWS:] = ["  " + apply_style(hint, self._style.faint)]
         self._record.add(RecordedText("user", text), shortened=shortened)
         self._add_rows("person", rows, apart=True)
@@ -291,7 +299,7 @@ class TranscriptView:
             case turns.TurnStarted(text=text):
                 self._record.clear()
                 self._calls.clear()
-                self._in_turn = True
+                self._in_turn, self._answered = True, False
                 if words := shown_as or text:
                     self.add_user_message(words)
                 if note := format_resumption(event):
@@ -310,6 +318,7 @@ class TranscriptView:
             case turns.QuestionAnswered(text=text):
                 self.add_block(self._questions.close(self._columns, self._style))
                 self.add_note(f"answered: {to_one_line(text)}" if text else "no answer")
+                self._answered = True
             case turns.TurnEnded():
                 self._end(event)
 
@@ -334,6 +343,9 @@ class TranscriptView:
             self._plan.update(record.result.text)
             if self._plan.is_final:
                 self._add_rows("plan", self._plan.print_rows(self._columns, self._style))
+            return
+        if record.call.name == "clarify" and self._answered:  # the question and the answer are shown
+            self._answered = False
             return
         self._add_rows("tool", rows)
 
@@ -382,7 +394,8 @@ class TranscriptView:
         if end.ending == "stopped" and end.detail == "superseded":
             self.add_note("interrupted by your next message")
         elif line := format_ending(end):
-            self.add_note(line, bad=end.ending == "failed")
+            failed = end.ending == "failed"
+            self.add_note(f"{line.rstrip('.')}. {RETRY_HINT}" if failed else line, bad=failed)
 
     def _add_rows(self, kind: str, rows: list[str], *, apart: bool = False) -> None:
         if not rows:
