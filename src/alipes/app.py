@@ -26,6 +26,7 @@ from alipes.agent.builtin_tools import (
     VisionModel,
     make_image_generator,
 )
+from alipes.agent.checkpoints import TurnCheckpoints
 from alipes.agent.compaction.compaction import Compactor
 from alipes.agent.loop import Agent
 from alipes.agent.model_call import ModelCooldowns, RetryPolicy
@@ -70,6 +71,7 @@ from alipes.store.history import SqliteCompactionStore
 from alipes.store.store import Store, open_store
 from alipes.store.usage import SqliteUsageLedger
 from alipes.tools.backends import ChosenBackend
+from alipes.tools.checkpoints.checkpoints import Checkpoints
 from alipes.tools.clarify import Clarify
 from alipes.tools.common import Places, child_environment, is_secret_variable
 from alipes.tools.delegate import DelegateTask, MixtureOfAgents
@@ -101,6 +103,7 @@ class App:
         store, models = resources.store, resources.models
         self.settings, self.store, self.models, self.scope = settings, store, models, resources.scope
         self.background, self.backend, self.network = resources.background, resources.backend, resources.network
+        self.checkpoints = resources.checkpoints
         self.secrets, self._env_file = resources.secrets, EnvFileWatch(settings.paths.env)
         self.hooks = Hooks(settings.plugins.deadline, self._report, deadlines=settings.plugins.deadlines)
         self.templates = _template_folders(settings)
@@ -160,6 +163,7 @@ class App:
             keys=self.settings.keys,
             compactor=self.compactor,
             shell=self.user_shell,
+            checkpoints=self.checkpoints,
             default_effort=self.settings.effort,
         )
 
@@ -285,6 +289,7 @@ class Resources(Struct, frozen=True):
     backend: ChosenBackend
     background: BackgroundProcesses
     tasks: BackgroundTasks
+    checkpoints: Checkpoints
     secrets: SecretRegistry
 
 
@@ -326,6 +331,10 @@ async def open_app(
         )
         app = App(settings, resources, defaults=defaults, retry=retry or RetryPolicy())
         _add_builtin_tools(app, resources)
+        turn_checkpoints = TurnCheckpoints(app.checkpoints, app.contributions, app.store, resources.tasks)
+        await stack.enter_async_context(turn_checkpoints)
+        app.hooks.add(CORE, turn_checkpoints.around_tool, patient=True)
+        app.hooks.add(CORE, turn_checkpoints.turn_ended)
         set_title = partial(set_title_if_empty, app.store.database)
         app.hooks.add(CORE, ConversationTitles(app.auxiliary, set_title, resources.tasks).turn_ended)
         app.hooks.add(CORE, app.compactor.turn_ended)
@@ -358,7 +367,10 @@ async def _open_resources(
     )
     background = await stack.enter_async_context(BackgroundProcesses(spill, backend=backend))
     tasks = await stack.enter_async_context(BackgroundTasks())
-    return Resources(store, scope, models, guard, network, namespaces, backend, background, tasks, secrets)
+    checkpoints = Checkpoints(
+        settings.paths.checkpoints, settings.checkpoints, _places(settings), guard=guard, backend=backend
+    )
+    return Resources(store, scope, models, guard, network, namespaces, backend, background, tasks, checkpoints, secrets)
 
 
 def _hide_secrets(settings: Settings) -> None:

@@ -89,7 +89,12 @@ class CheckpointWorld:
         env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "GIT_CONFIG_NOSYSTEM": "1"}
         identity = ("-c", "user.name=me", "-c", "user.email=me@example.org", "-c", "init.defaultBranch=main")
         done = subprocess.run(
-            ["git", *identity, *arguments], cwd=cwd or self.project, env=env, capture_output=True, text=True, check=check
+            ["git", *identity, *arguments],
+            cwd=cwd or self.project,
+            env=env,
+            capture_output=True,
+            text=True,
+            check=check,
         )
         return done.stdout
 

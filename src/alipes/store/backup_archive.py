@@ -29,7 +29,9 @@ MANIFEST = "alipes-backup.json"
 CHUNK_BYTES = 1 << 20
 MAX_MANIFEST_BYTES = 64 * 2**20
 _EXCLUDED = re.compile(
-    r"\.env.*|(?:run|logs|spill|checkpoints)(?:/.*)?|" + re.escape(DATABASE_FILE) + r".*|files/[^/]+/(?:login|signing)\.json"
+    r"\.env.*|(?:run|logs|spill|checkpoints)(?:/.*)?|"
+    + re.escape(DATABASE_FILE)
+    + r".*|files/[^/]+/(?:login|signing)\.json"
     r"|.*\.(?:db|db-wal|db-shm|db-journal|key|pem|sock|part|lock)|(?:.*/)?__pycache__(?:/.*)?"
 )
 """Secrets, files of running processes, and files that can be recreated."""

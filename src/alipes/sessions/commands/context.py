@@ -17,6 +17,7 @@ from alipes.providers.registry import ModelChoice, Models
 from alipes.sessions.sessions import Sessions
 from alipes.sessions.user_shell import UserShell
 from alipes.store.store import Store
+from alipes.tools.checkpoints.checkpoints import Checkpoints
 from alipes.tools.shell.background import BackgroundProcesses
 
 
@@ -114,6 +115,8 @@ class CommandContext(Struct, frozen=True):
     """Compacts long conversations."""
     shell: UserShell | None = None
     """Runs commands of the person."""
+    checkpoints: Checkpoints | None = None
+    """Snapshots of projects."""
     on_submit: Callable[[str], None] = lambda _text: None
     """Called before a message is sent that the person did not type like this."""
     default_effort: Effort = ""

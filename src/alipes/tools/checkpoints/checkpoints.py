@@ -1,62 +1,34 @@
-"""Checkpoints: a snapshot of the project before the first write of each turn, and restoring one.
-
-`around_tool` and `turn_ended` are hooks. Nothing is done for turns that only read.
-"""
+"""Checkpoints of all projects of a home: making, listing, comparing and restoring them."""
 
 import asyncio
-import logging
 import os
-import re
 import stat
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import Protocol, Self
 
 from msgspec import Struct
 
 from alipes.config.settings import CheckpointsConfig
-from alipes.kernel.attachments import without_attachments
-from alipes.kernel.formatting import format_excerpt
-from alipes.kernel.messages import Json, ToolCall
-from alipes.kernel.ports import ToolOutput
-from alipes.kernel.turns import Turn
 from alipes.runtime.processes.process_tree import OrphanGuard
+from alipes.runtime.sandbox.backend import CommandBackend, HostBackend
 from alipes.tools.checkpoints.folder import FileRules, ProjectFolder, find_folder
 from alipes.tools.checkpoints.git import GIT_MISSING, CheckpointError, ShadowGit, find_git
+from alipes.tools.checkpoints.prune import prune_stores
 from alipes.tools.checkpoints.restore import FolderWriter, open_folder_writer
 from alipes.tools.checkpoints.store import (
     Checkpoint,
     CheckpointRecord,
     CheckpointStore,
     FileChange,
-    Kind,
     Snapshot,
     store_path,
 )
 from alipes.tools.common import Places
 
-log = logging.getLogger(__name__)
 TIMEOUT_S = 30.0
 """Seconds that a snapshot may take; one that is stopped continues with the next turn."""
-CLOSE_TIMEOUT_S = 3.0
-"""Seconds that unfinished work gets at the end of the process."""
-WORDS = 70
-_READ_ONLY = re.compile(
-    r"(?:ls|cat|head|tail|wc|pwd|echo|grep|stat|du|df|date|whoami|which|id|uname|git (?:status|log|diff|show))(?: |$)"
-)
-_PLAIN = re.compile(r"[\w ./,:=@%+~^*?'\"\[\]{}#-]*")
-"""Characters of a command without redirections and substitutions."""
-_WRITES_OUTPUT = re.compile(r"--output|-o\b")
-
-
-class Spawn(Protocol):
-    """Runs work in the background."""
-
-    def spawn(self, work: Callable[[], Awaitable[None]], name: str) -> "asyncio.Task[object]": ...
 
 
 class ListedCheckpoint(Struct, frozen=True):
@@ -100,107 +72,46 @@ class Checkpoints:
         places: Places,
         *,
         guard: OrphanGuard | None = None,
-        tasks: Spawn | None = None,
+        backend: CommandBackend | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        """`stores`: their directory in the home. `tasks`: for work after a turn, which is otherwise left out."""
+        """`stores`: their directory in the home. `backend`: where commands run."""
         self._stores, self._config, self._places = stores, config, places
-        self._guard, self._tasks, self._timeout_s = guard, tasks, timeout_s
+        self._guard, self._backend, self._timeout_s = guard, backend or HostBackend(guard), timeout_s
         self._locks: dict[str, asyncio.Lock] = {}
-        self._turns: dict[str, Checkpoint | None] = {}
-        """By turn: its checkpoint; None if there is none, as it failed."""
-        self._pending: set[asyncio.Task[object]] = set()
-        self._pruning: asyncio.Task[object] | None = None
-        self.is_elsewhere: Callable[[], bool] = bool
-        """Whether the project is on another machine."""
-        self.may_write: Callable[[ToolCall, Turn], bool] = lambda _call, _turn: True
-        """Whether a call can change files of the project."""
-        self.report: Callable[[Turn, str], None] = lambda _turn, _text: None
-        """Called with a sentence when a turn has no checkpoint."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._pending:
-            await asyncio.wait(self._pending, timeout=CLOSE_TIMEOUT_S)
 
     def why_off(self, workdir: str) -> str:
-        """Why there are no checkpoints of this folder, as a sentence; empty if there are."""
+        """Why there are no checkpoints of this folder, as the rest of a sentence; empty if there are."""
         try:
             self._find_folder(workdir)
         except CheckpointError as error:
-            return f"No checkpoints: {error}."
+            return str(error)
         return ""
 
-    async def around_tool(
-        self,
-        go: Callable[[Mapping[str, Json]], Awaitable[str | ToolOutput]],
-        args: Mapping[str, Json],
-        call: ToolCall,
-        turn: Turn,
-    ) -> str | ToolOutput:
-        """Hook: the checkpoint of the turn is made before its first write. It is called after the approval."""
-        if self._config.enabled and _root_turn(turn) not in self._turns and self._is_write(call, turn):
-            await self.begin(turn)
-        return await go(args)
+    async def make(self, workdir: str, record: CheckpointRecord, *, again: bool = False) -> Checkpoint:
+        """Make a checkpoint of the folder. `again`: if the turn has one already, that is returned. Raises
+        `CheckpointError`."""
+        async with self._limit_time(), self._open(self._find_folder(workdir)) as store:
+            known = [each for each in await store.list_all() if again and each.record.turn == record.turn]
+            return known[0] if known else await store.add(await store.snapshot(), record)
 
-    def _is_write(self, call: ToolCall, turn: Turn) -> bool:
-        return self.may_write(call, turn) and not is_read_only(call)
+    async def finish(self, workdir: str, checkpoint: Checkpoint) -> None:
+        """Record the state at the end of its turn. Raises `CheckpointError`."""
+        async with self._limit_time(), self._open(self._find_folder(workdir)) as store:
+            await store.finish(checkpoint, await store.snapshot())
 
-    async def begin(self, turn: Turn) -> None:
-        """Make the checkpoint of a turn. A failure is reported and does not stop the turn."""
-        root = _root_turn(turn)
-        self._turns[root] = None
+    @asynccontextmanager
+    async def _limit_time(self) -> AsyncIterator[None]:
         try:
-            folder = self._find_folder(turn.inbound.workdir)
-        except CheckpointError as error:
-            log.info("no checkpoint of %s: %s", turn.inbound.workdir, error)
-            return
-        try:
-            async with asyncio.timeout(self._timeout_s), self._open(folder) as store:
-                self._turns[root] = await self._begin(store, turn, root)
+            async with asyncio.timeout(self._timeout_s):
+                yield
         except TimeoutError:
-            self._fail(turn, folder, f"it takes longer than {self._timeout_s:g} s")
-        except (CheckpointError, OSError) as error:
-            self._fail(turn, folder, str(error))
+            raise CheckpointError(f"the snapshot takes longer than {self._timeout_s:g} s") from None
+        except OSError as error:
+            raise CheckpointError(str(error)) from error
 
-    async def _begin(self, store: CheckpointStore, turn: Turn, root: str) -> Checkpoint:
-        if turn.attempt > 1 or root != turn.id:  # resumed, or a subagent of a turn that has one
-            known = [each for each in await store.list_all() if each.record.turn == root]
-            if known:
-                return known[0]
-        return await store.add(await store.snapshot(), _describe_turn(turn))
-
-    def _fail(self, turn: Turn, folder: ProjectFolder, why: str) -> None:
-        log.warning("no checkpoint of %s: %s", folder.path, why)
-        self.report(turn, f"No checkpoint before this change: {why}.")
-
-    async def turn_ended(self, turn: Turn, ending: str) -> None:
-        """Hook: remember the state at the end of the turn, in the background."""
-        checkpoint = self._turns.pop(turn.id, None)
-        if checkpoint is None or ending == "suspended" or self._tasks is None:
-            return
-        task = self._tasks.spawn(partial(self._finish, checkpoint, turn), "checkpoint")
-        self._pending.add(task)
-        task.add_done_callback(self._pending.discard)
-
-    async def _finish(self, checkpoint: Checkpoint, turn: Turn) -> None:
-        folder = self._find_folder(turn.inbound.workdir)
-        try:
-            async with asyncio.timeout(self._timeout_s), self._open(folder) as store:
-                await store.finish(checkpoint, await store.snapshot())
-        except (CheckpointError, OSError, TimeoutError) as error:
-            log.warning("the end of a turn in %s was not recorded: %s", folder.path, error)
-            return
-        if self._tasks is not None and (self._pruning is None or self._pruning.done()):
-            self._pruning = self._tasks.spawn(self._prune_soon, "checkpoint limits")
-
-    async def _prune_soon(self) -> None:
-        from alipes.tools.checkpoints.prune import prune_stores  # noqa: PLC0415
-
+    async def prune(self) -> None:
+        """Remove what exceeds the limits. It may be cancelled at any point."""
         await prune_stores(self._stores, self._config, self._open_existing)
 
     async def list_checkpoints(self, workdir: str) -> list[ListedCheckpoint]:
@@ -252,15 +163,13 @@ class Checkpoints:
             raise CheckpointError("they are switched off (checkpoints.enabled = false)")
         if not find_git():
             raise CheckpointError(f"{GIT_MISSING}; install it (apt install git)")
-        if self.is_elsewhere():
+        if self._backend.name == "ssh":
             raise CheckpointError("the project is on another machine (sandbox.backend = ssh)")
         return find_folder(workdir, self._places.home)
 
     @asynccontextmanager
     async def _open(self, folder: ProjectFolder) -> AsyncIterator[CheckpointStore]:
-        """The store of a folder, for one user at a time. Removing old checkpoints is interrupted."""
-        if self._pruning is not None and not self._pruning.done():
-            self._pruning.cancel()
+        """The store of a folder, for one user at a time."""
         async with self._locks.setdefault(folder.path, asyncio.Lock()):
             store = self._make_store(folder)
             async with store.hold():
@@ -284,29 +193,6 @@ class Checkpoints:
         limits = {"max_file_bytes": self._config.max_file_mb << 20, "max_bytes": self._config.max_mb << 20}
         rules = FileRules(folder, self._places, **limits)
         return CheckpointStore(folder, git, rules, alipes_home=self._places.alipes_home)
-
-
-def is_read_only(call: ToolCall) -> bool:
-    """True for a command that certainly changes no file, such as `ls`."""
-    command = call.args.get("command")
-    if call.name != "terminal" or not isinstance(command, str) or _WRITES_OUTPUT.search(command):
-        return False
-    parts = re.split(r"\s*(?:\|\|?|&&|;)\s*", command.strip())
-    return all(_PLAIN.fullmatch(part) and _READ_ONLY.match(part) for part in parts)
-
-
-def _root_turn(turn: Turn) -> str:
-    """The turn of the person that this one works for."""
-    origin = turn.inbound.origin
-    return origin.turn if origin is not None and origin.turn and not origin.reports else turn.id
-
-
-def _describe_turn(turn: Turn) -> CheckpointRecord:
-    origin = turn.inbound.origin
-    words = origin.goal if origin is not None and origin.goal else without_attachments(turn.inbound.text)
-    session = origin.session if origin is not None and origin.session else turn.session
-    kind: Kind = "turn"
-    return CheckpointRecord(_root_turn(turn), session, format_excerpt(words, WORDS)[1:-1], time.time(), kind)
 
 
 def _pick(known: Sequence[Checkpoint], number: int) -> Checkpoint:

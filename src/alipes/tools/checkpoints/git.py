@@ -131,7 +131,9 @@ class ShadowGit:
             argv = ("/bin/sh", "-c", _STREAMS, "sh", *streams, self._program, *arguments)
             held = (self._lock,) if self._lock >= 0 else ()
             output = bytearray()
-            async with open_child(argv, cwd=self._cwd(), env=self._environment(), keeper=self._guard, fds=held) as child:
+            async with open_child(
+                argv, cwd=self._cwd(), env=self._environment(), keeper=self._guard, fds=held
+            ) as child:
                 while piece := await child.read():
                     output += piece
                 status = await child.wait()

@@ -159,7 +159,9 @@ class CheckpointStore:
 
     async def remove(self, checkpoints: Iterable[Checkpoint]) -> None:
         lines = "".join(
-            f"delete {kind}{each.number:08}\n" for each in checkpoints for kind in ((BEFORE, AFTER)[: 2 if each.after else 1])
+            f"delete {kind}{each.number:08}\n"
+            for each in checkpoints
+            for kind in ((BEFORE, AFTER)[: 2 if each.after else 1])
         )
         if lines:
             await self.git.run("update-ref", "--stdin", data=lines.encode())
