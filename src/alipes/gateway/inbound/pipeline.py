@@ -50,7 +50,7 @@ CONFIRM_DELAY = 0.005
 """Seconds by which the confirmation to the messenger may be delayed so that the turn starts first."""
 _STOP_COMMANDS = frozenset({"stop", "new"})
 """Commands that end the running turn: its live view is muted at once."""
-_RUN_ONCE = frozenset({"undo", "redo", "rewind", "retry"})
+_RUN_ONCE = frozenset({"undo", "redo", "rewind", "retry", "rollback"})
 """Commands that must not run again when a message is delivered twice."""
 MAIL = "email"
 FORWARDED = "Forwarded"

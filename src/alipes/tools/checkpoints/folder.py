@@ -139,6 +139,11 @@ class FileRules:
             return True
         return self._places.is_linked_env_file(facts) or not os.access(full, os.R_OK)
 
+    def _is_fit(self, path: str, entry: os.DirEntry[str]) -> bool:
+        if not entry.is_file(follow_symlinks=False) or self.is_secret(path):
+            return False
+        return not self._is_unfit(os.path.join(self._root, path), entry.stat(follow_symlinks=False))
+
     def _first_file(self, folder: str) -> list[str]:
         """Some file of a repository inside the folder."""
         waiting, seen = [folder.rstrip("/")], 0
@@ -151,9 +156,8 @@ class FileRules:
                     continue
                 if entry.is_dir(follow_symlinks=False):
                     waiting.append(path)
-                elif entry.is_file(follow_symlinks=False) and not self.is_secret(path):
-                    if not self._is_unfit(os.path.join(self._root, path), entry.stat(follow_symlinks=False)):
-                        return [path]
+                elif self._is_fit(path, entry):
+                    return [path]
         return []
 
 

@@ -33,6 +33,7 @@ class StoredFolder(Struct, frozen=True):
     """Bytes on disk."""
     used: float
     """When the last checkpoint was made."""
+    exists: bool
 
 
 def list_stored_folders(stores: Path) -> list[StoredFolder]:
@@ -45,7 +46,7 @@ def list_stored_folders(stores: Path) -> list[StoredFolder]:
             used = max((store / each).stat().st_mtime for each in (FOLDER_FILE, "lock") if (store / each).exists())
         except OSError:  # being created or removed
             continue
-        found.append(StoredFolder(store, folder, len(refs), _measure(store), used))
+        found.append(StoredFolder(store, folder, len(refs), _measure(store), used, os.path.isdir(folder)))
     return sorted(found, key=lambda each: each.used)
 
 
@@ -63,11 +64,10 @@ def _measure(folder: Path) -> int:
 async def prune_stores(stores: Path, config: CheckpointsConfig, open_store: OpenStore) -> None:
     """Apply the limits to all folders. It may be cancelled at any point."""
     for stored in await asyncio.to_thread(list_stored_folders, stores):
-        orphaned = not os.path.isdir(stored.folder) and time.time() - stored.used > KEEP_ORPHANS_S
         async with open_store(_as_folder(stored)) as store:
             if store is None:
                 continue
-            if orphaned:
+            if not stored.exists and time.time() - stored.used > KEEP_ORPHANS_S:
                 await asyncio.to_thread(_remove_store, stored.store)
             elif stored.checkpoints > config.keep or store.needs_repack():
                 await _shorten(store, config.keep)
