@@ -122,7 +122,7 @@ class Checkpoints:
             now = "" if not known or known[-1].after else (await store.snapshot()).tree
             nexts = [*(each.tree for each in known[1:]), now]
             shown = []
-            for checkpoint, following in zip(known, nexts, strict=True):
+            for checkpoint, following in zip(known, nexts, strict=False):
                 changed = await store.compare(checkpoint.tree, checkpoint.after or following)
                 if changed:
                     shown.append(ListedCheckpoint(checkpoint, tuple(each.path for each in changed)))

@@ -67,16 +67,17 @@ class Change(Struct, frozen=True):
 
     path: str
     """Relative to the root of the folder."""
-    is_new: bool
+    is_new: bool = False
+    is_gone: bool = False
 
 
 class Selection(Struct):
     """What to do with the changed files."""
 
     update: list[str] = []
-    """To be stored, or removed if they are gone."""
+    """To be stored."""
     forget: list[str] = []
-    """In the index, but no longer to be stored."""
+    """In the index, and gone or no longer to be stored."""
     skipped: list[str] = []
     """Too large, unreadable, or secret."""
     nested: list[str] = []
@@ -100,7 +101,9 @@ class FileRules:
         if len(changes) > MAX_FILES:
             raise CheckpointError(f"the folder has {len(changes):,} files to store; the limit is {MAX_FILES:,}")
         for change in changes:
-            if change.path.endswith("/"):
+            if change.is_gone:  # without looking: a folder above it may be a link now
+                found.forget.append(change.path)
+            elif change.path.endswith("/"):
                 found.nested += self._first_file(change.path)
             else:
                 self._sort(change, found)
@@ -122,7 +125,7 @@ class FileRules:
         try:
             facts = os.lstat(full)
         except OSError:
-            found.update.append(change.path)  # gone
+            found.update.append(change.path)  # gone in the meantime
             return
         if self.is_secret(change.path) or self._is_unfit(full, facts):
             found.skipped.append(change.path)
@@ -175,7 +178,7 @@ def parse_status(output: bytes, inner: str) -> list[Change]:
     for entry in filter(None, output.split(b"\0")):
         path = os.fsdecode(entry[3:])
         if entry[1:2] != b" " and (not inner or is_inside(path, inner)):
-            found.append(Change(path, entry[:2] == b"??"))
+            found.append(Change(path, entry[:2] == b"??", entry[1:2] == b"D"))
     return found
 
 

@@ -108,15 +108,26 @@ class ShadowGit:
             self._lock = -1
             os.close(lock)
 
-    async def create(self) -> None:
-        """Create the git directory unless it exists; call it inside `hold`."""
-        if (self.directory / "HEAD").exists() and (self.directory / "config").exists():
+    def create(self) -> None:
+        """Create the git directory unless it exists; call it inside `hold`. It appears as a whole."""
+        if self.directory.exists():
             return
-        shutil.rmtree(self.directory, ignore_errors=True)
-        await self.run("init", "--quiet", "--template=")
-        (self.directory / "info").mkdir(exist_ok=True)
-        (self.directory / "info" / "attributes").write_text(_ATTRIBUTES)
-        (self.directory / "config").write_text(_CONFIG)
+        new = self.store / "new"
+        shutil.rmtree(new, ignore_errors=True)
+        for folder in ("objects/info", "objects/pack", "refs/heads", "info"):
+            (new / folder).mkdir(parents=True)
+        (new / "info" / "attributes").write_text(_ATTRIBUTES)
+        (new / "config").write_text(_CONFIG)
+        (new / "HEAD").write_text("ref: refs/heads/main\n")
+        new.rename(self.directory)
+
+    def remove(self) -> None:
+        """Remove the git directory as a whole, with all checkpoints."""
+        old = self.store / "old"
+        shutil.rmtree(old, ignore_errors=True)
+        with suppress(FileNotFoundError):
+            self.directory.rename(old)
+        shutil.rmtree(old, ignore_errors=True)
 
     async def run(self, *arguments: str, data: bytes = b"", allowed: int = 0) -> bytes:
         """The output of a git command whose input is `data`. Raises `GitFailed` for a status above `allowed`."""
@@ -164,7 +175,6 @@ class ShadowGit:
             "GIT_CONFIG_GLOBAL": os.devnull,
             "GIT_ATTR_NOSYSTEM": "1",
             "GIT_TERMINAL_PROMPT": "0",
-            "GIT_LITERAL_PATHSPECS": "1",
             "GIT_PAGER": "cat",
             "GIT_ALLOW_PROTOCOL": "",
         }

@@ -28,7 +28,7 @@ MAX_SKIPPED = 2_000
 """Skipped files that are recorded."""
 MAX_PACKS, MAX_LOOSE = 25, 3_000
 """With more than these the objects are packed again."""
-_STATUS = ("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--ignore-submodules=all")
+_STATUS = ("--literal-pathspecs", "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--ignore-submodules=all")
 _STORE = ("-c", "core.bigFileThreshold=1", "update-index", "-z", "--add", "--remove", "--replace", "--stdin")
 """A low threshold makes git write all new files into one pack, which is ten times faster than one file each."""
 _DIFF = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-prefix")
@@ -82,7 +82,7 @@ class CheckpointStore:
     async def hold(self) -> AsyncIterator[None]:
         """Hold the store, which is created if needed."""
         async with self.git.hold():
-            await self.git.create()
+            self.git.create()
             (self.git.store / FOLDER_FILE).write_text(self.folder.path, errors="surrogateescape")
             yield
 
@@ -93,8 +93,8 @@ class CheckpointStore:
         except GitFailed:
             if await self._is_healthy():
                 return await self._snapshot()  # a file was changed while it was read
-        shutil.rmtree(self.git.directory, ignore_errors=True)
-        await self.git.create()
+        await asyncio.to_thread(self.git.remove)
+        self.git.create()
         return await self._snapshot()
 
     async def _snapshot(self) -> Snapshot:
@@ -211,8 +211,9 @@ class CheckpointStore:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(await self.git.run("cat-file", "blob", blob))
             check = (f"--work-tree={copy}", "check-ignore", "--no-index", "-z", "--stdin")
-            output = await self.git.run(*check, data=to_lines(paths), allowed=1)  # 1: none is ignored
-            return {os.fsdecode(path) for path in output.split(b"\0") if path}
+            given = to_lines(f"./{path}" for path in paths)  # a path may begin with a colon
+            output = await self.git.run(*check, data=given, allowed=1)  # 1: none is ignored
+            return {os.fsdecode(path).removeprefix("./") for path in output.split(b"\0") if path}
         finally:
             shutil.rmtree(copy, ignore_errors=True)
 
