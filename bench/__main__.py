@@ -12,6 +12,7 @@ from bench import (
     approval,
     auxiliary_rounds,
     chat_stops,
+    checkpoints,
     delegation,
     figures,
     gateway,
@@ -54,6 +55,7 @@ ALL = {
     "delegation": delegation.delegation,
     "sandbox": sandbox.commands,
     "judging": approval.judging,
+    "checkpoints": checkpoints.checkpoints,
 }
 HEAD = ("figure", "ours", "raw limit", "ratio", f"rivals ({', '.join(SHORT.values())})", "reach", "")
 

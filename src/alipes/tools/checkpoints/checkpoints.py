@@ -92,8 +92,9 @@ class Checkpoints:
         """Make a checkpoint of the folder. `again`: if the turn has one already, that is returned. Raises
         `CheckpointError`."""
         async with self._limit_time(), self._open(self._find_folder(workdir)) as store:
-            known = [each for each in await store.list_all() if again and each.record.turn == record.turn]
-            return known[0] if known else await store.add(await store.snapshot(), record)
+            known = await store.list_all() if again else []
+            found = next((each for each in known if each.record.turn == record.turn), None)
+            return found or await store.add(await store.snapshot(), record)
 
     async def finish(self, workdir: str, checkpoint: Checkpoint) -> None:
         """Record the state at the end of its turn. Raises `CheckpointError`."""

@@ -138,13 +138,12 @@ class CheckpointStore:
 
     async def add(self, snapshot: Snapshot, record: CheckpointRecord) -> Checkpoint:
         """Store a checkpoint under the next number."""
-        known = await self.list_all()
-        number = known[-1].number + 1 if known else self._last_number() + 1
+        number = self._last_number() + 1
         stored = msgspec.structs.replace(record, time=record.time or time.time(), skipped=snapshot.skipped)
         commit = await self._commit(snapshot.tree, stored)
         lines = f"option no-deref\nupdate HEAD {commit}\ncreate {BEFORE}{number:08} {commit}\n"
+        (self.git.store / "number").write_text(str(number))  # first: no number is used twice
         await self.git.run("update-ref", "--stdin", data=lines.encode())
-        (self.git.store / "number").write_text(str(number))
         return Checkpoint(number, snapshot.tree, stored)
 
     async def finish(self, checkpoint: Checkpoint, snapshot: Snapshot) -> bool:
@@ -167,11 +166,12 @@ class CheckpointStore:
             await self.git.run("update-ref", "--stdin", data=lines.encode())
 
     def _last_number(self) -> int:
-        """The highest number so far, so that numbers of removed checkpoints are not used again."""
+        """The highest number so far. Numbers of removed checkpoints are not used again."""
         try:
             return int((self.git.store / "number").read_text())
         except (OSError, ValueError):
-            return 0
+            refs = self.git.directory / BEFORE
+            return max((int(each.name) for each in refs.glob("[0-9]*") if each.name.isdigit()), default=0)
 
     async def _commit(self, tree: str, record: CheckpointRecord) -> str:
         message = msgspec.json.encode(record)
