@@ -16,6 +16,7 @@ from alipes.agent.approval.judge import ApprovalJudge
 from alipes.agent.approval.paths import Risk
 from alipes.agent.approval.sent_files import SentFileApproval
 from alipes.agent.approval.taint import TaintTracker
+from alipes.agent.attachments import FileAttacher
 from alipes.agent.auxiliary import AuxiliaryModels, BackgroundTasks, ConversationTitles, MixtureRunner
 from alipes.agent.budget import SpendingLimits
 from alipes.agent.builtin_tools import (
@@ -75,6 +76,7 @@ from alipes.tools.checkpoints.checkpoints import Checkpoints
 from alipes.tools.clarify import Clarify
 from alipes.tools.common import Places, child_environment, is_secret_variable
 from alipes.tools.delegate import DelegateTask, MixtureOfAgents
+from alipes.tools.documents.documents import DocumentConverter
 from alipes.tools.execute_code import CodeLimits, ExecuteCode
 from alipes.tools.files.patch import Patch
 from alipes.tools.files.read_file import ReadFile
@@ -104,6 +106,10 @@ class App:
         self.settings, self.store, self.models, self.scope = settings, store, models, resources.scope
         self.background, self.backend, self.network = resources.background, resources.backend, resources.network
         self.checkpoints = resources.checkpoints
+        self.documents = DocumentConverter(
+            settings.documents, backend=resources.backend, env=_tool_environment(settings)
+        )
+        self.files = FileAttacher(settings, mask=resources.secrets, documents=self.documents)
         self.secrets, self._env_file = resources.secrets, EnvFileWatch(settings.paths.env)
         self.hooks = Hooks(settings.plugins.deadline, self._report, deadlines=settings.plugins.deadlines)
         self.templates = _template_folders(settings)
@@ -415,7 +421,7 @@ def _add_builtin_tools(app: App, resources: Resources) -> None:
         places, env, spill, backend=backend, background=background, rewriter=PluginOutputRewriter(app.hooks)
     )
     file_tools: tuple[Tool, ...] = (
-        ReadFile(places, mask=mask),
+        ReadFile(places, mask=mask, documents=app.documents),
         WriteFile(places, mask=mask),
         Patch(places, mask=mask),
         SearchFiles(env, places, keeper=guard, mask=mask),

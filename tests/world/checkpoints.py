@@ -89,9 +89,7 @@ class CheckpointWorld:
         env = {"PATH": os.environ["PATH"], "HOME": str(self.home), "GIT_CONFIG_NOSYSTEM": "1"}
         identity = ("-c", "user.name=me", "-c", "user.email=me@example.org", "-c", "init.defaultBranch=main")
         argv = ["git", *identity, *arguments]
-        return subprocess.run(
-            argv, cwd=cwd or self.project, env=env, capture_output=True, text=True, check=True
-        ).stdout
+        return subprocess.run(argv, cwd=cwd or self.project, env=env, capture_output=True, text=True, check=True).stdout
 
     def shadow_git(self, *arguments):
         """git in the store."""

@@ -28,7 +28,15 @@ MAX_SKIPPED = 2_000
 """Skipped files that are recorded."""
 MAX_PACKS, MAX_LOOSE = 25, 3_000
 """With more than these the objects are packed again."""
-_STATUS = ("--literal-pathspecs", "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--ignore-submodules=all")
+_STATUS = (
+    "--literal-pathspecs",
+    "status",
+    "--porcelain=v1",
+    "-z",
+    "--untracked-files=all",
+    "--no-renames",
+    "--ignore-submodules=all",
+)
 _STORE = ("-c", "core.bigFileThreshold=1", "update-index", "-z", "--add", "--remove", "--replace", "--stdin")
 """A low threshold makes git write all new files into one pack, which is ten times faster than one file each."""
 _DIFF = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-prefix")

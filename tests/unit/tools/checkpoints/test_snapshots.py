@@ -119,7 +119,9 @@ async def test_filters_and_line_endings_of_the_repository_do_not_apply(world):
     ran = world.home / "filter-ran"
     world.git("config", "filter.evil.clean", f"touch {ran}; cat")
     world.git("config", "filter.evil.smudge", f"touch {ran}; cat")
-    (world.home / ".gitconfig").write_text(f'[filter "evil"]\n\tclean = touch {ran}\n[core]\n\tfsmonitor = touch {ran}\n')
+    (world.home / ".gitconfig").write_text(
+        f'[filter "evil"]\n\tclean = touch {ran}\n[core]\n\tfsmonitor = touch {ran}\n'
+    )
     world.write(".gitattributes", "* filter=evil text eol=lf ident working-tree-encoding=UTF-16\n*.txt diff=evil\n")
     world.write("a.txt", "one\r\n$Id$\r\n")
     await world.run_turn(lambda: world.write("a.txt", "two\n"))
@@ -172,7 +174,9 @@ async def test_odd_names_links_and_rights_are_kept(world):
     assert os.readlink(world.project / "link") == "run.sh"
 
 
-@pytest.mark.parametrize(("folder", "reason"), [("home", "your home"), ("above", "contains your home"), ("root", "whole")])
+@pytest.mark.parametrize(
+    ("folder", "reason"), [("home", "your home"), ("above", "contains your home"), ("root", "whole")]
+)
 async def test_the_home_and_the_root_have_no_checkpoints(world, folder, reason):
     workdir = {"home": world.home, "above": world.home.parent, "root": "/"}[folder]
     assert reason in world.engine.why_off(str(workdir))
