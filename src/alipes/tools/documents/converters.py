@@ -379,13 +379,17 @@ def _parse_xml(data: bytes) -> ElementTree.Element:
 def to_markdown(text: str) -> str:
     """HTML as Markdown; without the library, its text."""
     try:
-        from markdownify import markdownify  # noqa: PLC0415
+        from bs4 import BeautifulSoup  # noqa: PLC0415
+        from markdownify import MarkdownConverter  # noqa: PLC0415
     except ImportError:
         parser = _TextParser()
         parser.feed(text)
         plain = "".join(parser.parts)
     else:
-        plain = markdownify(text, heading_style="ATX", strip=["img", "script", "style", "head", "title"])
+        soup = BeautifulSoup(text, "html.parser")
+        for hidden in soup(["script", "style", "head", "noscript", "template", "img"]):
+            hidden.decompose()
+        plain = MarkdownConverter(heading_style="ATX").convert_soup(soup)
     return re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", plain)).strip()
 
 
