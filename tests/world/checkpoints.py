@@ -70,6 +70,10 @@ class CheckpointWorld:
 
     async def end(self, turn, ending="answered"):
         await self.hooks.turn_ended(turn, ending)
+        await self.settle()
+
+    async def settle(self):
+        """Wait for the work after a turn."""
         await self._tasks.wait()
 
     async def listed(self):

@@ -33,6 +33,7 @@ from alipes.store.peers import open_processes
 from alipes.store.store import Store, open_archive, open_store
 from alipes.tools.checkpoints.git import find_git
 from alipes.tools.checkpoints.prune import list_stored_folders
+from alipes.tools.documents.documents import EXTRA, missing_libraries
 
 MIN_PYTHON = (3, 11)
 CONNECT_TIMEOUT_S = 5.0
@@ -290,9 +291,18 @@ def check_checkpoints(settings: Settings) -> CheckResult:
     return CheckResult("checkpoints", "ok", f"{count} of {folders}, {size} (limit {limit})")
 
 
+def check_documents() -> CheckResult:
+    """Which documents can be read."""
+    missing = missing_libraries()
+    if not missing:
+        return CheckResult("documents", "ok", "pdf, docx, pptx, xlsx and others become text")
+    kinds = ", ".join(missing)
+    return CheckResult("documents", "note", f"{kinds} cannot be read: {', '.join(missing.values())} missing", EXTRA)
+
+
 async def _check_services(settings: Settings, live: bool) -> tuple[list[CheckResult], tuple[ClientReport, ...]]:
     found = [await security_audit.check_sandbox(settings), *await check_store(settings)]
-    found.append(await asyncio.to_thread(check_checkpoints, settings))
+    found += [await asyncio.to_thread(check_checkpoints, settings), check_documents()]
     async with open_models(settings) as (scope, models):
         if settings.providers:
             found += await check_models(settings, scope, models, live=live)

@@ -11,7 +11,7 @@ from alipes.kernel.turns import Inbound
 from alipes.sessions.commands.context import CommandContext
 from alipes.sessions.commands.rollback import Part, find_checkpoints, roll_back
 from alipes.store.api_runs import ApiSession, SqliteApiRuns
-from alipes.tools.checkpoints.checkpoints import ListedCheckpoint
+from alipes.tools.checkpoints.checkpoints import ListedCheckpoint, NoCheckpoint
 from alipes.tools.checkpoints.git import CheckpointError
 from alipes.web.endpoint import NO_STORE, ApiCall, ApiEndpoint, ApiServices, HttpProblem, json_response
 from alipes.web.runs.endpoints import find_session
@@ -126,7 +126,7 @@ class CheckpointEndpoints:
             raise HttpProblem(409, "this conversation is no longer active", code="session")
         found = await find_checkpoints(context).find(self._workdir, number)
         if found.record.session != row.id:
-            raise HttpProblem(404, f"there is no checkpoint {number}", code="no_checkpoint")
+            raise NoCheckpoint(f"There is no checkpoint {number}.")
 
 
 @contextmanager
@@ -134,8 +134,9 @@ def _translate_errors() -> Iterator[None]:
     try:
         yield
     except CheckpointError as error:
-        missing = "there is no checkpoint" in str(error)
-        raise HttpProblem(404 if missing else 409, str(error), code="no_checkpoint") from error
+        missing = isinstance(error, NoCheckpoint)
+        code = "no_checkpoint" if missing else "checkpoint"
+        raise HttpProblem(404 if missing else 409, str(error), code=code) from error
 
 
 def _to_document(listed: ListedCheckpoint) -> CheckpointDocument:

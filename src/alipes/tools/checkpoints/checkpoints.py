@@ -31,6 +31,10 @@ TIMEOUT_S = 30.0
 """Seconds that a snapshot may take; one that is stopped continues with the next turn."""
 
 
+class NoCheckpoint(CheckpointError):
+    """There is none of this number."""
+
+
 class ListedCheckpoint(Struct, frozen=True):
     """A checkpoint as it is shown."""
 
@@ -199,7 +203,7 @@ class Checkpoints:
 def _pick(known: Sequence[Checkpoint], number: int) -> Checkpoint:
     found = next((each for each in known if each.number == number), None)
     if found is None:
-        raise CheckpointError(f"there is no checkpoint {number}")
+        raise NoCheckpoint(f"There is no checkpoint {number}.")
     return found
 
 

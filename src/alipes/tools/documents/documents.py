@@ -5,7 +5,8 @@ import hashlib
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from alipes.config.settings import DocumentsConfig
-from alipes.kernel.errors import ToolError
+from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import format_count
 from alipes.runtime.sandbox.backend import CommandBackend, CommandScope, HostBackend
 from alipes.runtime.sandbox.policy import make_private_directory
@@ -141,6 +142,7 @@ class DocumentConverter:
         """`backend`: where commands run. `env`: the environment of commands."""
         self._config, self._backend, self._host = config, backend or HostBackend(), HostBackend()
         self._env = {name: value for name, value in (env or {}).items() if name in ("PATH", "LANG", "LC_ALL")}
+        self._chosen: CommandBackend | None = None
         self._lock = asyncio.Lock()
         self._cache: OrderedDict[_Key, DocumentText] = OrderedDict()
 
@@ -166,19 +168,30 @@ class DocumentConverter:
 
     async def _run(self, data: bytes, kind: str) -> _Result:
         config = self._config
-        seconds = config.timeout
-        limits = (str(config.max_pages), str(config.memory_mb << 20), str(int(seconds) + 1))
+        limits = (str(config.max_pages), str(config.memory_mb << 20), str(int(config.timeout) + 1))
         program = await asyncio.to_thread(PROGRAM.read_text)
-        argv = (sys.executable, "-I", "-B", "-c", program, MARK, kind, *limits)
-        backend = self._host if self._backend.name in ("ssh", "docker", "podman") else self._backend
+        backend = await self._choose_backend()
+        output = await self._run_python(backend, ("-c", program, MARK, kind, *limits), data)
+        return await asyncio.to_thread(_parse_output, output)
+
+    async def _choose_backend(self) -> CommandBackend:
+        """The sandbox if Python starts in it, found out once; else this machine, where only the limits apply."""
+        if self._chosen is None:
+            self._chosen = self._host
+            with suppress(ConfigError):  # a turn reports it
+                await self._backend.check()
+            if self._backend.name == "sandbox":
+                output = await self._run_python(self._backend, ("-c", f"print({MARK!r})"), b"")
+                self._chosen = self._backend if MARK.encode() in output else self._host
+        return self._chosen
+
+    async def _run_python(self, backend: CommandBackend, arguments: Sequence[str], data: bytes) -> bytes:
+        seconds, output = self._config.timeout, bytearray()
         try:
             folder = make_private_directory(SESSION)
-            scope = CommandScope(SESSION, folder)
-            output = bytearray()
-            async with (
-                asyncio.timeout(seconds),
-                backend.open(argv, scope, cwd=folder, env=self._env, link="pipes") as child,
-            ):
+            argv, scope = (sys.executable, "-I", "-B", *arguments), CommandScope(SESSION, folder)
+            opened = backend.open(argv, scope, cwd=folder, env=self._env, link="pipes")
+            async with asyncio.timeout(seconds), opened as child:
                 await child.input.write(data, seconds)
                 await child.input.finish()
                 while (piece := await child.read()) and len(output) <= MAX_OUTPUT_BYTES:
@@ -187,7 +200,7 @@ class DocumentConverter:
             raise ToolError(f"takes longer than {seconds:g} s to convert (documents.timeout)") from None
         except OSError as error:
             raise ToolError(f"could not be converted: {error.strerror or error}") from error
-        return await asyncio.to_thread(_parse_output, bytes(output))
+        return bytes(output)
 
 
 def _digest(data: bytes) -> bytes:

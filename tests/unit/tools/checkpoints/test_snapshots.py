@@ -248,5 +248,5 @@ async def test_the_turns_of_a_subagent_belong_to_the_turn_of_the_person(world):
 
 async def test_an_unknown_number_is_refused(world):
     world.write("a.txt", "1")
-    with pytest.raises(CheckpointError, match="there is no checkpoint 7"):
+    with pytest.raises(CheckpointError, match="There is no checkpoint 7"):
         await world.restore(7)
