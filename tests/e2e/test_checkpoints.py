@@ -12,10 +12,7 @@ from tests.e2e.program import Home
 from tests.world.environment import program_path
 from tests.world.model_server import Call, ModelServer, Say
 
-pytestmark = [
-    pytest.mark.deadline(90),
-    pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed"),
-]
+pytestmark = [pytest.mark.deadline(90), pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")]
 
 
 @pytest.fixture

@@ -29,6 +29,9 @@ RECEIVED_TIMEOUT_S = 15.0
 _DOCUMENTS = re.compile(
     r"\.(pdf|docx|docm|pptx|pptm|xlsx|xlsm|odt|ods|odp|epub|rtf|html?|csv|tsv|zip|tar|tar\.\w+|tgz)$", re.I
 )
+_DOCUMENT_TYPES = re.compile(
+    r"(?i)application/(pdf|rtf|zip|epub\+zip|vnd\.(openxmlformats-office|oasis\.open)document)|text/(rtf|html|csv)"
+)
 _MENTION = re.compile(r'(?:(?<=[\s(\[{,;])|^)@(?:"([^"\n]+)"((?::|#L)\d+(?:-L?\d+)?)?|([^\s"]+))', re.MULTILINE)
 _RANGE = re.compile(r"(?::|#L)(\d+)(?:-L?(\d+))?$")
 _PUNCTUATION = ".,;:!?)]}'"
@@ -158,7 +161,7 @@ class FileAttacher:
 
 def is_document(file: ReceivedFile) -> bool:
     """True if a file of a chat is attached to its message as text."""
-    return file.kind == "file" and bool(_DOCUMENTS.search(file.name or file.path))
+    return file.kind == "file" and bool(_DOCUMENTS.search(file.name or file.path) or _DOCUMENT_TYPES.match(file.mime))
 
 
 def find_mentions(text: str, exists: Callable[[str], bool]) -> list[Mention]:
