@@ -21,8 +21,8 @@ from alipes.tools.checkpoints.store import (
     Checkpoint,
     CheckpointRecord,
     CheckpointStore,
-    FileChange,
     Snapshot,
+    TreeChange,
     store_path,
 )
 from alipes.tools.common import Places
@@ -46,7 +46,7 @@ class ListedCheckpoint(Struct, frozen=True):
 class RestorePlan(Struct, frozen=True):
     """What restoring a checkpoint would do. Paths are relative to the root of the folder."""
 
-    write: tuple[FileChange, ...] = ()
+    write: tuple[TreeChange, ...] = ()
     remove: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
     """Files that differ, but are left alone: they existed and were not stored, or something else is there now."""
@@ -225,12 +225,12 @@ async def _make_plan(
 
 
 def _check_files(
-    store: CheckpointStore, target: Checkpoint, changes: Sequence[FileChange], known: tuple[set[str], set[str]]
-) -> tuple[list[FileChange], list[str], list[str]]:
+    store: CheckpointStore, target: Checkpoint, changes: Sequence[TreeChange], known: tuple[set[str], set[str]]
+) -> tuple[list[TreeChange], list[str], list[str]]:
     """What to write, to remove and to leave alone. `known`: files that existed without being stored, and files of the
     current state."""
     spared, present = known
-    write, remove, kept = list[FileChange](), list[str](), list[str]()
+    write, remove, kept = list[TreeChange](), list[str](), list[str]()
     with open_folder_writer(store.folder.root) as writer:
         for change in changes:
             facts = writer.facts(change.path)
@@ -284,7 +284,7 @@ async def _apply(store: CheckpointStore, plan: RestorePlan) -> tuple[str, ...]:
 
         for path in plan.remove:  # first, because a file may be in the place of a folder
             await asyncio.to_thread(attempt, path, partial(writer.remove, path))
-        waiting: dict[str, list[FileChange]] = {}
+        waiting: dict[str, list[TreeChange]] = {}
         for change in plan.write:
             waiting.setdefault(change.blob, []).append(change)
         async for blobs in store.read_blobs(list(waiting)):

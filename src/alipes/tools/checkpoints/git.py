@@ -82,22 +82,10 @@ class ShadowGit:
 
         Commands inherit it, so that it is free only when the last one of a killed process has ended.
         """
-        while True:
-            self.store.mkdir(parents=True, exist_ok=True, mode=0o700)
-            lock = os.open(self.store / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if _is_same_file(self.store / "lock", lock):
-                    break
-            except BlockingIOError:
-                if not wait:
-                    os.close(lock)
-                    yield False
-                    return
-            except BaseException:
-                os.close(lock)
-                raise
-            os.close(lock)
+        while (lock := _take_lock(self.store)) < 0:
+            if not wait:
+                yield False
+                return
             await sleep(LOCK_PAUSE_S)
         self._lock = lock
         try:
@@ -178,6 +166,23 @@ class ShadowGit:
             "GIT_PAGER": "cat",
             "GIT_ALLOW_PROTOCOL": "",
         }
+
+
+def _take_lock(store: Path) -> int:
+    """An open and locked file; -1 if another process holds the lock, or has just removed the store."""
+    store.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = os.open(store / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        if isinstance(error, BlockingIOError):
+            return -1
+        raise
+    if _is_same_file(store / "lock", lock):
+        return lock
+    os.close(lock)
+    return -1
 
 
 def _is_same_file(path: Path, handle: int) -> bool:

@@ -20,7 +20,7 @@ class FolderWriter:
     def write(self, path: str, data: bytes, mode: str) -> None:
         """Replace or create a file or link at once. Raises OSError, as for a folder with files at this path."""
         with self._open_parent(path, create=True) as (parent, name):
-            temporary = f".{name[:40]}.{secrets.token_hex(6)}"
+            temporary, done = f".{name[:40]}.{secrets.token_hex(6)}", False
             try:
                 if mode == LINK_MODE:
                     os.symlink(data, temporary, dir_fd=parent)
@@ -29,10 +29,11 @@ class FolderWriter:
                 if _is_directory(parent, name):
                     os.rmdir(name, dir_fd=parent)
                 os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(temporary, dir_fd=parent)
-                raise
+                done = True
+            finally:
+                if not done:
+                    with suppress(OSError):
+                        os.unlink(temporary, dir_fd=parent)
 
     def remove(self, path: str) -> None:
         """Remove a file or link, and folders that become empty."""

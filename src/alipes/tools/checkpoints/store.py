@@ -70,7 +70,7 @@ class Snapshot(Struct, frozen=True):
     skipped: tuple[str, ...] = ()
 
 
-class FileChange(Struct, frozen=True):
+class TreeChange(Struct, frozen=True):
     """A file that differs between two trees."""
 
     path: str
@@ -185,7 +185,7 @@ class CheckpointStore:
         message = msgspec.json.encode(record)
         return (await self.git.run("commit-tree", tree, "-F", "-", data=message)).decode().strip()
 
-    async def compare(self, old: str, new: str) -> list[FileChange]:
+    async def compare(self, old: str, new: str) -> list[TreeChange]:
         """The files that differ between two trees."""
         if old == new:
             return []
@@ -195,7 +195,7 @@ class CheckpointStore:
         for facts, path in zip(fields[0::2], fields[1::2], strict=False):
             _, mode, _, blob, status = facts.decode().split()
             gone = status.startswith("D")
-            found.append(FileChange(os.fsdecode(path), "" if gone else blob, "" if gone else mode))
+            found.append(TreeChange(os.fsdecode(path), "" if gone else blob, "" if gone else mode))
         return found
 
     async def diff(self, old: str, new: str) -> str:
