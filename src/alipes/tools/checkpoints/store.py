@@ -106,21 +106,34 @@ class CheckpointStore:
         return await self._snapshot()
 
     async def _snapshot(self) -> Snapshot:
-        exclude = self.git.directory / "info" / "exclude"
-        exclude.write_text(list_exclusions(self.folder, self._alipes_home), errors="surrogateescape")
+        rules_changed = self._write_exclusions() or bool(self.folder.inner)
         skipped: tuple[str, ...] = ()
         pathspec = ("--", self.folder.inner) if self.folder.inner else ()
         for _ in range(MAX_ROUNDS):
             changes = parse_status(await self.git.run(*_STATUS, *pathspec), self.folder.inner)
             found = await asyncio.to_thread(self.rules.select, changes)
             skipped = tuple(found.skipped[:MAX_SKIPPED])
+            rules_changed = rules_changed or any(_is_ignore_file(os.fsencode(each.path)) for each in changes)
             if found.forget:
                 await self.git.run("update-index", "-z", "--force-remove", "--stdin", data=to_lines(found.forget))
             for batch in _split([*found.update, *found.nested], BATCH):
                 await self.git.run(*_STORE, data=to_lines(batch))
             if not found.nested:
                 break
+        if rules_changed:
+            ignored = await self.git.run("ls-files", "-z", "--cached", "--ignored", "--exclude-standard")
+            if ignored:
+                await self.git.run("update-index", "-z", "--force-remove", "--stdin", data=ignored)
         return Snapshot((await self.git.run("write-tree")).decode().strip(), skipped)
+
+    def _write_exclusions(self) -> bool:
+        """True if they differ from the last time."""
+        file = self.git.directory / "info" / "exclude"
+        text = list_exclusions(self.folder, self._alipes_home).encode(errors="surrogateescape")
+        if file.exists() and file.read_bytes() == text:
+            return False
+        file.write_bytes(text)
+        return True
 
     async def _is_healthy(self) -> bool:
         try:

@@ -57,6 +57,21 @@ async def test_a_file_that_was_ignored_then_is_not_removed_now(world):
     assert world.read(".gitignore") == "data/\n"
 
 
+async def test_a_file_that_is_ignored_from_now_on_is_left_alone(world):
+    world.write("app.log", "start")
+    world.write("a.txt", "one")
+    await world.run_turn(lambda: world.write("a.txt", "two"))
+    world.write(".gitignore", "*.log\n")
+    await world.run_turn(lambda: (world.write("a.txt", "three"), world.write("app.log", "start, more")))
+    world.write("app.log", "start, more, most")
+    result = await world.restore(2)
+    assert (world.read("a.txt"), world.read("app.log")) == ("two", "start, more, most")
+    assert result.plan.conflicts == ()
+    result = await world.restore(1, force=True)
+    assert world.read("app.log") == "start, more, most"
+    assert "app.log" in result.plan.kept
+
+
 async def test_a_file_that_was_too_large_then_is_not_removed_now(world):
     world.use(world.make_engine(CheckpointsConfig(max_file_mb=1)))
     world.write("data.bin", b"x" * (2 << 20))
