@@ -12,6 +12,7 @@ from bench import (
     approval,
     auxiliary_rounds,
     chat_stops,
+    checkpoints,
     delegation,
     figures,
     gateway,
@@ -60,6 +61,7 @@ ALL = {
     "judging": approval.judging,
     "web": web.extraction,
     "mcp": mcp.servers,
+    "checkpoints": checkpoints.checkpoints,
 }
 GROUPS = {"terminal": ("start", "keys", "resizing", "idling", "streaming", "stopping")}
 """Names for several figures."""

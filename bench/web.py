@@ -7,7 +7,7 @@ import statistics
 import time
 from pathlib import Path
 
-from alipes.tools.web.converter import ConvertJob, DocumentConverter
+from alipes.tools.web.converter import ConvertJob, PageConverter
 from bench.measure import Row, bounded, descendants
 
 PAGE_BYTES = 1_000_000
@@ -59,7 +59,7 @@ def make_page(size: int = PAGE_BYTES) -> bytes:
 
 async def extraction() -> list[Row]:
     job = ConvertJob("html", make_page(), url="https://site.example/page")
-    async with DocumentConverter(dict(os.environ)) as converter:
+    async with PageConverter(dict(os.environ)) as converter:
         began = time.perf_counter()
         made = await converter.convert(job)
         first = (time.perf_counter() - began) * 1000
@@ -87,7 +87,7 @@ def _child_cpu() -> float:
     return total
 
 
-async def _measure(converter: DocumentConverter, job: ConvertJob) -> tuple[float, float]:
+async def _measure(converter: PageConverter, job: ConvertJob) -> tuple[float, float]:
     """Seconds until the page is converted, and the longest time that a ready task waited."""
     longest, done = 0.0, asyncio.Event()
 

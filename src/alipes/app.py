@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from alipes.agent.approval.approval import build_approval_hook, preview_change
 from alipes.agent.approval.egress import AskEgress
@@ -17,7 +17,8 @@ from alipes.agent.approval.judge import ApprovalJudge
 from alipes.agent.approval.paths import Risk
 from alipes.agent.approval.sent_files import SentFileApproval, UploadApproval
 from alipes.agent.approval.taint import TaintTracker
-from alipes.agent.auxiliary import AuxiliaryModels, BackgroundTasks, ConversationTitles, MixtureRunner
+from alipes.agent.attachments import FileAttacher
+from alipes.agent.auxiliary import AuxiliaryModels, ConversationTitles, MixtureRunner
 from alipes.agent.budget import SpendingLimits
 from alipes.agent.builtin_tools import (
     Clarification,
@@ -27,15 +28,16 @@ from alipes.agent.builtin_tools import (
     VisionModel,
     make_image_generator,
 )
+from alipes.agent.checkpoints import TurnCheckpoints
 from alipes.agent.compaction.compaction import Compactor
 from alipes.agent.loop import Agent
 from alipes.agent.model_call import ModelCooldowns, RetryPolicy
 from alipes.agent.plan import PlanAnswer
 from alipes.agent.prompt import system_prompt
 from alipes.agent.provider_calls import compare_by_meaning
-from alipes.agent.sandbox_network import CONNECT_FILE, SandboxNetwork, network_variables, open_sandbox_network
 from alipes.agent.web_services import PageQuestions, PageService, SearchPlugins, SearchService
-from alipes.config.environment import EnvFileWatch, move_secrets_off_stack, process_environment
+from alipes.app_resources import Resources, hide_secrets, make_places, open_resources, tool_environment
+from alipes.config.environment import EnvFileWatch
 from alipes.config.mcp import McpServerConfig
 from alipes.config.mcp_files import add_project_servers
 from alipes.config.settings import Settings
@@ -51,17 +53,10 @@ from alipes.plugins.interruption.attribution import TURN
 from alipes.plugins.loader import PluginLoader, Plugins, open_plugins
 from alipes.plugins.owner import CORE
 from alipes.plugins.registry import Contributions, PromptTemplate, SkillContribution
-from alipes.providers.registry import ModelChoice, Models, choose_model
-from alipes.runtime.http.clients import ClientScope
+from alipes.providers.registry import ModelChoice, choose_model
 from alipes.runtime.http.public_fetch import PublicFetcher
-from alipes.runtime.log_file import log_secrets
-from alipes.runtime.process_setup import protect_memory, wipe_environment
-from alipes.runtime.processes.process_tree import OrphanGuard, open_orphan_guard
-from alipes.runtime.redaction import SecretRegistry
 from alipes.runtime.sandbox.backend import CommandScope
-from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.sandbox.policy import is_inside
-from alipes.runtime.watchdog import Watchdog
 from alipes.sessions.commands.context import CommandContext
 from alipes.sessions.commands.registry import BY_NAME
 from alipes.sessions.commands.templates import TemplateFolders
@@ -74,36 +69,31 @@ from alipes.sessions.tool_access import ToolAccess
 from alipes.sessions.user_shell import UserShell
 from alipes.store.conversations import set_title_if_empty
 from alipes.store.history import SqliteCompactionStore
-from alipes.store.store import Store, open_store
 from alipes.store.usage import SqliteUsageLedger
 from alipes.tools.backends import ChosenBackend
 from alipes.tools.browser import specs as browser_specs
 from alipes.tools.clarify import Clarify
-from alipes.tools.common import Places, child_environment, is_secret_variable
+from alipes.tools.common import Places
 from alipes.tools.delegate import DelegateTask, MixtureOfAgents
+from alipes.tools.documents.documents import DocumentConverter
 from alipes.tools.execute_code import CodeLimits, ExecuteCode
 from alipes.tools.files.patch import Patch
 from alipes.tools.files.read_file import ReadFile
 from alipes.tools.files.write_file import WriteFile
 from alipes.tools.images import ImageGenerate, ImageLoader, VisionAnalyze
-from alipes.tools.sandbox import make_backend
 from alipes.tools.search.search_files import SearchFiles
 from alipes.tools.send_file import SendFileTool
-from alipes.tools.shell.background import BackgroundProcesses
 from alipes.tools.shell.output import SpillFolder
 from alipes.tools.shell.terminal import ProcessTool, TerminalTool
 from alipes.tools.todo import Todo
-from alipes.tools.web.converter import DocumentConverter
 from alipes.tools.web.page_reader import PageReader
 from alipes.tools.web.source_numbers import SourceNumbers
 from alipes.tools.web.web_extract import WebExtract
 from alipes.tools.web.web_search import WebSearch
 
 if TYPE_CHECKING:
-    from alipes.tools.mcp.servers import McpServers
-
-if TYPE_CHECKING:
     from alipes.tools.browser.sessions import BrowserSessions
+    from alipes.tools.mcp.servers import McpServers
 
 LOCAL_FILE_TOOLS = ("read_file", "write_file", "patch", "search_files", "execute_code")
 """Tools that read or change files of this machine."""
@@ -122,11 +112,16 @@ class App:
         store, models = resources.store, resources.models
         self.settings, self.store, self.models, self.scope = settings, store, models, resources.scope
         self.background, self.backend, self.network = resources.background, resources.backend, resources.network
+        self.checkpoints = resources.checkpoints
+        self.documents = DocumentConverter(
+            settings.documents, backend=resources.backend, env=tool_environment(settings)
+        )
+        self.files: FileAttacher
         self.secrets, self._env_file = resources.secrets, EnvFileWatch(settings.paths.env)
         self.hooks = Hooks(settings.plugins.deadline, self._report, deadlines=settings.plugins.deadlines)
         self.templates = _template_folders(settings)
         self.contributions = Contributions(lambda: BY_NAME, self._load_templates)
-        self.user_shell = UserShell(store, self.contributions, _places(settings))
+        self.user_shell = UserShell(store, self.contributions, make_places(settings))
         self.plugins: Plugins
         self.mcp: McpServers | None = None
         """The MCP servers; None if none is configured."""
@@ -185,6 +180,7 @@ class App:
             compactor=self.compactor,
             shell=self.user_shell,
             tools=self.tool_access,
+            checkpoints=self.checkpoints,
             default_effort=self.settings.effort,
             mcp=self.mcp,
         )
@@ -305,23 +301,6 @@ class _PlanMode:
         return await self._sessions.questions.ask_to_accept(turn, self._timeout)
 
 
-class Resources(Struct, frozen=True):
-    """What an app opens first and closes last."""
-
-    store: Store
-    scope: ClientScope
-    models: Models
-    guard: OrphanGuard
-    network: SandboxNetwork
-    namespaces: NetworkNamespaces
-    backend: ChosenBackend
-    background: BackgroundProcesses
-    browser: "BrowserSessions | None"
-    tasks: BackgroundTasks
-    secrets: SecretRegistry
-    converter: DocumentConverter
-
-
 @asynccontextmanager
 async def open_app(
     settings: Settings,
@@ -340,13 +319,13 @@ async def open_app(
     only.
     """
     settings = add_project_servers(settings, settings.workdir or os.getcwd())
-    _hide_secrets(settings)
+    hide_secrets(settings)
 
     async def ask(call: ToolCall, reason: str, turn: Turn) -> ApprovalDecision:
         return await app.sessions.questions.ask_approval(call, reason, turn)
 
     async with AsyncExitStack() as stack:
-        resources = await _open_resources(stack, settings, lent, ask)
+        resources = await open_resources(stack, settings, lent, ask)
         defaults = SessionDefaults(
             busy=settings.terminal.busy if interactive else "queue",
             interactive=interactive,
@@ -360,10 +339,11 @@ async def open_app(
             mask=resources.secrets,
         )
         app = App(settings, resources, defaults=defaults, retry=retry or RetryPolicy())
-        if settings.mcp.servers:
-            app.mcp = await stack.enter_async_context(_make_mcp_servers(app, resources))
-            app.contributions.add_source("mcp", app.mcp.tools)
-        _add_builtin_tools(app, resources)
+        await _open_tools(stack, app, resources)
+        turn_checkpoints = TurnCheckpoints(app.checkpoints, app.contributions, app.store, resources.tasks)
+        await stack.enter_async_context(turn_checkpoints)
+        app.hooks.add(CORE, turn_checkpoints.around_tool, patient=True)
+        app.hooks.add(CORE, turn_checkpoints.turn_ended)
         set_title = partial(set_title_if_empty, app.store.database)
         app.hooks.add(CORE, ConversationTitles(app.auxiliary, set_title, resources.tasks).turn_ended)
         app.hooks.add(CORE, app.compactor.turn_ended)
@@ -387,65 +367,19 @@ async def open_for_checks(settings: Settings, ask: AskEgress = _ask_nobody) -> A
     connections of servers."""
     settings = add_project_servers(settings, settings.workdir or os.getcwd())
     async with AsyncExitStack() as stack:
-        resources = await _open_resources(stack, settings, None, ask)
+        resources = await open_resources(stack, settings, None, ask)
         app = App(settings, resources, defaults=SessionDefaults(), retry=RetryPolicy())
-        if settings.mcp.servers:
-            app.mcp = await stack.enter_async_context(_make_mcp_servers(app, resources))
-            app.contributions.add_source("mcp", app.mcp.tools)
-        _add_builtin_tools(app, resources)
+        await _open_tools(stack, app, resources)
         await app.backend.choose()
         yield app
 
 
-async def _open_resources(
-    stack: AsyncExitStack, settings: Settings, lent: Mapping[str, Provider] | None, ask: AskEgress
-) -> Resources:
-    await stack.enter_async_context(Watchdog())
-    store = await stack.enter_async_context(open_store(settings.home))
-    scope = await stack.enter_async_context(ClientScope(settings.proxies, trust=settings.ca_file or None))
-    models = await stack.enter_async_context(Models(settings, scope, lent))
-    guard = await stack.enter_async_context(open_orphan_guard(settings.paths.run))
-    secrets = log_secrets()
-    secrets.add(*settings.secrets())
-    spill = SpillFolder(settings.paths.spill, mask=secrets)
-    network = await stack.enter_async_context(open_sandbox_network(settings, store.sources, ask, process_environment()))
-    namespaces = NetworkNamespaces(network)
-    stack.push_async_callback(namespaces.close_all)
-    backend = await stack.enter_async_context(
-        make_backend(settings, guard, namespaces, network=network_variables(network), files=(CONNECT_FILE,))
-    )
-    background = await stack.enter_async_context(BackgroundProcesses(spill, backend=backend))
-    tasks = await stack.enter_async_context(BackgroundTasks())
-    converter = await stack.enter_async_context(DocumentConverter(_tool_environment(settings), guard))
-    browser = await _open_browser(stack, settings, network, guard) if settings.browser.enabled else None
-    return Resources(
-        store=store,
-        scope=scope,
-        models=models,
-        guard=guard,
-        network=network,
-        namespaces=namespaces,
-        backend=backend,
-        background=background,
-        browser=browser,
-        tasks=tasks,
-        secrets=secrets,
-        converter=converter,
-    )
-
-
-async def _open_browser(
-    stack: AsyncExitStack, settings: Settings, network: SandboxNetwork, guard: OrphanGuard
-) -> "BrowserSessions":
-    from alipes.tools.browser.sessions import BrowserSessions  # noqa: PLC0415
-
-    sessions = BrowserSessions(
-        *(settings.browser, network.rights, network.proxy.connector),
-        environ=_tool_environment(settings),
-        folder=settings.paths.browser,
-        keeper=guard,
-    )
-    return await stack.enter_async_context(sessions)
+async def _open_tools(stack: AsyncExitStack, app: App, resources: Resources) -> None:
+    if app.settings.mcp.servers:
+        app.mcp = await stack.enter_async_context(_make_mcp_servers(app, resources))
+        app.contributions.add_source("mcp", app.mcp.tools)
+    app.files = FileAttacher(app.settings, mask=app.secrets, documents=app.documents, resources=app.mcp)
+    _add_builtin_tools(app, resources)
 
 
 def _add_browser_tools(app: App, browser: "BrowserSessions | None", places: Places) -> None:
@@ -461,28 +395,16 @@ def _add_browser_tools(app: App, browser: "BrowserSessions | None", places: Plac
     app.hooks.add(CORE, browser.session_left)
 
 
-def _hide_secrets(settings: Settings) -> None:
-    """Remove secrets from the environment and memory image that other processes of the user can read."""
-    secrets = frozenset(settings.secrets())
-    wipe_environment(move_secrets_off_stack(lambda name, value: is_secret_variable(name, value, secrets)))
-    if not settings.debuggable:
-        protect_memory()
-
-
 def _outbound_policy(settings: Settings) -> OutboundPolicy:
     """A turn of a chat may be finished by any process: its answer is sent to the chat in any case."""
     folders = (str(settings.paths.outgoing),)
-    private = _places(settings).is_withheld
+    private = make_places(settings).is_withheld
     return OutboundPolicy(tuple(settings.messengers.configured), folders, is_private=private)
 
 
 def _template_folders(settings: Settings) -> TemplateFolders:
     workdir = Path(settings.workdir or os.getcwd())
     return TemplateFolders(settings.home, Path(os.path.expanduser("~")), workdir)
-
-
-def _places(settings: Settings) -> Places:
-    return Places(home=os.path.expanduser("~"), alipes_home=str(settings.home))
 
 
 def _plugin_loaders(app: App) -> Mapping[str, Callable[[], PluginLoader]]:
@@ -495,15 +417,15 @@ def _plugin_loaders(app: App) -> Mapping[str, Callable[[], PluginLoader]]:
 
 
 def _add_builtin_tools(app: App, resources: Resources) -> None:
-    settings, backend, env = app.settings, resources.backend, _tool_environment(app.settings)
-    places = structs.replace(_places(settings), map_path=partial(_map_path, backend))
+    settings, backend, env = app.settings, resources.backend, tool_environment(app.settings)
+    places = structs.replace(make_places(settings), map_path=partial(_map_path, backend))
     guard, background, mask = resources.guard, resources.background, app.secrets
     spill = SpillFolder(settings.paths.spill, mask=mask)
     terminal = TerminalTool(
         places, env, spill, backend=backend, background=background, rewriter=PluginOutputRewriter(app.hooks)
     )
     file_tools: tuple[Tool, ...] = (
-        ReadFile(places, mask=mask),
+        ReadFile(places, mask=mask, documents=app.documents),
         WriteFile(places, mask=mask),
         Patch(places, mask=mask),
         SearchFiles(env, places, keeper=guard, mask=mask),
@@ -553,7 +475,7 @@ def _make_mcp_servers(app: App, resources: Resources) -> "McpServers":
     host = module.McpHost(
         resources.backend,
         app.scope,
-        _tool_environment(settings),
+        tool_environment(settings),
         settings.paths.logs / "mcp",
         auth_for=partial(_make_mcp_auth, app),
         requests=module.PeopleAndModels(app.sessions.questions, app.auxiliary, settings.clarify.timeout),
@@ -587,10 +509,6 @@ def _is_contained(resources: Resources, call: ToolCall, turn: Turn) -> bool:
 
 def _map_path(backend: ChosenBackend, path: str, workdir: str) -> str:
     return backend.host_path(path, CommandScope(workdir=workdir))
-
-
-def _tool_environment(settings: Settings) -> dict[str, str]:
-    return child_environment(process_environment(), settings.secrets())
 
 
 def _agent_tools(app: App) -> tuple[Tool, ...]:
@@ -630,7 +548,9 @@ def _add_web_tools(app: App, resources: Resources) -> None:
     service = SearchService(settings, plugins, scope=app.scope, rights=rights, counts=counts)
     fetcher = PublicFetcher(app.scope, settings.fetch.allow, name="web", decide=rights.decide, counts=counts)
     pages = PageService(settings, plugins)
-    reader = PageReader(fetcher, resources.converter, settings.web, choose_remote=pages.choose_remote)
+    reader = PageReader(
+        fetcher, resources.converter, settings.web, documents=app.documents, choose_remote=pages.choose_remote
+    )
     search = WebSearch(service.choose, numbers)
     questions, vision = PageQuestions(app.auxiliary), VisionModel(app.auxiliary)
     extract = WebExtract(reader, numbers, ask_model=questions.ask, ask_vision=vision.ask)

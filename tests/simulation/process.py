@@ -7,12 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from alipes.agent.attachments import FileAttacher
 from alipes.agent.auxiliary import AuxiliaryModels
 from alipes.agent.budget import SpendingLimits
 from alipes.agent.compaction.compaction import Compactor
 from alipes.agent.loop import Agent
 from alipes.agent.model_call import ModelCooldowns, RetryPolicy
-from alipes.config.settings import DelegationConfig
+from alipes.config.settings import DelegationConfig, Settings
 from alipes.gateway.gateway import Gateway
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.gateway.policy import GatewayPolicy, PlatformPolicy
@@ -121,6 +122,7 @@ class SimulatedApp:
         self.store, self.sessions, self.hooks, self._models = store, sessions, hooks, models
         self._compaction = compaction
         self.contributions = Contributions(lambda: BY_NAME)
+        self.files = FileAttacher(Settings(home=Path("/nonexistent")))
 
     def context(self, inbound: Any, *, local_files: bool = True) -> CommandContext:
         return CommandContext(

@@ -17,8 +17,10 @@ from alipes.kernel.turns import Inbound
 from alipes.plugins.registry import Contributions
 from alipes.providers.registry import Backend, ModelChoice
 from alipes.sessions.commands.context import CommandContext
+from alipes.tools.checkpoints.checkpoints import Checkpoints
 from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, KeyHolder, RequestLimits, hash_key
+from alipes.web.checkpoints import CheckpointEndpoints
 from alipes.web.endpoint import Caller, endpoints_of
 from alipes.web.mcp.http import McpEndpoint
 from alipes.web.mcp.tools import ConversationTools
@@ -152,6 +154,7 @@ def _context(house: Any, inbound: Inbound, *, local_files: bool = True) -> Comma
         choice,
         contributions=house.contributions,
         local_files=local_files,
+        checkpoints=house.checkpoints,
     )
 
 
@@ -169,14 +172,18 @@ async def open_api(
     limits: dict[str, int] | None = None,
     contributions: Contributions | None = None,
     run: Path | None = None,
+    checkpoints: Checkpoints | None = None,
+    workdir: str = "",
     **habits: Any,
 ) -> AsyncIterator[ApiHarness]:
-    """`limits`: of `TurnAdmission`; `contributions`: with templates; `run`: names the processes of the agent."""
+    """`limits`: of `TurnAdmission`; `contributions`: with templates; `run`: names the processes of the agent;
+    `workdir`: of tools."""
     async with open_sessions(home, provider, *tools, interactive=True, **habits) as house:
         house.models = KnownModels(provider)  # type: ignore[attr-defined]
         house.contributions = contributions or Contributions()  # type: ignore[attr-defined]
+        house.checkpoints = checkpoints  # type: ignore[attr-defined]
         house.context = partial(_context, house)  # type: ignore[attr-defined]
-        living = LiveRuns(house)  # type: ignore[arg-type]
+        living = LiveRuns(house, workdir=workdir)  # type: ignore[arg-type]
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(living.run())
             admission = TurnAdmission(house, **(limits or {}))  # type: ignore[arg-type]
@@ -184,6 +191,7 @@ async def open_api(
                 *endpoints_of(RunEndpoints(house, living, admission)),  # type: ignore[arg-type]
                 *endpoints_of(SessionEndpoints(house, admission)),  # type: ignore[arg-type]
                 *endpoints_of(TemplateEndpoints(house)),  # type: ignore[arg-type]
+                *endpoints_of(CheckpointEndpoints(house, workdir=workdir)),  # type: ignore[arg-type]
             )
             keys = Authenticator("", _find, run=run)
             router = ApiRouter(rooms, keys, RequestLimits(rate=0))

@@ -7,6 +7,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from alipes.agent.attachments import FileAttacher
+from alipes.config.settings import Settings
 from alipes.gateway.gateway import Gateway
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.gateway.policy import GatewayPolicy, PlatformPolicy
@@ -47,6 +49,7 @@ class GatewayHarness:
         self._models = Models(provider)
         self.gateway: Gateway
         self.messenger: FakePlatform
+        self.files = FileAttacher(Settings(home=Path("/nonexistent")))
         self.restarted = 0
 
     def context(self, inbound, *, local_files=True):

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -14,15 +14,27 @@ from alipes.config.settings import Settings
 from alipes.kernel.attachments import collapse_attachments, format_attachment
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Image
+from alipes.kernel.platform import ReceivedFile
 from alipes.kernel.ports import ToolOutput
 from alipes.kernel.turns import Inbound
 from alipes.kernel.untrusted import mark_untrusted, to_label
 from alipes.tools.common import Places
+from alipes.tools.documents.documents import DocumentConverter
 from alipes.tools.files.read_file import DEFAULT_LINES, ReadFile
 
 MAX_IMAGES = 20
 MAX_TOTAL_CHARS = 200_000
 """Characters of all text files of one message."""
+MAX_RECEIVED_CHARS, RECEIVED_LINES = 60_000, 600
+"""Characters of all documents of one message from a chat, and lines of one; the rest is read when it is needed."""
+RECEIVED_TIMEOUT_S = 15.0
+"""Seconds that the messenger waits for a document to be converted."""
+_DOCUMENTS = re.compile(
+    r"\.(pdf|docx|docm|pptx|pptm|xlsx|xlsm|odt|ods|odp|epub|rtf|html?|csv|tsv|zip|tar|tar\.\w+|tgz)$", re.I
+)
+_DOCUMENT_TYPES = re.compile(
+    r"(?i)application/(pdf|rtf|zip|epub\+zip|vnd\.(openxmlformats-office|oasis\.open)document)|text/(rtf|html|csv)"
+)
 _MENTION = re.compile(r'(?:(?<=[\s(\[{,;])|^)@(?:"([^"\n]+)"((?::|#L)\d+(?:-L?\d+)?)?|([^\s"]+))', re.MULTILINE)
 _RANGE = re.compile(r"(?::|#L)(\d+)(?:-L?(\d+))?$")
 _PUNCTUATION = ".,;:!?)]}'"
@@ -73,12 +85,18 @@ class FileAttacher:
     """Reads the files that a person names with `@`. A name without a file stays text."""
 
     def __init__(
-        self, settings: Settings, *, mask: Callable[[str], str] = str, resources: ResourceReader | None = None
+        self,
+        settings: Settings,
+        *,
+        mask: Callable[[str], str] = str,
+        documents: DocumentConverter | None = None,
+        resources: ResourceReader | None = None,
     ) -> None:
-        """`mask` removes secrets from the content."""
+        """`mask` removes secrets from the content. `documents`: converts files that are not text. `resources`: those
+        of MCP servers."""
         self._resources, self._mask = resources, mask
         self._places = Places(home=os.path.expanduser("~"), alipes_home=str(settings.home))
-        self._reader = ReadFile(self._places, mask=mask)
+        self._reader = ReadFile(self._places, mask=mask, documents=documents)
         self._received = str(settings.paths.files)
 
     async def attach(self, inbound: Inbound, words: str | None = None) -> tuple[Inbound, Attached]:
@@ -113,7 +131,7 @@ class FileAttacher:
                 images.append(content)
                 pictures.append(mention.path)
             else:
-                blocks += format_attachment(mention.path, content, mention.lines)
+                blocks += format_attachment(mention.path, content, mention.lines, untrusted=origin)
         files = Attached(blocks, tuple(images), tuple(pictures), tuple(problems), untrusted)
         return files if self._resources is None else await self._add_resources(files, text, workdir, self._resources)
 
@@ -137,6 +155,30 @@ class FileAttacher:
             )
         return files
 
+    async def attach_received(self, inbound: Inbound, files: Sequence[ReceivedFile]) -> Inbound:
+        """The message with the text of the documents among the files that came with it from a chat.
+
+        They stay in their folder: what is not attached, or the rest of a long one, can be read with `read_file`.
+        """
+        blocks, untrusted = "", inbound.untrusted
+        for file in files:
+            if not is_document(file) or len(blocks) > MAX_RECEIVED_CHARS:
+                continue
+            content = await self._read_received(Path(file.path))
+            untrusted = untrusted or describe_untrusted_file(file.path, self._received)
+            blocks += format_attachment(file.path, content, untrusted=f"the file {file.name or 'of a chat'}")
+        return structs.replace(inbound, text=inbound.text + blocks, untrusted=untrusted) if blocks else inbound
+
+    async def _read_received(self, path: Path) -> str:
+        try:
+            async with asyncio.timeout(RECEIVED_TIMEOUT_S):
+                found = await self._reader.read(path, limit=RECEIVED_LINES, rendered=True)
+        except TimeoutError:
+            return "(not converted yet, because it takes long; read it with read_file)"
+        except ToolError as error:
+            return f"({error})"
+        return found if isinstance(found, str) else found.text
+
     def _exists(self, path: str, workdir: str) -> bool:
         try:
             return self._places.resolve(path, workdir).exists()
@@ -155,6 +197,11 @@ class FileAttacher:
         if isinstance(found, str):
             return found
         return found.images[0] if found.images else found.text
+
+
+def is_document(file: ReceivedFile) -> bool:
+    """True if a file of a chat is attached to its message as text."""
+    return file.kind == "file" and bool(_DOCUMENTS.search(file.name or file.path) or _DOCUMENT_TYPES.match(file.mime))
 
 
 def find_mentions(text: str, exists: Callable[[str], bool]) -> list[Mention]:

@@ -154,7 +154,7 @@ class SearchService:
 @cache
 def explain_missing_extra() -> str:
     """Why pages cannot be read, as a sentence; empty if they can."""
-    return "" if find_spec("trafilatura") and find_spec("pypdf") and find_spec("feedparser") else NO_EXTRA
+    return "" if find_spec("trafilatura") and find_spec("feedparser") else NO_EXTRA
 
 
 class PageService:

@@ -12,7 +12,6 @@ from typing import Any, Self, TextIO, TypeAlias
 import msgspec
 from msgspec import Struct, structs
 
-from alipes.agent.attachments import FileAttacher
 from alipes.app import App, open_app
 from alipes.cli import caller
 from alipes.cli.common import choose_theme
@@ -318,8 +317,7 @@ async def _ask(
             inbound, note = await make_inbound(app, options, here)
             inbound = structs.replace(inbound, text=question[0], attachments=question[1])
             inbound = await expand_message(app.context(inbound))
-            attacher = FileAttacher(settings, mask=app.secrets, resources=app.mcp)
-            inbound, files = await attacher.attach(inbound, options.prompt)
+            inbound, files = await app.files.attach(inbound, options.prompt)
             for problem in files.problems:
                 streams.error(problem)
             if not silent:

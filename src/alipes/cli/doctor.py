@@ -39,6 +39,9 @@ from alipes.store.database.files import find_loss, is_writable
 from alipes.store.peers import open_processes
 from alipes.store.store import Store, open_archive, open_store
 from alipes.tools.browser.chromium import find_chromium, find_obstacle, uses_sandbox
+from alipes.tools.checkpoints.git import find_git
+from alipes.tools.checkpoints.prune import list_stored_folders
+from alipes.tools.documents.documents import EXTRA, missing_libraries
 from alipes.tools.mcp.catalog import ToolCatalog
 from alipes.tools.web.search_services import NAMES, choose_service
 
@@ -379,8 +382,33 @@ def _run_audit(*, json: bool) -> int:
     return int(any(finding.state == "wrong" for finding in found))
 
 
+def check_checkpoints(settings: Settings) -> CheckResult:
+    """The size of the checkpoint store, or why there are no checkpoints."""
+    if not settings.checkpoints.enabled:
+        return CheckResult("checkpoints", "note", "off (checkpoints.enabled = false)")
+    if not find_git():
+        return CheckResult("checkpoints", "note", "off: git is not installed", "install git (apt install git)")
+    stored = list_stored_folders(settings.paths.checkpoints)
+    limit = render.format_size(settings.checkpoints.max_mb << 20)
+    if not stored:
+        return CheckResult("checkpoints", "ok", f"none yet (limit {limit})")
+    count = format_count(sum(each.checkpoints for each in stored), "checkpoint")
+    folders, size = format_count(len(stored), "folder"), render.format_size(sum(each.size for each in stored))
+    return CheckResult("checkpoints", "ok", f"{count} of {folders}, {size} (limit {limit})")
+
+
+def check_documents() -> CheckResult:
+    """Which documents can be read."""
+    missing = missing_libraries()
+    if not missing:
+        return CheckResult("documents", "ok", "pdf, docx, pptx, xlsx and others become text")
+    kinds = ", ".join(missing)
+    return CheckResult("documents", "note", f"{kinds} cannot be read: {', '.join(missing.values())} missing", EXTRA)
+
+
 async def _check_services(settings: Settings, live: bool) -> tuple[list[CheckResult], tuple[ClientReport, ...]]:
     found = [await security_audit.check_sandbox(settings), *await check_store(settings), *await check_tools(settings)]
+    found += [await asyncio.to_thread(check_checkpoints, settings), check_documents()]
     async with open_models(settings) as (scope, models):
         if settings.providers:
             found += await check_models(settings, scope, models, live=live)

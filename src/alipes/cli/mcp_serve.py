@@ -41,8 +41,7 @@ HINT = "alipes mcp serve: waiting for an MCP client on standard input; see docs/
 def run(*, safe: bool) -> int:
     """Serve until the client disconnects. `safe`: without plugins."""
     if find_spec("mcp") is None:
-        sys.stderr.write("alipes mcp serve needs the package mcp: pip install 'alipes[mcp,serve]'
-")
+        sys.stderr.write("alipes mcp serve needs the package mcp: pip install 'alipes[mcp,serve]'\n")
         return 2
     settings = with_plugins(build_settings(read_config()), not safe)
     if is_terminal(sys.stdin):

@@ -4,7 +4,6 @@ import sys
 
 from msgspec import structs
 
-from alipes.agent.attachments import FileAttacher
 from alipes.app import App, open_app
 from alipes.cli import caller, resume
 from alipes.cli.ask import (
@@ -99,7 +98,7 @@ class PlainConversation:
 
     def __init__(self, app: App, streams: StandardStreams, client: PromptClient, message: Inbound) -> None:
         self._app, self._streams, self._client, self._message = app, streams, client, message
-        self._attacher = FileAttacher(app.settings, mask=app.secrets, resources=app.mcp)
+        self._attacher = app.files
         self._interrupted: tuple[InterruptedTurn, ...] = ()
         self.left = False
         """The user quit."""

@@ -145,7 +145,10 @@ _PASSWORD = re.compile(r"\w[\w+.-]*://[^/\s:@]*:([^/\s@]+)@")
 _MULTIPLIERS = {"": 1, "k": 1_000, "M": 1_000_000}
 T = TypeVar("T")
 _VALUES = ("effort", "max_steps", "max_tokens", "silence", "local_servers", "log_level", "debuggable", "secret_store")
-_TABLES = ("terminal", "api", "compaction", "delegation", "fetch", "egress", "images", "clarify", "approvals", "code")
+_TABLES = (
+    *("terminal", "api", "compaction", "delegation", "fetch", "egress", "images", "clarify", "approvals", "code"),
+    *("checkpoints", "documents"),
+)
 """Values and tables that settings have as they are in the file."""
 
 

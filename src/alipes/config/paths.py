@@ -26,6 +26,8 @@ class Paths:
         """Tool output that was too long to show in full."""
         self.files = home / "files"
         """Files that people sent in chats, by platform."""
+        self.checkpoints = home / "checkpoints"
+        """Snapshots of projects, by folder."""
         self.outgoing = home / "outgoing"
         """Files that were generated for chats."""
         self.browser = home / "browser"

@@ -316,6 +316,29 @@ class CodeConfig(Struct, frozen=True):
     calls: Annotated[int, whole(0, 1000), "Tool calls that one `execute_code` call may make."] = 50
 
 
+class CheckpointsConfig(Struct, frozen=True):
+    enabled: Annotated[
+        bool,
+        "Whether the project is saved before the first change of each turn, so that `/rollback` can restore it. Needs "
+        "git.",
+    ] = True
+    max_mb: Annotated[
+        int,
+        whole(1, 1_000_000),
+        "Disk space for the checkpoints of all folders, in MB; the oldest are removed. A folder with more to store has "
+        "no checkpoints.",
+    ] = 1000
+    max_file_mb: Annotated[int, whole(1, 10_000), "Largest file that is part of a checkpoint, in MB."] = 10
+    keep: Annotated[int, whole(1, 10_000), "Checkpoints that are kept for each folder."] = 50
+
+
+class DocumentsConfig(Struct, frozen=True):
+    max_mb: Annotated[int, whole(1, 1000), "Largest document that is converted to text, in MB."] = 50
+    max_pages: Annotated[int, whole(1, 100_000), "Pages, slides or sheets that are converted of one document."] = 2000
+    timeout: Annotated[float, seconds(1, 600), "Seconds that the conversion of one document may take."] = 60.0
+    memory_mb: Annotated[int, whole(64, 100_000), "Memory that the conversion of one document may use, in MB."] = 1024
+
+
 class GatewayConfig(Struct, frozen=True):
     pairing: Annotated[
         bool,
@@ -459,6 +482,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     code: CodeConfig = CodeConfig()
     mcp: McpConfig = McpConfig()
     web: WebConfig = WebConfig()
+    checkpoints: CheckpointsConfig = CheckpointsConfig()
+    documents: DocumentsConfig = DocumentsConfig()
     messengers: Messengers = Messengers()
     platforms: dict[str, PluginPlatformConfig] = {}
     """Platforms of plugins by name; those not listed use the defaults."""

@@ -31,9 +31,6 @@ class WebConfig(Struct, frozen=True):
     ] = "auto"
     timeout: Annotated[float, seconds(1, 600), "Seconds that one search or one page may take."] = 30.0
     max_bytes: Annotated[int, whole(10_000, 200_000_000), "Largest page or file that is read, in bytes."] = 10_000_000
-    max_pdf_pages: Annotated[
-        int, whole(1, 10_000), "Pages of a PDF that are read; the result says if there are more."
-    ] = 200
     parallel: Annotated[int, whole(1, 64), "Pages of one host that are fetched at the same time."] = 2
     delay: Annotated[float, seconds(0, 60), "Seconds between two requests to the same host."] = 0.5
     cache: Annotated[

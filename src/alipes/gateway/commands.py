@@ -15,7 +15,19 @@ from alipes.store.export import SessionFacts
 from alipes.store.people import Progress
 
 OWNER_COMMANDS = frozenset(
-    {"pair", "restart", "platforms", "sethome", "plugins", "approvals", "mode", "permissions", "diff", "init"}
+    {
+        "pair",
+        "restart",
+        "platforms",
+        "sethome",
+        "plugins",
+        "approvals",
+        "mode",
+        "permissions",
+        "diff",
+        "init",
+        "rollback",
+    }
 )
 _NOT_IN_CHATS = frozenset({"quit", "setup", "keys"})
 PROGRESS_MODES: tuple[Progress, ...] = ("off", "short", "full")

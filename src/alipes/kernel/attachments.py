@@ -3,17 +3,19 @@
 import re
 
 from alipes.kernel.formatting import format_count
-from alipes.kernel.untrusted import escape_marks, to_label
+from alipes.kernel.untrusted import escape_marks, mark_untrusted, to_label
 
 MAX_PATH_CHARS = 300
 _START = "\n\n<attachment "
 _BLOCK = re.compile(r'\n\n<attachment path="([^"\n]*)"(?: lines="([^"\n]*)")?>\n(.*?)(?:\n</attachment>|\Z)', re.DOTALL)
 
 
-def format_attachment(path: str, content: str, lines: str = "") -> str:
-    """The block to append to the text of a message. The content cannot close it."""
+def format_attachment(path: str, content: str, lines: str = "", *, untrusted: str = "") -> str:
+    """The block to append to the text of a message. The content cannot close it. `untrusted`: whose text it is, if not
+    the user's."""
     which = f' lines="{lines}"' if lines else ""
-    return f'{_START}path="{to_label(path, MAX_PATH_CHARS)}"{which}>\n{escape_marks(content.rstrip())}\n</attachment>'
+    text = mark_untrusted(content.rstrip(), untrusted) if untrusted else escape_marks(content.rstrip())
+    return f'{_START}path="{to_label(path, MAX_PATH_CHARS)}"{which}>\n{text}\n</attachment>'
 
 
 def collapse_attachments(text: str) -> str:

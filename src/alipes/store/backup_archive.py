@@ -29,7 +29,7 @@ MANIFEST = "alipes-backup.json"
 CHUNK_BYTES = 1 << 20
 MAX_MANIFEST_BYTES = 64 * 2**20
 _EXCLUDED = re.compile(
-    r"\.env.*|(?:run|logs|spill|browser)(?:/.*)?|"
+    r"\.env.*|(?:run|logs|spill|browser|checkpoints)(?:/.*)?|"
     + re.escape(DATABASE_FILE)
     + r".*|files/[^/]+/(?:login|signing)\.json"
     r"|.*\.(?:db|db-wal|db-shm|db-journal|key|pem|sock|part|lock)|(?:.*/)?__pycache__(?:/.*)?"

@@ -238,6 +238,19 @@ class SqliteSessions:
 
         return await self._database.run(work)
 
+    async def count_turns_since(self, key: str, turn: str) -> int:
+        """How many turns `undo` undoes if this one is the last of them; 0 if it is not part of the conversation."""
+
+        def work(db: sqlite3.Connection) -> int:
+            active, messages = _find_active(db, key), 0
+            for started in history.started_turns(db, active.session) if active is not None else ():
+                messages += not _is_kept(started)
+                if started[1] == turn:
+                    return messages
+            return 0
+
+        return await self._database.read(work)
+
     async def redo(self, key: str) -> tuple[str, ...]:
         """Bring back the turns of the last undo; their messages, oldest first. None if one was started since."""
 

@@ -24,6 +24,7 @@ from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.runtime.log_file import log_context
 from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, peer_address, unauthorized_problem
+from alipes.web.checkpoints import CheckpointEndpoints
 from alipes.web.endpoint import (
     REQUEST_ID,
     SCOPES,
@@ -317,6 +318,7 @@ def endpoints(
         *endpoints_of(KeyEndpoint()),
         *endpoints_of(RunEndpoints(app, live_runs, admission)),
         *endpoints_of(SessionEndpoints(app, admission)),
+        *endpoints_of(CheckpointEndpoints(app, workdir=live_runs.workdir)),
         *endpoints_of(TemplateEndpoints(app)),
         *openai.endpoints(app, admission, fetcher, workdir=live_runs.workdir),
     )

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from alipes.agent.attachments import FileAttacher
+from alipes.config.settings import DocumentsConfig, Settings
 from alipes.gateway.outbound.replies import delete_old_files
 from alipes.gateway.policy import PlatformPolicy
 from alipes.kernel.errors import MessageRejected, StoreError
@@ -23,6 +25,7 @@ from alipes.plugins.specs import Admission
 from alipes.providers.transcription import command_transcriber
 from alipes.store.store import open_store
 from alipes.testing.scripted_provider import ScriptedProvider
+from alipes.tools.documents.documents import DocumentConverter
 from tests.world.fake_platform import FakePlatform
 from tests.world.gateway_harness import make_message, open_gateway
 
@@ -701,3 +704,30 @@ def test_old_outgoing_files_are_deleted_and_recent_ones_stay(tmp_path):
     assert delete_old_files(str(tmp_path), time.time() - 50) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["b"] and new.exists()
     assert delete_old_files("", time.time()) == 0
+
+
+async def test_a_document_sent_to_a_chat_becomes_untrusted_text(tmp_path):
+    file = tmp_path / "files" / "1-plan.rtf"
+    file.parent.mkdir()
+    file.write_bytes(rb"{\rtf1 Our secret plan\par step one}")
+    documents = DocumentConverter(DocumentsConfig())
+    async with open_gateway(tmp_path / "home", ScriptedProvider(["I see."])) as g:
+        g.files = FileAttacher(Settings(home=tmp_path), documents=documents)
+        await g.take("look", files=(ReceivedFile(str(file), name="plan.rtf", mime="application/rtf"),))
+        await g.quiet()
+        (turn,) = [each.outbound.turn for each in await g.store.outbox.list_deliveries() if each.outbound.turn]
+        inbound = (await g.store.archive.turn(turn)).inbound
+    assert f"saved at {file}" in inbound.text
+    assert (
+        '<untrusted source="the file plan.rtf">\n[RTF document]\nOur secret plan\nstep one\n</untrusted>'
+        in inbound.text
+    )
+    assert inbound.untrusted == "the attached file 1-plan.rtf"
+
+
+async def test_rollback_is_for_owners(tmp_path):
+    both = manners(allow=("me", "you"), owners=("me",))
+    async with open_gateway(tmp_path, ScriptedProvider([]), manners=both) as g:
+        await g.take("/rollback", sender="you")
+        await g.messenger.until(lambda: g.messenger.said("you") or g.messenger.said())
+        assert "/rollback is for owners." in str(g.messenger.said("you") + g.messenger.said())

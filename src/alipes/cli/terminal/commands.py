@@ -7,7 +7,6 @@ from contextlib import suppress
 
 from msgspec import structs
 
-from alipes.agent.attachments import FileAttacher
 from alipes.app import App
 from alipes.cli.inbound import new_id
 from alipes.cli.render import sanitize, to_one_line, truncate
@@ -64,7 +63,7 @@ class TerminalCommands:
         self._jobs = JobView(app.background, view)
         self.leave_job = self._jobs.leave
         self._update_completions()
-        self._workdir, self._files = workdir, FileAttacher(app.settings, mask=app.secrets, resources=app.mcp)
+        self._workdir, self._files = workdir, app.files
         terminal.completer.files = FileIndex(workdir)
         terminal.completer.loaded_arguments |= {
             "/model": self._model_choices,

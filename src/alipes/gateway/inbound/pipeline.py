@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 
 from msgspec import structs
 
+from alipes.agent.attachments import FileAttacher
 from alipes.gateway.commands import OWNER_COMMANDS, ChatCommands
 from alipes.gateway.inbound.batcher import Batcher, is_voice
 from alipes.gateway.live_view import LiveViews
@@ -50,7 +51,7 @@ CONFIRM_DELAY = 0.005
 """Seconds by which the confirmation to the messenger may be delayed so that the turn starts first."""
 _STOP_COMMANDS = frozenset({"stop", "new"})
 """Commands that end the running turn: its live view is muted at once."""
-_RUN_ONCE = frozenset({"undo", "redo", "rewind", "retry"})
+_RUN_ONCE = frozenset({"undo", "redo", "rewind", "retry", "rollback"})
 """Commands that must not run again when a message is delivered twice."""
 MAIL = "email"
 FORWARDED = "Forwarded"
@@ -66,6 +67,7 @@ class GatewayApp(Protocol):
     store: Store
     hooks: Hooks
     contributions: Contributions
+    files: FileAttacher
 
     def context(self, inbound: Inbound, *, local_files: bool = True) -> CommandContext: ...
 
@@ -214,6 +216,7 @@ class InboundPipeline:
     async def _submit(self, messages: Sequence[IncomingMessage], *, edited: bool = False) -> None:
         inbound = to_inbound(messages, workdir=self._policy.workdir, edited=edited)
         inbound = structs.replace(inbound, untrusted=await self._untrusted_source(messages))
+        inbound = await self._app.files.attach_received(inbound, [file for each in messages for file in each.files])
         self._views.watch(inbound.address)
         busy = self._policy.for_platform(inbound.address.platform).usual_busy
         await self._app.sessions.submit(inbound, usual=busy, ruled=True, unhurried=CONFIRM_DELAY)

@@ -18,6 +18,7 @@ from alipes.sessions.sessions import Sessions
 from alipes.sessions.tool_access import ToolAccess
 from alipes.sessions.user_shell import UserShell
 from alipes.store.store import Store
+from alipes.tools.checkpoints.checkpoints import Checkpoints
 from alipes.tools.shell.background import BackgroundProcesses
 
 
@@ -145,6 +146,8 @@ class CommandContext(Struct, frozen=True):
     """Compacts long conversations."""
     shell: UserShell | None = None
     """Runs commands of the person."""
+    checkpoints: Checkpoints | None = None
+    """Snapshots of projects."""
     on_submit: Callable[[str], None] = lambda _text: None
     """Called before a message is sent that the person did not type like this."""
     tools: ToolAccess | None = None

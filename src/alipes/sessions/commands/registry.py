@@ -14,7 +14,7 @@ from alipes.kernel.turns import Inbound
 from alipes.plugins import specs
 from alipes.plugins.dispatch import guard
 from alipes.plugins.registry import CommandContribution, Contributions, PromptTemplate
-from alipes.sessions.commands import conversation, history, project, rewind, status, templates
+from alipes.sessions.commands import conversation, history, project, rewind, rollback, status, templates
 from alipes.sessions.commands.approvals import approvals, mode, permissions
 from alipes.sessions.commands.context import CommandContext, CommandReply, Quit, RunSetup
 from alipes.sessions.commands.jobs import jobs
@@ -70,7 +70,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     ),
     "While a turn runs": ("stop", "queue", "steer", "busy", "agents", "background", "jobs"),
     "Model and cost": ("model", "effort", "moa", "status", "usage"),
-    "Project": ("init", "diff"),
+    "Project": ("init", "diff", "rollback"),
     "Permissions": ("mode", "permissions", "approvals", "tools"),
     "alipes": ("help", "keys", "setup", "plugins", "mcp", "quit"),
 }
@@ -156,6 +156,12 @@ COMMANDS = (
     Command("export", "[FILE] [--force]", "export this conversation as Markdown, .html or .json", history.export),
     Command("init", "[NOTES]", "write AGENTS.md: notes about this project for agents", project.init, sends=True),
     Command("diff", "[PATH]", "show uncommitted changes of this folder", project.diff),
+    Command(
+        "rollback",
+        "[diff N | N [files|conversation|both] [--force]]",
+        "list checkpoints of this folder; show the changes since one, or go back to it",
+        rollback.rollback,
+    ),
     Command("setup", "", "choose a provider and a model", _setup),
     Command("plugins", "[ACTION NAME]", "list the plugins; or reload, enable, disable or forgive one", status.plugins),
     Command("mcp", "[reload NAME | accept NAME]", "list the MCP servers; reload one, or accept its changed tools", mcp),

@@ -1,4 +1,4 @@
-"""`read_file`: text by lines, images as images, directories as lists."""
+"""`read_file`: text by lines, documents as text, images as images, directories as lists."""
 
 import asyncio
 import io
@@ -15,6 +15,7 @@ from alipes.kernel.formatting import closest_matches
 from alipes.kernel.messages import Image, Json, image_type
 from alipes.kernel.ports import ToolContext, ToolOutput, ToolSpec
 from alipes.tools.common import Places, describe_file_type, int_argument, make_schema
+from alipes.tools.documents.documents import DocumentConverter, DocumentText, describe_ole, document_kind, text_format
 from alipes.tools.files.text_file import binary_kind, detect_encoding, error_reason
 
 BLOCK_BYTES = 1 << 20
@@ -29,6 +30,7 @@ DEFAULT_LINES, MAX_RESULT_BYTES = 2_000, 40_000
 """Default number of lines, and most bytes of one result."""
 MAX_IMAGE_BYTES = 3_750_000
 """Fits into five million bytes after base64, the lowest limit of any provider."""
+MAX_DOCUMENT_BYTES = 1 << 30
 MAX_ENTRIES = 200
 MAX_UNSIZED_BYTES = 4 << 20
 """Bytes read of files without a size, as in /proc."""
@@ -116,10 +118,17 @@ def _read_line(file: BinaryIO) -> bytes:
     return line + f" [... {more:,} more bytes in this line]\n".encode()
 
 
+class FoundDocument(Struct, frozen=True):
+    """A file that is converted before it is shown."""
+
+    kind: str
+    data: bytes
+
+
 class ReadFile:
     spec = ToolSpec(
         name="read_file",
-        description="Read a text file, view an image (png, jpeg, gif, webp) or list a directory.",
+        description="Read a text file or document (pdf, office, epub, zip, tar), view an image or list a directory.",
         schema=make_schema(
             "path",
             path="string",
@@ -129,26 +138,41 @@ class ReadFile:
         effect="read",
     )
 
-    def __init__(self, places: Places, *, mask: Callable[[str], str] = str) -> None:
-        """`mask` removes secrets from the result."""
-        self._places, self._mask = places, mask
+    def __init__(
+        self, places: Places, *, mask: Callable[[str], str] = str, documents: DocumentConverter | None = None
+    ) -> None:
+        """`mask` removes secrets from the result. `documents`: converts files that are not text."""
+        self._places, self._mask, self._documents = places, mask, documents
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str | ToolOutput:
         path = self._places.resolve(str(args["path"]), act.workdir)
         offset, limit = int_argument(args, "offset", 1), max(1, int_argument(args, "limit", DEFAULT_LINES))
         return await self.read(path, offset, limit)
 
-    async def read(self, path: Path, offset: int = 1, limit: int = DEFAULT_LINES) -> str | ToolOutput:
-        """The content of a file or directory. Raises `ToolError`."""
+    async def read(
+        self, path: Path, offset: int = 1, limit: int = DEFAULT_LINES, *, rendered: bool = False
+    ) -> str | ToolOutput:
+        """The content of a file or directory. `rendered`: web pages and tables as Markdown. Raises `ToolError`."""
         try:
-            given = await asyncio.to_thread(self._read, path, offset, limit)
+            given = await asyncio.to_thread(self._read, path, offset, limit, rendered)
+            if isinstance(given, FoundDocument):
+                given = await self._convert(given, path, offset, limit)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise ToolError(f"{path} does not exist.{_suggest_path(path)}") from error
         except (OSError, ValueError) as error:
             raise ToolError(f"{path} cannot be read: {error_reason(error)}") from error
         return self._mask(given) if isinstance(given, str) else given
 
-    def _read(self, path: Path, offset: int, limit: int) -> str | ToolOutput:
+    async def _convert(self, found: "FoundDocument", path: Path, offset: int, limit: int) -> str:
+        if self._documents is None:
+            raise ToolError(f"{path} is {binary_kind(found.data)}; use the terminal tool to inspect it")
+        try:
+            document = await self._documents.convert(found.data, found.kind)
+        except ToolError as error:
+            raise ToolError(f"{path} {error}") from error
+        return await asyncio.to_thread(_format_document, document, offset, limit)
+
+    def _read(self, path: Path, offset: int, limit: int, rendered: bool) -> "str | ToolOutput | FoundDocument":
         self._refuse_secrets(os.path.realpath(path))
         # without O_NONBLOCK, opening a pipe without a writer would block
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
@@ -162,10 +186,19 @@ class ReadFile:
                     f"{path} is {describe_file_type(facts.st_mode)}; only files and directories can be read"
                 )
             with open(handle, "rb", closefd=False) as file:
+                if (kind := self._document_kind(file, path, rendered)) and facts.st_size:
+                    return FoundDocument(kind, file.read(MAX_DOCUMENT_BYTES + 1))
                 known = file if facts.st_size else io.BytesIO(file.read(MAX_UNSIZED_BYTES))
                 return _format_file(known, path, offset, limit)
         finally:
             os.close(handle)
+
+    def _document_kind(self, file: BinaryIO, path: Path, rendered: bool) -> str:
+        if self._documents is None:
+            return ""
+        start = file.read(65536)
+        file.seek(0)
+        return document_kind(start, path.name) or (text_format(path.name) if rendered else "")
 
     def _refuse_secrets(self, real: str, facts: os.stat_result | None = None) -> None:
         if self._places.secrecy(real) == "ours" or (facts and self._places.is_linked_env_file(facts)):
@@ -185,7 +218,8 @@ def _format_file(file: BinaryIO, path: Path, offset: int, limit: int) -> str | T
     encoding = detect_encoding(start)
     text = to_utf8(file, encoding) if encoding else None
     if text is None:
-        what = f"{encoding} text of more than {MAX_WIDE_BYTES:,} bytes" if encoding else binary_kind(start)
+        old = describe_ole(start)
+        what = f"{encoding} text of more than {MAX_WIDE_BYTES:,} bytes" if encoding else old or binary_kind(start)
         return f"[{path} is {what}, {size:,} bytes; use the terminal tool to inspect it]"
     codec = "latin-1" if encoding == "latin-1" else "utf-8"
     found = read_lines(text, offset=offset or 1, limit=limit, room=MAX_RESULT_BYTES, encoding=codec)
@@ -203,6 +237,22 @@ def _format_slice(found: LineSlice, encoding: str) -> str:
     if last != found.lines:
         notes.append(f"continue with offset={last + 1}")
     return f"[{'; '.join(notes)}]\n{found.text}" if notes else found.text
+
+
+def _format_document(document: DocumentText, offset: int, limit: int) -> str:
+    text = io.BytesIO(document.text.encode(errors="replace"))
+    found = read_lines(text, offset=offset or 1, limit=limit, room=MAX_RESULT_BYTES)
+    if not found.count:
+        raise ToolError(f"line {found.first} does not exist; the text of this document has {found.lines} lines")
+    last = found.first + found.count - 1
+    notes = [document.summary]
+    if found.first > 1 or last != found.lines:
+        notes += filter(
+            None, (document.describe_lines(found.first, last), f"lines {found.first}-{last} of {found.lines:,}")
+        )
+    if last != found.lines:
+        notes.append(f"continue with offset={last + 1}")
+    return f"[{'; '.join(notes)}]\n{found.text}"
 
 
 def _list_folder(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Process that converts web pages, PDFs, feeds and texts of strangers to Markdown.
+"""Process that converts web pages, feeds and texts of strangers to Markdown.
 
 Run as a script; imports nothing else of alipes. Reads jobs from its input (a line of JSON, then `size` bytes) and
 writes an answer to each (a line with its length, then JSON), until its input is closed.
@@ -15,7 +15,6 @@ import os
 import re
 import resource
 import sys
-import time
 from typing import Any
 from urllib.parse import urljoin
 
@@ -134,31 +133,6 @@ def _refresh_target(tree: Any) -> str:
     return ""
 
 
-def convert_pdf(job: dict[str, Any], data: bytes) -> dict[str, Any]:
-    pypdf = importlib.import_module("pypdf")
-    try:
-        reader = pypdf.PdfReader(io.BytesIO(data), strict=False)
-        if reader.is_encrypted and not reader.decrypt(""):
-            raise Unreadable("the PDF needs a password")
-        total, title = len(reader.pages), str((reader.metadata or {}).get("/Title") or "")
-    except pypdf.errors.PyPdfError as error:
-        raise Unreadable(f"the PDF is damaged: {error}") from error
-    texts, until, done = [], time.monotonic() + job["seconds"], 0
-    for number, page in enumerate(reader.pages, 1):
-        if number > job["max_pages"] or time.monotonic() > until:
-            break
-        try:
-            words = page.extract_text()
-        except (pypdf.errors.PyPdfError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-            words = f"[this page could not be read: {type(error).__name__}]"
-        texts.append(f"## Page {number}\n\n{words}")
-        done = number
-    note = f"pages 1-{done} of {total}; the others were not read, because the PDF is too long" if done < total else ""
-    if not any(text.partition("\n")[2].strip() for text in texts):
-        note = f"no text on {done} pages: it seems to consist of images"
-    return {"title": title, "text": "\n\n".join(texts), "note": note}
-
-
 def convert_feed(job: dict[str, Any], data: bytes) -> dict[str, Any]:
     feedparser = importlib.import_module("feedparser")
     headers = {"content-location": job["url"], "content-type": "application/xml"}
@@ -195,7 +169,7 @@ def convert_text(job: dict[str, Any], data: bytes) -> dict[str, Any]:
     return {"title": "", "text": text, "note": ""}
 
 
-CONVERTERS = {"html": convert_html, "pdf": convert_pdf, "feed": convert_feed, "text": convert_text}
+CONVERTERS = {"html": convert_html, "feed": convert_feed, "text": convert_text}
 
 
 def answer(job: dict[str, Any], data: bytes) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Converts documents of strangers to Markdown in child processes, which can be killed and are limited in memory."""
+"""Converts web pages to Markdown in child processes, which can be killed and are limited in memory."""
 
 import asyncio
 import json
@@ -15,17 +15,15 @@ from alipes.kernel.errors import ToolError
 from alipes.runtime.processes.child import Child, open_child
 from alipes.runtime.processes.process_tree import OrphanGuard
 
-DocumentKind: TypeAlias = Literal["html", "pdf", "feed", "text"]
+PageKind: TypeAlias = Literal["html", "feed", "text"]
 MAX_WORKERS = 2
 IDLE_S = 60.0
 """Seconds after which a process without work is ended."""
 CONVERT_TIMEOUT_S = 20.0
-PDF_SHARE = 0.7
-"""Part of the time after which a PDF ends with the pages read so far."""
 MAX_ANSWER_BYTES = 100_000_000
 
 
-class ConvertedDocument(Struct, frozen=True):
+class ConvertedPage(Struct, frozen=True):
     text: str = ""
     title: str = ""
     note: str = ""
@@ -35,15 +33,14 @@ class ConvertedDocument(Struct, frozen=True):
 
 
 class ConvertJob(Struct, frozen=True):
-    kind: DocumentKind
+    kind: PageKind
     data: bytes
     charset: str = ""
     url: str = ""
-    max_pages: int = 200
 
 
-class DocumentConverter:
-    """An async context manager. A process converts one document at a time; it is started when it is needed."""
+class PageConverter:
+    """An async context manager. A process converts one page at a time; it is started when it is needed."""
 
     def __init__(
         self,
@@ -72,11 +69,11 @@ class DocumentConverter:
         await self._group.__aexit__(*((kind, error, trace) if cancelled else (None, None, None)))
 
     def prepare(self) -> None:
-        """Start a process if none is free, so that it has loaded its libraries when the document has arrived."""
+        """Start a process if none is free, so that it has loaded its libraries when the page has arrived."""
         if not self._idle and len(self._workers) < MAX_WORKERS:
             self._idle.append(self._start())
 
-    async def convert(self, job: ConvertJob) -> ConvertedDocument:
+    async def convert(self, job: ConvertJob) -> ConvertedPage:
         """Raises `ToolError` if it takes too long or cannot be converted. Cancelled, its process is killed."""
         async with self._places:
             self._idle = [worker for worker in self._idle if worker.usable]
@@ -84,7 +81,7 @@ class DocumentConverter:
             worker.busy = True
             try:
                 async with asyncio.timeout(self._timeout_s):
-                    answer = await worker.convert(job, self._timeout_s * PDF_SHARE)
+                    answer = await worker.convert(job)
             except TimeoutError as late:
                 raise ToolError(f"it took longer than {self._timeout_s:.0f} s to convert") from late
             except (OSError, EOFError, ValueError, msgspec.DecodeError) as error:
@@ -103,7 +100,7 @@ class DocumentConverter:
     def _start(self) -> "_Worker":
         worker = _Worker(self._idle_s)
         self._workers.add(worker)
-        self._group.create_task(self._run(worker), name="document converter")
+        self._group.create_task(self._run(worker), name="page converter")
         return worker
 
     async def _run(self, worker: "_Worker") -> None:
@@ -159,12 +156,12 @@ class _Worker:
                 if not self.busy and clock() >= self._used_at + self._idle_s:
                     self.end()  # from here on nobody takes it
 
-    async def convert(self, job: ConvertJob, pdf_seconds: float) -> ConvertedDocument:
+    async def convert(self, job: ConvertJob) -> ConvertedPage:
         await self._ready.wait()
         if self._child is None or self._error is not None:
             raise self._error or OSError("the converter has ended")
         facts = {"kind": job.kind, "charset": job.charset, "url": job.url, "size": len(job.data)}
-        head = json.dumps({**facts, "max_pages": job.max_pages, "seconds": pdf_seconds}).encode() + b"\n"
+        head = json.dumps(facts).encode() + b"\n"
         for data in (head, job.data):
             if await self._child.input.write(data, CONVERT_TIMEOUT_S) < len(data):
                 raise OSError("the converter does not read")
@@ -172,7 +169,7 @@ class _Worker:
         self._used_at = asyncio.get_running_loop().time()
         return answer
 
-    async def _read_answer(self, child: Child) -> ConvertedDocument:
+    async def _read_answer(self, child: Child) -> ConvertedPage:
         data = bytearray(self._rest)
         while b"\n" not in data[:20]:
             data += await self._read(child)
@@ -191,5 +188,5 @@ class _Worker:
         raise EOFError
 
 
-def _decode_answer(data: bytes) -> ConvertedDocument:
-    return msgspec.json.decode(data, type=ConvertedDocument)
+def _decode_answer(data: bytes) -> ConvertedPage:
+    return msgspec.json.decode(data, type=ConvertedPage)

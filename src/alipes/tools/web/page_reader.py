@@ -14,7 +14,8 @@ from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import image_type
 from alipes.runtime.http.public_fetch import FetchedResource, FetchError, FetchRequest, PublicFetcher
 from alipes.runtime.sandbox.backend import CommandScope
-from alipes.tools.web.converter import ConvertJob, DocumentConverter, DocumentKind
+from alipes.tools.documents.documents import DocumentConverter, document_kind
+from alipes.tools.web.converter import ConvertJob, PageConverter, PageKind
 
 MAX_CACHED_PAGES = 32
 MAX_CACHED_CHARS = 4_000_000
@@ -110,14 +111,17 @@ class PageReader:
     def __init__(
         self,
         fetcher: PublicFetcher,
-        converter: DocumentConverter,
+        converter: PageConverter,
         settings: WebConfig,
         *,
+        documents: DocumentConverter,
         choose_remote: Callable[[], ReadRemotely | None] = lambda: None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """`choose_remote()`: what reads pages instead, if anything; only URLs that may be fetched are given to it."""
-        self._fetcher, self._converter, self._settings = fetcher, converter, settings
+        """`documents` converts PDFs and office files. `choose_remote()`: what reads pages instead, if anything; only
+        URLs that may be fetched are given to it.
+        """
+        self._fetcher, self._converter, self._documents, self._settings = fetcher, converter, documents, settings
         self._choose_remote = choose_remote
         self._limits = HostLimits(settings.parallel, settings.delay)
         self._cache = PageCache(settings.cache, clock or asyncio.get_running_loop().time)
@@ -157,17 +161,28 @@ class PageReader:
     async def _convert(self, found: FetchedResource) -> WebPage:
         if found.kind.startswith("image/") or image_type(found.data[:64]):
             return WebPage(found.url, image=found.data)
+        if document := document_kind(found.data[:SNIFFED_BYTES], urlsplit(found.url).path):
+            return await self._convert_document(found, document)
         kind = recognise_kind(found.kind, found.data)
         if kind is None:
             raise ToolError(
                 f"it is {found.kind or 'a file of an unknown type'} ({len(found.data):,} bytes), which is not text; "
                 "to use it, download it with the terminal tool"
             )
-        job = ConvertJob(kind, found.data, found.charset, found.url, self._settings.max_pdf_pages)
+        job = ConvertJob(kind, found.data, found.charset, found.url)
         made = await self._converter.convert(job)
         if not made.text:
             raise ToolError(made.note or NO_TEXT)
         return WebPage(found.url, made.text, made.title, made.note)
+
+    async def _convert_document(self, found: FetchedResource, kind: str) -> WebPage:
+        try:
+            made = await self._documents.convert(found.data, kind)
+        except ToolError as error:
+            raise ToolError(f"it {error}") from error
+        if not made.text.strip():
+            raise ToolError(f"it has no text ({made.summary})")
+        return WebPage(found.url, made.text, note=made.summary)
 
 
 def check_url(url: str) -> str:
@@ -194,11 +209,9 @@ def explain_fetch(error: FetchError) -> str:
     return f"{error}: {hints[error.status]}" if error.status in hints else str(error)
 
 
-def recognise_kind(media_type: str, data: bytes) -> DocumentKind | None:
+def recognise_kind(media_type: str, data: bytes) -> PageKind | None:
     """How to convert it; None if it is not text. What the bytes say counts more than the server's word."""
     head = data[:2048].lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    if data[:1024].lstrip().startswith(b"%PDF-"):
-        return "pdf"
     if media_type in _FEED_KINDS[:3] or (head.startswith((b"<?xml", b"<rss", b"<feed", b"<rdf")) and _is_feed(head)):
         return "feed"
     if media_type in ("text/html", "application/xhtml+xml") or b"<html" in head or head.startswith(b"<!doctype html"):

@@ -1,4 +1,4 @@
-"""`web_extract`: reads web pages, PDFs, feeds and images, in pages or by a question."""
+"""`web_extract`: reads web pages, documents, feeds and images, in pages or by a question."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping

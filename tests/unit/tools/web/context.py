@@ -4,11 +4,13 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from alipes.config.settings import DocumentsConfig
 from alipes.config.web import WebConfig
 from alipes.kernel.turns import Address, Inbound, Turn
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.http.public_fetch import PublicFetcher
-from alipes.tools.web.converter import DocumentConverter
+from alipes.tools.documents.documents import DocumentConverter
+from alipes.tools.web.converter import PageConverter
 from alipes.tools.web.page_reader import PageReader
 from tests.world.web_site import WebSite
 
@@ -32,5 +34,6 @@ class FakeContext:
 async def open_reader(site: WebSite, *, seconds: float = 20.0, **settings) -> AsyncIterator[PageReader]:
     """Reads from the site, with no delay unless the test sets one."""
     chosen = WebConfig(**{"delay": 0.0, **settings})
-    async with ClientScope() as scope, DocumentConverter(dict(os.environ), timeout_s=seconds) as converter:
-        yield PageReader(PublicFetcher(scope, [site.place]), converter, chosen)
+    async with ClientScope() as scope, PageConverter(dict(os.environ), timeout_s=seconds) as converter:
+        documents = DocumentConverter(DocumentsConfig(), env=dict(os.environ))
+        yield PageReader(PublicFetcher(scope, [site.place]), converter, chosen, documents=documents)

@@ -1,9 +1,9 @@
-"""What the converter makes of documents, in this process: HTML, PDFs, feeds, texts, charsets."""
+"""What the converter makes of documents, in this process: HTML, feeds, texts, charsets."""
 
 import pytest
 
 from alipes.tools.web.convert_child import answer, clean, decode
-from tests.world.web_site import ARTICLE, make_pdf
+from tests.world.web_site import ARTICLE
 
 FEED = """<?xml version="1.0"?><rss version="2.0"><channel><title>News</title><description>of larks</description>
 <item><title>One &amp; all</title><link>https://x.example/1</link><pubDate>Mon, 01 Jan 2024 00:00:00 GMT</pubDate>
@@ -91,23 +91,6 @@ def test_the_charset_is_found_even_if_the_server_is_wrong(data, charset):
 
 def test_any_bytes_can_be_decoded():
     assert isinstance(decode(bytes(range(256)) * 4, "utf-8"), str)
-
-
-def test_a_pdf_is_read_page_by_page_up_to_a_limit():
-    made = convert("pdf", make_pdf("one lark", "two larks", "three", "four", title="On larks"))
-    assert made["title"] == "On larks" and "## Page 2\n\ntwo larks" in made["text"] and "four" not in made["text"]
-    assert made["note"] == "pages 1-3 of 4; the others were not read, because the PDF is too long"
-
-
-def test_a_pdf_that_takes_too_long_ends_with_the_pages_so_far():
-    made = convert("pdf", make_pdf("one", "two"), seconds=-1.0)
-    assert "no text" in made["note"] or "pages 1-0 of 2" in made["note"]
-
-
-@pytest.mark.parametrize("data", [b"%PDF-1.4 nonsense", b"%PDF-1.7\n" + bytes(3000), make_pdf("a")[:200]])
-def test_a_damaged_pdf_is_reported(data):
-    made = convert("pdf", data)
-    assert made.get("error") or made["note"]
 
 
 def test_feeds_list_their_entries():

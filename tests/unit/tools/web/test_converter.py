@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from alipes.kernel.errors import ToolError
-from alipes.tools.web.converter import MAX_WORKERS, ConvertJob, DocumentConverter
+from alipes.tools.web.converter import MAX_WORKERS, ConvertJob, PageConverter
 from tests.world.web_site import ARTICLE
 
 SLOW = b"<a href=x>" * 200_000
@@ -32,7 +32,7 @@ def children():
 
 @asynccontextmanager
 async def open_converter(**more):
-    async with DocumentConverter(dict(os.environ), **more) as converter:
+    async with PageConverter(dict(os.environ), **more) as converter:
         yield converter
     assert children() == []
 
@@ -108,9 +108,3 @@ async def test_a_prepared_process_is_used():
         converter.prepare()
         await until(children)
         assert (await converter.convert(html())).title and len(children()) == 1
-
-
-async def test_what_cannot_be_converted_says_why():
-    async with open_converter() as converter:
-        with pytest.raises(ToolError, match="the PDF is damaged"):
-            await converter.convert(ConvertJob("pdf", b"%PDF-1.4 nonsense"))

@@ -30,7 +30,11 @@ TEXTS = {
     "/markdown": ("text/markdown", b"# Title", "# Title"),
 }
 UNREADABLE = {
-    "/zip": (("application/zip", b"PK\x03\x04" + bytes(100)), "it is application/zip (104 bytes), which is not text"),
+    "/program": (
+        ("application/x-elf", b"\x7fELF" + bytes(100)),
+        "it is application/x-elf (104 bytes), which is not text",
+    ),
+    "/damaged": (("application/pdf", b"%PDF-1.4 nonsense"), "it is a broken PDF"),
     "/zeros": (("application/octet-stream", bytes(100)), "it is application/octet-stream"),
     "/binary": (("text/plain", b"\0\1" * 3000), "it is not text"),
     "/empty": (("text/html", b""), "it is empty"),
@@ -206,7 +210,6 @@ async def test_a_cancelled_wait_frees_its_place():
 @pytest.mark.parametrize(
     ("media_type", "data", "kind"),
     [
-        ("text/plain", b"\n %PDF-1.7", "pdf"),
         ("application/rss+xml", b"x", "feed"),
         ("text/plain", b"<!DOCTYPE html><p>", "html"),
         ("application/xhtml+xml", b"x", "html"),

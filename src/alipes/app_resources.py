@@ -1,0 +1,123 @@
+"""What an app opens first and closes last: the store, clients, models, sandbox and processes."""
+
+import os
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from alipes.agent.approval.egress import AskEgress
+from alipes.agent.auxiliary import BackgroundTasks
+from alipes.agent.sandbox_network import CONNECT_FILE, SandboxNetwork, network_variables, open_sandbox_network
+from alipes.config.environment import move_secrets_off_stack, process_environment
+from alipes.config.settings import Settings
+from alipes.kernel.ports import Provider
+from alipes.providers.registry import Models
+from alipes.runtime.http.clients import ClientScope
+from alipes.runtime.log_file import log_secrets
+from alipes.runtime.process_setup import protect_memory, wipe_environment
+from alipes.runtime.processes.process_tree import OrphanGuard, open_orphan_guard
+from alipes.runtime.redaction import SecretRegistry
+from alipes.runtime.sandbox.namespaces import NetworkNamespaces
+from alipes.runtime.watchdog import Watchdog
+from alipes.store.store import Store, open_store
+from alipes.tools.backends import ChosenBackend
+from alipes.tools.checkpoints.checkpoints import Checkpoints
+from alipes.tools.common import Places, child_environment, is_secret_variable
+from alipes.tools.sandbox import make_backend
+from alipes.tools.shell.background import BackgroundProcesses
+from alipes.tools.shell.output import SpillFolder
+from alipes.tools.web.converter import PageConverter
+
+if TYPE_CHECKING:
+    from alipes.tools.browser.sessions import BrowserSessions
+
+
+class Resources(Struct, frozen=True):
+    """What an app opens first and closes last."""
+
+    store: Store
+    scope: ClientScope
+    models: Models
+    guard: OrphanGuard
+    network: SandboxNetwork
+    namespaces: NetworkNamespaces
+    backend: ChosenBackend
+    background: BackgroundProcesses
+    browser: "BrowserSessions | None"
+    tasks: BackgroundTasks
+    checkpoints: Checkpoints
+    secrets: SecretRegistry
+    converter: PageConverter
+
+
+async def open_resources(
+    stack: AsyncExitStack, settings: Settings, lent: Mapping[str, Provider] | None, ask: AskEgress
+) -> Resources:
+    await stack.enter_async_context(Watchdog())
+    store = await stack.enter_async_context(open_store(settings.home))
+    scope = await stack.enter_async_context(ClientScope(settings.proxies, trust=settings.ca_file or None))
+    models = await stack.enter_async_context(Models(settings, scope, lent))
+    guard = await stack.enter_async_context(open_orphan_guard(settings.paths.run))
+    secrets = log_secrets()
+    secrets.add(*settings.secrets())
+    spill = SpillFolder(settings.paths.spill, mask=secrets)
+    network = await stack.enter_async_context(open_sandbox_network(settings, store.sources, ask, process_environment()))
+    namespaces = NetworkNamespaces(network)
+    stack.push_async_callback(namespaces.close_all)
+    backend = await stack.enter_async_context(
+        make_backend(settings, guard, namespaces, network=network_variables(network), files=(CONNECT_FILE,))
+    )
+    background = await stack.enter_async_context(BackgroundProcesses(spill, backend=backend))
+    tasks = await stack.enter_async_context(BackgroundTasks())
+    converter = await stack.enter_async_context(PageConverter(tool_environment(settings), guard))
+    browser = await _open_browser(stack, settings, network, guard) if settings.browser.enabled else None
+    checkpoints = Checkpoints(
+        settings.paths.checkpoints, settings.checkpoints, make_places(settings), guard=guard, backend=backend
+    )
+    return Resources(
+        store=store,
+        scope=scope,
+        models=models,
+        guard=guard,
+        network=network,
+        namespaces=namespaces,
+        backend=backend,
+        background=background,
+        browser=browser,
+        tasks=tasks,
+        secrets=secrets,
+        converter=converter,
+        checkpoints=checkpoints,
+    )
+
+
+async def _open_browser(
+    stack: AsyncExitStack, settings: Settings, network: SandboxNetwork, guard: OrphanGuard
+) -> "BrowserSessions":
+    from alipes.tools.browser.sessions import BrowserSessions  # noqa: PLC0415
+
+    sessions = BrowserSessions(
+        *(settings.browser, network.rights, network.proxy.connector),
+        environ=tool_environment(settings),
+        folder=settings.paths.browser,
+        keeper=guard,
+    )
+    return await stack.enter_async_context(sessions)
+
+
+def hide_secrets(settings: Settings) -> None:
+    """Remove secrets from the environment and memory image that other processes of the user can read."""
+    secrets = frozenset(settings.secrets())
+    wipe_environment(move_secrets_off_stack(lambda name, value: is_secret_variable(name, value, secrets)))
+    if not settings.debuggable:
+        protect_memory()
+
+
+def make_places(settings: Settings) -> Places:
+    return Places(home=os.path.expanduser("~"), alipes_home=str(settings.home))
+
+
+def tool_environment(settings: Settings) -> dict[str, str]:
+    return child_environment(process_environment(), settings.secrets())
