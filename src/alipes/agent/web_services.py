@@ -18,14 +18,8 @@ from alipes.runtime.http.egress import EgressCounts
 from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.runtime.sandbox.backend import CommandScope
 from alipes.tools.web.page_reader import ReadRemotely, WebPage
-from alipes.tools.web.search_services import (
-    SearchesWeb,
-    SearchResult,
-    WebQuery,
-    choose_service,
-    open_service,
-    service_url,
-)
+from alipes.tools.web.search_client import SearchesWeb, SearchResult, WebQuery
+from alipes.tools.web.search_services import choose_service, open_service, service_url
 from alipes.tools.web.web_extract import WebExtract
 
 WEB_SEARCH_PROVIDER = "web_search"

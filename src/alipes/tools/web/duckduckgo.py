@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 from alipes.kernel.errors import ToolError
 from alipes.runtime.http.public_fetch import FetchError
 from alipes.runtime.sandbox.backend import CommandScope
-from alipes.tools.web.search_services import SearchClient, SearchResult, WebQuery
+from alipes.tools.web.search_client import SearchClient, SearchResult, WebQuery
 
 
 class DuckDuckGo:

@@ -8,7 +8,7 @@ from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolOutput, ToolSpec
 from alipes.runtime.sandbox.backend import CommandScope
 from alipes.tools.common import int_argument, make_schema
-from alipes.tools.web.search_services import RECENCIES, Recency, SearchesWeb, SearchResult, WebQuery
+from alipes.tools.web.search_client import RECENCIES, Recency, SearchesWeb, SearchResult, WebQuery
 from alipes.tools.web.source_numbers import SourceNumbers, clean_url
 
 DEFAULT_RESULTS, MAX_RESULTS = 5, 20

@@ -9,7 +9,8 @@ from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.runtime.sandbox.backend import CommandScope
 from alipes.tools.web.duckduckgo import parse_duckduckgo
-from alipes.tools.web.search_services import WebQuery, choose_service, open_service
+from alipes.tools.web.search_client import WebQuery
+from alipes.tools.web.search_services import choose_service, open_service
 from tests.world.search_servers import DATE, ENGINE, KEY, SNIPPETS, TITLES, URLS, duckduckgo_page, open_search_servers
 
 SERVICES = ("searxng", "brave", "tavily", "exa", "google", "duckduckgo")

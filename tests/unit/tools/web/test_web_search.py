@@ -4,7 +4,7 @@ import pytest
 
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import WebSource
-from alipes.tools.web.search_services import SearchResult
+from alipes.tools.web.search_client import SearchResult
 from alipes.tools.web.source_numbers import SourceNumbers
 from alipes.tools.web.web_search import WebSearch
 from tests.unit.tools.web.context import FakeContext, make_turn
