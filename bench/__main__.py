@@ -15,6 +15,7 @@ from bench import (
     delegation,
     figures,
     gateway,
+    mcp,
     plugins,
     relay,
     remote,
@@ -54,6 +55,7 @@ ALL = {
     "delegation": delegation.delegation,
     "sandbox": sandbox.commands,
     "judging": approval.judging,
+    "mcp": mcp.servers,
 }
 HEAD = ("figure", "ours", "raw limit", "ratio", f"rivals ({', '.join(SHORT.values())})", "reach", "")
 

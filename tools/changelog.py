@@ -14,7 +14,15 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "CHANGELOG.md"
 FRAGMENT = re.compile(r"(\d{4})-([a-z0-9-]+)")
-NAMES = {"http": "HTTP", "api": "API", "irc": "IRC", "openai": "OpenAI", "hermes": "Hermes", "discord": "Discord"}
+NAMES = {
+    "http": "HTTP",
+    "api": "API",
+    "irc": "IRC",
+    "openai": "OpenAI",
+    "hermes": "Hermes",
+    "discord": "Discord",
+    "mcp": "MCP",
+}
 HEAD = """\
 # Changelog
 

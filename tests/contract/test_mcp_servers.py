@@ -11,7 +11,8 @@ from msgspec import structs
 
 from alipes.config.mcp import McpServerConfig
 from alipes.runtime.processes.child import open_child
-from alipes.tools.mcp.connection import ElicitationAnswer, SamplingReply, open_connection
+from alipes.tools.mcp.connection import open_connection
+from alipes.tools.mcp.host import ElicitationAnswer, SamplingReply
 from tests.world.mcp_harness import FakeContext, make_turn, node_server, open_host, open_servers, time_server
 from tests.world.wait import until
 

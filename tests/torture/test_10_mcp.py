@@ -147,8 +147,7 @@ async def test_a_server_that_dies_again_and_again_is_started_ever_more_rarely(tm
         await made.prepare(act.turn)
         tools = made.tools()
         reasons = []
-        began = time.monotonic()
-        while time.monotonic() - began < 4:
+        for _ in range(8):
             with pytest.raises(ToolError) as failed:
                 await tools["mcp__world__die"].run({}, act)
             reasons.append(str(failed.value))

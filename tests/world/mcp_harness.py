@@ -12,7 +12,7 @@ from alipes.kernel.turns import Address, Inbound, Turn
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.processes.process_tree import OrphanGuard
 from alipes.runtime.sandbox.backend import CommandBackend, HostBackend
-from alipes.tools.mcp.connection import McpHost
+from alipes.tools.mcp.host import McpHost
 from alipes.tools.mcp.server import McpServer
 from alipes.tools.mcp.servers import McpServers
 from alipes.tools.shell.output import SpillFolder

@@ -16,7 +16,7 @@ from alipes.kernel.formatting import format_excerpt
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.turns import Turn
 from alipes.plugins.registry import PromptTemplate
-from alipes.tools.mcp.connection import Elicitation, ElicitationAnswer, McpHost, SamplingReply, SamplingRequest
+from alipes.tools.mcp.host import Elicitation, ElicitationAnswer, McpHost, SamplingReply, SamplingRequest
 from alipes.tools.mcp.servers import McpServers, NotifyPeople
 from alipes.tools.shell.output import SpillFolder
 

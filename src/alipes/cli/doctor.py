@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import ssl
 import stat
 import sys
@@ -35,6 +36,7 @@ from alipes.store.archive import Archive
 from alipes.store.database.files import find_loss, is_writable
 from alipes.store.peers import open_processes
 from alipes.store.store import Store, open_archive, open_store
+from alipes.tools.mcp.catalog import ToolCatalog
 
 MIN_PYTHON = (3, 11)
 CONNECT_TIMEOUT_S = 5.0
@@ -163,6 +165,25 @@ def _check_project_servers(settings: Settings) -> Iterator[CheckResult]:
     workdir = Path(settings.workdir or os.getcwd())
     for note in load_project(settings.home, settings.paths.env, workdir)[1]:
         yield CheckResult("mcp", "note", note)
+
+
+def _check_mcp(settings: Settings) -> Iterator[CheckResult]:
+    """What is known of MCP servers, without starting one."""
+    catalog = ToolCatalog(settings.home / "mcp")
+    for name, config in settings.mcp.servers.items():
+        stored = catalog.find(name, config)
+        if not config.enabled:
+            yield CheckResult("mcp", "ok", f"{name} is off")
+        elif config.command and shutil.which(os.path.expanduser(config.command)) is None:
+            fix = f"correct mcp.servers.{name}.command"
+            yield CheckResult("mcp", "wrong", f"{name}: the command {config.command} was not found", fix)
+        elif stored is None:
+            yield CheckResult("mcp", "note", f"{name} was never connected", f"run `alipes mcp test {name}`")
+        elif stored.pending:
+            says = f"{name}: {format_count(len(stored.pending), 'tool')} changed and not accepted"
+            yield CheckResult("mcp", "note", says, f"look at them with /mcp, then /mcp accept {name}")
+        else:
+            yield CheckResult("mcp", "ok", f"{name}: {format_count(len(stored.tools), 'tool')}")
 
 
 def _check_programs() -> list[CheckResult]:
@@ -300,7 +321,7 @@ def run(argv: list[str]) -> int:
     settings, found = check_machine()
     clients: tuple[ClientReport, ...] = ()
     if settings is not None:
-        found += [*check_plugins_state(settings), *_check_project_servers(settings)]
+        found += [*check_plugins_state(settings), *_check_mcp(settings), *_check_project_servers(settings)]
         more, clients = asyncio.run(_check_services(settings, options.live))
         found += more
     report = DoctorReport(__version__, sys.version.split()[0], found, clients)

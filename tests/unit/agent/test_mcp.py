@@ -21,7 +21,7 @@ from alipes.kernel.turns import (
 )
 from alipes.testing.agent import open_agent
 from alipes.testing.scripted_model import call
-from alipes.tools.mcp.connection import Elicitation
+from alipes.tools.mcp.host import Elicitation
 from tests.world.mcp_harness import events, make_turn, world_table
 from tests.world.wait import until
 

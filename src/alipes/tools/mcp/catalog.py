@@ -76,13 +76,13 @@ class ToolCatalog:
             digests = {tool.name: tool.digest for tool in offer.tools}
             self._write(name, StoredOffer(server_key(config), digests, offer.tools, **now))
             return ()
-        known = tuple(tool for tool in offer.tools if before.accepted.get(tool.name) == tool.digest)
+        accepted = tuple(tool for tool in offer.tools if before.accepted.get(tool.name) == tool.digest)
         pending = tuple(tool for tool in offer.tools if before.accepted.get(tool.name) != tool.digest)
-        after = structs.replace(before, tools=known, pending=pending, **now)
+        after = structs.replace(before, tools=accepted, pending=pending, **now)
         if after != before:
             self._write(name, after)
-        told = {tool.name: tool.digest for tool in before.pending}
-        return tuple(tool.name for tool in pending if told.get(tool.name) != tool.digest)
+        reported = {tool.name: tool.digest for tool in before.pending}
+        return tuple(tool.name for tool in pending if reported.get(tool.name) != tool.digest)
 
     def accept(self, name: str, config: McpServerConfig) -> Definitions:
         """Accept all new and changed tools of a server, and return them. Raises OSError."""

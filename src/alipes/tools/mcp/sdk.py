@@ -8,11 +8,9 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import anyio
-import httpx2
 import mcp_types as types
 from mcp import Client, MCPError
 from mcp.client.session import ClientRequestContext, IncomingMessage
-from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import FileUrl, ValidationError
@@ -24,19 +22,11 @@ from alipes.kernel.formatting import format_excerpt
 from alipes.kernel.messages import Image, Json, Message, Text
 from alipes.kernel.ports import ToolContext
 from alipes.kernel.turns import Turn
+from alipes.runtime.http.lent_clients import HttpError
 from alipes.runtime.processes.child import Child
 from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.tasks import first_error
-from alipes.tools.mcp.connection import (
-    Elicitation,
-    McpHost,
-    SamplingRequest,
-    expand_home,
-    sandbox_session,
-    server_folder,
-)
 from alipes.tools.mcp.definitions import (
-    MAX_TOOLS,
     McpError,
     Offer,
     PromptInfo,
@@ -47,24 +37,23 @@ from alipes.tools.mcp.definitions import (
     clean_schema,
     clean_text,
 )
+from alipes.tools.mcp.host import Elicitation, McpHost, SamplingRequest, expand_home, sandbox_session, server_folder
 from alipes.tools.mcp.http import HttpTransport, open_http
+from alipes.tools.mcp.offer import list_offer
 from alipes.tools.mcp.results import decode_base64
 from alipes.tools.mcp.server_log import ServerLog
 from alipes.tools.mcp.stdio import open_stdio
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-MAX_PAGES = 20
-MAX_LISTED = 200
-"""Resources and prompts that are listed."""
 PROGRESS_EVERY_S = 0.1
 NOBODY = types.ErrorData(code=types.INVALID_REQUEST, message="no conversation is waiting for this server")
 _CLOSED = (anyio.BrokenResourceError, anyio.ClosedResourceError)
-_FAILURES = (MCPError, httpx2.HTTPError, OSError, ValueError, RuntimeError, *_CLOSED)
+_FAILURES = (MCPError, HttpError, OSError, ValueError, RuntimeError, *_CLOSED)
 """What the SDK raises if a server misbehaves."""
 
 
-class RunningCall:
+class PendingCall:
     """A call whose answer is awaited; requests of the server are answered by its person."""
 
     def __init__(self, act: ToolContext | None, timeout: asyncio.Timeout | None = None) -> None:
@@ -122,7 +111,7 @@ class Connection:
         self.tools_changed = False
         self.host, self.log = host, server_log
         self._client: Client | None = None
-        self._running: list[RunningCall] = []
+        self._running: list[PendingCall] = []
 
     @property
     def tools(self) -> tuple[ToolDefinition, ...]:
@@ -155,7 +144,7 @@ class Connection:
         """Call a tool. Raises `McpError`. If cancelled, the server gets `notifications/cancelled`."""
         try:
             async with asyncio.timeout(self.config.timeout) as timeout:
-                call = RunningCall(act, timeout)
+                call = PendingCall(act, timeout)
                 self._running.append(call)
                 try:
                     return await self._send(
@@ -183,7 +172,7 @@ class Connection:
     async def refresh(self) -> None:
         """List again what the server offers."""
         self.tools_changed = False
-        self.offer = await self._limited(self._list_offer())
+        self.offer = await self._limited(list_offer(self.client, self.log))
 
     async def _limited(self, work: Awaitable[T]) -> T:
         try:
@@ -198,66 +187,11 @@ class Connection:
         except _FAILURES as error:
             if isinstance(error, TimeoutError):
                 raise
-            if isinstance(error, MCPError) and self._is_broken(error):
+            if isinstance(error, MCPError) and _is_broken(error, self.info.transport):
                 self.end(self.ended or describe_error(error))
             lost = isinstance(error, MCPError) and error.message == _SESSION_LOST[0]
             kind = SessionLost if lost else McpError
             raise kind(f"{self.name}: {self.ended or describe_error(error)}") from error
-
-    def _is_broken(self, error: MCPError) -> bool:
-        """True if the connection must be opened again: the session is gone, or a proxy answers for the server."""
-        ended = error.code == types.CONNECTION_CLOSED
-        return ended or (self.info.transport == "http" and error.message in _SESSION_LOST)
-
-    # --- what the server offers
-
-    async def _list_offer(self) -> Offer:
-        has = self.client.server_capabilities
-        tools = await self._list_pages(self.client.list_tools, "tools", MAX_TOOLS) if has.tools else []
-        prompts = await self._list_pages(self.client.list_prompts, "prompts", MAX_LISTED) if has.prompts else []
-        listed = await self._list_pages(self.client.list_resources, "resources", MAX_LISTED) if has.resources else []
-        return Offer(
-            tuple([each async for each in self._clean_tools(tools)]),
-            tuple(_to_resource(each) for each in listed),
-            tuple(_to_prompt(each) for each in prompts),
-            has_resources=has.resources is not None,
-        )
-
-    async def _list_pages(self, load: Callable[..., Awaitable[Any]], what: str, most: int) -> list[Any]:
-        found, cursor = list[Any](), None
-        for _ in range(MAX_PAGES):
-            try:
-                page = await load(cursor=cursor)
-            except MCPError as error:
-                if error.code != types.METHOD_NOT_FOUND:
-                    raise
-                break  # it declares what it does not have
-            found += getattr(page, what)
-            cursor = page.next_cursor
-            if cursor is None or len(found) >= most:
-                break
-        return found[:most]
-
-    async def _clean_tools(self, tools: list[types.Tool]) -> AsyncIterator[ToolDefinition]:
-        seen = set[str]()
-        for tool in tools:
-            try:
-                if not tool.name.strip() or len(tool.name) > 200 or tool.name in seen:
-                    raise ValueError("its name is empty, too long or used twice")
-                schema = clean_schema(tool.input_schema)
-            except ValueError as error:
-                await self.log.add(f"[ignored] the tool {tool.name[:80]!r}: {error}")
-                continue
-            seen.add(tool.name)
-            notes = tool.annotations
-            title = tool.title or (notes.title if notes is not None else None)
-            yield ToolDefinition(
-                tool.name,
-                clean_text(tool.description) or clean_text(title) or tool.name,
-                schema,
-                read_only=notes is not None and notes.read_only_hint is True,
-                title=clean_text(title, 100),
-            )
 
     # --- what the server asks and reports
 
@@ -280,7 +214,7 @@ class Connection:
         root = types.Root(uri=FileUrl(f"file://{quote(folder)}"), name=folder.rpartition("/")[2])
         return types.ListRootsResult(roots=[root])
 
-    def _asking(self) -> tuple[RunningCall, Turn] | None:
+    def _asking(self) -> tuple[PendingCall, Turn] | None:
         """The latest call and its turn: the person who waits for this server."""
         found = next((call for call in reversed(self._running) if call.act is not None), None)
         return None if found is None or found.act is None else (found, found.act.turn)
@@ -330,6 +264,11 @@ _SESSION_LOST = ("Session terminated", "Server returned an error response")
 """Messages of the SDK for HTTP 404 and other errors."""
 
 
+def _is_broken(error: MCPError, transport: str) -> bool:
+    """True if the connection must be opened again: the session is gone, or a proxy answers for the server."""
+    return error.code == types.CONNECTION_CLOSED or (transport == "http" and error.message in _SESSION_LOST)
+
+
 @asynccontextmanager
 async def open_session(
     name: str, config: McpServerConfig, host: McpHost, *, workdir: str = "", turn: Turn | None = None
@@ -356,7 +295,7 @@ async def open_session(
     except (*_FAILURES, ConfigError, ExceptionGroup) as error:
         cause = first_error(error)
         if not isinstance(cause, (*_FAILURES, ConfigError)):
-            raise cause from error  # of whoever uses the connection: task groups have wrapped it
+            raise cause from error  # of the code that uses the connection: task groups have wrapped it
         why = connection.ended or describe_error(cause)
         connection.end(why)
         raise McpError(f"{name}: {why}") from error
@@ -386,12 +325,7 @@ async def _try_http(
     try:
         async with AsyncExitStack() as attempt:
             transport = await attempt.enter_async_context(open_http(connection.name, config, host.clients, auth))
-            streams = (
-                transport.open_sse()
-                if kind == "sse"
-                else streamable_http_client(config.url, http_client=transport.client)
-            )
-            await _enter(attempt, connection, streams, kind)
+            await _enter(attempt, connection, transport.open_streams(kind), kind)
             stack.push_async_exit(attempt.pop_all())
             return None
     except (*_FAILURES, ExceptionGroup) as error:
@@ -400,8 +334,8 @@ async def _try_http(
         connection.ended = ""
         if kind == "http" and transport.may_be_sse:
             return transport
-        transport.last_status = status or transport.last_status
-        raise McpError(f"{connection.name}: {_describe_http(transport, cause)}") from error
+        why = _describe_http(connection.name, status or transport.last_status, cause)
+        raise McpError(f"{connection.name}: {why}") from error
 
 
 async def _enter(stack: AsyncExitStack, connection: Connection, streams: Any, transport: str) -> None:
@@ -507,26 +441,15 @@ def describe_error(error: BaseException) -> str:
         case ValidationError():
             first = error.errors()[0]
             return f"it sent an invalid answer ({'.'.join(map(str, first['loc']))}: {clean_text(first['msg'], 200)})"
-        case httpx2.HTTPError():
+        case HttpError():
             return f"it cannot be reached ({str(error) or type(error).__name__})"
     return clean_text(f"{error}" or type(error).__name__, 500)
 
 
-def _describe_http(transport: HttpTransport, error: BaseException) -> str:
-    status = transport.last_status
+def _describe_http(name: str, status: int, error: BaseException) -> str:
     if status in (401, 403):
-        return f"it needs a login (HTTP {status}): run `alipes mcp login {transport.name}`"
+        return f"it needs a login (HTTP {status}): run `alipes mcp login {name}`"
     return f"it answered HTTP {status}" if status >= 400 else describe_error(error)
-
-
-def _to_resource(given: types.Resource) -> ResourceInfo:
-    name, description = clean_text(given.title or given.name, 200), clean_text(given.description, 400)
-    return ResourceInfo(str(given.uri), name, description, clean_text(given.mime_type, 100))
-
-
-def _to_prompt(given: types.Prompt) -> PromptInfo:
-    arguments = tuple((clean_text(each.name, 60), each.required is True) for each in given.arguments or ())
-    return PromptInfo(given.name, clean_text(given.description or given.title, 300), arguments)
 
 
 def _to_message(given: types.SamplingMessage) -> Message:

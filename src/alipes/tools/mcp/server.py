@@ -16,8 +16,9 @@ from msgspec import Struct
 
 from alipes.config.mcp import McpServerConfig
 from alipes.kernel.turns import Turn
-from alipes.tools.mcp.connection import McpHost, open_connection, sandbox_session, server_folder
+from alipes.tools.mcp.connection import open_connection
 from alipes.tools.mcp.definitions import McpError, SessionLost
+from alipes.tools.mcp.host import McpHost, sandbox_session, server_folder
 
 if TYPE_CHECKING:
     from alipes.tools.mcp.sdk import Connection

@@ -8,14 +8,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from alipes.config.mcp import McpConfig, McpServerConfig
+from alipes.config.mcp import McpConfig
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.mcp import split_mcp_name
 from alipes.kernel.ports import Tool, ToolOutput
 from alipes.kernel.turns import Turn
 from alipes.tools.mcp.catalog import StoredOffer, ToolCatalog, describe_change
-from alipes.tools.mcp.connection import McpHost
 from alipes.tools.mcp.definitions import McpError, PromptInfo, name_tools, only_tools
+from alipes.tools.mcp.host import McpHost
 from alipes.tools.mcp.results import ResultReader
 from alipes.tools.mcp.server import McpServer, ServerStatus
 from alipes.tools.mcp.tools import McpTool, ReadResource
@@ -46,9 +46,12 @@ class McpServers:
         self._reader, self._notify = ResultReader(spill), notify
         self._group = asyncio.TaskGroup()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self.servers = {name: self._make(name, each) for name, each in config.servers.items()}
+        self.servers = {
+            name: McpServer(name, each, host, spawn=self._spawn, on_offer=self._store_offer)
+            for name, each in config.servers.items()
+        }
         self._tools: dict[str, tuple[StoredOffer, dict[str, Tool]]] = {}
-        self._told = set[str]()
+        self._reported = set[str]()
         self._resources = ReadResource(self.servers, self._reader)
 
     async def __aenter__(self) -> Self:
@@ -62,9 +65,6 @@ class McpServers:
             task.cancel()
         cancelled = isinstance(error, asyncio.CancelledError)
         await self._group.__aexit__(*((kind, error, trace) if cancelled else (None, None, None)))
-
-    def _make(self, name: str, config: McpServerConfig) -> McpServer:
-        return McpServer(name, config, self.host, spawn=self._spawn, on_offer=self._store_offer)
 
     def _spawn(self, work: Coroutine[Any, Any, Any], name: str) -> "asyncio.Task[Any]":
         task = self._group.create_task(work, name=name)
@@ -103,8 +103,8 @@ class McpServers:
         """Say once per process which servers have tools that nobody has accepted."""
         for server in self._enabled():
             stored = self.catalog.find(server.name, server.config)
-            if stored is not None and stored.pending and server.name not in self._told:
-                self._told.add(server.name)
+            if stored is not None and stored.pending and server.name not in self._reported:
+                self._reported.add(server.name)
                 self._notify(describe_changes(server.name, tuple(tool.name for tool in stored.pending)), turn)
 
     def tools(self) -> Mapping[str, Tool]:
@@ -145,7 +145,7 @@ class McpServers:
             log.warning("the list of tools of %s was not stored: %s", server.name, error)
             return
         if changed:
-            self._told.add(server.name)
+            self._reported.add(server.name)
             self._notify(describe_changes(server.name, changed), None)
 
     # --- prompts and resources

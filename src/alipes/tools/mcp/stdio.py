@@ -57,7 +57,7 @@ async def open_stdio(
         outgoing, leaving = anyio.create_memory_object_stream[SessionMessage](0)
         async with anyio.create_task_group() as group:
             group.start_soon(_read_messages, child, arriving, log, on_exit)
-            group.start_soon(_write_messages, child, leaving, arriving, on_exit)
+            group.start_soon(_write_messages, child, leaving, arriving, log, on_exit)
             group.start_soon(_read_log, child, log)
             try:
                 yield incoming, outgoing
@@ -76,12 +76,7 @@ async def _read_messages(child: Child, arriving: Incoming, log: ServerLog, on_ex
             why = await _pass_messages(child, arriving, log)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return  # the session has ended
-        if not why:
-            with anyio.move_on_after(EXIT_GRACE_S):
-                await child.wait()
-                await log.finished.wait()
-            why = _describe_exit(child, log)
-        on_exit(why)
+        on_exit(why or await _find_exit_reason(child, log))
 
 
 async def _pass_messages(child: Child, arriving: Incoming, log: ServerLog) -> str:
@@ -123,7 +118,11 @@ def _parse_line(line: bytes) -> SessionMessage | None:
 
 
 async def _write_messages(
-    child: Child, leaving: MemoryObjectReceiveStream[SessionMessage], arriving: Incoming, on_exit: Callable[[str], None]
+    child: Child,
+    leaving: MemoryObjectReceiveStream[SessionMessage],
+    arriving: Incoming,
+    log: ServerLog,
+    on_exit: Callable[[str], None],
 ) -> None:
     async with leaving:
         async for message in leaving:
@@ -136,6 +135,8 @@ async def _write_messages(
                 continue
             if written >= 0:
                 on_exit(f"it did not read its input for {WRITE_TIMEOUT_S:g} s")
+            else:
+                on_exit(await _find_exit_reason(child, log))
             arriving.close()  # ends the session, so that no call waits for ever
             return
 
@@ -148,8 +149,14 @@ async def _read_log(child: Child, log: ServerLog) -> None:
     await log.finish()
 
 
-def _describe_exit(child: Child, log: ServerLog) -> str:
+async def _find_exit_reason(child: Child, log: ServerLog) -> str:
+    """How the server ended, with the last line of its log."""
+    with anyio.move_on_after(EXIT_GRACE_S):
+        await child.wait()
+        await log.finished.wait()
     code = child.returncode
-    how = "it closed its output" if code is None else f"it exited with code {code}" if code >= 0 else "it was killed"
+    how = (
+        "it closed the connection" if code is None else f"it exited with code {code}" if code >= 0 else "it was killed"
+    )
     said = log.last_lines[-1] if log.last_lines else ""
     return f"{how}: {format_excerpt(said, 200)[1:-1]}" if said else how

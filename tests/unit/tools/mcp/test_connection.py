@@ -6,8 +6,9 @@ import time
 import pytest
 
 from alipes.config.mcp import McpServerConfig
-from alipes.tools.mcp.connection import Elicitation, ElicitationAnswer, SamplingReply, open_connection
+from alipes.tools.mcp.connection import open_connection
 from alipes.tools.mcp.definitions import McpError
+from alipes.tools.mcp.host import Elicitation, ElicitationAnswer, SamplingReply
 from alipes.tools.mcp.server_log import read_log
 from tests.world.mcp_harness import FakeContext, events, is_alive, open_host, world_server
 from tests.world.wait import until

@@ -5,11 +5,8 @@ import asyncio
 import pytest
 
 from alipes.config.mcp import McpServerConfig
-from alipes.runtime.http.clients import ClientScope
-from alipes.runtime.http.sockets import ForbiddenAddress
 from alipes.tools.mcp.connection import open_connection
 from alipes.tools.mcp.definitions import McpError
-from alipes.tools.mcp.http import open_http
 from tests.world.mcp_harness import open_host, open_server
 from tests.world.mcp_http import open_mcp_http
 
@@ -120,15 +117,6 @@ async def test_a_call_that_is_stopped_is_cancelled_at_the_server(tmp_path):
             while "notifications/cancelled" not in server.methods:
                 await asyncio.sleep(0.01)
             released.set()
-
-
-async def test_other_hosts_than_the_configured_one_must_be_public():
-    async with open_mcp_http() as server, ClientScope() as scope:
-        config = McpServerConfig(url=server.url)
-        async with open_http("web", config, scope) as transport:
-            assert (await transport.client.get(server.url)).status_code == 405
-            with pytest.raises(ForbiddenAddress):
-                await transport.client.get(f"http://localhost:{server.port}/mcp")
 
 
 async def test_the_login_of_a_server_is_used(tmp_path):
