@@ -358,9 +358,9 @@ def run(argv: list[str]) -> int:
     if settings is not None:
         found += [
             *check_plugins_state(settings),
-            *_check_project_servers(settings),
             *_check_web(settings),
             *_check_mcp(settings),
+            *_check_project_servers(settings),
         ]
         more, clients = asyncio.run(_check_services(settings, options.live))
         found += more

@@ -3,11 +3,11 @@ what `alipes mcp login` does. Imports the SDK: import it only when a server is u
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
-import httpx2
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError
 from mcp.shared.auth import (
     AuthorizationCodeResult,
@@ -23,9 +23,18 @@ from pydantic import AnyUrl, BaseModel, ValidationError
 
 from alipes.config.mcp import McpServerConfig
 from alipes.kernel.messages import Json
+from alipes.runtime.http.auth_flow import (
+    AuthFlow,
+    AuthFlowError,
+    AuthRequest,
+    AuthResponse,
+    make_form,
+    make_post,
+    permit_host,
+    run_auth_flow,
+    send_request,
+)
 from alipes.runtime.http.clients import ClientScope, HttpClient
-from alipes.runtime.http.public_fetch import is_public
-from alipes.runtime.http.sockets import MayConnect
 from alipes.runtime.tasks import run_to_completion
 from alipes.tools.mcp.redirect_listener import HOST, PATH, LoginError, RedirectListener, open_redirect_listener
 from alipes.tools.mcp.token_store import StoredLogin, TokenStore
@@ -35,7 +44,6 @@ REQUEST_TIMEOUT_S = 30.0
 RENEW_EARLY_S = 10.0
 """A token that expires within this time is renewed before it is sent."""
 Model = TypeVar("Model", bound=BaseModel)
-AuthFlow: TypeAlias = AsyncGenerator[httpx2.Request, httpx2.Response]
 ShowUrl: TypeAlias = Callable[[str], Awaitable[None]]
 """Shows the URL of the login to the person, or opens it in a browser."""
 _FIRST_MESSAGE = {
@@ -53,7 +61,7 @@ def make_auth(name: str, config: McpServerConfig, storage: TokenStore, *, client
     """
     if not config.url or any(header.lower() == "authorization" for header in config.headers):
         return None
-    http = clients.http(f"login at {name}", stall=REQUEST_TIMEOUT_S, permits=_permits(config.url))
+    http = clients.http(f"login at {name}", stall=REQUEST_TIMEOUT_S, permits=permit_host(config.url))
     return StoredAuth(name, config.url, storage, http)
 
 
@@ -75,7 +83,7 @@ class StoredAuth(OAuthClientProvider):
         self.context.oauth_metadata = _parse(OAuthMetadata, login.metadata if login else None)
         self.context.protected_resource_metadata = _parse(ProtectedResourceMetadata, login.resource if login else None)
 
-    async def _auth_flow(self, request: httpx2.Request) -> AuthFlow:
+    async def _auth_flow(self, request: AuthRequest) -> AuthFlow:
         """Unlike that of the SDK, it asks nobody and registers nothing, and requests do not wait for each other."""
         context = self.context
         async with context.lock:
@@ -102,7 +110,7 @@ class StoredAuth(OAuthClientProvider):
     def _token(self) -> str:
         return self.context.current_tokens.access_token if self.context.current_tokens else ""
 
-    def _add_token(self, request: httpx2.Request) -> str:
+    def _add_token(self, request: AuthRequest) -> str:
         """The token that is sent; empty if there is none."""
         if self._token():
             self._add_auth_header(request)
@@ -110,16 +118,14 @@ class StoredAuth(OAuthClientProvider):
 
     async def _renew(self) -> None:
         """Get a new token. A login that cannot be renewed now is kept for later."""
-        request = await self._refresh_token()
-        headers, content = dict(request.headers), await request.aread()
+        later = f"the login at the MCP server {self.name} could not be renewed now; try again later"
         try:
-            response = await self._http.request(
-                request.method, str(request.url), headers=headers, content=content, timeout=REQUEST_TIMEOUT_S
-            )
-        except httpx2.HTTPError:
-            response = httpx2.Response(503)
+            response = await send_request(self._http, await self._refresh_token(), REQUEST_TIMEOUT_S)
+        except AuthFlowError:
+            self.problem = later
+            return
         if response.status_code >= 500 or response.status_code == 429:
-            self.problem = f"the login at the MCP server {self.name} could not be renewed now; try again later"
+            self.problem = later
         elif not await self._handle_refresh_response(response):
             self.problem = self._explain("no longer accepts the login")
 
@@ -188,10 +194,10 @@ async def log_in(
         known = _parse(OAuthClientInformationFull, old.client) if old and old.port == listener.port else None
         collected = _NewLogin(known)
         provider = _make_login_provider(config.url, collected, listener, show=show, timeout_s=timeout_s)
-        http = clients.http(f"login at {name}", stall=REQUEST_TIMEOUT_S, permits=_permits(config.url))
+        http = clients.http(f"login at {name}", stall=REQUEST_TIMEOUT_S, permits=permit_host(config.url))
         try:
             await _send_first_message(provider, http, config)
-        except (OAuthFlowError, ValidationError, httpx2.HTTPError, httpx2.InvalidURL) as error:
+        except (OAuthFlowError, ValidationError, AuthFlowError, TimeoutError) as error:
             raise LoginError(f"the login at {name} failed: {_first_line(error)}") from error
         if collected.tokens is None:
             return False
@@ -224,32 +230,12 @@ def _make_login_provider(
 
 
 async def _send_first_message(provider: OAuthClientProvider, http: HttpClient, config: McpServerConfig) -> None:
-    """Send `initialize`, so that the server says whether and how one logs in. Its answer is not read."""
+    """Send `initialize`, so that the server says whether and how one logs in."""
     headers = {**config.headers, "Accept": "application/json, text/event-stream"}
-    message = httpx2.Request("POST", config.url, json=_FIRST_MESSAGE, headers=headers)
+    message = make_post(config.url, _FIRST_MESSAGE, headers)
+    check = partial(_require_encryption, config.url)
     flow = provider.async_auth_flow(message)
-    outgoing: httpx2.Request | None = await anext(flow)
-    try:
-        while outgoing is not None:
-            outgoing = await _send(flow, http, outgoing, whole=outgoing is not message, url=config.url)
-    finally:
-        await flow.aclose()
-
-
-async def _send(
-    flow: AuthFlow, http: HttpClient, request: httpx2.Request, *, whole: bool, url: str
-) -> httpx2.Request | None:
-    """Send a request of the flow; returns the next one, or None after the last. `whole`: its answer is read."""
-    _require_encryption(url, str(request.url))
-    sent = http.stream(request.method, str(request.url), headers=dict(request.headers), content=await request.aread())
-    async with sent as response:
-        if whole:
-            async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                await response.aread()
-        try:
-            return await flow.asend(response)
-        except StopAsyncIteration:
-            return None
+    await run_auth_flow(flow, http, message, check=check, timeout_s=REQUEST_TIMEOUT_S)
 
 
 def _require_encryption(server: str, address: str) -> None:
@@ -268,27 +254,14 @@ async def log_out(name: str, config: McpServerConfig, storage: TokenStore, *, cl
     if metadata is None or metadata.revocation_endpoint is None:
         return "removed"
     token = login.tokens.get("refresh_token") or login.tokens.get("access_token")
-    form = {"token": token, "client_id": client.get("client_id", ""), "client_secret": client.get("client_secret", "")}
-    http = clients.http(f"logout at {name}", stall=REQUEST_TIMEOUT_S, permits=_permits(config.url))
-    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    form = {"token": str(token), **{key: str(client.get(key) or "") for key in ("client_id", "client_secret")}}
+    http = clients.http(f"logout at {name}", stall=REQUEST_TIMEOUT_S, permits=permit_host(config.url))
     try:
-        address = str(metadata.revocation_endpoint)
-        response = await http.request(
-            "POST", address, headers=headers, content=urlencode(form).encode(), timeout=REQUEST_TIMEOUT_S
-        )
-    except httpx2.HTTPError:
+        request = make_form(str(metadata.revocation_endpoint), form)
+        response = await send_request(http, request, REQUEST_TIMEOUT_S)
+    except AuthFlowError:
         return "removed"
     return "revoked" if response.status_code == 200 else "removed"
-
-
-def _permits(url: str) -> MayConnect:
-    """The configured host may be private, because the operator named it; login servers that it names may not."""
-    host = httpx2.URL(url).host.lower().strip("[]")
-
-    def permits(name: str, _port: int, address: str) -> bool:
-        return name.lower().strip("[]") == host or is_public(address)
-
-    return permits
 
 
 def _client_metadata(port: int) -> OAuthClientMetadata:
@@ -301,7 +274,7 @@ def _client_metadata(port: int) -> OAuthClientMetadata:
     )
 
 
-def _lacks_scope(response: httpx2.Response) -> bool:
+def _lacks_scope(response: AuthResponse) -> bool:
     return response.status_code == 403 and "insufficient_scope" in response.headers.get("www-authenticate", "")
 
 

@@ -1,6 +1,7 @@
 """OAuth at an MCP server with a real authorization server: login, use, renewal, revocation, and what goes wrong."""
 
 import asyncio
+import sys
 import time
 from contextlib import asynccontextmanager
 from functools import partial
@@ -20,6 +21,7 @@ from alipes.tools.mcp.definitions import McpError
 from alipes.tools.mcp.oauth import log_in, log_out, make_auth
 from alipes.tools.mcp.redirect_listener import LoginError
 from alipes.tools.mcp.token_store import StoredLogin, TokenStore, variable_of
+from tests.unit.cli.test_secrets_command import StandInKeyring
 from tests.world.oauth_server import NO_TLS, LoginServer, browse, open_login_server
 
 NAME = "guarded"
@@ -307,6 +309,16 @@ def test_a_broken_entry_is_no_login(tmp_path, text):
         (tmp_path / ".env").write_text(f"{variable_of('x')}='{text}'\n")
     assert store.read("x", "http://x") is None
     assert store.remove("x") is bool(text)
+
+
+def test_a_login_can_be_kept_in_the_keyring(tmp_path, monkeypatch):
+    keyring = StandInKeyring()
+    monkeypatch.setitem(sys.modules, "keyring", keyring)
+    monkeypatch.setitem(sys.modules, "keyring.errors", keyring.errors)
+    store, login = TokenStore(Paths(tmp_path), keyring=True), StoredLogin("https://x", {"access_token": "t"})
+    store.write("x", login)
+    assert store.read("x", "https://x") == login and not (tmp_path / ".env").exists()
+    assert store.remove("x") and store.read("x", "https://x") is None and not store.remove("x")
 
 
 def test_names_become_variables():
