@@ -69,7 +69,8 @@ async def _serve(settings: Settings, out: TextIO | None, *, by_agent: bool) -> N
                     send = None if by_agent else partial(_send, app)
                     tools = ConversationTools(app, runs, TurnAdmission(app), send=send)
                     await sdk.serve_lines(sdk.make_server(tools, partial(_identify, by_agent)), lines)
-                    await _wait_for_stops(app)
+                    if runs.stopping:
+                        await _wait_for_stops(app)
                     following.cancel()
 
 

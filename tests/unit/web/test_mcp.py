@@ -1,6 +1,8 @@
 """The MCP endpoint at a real door, with the client of the official SDK: asked, followed, stopped, answered."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -217,3 +219,10 @@ def test_the_schema_of_a_tool_names_and_describes_its_arguments():
     assert schema["required"] == ["prompt"] and schema["additionalProperties"] is False
     assert set(schema["properties"]) == {"prompt", "conversation", "model"}
     assert all(each["description"] for each in schema["properties"].values())
+
+
+@pytest.mark.parametrize("module", ["alipes.cli.serve.run", "alipes.cli.acp.command", "alipes.cli.ask"])
+def test_the_protocol_packages_are_not_imported_before_they_are_used(module: str):
+    found = f"import {module}, sys; print(sorted({{'mcp', 'mcp_types', 'acp', 'pydantic'}} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", found], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

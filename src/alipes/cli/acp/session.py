@@ -225,6 +225,8 @@ class EditorSession:
         self._events.put_nowait((turn, event))
 
     async def _handle(self, group: asyncio.TaskGroup, turn: str, event: Event) -> None:
+        if isinstance(event, TurnEnded) and self._submitting:  # perhaps that of a prompt whose turn has no id here yet
+            self._translator.claim(turn)
         for update in self._translator.translate(turn, event):
             await self.panel.send(update)
         match event:

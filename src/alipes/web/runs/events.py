@@ -179,6 +179,8 @@ class LiveRuns:
         self._group: asyncio.TaskGroup | None = None
         self._open = asyncio.Event()
         self._leaving = False
+        self.stopping = False
+        """A run was stopped for a caller that left."""
 
     async def run(self, *, resumed: bool = True) -> None:
         """Serve until cancelled. `resumed`: runs that were resumed at startup are followed from here on."""
@@ -241,6 +243,7 @@ class LiveRuns:
     def stop_soon(self, key: str, stop: Stop) -> None:
         """Stop a run for a caller that is being cancelled and cannot wait; not at shutdown, which suspends it."""
         if not self._leaving:
+            self.stopping = True
             self._spawn(self._app.sessions.post(key, stop))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
