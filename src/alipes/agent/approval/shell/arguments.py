@@ -23,7 +23,7 @@ _READERS = for_each(
 """Programs that only read the files that they are given, or that have rules of their own."""
 _ALSO_WRITE = for_each(
     "curl wget sqlite3 duckdb psql mysql mariadb sort shuf gpg openssl csplit split uniq xxd strace ltrace time script"
-    " gzip bzip2 xz zstd lz4 compress brotli 7z 7za 7zz zip tee",
+    " gzip bzip2 xz zstd lz4 compress brotli 7z 7za 7zz zip tee pip pip3",
     True,
 )
 """Programs with rules of their own, or that mostly read, in which any argument may name a file to write."""

@@ -20,6 +20,12 @@ SHELL_CARRIERS = {"command", "builtin", "time", "!"}
 """Carriers that run builtins in the shell itself."""
 
 
+def words_after(words: Sequence[ShellWord], options: Sequence[str]) -> list[ShellWord]:
+    """The words after the first of these options."""
+    at = next((at for at, word in enumerate(words) if word.text in options), len(words))
+    return list(words[at + 1 :])
+
+
 def split_string(name: str, args: ShellArguments) -> str:
     """The command line of `env -S`, which it splits itself; empty if there is none."""
     if name != "env" or not args.has("S", "split-string"):

@@ -32,7 +32,7 @@ _RUNS = (
     r"|\|\s{0,5}getline|spawn\w{0,20}\s{0,5}[(\s]|spawn_sync|\bos\.execute|ptrace|runpy\.|code\.interact|passthru"
     r"|InteractiveInterpreter|InteractiveConsole|proc_open|pcntl_|Deno\.Command|import_module\("
     r"|open\s{0,5}\(?[^)\n]{0,200}[\"'](?:\s{0,5}\|\s{0,5}\w|-\|)|(?m:^[ \t]{0,40}exec[ \t]{1,9}\w)"
-    r"|\bopen\b[^)\n]{0,200}\w[^)\n\"']{0,200}\|\s{0,5}[\"']"
+    r"|\bopen\b[^)\n|]{0,200}\|\s{0,5}[\"']"
     r"|\b(?:os|shutil|subprocess)\s{1,5}as\s{1,5}\w|getattr\(\s{0,5}(?:os|shutil|builtins|__builtins__)\b"
     r"|from\s{1,5}(?:os|shutil)\s{1,5}import\s{1,5}[^\n;]{0,200}(?:\*|\b(?:remove|rename|replace|move|kill|rmdir)\b)"
     r"|\[\s{0,5}[\"'](?:rm|remove|rename|kill|require)[\"']\s{0,5}\]"
@@ -52,7 +52,7 @@ _UPWARDS = r"\.parents?\b|pardir|dirname\s{0,5}\(|chdir"
 """Patterns of code that uses other directories than the working directory."""
 _WALKS_UPWARDS = r"(?:cwd|resolve|absolute|getcwd)\(\)[^\n]{0,60}\.parent|pardir|dirname\([^\n]{0,20}getcwd"
 _BUILT_NAME = r"(?:open|Path|readFileSync)\(\s{0,5}f?[\"']\.{1,2}(?:/\.)?(?:%|\{|[\"']\s{0,5}[+%])"
-_LOADED_ENV = r"dotenv_values|dotenv\.parse|process\.env\b(?![.\[])[^\n]{0,20}\)"
+_LOADED_ENV = r"keyring\.get_|dotenv_values|dotenv\.parse|process\.env\b(?![.\[])[^\n]{0,20}\)"
 _WALKS = (
     r"\btarfile\b|\bzipfile\b|\bwalk\b|glob|listdir|scandir|iterdir|readdir|opendir|Dir\.|chdir|<\*>|readtree|copytree"
     r"|make_archive"
@@ -84,7 +84,7 @@ _HOOKS = (
 _SECRET_NAME = r"(?:^|/)(?:\.(?:ssh|aws|gnupg|netrc|kube|alipes)(?:/|$)|id_(?:rsa|dsa|ecdsa|ed25519)(?:$|[^.\w]))"
 _LOADED = (
     r"(?:require|require_relative|import|do|load|include|dofile|source)\b[^\"'\n]{0,40}"
-    r"[\"'](\.{0,2}/[^\"'\n]{1,200})"
+    r"[\"'](\.{0,2}/[^\"'\n]{1,200}|[\w-]{1,80}\.(?:pl|pm|rb|lua|php))"
 )
 _IMPORTED = r"(?:^|[\n;])\s{0,9}(?:import|from)\s{1,9}([\w., ]{1,200})"
 MAX_LOADING_CHARS = 50_000

@@ -86,6 +86,9 @@ def _check_files(name: str, args: ShellArguments, rest: ShellArguments, checker:
         return risk
     if name == "init" and not rest.operands and (place := next(iter(args.values("C")), None)):
         return checker.check_unpack(place)
+    other = [*args.values("", "work-tree")]
+    if other and name in ("checkout", "restore", "reset", "stash", "read-tree", "checkout-index", "switch", "pull"):
+        return first_risk(map(checker.check_unpack, other))
     if name in ("bundle", "checkout-index"):
         written = [*rest.operands[1:2], *rest.values("", "prefix")]
         return first_risk(checker.check_write(word) or checker.check_unpack(word) for word in written if word.text)
@@ -129,13 +132,18 @@ def _gives_program(args: ShellArguments, name: str) -> bool:
     """True if `-c`, `--config` or `--config-env` names a setting that runs a program; also `clone --template`."""
     if name in ("clone", "init") and args.has("", "template"):
         return True
+    if any(re.match(r"--(?:exec-path=|access-hook|smtp-server|sendmail-cmd)", word.text) for word in args.words):
+        return True
     pairs = zip(args.words, args.words[1:], strict=False)
     given = [value.text for option, value in pairs if option.text in ("-c", "--config")]
     given += [word.text.partition("=")[2] for word in args.words if re.match(r"--config(?:-env)?=", word.text)]
     texts = [text for text in given if not re.match(_OPTION_KEYS, text) and not re.match(r"(?i)alias\.", text)]
     from_variable = any(word.text.startswith("--config-env") for word in args.words)
     programs = [text.partition("=")[2] for text in texts if re.match(_RUNS, text.partition("=")[0])]
-    return from_variable or any("/" in program.split(" ")[0] or UNKNOWN in program for program in programs)
+    hooks = [text for text in texts if re.match(r"(?i)core\.hookspath=(?!/dev/null|$)", text)]
+    return bool(from_variable or hooks) or any(
+        "/" in program.split(" ")[0] or UNKNOWN in program for program in programs
+    )
 
 
 def find_subcommand(args: ShellArguments) -> list[ShellWord]:

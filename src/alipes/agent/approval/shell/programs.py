@@ -58,6 +58,8 @@ def check_remove(args: ShellArguments, checker: PathChecker) -> Risk | None:
 
 def check_chmod(args: ShellArguments, checker: PathChecker) -> Risk | None:
     mode, *paths = args.operands or [ShellWord("")]
+    if any(re.fullmatch(r"-[rwxXst]{1,5}", word.text) for word in args.options):  # a mode, as in `chmod -x file`
+        paths = args.operands
     if re.search(r"[ugoa]{0,4}\+[rwx]{0,3}s|^0?[2467]\d{3}$", mode.text):
         return Risk("setuid", "sets the setuid or setgid bit")
     if args.has("R", "recursive"):
@@ -213,6 +215,8 @@ def check_editor_command(text: str, checker: PathChecker) -> Risk | None:
 
 
 def check_sql(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    if args.has("", "init"):
+        return Risk("hidden", "runs SQL from a file", unseen=True)
     quoted = (ShellWord(text) for word in args.words for text in re.findall(r"['\"]([^'\"]{1,300})['\"]", word.text))
     return first_risk(check_statement(word.text) for word in args.words) or first_risk(
         map(checker.names_protected_file, quoted)
@@ -254,6 +258,7 @@ def check_curl(args: ShellArguments, checker: PathChecker) -> Risk | None:
     written = args.values(
         "oDc", "output", "dump-header", "cookie-jar", "trace", "trace-ascii", "stderr", "hsts", "libcurl"
     )
+    written += [ShellWord(path) for word in args.words for path in re.findall(r"%output\{(?:>>)?([^}]+)\}", word.text)]
     folders = args.values("", "output-dir") or ([ShellWord(".")] if args.has("O", "remote-name") else [])
     put = (checker.check_into(folder, url) for folder in folders for url in args.operands if "/" in url.text)
     local = [unquote(word.text[7:]) for word in args.operands if re.match(r"(?i)file://", word.text)]
@@ -316,6 +321,8 @@ def check_unzip(args: ShellArguments, checker: PathChecker) -> Risk | None:
 
 
 def check_7z(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    if args.has("", "sdel"):
+        return first_risk(checker.check_taken(word) for word in args.operands[2:])
     if not args.operands or args.operands[0].text not in ("x", "e"):
         return None
     folders = [ShellWord(word.text[2:]) for word in args.words if re.match(r"-o\S", word.text)]

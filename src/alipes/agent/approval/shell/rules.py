@@ -13,7 +13,14 @@ from typing import TypeAlias
 
 from alipes.agent.approval.paths import PathChecker, Risk
 from alipes.agent.approval.shell.arguments import check_arguments, check_streams
-from alipes.agent.approval.shell.carriers import CARRIERS, RUNNERS, SHELL_CARRIERS, fill_placeholders, split_string
+from alipes.agent.approval.shell.carriers import (
+    CARRIERS,
+    RUNNERS,
+    SHELL_CARRIERS,
+    fill_placeholders,
+    split_string,
+    words_after,
+)
 from alipes.agent.approval.shell.embedded import (
     check_code,
     check_other_shell,
@@ -32,7 +39,13 @@ from alipes.agent.approval.shell.programs import RULES, check_editor_command, ch
 from alipes.agent.approval.shell.recipes import find_recipes
 from alipes.agent.approval.shell.script_files import ScriptFiles, join_printed, unescape, written_content
 from alipes.agent.approval.shell.subcommands import ALWAYS_ASK, SUBCOMMANDS
-from alipes.agent.approval.shell.variables import DECLARE_COMMANDS
+from alipes.agent.approval.shell.variables import (
+    DECLARE_COMMANDS,
+    LOADING_OPTIONS,
+    LOADING_VARIABLES,
+    TEXT_VARIABLES,
+    TRUSTED_VARIABLES,
+)
 from alipes.config.protected_paths import is_secret_in_project
 from alipes.tools.common import Places
 
@@ -45,18 +58,6 @@ _SHELL_NAMES = {"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fis
 _BUILTINS = {".", "source", "cd", "pushd", "popd", "eval", "alias", "trap", "hash", "enable"}
 _SPOKEN_RULES = {"credential", "send", "network", "own"}
 """Rules for programs whose names are everyday words: not for texts that are only perhaps commands."""
-_TEXT_VARIABLES = (
-    r"\w{0,40}(?:PAGER|EDITOR|ASKPASS)$|VISUAL$|BROWSER$|LESSOPEN$|LESSCLOSE$|PROMPT_COMMAND$"
-    r"|GIT_\w{0,40}(?:COMMAND|DIFF|SSH)$|\w{0,40}_WRAPPER$"
-)
-_TRUSTED_VARIABLES = (
-    r"LD_\w+$|DYLD_\w+$|BASH_ENV$|ENV$|BASH_FUNC_|SHELLOPTS$|BASHOPTS$|BASH_LOADABLES_PATH$|PYTHON(?:STARTUP|HOME|USERBASE)$"
-    r"|PYTHON(?:BREAKPOINT|INSPECT|WARNINGS)$|PERL5(?:OPT|DB|LIB)$|PERLLIB$|RUBY(?:OPT|LIB)$|LUA_INIT|GIT_CONFIG\w*$"
-    r"|GIT_(?:TEMPLATE_DIR|EXEC_PATH|PROXY_COMMAND)$|(?:VIM|EX)INIT$|PHPRC$|PHP_INI_SCAN_DIR$|GCONV_PATH$|OPENSSL_CONF$"
-    r"|R_PROFILE\w*$|DOTNET_STARTUP_HOOKS$|CLASSPATH$|NODE_PATH$|KUBECONFIG$|(?:NPM|PIP)_CONFIG_\w+$|SSLKEYLOGFILE$|ZDOTDIR$"
-)
-_LOADING_VARIABLES = r"NODE_OPTIONS$|JAVA_TOOL_OPTIONS$|_JAVA_OPTIONS$|MAKEFLAGS$|GREP_OPTIONS$"
-_LOADS = r"-r\b|--require|--import|--loader|--experimental-loader|-javaagent|-agentlib|--eval|-f\b|SHELL="
 _PATH_VARIABLES = {"HOME", "PWD", "OLDPWD", "CDPATH", "TMPDIR", "ALIPES_HOME"}
 _TEXT_OPTION = r"(?is)[\w.=-]{0,80}(?:exec|command|cmd|pager|filter|helper)=(.+)"
 _FD_PATHS = ("/dev/fd/", "/proc/self/fd/", "/dev/tcp/")
@@ -172,15 +173,15 @@ class _Judge:
     def _check_assignment(self, name: str, value: ShellWord) -> Risk | None:
         if UNKNOWN in name and name.strip(UNKNOWN):
             return Risk("hidden", "sets a variable whose name is only known at run time", unseen=True)
-        if re.match(_TRUSTED_VARIABLES, name):
+        if re.match(TRUSTED_VARIABLES, name):
             return Risk("hidden", f"sets {name}, which changes what other programs load or run")
-        if re.match(_LOADING_VARIABLES, name) and (not value.is_known or re.search(_LOADS, value.text)):
+        if re.match(LOADING_VARIABLES, name) and (not value.is_known or re.search(LOADING_OPTIONS, value.text)):
             return Risk("hidden", f"sets {name}, which changes what other programs load or run")
         if name == "PATH" and not self._files.add_search_path(value):
             return Risk("hidden", "lets commands be found in the working directory")
         if name in _PATH_VARIABLES:
             self._paths.forget_variable(name)
-        if re.match(_TEXT_VARIABLES, name) and (risk := self.check_text(value.text)):
+        if re.match(TEXT_VARIABLES, name) and (risk := self.check_text(value.text)):
             return risk
         if name.isupper() and (risk := self._paths.names_protected_file(value)):
             return risk
@@ -248,6 +249,8 @@ class _Judge:
         for target in args.operands if name == "tee" else ():
             self._files.note_write(target, self._find_stdin(command))
         yield self.check_text(line) if (line := split_string(name, args)) else None
+        found = words_after(args.words, ("-x", "-X", "--exec", "--exec-batch")) if name in ("fd", "fdfind") else []
+        yield self._check_words([*found, ShellWord(UNKNOWN)], command) if found else None
         yield self._check_carried(name, args, command)
         yield self._check_fed(name, args, command)
         yield self._check_started(words[0])
@@ -358,7 +361,7 @@ class _Judge:
         """Check the code or commands given to a shell or interpreter."""
         if name in ("zsh", "fish") and (risk := check_other_shell(name, args)):
             return risk
-        if name in _SHELL_NAMES:
+        if name in _SHELL_NAMES or (name == "parallel" and not args.operands):
             return self._check_shell(args, command)
         if name in ("eval", "trap", "alias", "source", "."):
             return self._check_builtin(name, args, command)
