@@ -4,6 +4,7 @@ This is a safety net, not a boundary: a program can encode a secret in ways that
 """
 
 import base64
+import codecs
 import html
 import re
 import sys
@@ -30,8 +31,10 @@ BLOCK_BYTES = 8
 CHUNK_CHARS = 64 * 1024
 """Texts are searched in pieces of this length, so that other threads can run in between."""
 _QUOTES = "\"'`\\\u200b\ufeff"
-_GAPS = rf"[\s{re.escape(_QUOTES)}]*"
-"""What line breaks and quoting insert into a value."""
+_JOINED = r"[\"'`]\s{0,9}[+.,&]\s{0,9}[\"'`]"
+"""Between the parts of a value in code or a list: `"a" + "b"`."""
+_GAPS = rf"(?:{_JOINED}|[\s{re.escape(_QUOTES)}])*"
+"""What line breaks, quoting and code insert into a value."""
 _HEX_GAPS = rf"(?:0[xX]|[\s{re.escape(_QUOTES)}%:,xX-])*"
 _NO_GAPS = dict.fromkeys(map(ord, " \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f" + _QUOTES))
 _NO_HEX_GAPS = _NO_GAPS | dict.fromkeys(map(ord, "%:,x-"))
@@ -87,8 +90,9 @@ class SecretRegistry:
     def __call__(self, text: str) -> str:
         """The text with every secret replaced by `***`.
 
-        Also finds secrets quoted for URLs, HTML, repr or JSON, in base64 or hexadecimal, reversed, and with spaces,
-        line breaks or quotes inside. The time depends on the length of the text, hardly on the number of secrets.
+        Also finds secrets quoted for URLs, HTML, repr or JSON, in base64, base32 or hexadecimal, some of them twice,
+        reversed, rotated, and with spaces, line breaks, quotes or `" + "` inside. The time depends on the length of
+        the text, hardly on the number of secrets.
         """
         forms = self._forms
         plain, in_hex = _find_candidates(text, forms)
@@ -199,6 +203,8 @@ def _look_up(index: dict[int, tuple[str, ...]], text: str) -> Iterator[str]:
 
 
 def _remove_gaps(text: str) -> str:
+    if '"' in text or "'" in text or "`" in text:
+        text = re.sub(_JOINED, "", text)
     if text.isascii():
         return text.translate(_NO_GAPS)
     text = "".join(text.split())
@@ -231,8 +237,13 @@ def _encoded_forms(secret: str) -> Iterator[str]:
     if len(secret) < MIN_ENCODED_CHARS:
         return
     yield secret[::-1]
+    yield codecs.encode(secret, "rot13")
     yield raw.hex()
     yield raw.hex().upper()
+    yield quote_from_bytes(quote_from_bytes(raw, safe="").encode(), safe="")
+    yield base64.b32encode(raw).decode().rstrip("=")[: len(raw) * 8 // 5]
+    once = base64.b64encode(raw)
+    yield base64.b64encode(once[: len(once) // 3 * 3]).decode()
     if len(secret) >= MIN_HALVED_CHARS:
         yield secret[: len(secret) // 2]
         yield secret[len(secret) // 2 :]

@@ -7,6 +7,7 @@ import shutil
 import site
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from alipes.runtime.sandbox.backend import CommandBackend, CommandScope, HostBac
 from alipes.runtime.sandbox.bubblewrap import BubblewrapSandbox
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.sandbox.policy import SandboxLimits, SandboxPolicy, is_inside, make_private_directory, short_hash
+from alipes.runtime.sandbox.repositories import SKIPPED
 from alipes.tools.backends import ChosenBackend
 
 SandboxVariables: TypeAlias = Callable[[CommandScope, str, bool], Mapping[str, str]]
@@ -51,6 +53,9 @@ GIT_IDENTITY = (
 _GIT_PROGRAMS = r"(?i)\.(?:tool|driver|cmd|path)$"
 DOCKER_SOCKETS = ("/run/docker.sock", "/var/run/docker.sock", "/run/podman/podman.sock")
 KEEP_SCRATCH_S = 30 * 86400.0
+KEEP_SECRETS_S = 5.0
+MAX_FOLDERS = 5_000
+"""Folders of a project that are looked at for secrets; those near its root come first."""
 EMPTY, GITCONFIG = "empty", "gitconfig"
 
 
@@ -76,6 +81,8 @@ class ProjectSandboxes:
         self._network, self._more_files = network, files
         self._toolchains: tuple[str, ...] | None = None
         self._system_secrets: tuple[str, ...] | None = None
+        self._secrets: dict[str, tuple[float, tuple[str, ...]]] = {}
+        """By project: its files with secrets, and when to look for more."""
         self._cleaned = False
 
     def make_policy(self, scope: CommandScope) -> SandboxPolicy:
@@ -94,7 +101,6 @@ class ProjectSandboxes:
             writable=writable,
             readable=_outermost((*self._list_toolchains(), *_existing(access.read))),
             protected=tuple(dict.fromkeys(path for root in writable for path in _protected_paths(root))),
-            git_directories=tuple(_git_directories(writable)),
             hidden=tuple(self._hidden_paths(workdir, around_home=around_home)),
             files=tuple(self._files(private_home, access)),
             environment=(
@@ -159,11 +165,20 @@ class ProjectSandboxes:
         if around_home:
             names = (os.path.join(self._home, entry) for entry in SECRET_IN_HOME)
             yield from (path for pattern in names for path in _readable_glob(pattern))
-        yield from (
-            os.path.join(workdir, name)
-            for name in _list_directory(workdir)
-            if is_secret_in_project(name) and name[:1] == "."
-        )
+        yield from self._project_secrets(workdir)
+
+    def _project_secrets(self, workdir: str) -> tuple[str, ...]:
+        """Files such as `.env` in the project, also in its folders.
+
+        They are looked for again after a few seconds; later if that takes long. One that was found stays in the list.
+        """
+        until, found = self._secrets.get(workdir, (0.0, ()))
+        began = time.monotonic()
+        if began >= until:
+            found = tuple(dict.fromkeys((*filter(os.path.isfile, found), *_find_secrets(workdir))))
+            took = time.monotonic() - began
+            self._secrets[workdir] = began + max(KEEP_SECRETS_S, 100 * took), found
+        return tuple(filter(os.path.isfile, found))
 
     def _files(self, private_home: str, access: SandboxAccess) -> Iterator[tuple[str, str]]:
         if private_home:
@@ -341,6 +356,28 @@ def _protected_paths(root: str) -> Iterator[str]:
             yield from _existing(os.path.join(root, name) for name in names if fnmatch.fnmatch(name, entry))
         elif entry.partition("/")[0] in names:
             yield from _existing([os.path.join(root, entry)])
+
+
+def _find_secrets(workdir: str) -> Iterator[str]:
+    """Real paths of files in a project whose names say that they hold credentials."""
+    folders, left = deque([workdir]), MAX_FOLDERS
+    while folders and left > 0:
+        left -= 1
+        try:
+            with os.scandir(folders.popleft()) as entries:
+                found = [entry for entry in entries if _may_hold_secret(entry, folders)]
+        except OSError:
+            continue
+        real = (os.path.realpath(entry.path) for entry in found)
+        yield from (path for path in real if is_inside(path, workdir) and os.path.isfile(path))
+
+
+def _may_hold_secret(entry: os.DirEntry[str], folders: deque[str]) -> bool:
+    """Whether this is a file with secrets; a folder is added to `folders`."""
+    if entry.is_dir(follow_symlinks=False):
+        folders.extend(() if entry.name in SKIPPED or entry.name == ".git" else (entry.path,))
+        return False
+    return is_secret_in_project(entry.name)
 
 
 def _list_directory(folder: str) -> frozenset[str]:

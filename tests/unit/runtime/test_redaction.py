@@ -1,6 +1,7 @@
 """Secrets in a text: masked by value, in the ways they are commonly written, and wherever they stand."""
 
 import base64
+import codecs
 import json
 import subprocess
 import urllib.parse
@@ -138,3 +139,19 @@ def test_parts_of_a_secret_at_the_ends_of_a_cut_text_are_masked(cut):
 
 def test_other_masks_hold_nothing_back():
     assert split_ready(str.upper, "abc") == ("abc", "") and mask_cut(str.upper, "abc") == "ABC"
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        f'"{SECRET[:9]}" + "{SECRET[9:]}"',
+        json.dumps(list(SECRET)),
+        base64.b32encode(SECRET.encode()).decode(),
+        base64.b64encode(base64.b64encode(SECRET.encode())).decode(),
+        urllib.parse.quote(urllib.parse.quote(SECRET, safe=""), safe=""),
+        codecs.encode(SECRET, "rot13"),
+    ],
+)
+def test_a_secret_in_parts_or_encoded_twice_is_masked(written):
+    masked = make_mask([SECRET])(f"it is {written} indeed")
+    assert "***" in masked and written[4:-4] not in masked

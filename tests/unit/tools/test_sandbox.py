@@ -76,12 +76,27 @@ def test_files_with_secrets_in_the_project_are_hidden_and_examples_are_not(world
     }
 
 
+def test_files_with_secrets_in_folders_of_the_project_are_hidden(world):
+    for name in (
+        "apps/web/.env",
+        "deploy/prod.env",
+        "apps/api/.env.production",
+        "src/environment.py",
+        ".env/bin/python",
+    ):
+        write(world.project / name)
+    (world.project / "linked.env").symlink_to(world.project / "config" / "real")
+    write(world.project / "config" / "real")
+    hidden = {path for path in world.policy().hidden if path.startswith(str(world.project))}
+    wanted = ("apps/web/.env", "deploy/prod.env", "apps/api/.env.production", "config/real")
+    assert hidden == {str(world.project / name) for name in wanted}
+
+
 def test_hooks_and_ci_files_are_protected_and_missing_hook_folders_are_made(world):
     write(world.project / ".git" / "config")
     write(world.project / ".github" / "workflows" / "ci.yml")
     policy = world.policy()
     assert policy.protected == (str(world.project / ".git" / "hooks"), str(world.project / ".github" / "workflows"))
-    assert policy.git_directories == (str(world.project / ".git"),)
 
 
 def test_a_folder_inside_a_repository_can_use_its_git_directory(world):

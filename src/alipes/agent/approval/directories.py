@@ -61,6 +61,13 @@ class WorkingDirectories:
         if not keep:
             self.possible, self._likely = before
 
+    @contextmanager
+    def anywhere(self) -> Iterator[None]:
+        """Inside, the directory may also be one that is not known."""
+        with self.restored():
+            self.possible = {*self.possible, None}
+            yield
+
     def end_command(self, operator: str) -> None:
         """Note the end of a command. Only after `&&` is it certain that it ran successfully."""
         if operator != "&&":
@@ -71,7 +78,7 @@ class WorkingDirectories:
         """Real paths that a word may name, wildcards not expanded; none if it is only known at run time."""
         if not word.is_known:
             return []
-        if re.match(_OWN_PROCESS, re.sub(r"^/+", "/", word.text)):
+        if names_own_process(word.text):
             return [None]
         here: set[str | None] = {"/"} if word.text.startswith("/") else self.possible
         try:
@@ -115,6 +122,11 @@ def _names_in(folder: str, visits: list[int]) -> Iterator[str]:
             if visits[0] < 0:
                 return
             yield entry.name
+
+
+def names_own_process(text: str) -> bool:
+    """True for a path that means something else in the process that uses it."""
+    return re.match(_OWN_PROCESS, re.sub(r"^/+", "/", text)) is not None
 
 
 def is_in(path: str, folder: str) -> bool:

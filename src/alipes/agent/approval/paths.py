@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from alipes.agent.approval.directories import WorkingDirectories, is_in, known_prefix
+from alipes.agent.approval.directories import WorkingDirectories, is_in, known_prefix, names_own_process
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellWord
 from alipes.config.protected_paths import is_startup_in_home, is_trusted_in_project, secret_folders_in_home
 from alipes.tools.common import Places
@@ -136,6 +136,8 @@ class PathChecker:
             is_safe = may_be_unknown or self._is_project_name(word)
             return None if is_safe else _UNKNOWN_TARGET
         paths: Iterable[str] = self.directories.expand(word)
+        if names_own_process(word.text):
+            return _UNKNOWN_TARGET
         if None in self.directories.resolve(word):
             paths = [
                 *paths,
@@ -148,7 +150,7 @@ class PathChecker:
         if not folder.is_known:
             return self.check_write(folder)
         name = source.text.rstrip("/").rpartition("/")[2]
-        places = [path for path in self.directories.resolve(folder) if path]
+        places = self.directories.expand(folder)
         if name in ("", ".", "..") or UNKNOWN in name or (source.has_glob and name.startswith((".", "*", "?", "["))):
             spread = name in ("", ".") or name.startswith(".") or not source.has_glob
             risk = self.check_unpack(folder) if spread else None
@@ -165,6 +167,8 @@ class PathChecker:
         for path in self.directories.resolve(folder):
             if path is None:
                 return _UNKNOWN_TARGET
+            if is_in(path, self.workdir) and ".git" in os.path.relpath(path, self.workdir).split("/"):
+                return Risk("trusted", f"puts files into {path}, where git runs or trusts some of them", "workspace")
             if self._is_scratch(path) or (is_in(path, self.workdir) and path != self.home):
                 continue
             if is_in(self.home, path) or is_in(self._alipes_home, path) or path in startup_parents:
@@ -197,6 +201,8 @@ class PathChecker:
         part_of_system = os.path.dirname(path) == "/" or re.match(_SYSTEM, path)
         if part_of_system and not self._is_free_area(path) and not is_in(path, self.home):
             return Risk("system", f"changes {path}, a system file")
+        if not in_project and not self._is_scratch(path) and os.path.isfile(path):
+            return Risk("write", f"changes {path}, which is outside the project")
         return None
 
     def names_protected_file(self, word: ShellWord) -> Risk | None:

@@ -9,7 +9,7 @@ from functools import partial
 from alipes.runtime.processes.child import Child, Link, open_child
 from alipes.runtime.processes.process_tree import OrphanGuard
 from alipes.runtime.sandbox.backend import CommandScope
-from alipes.runtime.sandbox.git_config import guard_git_config
+from alipes.runtime.sandbox.git_config import GitGuard
 from alipes.runtime.sandbox.limits import ControlGroups, join_arguments, limit_arguments, limit_command
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside, list_folders_around, real_directory
@@ -36,7 +36,7 @@ class BubblewrapSandbox:
         self._make_policy, self._namespaces, self._guard = make_policy, namespaces, guard
         self._bwrap, self._nsenter = shutil.which("bwrap") or "bwrap", shutil.which("nsenter") or "nsenter"
         self._filters: dict[bool, bytes] = {}
-        self._groups = ControlGroups()
+        self._groups, self._git = ControlGroups(), GitGuard()
 
     async def check(self) -> str:
         for program in ("bwrap", "nsenter"):
@@ -82,7 +82,7 @@ class BubblewrapSandbox:
                 )
                 child_scope = open_child(argv, cwd="/", env=env, link=link, keeper=self._guard, fds=(*fds, seccomp))
                 search = env.get("PATH", os.defpath)
-                async with guard_git_config(policy.git_directories, search) as restored, child_scope as child:
+                async with self._git.open(policy.writable, search) as restored, child_scope as child:
                     child.notes, child.ends_together = restored, True
                     child.is_waiting = partial(self._namespaces.is_asking, scope.session)
                     yield child

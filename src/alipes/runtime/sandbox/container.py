@@ -20,7 +20,8 @@ from msgspec import Struct
 from alipes.runtime.processes.child import Child, Link, open_child
 from alipes.runtime.processes.process_tree import OrphanGuard, scratch_directory
 from alipes.runtime.sandbox.backend import CommandScope
-from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside, real_directory
+from alipes.runtime.sandbox.git_config import GitGuard
+from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside, list_folders_around, real_directory
 from alipes.runtime.sandbox.remote_commands import READY, CommandMarks, end_argv, hold_argv, run_argv
 
 log = logging.getLogger(__name__)
@@ -83,7 +84,7 @@ class ContainerBackend:
     ) -> None:
         self.name = settings.program
         self._settings, self._make_policy, self._guard = settings, make_policy, guard
-        self._marks = CommandMarks()
+        self._marks, self._git = CommandMarks(), GitGuard()
         self._others = f"unlimited|{self._marks.pattern}"
         self._starting = asyncio.Lock()
         self._containers: dict[tuple[str, SandboxPolicy], tuple[_Container, AsyncExitStack]] = {}
@@ -152,7 +153,9 @@ class ContainerBackend:
             link=link,
             keeper=self._guard,
         )
-        async with opened as child:
+        search = self._settings.environment.get("PATH", os.defpath)
+        async with self._git.open(policy.writable, search) as child_notes, opened as child:
+            child.notes = child_notes
             try:
                 yield child
             finally:
@@ -277,6 +280,7 @@ def _mounts(policy: SandboxPolicy) -> list[_Mount]:
         mounts.append(_Mount(policy.workdir, policy.workdir, False))
     mounts += [_Mount(path, path, False) for path in policy.readable]
     mounts += [_Mount(path, path, True) for path in policy.writable]
+    mounts += [_Mount(path, path, True) for path in list_folders_around(policy)]
     mounts += [_Mount(path, path, False) for path in policy.protected]
     mounts += [_Mount(inside, outside, False) for inside, outside in policy.files]
     last = {mount.inside: mount for mount in mounts}

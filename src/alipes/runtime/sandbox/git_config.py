@@ -1,115 +1,339 @@
 """Keeps sandboxed commands from changing which programs git runs outside of the sandbox.
 
-Hooks are read-only in the sandbox. The configuration of a repository cannot be: `git push -u` and `git remote add`
-change it. So it is compared after each command, and restored if it names new programs.
+The hooks of a project are read-only in the sandbox. The configuration of a repository cannot be: `git push -u` and
+`git remote add` change it, and a command may make new repositories anywhere in the project, which git uses when a
+person enters them, or when they are submodules. So all repositories are compared after each command, and every few
+seconds while it runs: settings that name new programs are taken back, and new hooks lose their right to be run.
 """
 
+import asyncio
+import logging
 import os
 import re
 import stat
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+
+from msgspec import Struct
 
 from alipes.runtime.processes.child import open_child
+from alipes.runtime.sandbox.policy import is_inside
+from alipes.runtime.sandbox.repositories import find_repositories
+from alipes.runtime.tasks import unwrap_error_group
 
+log = logging.getLogger(__name__)
 MAX_BYTES = 1_000_000
 UNREADABLE = b"\0"
+FIRST_LOOK_S, LONGEST_LOOK_S = 1.0, 5.0
+"""How often the repositories are compared while a command runs: first, and at most."""
+CLOCK_STEP_NS = 20_000_000
+"""File systems note times a little late."""
+FRESH_S = 2.0
+"""For how long a comparison also counts as the state before the next command."""
+FILES = ("config", "config.worktree", "info/attributes")
 RUNS_PROGRAMS = re.compile(
-    r"alias\..*\n!|include(?:if\..*)?\.path$|protocol\.ext\.|(?:remote\..*\.)(?:uploadpack|receivepack|vcs|proxy)$"
-    r"|submodule\..*\.update\n!|.*\.(?:helper|clean|smudge|process|driver|cmd|textconv|command|external|program|tool|path"
-    r"|editor|pager|askpass|browser|hookspath|fsmonitor|sshcommand|gitproxy|attributesfile|templatedir|worktree)$"
-    r"|(?:pager|core\.alternaterefscommand|uploadpack\.packobjectshook|sendemail\..*cmd)|url\.ext::|.*\next::",
+    r"alias\..*\n!|include(?:if\..*)?\.path$|protocol\.|(?:remote\..*\.)(?:uploadpack|receivepack|vcs|proxy)$"
+    r"|submodule\..*\.update\n!|.*\.(?:helper|clean|smudge|process|driver|cmd|textconv|external|program|tool|path|browser"
+    r"|editor|pager|askpass|hookspath|fsmonitor|gitproxy|attributesfile|templatedir|worktree|tunnel|httpd|smtpserver"
+    r"|difffilter|\w*command|\w*hook)$|(?:pager|sendemail\..*cmd)|url\.ext::|.*\next::",
     re.IGNORECASE,
 )
 """Settings, as `key` newline `value`, that make git run a program or read other settings."""
 
 
-@asynccontextmanager
-async def guard_git_config(folders: Sequence[str], path: str) -> AsyncIterator[list[str]]:
-    """Restore the configuration in these git directories if a command adds programs to it.
+class _KnownDirectory(Struct):
+    """A git directory as it was before the command."""
 
-    Yields the list of what was restored, filled at the end. `path`: where git is found.
-    """
-    restored = list[str]()
-    with ExitStack() as stack:
-        files = [file for folder in folders for file in _open_files(stack, folder)]
-        try:
-            yield restored
-        finally:
-            for file in files:
-                now = file.read()
-                if now != file.before and not await _is_harmless(file, now, path):
-                    file.restore()
-                    restored.append(f"{file.path} was restored: the command changed which programs git runs")
+    identity: tuple[int, int]
+    files: dict[str, bytes | None]
+    hooks: set[tuple[str, int, int]]
+    """Name, inode and time of change of what is in `hooks`."""
+    changed_ns: int
+    """When it or its configuration last changed."""
 
 
-class _GuardedFile:
-    """A file in a directory that stays the same one even if it is renamed or replaced by a link."""
+class _Submodules:
+    """Folders that the index of a repository names as repositories. Read again only if the index changed."""
 
-    def __init__(self, directory: int, folder: str, name: str) -> None:
-        self.path, self._directory, self._name = os.path.join(folder, name), directory, name
-        self.before = self.read()
+    def __init__(self) -> None:
+        self._folders: dict[str, tuple[str, ...]] = {}
+        self._indexes: dict[str, tuple[int, int]] = {}
 
-    def read(self) -> bytes | None:
-        """Its content; None if it does not exist, `UNREADABLE` if it is no ordinary file."""
-        try:
-            handle = os.open(self._name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=self._directory)
-        except FileNotFoundError:
-            return None
-        except OSError:
-            return UNREADABLE
-        with open(handle, "rb") as file:
-            found = os.fstat(handle)
-            regular = stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_size <= MAX_BYTES
-            return file.read() if regular else UNREADABLE
+    def below(self, root: str) -> tuple[str, ...]:
+        return tuple(folder for folders in self._folders.values() for folder in folders if is_inside(folder, root))
 
-    def restore(self) -> None:
-        if self.before is None or self.before == UNREADABLE:
-            os.unlink(self._name, dir_fd=self._directory)
+    async def read(self, places: Iterable[str], path: str) -> bool:
+        """Read the index of these git directories. True if there are other submodules than before."""
+        before = dict(self._folders)
+        for place in places:
+            index = _stamp(os.path.join(place, "index"))
+            if self._indexes.get(place, (0, 0)) == index:
+                continue
+            self._indexes[place] = index
+            listed = await _run_git(("--git-dir", place, "ls-files", "--stage", "-z"), path)
+            entries = (each.split("\t", 1) for each in (listed or "").split("\0") if each.startswith("160000 "))
+            top = os.path.dirname(place)
+            self._folders[place] = tuple(os.path.join(top, each[1]) for each in entries if len(each) == 2)
+        return any(self._folders[place] != before.get(place, ()) for place in self._folders)
+
+
+class _Repositories:
+    """All repositories below some folders, and what changes in them."""
+
+    def __init__(self, roots: Sequence[str], path: str, submodules: _Submodules) -> None:
+        """`path`: where git is found."""
+        self._roots, self._path, self._submodules = tuple(dict.fromkeys(roots)), path, submodules
+        self._known: dict[str, _KnownDirectory] = {}
+        self._is_complete, self._began_ns = True, 0
+
+    async def learn(self) -> None:
+        """Note the repositories as they are."""
+        places = await asyncio.to_thread(self._learn)
+        if await self._submodules.read(places, self._path):
+            await asyncio.to_thread(self._learn)
+
+    async def compare(self) -> list[str]:
+        """Take back what makes git run other programs. Returns a sentence for each change."""
+        places = await asyncio.to_thread(self._find)
+        notes = await self._compare(places)
+        if await self._submodules.read(places, self._path):  # after the settings of these repositories were checked
+            notes += await self._compare(await asyncio.to_thread(self._find))
+        return notes
+
+    def _find(self) -> dict[str, str]:
+        """Git directories, and the root that each is in."""
+        found = dict[str, str]()
+        for root in self._roots:
+            repositories = find_repositories(root, self._submodules.below(root))
+            self._is_complete &= repositories.is_complete
+            found |= dict.fromkeys(repositories.directories, root)
+        return found
+
+    def _learn(self) -> dict[str, str]:
+        self._is_complete, self._began_ns = True, time.time_ns() - CLOCK_STEP_NS
+        places = self._find()
+        for place, root in places.items():
+            with suppress(OSError), _open_below(root, place) as directory:
+                self._known[place] = _describe(directory)
+        return places
+
+    async def _compare(self, places: Mapping[str, str]) -> list[str]:
+        notes = list[str]()
+        for place, root in places.items():
+            try:
+                with _open_below(root, place) as directory:
+                    now, before = _describe(directory), self._known.get(place)
+                    if before is not None and before.identity != now.identity:
+                        before = None
+                    if before is None and not self._is_complete and now.changed_ns < self._began_ns:
+                        self._known[place] = now  # it was there before, beyond what is looked at
+                        continue
+                    changed = [note async for note in self._compare_files(directory, place, before, now)]
+                    changed += _disable_hooks(directory, place, now.hooks - (before.hooks if before else set()))
+                    self._known[place] = _describe(directory) if changed else now
+                    notes += changed
+            except OSError as error:
+                log.warning("cannot check the git settings in %s: %s", place, error)
+        return notes
+
+    async def _compare_files(
+        self, directory: int, place: str, before: _KnownDirectory | None, now: _KnownDirectory
+    ) -> AsyncIterator[str]:
+        for name, text in now.files.items():
+            old = before.files[name] if before else None
+            is_attributes = name.endswith("attributes")  # attributes choose filters and drivers
+            if text is None or text == old or (before is None and is_attributes):
+                continue
+            settings = None if text == UNREADABLE or is_attributes else await _list_settings(text, self._path)
+            allowed = await _list_settings(old, self._path) if old else []
+            added = [each for each in settings or () if _runs(each) and each not in (allowed or ())]
+            if settings is not None and not added:
+                continue
+            kept = [each for each in settings or () if each not in added]
+            _replace(directory, name, old if before else (_format_settings(kept) if kept else None))
+            yield f"{place}/{name} was restored: the command changed which programs git runs"
+
+
+class GitGuard:
+    """Guards the repositories that the commands of one backend can change."""
+
+    def __init__(self) -> None:
+        self._submodules = _Submodules()
+        self._latest: dict[tuple[str, ...], tuple[float, _Repositories]] = {}
+        """By roots: when the repositories were last compared."""
+
+    @asynccontextmanager
+    async def open(self, roots: Sequence[str], path: str) -> AsyncIterator[list[str]]:
+        """Take back what a command changes in the repositories below `roots` so that git would run other programs.
+
+        Yields the list of what was taken back, filled while it runs and at the end. `path`: where git is found.
+        """
+        restored = list[str]()
+        repositories = await self._learn(tuple(roots), path)
+        with unwrap_error_group():
+            async with asyncio.TaskGroup() as group:
+                watch = group.create_task(_watch(repositories, restored))
+                try:
+                    yield restored
+                finally:
+                    watch.cancel()
+                    restored += await repositories.compare()
+                    self._latest[tuple(roots)] = time.monotonic(), repositories
+
+    async def _learn(self, roots: tuple[str, ...], path: str) -> _Repositories:
+        """The repositories as they are now; as they were compared after the last command if that was just now."""
+        at, latest = self._latest.pop(roots, (0.0, None))
+        if latest is not None and time.monotonic() - at < FRESH_S:
+            return latest
+        repositories = _Repositories(roots, path, self._submodules)
+        await repositories.learn()
+        return repositories
+
+
+async def _watch(repositories: _Repositories, restored: list[str]) -> None:
+    pause = FIRST_LOOK_S
+    while True:
+        await asyncio.sleep(pause)
+        pause = min(pause * 1.5, LONGEST_LOOK_S)
+        restored += await repositories.compare()
+
+
+@contextmanager
+def _open_below(root: str, place: str) -> Iterator[int]:
+    """A descriptor of a directory below `root`, opened without following links that a command may have made."""
+    handle = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in place[len(root) :].split("/"):
+            if name:
+                inner = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
+                os.close(handle)
+                handle = inner
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _describe(directory: int) -> _KnownDirectory:
+    facts = os.fstat(directory)
+    files = {name: _read(directory, name) for name in FILES}
+    changed_ns = facts.st_ctime_ns
+    for name in FILES:
+        with suppress(OSError):
+            changed_ns = max(changed_ns, os.stat(name, dir_fd=directory, follow_symlinks=False).st_ctime_ns)
+    return _KnownDirectory((facts.st_dev, facts.st_ino), files, set(_list_hooks(directory)), changed_ns)
+
+
+def _read(directory: int, name: str) -> bytes | None:
+    """Content of a file; None if it does not exist, `UNREADABLE` if it is no ordinary file."""
+    try:
+        handle = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError:
+        return UNREADABLE
+    with open(handle, "rb") as file:
+        found = os.fstat(handle)
+        regular = stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_size <= MAX_BYTES
+        return file.read() if regular else UNREADABLE
+
+
+def _replace(directory: int, name: str, text: bytes | None) -> None:
+    """Write a file as it should be; without text it is removed."""
+    if text is None or text == UNREADABLE:
+        os.unlink(name, dir_fd=directory)
+        return
+    new = f"{name}.alipes"
+    with suppress(FileNotFoundError):
+        os.unlink(new, dir_fd=directory)
+    handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644, dir_fd=directory)
+    with open(handle, "wb") as file:
+        file.write(text)
+    os.replace(new, name, src_dir_fd=directory, dst_dir_fd=directory)
+
+
+def _list_hooks(directory: int) -> Iterator[tuple[str, int, int]]:
+    """What git may run as a hook. `hooks` itself is in the list if it is a link."""
+    try:
+        facts = os.stat("hooks", dir_fd=directory, follow_symlinks=False)
+        if stat.S_ISLNK(facts.st_mode):
+            yield "", facts.st_ino, facts.st_ctime_ns
             return
-        new = f"{self._name}.alipes"
-        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o644, dir_fd=self._directory)
-        with open(handle, "wb") as file:
-            file.write(self.before)
-        os.replace(new, self._name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+        folder = os.open("hooks", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    except OSError:
+        return
+    try:
+        for name in os.listdir(folder):
+            with suppress(OSError):
+                facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                is_run = stat.S_ISLNK(facts.st_mode) or facts.st_mode & 0o111
+                if is_run and not name.endswith(".sample"):
+                    yield name, facts.st_ino, facts.st_ctime_ns
+    finally:
+        os.close(folder)
 
 
-def _open_files(stack: ExitStack, folder: str) -> Iterator[_GuardedFile]:
-    for place, names in ((folder, ("config", "config.worktree")), (os.path.join(folder, "info"), ("attributes",))):
+def _disable_hooks(directory: int, place: str, hooks: set[tuple[str, int, int]]) -> Iterator[str]:
+    """Take the right to be run from hooks; links are removed."""
+    for name, _, _ in sorted(hooks):
+        path = f"hooks/{name}" if name else "hooks"
         try:
-            directory = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW, dir_fd=directory)
         except OSError:
-            continue
-        stack.callback(os.close, directory)
-        yield from (_GuardedFile(directory, place, name) for name in names)
+            with suppress(OSError):
+                os.unlink(path, dir_fd=directory)
+        else:
+            with open(handle, "rb"):
+                os.fchmod(handle, stat.S_IMODE(os.fstat(handle).st_mode) & ~0o111)
+        yield f"{place}/{path} was switched off: the command changed which programs git runs"
 
 
-async def _is_harmless(file: _GuardedFile, now: bytes | None, path: str) -> bool:
-    if now is None:
-        return True
-    if now == UNREADABLE or file.path.endswith("attributes"):  # attributes choose filters and drivers
-        return False
-    old, new = await _settings_that_run(file.before, path), await _settings_that_run(now, path)
-    return old is not None and new is not None and new <= old
+def _stamp(path: str) -> tuple[int, int]:
+    try:
+        facts = os.stat(path)
+    except (OSError, ValueError):
+        return 0, 0
+    return facts.st_mtime_ns, facts.st_size
 
 
-async def _settings_that_run(text: bytes | None, path: str) -> set[str] | None:
-    """The settings that run programs; None if git cannot read the text."""
-    if text is None:
-        return set()
-    argv = ("git", "config", "--file", "-", "--no-includes", "--null", "--list")
-    env = {"PATH": path, "GIT_CONFIG_NOSYSTEM": "1"}
+def _runs(setting: str) -> bool:
+    return bool(RUNS_PROGRAMS.match(setting) or RUNS_PROGRAMS.match(setting.partition("\n")[0]))
+
+
+async def _list_settings(text: bytes | None, path: str) -> list[str] | None:
+    """The settings, as `key` newline `value`; None if git cannot read the text."""
+    if text is None or text == UNREADABLE:
+        return []
+    listed = await _run_git(("config", "--file", "-", "--no-includes", "--null", "--list"), path, text)
+    return None if listed is None else [each for each in listed.split("\0") if each]
+
+
+async def _run_git(words: Sequence[str], path: str, text: bytes = b"") -> str | None:
+    """The output of a git command that runs no other program; None if it fails."""
+    argv = ("git", "-c", "core.fsmonitor=false", *words)
+    env = {"PATH": path, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_OPTIONAL_LOCKS": "0"}
+    listed = b""
     try:
         async with open_child(argv, cwd="/", env=env, link="pipes") as child:
             await child.input.write(text, 5.0)
             await child.input.finish()
-            listed = b""
             while piece := await child.read():
                 listed += piece
             await child.wait()
     except OSError:
         return None
-    if child.returncode:
-        return None
-    found = listed.decode(errors="replace").split("\0")
-    return {each for each in found if RUNS_PROGRAMS.match(each) or RUNS_PROGRAMS.match(each.partition("\n")[0])}
+    return None if child.returncode else listed.decode(errors="surrogateescape")
+
+
+def _format_settings(settings: Sequence[str]) -> bytes:
+    """Settings as the text of a configuration file."""
+    lines = list[str]()
+    for setting in settings:
+        key, sign, value = setting.partition("\n")
+        section, _, rest = key.partition(".")
+        inner, _, name = rest.rpartition(".")
+        quoted = inner.replace("\\", "\\\\").replace('"', '\\"')
+        written = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\t", "\\t")
+        lines.append(f'[{section} "{quoted}"]' if inner else f"[{section}]")
+        lines.append(f'\t{name} = "{written}"' if sign else f"\t{name}")
+    return "\n".join([*lines, ""]).encode(errors="surrogateescape")

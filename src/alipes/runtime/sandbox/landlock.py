@@ -18,7 +18,7 @@ from alipes.runtime.processes.process_tree import OrphanGuard
 from alipes.runtime.sandbox import launcher
 from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.sandbox.bubblewrap import UNSET
-from alipes.runtime.sandbox.git_config import guard_git_config
+from alipes.runtime.sandbox.git_config import GitGuard
 from alipes.runtime.sandbox.limits import ControlGroups, count_processes, resource_limits
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.sandbox.policy import SandboxPolicy, is_inside, list_folders_around, real_directory
@@ -78,7 +78,7 @@ class LandlockSandbox:
         newer = sum(right for right, since in _NEWER_RIGHTS.items() if since > self._version)
         self._known_rights = _ALL_RIGHTS & ~newer
         self._filters: dict[tuple[bool, ...], bytes] = {}
-        self._groups = ControlGroups()
+        self._groups, self._git = ControlGroups(), GitGuard()
         code = compile(Path(launcher.__file__).read_bytes(), launcher.__file__, "exec")  # once, not in each command
         self._launcher = (sys.executable, "-I", "-S", "-c", _RUN_CODE, dumps(code).hex())
 
@@ -134,7 +134,7 @@ class LandlockSandbox:
                 argv = (*self._launcher, dumps(restrictions).hex(), *inner)
                 child_scope = open_child(argv, cwd="/", env=env, link=link, keeper=self._guard, fds=fds)
                 search = env.get("PATH", os.defpath)
-                async with guard_git_config(policy.git_directories, search) as restored, child_scope as child:
+                async with self._git.open(policy.writable, search) as restored, child_scope as child:
                     child.notes, child.ends_together = restored, isolated
                     yield child
 

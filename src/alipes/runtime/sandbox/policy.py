@@ -40,8 +40,6 @@ class SandboxPolicy(Struct, frozen=True):
     """Paths below hidden ones that are visible, read-only: toolchains in the home, listed paths."""
     protected: tuple[str, ...] = ()
     """Paths below writable ones that are read-only: git hooks, CI files."""
-    git_directories: tuple[str, ...] = ()
-    """Of the project: their configuration is restored if a command makes git run other programs."""
     hidden: tuple[str, ...] = ()
     """Paths that are empty for commands: the alipes home, secrets, sockets."""
     files: tuple[tuple[str, str], ...] = ()
@@ -86,10 +84,10 @@ def short_hash(text: str) -> str:
 
 
 def list_folders_around(policy: SandboxPolicy) -> Iterator[str]:
-    """Folders between writable and protected paths: as mount points they cannot be renamed and made again."""
+    """Folders between writable and protected or hidden paths: mount points cannot be renamed and made again."""
     found = {
         folder
-        for path in policy.protected
+        for path in (*policy.protected, *policy.hidden)
         for folder in map(str, Path(path).parents)
         if folder not in policy.writable and any(is_inside(folder, root) for root in policy.writable)
     }

@@ -17,6 +17,7 @@ CORPORA = Path(__file__).parents[3] / "corpora"
 REMOVES = "#!/bin/sh\nrm -rf ~/victim\n"
 HOME_FILES = (
     *(".ssh/id_rsa", ".ssh/id_rsa.pub", ".ssh/deploy_key", ".ssh/config", ".aws/credentials", ".netrc", ".bashrc"),
+    *("notes.txt", ".kube/config", ".config/gh/hosts.yml"),
     *(".alipes/.env", ".alipes/alipes.db", ".alipes/config.toml", "victim/f", "sub/x"),
 )
 WORK_FILES = {
@@ -34,6 +35,13 @@ WORK_FILES = {
     "evil.ed": "!rm -rf ~/victim\nq\n",
     "evilhome/.bashrc": "evil",
     ".git/HEAD": "ref: refs/heads/main",
+    "evil.mk": "all:\n\trm -rf ~/victim\n",
+    "Makefile": "all:\n\techo hi\nclean:\n\trm -rf build\n",
+    "package.json": '{"scripts": {"test": "echo hi"}}',
+    "e.awk": 'BEGIN{system("rm -rf ~/victim")}',
+    "e.sed": "1e rm -rf ~/victim\n",
+    "e.pl": 'use File::Path; remove_tree("$ENV{HOME}/victim");',
+    "e.py": 'import shutil,os\nshutil.rmtree(os.path.expanduser("~/victim"))\n',
     "src/x": "",
 }
 
@@ -47,6 +55,8 @@ def world(tmp_path_factory):
     }.items():
         (home / path).parent.mkdir(parents=True, exist_ok=True)
         (home / path).write_text(text)
+    for name in ("evil.sh", "bin/ls"):
+        (home / "work" / name).chmod(0o755)
     return Places(home=str(home), alipes_home=str(home / ".alipes"), scratch=("/tmp/scratch", "/tmp/mktemp"))
 
 
@@ -62,6 +72,10 @@ def is_asked(places: Places, written: str) -> bool:
 
 def test_every_command_that_had_an_effect_is_asked_about(world):
     assert [row for row in rows("shell-effects") if row[2] == "1" and not is_asked(world, row[3])] == []
+
+
+def test_every_command_that_reaches_outside_the_project_is_asked_about(world):
+    assert [row for row in rows("shell-outside") if not is_asked(world, row[1])] == []
 
 
 def test_every_dangerous_command_is_asked_about(world):

@@ -1,11 +1,12 @@
 """A repository's configuration is restored if a command makes git run other programs."""
 
+import asyncio
 import os
 import subprocess
 
 import pytest
 
-from alipes.runtime.sandbox.git_config import guard_git_config
+from alipes.runtime.sandbox.git_config import GitGuard
 from tests.world.environment import require
 
 BEFORE = '[core]\n\tbare = false\n[remote "origin"]\n\turl = https://example.org/x\n'
@@ -21,7 +22,7 @@ def git_directory(tmp_path):
 
 
 async def change(folder, text, name="config"):
-    async with guard_git_config([str(folder)], os.environ["PATH"]) as restored:
+    async with GitGuard().open([str(folder.parent)], os.environ["PATH"]) as restored:
         (folder / name).write_text(text)
     return restored
 
@@ -65,6 +66,10 @@ async def test_everyday_settings_are_kept(git_directory, setting):
         "[pager]\n\tlog = evil",
         "[uploadpack]\n\tpackObjectsHook = evil",
         "[core]\n\tworktree = /",
+        "[interactive]\n\tdiffFilter = evil",
+        '[gpg "ssh"]\n\tdefaultKeyCommand = evil',
+        "[gc]\n\trecentObjectsHook = evil",
+        "[protocol]\n\tallow = always",
     ],
 )
 async def test_settings_that_run_programs_are_taken_back(git_directory, setting):
@@ -88,23 +93,24 @@ async def test_a_link_or_pipe_in_its_place_is_replaced_and_its_target_untouched(
     victim = tmp_path / "victim"
     victim.write_text("mine")
     for make in (lambda path: path.symlink_to(victim), os.mkfifo):
-        async with guard_git_config([str(git_directory)], os.environ["PATH"]) as restored:
+        async with GitGuard().open([str(git_directory.parent)], os.environ["PATH"]) as restored:
             (git_directory / "config").unlink()
             make(git_directory / "config")
         assert len(restored) == 1 and (git_directory / "config").read_text() == BEFORE
     assert victim.read_text() == "mine"
 
 
-async def test_a_directory_that_was_exchanged_is_not_written_to(git_directory, tmp_path):
-    other = tmp_path / "other"
+async def test_a_directory_outside_of_the_project_is_not_written_to(tmp_path):
+    require("git")
+    project, other = tmp_path / "project", tmp_path / "other"
+    (project / ".git" / "info").mkdir(parents=True)
+    (project / ".git" / "config").write_text(BEFORE)
     other.mkdir()
     (other / "config").write_text("[core]\n\tpager = theirs\n")
-    async with guard_git_config([str(git_directory)], os.environ["PATH"]):
-        (git_directory / "config").write_text(f"{BEFORE}[core]\n\tpager = evil\n")
-        git_directory.rename(tmp_path / "moved")
-        git_directory.symlink_to(other)
+    async with GitGuard().open([str(project)], os.environ["PATH"]):
+        (project / ".git").rename(project / "moved")
+        (project / ".git").symlink_to(other)
     assert (other / "config").read_text() == "[core]\n\tpager = theirs\n"
-    assert (tmp_path / "moved" / "config").read_text() == BEFORE
 
 
 async def test_git_itself_agrees_that_the_restored_file_is_valid(git_directory):
@@ -113,3 +119,96 @@ async def test_git_itself_agrees_that_the_restored_file_is_valid(git_directory):
         ["git", "config", "--file", str(git_directory / "config"), "--list"], capture_output=True, text=True, check=True
     )
     assert listed.stdout == "core.bare=false\nremote.origin.url=https://example.org/x\n"
+
+
+SETS_FSMONITOR = "config core.fsmonitor 'touch {mark};false'"
+NEW_REPOSITORY = "git init -q {path}; touch {path}/f; git -C {path} add f; git -C {path} commit -qm x"
+WAYS = {
+    "a shared git directory": "cp -r .git g2; git --git-dir=g2 {sets}; echo ../g2 > .git/commondir",
+    "a new repository": "rm -rf .git; git init -q .; git {sets}",
+    "a submodule": f"{NEW_REPOSITORY.format(path='lib/x')}; git add lib/x; git -C lib/x {{sets}}",
+    "a submodule in a folder that is skipped": (
+        f"mkdir -p node_modules/a; {NEW_REPOSITORY.format(path='node_modules/a/b')}; git add -f node_modules/a/b; "
+        "git -C node_modules/a/b {sets}"
+    ),
+    "a git directory elsewhere": (
+        f"{NEW_REPOSITORY.format(path='lib/x')}; mv lib/x/.git data; git --git-dir=data {{sets}}; "
+        "echo 'gitdir: ../../data' > lib/x/.git; git add lib/x"
+    ),
+    "a known submodule": "git -C known {sets}",
+    "a link": "cp -r .git g2; git --git-dir=g2 {sets}; rm -rf .git; ln -s g2 .git",
+}
+
+
+def make_project(tmp_path, name="project"):
+    """A repository with a submodule, and a function that runs a script in it."""
+    require("git")
+    folder = tmp_path / name
+    folder.mkdir()
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    (tmp_path / ".gitconfig").write_text("[user]\n\tname = a\n\temail = a@example.org\n")
+
+    def run(script):
+        return subprocess.run(["bash", "-c", script], cwd=folder, env=environ, capture_output=True, text=True)
+
+    run(f"git init -q; touch f; git add f; git commit -qm x; {NEW_REPOSITORY.format(path='known')}; git add known")
+    return folder, run
+
+
+@pytest.fixture
+def project(tmp_path):
+    return make_project(tmp_path)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_git_runs_no_program_of_a_command_afterwards(tmp_path, way):
+    mark = tmp_path / "was-run"
+    script = WAYS[way].format(sets=SETS_FSMONITOR.format(mark=mark))
+    _, run = make_project(tmp_path, "unguarded")
+    run(f"{script}; rm -f {mark}")  # git of the command itself may have run it
+    run("git status")
+    assert mark.exists()
+    mark.unlink()
+    folder, run = make_project(tmp_path)
+    async with GitGuard().open([str(folder)], os.environ["PATH"]) as restored:
+        run(f"{script}; rm -f {mark}")
+    run("git status; git diff")
+    assert restored and not mark.exists()
+
+
+async def test_hooks_of_new_repositories_are_switched_off(project):
+    folder, run = project
+    async with GitGuard().open([str(folder)], os.environ["PATH"]) as restored:
+        run("git init -q new; printf '#!/bin/sh\\ntouch ran\\n' > new/.git/hooks/pre-commit; chmod +x new/.git/hooks/*")
+    run("cd new; touch f; git add f; git commit -qm x")
+    assert restored == [
+        f"{folder}/new/.git/hooks/pre-commit was switched off: the command changed which programs git runs"
+    ]
+    assert not (folder / "new" / "ran").exists()
+
+
+async def test_other_settings_of_a_new_repository_stay(project):
+    folder, run = project
+    async with GitGuard().open([str(folder)], os.environ["PATH"]):
+        run("git init -q new; git -C new remote add o 'https://example.org/\"x\"'; git -C new config core.pager evil")
+    assert run("git -C new config --get remote.o.url").stdout == 'https://example.org/"x"\n'
+    assert run("git -C new config --get core.pager").stdout == ""
+
+
+async def test_settings_are_taken_back_while_a_command_runs(project):
+    folder, run = project
+    async with GitGuard().open([str(folder)], os.environ["PATH"]) as restored:
+        run("git config core.pager evil")
+        async with asyncio.timeout(30):
+            while not restored:
+                await asyncio.sleep(0.05)
+        assert run("git config --get core.pager").stdout == ""
+
+
+async def test_repositories_that_were_there_keep_their_programs(project):
+    folder, run = project
+    run("git -C known config core.pager less; git config core.editor vi")
+    async with GitGuard().open([str(folder)], os.environ["PATH"]) as restored:
+        run("git -C known config user.name b; git remote add o https://example.org/x")
+    assert restored == []
+    assert run("git -C known config core.pager; git config core.editor").stdout == "less\nvi\n"

@@ -14,13 +14,19 @@ from alipes.config.protected_paths import is_secret_in_project
 _READERS = for_each(
     "less more bat diff cmp colordiff comm md5sum sha1sum sha256sum b2sum cksum nl od strings hexdump column paste join"
     " fold fmt rev tac awk gawk mawk source . eval alias for select cd pushd git ssh ssh-add ssh-keygen sh bash dash"
-    " zsh ksh fish python python3 perl ruby node deno bun php lua env export declare exec command time nohup timeout"
+    " zsh ksh fish python python3 perl ruby node deno bun php lua env export declare exec command nohup timeout"
     " xargs man tree df ncdu code cargo npm npx find xxd base64 gzip findmnt realpath readlink basename dirname hash"
     " which kubectl docker podman tmux screen shellcheck trap make watch builtin sftp sudo true false : set unset"
     " shopt exit return",
     True,
 ) | {**TEXT_ONLY_PROGRAMS}
 """Programs that only read the files that they are given, or that have rules of their own."""
+_ALSO_WRITE = for_each(
+    "curl wget sqlite3 duckdb psql mysql mariadb sort shuf gpg openssl csplit split uniq xxd strace ltrace time script"
+    " gzip bzip2 xz zstd lz4 compress brotli 7z 7za 7zz zip tee pip pip3",
+    True,
+)
+"""Programs with rules of their own, or that mostly read, in which any argument may name a file to write."""
 _WRITERS = for_each("touch mkdir rm rmdir unlink truncate chmod chown chgrp mkfifo tee trash", True)
 """Programs that do not show what is in the files they are given."""
 _PATTERN_PROGRAMS = for_each("grep egrep fgrep zgrep rg ag ack sed gsed awk gawk jq yq perl ugrep", True)
@@ -36,9 +42,11 @@ def check_arguments(name: str, args: ShellArguments, paths: PathChecker, *, is_l
     """Secrets that the arguments name, and files that others trust."""
     read = list(_read_words(name, args))
     yield from (paths.check_read(name, word) for word in read)
+    if name in _ALSO_WRITE:
+        yield from (paths.names_protected_file(word) for word in args.words)
     if name in RULES or name in _READERS or name.endswith("ssh") or is_language:
-        if is_language:
-            yield from (paths.names_protected_file(word) for word in args.values("v"))
+        if is_language and (name.endswith("awk") or args.has("ce", "eval", "print")):
+            yield from (paths.names_protected_file(word) for word in args.words)
         return
     yield from (paths.names_protected_file(word) for word in args.words)
     yield from (paths.check_copy(word) for word in args.operands if word.text not in ("/", "."))
@@ -52,7 +60,8 @@ def _read_words(name: str, args: ShellArguments) -> Iterator[ShellWord]:
     if name in ("cp", "mv", "install", "ln", "rsync", "scp") and args.operands:
         words.remove(args.operands[-1])
     if name in _PATTERN_PROGRAMS and args.operands and not args.has("ef", "regexp", "file", "expression"):
-        words.remove(args.operands[0])
+        scripts = [word for word in args.operands if re.search(r"[{(]", word.text)] if name.endswith("awk") else []
+        words.remove((scripts or args.operands)[0])
     before = ""
     for word in words:
         is_key = (name in _KEY_PROGRAMS or name.endswith("ssh")) and (

@@ -5,7 +5,8 @@ known to treat their arguments as text. What is found is a guess, and counts onl
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 
 from alipes.agent.approval.paths import PathChecker, Risk
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellArguments, ShellWord, split_pieces
@@ -22,15 +23,16 @@ _CODE_OPTIONS = {
 """By language: the options whose value is code."""
 _DELETES = (
     r"rmtree|rm_rf?\b|rmSync|remove_tree|\bunlink|os\.(?:remove|rename|replace)|shutil\.move|\.rmdir\(|removedirs"
-    r"|\btruncate\(|\brm(?:dir)?(?:Sync)?\s{0,5}\(|\brename(?:s|Sync)?\s{0,5}\(|file\s{1,5}(?:delete|rename)"
+    r"|\brename\s{1,5}[\"'$]|\btruncate\(|\brm(?:dir)?(?:Sync)?\s{0,5}\(|\brename(?:s|Sync)?\s{0,5}\(|file\s{1,5}(?:delete|rename)"
     r"|File\.(?:delete|rename)|FileUtils\.|Deno\.remove|file\.remove|\{\s{0,5}rm\s{0,5}[,}]|,\s{0,5}rm\s{0,5}[,}]"
 )
 _RUNS = (
     r"os\.system|subprocess|popen|pty\.spawn|child_process|execSync|\bsystem\b|\bexec\w{0,20}\s{0,5}[(\"']|\beval\b"
     r"|__import__|`|qx[/({\[]|%x[/({\[]|shell_exec|os\.kill|\bfork\b|\|\s{0,5}\"(?:/\w{1,20}){0,5}/?(?:ba|da|z)?sh\b"
     r"|\|\s{0,5}getline|spawn\w{0,20}\s{0,5}[(\s]|spawn_sync|\bos\.execute|ptrace|runpy\.|code\.interact|passthru"
-    r"|proc_open|pcntl_|Deno\.Command|import_module\("
+    r"|InteractiveInterpreter|InteractiveConsole|proc_open|pcntl_|Deno\.Command|import_module\("
     r"|open\s{0,5}\(?[^)\n]{0,200}[\"'](?:\s{0,5}\|\s{0,5}\w|-\|)|(?m:^[ \t]{0,40}exec[ \t]{1,9}\w)"
+    r"|\bopen\b[^)\n|]{0,200}\|\s{0,5}[\"']"
     r"|\b(?:os|shutil|subprocess)\s{1,5}as\s{1,5}\w|getattr\(\s{0,5}(?:os|shutil|builtins|__builtins__)\b"
     r"|from\s{1,5}(?:os|shutil)\s{1,5}import\s{1,5}[^\n;]{0,200}(?:\*|\b(?:remove|rename|replace|move|kill|rmdir)\b)"
     r"|\[\s{0,5}[\"'](?:rm|remove|rename|kill|require)[\"']\s{0,5}\]"
@@ -43,29 +45,46 @@ _HOME = (
 _FILES = (
     r"\bopen\b|read_?text|read_?bytes|read_?file|write_?text|write_?bytes|write_?file|Stream\(|Sync\(|copy|\bwalk\b|glob"
     r"|listdir|scandir|iterdir|readdir|opendir|rglob|<>|getline|print\s{0,5}>|File\.|IO\.|slurp|file_get_contents|readlines"
-    r"|symlink|mkdir|touch|fs\.|\bfs/|ARGV"
+    r"|symlink|mkdir|touch|fs\.|\bfs/|ARGV|fileinput|tarfile|zipfile"
 )
 """Patterns of code that works with files."""
-_WALKS = r"\bwalk\b|glob|listdir|scandir|iterdir|readdir|opendir|Dir\.|chdir|<\*>|readtree|copytree|make_archive"
+_UPWARDS = r"\.parents?\b|pardir|dirname\s{0,5}\(|chdir"
+"""Patterns of code that uses other directories than the working directory."""
+_WALKS_UPWARDS = r"(?:cwd|resolve|absolute|getcwd)\(\)[^\n]{0,60}\.parent|pardir|dirname\([^\n]{0,20}getcwd"
+_BUILT_NAME = r"(?:open|Path|readFileSync)\(\s{0,5}f?[\"']\.{1,2}(?:/\.)?(?:%|\{|[\"']\s{0,5}[+%])"
+_LOADED_ENV = r"keyring\.get_|dotenv_values|dotenv\.parse|process\.env\b(?![.\[])[^\n]{0,20}\)"
+_WALKS = (
+    r"\btarfile\b|\bzipfile\b|\bwalk\b|glob|listdir|scandir|iterdir|readdir|opendir|Dir\.|chdir|<\*>|readtree|copytree"
+    r"|make_archive"
+)
 _WRITES = (
     r"[\"'](?:[wax]b?\+?|r\+)[\"']|write_?text|write_?bytes|writeFile|WriteStream|appendFile|file_put_contents"
     r"|>\s{0,5}[\"']|[\"']\s{0,5}>|\.touch\(|File\.write|O_WRONLY|O_CREAT|os\.open|copy(?:file|tree|2)?\(|copyFile"
-    r"|symlink|link\("
+    r"|\bprintf?\b[^\n;}]{0,200}>|symlink|link\(|extract(?:all)?\(|unpack_archive\(|inplace"
 )
 _SOCKETS = r"sendall\(|\.sendto\(|SMTP(?:_SSL)?\(|ftplib"
 _SENDS = r"\bfetch\(|\b(?:requests|httpx|session|client|axios|http)\.(?:post|put|patch|request)\b|urlopen\("
 _REMOTE = r"https?://(?!localhost|127\.|\[::1\]|0\.0\.0\.0)"
 _READS = r"\bopen\s{0,5}\(|read_?text|read_?bytes|readFile|file_get_contents"
 _OBFUSCATED = (
-    r"b64decode|fromhex|unhexlify|fromCharCode|\batob\(|codecs\.decode|\[::-1\]|\bchr\(|marshal\.|rot_?13|pack\("
+    r"bytes\(\s{0,5}[\[(]|bytearray\(|b64decode|fromhex|unhexlify"
+    r"|fromCharCode|\batob\(|codecs\.decode|\[::-1\]|\bchr\(|marshal\.|rot_?13|pack\("
 )
-_COPIES = r"copy(?:file|tree|2)?\(|copyFile|cpSync|\bcp\(|\bmove\("
+_COPIES = r"extract(?:all)?\(|unpack_archive\(|copy(?:file|tree|2)?\(|copyFile|cpSync|\bcp\(|\bmove\("
 _STRING = r"\"[^\"\\\n]*(?:\\.[^\"\\\n]*)*\"|'[^'\\\n]*(?:\\.[^'\\\n]*)*'"
 """Linear: an open quote is passed over once in each line."""
+_FISH_SETTINGS = (
+    r"\bset\s{1,9}-\w*U|--universal|\bfuncsave\b|\balias\s{1,9}(?:-s|--save)|\bfish_add_path\b|\bfish_config\b"
+)
+_ZSH_ONLY = r"(?:^|[\s;&|(])=\w|\bzmodload\b|\bzf_\w|\$\{\(|\bzmv\b|\bautoload\b|\bsysopen\b"
+_HOOKS = (
+    r"[\"'](?:\.vscode|\.husky|\.circleci|\.devcontainer|\.idea|\.github|\.git)[\"']|"
+    r"hooks/(?:pre|post|commit-msg|update|applypatch|push|fsmonitor)|[\"']\.git[\"'/][^\n]{0,60}(?:hooks|config)\b"
+)
 _SECRET_NAME = r"(?:^|/)(?:\.(?:ssh|aws|gnupg|netrc|kube|alipes)(?:/|$)|id_(?:rsa|dsa|ecdsa|ed25519)(?:$|[^.\w]))"
 _LOADED = (
     r"(?:require|require_relative|import|do|load|include|dofile|source)\b[^\"'\n]{0,40}"
-    r"[\"'](\.{0,2}/[^\"'\n]{1,200})"
+    r"[\"'](\.{0,2}/[^\"'\n]{1,200}|[\w-]{1,80}\.(?:pl|pm|rb|lua|php))"
 )
 _IMPORTED = r"(?:^|[\n;])\s{0,9}(?:import|from)\s{1,9}([\w., ]{1,200})"
 MAX_LOADING_CHARS = 50_000
@@ -150,7 +169,9 @@ class CodeText:
         found: set[str] = set()
         for run in self._runs:
             joined = ["/".join(run), "".join(run)] if len(run) > 1 else []
-            found.update(text for text in (*run, *joined) if re.search(r"[/.]|^~|^id_", text[:MAX_LITERAL_CHARS]))
+            parts = [text.lstrip("/") for text in run if text.startswith("/.")]  # perhaps after a variable
+            texts = (*run, *joined, *parts)
+            found.update(text for text in texts if re.search(r"[/.]|^~|^id_", text[:MAX_LITERAL_CHARS]))
         return {text for text in found if len(text) <= MAX_LITERAL_CHARS}
 
 
@@ -165,6 +186,12 @@ def check_code(code: ShellWord, checker: PathChecker) -> Risk | None:
         return Risk("hidden", "runs code that builds the names of files at run time")
     if search_text(_HOME, parsed.text) and search_text(_FILES, parsed.text):
         return Risk("code", "runs code that works with files in the home directory")
+    if search_text(_BUILT_NAME, code.text):
+        return Risk("hidden", "runs code that builds the names of files at run time")
+    if search_text(_WALKS, parsed.text) and search_text(_WALKS_UPWARDS, parsed.text):
+        return Risk("code", "runs code that works with files outside the project")
+    if search_text(_LOADED_ENV, parsed.text):
+        return Risk("secret", "runs code that may print values of a .env file")
     if search_text(f"{METADATA_HOST}|{OWN_API}", parsed.text):
         return Risk("secret", "runs code that asks this machine for credentials")
     sends = search_text(_SOCKETS, parsed.text) or (
@@ -186,9 +213,19 @@ def check_script(text: str, checker: PathChecker) -> Risk | None:
 def _check_paths(code: CodeText, checker: PathChecker) -> Risk | None:
     """Risks of the files that code names."""
     writes, walks, copies = (search_text(pattern, code.text) for pattern in (_WRITES, _WALKS, _COPIES))
+    if writes and search_text(_HOOKS, code.text):
+        return Risk("trusted", "runs code that may change hooks or settings of git", "workspace")
     found = code.paths()
     if len(found) > MAX_LITERALS:
         return Risk("unclear", "holds too many file names to check", unseen=True)
+    upwards = search_text(_UPWARDS, code.text) or any(text.startswith("/.") for text in found)
+    with checker.directories.anywhere() if upwards else nullcontext():
+        return _check_literals(found, checker, writes=writes, walks=walks, copies=copies)
+
+
+def _check_literals(
+    found: Iterable[str], checker: PathChecker, *, writes: bool, walks: bool, copies: bool
+) -> Risk | None:
     for literal in found:
         word = ShellWord(re.sub(r"^~(?=/|$)", checker.home, literal.lstrip("<>| ")), has_glob=walks)
         if re.search(_SECRET_NAME, literal) and not literal.endswith(".pub"):
@@ -197,6 +234,21 @@ def _check_paths(code: CodeText, checker: PathChecker) -> Risk | None:
         risk = risk or (checker.check_copy(word) if walks else None)
         if risk := risk or (checker.check_unpack(word) if copies and literal.endswith(("/", "..")) else None):
             return risk
+    return None
+
+
+def piped_commands(code: str) -> Iterator[str]:
+    """Commands that awk runs: `print | "x"`, `"x" | getline`."""
+    yield from re.findall(r"\|&?\s{0,5}\"([^\"\n]{1,400})\"", code[:MAX_TEXT_CHARS])
+
+
+def check_other_shell(name: str, args: ShellArguments) -> Risk | None:
+    """What zsh and fish do differently from bash."""
+    text = "\n".join(word.text for word in (*args.values("cC", "command", "init-command"), *args.operands))
+    if name == "fish" and re.search(_FISH_SETTINGS, text):
+        return Risk("startup", "changes settings of fish that last")
+    if name == "zsh" and re.search(_ZSH_ONLY, text):
+        return Risk("hidden", "uses features of zsh that run other commands", unseen=True)
     return None
 
 

@@ -3,7 +3,7 @@
 import re
 
 from alipes.agent.approval.paths import PathChecker, Risk
-from alipes.agent.approval.shell.lexer import ShellArguments, ShellWord
+from alipes.agent.approval.shell.lexer import UNKNOWN, ShellArguments, ShellWord
 from alipes.agent.approval.shell.programs import first_risk
 
 _DISCARDS = "discards uncommitted changes"
@@ -27,10 +27,13 @@ _RUNS = (
     r"(?i)alias\.|core\.(?:sshcommand|fsmonitor|hookspath|pager|editor|askpass|gitproxy|attributesfile|worktree)"
     r"|protocol\.|\w+\.external|url\..*insteadof|include(?:if)?\.|init\.templatedir|safe\.|credential\b|gpg\."
     r"|http\..*(?:proxy|sslverify|sslcainfo|extraheader|cookiefile)|sequence\.editor|pager\.|browser\.|man\."
-    r"|interactive\.difffilter|sendemail\.|uploadpack\.|remote\..*(?:uploadpack|receivepack|proxy|vcs)|submodule\..*update"
+    r"|interactive\.difffilter|core\.alternaterefscommand|gc\.recentobjectshook|imap\.tunnel|instaweb\.|web\.browser|log\.showsig"
+    r"|(?:difftool|mergetool|guitool|lfs|tar|gpg|browser|man)\..*(?:path|cmd|command|program)$|transfer\.cred|sendemail\.|uploadpack\.|remote\..*(?:uploadpack|receivepack|proxy|vcs)|submodule\..*update"
     r"|(?:filter|merge|diff|difftool|mergetool|trailer)\..*(?:clean|smudge|process|helper|driver|cmd|textconv|command)"
 )
 """Settings that make git run a program or trust another source."""
+_OPTION_KEYS = r"(?i)(?:core\.worktree|protocol\.|safe\.|user\.|http\.|url\.)"
+"""Settings that are everyday work when given for one command with `-c`."""
 _HARMLESS_KEYS = (
     r"(?i)(?:user|color|pull|push|fetch|rebase|branch|log|rerere|advice|help|column|status|tag|format|gui|blame|stash)\."
     r"|core\.(?:autocrlf|eol|quotepath|filemode|ignorecase|longpaths|abbrev|whitespace|untrackedcache|precomposeunicode)"
@@ -46,6 +49,8 @@ def check_git(args: ShellArguments, checker: PathChecker) -> Risk | None:
     name, rest = words[0].text, ShellArguments(words[1:])
     if not words[0].is_known:
         return Risk("hidden", "runs a git command that is only known at run time")
+    if _gives_program(args, name):
+        return Risk("hidden", "gives git settings that run programs")
     if _sets_program(name, rest):
         return _STARTUP
     joined = " ".join(word.text for word in words)
@@ -77,9 +82,26 @@ def _check_files(name: str, args: ShellArguments, rest: ShellArguments, checker:
             return found
     if name == "clone" and (risk := first_risk(map(checker.check_write, rest.operands[1:2]))):
         return risk
+    if name in ("init", "worktree", "clone") and (risk := first_risk(map(checker.check_unpack, _targets(name, rest)))):
+        return risk
+    if name == "init" and not rest.operands and (place := next(iter(args.values("C")), None)):
+        return checker.check_unpack(place)
+    other = [*args.values("", "work-tree")]
+    if other and name in ("checkout", "restore", "reset", "stash", "read-tree", "checkout-index", "switch", "pull"):
+        return first_risk(map(checker.check_unpack, other))
+    if name in ("bundle", "checkout-index"):
+        written = [*rest.operands[1:2], *rest.values("", "prefix")]
+        return first_risk(checker.check_write(word) or checker.check_unpack(word) for word in written if word.text)
     if name in ("apply", "am") and not rest.has("", "check", "stat", "numstat", "summary"):
         return checker.check_unpack(next(iter(args.values("C")), ShellWord(".")))
     return None
+
+
+def _targets(name: str, rest: ShellArguments) -> list[ShellWord]:
+    """The directory that a command fills."""
+    if name == "worktree":
+        return rest.operands[1:2] if rest.operands[:1] == [ShellWord("add")] else []
+    return rest.operands[1:2] if name == "clone" else rest.operands[:1]
 
 
 def _check_remote(name: str, rest: ShellArguments, checker: PathChecker) -> Risk | None:
@@ -104,6 +126,24 @@ def _sets_program(name: str, rest: ShellArguments) -> bool:
         return False
     others = rest.has("", "global", "system") and not re.match(_HARMLESS_KEYS, operands[0])
     return others or any(map(re.compile(_RUNS).match, operands[:-1]))
+
+
+def _gives_program(args: ShellArguments, name: str) -> bool:
+    """True if `-c`, `--config` or `--config-env` names a setting that runs a program; also `clone --template`."""
+    if name in ("clone", "init") and args.has("", "template"):
+        return True
+    if any(re.match(r"--(?:exec-path=|access-hook|smtp-server|sendmail-cmd)", word.text) for word in args.words):
+        return True
+    pairs = zip(args.words, args.words[1:], strict=False)
+    given = [value.text for option, value in pairs if option.text in ("-c", "--config")]
+    given += [word.text.partition("=")[2] for word in args.words if re.match(r"--config(?:-env)?=", word.text)]
+    texts = [text for text in given if not re.match(_OPTION_KEYS, text) and not re.match(r"(?i)alias\.", text)]
+    from_variable = any(word.text.startswith("--config-env") for word in args.words)
+    programs = [text.partition("=")[2] for text in texts if re.match(_RUNS, text.partition("=")[0])]
+    hooks = [text for text in texts if re.match(r"(?i)core\.hookspath=(?!/dev/null|$)", text)]
+    return bool(from_variable or hooks) or any(
+        "/" in program.split(" ")[0] or UNKNOWN in program for program in programs
+    )
 
 
 def find_subcommand(args: ShellArguments) -> list[ShellWord]:

@@ -4,8 +4,10 @@ import os
 import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from fnmatch import fnmatch
 from functools import cache
 from typing import TypeAlias
+from urllib.parse import unquote
 
 from alipes.agent.approval.paths import PathChecker, Risk
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellArguments, ShellWord
@@ -18,8 +20,8 @@ _SED_RUNS = (
     r"(?:^|[;{}\n\d$/])\s{0,9}e(?:\s|$)|(?:^|[;{}\n\d$/])\s{0,9}s([^\w\s;{}]).{0,200}\1.{0,200}\1[gpiIM0-9]{0,9}e"
     r"|\\(.).{0,200}\2\s{0,9}e(?:\s|$)"
 )
-_SED_READS = r"(?:^|[;{}\n\d$/])\s{0,9}[rR]\s{1,9}(\S{1,300})"
-_SED_WRITES = r"(?:^|[;{}\n\d$/!gp])\s{0,9}[wW]\s{1,9}(\S{1,300})"
+_SED_READS = r"(?:^|[;{}\n\d$/])\s{0,9}[rR]\s{0,9}(\S{1,300})"
+_SED_WRITES = r"(?:^|[;{}\n\d$/!gp])\s{0,9}[wW]\s{0,9}(\S{1,300})"
 _SQL_DELETES = (
     r"(?i)\b(?:drop|truncate)\s{1,9}(?:database|table|schema|user)\b"
     r"|\bdelete\s{1,9}from\s{1,9}[\w.\"]{1,80}\s{0,9}(?:;|$)"
@@ -56,6 +58,8 @@ def check_remove(args: ShellArguments, checker: PathChecker) -> Risk | None:
 
 def check_chmod(args: ShellArguments, checker: PathChecker) -> Risk | None:
     mode, *paths = args.operands or [ShellWord("")]
+    if any(re.fullmatch(r"-[rwxXst]{1,5}", word.text) for word in args.options):  # a mode, as in `chmod -x file`
+        paths = args.operands
     if re.search(r"[ugoa]{0,4}\+[rwx]{0,3}s|^0?[2467]\d{3}$", mode.text):
         return Risk("setuid", "sets the setuid or setgid bit")
     if args.has("R", "recursive"):
@@ -114,7 +118,8 @@ def check_alipes(args: ShellArguments, checker: PathChecker) -> Risk | None:
 
 def _copy_target(args: ShellArguments) -> tuple[list[ShellWord], list[ShellWord]]:
     """The sources and the target of `cp`, `mv`, `install` and `ln`."""
-    folders = [word for word in args.values("t", "target-directory") if word.text]
+    attached = [ShellWord(word.text[2:]) for word in args.options if re.match(r"-t.", word.text)]
+    folders = attached or [word for word in args.values("t", "target-directory") if word.text]
     if folders:
         return [word for word in args.operands if word not in folders], folders[:1]
     return args.operands[:-1], args.operands[-1:]
@@ -210,7 +215,12 @@ def check_editor_command(text: str, checker: PathChecker) -> Risk | None:
 
 
 def check_sql(args: ShellArguments, checker: PathChecker) -> Risk | None:
-    return first_risk(check_statement(word.text) for word in args.words)
+    if args.has("", "init"):
+        return Risk("hidden", "runs SQL from a file", unseen=True)
+    quoted = (ShellWord(text) for word in args.words for text in re.findall(r"['\"]([^'\"]{1,300})['\"]", word.text))
+    return first_risk(check_statement(word.text) for word in args.words) or first_risk(
+        map(checker.names_protected_file, quoted)
+    )
 
 
 def check_statement(text: str) -> Risk | None:
@@ -245,8 +255,16 @@ def check_request(args: ShellArguments, checker: PathChecker) -> Risk | None:
 
 
 def check_curl(args: ShellArguments, checker: PathChecker) -> Risk | None:
-    written = args.values("o", "output", "output-dir", "dump-header", "cookie-jar")
-    return check_request(args, checker) or first_risk(checker.check_write(word) for word in written if word.text)
+    written = args.values(
+        "oDc", "output", "dump-header", "cookie-jar", "trace", "trace-ascii", "stderr", "hsts", "libcurl"
+    )
+    written += [ShellWord(path) for word in args.words for path in re.findall(r"%output\{(?:>>)?([^}]+)\}", word.text)]
+    folders = args.values("", "output-dir") or ([ShellWord(".")] if args.has("O", "remote-name") else [])
+    put = (checker.check_into(folder, url) for folder in folders for url in args.operands if "/" in url.text)
+    local = [unquote(word.text[7:]) for word in args.operands if re.match(r"(?i)file://", word.text)]
+    read = (checker.check_read("curl", ShellWord(path, has_glob=True)) for path in local)
+    risk = check_request(args, checker) or first_risk(checker.check_write(word) for word in written if word.text)
+    return risk or first_risk(put) or first_risk(read)
 
 
 def check_wget(args: ShellArguments, checker: PathChecker) -> Risk | None:
@@ -279,14 +297,19 @@ def check_archive(args: ShellArguments, checker: PathChecker) -> Risk | None:
     letters = "".join(re.findall(r"(?m)^-?([a-eg-zABD-Z]{1,12})", bundles))
     packs = args.has("", "create", "append") or ("x" not in letters and bool(set("cru") & set(letters)))
     lists = args.has("", "list") or ("x" not in letters and "t" in letters)
-    folders = [word for word in args.values("CD", "directory") if word.text]
+    folders = [word for word in args.values("CD", "directory", "one-top-level") if word.text]
     if packs:
+        if args.has("", "remove-files") and (taken := first_risk(checker.check_taken(word) for word in args.operands)):
+            return taken
         inside = [ShellWord(os.path.join(folder.text, word.text)) for folder in folders for word in args.operands]
         bundled = args.words[1:2] if not args.words[0].text.startswith("-") and "f" in args.words[0].text else []
         written = [*args.values("f", "file"), *bundled]
         return first_risk(map(checker.check_copy, [*args.operands, *inside])) or first_risk(
             checker.check_write(word, may_be_unknown=True) for word in written if word.text
         )
+    renames = any(re.match(r"--(?:abs|transf|xfo)", word.text) for word in args.options)
+    if not lists and ("P" in letters or renames):
+        return Risk("write", "unpacks files to names that are only known at run time", unseen=True)
     return None if lists else first_risk(map(checker.check_unpack, folders or [ShellWord(".")]))
 
 
@@ -298,10 +321,18 @@ def check_unzip(args: ShellArguments, checker: PathChecker) -> Risk | None:
 
 
 def check_7z(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    if args.has("", "sdel"):
+        return first_risk(checker.check_taken(word) for word in args.operands[2:])
     if not args.operands or args.operands[0].text not in ("x", "e"):
         return None
     folders = [ShellWord(word.text[2:]) for word in args.words if re.match(r"-o\S", word.text)]
     return first_risk(map(checker.check_unpack, folders or [ShellWord(".")]))
+
+
+def check_compress(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    """`gzip`, `xz`: they replace a file by another one"""
+    keeps = args.has("kcltd", "keep", "stdout", "list", "test", "to-stdout")
+    return None if keeps else first_risk(checker.check_taken(word, "replaces") for word in args.operands)
 
 
 def check_rename(args: ShellArguments, checker: PathChecker) -> Risk | None:
@@ -313,6 +344,8 @@ def check_awk(args: ShellArguments, checker: PathChecker) -> Risk | None:
 
 
 def check_zip(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    if args.has("m", "move") and (taken := first_risk(checker.check_taken(word) for word in args.operands[1:])):
+        return taken
     return first_risk(map(checker.check_copy, args.operands)) or first_risk(
         checker.check_write(word, may_be_unknown=True) for word in args.operands[:1]
     )
@@ -325,6 +358,11 @@ def check_patch(args: ShellArguments, checker: PathChecker) -> Risk | None:
 
 def check_output_option(args: ShellArguments, checker: PathChecker) -> Risk | None:
     return first_risk(checker.check_write(word) for word in args.values("of", "output", "out", "prefix") if word.text)
+
+
+def check_split(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    """`split`: the second operand starts the names of the files it writes"""
+    return first_risk(checker.check_unpack(ShellWord(os.path.dirname(word.text) or ".")) for word in args.operands[1:])
 
 
 def check_second_operand(args: ShellArguments, checker: PathChecker) -> Risk | None:
@@ -357,6 +395,9 @@ def check_search(args: ShellArguments, checker: PathChecker) -> Risk | None:
 
 
 def check_grep(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    wanted = [word.text for word in args.values("", "include")]
+    if any(text.startswith(".") and fnmatch(".env", text) for text in wanted):
+        return Risk("secret", "searches .env files")
     return check_search(args, checker) if args.has("rR", "recursive", "dereference-recursive") else None
 
 
@@ -373,6 +414,8 @@ def check_find(args: ShellArguments, checker: PathChecker) -> Risk | None:
     if risk := first_risk(checker.check_write(file) for word, file in pairs if re.match("-f(?:print|ls)", word.text)):
         return risk
     wanted = [value.text for word, value in pairs if re.match(r"-i?(?:name|path|wholename|regex)$", word.text)]
+    if any(text.startswith(".") and fnmatch(".env", text) for text in wanted) and "-delete" not in names:
+        return Risk("secret", "finds and may read .env files")
     runs = names & {"-exec", "-execdir", "-ok", "-okdir"}
     seeks = any(re.search(_SECRET_NAMES, text) for text in wanted)
     if (runs or seeks) and (risk := first_risk(map(checker.check_copy, paths))):
@@ -434,6 +477,9 @@ RULES: dict[str, Rule] = {
     **for_each("rename prename mmv", check_rename),
     **for_each("awk gawk", check_awk),
     "zip": check_zip,
+    "split": check_split,
+    **for_each("gzip bzip2 xz lzma lz4 compress brotli", check_compress),
+    "zstd": lambda args, checker: check_compress(args, checker) if args.has("", "rm") else None,
     "patch": check_patch,
     **for_each("sort shuf gpg openssl csplit", check_output_option),
     **for_each("uniq xxd", check_second_operand),

@@ -13,22 +13,40 @@ from typing import TypeAlias
 
 from alipes.agent.approval.paths import PathChecker, Risk
 from alipes.agent.approval.shell.arguments import check_arguments, check_streams
+from alipes.agent.approval.shell.carriers import (
+    CARRIERS,
+    RUNNERS,
+    SHELL_CARRIERS,
+    fill_placeholders,
+    split_string,
+    words_after,
+)
 from alipes.agent.approval.shell.embedded import (
     check_code,
+    check_other_shell,
     check_script,
     find_code,
     language_of,
     loaded_files,
     nested_commands,
     nested_texts,
+    piped_commands,
 )
 from alipes.agent.approval.shell.git import check_git
 from alipes.agent.approval.shell.lexer import SOME_NAME, UNKNOWN, ShellArguments, ShellWord, Unparsable
 from alipes.agent.approval.shell.parser import ShellCommand, matches_own_name, parse_commands, parse_substitutions
 from alipes.agent.approval.shell.programs import RULES, check_editor_command, check_statement
+from alipes.agent.approval.shell.recipes import find_recipes
 from alipes.agent.approval.shell.script_files import ScriptFiles, join_printed, unescape, written_content
-from alipes.agent.approval.shell.subcommands import ALWAYS_ASK, SUBCOMMANDS, for_each
-from alipes.agent.approval.shell.variables import DECLARE_COMMANDS
+from alipes.agent.approval.shell.subcommands import ALWAYS_ASK, SUBCOMMANDS
+from alipes.agent.approval.shell.variables import (
+    DECLARE_COMMANDS,
+    LOADING_OPTIONS,
+    LOADING_VARIABLES,
+    TEXT_VARIABLES,
+    TRUSTED_VARIABLES,
+)
+from alipes.config.protected_paths import is_secret_in_project
 from alipes.tools.common import Places
 
 Counts: TypeAlias = Callable[[Risk], bool]
@@ -37,38 +55,16 @@ _MAX_DEPTH = 8
 _MAX_GUESS_DEPTH = 3
 """Nesting beyond which only texts that are certainly run are checked."""
 _SHELL_NAMES = {"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "rbash", "fish"}
-_CARRIERS = {
-    **for_each("env nohup setsid time nice ionice stdbuf command builtin exec xargs parallel watch strace ltrace", 0),
-    **for_each("busybox toybox unshare unbuffer caffeinate systemd-run dbus-run-session firejail bwrap nsenter gdb", 0),
-    **for_each("prlimit choom setpriv numactl chronic rlwrap valgrind proot fakeroot eatmydata xvfb-run", 0),
-    **for_each("! dbus-launch linux32 linux64 i386 x86_64 npx bunx uvx pipx", 0),
-    **for_each("timeout flock chroot taskset chrt ssh faketime script entr setarch", 1),
-}
-"""Programs that run another one, and the number of operands before it."""
-_RUNNERS = {"uv", "poetry", "pipenv", "pdm", "hatch", "rye", "conda", "mamba", "pixi"}
-"""Programs that run another one after `run`."""
-_SHELL_CARRIERS = {"command", "builtin", "time", "!"}
-"""Carriers that run builtins in the shell itself."""
 _BUILTINS = {".", "source", "cd", "pushd", "popd", "eval", "alias", "trap", "hash", "enable"}
 _SPOKEN_RULES = {"credential", "send", "network", "own"}
 """Rules for programs whose names are everyday words: not for texts that are only perhaps commands."""
-_TEXT_VARIABLES = (
-    r"\w{0,40}(?:PAGER|EDITOR|ASKPASS)$|VISUAL$|BROWSER$|LESSOPEN$|LESSCLOSE$|PROMPT_COMMAND$"
-    r"|GIT_\w{0,40}(?:COMMAND|DIFF|SSH)$|\w{0,40}_WRAPPER$"
-)
-_TRUSTED_VARIABLES = (
-    r"LD_\w+$|DYLD_\w+$|BASH_ENV$|ENV$|BASH_FUNC_|SHELLOPTS$|BASHOPTS$|BASH_LOADABLES_PATH$|PYTHON(?:STARTUP|HOME|USERBASE)$"
-    r"|PYTHON(?:BREAKPOINT|INSPECT|WARNINGS)$|PERL5(?:OPT|DB|LIB)$|PERLLIB$|RUBY(?:OPT|LIB)$|LUA_INIT|GIT_CONFIG\w*$"
-    r"|GIT_(?:TEMPLATE_DIR|EXEC_PATH|PROXY_COMMAND)$|(?:VIM|EX)INIT$|PHPRC$|PHP_INI_SCAN_DIR$|GCONV_PATH$|OPENSSL_CONF$"
-    r"|R_PROFILE\w*$|DOTNET_STARTUP_HOOKS$|CLASSPATH$|NODE_PATH$|KUBECONFIG$|(?:NPM|PIP)_CONFIG_\w+$|SSLKEYLOGFILE$|ZDOTDIR$"
-)
-_LOADING_VARIABLES = r"NODE_OPTIONS$|JAVA_TOOL_OPTIONS$|_JAVA_OPTIONS$|MAKEFLAGS$|GREP_OPTIONS$"
-_LOADS = r"-r\b|--require|--import|--loader|--experimental-loader|-javaagent|-agentlib|--eval|-f\b|SHELL="
 _PATH_VARIABLES = {"HOME", "PWD", "OLDPWD", "CDPATH", "TMPDIR", "ALIPES_HOME"}
 _TEXT_OPTION = r"(?is)[\w.=-]{0,80}(?:exec|command|cmd|pager|filter|helper)=(.+)"
 _FD_PATHS = ("/dev/fd/", "/proc/self/fd/", "/dev/tcp/")
 _BANG_PROGRAMS = {"git", "vi", "vim", "nvim", "ex", "ed", "view", "man", "less", "more", "mutt"}
 """Programs in which `!` runs a shell command."""
+_CODE_MODULES = {"timeit", "pdb", "cProfile", "profile", "trace", "runpy", "coverage", "bdb", "code", "doctest"}
+"""Modules of Python that run code or files given as arguments."""
 _EVALUATING = {"test", "[", "read", "let", "unset", "mapfile", "readarray", "getopts", "wait", *DECLARE_COMMANDS}
 """Builtins that evaluate `a[$(x)]` even in quotes."""
 _HARMLESS_SCRIPTS = {"activate", ".env", "nvm.sh", ".bashrc", ".profile", ".zshrc", "env"}
@@ -111,6 +107,8 @@ class _Judge:
         self._expands_aliases = False
         self._functions: set[str] = set()
         self._functions_move = False
+        self._has_loaded_env = False
+        self._lists_secrets = False
         self._work = 0
         self._is_trial = False
         """The word may be an argument of a program that runs others, rather than a command."""
@@ -173,15 +171,19 @@ class _Judge:
         yield from (self._check_assignment(each, value) for each, value in given)
 
     def _check_assignment(self, name: str, value: ShellWord) -> Risk | None:
-        if re.match(_TRUSTED_VARIABLES, name):
+        if UNKNOWN in name and name.strip(UNKNOWN):
+            return Risk("hidden", "sets a variable whose name is only known at run time", unseen=True)
+        if re.match(TRUSTED_VARIABLES, name):
             return Risk("hidden", f"sets {name}, which changes what other programs load or run")
-        if re.match(_LOADING_VARIABLES, name) and (not value.is_known or re.search(_LOADS, value.text)):
+        if re.match(LOADING_VARIABLES, name) and (not value.is_known or re.search(LOADING_OPTIONS, value.text)):
             return Risk("hidden", f"sets {name}, which changes what other programs load or run")
         if name == "PATH" and not self._files.add_search_path(value):
             return Risk("hidden", "lets commands be found in the working directory")
         if name in _PATH_VARIABLES:
             self._paths.forget_variable(name)
-        if re.match(_TEXT_VARIABLES, name) and (risk := self.check_text(value.text)):
+        if re.match(TEXT_VARIABLES, name) and (risk := self.check_text(value.text)):
+            return risk
+        if name.isupper() and (risk := self._paths.names_protected_file(value)):
             return risk
         return self._check_expanded(value)
 
@@ -198,7 +200,10 @@ class _Judge:
     def _check_input(self, command: ShellCommand) -> Iterable[Risk | None]:
         """File names in a here-string, for `xargs`, or for the `read` of a loop."""
         name = command.words[0].text if command.words else ""
-        if command.stdin is not None and name in ("", "xargs", "read", "mapfile", "readarray"):
+        takes_names = name in ("", "xargs", "read", "mapfile", "readarray") or language_of(name)
+        if name in ("read", "mapfile", "readarray") and self._lists_secrets:
+            yield Risk("secret", "may read files with secrets, whose names it lists")
+        if command.stdin is not None and takes_names:
             yield from (self._paths.check_read("<", ShellWord(text)) for text in command.stdin.text.split()[:200])
             yield self._check_expanded(command.stdin)
 
@@ -222,6 +227,8 @@ class _Judge:
         if name in ("cd", "pushd", "popd"):
             self._change_directory(name, args, command)
             return None
+        if name == "shopt" and any(word.text in ("cdable_vars", "autocd") for word in args.operands):
+            self._paths.directories.is_predictable = False
         if name in self._functions and self._functions_move:
             self._paths.directories.lose()
         return self._first(self._check_program(name, words, args, command))
@@ -229,17 +236,26 @@ class _Judge:
     def _check_program(
         self, name: str, words: Sequence[ShellWord], args: ShellArguments, command: ShellCommand
     ) -> Iterable[Risk | None]:
+        self._lists_secrets |= command.operator == "|" and any(
+            self._paths.check_read("", word) for word in args.operands
+        )
         yield ALWAYS_ASK.get(name)
         yield self._paths.check_cwd(name)
         yield from _check_subcommand(name, args)
         yield check_git(args, self._paths) if name == "git" else None
         yield RULES[name](args, self._paths) if name in RULES else None
         self._files.note_copies(name, args)
+        self._files.note_edits(name, args)
         for target in args.operands if name == "tee" else ():
             self._files.note_write(target, self._find_stdin(command))
+        yield self.check_text(line) if (line := split_string(name, args)) else None
+        found = words_after(args.words, ("-x", "-X", "--exec", "--exec-batch")) if name in ("fd", "fdfind") else []
+        yield self._check_words([*found, ShellWord(UNKNOWN)], command) if found else None
         yield self._check_carried(name, args, command)
         yield self._check_fed(name, args, command)
-        yield None if self._is_trial else self._check_file(self._files.find_command(words[0]), "")
+        yield self._check_started(words[0])
+        yield self._check_recipes(name, args)
+        yield self._check_printed_env(name, args)
         yield check_streams(name, args, command)
         yield from check_arguments(name, args, self._paths, is_language=bool(language_of(name)))
         yield self._check_text_options(name, args)
@@ -255,26 +271,26 @@ class _Judge:
         """Check the command that a program such as `env` or `xargs` runs."""
         if name == "find":
             return self._first(self._check_words(inner, command) for inner in self._find_exec_commands(args.words))
-        if name in _RUNNERS and args.operands[:1] == [ShellWord("run")]:
+        if name in RUNNERS and args.operands[:1] == [ShellWord("run")]:
             rest = [word for word in args.words[args.words.index(ShellWord("run")) + 1 :]]
             started = next((at for at, word in enumerate(rest) if not word.text.startswith("-")), len(rest))
             return self._check_inner(rest[started:], command) if rest[started:] else None
-        if name not in _CARRIERS or (name == "command" and args.has("vV")):
+        if name not in CARRIERS or (name == "command" and args.has("vV")):
             return None
         added = self._find_input_words(command) if name in ("xargs", "parallel") else []
         if added:
             value, has_mark = added[0] if len(added) == 1 else ShellWord(UNKNOWN), args.has("I", "replace")
-            args = ShellArguments(_fill_placeholders(args.words, value))
+            args = ShellArguments(fill_placeholders(args.words, value))
             added = [] if has_mark else added
         if name == "env" and (folder := args.values("C", "chdir")):
             self._paths.directories.change(folder[0])
         plain = [at for at, word in enumerate(args.words) if not word.text.startswith("-") and "=" not in word.text]
-        if any(_is_unknown_command(args.words[at]) for at in plain[: _CARRIERS[name] + 1]):
+        if any(_is_unknown_command(args.words[at]) for at in plain[: CARRIERS[name] + 1]):
             return _HIDDEN
-        with self._paths.directories.restored(keep=name in _SHELL_CARRIERS), self._trials():
+        with self._paths.directories.restored(keep=name in SHELL_CARRIERS), self._trials():
             for at in plain:  # which word is the command depends on the options of the program: try each
                 inner = args.words[at:]
-                if inner[0].text in _BUILTINS and name not in _SHELL_CARRIERS:
+                if inner[0].text in _BUILTINS and name not in SHELL_CARRIERS:
                     continue
                 spoken = self.check_text(inner[0].text) if " " in inner[0].text.strip() else None
                 if risk := self._first((spoken, self._check_inner([*inner, *added], command))):
@@ -343,13 +359,23 @@ class _Judge:
 
     def _check_fed(self, name: str, args: ShellArguments, command: ShellCommand) -> Risk | None:
         """Check the code or commands given to a shell or interpreter."""
-        if name in _SHELL_NAMES:
+        if name in ("zsh", "fish") and (risk := check_other_shell(name, args)):
+            return risk
+        if name in _SHELL_NAMES or (name == "parallel" and not args.operands):
             return self._check_shell(args, command)
         if name in ("eval", "trap", "alias", "source", "."):
             return self._check_builtin(name, args, command)
+        if name in ("sed", "gsed") and (scripts := args.values("f", "file")):
+            texts = [self._files.read(word) for word in scripts]
+            return (
+                _HIDDEN
+                if UNKNOWN in "".join(texts)
+                else RULES[name](ShellArguments([*map(ShellWord, texts)]), self._paths)
+            )
         stdin = self._find_stdin(command)
         if name in ("ed", "ex", "vim", "vi", "nvim"):
-            is_hidden = stdin is None and any("<" in each.operator for each in command.redirects)
+            unread = stdin is None and any("<" in each.operator for each in command.redirects)
+            is_hidden = unread or (stdin is not None and not stdin.is_known)
             return _HIDDEN if is_hidden and not _reads_nothing(command) else self._check_editor_input(args, stdin)
         if name in ("psql", "mysql", "mariadb", "sqlite3", "duckdb") and stdin is not None and stdin.is_known:
             return check_statement(stdin.text)
@@ -357,19 +383,33 @@ class _Judge:
         modules = [at + 1 for at, word in enumerate(args.words[:-1]) if word.text == "-m"]
         if base == "python" and modules:
             module = ShellWord(args.words[modules[0]].text.replace(".", "/") + ".py")
-            return self._check_inner(args.words[modules[0] :], command) or self._check_file(module, base)
+            rest = args.words[modules[0] + 1 :]
+            inner = self._check_inner(args.words[modules[0] :], command) or self._check_file(module, base)
+            return inner or (self._check_module(rest) if args.words[modules[0]].text in _CODE_MODULES else None)
         if not base:
             return None
-        code = self._first(self.check_language(base, word) for word in find_code(base, args, stdin))
+        scripts = args.values("f", "file") if base == "awk" else []
+        given = [*find_code(base, args, stdin), *(ShellWord(self._files.read(word)) for word in scripts)]
+        code = self._first(self.check_language(base, word) for word in given)
         loaded = args.values("r", "require", "import", "loader") if base in ("node", "ruby", "bun") else []
         found = self._first(self._check_loaded(word.text, base) for word in loaded)
-        return code or found or self._first(self._check_file(word, base) for word in args.operands[:1] if word.text)
+        return code or found or self._first(self._check_file(word, base) for word in args.operands[:2] if word.text)
+
+    def _check_module(self, words: Sequence[ShellWord]) -> Risk | None:
+        """Check what a module such as `timeit` or `pdb` runs: code or program files in its arguments."""
+        files = [word for word in words if self._files.read(word)]
+        named = [ShellWord(f"{word.text.replace('.', '/')}.py") for word in words if word.text.isidentifier()]
+        code = self._first(self.check_language("python", word) for word in words if word not in files)
+        return code or self._first(self._check_file(word, "python") for word in (*files, *named))
 
     def check_language(self, base: str, code: ShellWord) -> Risk | None:
         """Check code of a language, and the local files that it loads."""
         risk = check_code(code, self._paths)
         if risk and self.counts(risk):
             return risk
+        for text in piped_commands(code.text) if base == "awk" else ():
+            if (inner := self.check_text(text)) and self.counts(inner):
+                return inner
         return self._first(self._check_loaded(path, base) for path in loaded_files(base, code.text))
 
     def _check_loaded(self, path: str, base: str) -> Risk | None:
@@ -488,6 +528,35 @@ class _Judge:
         risk = self._first(risk for risk in others if risk and not risk.unseen and risk.rule not in _SPOKEN_RULES)
         return risk and Risk(risk.rule, risk.reason, risk.scope)  # a guess is asked about, never forbidden
 
+    def _check_started(self, word: ShellWord) -> Risk | None:
+        """Check the program file that a command runs. In a trial, only one that is certainly a program."""
+        if self._is_trial and not (word.text.startswith(("./", "/", "../")) and self._files.is_program(word)):
+            return None
+        return self._check_file(self._files.find_command(word), "")
+
+    def _check_recipes(self, name: str, args: ShellArguments) -> Risk | None:
+        """Check the commands of a makefile or package.json that the program runs."""
+        if name in ("make", "gmake") and (shell := next((w for w in args.words if w.text.startswith("SHELL=")), None)):
+            return self._check_file(ShellWord(shell.text[6:]), "sh") or self._paths.check_read(name, shell)
+        for file, text in find_recipes(name, args, self._files) if self._file_depth < 2 else ():
+            was_written = self._files.was_written(file)
+            if was_written and UNKNOWN in text:
+                return Risk("hidden", "runs a file that it has just written", unseen=True)
+            inner = _Judge(self._paths.copy(), self.counts, file_depth=2)
+            risk = self._first(map(inner.check_text, text.splitlines()))
+            if risk and (was_written or not risk.unseen):
+                return risk
+        return None
+
+    def _check_printed_env(self, name: str, args: ShellArguments) -> Risk | None:
+        """Printing variables after `.env` of the project was loaded."""
+        if name in ("source", ".") and any(is_secret_in_project(word.text) for word in args.operands):
+            self._has_loaded_env = True
+        prints = name in ("env", "printenv", "set", "export", "declare", "typeset") and not args.operands
+        shows = name in ("printenv", "echo", "printf") and any(not word.is_known for word in args.operands)
+        prints = prints or shows
+        return Risk("secret", "prints values of a .env file") if self._has_loaded_env and prints else None
+
     def _check_text_options(self, name: str, args: ShellArguments) -> Risk | None:
         """Check arguments that are commands: `--checkpoint-action=exec=x`, `git -c alias.y='!x'`."""
         for at, word in enumerate(args.words):
@@ -503,19 +572,6 @@ class _Judge:
             if alias and (risk := self.check_text(f"git {alias[1]}")):
                 return risk
         return None
-
-
-def _fill_placeholders(words: Sequence[ShellWord], value: ShellWord) -> list[ShellWord]:
-    """The words of `xargs` with `value` for its placeholders."""
-    marks, found = {"{}"}, list[ShellWord]()
-    for before, word in zip([ShellWord(""), *words], words, strict=False):
-        if before.text == "-I":
-            marks.add(word.text)
-        else:
-            marks |= {word.text[2:]} if re.match(r"-I.", word.text) else set()
-            found.append(word)
-    holed = re.compile("|".join(map(re.escape, marks)))
-    return [ShellWord(holed.sub(lambda _: value.text, word.text), word.has_glob) for word in found]
 
 
 def _reads_nothing(command: ShellCommand) -> bool:

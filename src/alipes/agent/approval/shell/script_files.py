@@ -41,6 +41,23 @@ class ScriptFiles:
             for target in [*names, *map(ShellWord, urls)]:
                 self.note_write(target, None)
 
+    def note_edits(self, name: str, args: ShellArguments) -> None:
+        """Follow `sed -i`: what it puts in is added to the content."""
+        if name not in ("sed", "gsed") or not any(re.match(r"-\w*i|--in-place", word.text) for word in args.options):
+            return
+        pattern = r"s([^\w\s]).{0,400}?\1(.{0,400}?)\1"
+        added = [found[1] for word in args.words for found in re.findall(pattern, word.text[:4000])]
+        for target in args.operands[0 if args.has("ef", "expression", "file") else 1 :]:
+            if before := self.read(target):
+                self.note_write(target, ShellWord("\n".join([before, *added])))
+
+    def is_program(self, word: ShellWord) -> bool:
+        """True if a word names an executable file that is there."""
+        return any(path and os.path.isfile(path) and os.access(path, os.X_OK) for path in self._resolve(word))
+
+    def _resolve(self, word: ShellWord) -> list[str | None]:
+        return self._paths.directories.resolve(word)
+
     def was_written(self, word: ShellWord) -> bool:
         return any(path in self._written for path in self._paths.directories.resolve(word) if path)
 
@@ -65,7 +82,8 @@ class ScriptFiles:
         """Follow an assignment of PATH. False if it names a relative directory."""
         entries = value.text.split(":")
         self.search_path += [entry for entry in entries if entry.startswith("/") and not is_in(entry, "/usr")]
-        return not any(entry == "" or not entry.startswith(("/", UNKNOWN)) for entry in entries)
+        unknown = sum(entry == UNKNOWN for entry in entries)  # one is PATH itself
+        return unknown < 2 and not any(entry == "" or not entry.startswith(("/", UNKNOWN)) for entry in entries)
 
 
 def read_script(path: str) -> str:

@@ -60,7 +60,8 @@ _CLOUD_SECRETS = (
     r"(?:.* )?(?:configure (?:export-credentials|get)|get-session-token|assume-role\S*|get-secret-value"
     r"|get-login-password|get-federation-token|get-access-token|print-(?:access|identity)-token|auth:token|auth token"
     r"|keyvault secret show|secrets versions access|get-parameters?\b.*--with-decryption|credential show"
-    r"|config view .*--raw|get secrets?\b.* -o|service-accounts keys create|iam create-access-key)"
+    r"|config view .*--raw|config-helper|create token\b|env pull|env:(?:list|get)|config(?::get|$)"
+    r"|get secrets?\b.* -o|service-accounts keys create|iam create-access-key)"
 )
 _CLOUD_DELETES = (
     r"(?:.* )?(?:destroy|delete\S*|drain|rm|rb|terminate-\S+|apps:destroy|(?:apply|create|replace) .*https?://"
@@ -95,9 +96,14 @@ SUBCOMMANDS: dict[str, list[tuple[str, Risk]]] = {
             r"|repo deploy-key|api .*(?:-X|--method)[ =]?(?:DELETE|PUT|PATCH|POST)|run (?:delete|rerun)|cache delete",
             _DESTROY,
         ),
-        (r"auth token|auth status .*(?:-t|--show-token)|auth setup-git", _CREDENTIALS),
+        (
+            r"(?:.* )?auth (?:.* )?(?:token|setup-git|git-credential|refresh|login)\b|auth status .*(?:-t|--show-token)"
+            r"|config get .*token",
+            _CREDENTIALS,
+        ),
+        (r"extension (?:install|upgrade)|alias (?:set|import)|config set", _SETTINGS),
     ],
-    "glab": [(r"auth |token |variable |repo delete|release (?:create|delete)|ci run", _DESTROY)],
+    "glab": [(r"config get .*token|auth |token |variable |repo delete|release (?:create|delete)|ci run", _DESTROY)],
     "systemctl": [
         (
             r"(?:re)?start|try-restart|reload\b|stop|disable|mask|unmask|isolate|kill|poweroff|reboot|halt|kexec|suspend"
@@ -142,6 +148,8 @@ SUBCOMMANDS: dict[str, list[tuple[str, Risk]]] = {
     "redis-cli": [(r"(?i).*(?:flush(?:all|db)|shutdown|config set|slaveof|eval )", _DESTROY)],
     "dropdb": [(r".", _DESTROY)],
     **for_each("zfs btrfs", [(r"(?:.* )?(?:destroy|delete|rollback|send|receive)\b", Risk("disk", "changes disks"))]),
+    **for_each("doppler infisical chamber aws-vault envchain teller", [(r"(?!--version|--help)\S", _CREDENTIALS)]),
+    **for_each("hf huggingface-cli claude codex firebase", [(r".*(?:auth token|setup-token|login:ci)", _CREDENTIALS)]),
     "secret-tool": [(r"lookup|search|clear|store", _CREDENTIALS)],
     "security": [(r"find-\S*password|dump-keychain|export|unlock|delete|add-", _CREDENTIALS)],
     **for_each("op bw lpass rbw gopass keyring pass-cli", [(r"(?!--version|--help|status|ls\b|sync)\S", _CREDENTIALS)]),
@@ -149,7 +157,7 @@ SUBCOMMANDS: dict[str, list[tuple[str, Risk]]] = {
     "vault": [(r"read|kv (?:get|list)|token|print|login|write|delete|unwrap", _CREDENTIALS)],
     "ansible-vault": [(r"view|decrypt|edit", _CREDENTIALS)],
     "sops": [(r".*(?:-d\b|--decrypt|decrypt\b|exec-env|edit)", _CREDENTIALS)],
-    "gpg": [(r".*--export-secret", _CREDENTIALS)],
+    "gpg": [(r".*(?:--export-secret|--decrypt|-d\b)", _CREDENTIALS)],
     "ssh-keygen": [(r".*-y\b", _CREDENTIALS)],
     **for_each("xclip xsel", [(r"(?:.* )?(?:-o|--output|-out)\b", _PRIVATE)]),
     "ffmpeg": [(r".*-f (?:x11grab|pulse|alsa|avfoundation|v4l2|video4linux2|kmsgrab|gdigrab)\b", _PRIVATE)],

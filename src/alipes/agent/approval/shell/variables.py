@@ -23,6 +23,19 @@ _PLAIN_VALUES = ("$", "?", "#", "!", "RANDOM", "SECONDS", "UID", "EUID", "USER",
 DECLARE_COMMANDS = {"export", "declare", "typeset", "readonly", "local"}
 _READ_COMMANDS = {"read", "mapfile", "readarray", "getopts", "printf", "unset", "let", "wait"}
 _KEPT = ("HOME", "ALIPES_HOME", "TMPDIR")
+# Variables by what they do to other programs: hold a command, load or run something, load something by an option.
+TEXT_VARIABLES = (
+    r"\w{0,40}(?:PAGER|EDITOR|ASKPASS)$|VISUAL$|BROWSER$|LESSOPEN$|LESSCLOSE$|PROMPT_COMMAND$"
+    r"|GIT_\w{0,40}(?:COMMAND|DIFF|SSH)$|\w{0,40}_WRAPPER$"
+)
+TRUSTED_VARIABLES = (
+    r"LD_\w+$|DYLD_\w+$|BASH_ENV$|ENV$|BASH_FUNC_|SHELLOPTS$|BASHOPTS$|BASH_LOADABLES_PATH$|PYTHON(?:STARTUP|HOME|USERBASE)$"
+    r"|PYTHON(?:BREAKPOINT|INSPECT|WARNINGS)$|PERL5(?:OPT|DB|LIB)$|PERLLIB$|RUBY(?:OPT|LIB)$|LUA_INIT|GIT_CONFIG\w*$"
+    r"|GIT_(?:TEMPLATE_DIR|EXEC_PATH|PROXY_COMMAND|WORK_TREE)$|MAKEFILES$|(?:VIM|EX)INIT$|PHPRC$|PHP_INI_SCAN_DIR$|GCONV_PATH$|OPENSSL_CONF$"
+    r"|R_PROFILE\w*$|DOTNET_STARTUP_HOOKS$|CLASSPATH$|NODE_PATH$|KUBECONFIG$|(?:NPM|PIP)_CONFIG_\w+$|SSLKEYLOGFILE$|ZDOTDIR$"
+)
+LOADING_VARIABLES = r"NODE_OPTIONS$|JAVA_TOOL_OPTIONS$|_JAVA_OPTIONS$|MAKEFLAGS$|GREP_OPTIONS$"
+LOADING_OPTIONS = r"-r\b|--require|--import|--loader|--experimental-loader|-javaagent|-agentlib|--eval|-f\b|SHELL="
 _OPAQUE_COMMANDS = {"eval", "source", "."}
 """Commands after which every variable may have another value."""
 
