@@ -297,3 +297,15 @@ async def test_a_dead_watchdog_is_replaced(tmp_path):
         await output("true", keeper=keeper)
         (second,) = children() - before
         assert second != first and alive(second)
+
+
+async def test_the_standard_error_can_be_read_apart_from_the_output():
+    command = "read line; echo out $line; echo problem >&2"
+    async with open_child(command, cwd="/", env={"PATH": os.environ["PATH"]}, link="streams") as child:
+        await child.input.write(b"hello\n", 5)
+        output = errors = b""
+        while piece := await child.read():
+            output += piece
+        while piece := await child.read_errors():
+            errors += piece
+    assert (output, errors) == (b"out hello\n", b"problem\n")
