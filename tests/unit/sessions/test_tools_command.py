@@ -16,6 +16,7 @@ async def test_every_tool_is_listed_with_its_state():
     lines = {line.split()[0]: line for line in text.splitlines() if line.startswith("  ")}
     assert "on (read)" in lines["read_file"] and "on (write)" in lines["terminal"]
     assert "unavailable: No image model is configured" in lines["image_generate"]
+    assert "unavailable: The browser is switched off" in lines["browser_*"]
     assert text.startswith("core\n") and "Usage: /tools" in text
 
 

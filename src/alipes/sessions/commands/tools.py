@@ -1,6 +1,7 @@
 """`/tools`: lists the tools and switches them off and on in this conversation."""
 
 from collections.abc import Iterable
+from itertools import groupby
 
 from alipes.config.tools import select_tools
 from alipes.kernel.formatting import did_you_mean, format_columns, format_count, format_excerpt, join_names
@@ -110,7 +111,14 @@ def _list_group(members: list[ToolState], *, full: bool) -> str:
         counts = {state: sum(each.state == state for each in members) for state in ("on", "off", "off here")}
         known = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
         return f"  {format_count(len(members), 'tool')}: {known or 'unavailable'}. /tools list GROUP shows them."
-    return format_columns([(f"  {each.name}", _describe(each)) for each in members])
+    rows = []
+    for (prefix, described), alike in groupby(members, lambda each: (each.name.partition("_")[0], _describe(each))):
+        names = [each.name for each in alike]
+        merged = not full and len(names) > 2 and not described.startswith("on ")
+        rows += (
+            [(f"  {prefix}_* ({len(names)})", described)] if merged else [(f"  {each}", described) for each in names]
+        )
+    return format_columns(rows)
 
 
 def _describe(state: ToolState) -> str:
