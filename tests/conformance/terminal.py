@@ -103,9 +103,7 @@ class Terminal(Surface):
     def consented(self, command: str, yes: bool) -> list[str]:
         if yes:
             return [f"· approved once: {command}", f"✓ Run {command}  no output"]
-        why = "it force-pushes or deletes, which can overwrite work on the remote (rule: git); denied by the user."
-        shown = f"⊘ Run {command}  denied\n  │ Not run: {why} Do not try to work around this."
-        return [f"· denied: {command}", shown]
+        return [f"· denied: {command}", f"⊘ Run {command}  denied"]
 
     def restarted(self, answer: str) -> list[str]:
         return ["· Resuming the interrupted turn", answer]

@@ -75,7 +75,7 @@ async def test_a_conversation_in_tmux(home, tmp_path):
             text = await tmux.until("› bye\n\nBye.\n\n›\n  test/scripted")
             assert text.count("›") == 3 and text.count("Good morning") == 1
             await tmux.type("C-d")
-            await tmux.until("Bye.\nContinue with: alipes -c\nleft 0")
+            await tmux.until("Bye.\n\nContinue with: alipes -c\nleft 0")
         finally:
             await tmux.run("kill-server")
 
