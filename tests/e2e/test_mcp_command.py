@@ -31,7 +31,8 @@ async def test_a_login_in_a_browser_is_kept_used_and_ended(home):
         assert f"Logged in at guarded. The login is kept in {home.path}/.env." in out.decode()
         works = await home.run("mcp", "test", "guarded")
         assert works.status == 0 and "whoami (write): Say who is logged in." in works.out
-        assert json.loads((await home.run("mcp", "list", "--json")).out)[0]["logged_in"]
+        (listed,) = json.loads((await home.run("mcp", "list", "--json")).out)
+        assert listed["logged_in"] and listed["tools"] == 1  # the list of the test is kept
         left = await home.run("mcp", "logout", "guarded")
         assert left.out == "Logged out at guarded.\n" and not server.provider.refresh
         everything = "".join(each.read_text() for each in home.path.rglob("*.log"))

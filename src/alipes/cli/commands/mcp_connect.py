@@ -6,6 +6,7 @@ import sys
 import time
 import webbrowser
 from collections.abc import Coroutine
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -26,7 +27,7 @@ from alipes.kernel.turns import Address, Inbound, Turn
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.log_file import log_secrets
 from alipes.tools.mcp.connection import open_connection
-from alipes.tools.mcp.definitions import PromptInfo, ResourceInfo, ServerInfo
+from alipes.tools.mcp.definitions import PromptInfo, ResourceInfo, ServerInfo, only_tools
 from alipes.tools.mcp.token_store import TokenStore, make_store
 
 T = TypeVar("T")
@@ -74,6 +75,8 @@ async def _test(settings: Settings, name: str, *, trusted: bool) -> ServerReport
         turn = _make_turn(trusted=trusted)
         async with open_connection(name, config, app.mcp.host, workdir=os.getcwd(), turn=turn) as connection:
             seconds = round(time.monotonic() - began, 3)
+            with suppress(OSError):  # conversations list the tools themselves then
+                app.mcp.catalog.record(name, config, only_tools(connection.offer, config.tools), connection.info)
             offered = (each for each in connection.tools if not config.tools or each.name in config.tools)
             tools = (
                 ReportedTool(each.name, "read" if each.read_only else "write", each.description) for each in offered
