@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from alipes.runtime.processes.child import open_child
 from alipes.runtime.sandbox.policy import is_inside
-from alipes.runtime.sandbox.repositories import find_repositories
+from alipes.runtime.sandbox.repositories import CLOCK_STEP_NS, FolderCache, find_repositories
 from alipes.runtime.tasks import unwrap_error_group
 
 log = logging.getLogger(__name__)
@@ -27,8 +27,6 @@ MAX_BYTES = 1_000_000
 UNREADABLE = b"\0"
 FIRST_LOOK_S, LONGEST_LOOK_S = 1.0, 5.0
 """How often the repositories are compared while a command runs: first, and at most."""
-CLOCK_STEP_NS = 20_000_000
-"""File systems note times a little late."""
 FRESH_S = 2.0
 """For how long a comparison also counts as the state before the next command."""
 FILES = ("config", "config.worktree", "info/attributes")
@@ -81,8 +79,9 @@ class _Submodules:
 class _Repositories:
     """All repositories below some folders, and what changes in them."""
 
-    def __init__(self, roots: Sequence[str], path: str, submodules: _Submodules) -> None:
+    def __init__(self, roots: Sequence[str], path: str, submodules: _Submodules, folders: FolderCache) -> None:
         """`path`: where git is found."""
+        self._folders = folders
         self._roots, self._path, self._submodules = tuple(dict.fromkeys(roots)), path, submodules
         self._known: dict[str, _KnownDirectory] = {}
         self._is_complete, self._began_ns = True, 0
@@ -105,7 +104,7 @@ class _Repositories:
         """Git directories, and the root that each is in."""
         found = dict[str, str]()
         for root in self._roots:
-            repositories = find_repositories(root, self._submodules.below(root))
+            repositories = find_repositories(root, self._submodules.below(root), self._folders)
             self._is_complete &= repositories.is_complete
             found |= dict.fromkeys(repositories.directories, root)
         return found
@@ -159,7 +158,7 @@ class GitGuard:
     """Guards the repositories that the commands of one backend can change."""
 
     def __init__(self) -> None:
-        self._submodules = _Submodules()
+        self._submodules, self._folders = _Submodules(), FolderCache()
         self._latest: dict[tuple[str, ...], tuple[float, _Repositories]] = {}
         """By roots: when the repositories were last compared."""
 
@@ -186,7 +185,7 @@ class GitGuard:
         at, latest = self._latest.pop(roots, (0.0, None))
         if latest is not None and time.monotonic() - at < FRESH_S:
             return latest
-        repositories = _Repositories(roots, path, self._submodules)
+        repositories = _Repositories(roots, path, self._submodules, self._folders)
         await repositories.learn()
         return repositories
 

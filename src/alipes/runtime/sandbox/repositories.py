@@ -1,6 +1,7 @@
 """Finds the git directories below a folder, in all the ways in which git finds them."""
 
 import os
+import time
 from collections import deque
 from collections.abc import Iterator
 
@@ -14,7 +15,49 @@ MAX_INNER = 1_000
 """Submodules and work trees of one repository that are looked at."""
 SKIPPED = frozenset({"node_modules", ".venv", "venv", "__pycache__", "target", ".tox", ".mypy_cache", ".ruff_cache"})
 """Folders with many files in which nobody works. A repository there matters only as a submodule."""
+CLOCK_STEP_NS = 20_000_000
+"""File systems note times a little late."""
 _BARE = frozenset({"HEAD", "objects", "refs"})
+
+
+class _Folder(Struct):
+    """What a folder contained when it was last looked at."""
+
+    stamp: tuple[int, int]
+    """Its inode and time of change, which no program can set."""
+    folders: tuple[str, ...] = ()
+    has_git: bool = False
+    is_bare: bool = False
+
+
+class FolderCache:
+    """Remembers the content of folders, so that unchanged ones are not read again."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _Folder] = {}
+
+    def look(self, path: str) -> _Folder:
+        """The content of a folder; empty if it cannot be read."""
+        try:
+            facts = os.lstat(path)
+        except OSError:
+            return _Folder((0, 0))
+        stamp = facts.st_ino, facts.st_ctime_ns
+        known = self._known.get(path)
+        if known is not None and known.stamp == stamp:
+            return known
+        found = _read_folder(path, stamp)
+        if time.time_ns() - facts.st_ctime_ns > CLOCK_STEP_NS:  # else it may change again without a new time
+            self._known[path] = found
+        return found
+
+
+def _read_folder(path: str, stamp: tuple[int, int]) -> _Folder:
+    entries = _list_entries(path)
+    names = {entry.name for entry in entries}
+    below = (entry for entry in entries if entry.name not in SKIPPED and entry.name != ".git")
+    folders = tuple(entry.path for entry in below if entry.is_dir(follow_symlinks=False))
+    return _Folder(stamp, folders, ".git" in names, names >= _BARE)
 
 
 class FoundRepositories(Struct):
@@ -25,8 +68,11 @@ class FoundRepositories(Struct):
     """False if there were too many folders to look at."""
 
 
-def find_repositories(root: str, submodules: tuple[str, ...] = ()) -> FoundRepositories:
+def find_repositories(
+    root: str, submodules: tuple[str, ...] = (), cache: FolderCache | None = None
+) -> FoundRepositories:
     """The git directories that git uses somewhere below `root`. `submodules`: folders to look at in any case."""
+    cache = FolderCache() if cache is None else cache
     found, left = FoundRepositories(set()), MAX_FOLDERS
     if os.path.basename(root) == ".git":
         _add(found, root, root)
@@ -40,15 +86,13 @@ def find_repositories(root: str, submodules: tuple[str, ...] = ()) -> FoundRepos
         if left < 0:
             found.is_complete = False
             return found
-        entries = _list_entries(folder)
-        names = {entry.name for entry in entries}
-        if ".git" in names:
+        content = cache.look(folder)
+        if content.has_git:
             _add_named(found, os.path.join(folder, ".git"), root)
-        if names >= _BARE:
+        if content.is_bare:
             _add(found, folder, root)
             continue
-        below = (entry for entry in entries if entry.name not in SKIPPED and entry.name != ".git")
-        folders.extend(entry.path for entry in below if entry.is_dir(follow_symlinks=False))
+        folders.extend(content.folders)
     return found
 
 
