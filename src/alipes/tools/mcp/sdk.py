@@ -110,6 +110,8 @@ class Connection:
         """Why the connection ended by itself; empty while it works."""
         self.tools_changed = False
         self.host, self.log = host, server_log
+        self.http: HttpTransport | None = None
+        """None if it is a started server."""
         self._client: Client | None = None
         self._running: list[PendingCall] = []
 
@@ -188,10 +190,17 @@ class Connection:
             if isinstance(error, TimeoutError):
                 raise
             if isinstance(error, MCPError) and _is_broken(error, self.info.transport):
-                self.end(self.ended or describe_error(error))
+                self.end(self.ended or self._explain_refusal(error) or describe_error(error))
             lost = isinstance(error, MCPError) and error.message == _SESSION_LOST[0]
             kind = SessionLost if lost else McpError
-            raise kind(f"{self.name}: {self.ended or describe_error(error)}") from error
+            why = self.ended or self._explain_refusal(error) or describe_error(error)
+            raise kind(f"{self.name}: {why}") from error
+
+    def _explain_refusal(self, error: BaseException) -> str:
+        """What to do if the server no longer accepts our login or key; empty if the error has another reason."""
+        if self.http is None or not isinstance(error, MCPError):
+            return ""
+        return self.http.refusal if error.message == _SESSION_LOST[1] else self.http.login_problem
 
     # --- what the server asks and reports
 
@@ -326,6 +335,7 @@ async def _try_http(
         async with AsyncExitStack() as attempt:
             transport = await attempt.enter_async_context(open_http(connection.name, config, host.clients, auth))
             await _enter(attempt, connection, transport.open_streams(kind), kind)
+            connection.http = transport
             stack.push_async_exit(attempt.pop_all())
             return None
     except (*_FAILURES, ExceptionGroup) as error:
@@ -334,7 +344,8 @@ async def _try_http(
         connection.ended = ""
         if kind == "http" and transport.may_be_sse:
             return transport
-        why = _describe_http(connection.name, status or transport.last_status, cause)
+        status = status or transport.last_status
+        why = transport.refusal or (f"it answered HTTP {status}" if status >= 400 else describe_error(cause))
         raise McpError(f"{connection.name}: {why}") from error
 
 
@@ -444,12 +455,6 @@ def describe_error(error: BaseException) -> str:
         case HttpError():
             return f"it cannot be reached ({str(error) or type(error).__name__})"
     return clean_text(f"{error}" or type(error).__name__, 500)
-
-
-def _describe_http(name: str, status: int, error: BaseException) -> str:
-    if status in (401, 403):
-        return f"it needs a login (HTTP {status}): run `alipes mcp login {name}`"
-    return f"it answered HTTP {status}" if status >= 400 else describe_error(error)
 
 
 def _to_message(given: types.SamplingMessage) -> Message:
