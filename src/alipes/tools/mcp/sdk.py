@@ -156,8 +156,7 @@ class Connection:
                     self._running.remove(call)
                     call.end()
         except TimeoutError:
-            seconds = self.config.timeout
-            raise McpError(f"{self.name} did not answer within {seconds:g} s; the call was cancelled") from None
+            raise self._timed_out("; the call was cancelled") from None
 
     async def read_resource(self, uri: str) -> types.ReadResourceResult:
         return await self._limited(self.client.read_resource(uri))
@@ -181,7 +180,7 @@ class Connection:
             async with asyncio.timeout(self.config.timeout):
                 return await self._send(work)
         except TimeoutError:
-            raise McpError(f"{self.name} did not answer within {self.config.timeout:g} s") from None
+            raise self._timed_out() from None
 
     async def _send(self, work: Awaitable[T]) -> T:
         try:
@@ -189,12 +188,18 @@ class Connection:
         except _FAILURES as error:
             if isinstance(error, TimeoutError):
                 raise
-            if isinstance(error, MCPError) and _is_broken(error, self.info.transport):
+            if _is_broken(error, self.info.transport):
                 self.end(self.ended or self._explain_refusal(error) or describe_error(error))
             lost = isinstance(error, MCPError) and error.message == _SESSION_LOST[0]
             kind = SessionLost if lost else McpError
             why = self.ended or self._explain_refusal(error) or describe_error(error)
             raise kind(f"{self.name}: {why}") from error
+
+    def _timed_out(self, more: str = "") -> McpError:
+        if self.http is not None and self.info.transport == "sse" and (why := self.http.refusal):
+            self.end(why)  # the older transport does not pass on that a request was refused
+            return McpError(f"{self.name}: {why}")
+        return McpError(f"{self.name} did not answer within {self.config.timeout:g} s{more}")
 
     def _explain_refusal(self, error: BaseException) -> str:
         """What to do if the server no longer accepts our login or key; empty if the error has another reason."""
@@ -273,8 +278,10 @@ _SESSION_LOST = ("Session terminated", "Server returned an error response")
 """Messages of the SDK for HTTP 404 and other errors."""
 
 
-def _is_broken(error: MCPError, transport: str) -> bool:
+def _is_broken(error: BaseException, transport: str) -> bool:
     """True if the connection must be opened again: the session is gone, or a proxy answers for the server."""
+    if not isinstance(error, MCPError):
+        return isinstance(error, _CLOSED)
     return error.code == types.CONNECTION_CLOSED or (transport == "http" and error.message in _SESSION_LOST)
 
 

@@ -66,6 +66,22 @@ async def test_a_key_that_is_refused_is_named_and_no_login_is_proposed(tmp_path)
                 raise AssertionError("connected")
 
 
+async def test_a_refused_request_of_the_older_transport_has_a_reason_and_the_next_call_connects_again(tmp_path):
+    async def refuse(verb, headers, message):
+        return (401, {}, b"") if message.get("method") == "tools/call" else None
+
+    async with open_mcp_http() as fake:
+        fake.is_sse = True
+        async with open_server(tmp_path, McpServerConfig(url=fake.url, timeout=4)) as server:
+            await server.use(call())
+            assert server.instance().connection.info.transport == "sse"
+            fake.override = refuse
+            with pytest.raises(McpError, match=r"world: it needs a login \(HTTP 401\): run `alipes mcp login world`"):
+                await server.use(call())
+            fake.override, fake.stream = None, None
+            assert (await server.use(call())).content
+
+
 async def test_a_server_that_is_not_there_has_a_reason(tmp_path):
     async with open_mcp_http() as server:
         url = server.url
