@@ -25,7 +25,7 @@ def make_home(path: Path, model: ModelServer, secrets: str, tables: str = "") ->
 
 def server_table(address: str) -> str:
     return (
-        f'[mcp.servers.a]\nurl = "{address}/mcp"\napprove = "never"\n'
+        f'[mcp]\nwait = 60\n[mcp.servers.a]\nurl = "{address}/mcp"\napprove = "never"\n'
         '[mcp.servers.a.headers]\nAuthorization = "Bearer ${KEY_OF_A}"\n'
     )
 
