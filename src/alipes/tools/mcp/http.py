@@ -9,11 +9,10 @@ from mcp.client.streamable_http import streamable_http_client
 
 from alipes.config.mcp import McpServerConfig
 from alipes.runtime.http.clients import ClientScope
-from alipes.runtime.http.lent_clients import LentClient, open_lent_client
+from alipes.runtime.http.lent_clients import REFUSED, LentClient, open_lent_client
 
 SSE_STATUSES = (400, 404, 405, 406, 415)
 """Answers of a server that does not know the newer transport."""
-REFUSED_STATUSES = (401, 403)
 
 
 class HttpTransport:
@@ -42,8 +41,8 @@ class HttpTransport:
     @property
     def refusal(self) -> str:
         """Why the server refuses requests and what to do; empty if its last error was another one."""
-        if self.last_status not in REFUSED_STATUSES:
-            return ""
+        if self.last_status not in REFUSED:
+            return self.login_problem
         if any(header.lower() == "authorization" for header in self._config.headers):
             return f"it refuses the Authorization header of its settings (HTTP {self.last_status})"
         needs = f"it needs a login (HTTP {self.last_status}): run `alipes mcp login {self.name}`"

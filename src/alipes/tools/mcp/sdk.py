@@ -156,7 +156,7 @@ class Connection:
                     self._running.remove(call)
                     call.end()
         except TimeoutError:
-            raise self._timed_out("; the call was cancelled") from None
+            raise _timeout_error(self, "; the call was cancelled") from None
 
     async def read_resource(self, uri: str) -> types.ReadResourceResult:
         return await self._limited(self.client.read_resource(uri))
@@ -180,7 +180,7 @@ class Connection:
             async with asyncio.timeout(self.config.timeout):
                 return await self._send(work)
         except TimeoutError:
-            raise self._timed_out() from None
+            raise _timeout_error(self) from None
 
     async def _send(self, work: Awaitable[T]) -> T:
         try:
@@ -189,23 +189,11 @@ class Connection:
             if isinstance(error, TimeoutError):
                 raise
             if _is_broken(error, self.info.transport):
-                self.end(self.ended or self._explain_refusal(error) or describe_error(error))
+                self.end(self.ended or _explain_refusal(self.http, error) or describe_error(error))
             lost = isinstance(error, MCPError) and error.message == _SESSION_LOST[0]
             kind = SessionLost if lost else McpError
-            why = self.ended or self._explain_refusal(error) or describe_error(error)
+            why = self.ended or _explain_refusal(self.http, error) or describe_error(error)
             raise kind(f"{self.name}: {why}") from error
-
-    def _timed_out(self, more: str = "") -> McpError:
-        if self.http is not None and self.info.transport == "sse" and (why := self.http.refusal):
-            self.end(why)  # the older transport does not pass on that a request was refused
-            return McpError(f"{self.name}: {why}")
-        return McpError(f"{self.name} did not answer within {self.config.timeout:g} s{more}")
-
-    def _explain_refusal(self, error: BaseException) -> str:
-        """What to do if the server no longer accepts our login or key; empty if the error has another reason."""
-        if self.http is None or not isinstance(error, MCPError):
-            return ""
-        return self.http.refusal if error.message == _SESSION_LOST[1] else self.http.login_problem
 
     # --- what the server asks and reports
 
@@ -283,6 +271,21 @@ def _is_broken(error: BaseException, transport: str) -> bool:
     if not isinstance(error, MCPError):
         return isinstance(error, _CLOSED)
     return error.code == types.CONNECTION_CLOSED or (transport == "http" and error.message in _SESSION_LOST)
+
+
+def _explain_refusal(http: HttpTransport | None, error: BaseException) -> str:
+    """What to do if the server no longer accepts our login or key; empty if the error has another reason."""
+    if http is None or not isinstance(error, MCPError):
+        return ""
+    return http.refusal if error.message == _SESSION_LOST[1] else http.login_problem
+
+
+def _timeout_error(connection: Connection, more: str = "") -> McpError:
+    http = connection.http if connection.info.transport == "sse" else None
+    if http is not None and (why := http.refusal):
+        connection.end(why)  # the older transport does not pass on that a request was refused
+        return McpError(f"{connection.name}: {why}")
+    return McpError(f"{connection.name} did not answer within {connection.config.timeout:g} s{more}")
 
 
 @asynccontextmanager
