@@ -4,6 +4,7 @@ import asyncio
 import base64
 import json
 import os
+import shutil
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -355,7 +356,7 @@ async def test_the_agent_itself_may_not_start_it(home: Home):
 
 @pytest.mark.service
 async def test_acpx_talks_to_it(home: Home, work: Path, tmp_path: Path):
-    if not ACPX.exists():
+    if not ACPX.exists() or not shutil.which("node"):
         skip("acpx is not installed (make services)")
     scratch = tmp_path / "scratch"
     scratch.mkdir()
