@@ -171,11 +171,16 @@ class Stage(Struct):
         reported = 0
         while not any(DONE in text for text in bot_texts(self.telegram, OWNER)):
             seen = len(self.telegram.calls)
-            asked = [each for each in self.telegram.of("sendMessage") if "reply_markup" in each.given]
+            asked = [each for each in self.telegram.of("sendMessage") if is_question(each.given)]
             if len(asked) > reported:
                 reported += 1
                 self.telegram.chats.say("no", chat=OWNER)
             await self.telegram.until(lambda seen=seen: len(self.telegram.calls) > seen)
+
+
+def is_question(given: dict[str, Any]) -> bool:
+    """Whether a message of the bot waits for an answer; questions without choices have no buttons."""
+    return "reply_markup" in given or "The MCP server world asks" in str(given.get("text"))
 
 
 async def by_message(stage: Stage) -> None:

@@ -246,10 +246,9 @@ class Connection:
     ) -> types.ElicitResult | types.ErrorData:
         if (asking := self._asking()) is None or self.host.requests is None:
             return types.ElicitResult(action="cancel")
+        question = _to_elicitation(mask_model(params, self.host.mask))
         with asking[0].person_is_asked():
-            answer = await self.host.requests.elicit(
-                self.name, asking[1], _to_elicitation(mask_model(params, self.host.mask))
-            )
+            answer = await self.host.requests.elicit(self.name, asking[1], question)
             return types.ElicitResult(action=answer.action, content=answer.content)  # type: ignore[arg-type]
         return types.ElicitResult(action="cancel")
 
@@ -447,9 +446,8 @@ def describe_error(error: BaseException, mask: Callable[[str], str]) -> str:
             return "the connection was closed"
         case ValidationError():
             first = error.errors()[0]
-            return (
-                f"it sent an invalid answer ({'.'.join(map(str, first['loc']))}: {clean_text(mask(first['msg']), 200)})"
-            )
+            place, why = ".".join(map(str, first["loc"])), clean_text(mask(first["msg"]), 200)
+            return f"it sent an invalid answer ({mask(place)}: {why})"
         case HttpError():
             return f"it cannot be reached ({mask(str(error)) or type(error).__name__})"
     return clean_text(mask(f"{error}") or type(error).__name__, 500)
