@@ -186,10 +186,12 @@ def answer(number: Any, method: str, params: dict[str, Any]) -> None:
             send(id=number, result={"tools": list_tools()})
         case "prompts/list":
             arguments = [{"name": "topic", "required": True}, {"name": "style"}]
-            send(id=number, result={"prompts": [{"name": "Brief", "description": "A brief", "arguments": arguments}]})
+            said = read_changes("texts.json").get("message", "A brief")
+            send(id=number, result={"prompts": [{"name": "Brief", "description": said, "arguments": arguments}]})
         case "prompts/get":
             given = params.get("arguments", {})
-            content = {"type": "text", "text": f"Write about {given.get('topic')}, {given.get('style', 'plainly')}."}
+            said = read_changes("texts.json").get("message", "Write")
+            content = {"type": "text", "text": f"{said} about {given.get('topic')}, {given.get('style', 'plainly')}."}
             send(id=number, result={"messages": [{"role": "user", "content": content}]})
         case "resources/list":
             send(id=number, result={"resources": [{"uri": "note://one", "name": "one"}]})
