@@ -126,7 +126,8 @@ def call(number: Any, name: str, args: dict[str, Any], token: Any) -> dict[str, 
                 "properties": {"city": {"type": "string"}, "days": {"type": "integer"}, "sure": {"type": "boolean"}},
                 "required": ["city"],
             }
-            return text(json.dumps(ask("elicitation/create", {"message": question, "requestedSchema": schema})))
+            answered = ask("elicitation/create", {"message": question, "requestedSchema": schema})
+            return text(json.dumps(answered) + said.get("after", ""))
         case "sample":
             message = {"role": "user", "content": {"type": "text", "text": said.get("message", "What is 2 + 2?")}}
             return text(json.dumps(ask("sampling/createMessage", {"messages": [message], "maxTokens": 50})))
