@@ -375,9 +375,10 @@ async def open_for_checks(settings: Settings, ask: AskEgress = _ask_nobody) -> A
 
 
 async def _open_tools(stack: AsyncExitStack, app: App, resources: Resources) -> None:
-    if app.settings.mcp.servers:
+    if app.settings.mcp.servers or app.settings.mcp.in_conversations:
         app.mcp = await stack.enter_async_context(_make_mcp_servers(app, resources))
         app.contributions.add_source("mcp", app.mcp.tools)
+        app.tool_access.find_hidden = partial(import_module(MCP).hidden_tools, app.mcp)
     app.files = FileAttacher(app.settings, mask=app.secrets, documents=app.documents, resources=app.mcp)
     _add_builtin_tools(app, resources)
 

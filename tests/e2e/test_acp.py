@@ -17,15 +17,18 @@ from acp.schema import (
     ElicitationCapabilities,
     ElicitationFormCapabilities,
     EmbeddedResourceContentBlock,
+    EnvVariable,
     ImageContentBlock,
     McpServerStdio,
     TextResourceContents,
 )
 
+from alipes.tools.mcp.conversation_servers import name_server
 from tests.e2e.program import ROOT, Home, wait_finished
 from tests.e2e.test_caller import ALIPES, run_as_agent
 from tests.world.editor_client import EditorClient, Thread, open_editor
 from tests.world.environment import LIMIT_S, skip
+from tests.world.mcp_harness import events, is_alive, world_server
 from tests.world.model_server import Call, Calls, ModelServer, Reply, Say, Stall
 
 pytestmark = pytest.mark.deadline(120)
@@ -67,6 +70,8 @@ async def open_desk(
 ) -> AsyncIterator[Desk]:
     async with ModelServer(replies) as model:
         home.use(model)
+        with open(home.path / "config.toml", "a") as file:
+            file.write("[mcp]\nwait = 60\n")
         async with open_editor(home, *words, able=able) as (client, process):
             session = await client.agent.new_session(cwd=str(work), mcp_servers=[])
             yield Desk(model, client, process, session)
@@ -203,20 +208,49 @@ async def test_a_question_of_the_model_is_a_choice_or_a_form(home: Home, work: P
         assert desk.client.forms[0][0] == "Which name?" and "Ada" in str(desk.model.bodies[1]["messages"][-1])
 
 
-async def test_a_failed_turn_is_an_error_and_servers_of_the_editor_are_declined(home: Home, work: Path):
+async def test_a_failed_turn_is_an_error(home: Home, work: Path):
     async with ModelServer((Say("Fine."),)) as model:
         home.use(model)
         async with open_editor(home) as (client, _process):
-            server = McpServerStdio(name="files", command="files", args=[], env=[])
-            session = await client.agent.new_session(cwd=str(work), mcp_servers=[server])
-            thread = client.thread(session.session_id)
-            await client.until(lambda: any("not used: files" in each for each in thread.seen()))
+            session = await client.agent.new_session(cwd=str(work), mcp_servers=[])
             assert (await client.ask(session.session_id, "hello")).stop_reason == "end_turn"
             with pytest.raises(RequestError):
                 await client.ask(session.session_id, "and now?")  # the model has no more answers
             await client.agent.close_session(session_id=session.session_id)
             with pytest.raises(RequestError, match="not open"):
                 await client.ask(session.session_id, "hello")
+
+
+def tool_names(body: dict[str, Any]) -> set[str]:
+    return {tool["function"]["name"] for tool in body["tools"]}
+
+
+async def test_a_server_of_the_editor_is_used_in_its_thread_only_and_ends_with_it(home: Home, work: Path):
+    config = world_server(work / "notes")
+    key = EnvVariable(name="API_KEY", value="secret-of-the-editor")
+    server = McpServerStdio(name="My Notes", command=config.command, args=[*config.args], env=[key])
+    name = name_server("My Notes", config)
+    asks = Calls((Call(f"mcp__{name}__env", {"name": "API_KEY"}), Call(f"mcp__{name}__write_note", {"text": "hello"})))
+    stray = Calls((Call(f"mcp__{name}__echo", {"text": "stray"}),))
+    async with open_desk(home, work, asks, Say("Noted."), stray, Say("No.")) as desk:
+        agent, model = desk.client.agent, desk.model
+        own = (await agent.new_session(cwd=str(work), mcp_servers=[server])).session_id
+        asking = asyncio.create_task(desk.client.ask(own, "note it"))
+        await desk.client.until(lambda: desk.client.questions)
+        question = desk.client.questions.pop()
+        assert f"calls write_note of the MCP server {name}, which may change something" in question.text
+        question.chosen.set_result("once")
+        assert (await asking).stop_reason == "end_turn" and events(work / "notes", "notes") == ["hello"]
+        assert {f"mcp__{name}__env", f"mcp__{name}__write_note"} <= tool_names(model.bodies[0])
+        results = str(model.bodies[1]["messages"][-2:])
+        assert "<untrusted" in results and "***" in results and "secret-of-the-editor" not in str(model.bodies)
+        assert await desk.ask("and here?") == "end_turn"
+        assert not any(each.startswith("mcp_") for each in tool_names(model.bodies[2]))
+        assert "stray" not in str(model.bodies[3]["messages"][-1])
+        (pid,) = events(work / "notes", "started")
+        assert is_alive(pid)
+        await agent.close_session(session_id=own)
+        assert not is_alive(pid)
 
 
 async def test_conversations_are_listed_loaded_and_continued_in_the_terminal(home: Home, work: Path):

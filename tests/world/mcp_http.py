@@ -21,6 +21,9 @@ class McpHttpServer:
         self.requests: list[tuple[str, dict[str, str], dict[str, Any]]] = []
         self.override: Handler | None = None
         self.session = "one"
+        self.stream: asyncio.StreamWriter | None = None
+        """Of the older transport, on which answers arrive."""
+        self.is_sse = False
         self.port = 0
 
     @property
@@ -43,7 +46,14 @@ class McpHttpServer:
                 message = json.loads(body) if body else {}
                 self.requests.append((verb, headers, message))
                 reply = await self.override(verb, headers, message) if self.override else None
+                if self.is_sse and verb == "GET":
+                    self.stream = writer
+                    writer.write(b"HTTP/1.1 200 X\r\ncontent-type: text/event-stream\r\n\r\n")
+                    writer.write(b"event: endpoint\ndata: /mcp\n\n")
+                    continue
                 status, more, content = reply or self.answer(verb, headers, message)
+                if self.is_sse and content:
+                    status, more, content = self.send_on_stream(content)
                 lines = [f"HTTP/1.1 {status} X", f"content-length: {len(content)}"]
                 lines += [f"{name}: {value}" for name, value in more.items()]
                 writer.write("\r\n".join([*lines, "", ""]).encode() + content)
@@ -66,11 +76,20 @@ class McpHttpServer:
                 "serverInfo": {"name": "http", "version": "1"},
             }
             return self.reply(message, result, {"mcp-session-id": self.session})
-        if headers.get("mcp-session-id") != self.session:
+        if headers.get("mcp-session-id") != self.session and not self.is_sse:
             return 404, {}, b""
+        if method == "server/discover":
+            error = {"code": -32601, "message": "unknown method"}
+            return 200, {}, json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": error}).encode()
         if method == "tools/list":
             return self.reply(message, {"tools": TOOLS})
         return self.reply(message, {"content": [{"type": "text", "text": f"echo {message['params']['arguments']}"}]})
+
+    def send_on_stream(self, content: bytes) -> Reply:
+        if self.stream is None:
+            return 405, {}, b""
+        self.stream.write(b"event: message\ndata: " + content + b"\n\n")
+        return 202, {}, b""
 
     def reply(self, message: dict[str, Any], result: Any, more: dict[str, str] | None = None) -> Reply:
         content = json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}).encode()

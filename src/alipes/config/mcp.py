@@ -60,3 +60,5 @@ class McpConfig(Struct, frozen=True):
     ] = 5.0
     servers: dict[str, McpServerConfig] = {}
     """By name, such as `[mcp.servers.time]`."""
+    in_conversations: bool = False
+    """Conversations may bring servers of their own, such as those of an editor."""

@@ -41,6 +41,8 @@ class ToolAccess:
     ) -> None:
         self._settings, self._contributions, self._choices = settings, contributions, choices
         self.find_unavailable = find_unavailable
+        self.find_hidden: Callable[[Turn], Iterable[str]] = lambda _turn: ()
+        """Tools that belong to other conversations."""
 
     async def off_in_conversation(self, turn: Turn) -> tuple[str, ...]:
         """What a person switched off in the conversation; a subagent has the choice of the one it works for."""
@@ -51,7 +53,7 @@ class ToolAccess:
         """The tools of the turn. `off`: see `off_in_conversation`."""
         origin, only = turn.inbound.origin, turn.inbound.only
         place = origin.address if origin is not None else turn.inbound.address
-        left_out = {*unavailable, *(INTERACTIVE_TOOLS if origin is not None else ())}
+        left_out = {*unavailable, *self.find_hidden(turn), *(INTERACTIVE_TOOLS if origin is not None else ())}
         if origin is not None or place.platform in NO_CHATS:
             left_out.add(SendFileTool.spec.name)
         groups = self._contributions.groups()

@@ -33,3 +33,19 @@ async def test_an_unreachable_host_is_an_http_error():
     async with ClientScope() as scope, open_lent_client(scope, "x", url, headers={}) as lent:
         with pytest.raises(HttpError):
             await lent.client.get(url)
+
+
+@pytest.mark.parametrize(("error", "after"), [(401, 0), (403, 0), (405, 405), (502, 502)])
+async def test_only_a_refusal_is_forgotten_after_an_accepted_request(error, after):
+    answers = [error, 202]
+
+    async def answer(verb, headers, message):
+        return answers.pop(0), {}, b""
+
+    async with open_mcp_http() as server, ClientScope() as scope:
+        server.override = answer
+        async with open_lent_client(scope, "x", server.url, headers={}) as lent:
+            await lent.client.post(server.url)
+            assert lent.last_status == error
+            await lent.client.post(server.url)
+            assert lent.last_status == after

@@ -24,11 +24,13 @@ from acp.schema import (
     SetSessionConfigOptionResponse,
     SetSessionModeResponse,
 )
+from msgspec import structs
 
 from alipes.app import App, open_app
 from alipes.cli.acp.command import EditorOptions
 from alipes.cli.acp.content import ContentBlock
 from alipes.cli.acp.handshake import EditorFeatures, initialize_result
+from alipes.cli.acp.mcp_servers import use_editor_servers
 from alipes.cli.acp.session import INTERNAL_ERROR, INVALID_PARAMS, EditorSession
 from alipes.cli.inbound import PLATFORM, activate_conversation, new_address
 from alipes.cli.line_input import JsonLines
@@ -49,6 +51,7 @@ T = TypeVar("T")
 async def serve_editor(lines: JsonLines, settings: Settings, options: EditorOptions, features: EditorFeatures) -> None:
     """Serve until the editor closes its end. Running turns are suspended then."""
     log.info("serving the editor %s", features.name or "(no name)")
+    settings = structs.replace(settings, mcp=structs.replace(settings.mcp, in_conversations=True))
     async with open_app(settings, interactive=True, workdir=NO_FOLDER) as app, asyncio.TaskGroup() as group:
         agent = EditorAgent(app, options, features, group)
         transport = _EditorTransport(lines, agent)
@@ -83,8 +86,6 @@ class EditorAgent:
         self._client: Client
         self._sessions: dict[str, EditorSession] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._declined: set[str] = set()
-        """Names of the editor's MCP servers that were reported."""
 
     def on_connect(self, conn: Client) -> None:
         self._client = conn
@@ -166,6 +167,7 @@ class EditorAgent:
         await session.stop()
         del self._sessions[session_id]
         self._tasks.pop(session_id).cancel()
+        await use_editor_servers(self._app, session.key, [])
         return CloseSessionResponse()
 
     @report_errors
@@ -209,24 +211,18 @@ class EditorAgent:
         standing = await self._app.store.sessions.open(address)
         inbound = Inbound("", address, "owner", "", workdir=workdir)
         session = EditorSession(standing.session, inbound, app=self._app, client=self._client, features=self._features)
+        unusable = await use_editor_servers(self._app, session.key, mcp_servers or [])
         self._sessions[session.id] = session
-        self._tasks[session.id] = self._group.create_task(self._run(session, mcp_servers or []))
+        self._tasks[session.id] = self._group.create_task(_run(session, unusable))
         return session
 
-    async def _run(self, session: EditorSession, mcp_servers: list[Any]) -> None:
-        await self._decline(session, mcp_servers)
-        await session.run()
 
-    async def _decline(self, session: EditorSession, mcp_servers: list[Any]) -> None:
-        """Say once which MCP servers of the editor are not used."""
-        names = [name for each in mcp_servers if (name := str(each.name)) not in self._declined]
-        if names:
-            self._declined.update(names)
-            await session.announced.wait()
-            listed = ", ".join(names)
-            await session.panel.say(
-                f"*MCP servers of the editor are not used: {listed}. Add them to alipes instead.*\n\n"
-            )
+async def _run(session: EditorSession, unusable: tuple[str, ...]) -> None:
+    if unusable:
+        await session.announced.wait()
+        names = ", ".join(unusable)
+        await session.panel.say(f"*MCP servers of the editor that cannot be used, by their kind: {names}.*\n\n")
+    await session.run()
 
 
 def _check_folder(cwd: str) -> str:

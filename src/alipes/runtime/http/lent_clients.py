@@ -12,6 +12,7 @@ from alipes.runtime.http.public_fetch import is_public
 
 CONNECT_TIMEOUT_S = 10.0
 WRITE_TIMEOUT_S = 30.0
+REFUSED = (401, 403)
 HttpError = httpx2.HTTPError
 """What requests of such a client raise."""
 
@@ -22,12 +23,14 @@ class LentClient:
     def __init__(self, client: httpx2.AsyncClient) -> None:
         self.client = client
         self.last_status = 0
-        """0 if there was no error."""
+        """0 if there was no error, or if a request was accepted after one was refused (401, 403)."""
         client.event_hooks = {"request": [], "response": [self._note_status]}
 
     async def _note_status(self, response: httpx2.Response) -> None:
         if response.status_code >= 400:
             self.last_status = response.status_code
+        elif self.last_status in REFUSED:  # with a renewed login
+            self.last_status = 0
 
 
 @asynccontextmanager

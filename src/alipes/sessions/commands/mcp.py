@@ -9,7 +9,7 @@ NONE = "No MCP servers. Add one with `alipes mcp add`, or as [mcp.servers.NAME] 
 
 async def mcp(context: CommandContext, args: str) -> CommandReply:
     servers = context.mcp
-    if servers is None:
+    if servers is None or not servers.statuses():
         return CommandReply(NONE)
     match args.split():
         case [] | ["list"]:

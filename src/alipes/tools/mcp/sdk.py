@@ -111,6 +111,8 @@ class Connection:
         """Why the connection ended by itself; empty while it works."""
         self.tools_changed = False
         self.host, self.log = host, server_log
+        self.http: HttpTransport | None = None
+        """None if it is a started server."""
         self._client: Client | None = None
         self._running: list[PendingCall] = []
 
@@ -155,8 +157,7 @@ class Connection:
                     self._running.remove(call)
                     call.end()
         except TimeoutError:
-            seconds = self.config.timeout
-            raise McpError(f"{self.name} did not answer within {seconds:g} s; the call was cancelled") from None
+            raise _timeout_error(self, "; the call was cancelled") from None
 
     async def read_resource(self, uri: str) -> types.ReadResourceResult:
         return await self._limited(self.client.read_resource(uri))
@@ -180,7 +181,7 @@ class Connection:
             async with asyncio.timeout(self.config.timeout):
                 return await self._send(work)
         except TimeoutError:
-            raise McpError(f"{self.name} did not answer within {self.config.timeout:g} s") from None
+            raise _timeout_error(self) from None
 
     async def _send(self, work: Awaitable[T]) -> T:
         try:
@@ -188,11 +189,12 @@ class Connection:
         except _FAILURES as error:
             if isinstance(error, TimeoutError):
                 raise
-            if isinstance(error, MCPError) and _is_broken(error, self.info.transport):
-                self.end(self.ended or self.describe(error))
+            if _is_broken(error, self.info.transport):
+                self.end(self.ended or _explain_refusal(self.http, error) or self.describe(error))
             lost = isinstance(error, MCPError) and error.message == _SESSION_LOST[0]
             kind = SessionLost if lost else McpError
-            raise kind(f"{self.name}: {self.ended or self.describe(error)}") from error
+            why = self.ended or _explain_refusal(self.http, error) or self.describe(error)
+            raise kind(f"{self.name}: {why}") from error
 
     def describe(self, error: BaseException) -> str:
         return describe_error(error, self.host.mask)
@@ -270,9 +272,26 @@ _SESSION_LOST = ("Session terminated", "Server returned an error response")
 """Messages of the SDK for HTTP 404 and other errors."""
 
 
-def _is_broken(error: MCPError, transport: str) -> bool:
+def _is_broken(error: BaseException, transport: str) -> bool:
     """True if the connection must be opened again: the session is gone, or a proxy answers for the server."""
+    if not isinstance(error, MCPError):
+        return isinstance(error, _CLOSED)
     return error.code == types.CONNECTION_CLOSED or (transport == "http" and error.message in _SESSION_LOST)
+
+
+def _explain_refusal(http: HttpTransport | None, error: BaseException) -> str:
+    """What to do if the server no longer accepts our login or key; empty if the error has another reason."""
+    if http is None or not isinstance(error, MCPError):
+        return ""
+    return http.refusal if error.message == _SESSION_LOST[1] else http.login_problem
+
+
+def _timeout_error(connection: Connection, more: str = "") -> McpError:
+    http = connection.http if connection.info.transport == "sse" else None
+    if http is not None and (why := http.refusal):
+        connection.end(why)  # the older transport does not pass on that a request was refused
+        return McpError(f"{connection.name}: {why}")
+    return McpError(f"{connection.name} did not answer within {connection.config.timeout:g} s{more}")
 
 
 @asynccontextmanager
@@ -332,6 +351,7 @@ async def _try_http(
         async with AsyncExitStack() as attempt:
             transport = await attempt.enter_async_context(open_http(connection.name, config, host.clients, auth))
             await _enter(attempt, connection, transport.open_streams(kind), kind)
+            connection.http = transport
             stack.push_async_exit(attempt.pop_all())
             return None
     except (*_FAILURES, ExceptionGroup) as error:
@@ -340,7 +360,8 @@ async def _try_http(
         connection.ended = ""
         if kind == "http" and transport.may_be_sse:
             return transport
-        why = _describe_http(connection, status or transport.last_status, cause)
+        status = status or transport.last_status
+        why = transport.refusal or (f"it answered HTTP {status}" if status >= 400 else connection.describe(cause))
         raise McpError(f"{connection.name}: {why}") from error
 
 
@@ -451,12 +472,6 @@ def describe_error(error: BaseException, mask: Callable[[str], str]) -> str:
         case HttpError():
             return f"it cannot be reached ({mask(str(error)) or type(error).__name__})"
     return clean_text(mask(f"{error}") or type(error).__name__, 500)
-
-
-def _describe_http(connection: Connection, status: int, error: BaseException) -> str:
-    if status in (401, 403):
-        return f"it needs a login (HTTP {status}): run `alipes mcp login {connection.name}`"
-    return f"it answered HTTP {status}" if status >= 400 else connection.describe(error)
 
 
 def _to_message(given: types.SamplingMessage) -> Message:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from msgspec import Struct
 
 from alipes.config.mcp import McpServerConfig
-from alipes.kernel.turns import Turn
+from alipes.kernel.turns import Inbound, Turn
 from alipes.tools.mcp.connection import open_connection
 from alipes.tools.mcp.definitions import McpError, SessionLost
 from alipes.tools.mcp.host import McpHost, sandbox_session, server_folder
@@ -229,9 +229,16 @@ class McpServer:
         self.clock: Callable[[], float] = monotonic
         self.instances: dict[str, Instance] = {}
         self.was_started = False
+        self.only_in: set[str] | None = None
+        """Keys of the conversations that have it; None: all."""
 
     def on_offer(self, connection: "Connection") -> None:
         self._on_offer(self, connection)
+
+    def serves(self, message: Inbound) -> bool:
+        """True if the conversation of the message has this server; a subagent has those of the one it works for."""
+        place = message.address if message.origin is None else message.origin.address
+        return self.only_in is None or place.key in self.only_in
 
     def instance(self, workdir: str = "") -> Instance:
         """The instance for a working directory; not started yet if it is new."""

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import shlex
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -46,11 +47,9 @@ class McpServers:
         self._reader, self._notify = ResultReader(spill), notify
         self._group = asyncio.TaskGroup()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self.servers = {
-            name: McpServer(name, each, host, spawn=self._spawn, on_offer=self._store_offer)
-            for name, each in config.servers.items()
-        }
-        self._tools: dict[str, tuple[StoredOffer, dict[str, Tool]]] = {}
+        self.make_server = partial(McpServer, host=host, spawn=self._spawn, on_offer=self._store_offer)
+        self.servers = {name: self.make_server(name, each) for name, each in config.servers.items()}
+        self._tools: dict[str, tuple[McpServer, StoredOffer, dict[str, Tool]]] = {}
         self._reported = set[str]()
         self._resources = ReadResource(self.servers, self._reader)
 
@@ -80,7 +79,8 @@ class McpServers:
     async def prepare(self, turn: Turn) -> None:
         """Before a turn: servers that were never connected are started, and waited for within `mcp.wait` seconds."""
         self._report_pending(turn)
-        new = [server for server in self._enabled() if self.catalog.find(server.name, server.config) is None]
+        ours = [server for server in self._enabled() if server.serves(turn.inbound)]
+        new = [server for server in ours if self.catalog.find(server.name, server.config) is None]
         first = [server for server in new if not server.was_started]
         for server in first:
             server.was_started = True
@@ -103,7 +103,8 @@ class McpServers:
         """Say once per process which servers have tools that nobody has accepted."""
         for server in self._enabled():
             stored = self.catalog.find(server.name, server.config)
-            if stored is not None and stored.pending and server.name not in self._reported:
+            unsaid = server.name not in self._reported and server.serves(turn.inbound)
+            if stored is not None and stored.pending and unsaid:
                 self._reported.add(server.name)
                 self._notify(describe_changes(server.name, tuple(tool.name for tool in stored.pending)), turn)
 
@@ -122,12 +123,12 @@ class McpServers:
 
     def _tools_of(self, server: McpServer, stored: StoredOffer) -> dict[str, Tool]:
         known = self._tools.get(server.name)
-        if known is None or known[0] is not stored:
+        if known is None or known[0] is not server or known[1] is not stored:
             wanted = server.config.tools
             named = name_tools(server.name, tuple(each for each in stored.tools if not wanted or each.name in wanted))
             made: dict[str, Tool] = {name: McpTool(name, server, each, self._reader) for name, each in named.items()}
-            self._tools[server.name] = known = stored, made
-        return known[1]
+            self._tools[server.name] = known = server, stored, made
+        return known[2]
 
     def find_tool(self, name: str) -> McpTool | None:
         """A tool by the name that models use."""

@@ -22,6 +22,8 @@ LARGE_MESSAGE_BYTES = 256 * 1024
 WRITE_TIMEOUT_S = 30.0
 EXIT_GRACE_S = 0.5
 """Seconds to exit after the end of its input; then it is killed."""
+EXIT_WAIT_S, LOG_WAIT_S = 5.0, 2.0
+"""Seconds that a server which closed its output has to exit, and then for the rest of its standard error."""
 STDERR_BURST_BYTES, STDERR_BYTES_PER_S = 1 << 20, 64 * 1024
 MESSAGE_BURST, MESSAGES_PER_S = 5_000, 2_000
 
@@ -67,6 +69,7 @@ async def open_stdio(
                 child.input.close()
                 with anyio.move_on_after(EXIT_GRACE_S, shield=True):
                     await child.wait()
+                    await log.finished.wait()
                 group.cancel_scope.cancel()
 
 
@@ -151,8 +154,9 @@ async def _read_log(child: Child, log: ServerLog) -> None:
 
 async def _find_exit_reason(child: Child, log: ServerLog) -> str:
     """How the server ended, with the last line of its log."""
-    with anyio.move_on_after(EXIT_GRACE_S):
+    with anyio.move_on_after(EXIT_WAIT_S):
         await child.wait()
+    with anyio.move_on_after(LOG_WAIT_S):  # a process that it left behind may keep it open
         await log.finished.wait()
     code = child.returncode
     how = (

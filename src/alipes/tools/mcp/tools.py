@@ -34,6 +34,8 @@ class McpTool:
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> ToolOutput:
         wanted = self.definition
+        if not self.server.serves(act.turn.inbound):
+            raise ToolError(f"the MCP server {self.server.name} belongs to another conversation")
 
         async def call(connection: "Connection") -> "CallToolResult":
             now = next((tool for tool in connection.tools if tool.name == wanted.name), None)
@@ -66,8 +68,9 @@ class ReadResource:
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> ToolOutput:
         server = self._servers.get(str(args["server"]))
-        if server is None:
-            raise ToolError(f"no MCP server named {args['server']}; configured: {', '.join(self._servers) or 'none'}")
+        if server is None or not server.serves(act.turn.inbound):
+            known = ", ".join(name for name, each in self._servers.items() if each.serves(act.turn.inbound))
+            raise ToolError(f"no MCP server named {args['server']}; configured: {known or 'none'}")
         uri = str(args["uri"])
         result = await server.use(lambda connection: connection.read_resource(uri), act.workdir, act.turn)
         return await self._reader.read_contents(result)

@@ -38,6 +38,7 @@ async def convert(data, kind, **config):
         (b"plain text", "a.pdf", ""),
         (b"\x1f\x8bgzip", "a.gz", ""),
     ],
+    ids=lambda given: "data" if isinstance(given, bytes) else None,  # the bytes contain the time
 )
 def test_the_format_is_recognised_by_the_content(data, name, kind):
     assert document_kind(data[:65536], name) == kind

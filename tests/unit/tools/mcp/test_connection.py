@@ -150,6 +150,24 @@ async def test_a_server_that_does_not_start_has_a_reason_and_leaves_nothing(tmp_
     assert not any(map(is_alive, events(tmp_path, "started")))
 
 
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("echo 'no database' >&2; exit 1", "it exited with code 1: no database"),
+        ("printf 'no database' >&2; exit 1", "it exited with code 1: no database"),
+        ("exec >&-; sleep 1; echo 'no database' >&2; exit 1", "it exited with code 1: no database"),
+        ("echo 'no database' >&2; sleep 30 & exit 1", "it exited with code 1: no database"),
+    ],
+    ids=["at once", "within a line", "after its output", "with a process left"],
+)
+async def test_the_last_words_of_a_server_that_exits_are_its_reason_and_in_its_log(tmp_path, script, why):
+    async with open_host(tmp_path) as host:
+        with pytest.raises(McpError, match=f"world: {why}$"):
+            async with open_connection("world", McpServerConfig(command="sh", args=("-c", script)), host):
+                pass
+    assert [line[20:] for line in read_log(host.logs, "world")] == ["no database"]
+
+
 async def test_lines_that_are_no_messages_are_ignored_and_logged(tmp_path):
     async with open_host(tmp_path) as host:
         async with open_connection("world", world_server(tmp_path, "chatty"), host) as connection:
@@ -166,7 +184,7 @@ async def test_a_missing_command_is_named(tmp_path):
 
 async def test_a_server_that_ends_during_a_call_fails_that_call_with_the_reason(tmp_path):
     async with open_host(tmp_path) as host, open_connection("world", world_server(tmp_path), host) as connection:
-        with pytest.raises(McpError, match=r"exited with code 3|closed"):
+        with pytest.raises(McpError, match="exited with code 3: the disk is full"):
             await connection.call_tool("die", {})
         await until(lambda: connection.ended)
         with pytest.raises(McpError, match="exited with code 3"):

@@ -11,6 +11,7 @@ from tests.world.mcp_harness import open_host, open_server
 from tests.world.mcp_http import open_mcp_http
 
 pytestmark = pytest.mark.deadline(60)
+KEY_REFUSED = r"^web: it refuses the Authorization header of its settings \(HTTP 401\)$"
 
 
 def call(text: str = "x"):
@@ -48,6 +49,37 @@ async def test_a_server_that_refuses_the_connection_has_a_reason(tmp_path, statu
         with pytest.raises(McpError, match=why):
             async with open_connection("web", McpServerConfig(url=server.url), host):
                 raise AssertionError("connected")
+
+
+async def test_a_key_that_is_refused_is_named_and_no_login_is_proposed(tmp_path):
+    async def refuse(verb, headers, message):
+        return (401, {}, b"") if message.get("method") in ("initialize", "tools/call") else None
+
+    async with open_mcp_http() as server, open_host(tmp_path) as host:
+        config = McpServerConfig(url=server.url, headers={"Authorization": "Bearer old"})
+        async with open_connection("web", config, host) as connection:
+            server.override = refuse
+            with pytest.raises(McpError, match=KEY_REFUSED):
+                await connection.call_tool("echo", {})
+        with pytest.raises(McpError, match=KEY_REFUSED):
+            async with open_connection("web", config, host):
+                raise AssertionError("connected")
+
+
+async def test_a_refused_request_of_the_older_transport_has_a_reason_and_the_next_call_connects_again(tmp_path):
+    async def refuse(verb, headers, message):
+        return (401, {}, b"") if message.get("method") == "tools/call" else None
+
+    async with open_mcp_http() as fake:
+        fake.is_sse = True
+        async with open_server(tmp_path, McpServerConfig(url=fake.url, timeout=4)) as server:
+            await server.use(call())
+            assert server.instance().connection.info.transport == "sse"
+            fake.override = refuse
+            with pytest.raises(McpError, match=r"world: it needs a login \(HTTP 401\): run `alipes mcp login world`"):
+                await server.use(call())
+            fake.override, fake.stream = None, None
+            assert (await server.use(call())).content
 
 
 async def test_a_server_that_is_not_there_has_a_reason(tmp_path):

@@ -22,6 +22,7 @@ from alipes.tools.mcp.oauth import log_in, log_out, make_auth
 from alipes.tools.mcp.redirect_listener import LoginError
 from alipes.tools.mcp.token_store import StoredLogin, TokenStore, variable_of
 from tests.unit.cli.test_secrets_command import StandInKeyring
+from tests.world.mcp_harness import open_servers
 from tests.world.oauth_server import NO_TLS, LoginServer, browse, open_login_server
 
 NAME = "guarded"
@@ -338,8 +339,44 @@ async def test_a_connection_works_after_the_login_and_says_how_to_log_in_before(
             world.provider.expire()
             assert "ann" in str(await connection.call_tool("whoami", {}))
             world.provider.revoke_all()
-            with pytest.raises(McpError):
+            with pytest.raises(McpError, match="it no longer accepts the login: run `alipes mcp login guarded`"):
                 await connection.call_tool("whoami", {})
         with pytest.raises(McpError, match="run `alipes mcp login guarded`"):
             async with open_connection(NAME, world.config, host):
                 pass
+
+
+@asynccontextmanager
+async def open_logged_in(world, tmp_path):
+    """The server as turns use it, after a login."""
+    await world.log_in()
+    auth_for = partial(make_auth, storage=world.store, clients=world.clients)
+    host = McpHost(None, world.clients, {}, tmp_path / "logs", auth_for=auth_for)
+    async with open_servers(tmp_path, {NAME: world.config}, host=host) as (servers, _):
+        yield servers.servers[NAME]
+
+
+async def whoami(connection):
+    return await connection.call_tool("whoami", {})
+
+
+async def test_a_login_that_is_revoked_while_connected_fails_calls_until_the_next_login(tmp_path):
+    async with open_world(tmp_path) as world, open_logged_in(world, tmp_path) as server:
+        assert "ann" in str(await server.use(whoami))
+        world.provider.revoke_all()
+        for _ in range(2):  # of the connection, and of the next one
+            with pytest.raises(McpError, match="run `alipes mcp login guarded`"):
+                await server.use(whoami)
+        await world.log_in()
+        assert "ann" in str(await server.use(whoami))
+
+
+async def test_a_token_that_expires_and_cannot_be_renewed_fails_the_call_and_says_how_to_log_in(tmp_path):
+    async with open_world(tmp_path) as world, open_logged_in(world, tmp_path) as server:
+        assert "ann" in str(await server.use(whoami))
+        login = world.stored()
+        tokens = {name: value for name, value in login.tokens.items() if name != "refresh_token"}
+        world.store.write(NAME, structs.replace(login, tokens=tokens))
+        world.provider.expire()
+        with pytest.raises(McpError, match="it no longer accepts the login: run `alipes mcp login guarded`"):
+            await server.use(whoami)
