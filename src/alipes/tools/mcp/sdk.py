@@ -190,14 +190,11 @@ class Connection:
             if isinstance(error, TimeoutError):
                 raise
             if _is_broken(error, self.info.transport):
-                self.end(self.ended or _explain_refusal(self.http, error) or self.describe(error))
+                self.end(self.ended or _explain_refusal(self.http, error) or describe_error(error, self.host.mask))
             lost = isinstance(error, MCPError) and error.message == _SESSION_LOST[0]
             kind = SessionLost if lost else McpError
-            why = self.ended or _explain_refusal(self.http, error) or self.describe(error)
+            why = self.ended or _explain_refusal(self.http, error) or describe_error(error, self.host.mask)
             raise kind(f"{self.name}: {why}") from error
-
-    def describe(self, error: BaseException) -> str:
-        return describe_error(error, self.host.mask)
 
     # --- what the server asks and reports
 
@@ -321,7 +318,7 @@ async def open_session(
         cause = first_error(error)
         if not isinstance(cause, (*_FAILURES, ConfigError)):
             raise cause from error  # of the code that uses the connection: task groups have wrapped it
-        why = connection.ended or connection.describe(cause)
+        why = connection.ended or describe_error(cause, host.mask)
         connection.end(why)
         raise McpError(f"{name}: {why}") from error
 
@@ -361,7 +358,7 @@ async def _try_http(
         if kind == "http" and transport.may_be_sse:
             return transport
         status = status or transport.last_status
-        why = transport.refusal or (f"it answered HTTP {status}" if status >= 400 else connection.describe(cause))
+        why = transport.refusal or (f"it answered HTTP {status}" if status >= 400 else describe_error(cause, host.mask))
         raise McpError(f"{connection.name}: {why}") from error
 
 
