@@ -1,6 +1,7 @@
 """Documents for tests, made with the libraries that also read them, or by hand where those cannot write."""
 
 import io
+import re
 import tarfile
 import zipfile
 
@@ -12,7 +13,7 @@ def make_pdf(*pages, password=""):
     objects = [b"<< /Type /Catalog /Pages 2 0 R >>", b"", b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"]
     kids = []
     for text in pages:
-        lines = b" T* ".join(b"(" + line.encode("latin-1") + b") Tj" for line in text.split("\n")) if text else b""
+        lines = b" T* ".join(b"(" + _escape(line) + b") Tj" for line in text.split("\n")) if text else b""
         content = b"BT /F1 12 Tf 72 720 Td 14 TL " + lines + b" ET"
         objects.append(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content))
         page = b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents %d 0 R " % len(objects)
@@ -27,6 +28,10 @@ def make_pdf(*pages, password=""):
     end = b"trailer\n<< /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF\n" % (len(objects) + 1, len(data))
     data += b"xref\n0 %d\n0000000000 65535 f \n%s%s" % (len(objects) + 1, table, end)
     return _encrypt(data, password) if password else data
+
+
+def _escape(line):
+    return re.sub(rb"[\\()]", rb"\\\g<0>", line.encode("latin-1"))
 
 
 def _encrypt(data, password):

@@ -1,7 +1,8 @@
 """An MCP server on stdio for tests, with tools that behave and modes that do not. Standard library only.
 
 `python mcp_server.py MODE FOLDER`: it notes in FOLDER what happens, one file per kind of event, and reads from
-`FOLDER/tools.json` how its tools differ from the usual ones.
+`FOLDER/tools.json` how its tools differ from the usual ones, and from `FOLDER/texts.json` what it says instead of the
+usual texts. In both, @TOKEN@ is the variable TOKEN.
 """
 
 import json
@@ -40,6 +41,13 @@ def ask(method: str, params: dict[str, Any]) -> Any:
         return ANSWERS.pop(key)
 
 
+def read_changes(name: str) -> dict[str, Any]:
+    path = FOLDER / name
+    text = path.read_text() if path.exists() else "{}"
+    changes: dict[str, Any] = json.loads(text.replace("@TOKEN@", os.environ.get("TOKEN", "")))
+    return changes
+
+
 def tool(name: str, description: str, /, *, reads: bool = False, **properties: str) -> dict[str, Any]:
     schema = {"type": "object", "properties": {each: {"type": kind} for each, kind in properties.items()}}
     return {"name": name, "description": description, "inputSchema": schema, "annotations": {"readOnlyHint": reads}}
@@ -63,8 +71,7 @@ def list_tools() -> list[dict[str, Any]]:
         tool("change", "Change the tools.", reads=True, text="string"),
         tool("flood", "Write to standard error for ever.", reads=True),
     ]
-    changed = FOLDER / "tools.json"
-    more = json.loads(changed.read_text()) if changed.exists() else {}
+    more = read_changes("tools.json")
     return [{**each, **more.pop(each["name"], {})} for each in usual] + list(more.values())
 
 
@@ -79,6 +86,10 @@ def flood() -> None:
 
 def call(number: Any, name: str, args: dict[str, Any], token: Any) -> dict[str, Any]:  # noqa: C901
     note("calls", name)
+    note("arguments", json.dumps(args))
+    said = read_changes("texts.json")
+    if name in said:
+        return dict(said[name])
     match name:
         case "echo":
             return text(str(args.get("text", "")))
@@ -98,20 +109,27 @@ def call(number: Any, name: str, args: dict[str, Any], token: Any) -> dict[str, 
             return {"content": parts}
         case "progress":
             for step in (1, 2, 3):
-                params = {"progressToken": token, "progress": step, "total": 3, "message": f"step {step}"}
+                params = {
+                    "progressToken": token,
+                    "progress": step,
+                    "total": 3,
+                    "message": said.get("message", f"step {step}"),
+                }
                 send(method="notifications/progress", params=params)
-            send(method="notifications/message", params={"level": "warning", "data": "careful"})
+            send(method="notifications/message", params={"level": "warning", "data": said.get("message", "careful")})
             time.sleep(0.2)
             return text("done")
         case "elicit":
+            question = said.get("message", "Where to?")
             schema = {
                 "type": "object",
                 "properties": {"city": {"type": "string"}, "days": {"type": "integer"}, "sure": {"type": "boolean"}},
                 "required": ["city"],
             }
-            return text(json.dumps(ask("elicitation/create", {"message": "Where to?", "requestedSchema": schema})))
+            answered = ask("elicitation/create", {"message": question, "requestedSchema": schema})
+            return text(json.dumps(answered) + said.get("after", ""))
         case "sample":
-            message = {"role": "user", "content": {"type": "text", "text": "What is 2 + 2?"}}
+            message = {"role": "user", "content": {"type": "text", "text": said.get("message", "What is 2 + 2?")}}
             return text(json.dumps(ask("sampling/createMessage", {"messages": [message], "maxTokens": 50})))
         case "roots":
             return text(json.dumps(ask("roots/list", {})))
@@ -164,15 +182,18 @@ def answer(number: Any, method: str, params: dict[str, Any]) -> None:
             }
             info = {"name": "world", "version": "1"}
             version = "2025-06-18"
-            send(id=number, result={"protocolVersion": version, "capabilities": capabilities, "serverInfo": info})
+            result = {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info}
+            send(id=number, result={**result, "instructions": read_changes("texts.json").get("instructions", "")})
         case "tools/list":
             send(id=number, result={"tools": list_tools()})
         case "prompts/list":
             arguments = [{"name": "topic", "required": True}, {"name": "style"}]
-            send(id=number, result={"prompts": [{"name": "Brief", "description": "A brief", "arguments": arguments}]})
+            said = read_changes("texts.json").get("message", "A brief")
+            send(id=number, result={"prompts": [{"name": "Brief", "description": said, "arguments": arguments}]})
         case "prompts/get":
             given = params.get("arguments", {})
-            content = {"type": "text", "text": f"Write about {given.get('topic')}, {given.get('style', 'plainly')}."}
+            said = read_changes("texts.json").get("message", "Write")
+            content = {"type": "text", "text": f"{said} about {given.get('topic')}, {given.get('style', 'plainly')}."}
             send(id=number, result={"messages": [{"role": "user", "content": content}]})
         case "resources/list":
             send(id=number, result={"resources": [{"uri": "note://one", "name": "one"}]})
@@ -182,7 +203,9 @@ def answer(number: Any, method: str, params: dict[str, Any]) -> None:
         case "tools/call":
             token = (params.get("_meta") or {}).get("progressToken")
             result = call(number, params["name"], params.get("arguments") or {}, token)
-            if number not in CANCELLED:
+            if number not in CANCELLED and "error" in result:
+                send(id=number, error={"code": -32000, "message": result["error"]})
+            elif number not in CANCELLED:
                 send(id=number, result=result)
         case _:
             send(id=number, error={"code": -32601, "message": f"unknown method {method}"})

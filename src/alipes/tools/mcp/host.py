@@ -80,7 +80,7 @@ class McpHost(Struct, frozen=True):
     requests: ServerRequests | None = None
     network: ServerNetwork | None = None
     mask: Callable[[str], str] = str
-    """Removes known secrets from logs."""
+    """Removes known secrets from what servers say: definitions, questions, errors and logs."""
 
 
 def expand_home(path: str) -> str:

@@ -15,6 +15,7 @@ from alipes.tools.mcp.definitions import (
     clean_schema,
     clean_text,
 )
+from alipes.tools.mcp.masked import mask_model
 from alipes.tools.mcp.server_log import ServerLog
 
 MAX_PAGES = 20
@@ -23,16 +24,19 @@ MAX_LISTED = 200
 MAX_TOOL_NAME_CHARS = 200
 
 
-async def list_offer(client: Client, log: ServerLog) -> Offer:
-    """All tools, resources and prompts, as far as the server declares them. Tools that cannot be used are logged."""
+async def list_offer(client: Client, log: ServerLog, mask: Callable[[str], str]) -> Offer:
+    """All tools, resources and prompts, as far as the server declares them. Tools that cannot be used are logged.
+
+    `mask` removes secrets.
+    """
     has = client.server_capabilities
     tools = await _list_pages(client.list_tools, "tools", MAX_TOOLS) if has.tools else []
     prompts = await _list_pages(client.list_prompts, "prompts", MAX_LISTED) if has.prompts else []
     resources = await _list_pages(client.list_resources, "resources", MAX_LISTED) if has.resources else []
     return Offer(
-        tuple(await _clean_tools(tools, log)),
-        tuple(_to_resource(each) for each in resources),
-        tuple(_to_prompt(each) for each in prompts),
+        tuple(await _clean_tools([mask_model(each, mask) for each in tools], log)),
+        tuple(_to_resource(mask_model(each, mask)) for each in resources),
+        tuple(_to_prompt(mask_model(each, mask)) for each in prompts),
         has_resources=has.resources is not None,
     )
 

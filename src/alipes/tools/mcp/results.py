@@ -5,7 +5,7 @@ import base64
 import binascii
 import mimetypes
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -100,5 +100,13 @@ class ResultReader:
     def _save(self, data: bytes, kind: str) -> Path:
         guessed = mimetypes.guess_extension(kind.partition(";")[0].strip()) or ".bin"
         path = self._spill.new("mcp", guessed if re.fullmatch(r"\.[a-z0-9]{1,8}", guessed) else ".bin")
-        path.write_bytes(data)
+        path.write_bytes(_mask_text(data, self._spill.mask))
         return path
+
+
+def _mask_text(data: bytes, mask: Callable[[str], str]) -> bytes:
+    """A text without secrets; other data as it is."""
+    try:
+        return mask(data.decode()).encode()
+    except UnicodeDecodeError:
+        return data

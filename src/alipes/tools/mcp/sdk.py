@@ -39,6 +39,7 @@ from alipes.tools.mcp.definitions import (
 )
 from alipes.tools.mcp.host import Elicitation, McpHost, SamplingRequest, expand_home, sandbox_session, server_folder
 from alipes.tools.mcp.http import HttpTransport, open_http
+from alipes.tools.mcp.masked import mask_model
 from alipes.tools.mcp.offer import list_offer
 from alipes.tools.mcp.results import decode_base64
 from alipes.tools.mcp.server_log import ServerLog
@@ -173,7 +174,7 @@ class Connection:
     async def refresh(self) -> None:
         """List again what the server offers."""
         self.tools_changed = False
-        self.offer = await self._limited(list_offer(self.client, self.log))
+        self.offer = await self._limited(list_offer(self.client, self.log, self.host.mask))
 
     async def _limited(self, work: Awaitable[T]) -> T:
         try:
@@ -189,10 +190,10 @@ class Connection:
             if isinstance(error, TimeoutError):
                 raise
             if _is_broken(error, self.info.transport):
-                self.end(self.ended or _explain_refusal(self.http, error) or describe_error(error))
+                self.end(self.ended or _explain_refusal(self.http, error) or describe_error(error, self.host.mask))
             lost = isinstance(error, MCPError) and error.message == _SESSION_LOST[0]
             kind = SessionLost if lost else McpError
-            why = self.ended or _explain_refusal(self.http, error) or describe_error(error)
+            why = self.ended or _explain_refusal(self.http, error) or describe_error(error, self.host.mask)
             raise kind(f"{self.name}: {why}") from error
 
     # --- what the server asks and reports
@@ -204,7 +205,7 @@ class Connection:
 
     async def on_log(self, params: types.LoggingMessageNotificationParams) -> None:
         text = params.data if isinstance(params.data, str) else str(params.data)
-        line = f"[{params.level}] {clean_text(text, 1000)}"
+        line = f"[{params.level}] {clean_text(self.host.mask(text), 1000)}"
         await self.log.add(line)
         if self._running and (act := self._running[-1].act) is not None and params.level not in ("debug", "info"):
             await act.progress(f"{line}\n")
@@ -226,6 +227,7 @@ class Connection:
     ) -> types.CreateMessageResult | types.ErrorData:
         if (asking := self._asking()) is None or self.host.requests is None:
             return NOBODY
+        params = mask_model(params, self.host.mask)
         request = SamplingRequest(
             clean_text(params.system_prompt, 20_000), tuple(map(_to_message, params.messages)), params.max_tokens
         )
@@ -243,8 +245,9 @@ class Connection:
     ) -> types.ElicitResult | types.ErrorData:
         if (asking := self._asking()) is None or self.host.requests is None:
             return types.ElicitResult(action="cancel")
+        question = _to_elicitation(mask_model(params, self.host.mask))
         with asking[0].person_is_asked():
-            answer = await self.host.requests.elicit(self.name, asking[1], _to_elicitation(params))
+            answer = await self.host.requests.elicit(self.name, asking[1], question)
             return types.ElicitResult(action=answer.action, content=answer.content)  # type: ignore[arg-type]
         return types.ElicitResult(action="cancel")
 
@@ -315,7 +318,7 @@ async def open_session(
         cause = first_error(error)
         if not isinstance(cause, (*_FAILURES, ConfigError)):
             raise cause from error  # of the code that uses the connection: task groups have wrapped it
-        why = connection.ended or describe_error(cause)
+        why = connection.ended or describe_error(cause, host.mask)
         connection.end(why)
         raise McpError(f"{name}: {why}") from error
 
@@ -355,7 +358,7 @@ async def _try_http(
         if kind == "http" and transport.may_be_sse:
             return transport
         status = status or transport.last_status
-        why = transport.refusal or (f"it answered HTTP {status}" if status >= 400 else describe_error(cause))
+        why = transport.refusal or (f"it answered HTTP {status}" if status >= 400 else describe_error(cause, host.mask))
         raise McpError(f"{connection.name}: {why}") from error
 
 
@@ -377,13 +380,13 @@ async def _enter(stack: AsyncExitStack, connection: Connection, streams: Any, tr
     # Checking results against a schema of the server would let its regular expressions block the loop.
     setattr(client.session, "validate_tool_result", _accept_result)  # noqa: B010
     connection.use(client)
-    known = client.server_info
+    known, mask = client.server_info, connection.host.mask
     connection.info = ServerInfo(
-        clean_text(known.name if known else "", 100),
-        clean_text(known.version if known else "", 50),
+        clean_text(mask(known.name) if known else "", 100),
+        clean_text(mask(known.version) if known else "", 50),
         client.protocol_version,
         transport,
-        clean_text(client.instructions, 4_000),
+        clean_text(mask(client.instructions or ""), 4_000),
     )
 
 
@@ -452,19 +455,20 @@ def _said(server_log: ServerLog) -> str:
     return f": {format_excerpt(server_log.last_lines[-1], 200)[1:-1]}" if server_log.last_lines else ""
 
 
-def describe_error(error: BaseException) -> str:
-    """An error of the SDK as the end of a sentence."""
+def describe_error(error: BaseException, mask: Callable[[str], str]) -> str:
+    """An error of the SDK as the end of a sentence, without secrets."""
     match error:
         case MCPError():
-            return f"it answered: {clean_text(error.message, 500)}"
+            return f"it answered: {clean_text(mask(error.message), 500)}"
         case anyio.BrokenResourceError() | anyio.ClosedResourceError():
             return "the connection was closed"
         case ValidationError():
             first = error.errors()[0]
-            return f"it sent an invalid answer ({'.'.join(map(str, first['loc']))}: {clean_text(first['msg'], 200)})"
+            place, why = ".".join(map(str, first["loc"])), clean_text(mask(first["msg"]), 200)
+            return f"it sent an invalid answer ({mask(place)}: {why})"
         case HttpError():
-            return f"it cannot be reached ({str(error) or type(error).__name__})"
-    return clean_text(f"{error}" or type(error).__name__, 500)
+            return f"it cannot be reached ({mask(str(error)) or type(error).__name__})"
+    return clean_text(mask(f"{error}") or type(error).__name__, 500)
 
 
 def _to_message(given: types.SamplingMessage) -> Message:

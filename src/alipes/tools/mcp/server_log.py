@@ -31,7 +31,7 @@ class ServerLog:
 
     async def add(self, text: str) -> None:
         """Add whole lines."""
-        lines = [self._mask(line[:MAX_LINE_BYTES]) for line in text.splitlines() if line.strip()]
+        lines = [self._mask(line)[:MAX_LINE_BYTES] for line in text.splitlines() if line.strip()]
         if lines:
             self._last = [*self._last, *lines][-LAST_LINES:]
             await asyncio.to_thread(self._append, lines)

@@ -161,7 +161,7 @@ class McpServers:
         given = parse_arguments(prompt, args)
         result = await self._find(server).use(lambda connection: connection.get_prompt(prompt.name, given))
         output = await self._reader.read_blocks(message.content for message in result.messages)
-        return output.text
+        return self.host.mask(output.text)
 
     def has_server(self, name: str) -> bool:
         return name in self.servers and self.servers[name].config.enabled
