@@ -85,6 +85,8 @@ Script: TypeAlias = Iterable[ScriptLine] | Provider | None
 Person: TypeAlias = ApprovalChoice | Literal["nobody", "trusts"]
 """The user: nobody, one who gives this answer to every question, or one who approves everything."""
 MODEL = "scripted"
+NO_CHECKPOINTS = {"checkpoints": {"enabled": False}}
+"""Unless a test asks for them: the folder in which tests run is not to be saved before every call."""
 _MESSAGE_NUMBERS = count(1)
 
 
@@ -241,7 +243,7 @@ def _write_settings(home: Path, config: Mapping[str, Any], plugins: tuple[str, .
     about = dict(config.get("plugins", {}))
     for list_name in ("enabled", "unpinned"):  # a plugin under test may change between two starts
         about[list_name] = [*about.get(list_name, ()), *plugins]
-    (home / "config.toml").write_text(tomlkit.dumps({"model": MODEL, **config, "plugins": about}))
+    (home / "config.toml").write_text(tomlkit.dumps({"model": MODEL, **NO_CHECKPOINTS, **config, "plugins": about}))
     settings = load_settings(home, {})
     settings.paths.make()
     return settings
