@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 import tomlkit
+from msgspec import structs
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from alipes.app import App, open_app
 from alipes.config.loader import load_settings
+from alipes.config.settings import CheckpointsConfig
 from alipes.kernel.turns import Address, Event, Inbound, Said, Stop, TurnEnded
 from alipes.sessions.commands import registry as commands
 from tests.world.environment import LIMIT_S
@@ -94,7 +96,8 @@ async def open_remote(home: Path, **config: Any) -> AsyncIterator[RemoteTools]:
     folder = home / "plugins" / NAME
     if not folder.exists():
         install_plugin(home, **config)
-    async with open_app(load_settings(home)) as app:
+    settings = structs.replace(load_settings(home), checkpoints=CheckpointsConfig(enabled=False))
+    async with open_app(settings) as app:
         remote = RemoteTools(app, folder)
         await find_address(remote)
         yield remote

@@ -74,6 +74,8 @@ class BrowserSessions:
         self._guards: dict[str, PageGuard] = {}
         self._lost: set[str] = set()
         self._opening, self._opening_lock = 0, asyncio.Lock()
+        self._ending: dict[str, asyncio.Event] = {}
+        """Conversations whose pages are being closed."""
         self._start: _ProcessStart | None = None
         self._changed = asyncio.Event()
         self._closing = False
@@ -134,6 +136,8 @@ class BrowserSessions:
         `what` completes "... took too long". If the act is stopped, the page stops loading; pages that were opened by
         this act are closed.
         """
+        if ending := self._ending.get(act.session):
+            await ending.wait()
         known = self._sessions.get(act.session)
         session = known or await self._open(act)
         from playwright.async_api import Error  # noqa: PLC0415 - loaded by now
@@ -155,13 +159,31 @@ class BrowserSessions:
                 raise ToolError("the browser ended; use browser_navigate to start it again") from error
             raise ToolError(explain_error(error.message, what)) from error
         except asyncio.CancelledError:
-            self._spawn(self.close(act.session) if known is None else session.stop_loading())
+            if known is None:
+                self._close_soon(act.session)
+            else:
+                self._spawn(session.stop_loading())
             raise
         finally:
             session.last_used = _now()
             if known is None and not succeeded and not session.has_page:
-                self._spawn(self.close(act.session))
+                self._close_soon(act.session)
             self._changed.set()
+
+    def _close_soon(self, name: str) -> None:
+        """Close the pages of a conversation; its next call waits until they are closed."""
+        if self._closing or name in self._ending:
+            return
+        ended = self._ending[name] = asyncio.Event()
+
+        async def close() -> None:
+            try:
+                await self.close(name)
+            finally:
+                del self._ending[name]
+                ended.set()
+
+        self._spawn(close())
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         if self._closing:
@@ -272,7 +294,8 @@ class BrowserSessions:
             start.error = "the browser ended because of an error, which is in the log; try again"
             log.warning("browser: Playwright's client failed", exc_info=error)
         finally:
-            self._start = None
+            if self._start is start:
+                self._start = None
             start.ready.set()
 
     async def _serve(self, process: BrowserProcess) -> None:
@@ -293,6 +316,7 @@ class BrowserSessions:
                     await self._changed.wait()
             except TimeoutError:
                 continue
+        self._start = None  # from here on it ends: a call that comes now starts another one
         self._lost.update(self._sessions if process.has_ended else ())
         for name in [*self._sessions]:
             await self.close(name)

@@ -15,6 +15,7 @@ from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.sandbox.bubblewrap import BubblewrapSandbox
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.sandbox.policy import SandboxPolicy
+from tests.e2e.program import children
 from tests.world.environment import require
 from tests.world.wait import until
 
@@ -156,9 +157,9 @@ async def test_it_dies_with_the_process_that_started_it(tmp_path):
         await child.wait()
         assert pids
         await until(lambda: not any(_is_alive(int(pid)) for pid in pids))
-    for pid in pids:
+    for pid in {*map(int, pids), *children(os.getpid())}:
         with suppress(ChildProcessError):  # an orphan that this process has adopted
-            os.waitpid(int(pid), 0)
+            os.waitpid(pid, 0)
 
 
 def _is_alive(pid: int) -> bool:
