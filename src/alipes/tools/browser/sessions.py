@@ -195,10 +195,6 @@ class BrowserSessions:
         guard = self._guards.get(request.scope.session)
         return "The page was closed." if guard is None else await guard.decide(request)
 
-    def _take_refusals(self, session: str) -> tuple[str, ...]:
-        """What the proxy refused, without what the guard counts and what no page has asked for."""
-        return tuple(each for each in self._proxy.take_refusals(session) if not is_about_resource(each))
-
     # Contexts
 
     async def _open(self, act: ToolContext) -> BrowserSession:
@@ -239,7 +235,7 @@ class BrowserSessions:
                 self._spawn(self._close_strays(process, act.session))
         session = BrowserSession(
             *(context, tabs, guard, self.config),
-            take_refusals=partial(self._take_refusals, act.session),
+            take_refusals=partial(_take_refusals, self._proxy, act.session),
             downloads=process.downloads,
         )
         session.last_used = _now()
@@ -320,6 +316,11 @@ class BrowserSessions:
         self._lost.update(self._sessions if process.has_ended else ())
         for name in [*self._sessions]:
             await self.close(name)
+
+
+def _take_refusals(proxy: EgressProxy, session: str) -> tuple[str, ...]:
+    """What the proxy refused, without what the guard counts and what no page has asked for."""
+    return tuple(each for each in proxy.take_refusals(session) if not is_about_resource(each))
 
 
 def explain_error(message: str, what: str) -> str:
