@@ -27,6 +27,8 @@ from alipes.kernel.turns import ApprovalChoice
 
 DOUBLE_PRESS_S = 2.0
 """A second Ctrl-C within this time quits, a second Esc edits the last message."""
+SIGNAL_DELAY_S = 0.5
+"""How long after the end of the editor a signal may still be meant for it."""
 
 
 class TypedText(Struct, frozen=True):
@@ -148,6 +150,7 @@ class InputActions:
     def __init__(
         self, buffer: Buffer, pastes: PasteStore, bottom: BottomArea, hint: Callable[[str, float], None]
     ) -> None:
+        self._editor_closed_at = -SIGNAL_DELAY_S
         self._buffer, self._pastes, self._bottom, self._hint = buffer, pastes, bottom, hint
         self._count = 0
         self.input_events: asyncio.Queue[InputEvent] = asyncio.Queue()
@@ -265,7 +268,16 @@ class InputActions:
 
     def edit(self) -> None:
         self._buffer.text = self._pastes.expand(self._buffer.text)
-        self._buffer.open_in_editor()
+        self._buffer.open_in_editor().add_done_callback(lambda _: self._note_editor_closed())
+
+    def _note_editor_closed(self) -> None:
+        self._editor_closed_at = time.monotonic()
+
+    @property
+    def ignores_signals(self) -> bool:
+        """True while another program has the terminal, and a moment longer: its Ctrl-C may reach us after its end."""
+        just_closed = time.monotonic() < self._editor_closed_at + SIGNAL_DELAY_S
+        return get_app()._running_in_terminal or just_closed
 
     def paste(self, data: str) -> None:
         """Insert pasted text. Dropped pictures and files become `@` mentions."""
@@ -304,7 +316,7 @@ def make_key_bindings(actions: InputActions, buffer: Buffer, keys: KeysConfig | 
     bind(keys.send, lambda: _enter(buffer, actions))
     bind(keys.newline, lambda: buffer.newline(copy_margin=False))
     bind(keys.interrupt, actions.interrupt)
-    bind(("<sigint>",), actions.interrupt, ~Condition(lambda: get_app()._running_in_terminal))
+    bind(("<sigint>",), actions.interrupt, ~Condition(lambda: actions.ignores_signals))
     bind(keys.quit, actions.delete_or_quit)
     bind(keys.suspend, lambda: actions.on_suspend())
     bind(keys.editor, actions.edit)
