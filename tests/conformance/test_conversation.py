@@ -72,6 +72,7 @@ async def test_sources(room, fake_model):
         fake_model.answers(Calls((Call("web_extract", {"urls": [site.url()]}),)), Say("Larks sing [1]."), Say("Yes."))
         await room.say("what do larks do?")
         await room.shows("Sources:")  # the address alone may also be in the result of the tool
+        await room.shows(site.url())  # IRC sends line by line
         seen = " ".join("\n".join(room.seen()).split())
         places = [seen.rfind(part) for part in ("Larks sing [1].", "Sources:", "[1] Larks of Vienna: ", site.url())]
         assert -1 < places[0] < places[1] < places[2] < places[3], seen
