@@ -152,14 +152,20 @@ async def test_it_dies_with_the_process_that_started_it(tmp_path):
         "asyncio.run(main())"
     )
     env = {**os.environ}
+    before = {*children(os.getpid())}
     async with open_child((sys.executable, "-c", script, str(tmp_path)), cwd="/", env=env) as child:
         pids = (await child.read()).split()
         await child.wait()
         assert pids
         await until(lambda: not any(_is_alive(int(pid)) for pid in pids))
-    for pid in {*map(int, pids), *children(os.getpid())}:
-        with suppress(ChildProcessError):  # an orphan that this process has adopted
-            os.waitpid(pid, 0)
+    await until(lambda: not any(map(_reap, {*children(os.getpid())} - before)))
+
+
+def _reap(pid: int) -> bool:
+    """Wait for an orphan that this process has adopted. True if it is still running."""
+    with suppress(ChildProcessError):
+        return os.waitpid(pid, os.WNOHANG) == (0, 0)
+    return False
 
 
 def _is_alive(pid: int) -> bool:
