@@ -35,8 +35,8 @@ uninstall:  ## remove what `make install` made; your conversations stay in ~/.al
 serve: .venv/bytecode.stamp  ## start the gateway: messengers, HTTP API, metrics; see docs/messengers.md
 	@$(BIN)/alipes serve
 
-test: .venv/test.stamp .venv/bytecode.stamp  ## all tests (TESTS=paths and options of pytest)
-	@$(BIN)/python -m pytest -n 4 --dist worksteal $(or $(TESTS),tests)
+test: .venv/test.stamp .venv/bytecode.stamp  ## all tests; failed ones are repeated alone (TESTS=paths and options of pytest)
+	@$(BIN)/python tools/run_tests.py -n 4 --dist worksteal $(or $(TESTS),tests)
 
 test-bare: .venv/test.stamp .venv/bytecode.stamp  ## e2e, contract and cli tests on a simulated bare, busy machine
 	@$(BIN)/python tools/bare_tests.py
