@@ -84,6 +84,12 @@ def has_own_environ() -> bool:
     return _environ.get() is not None
 
 
+def current_scope() -> str:
+    """Tells the profiles in this process apart; empty if it serves only one."""
+    scoped = _environ.get()
+    return "" if scoped is None else scoped.get("ALIPES_HOME", "")
+
+
 @contextmanager
 def use_environ(environ: Mapping[str, str]) -> Iterator[None]:
     """Everything inside, also the tasks and threads it starts, reads these variables instead of the process's."""

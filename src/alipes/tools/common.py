@@ -32,7 +32,10 @@ NONINTERACTIVE = {
 Secrecy: TypeAlias = Literal["", "ours", "personal"]
 """`ours`: no tool may read it; `personal`: only with approval."""
 _KERNEL = r"/proc/(?:[^/]+/(?:task/[^/]+/)?(?:environ|mem)|kcore|kmsg|vmcore)$"
-_OURS = r"(?:(?:run|browser)/.*|(?:checkpoints|profiles)(?:/.*)?|\.env.*|.*\.(?:db|db-wal|db-shm|db-journal|key|pem|sock)(?:\.[^/]*)?)$"
+_OURS = (
+    r"(?:(?:run|browser)/.*|(?:checkpoints|profiles)(?:/.*)?|\.env.*"
+    r"|.*\.(?:db|db-wal|db-shm|db-journal|key|pem|sock)(?:\.[^/]*)?)$"
+)
 
 
 class WorkCancelled(Exception):

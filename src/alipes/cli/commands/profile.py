@@ -31,6 +31,7 @@ from alipes.config.paths import (
     make_private,
     profile_name,
 )
+from alipes.config.reader import KeyPath
 from alipes.config.settings import ServeConfig, Settings
 from alipes.kernel.errors import AlipesError, ConfigError
 from alipes.kernel.formatting import closest_matches, format_count
@@ -195,15 +196,16 @@ def _clone(root: Path, source: str, name: str, *, with_keys: bool) -> int:
         _copy(origin, home)
         if with_keys:
             _copy_keys(settings, home)
-        change({("serve", "port"): str(_free_port(root, home))}, home=home)
+        values: dict[KeyPath, str | None] = {("serve", "port"): str(_free_port(root, home))}
+        if settings.serve.profiles:
+            values["serve", "profiles"] = None
+        change(values, home=home)
     except (OSError, shutil.Error) as error:
         raise ConfigError(f"{origin} cannot be copied to {home}: {error}. Remove {home} and try again.") from error
     print(f"Profile {name} was cloned from {source} to {home}: settings, memory, skills and plugins.")
     print("  Conversations, approvals, people and files of chats were not copied.")
     if not with_keys:
-        print(
-            f"  Keys were not copied: add them with `alipes -P {name} secrets set NAME`, or `alipes -P {name} setup`."
-        )
+        print(f"  Keys were not copied: add them with `alipes -P {name} setup` or `alipes -P {name} secrets`.")
     elif settings.messengers.configured:
         names = ", ".join(settings.messengers.configured)
         print(f"  {name} has the same bots as {source} ({names}): give it its own before you serve both.")
@@ -272,7 +274,8 @@ def _describe_content(home: Path) -> Iterator[str]:
         if keys:
             yield f"{format_count(len(keys), 'key')} in .env: {', '.join(keys)}"
     sizes = [file.lstat().st_size for file in home.rglob("*") if file.is_file()]
-    yield f"{format_count(len(sizes), 'file')}, {render.format_size(sum(sizes))}: settings, memory, skills, plugins, logs"
+    size = f"{format_count(len(sizes), 'file')}, {render.format_size(sum(sizes))}"
+    yield f"{size}: settings, memory, skills, plugins, logs"
 
 
 def _delete(home: Path) -> None:
