@@ -100,6 +100,7 @@ class ServeConfig(Struct, frozen=True):
         "Seconds that running turns get to reach a safe point when `alipes serve` stops or restarts. "
         "Unfinished turns resume at the next start.",
     ] = 20.0
+    key: Secret = Secret()
     profiles: Annotated[
         tuple[str, ...],
         Setting(
@@ -108,7 +109,6 @@ class ServeConfig(Struct, frozen=True):
             "`alipes profile`.",
         ),
     ] = ()
-    key: Secret = Secret()
 
 
 class ApiConfig(Struct, frozen=True):
