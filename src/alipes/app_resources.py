@@ -11,6 +11,7 @@ from alipes.agent.approval.egress import AskEgress
 from alipes.agent.auxiliary import BackgroundTasks
 from alipes.agent.sandbox_network import CONNECT_FILE, SandboxNetwork, network_variables, open_sandbox_network
 from alipes.config.environment import move_secrets_off_stack, process_environment
+from alipes.config.paths import DEFAULT_PROFILE, PROFILE_VARIABLE
 from alipes.config.settings import Settings
 from alipes.kernel.ports import Provider
 from alipes.providers.registry import Models
@@ -116,8 +117,12 @@ def hide_secrets(settings: Settings) -> None:
 
 
 def make_places(settings: Settings) -> Places:
-    return Places(home=os.path.expanduser("~"), alipes_home=str(settings.home))
+    return Places(home=os.path.expanduser("~"), alipes_home=str(settings.home), alipes_root=str(settings.paths.root))
 
 
 def tool_environment(settings: Settings) -> dict[str, str]:
-    return child_environment(process_environment(), settings.secrets())
+    """The environment of commands. In a profile it names the profile's home, so that `alipes` there uses it too."""
+    environ = process_environment()
+    if environ.pop(PROFILE_VARIABLE, "") or settings.profile != DEFAULT_PROFILE:
+        environ["ALIPES_HOME"] = str(settings.home)
+    return child_environment(environ, settings.secrets())

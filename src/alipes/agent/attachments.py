@@ -95,7 +95,9 @@ class FileAttacher:
         """`mask` removes secrets from the content. `documents`: converts files that are not text. `resources`: those
         of MCP servers."""
         self._resources, self._mask = resources, mask
-        self._places = Places(home=os.path.expanduser("~"), alipes_home=str(settings.home))
+        self._places = Places(
+            home=os.path.expanduser("~"), alipes_home=str(settings.home), alipes_root=str(settings.paths.root)
+        )
         self._reader = ReadFile(self._places, mask=mask, documents=documents)
         self._received = str(settings.paths.files)
 

@@ -6,7 +6,7 @@ visible. It cannot stop a program that edits the files of the home itself.
 
 import sys
 
-from alipes.config.paths import Paths, find_home
+from alipes.config.paths import PROFILE_VARIABLE, Paths, all_homes, current_environ, find_home
 from alipes.runtime.processes.ancestors import find_agent_ancestor
 
 _READ_ACTIONS = {
@@ -37,7 +37,7 @@ def is_for_people(command: str, argv: list[str]) -> bool:
 
 def refuse_agent(what: str) -> bool:
     """True if an agent process started this one; then it says that `what` is refused. The exit status is 2."""
-    agent = find_agent_ancestor(Paths(find_home()).run)
+    agent = _find_agent()
     if agent is None:
         return False
     sys.stderr.write(
@@ -49,7 +49,17 @@ def refuse_agent(what: str) -> bool:
 
 def is_agent_child() -> bool:
     """True if an agent process started this one."""
-    return find_agent_ancestor(Paths(find_home()).run) is not None
+    return _find_agent() is not None
+
+
+def refuse_profile() -> bool:
+    """True if a process of the agent names a profile: it works for the one whose home it was given."""
+    return bool(current_environ().get(PROFILE_VARIABLE)) and refuse_agent("--profile")
+
+
+def _find_agent() -> int | None:
+    """An agent of any profile counts."""
+    return find_agent_ancestor(*(Paths(home).run for home in all_homes(find_home())))
 
 
 def refuse_conversation(*, trusted: bool, named: bool) -> bool:

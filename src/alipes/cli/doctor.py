@@ -22,7 +22,7 @@ from alipes.cli.plugins.list import check_plugins_state
 from alipes.config.environment import process_environment
 from alipes.config.loader import load_settings
 from alipes.config.mcp_files import load_project
-from alipes.config.paths import find_home
+from alipes.config.paths import DEFAULT_PROFILE, all_homes, find_home, profile_name
 from alipes.config.settings import Settings
 from alipes.kernel.errors import AlipesError, ConfigError, ProviderError, StoreError
 from alipes.kernel.formatting import format_ago, format_count
@@ -62,7 +62,7 @@ def check_machine() -> tuple[Settings | None, list[CheckResult]]:
     settings: Settings | None = None
     try:
         settings = load_settings()
-        findings += [_check_home(settings), *_check_files(settings)]
+        findings += [_check_home(settings), *_check_profiles(settings), *_check_files(settings)]
     except ConfigError as error:
         findings.append(CheckResult("settings", "wrong", str(error), "correct this, then run `alipes doctor` again"))
         try:
@@ -172,6 +172,21 @@ def _check_home(settings: Settings) -> CheckResult:
     if mode & 0o077:
         return CheckResult("home", "note", f"{home} is readable by other users", f"chmod 700 {home}")
     return CheckResult("home", "ok", f"{home} (private, {render.format_size(room)} free)")
+
+
+def _check_profiles(settings: Settings) -> Iterator[CheckResult]:
+    """The profile in use, if there are several."""
+    names = [profile_name(home) for home in all_homes(settings.home)]
+    if len(names) > 1:
+        others = ", ".join(name for name in names if name != settings.profile)
+        yield CheckResult("profile", "ok", f"{settings.profile} (others: {others}; see `alipes profile`)")
+    if settings.profile == DEFAULT_PROFILE:
+        for name in settings.serve.profiles:
+            if name not in names:
+                yield CheckResult("profile", "wrong", f"serve.profiles names {name}, which does not exist")
+    elif settings.serve.profiles:
+        says = f"serve.profiles in {settings.paths.config} has no effect: only the default profile serves others"
+        yield CheckResult("profile", "note", says)
 
 
 def _check_files(settings: Settings) -> Iterator[CheckResult]:

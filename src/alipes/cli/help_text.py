@@ -18,6 +18,7 @@ commands:
   skills      list and show the skills of your plugins
   mcp         add, test, list and remove MCP servers
   doctor      check that everything works
+  profile     list, create, clone or remove profiles: separate homes
   usage       token usage and cost by day, model, conversation, task and tool
   backup      write everything into one file
   restore     restore from a backup
@@ -40,6 +41,7 @@ options:
   -y, --yes             approve everything without asking
   --mode MODE           permission mode: ask, edits, plan or all
   --plain               plain lines instead of a screen, for screen readers and logs
+  -P, --profile PROFILE   use this profile: its own settings, memory, skills, bots and keys
   --safe                do not load any plugins
   -V, --version         show the version
   -h, --help            show this page
@@ -263,6 +265,26 @@ options:
   -h, --help            show this page
 """
 
+PROFILE = """\
+usage: alipes profile [list] [--json]             list the profiles
+       alipes profile new NAME                    create an empty one
+       alipes profile clone SOURCE NAME [--with-keys]     create one with the settings of another
+       alipes profile remove NAME [--confirm NAME]        delete one with everything in it
+
+A profile is a complete home of its own: settings, keys, memory, skills, plugins, bots and
+conversations. `alipes -P NAME` uses it, with every command; ALIPES_PROFILE chooses it for
+a whole shell. The profile `default` is the home itself, the others are in its folder
+profiles. A clone gets settings, memory, skills and plugins, but no conversations.
+
+options:
+  --with-keys           for clone: also copy the keys in .env, except the API key
+  --confirm NAME        for remove: the name again, where there is no terminal to ask on
+  --json                print one JSON document instead of text
+  -h, --help            show this page
+
+Exit status: 0 done; 1 not confirmed; 2 wrong usage or settings, or the profile is in use.
+"""
+
 SERVE = """\
 usage: alipes serve [OPTIONS]                     answer in your chats until stopped
        alipes serve outbox [list] [--all] [--json]     list queued and failed messages
@@ -278,8 +300,11 @@ A messenger is served if its token is set (TELEGRAM_BOT_TOKEN, DISCORD_BOT_TOKEN
 SLACK_BOT_TOKEN and SLACK_APP_TOKEN) or its table is configured ([matrix], [email], [irc]).
 SIGTERM exits: no new messages are accepted, running turns reach a safe point, queued
 messages are sent. SIGHUP restarts in the same way. Unfinished turns resume afterwards.
+Several profiles, given by -P or in serve.profiles, are served by one process, each with its
+own bots, keys and port. One that cannot be opened does not stop the others.
 
 options:
+  -P, --profile PROFILE   serve this profile (repeatable)
   --host HOST           listen on HOST instead of serve.host
   --port PORT           listen on PORT instead of serve.port; 0 = any free port
   --replace             replace the process that already serves this home

@@ -25,6 +25,7 @@ COMMANDS = {
     "skills": "commands.skills",
     "mcp": "commands.mcp",
     "doctor": "doctor",
+    "profile": "commands.profile",
     "usage": "commands.sessions:run_usage",
     "backup": "commands.backup:run_backup",
     "restore": "commands.backup:run_restore",
@@ -61,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     sys.excepthook = _report_crash
     try:
-        status = _dispatch(words)
+        status = _dispatch(_choose_profile(words))
         return _flush() or status
     except KeyboardInterrupt:
         return 130
@@ -72,6 +73,15 @@ def main(argv: list[str] | None = None) -> int:
         from alipes.cli import errors  # noqa: PLC0415
 
         return errors.report_errors(error)
+
+
+def _choose_profile(words: list[str]) -> list[str]:
+    """The words without `-P NAME`, whose profile is used from now on."""
+    if not any(word.startswith(("-P", "--profile")) for word in words):
+        return words
+    from alipes.cli.commands import profile  # noqa: PLC0415
+
+    return profile.take_option(words, COMMANDS)
 
 
 def _dispatch(words: list[str]) -> int:
@@ -108,6 +118,8 @@ def _start_conversation(argv: list[str]) -> int:
     """Open the prompt if input and output are terminals of a person; otherwise read line by line."""
     from alipes.cli import caller  # noqa: PLC0415
 
+    if caller.refuse_profile():
+        return 2
     if not _is_terminal(sys.stdin) or caller.is_agent_child():
         return _run_plain(argv)
     if "--plain" in argv or not _is_terminal(sys.stdout):
@@ -150,6 +162,8 @@ def _run_command(name: str, argv: list[str], given: list[str] | None = None) -> 
 
     from alipes.cli import caller  # noqa: PLC0415
 
+    if caller.refuse_profile():
+        return 2
     if caller.is_for_people(name, argv) and caller.refuse_agent(caller.describe_command(name, argv)):
         return 2
     path, _, function = COMMANDS[name].partition(":")
@@ -173,7 +187,11 @@ def _run_other(name: str, argv: list[str], given: list[str]) -> int:
     if not name.replace("-", "").replace("_", "").isalnum():
         return _run_command("ask", question)
 
+    from alipes.cli import caller  # noqa: PLC0415
     from alipes.cli.plugins import standalone  # noqa: PLC0415
+
+    if caller.refuse_profile():
+        return 2
 
     is_question = bool(given) or any(not word.startswith("-") for word in argv)
     status = standalone.run(name, argv, (*COMMANDS, *PLANNED_COMMANDS), is_question=is_question)

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from alipes.config.paths import Paths
+from alipes.config.paths import Paths, current_environ, has_own_environ
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import Json
 
@@ -51,8 +51,8 @@ class Variables(Struct, frozen=True):
 
 
 def process_environment() -> dict[str, str]:
-    """A copy of this process's environment, for child processes."""
-    return dict(os.environ)
+    """A copy of the environment of this process, or of the profile that the current task works for."""
+    return dict(current_environ())
 
 
 def move_secrets_off_stack(is_secret: Callable[[str, str], bool]) -> list[str]:
@@ -67,8 +67,11 @@ def move_secrets_off_stack(is_secret: Callable[[str, str], bool]) -> list[str]:
 def export_variables(variables: Variables, names: Iterable[str]) -> set[str]:
     """Put these variables of `.env` into the process environment, for code that only looks there.
 
-    Returns those that were not there before, for `unset_variables`.
+    Returns those that were not there before, for `unset_variables`. If this process serves several profiles, nothing
+    is added: the others would see it.
     """
+    if has_own_environ():
+        return set()
     added = {name for name in names if name not in os.environ and variables.get(name)}
     os.environ.update((name, variables.get(name)) for name in added)
     return added
@@ -173,7 +176,7 @@ def fill_references(table: dict[str, Json], variables: Variables) -> dict[str, J
 
 def current_variables(paths: Paths) -> Variables:
     """The environment and `.env` as they are now. Raises ConfigError."""
-    return read_variables(paths.env, os.environ)
+    return read_variables(paths.env, current_environ())
 
 
 def read_variables(file: Path, environ: Mapping[str, str]) -> Variables:

@@ -13,6 +13,7 @@ from alipes.config.environment import REFERENCE, readable_by_others
 from alipes.config.keys import KeysConfig, find_conflicts
 from alipes.config.known_providers import KNOWN, TEST_VARIABLE, guess_provider, is_built_in
 from alipes.config.mcp import McpConfig, McpServerConfig, find_server_problem
+from alipes.config.paths import PROFILE_VARIABLE
 from alipes.config.platforms import Messengers, PluginPlatformConfig
 from alipes.config.reader import KeyPath, RawConfig, read_config
 from alipes.config.schema import KEYS
@@ -110,7 +111,7 @@ def _find_secret(config: RawConfig, variable: str) -> tuple[str, str]:
         return value, config.variables.where(variable)
     if config.effective("secret_store").value == "keyring" and not config.keyring_failed:
         try:
-            value = read_keyring(variable)
+            value = read_keyring(config.paths.home, variable)
         except ConfigError as error:
             config.keyring_failed = True
             config.add_problem(("secret_store",), str(error))
@@ -452,7 +453,7 @@ def _proxy_variable(config: RawConfig, variable: str) -> str:
 
 
 def _notes(config: RawConfig) -> tuple[str, ...]:
-    ours = {"ALIPES_HOME", *(key.variable for key in KEYS if key.variable)}
+    ours = {"ALIPES_HOME", PROFILE_VARIABLE, *(key.variable for key in KEYS if key.variable)}
     ours |= {str(value) for path, value in config.values.items() if path[-1].endswith("_env")}
     ours |= {str(key.default) for key in KEYS if key.path.endswith("_env")}
     for name in sorted({*config.variables.names()} - {TEST_VARIABLE}):

@@ -18,8 +18,9 @@ import msgspec
 from msgspec import Struct, structs
 
 from alipes.config.display import is_secret_name, looks_secret
-from alipes.config.environment import REFERENCE, Variables, read_text, read_variables
+from alipes.config.environment import REFERENCE, Variables, current_variables, read_text
 from alipes.config.mcp import McpServerConfig, find_server_problem
+from alipes.config.paths import Paths
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean
@@ -282,7 +283,7 @@ def load_project(home: Path, env: Path, workdir: Path) -> tuple[dict[str, McpSer
         return {}, ()
     try:
         servers = read_project(home, workdir)
-        variables = read_variables(env, os.environ)
+        variables = current_variables(Paths(env.parent))
     except ConfigError as error:
         return {}, (f"{error} Its MCP servers are not used.",)
     usable, notes = {}, list(_describe_unused(servers, workdir))

@@ -1,13 +1,26 @@
-"""Paths of the files and directories in the home."""
+"""The home: its files and directories, its profiles, and the environment of the profile that a task works for.
+
+The default profile is the home itself. Any other is a complete home of its own, in `profiles/NAME` of the default one.
+"""
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 from alipes.kernel.errors import ConfigError
 
 DATABASE_FILE = "alipes.db"
 """The database of a home."""
+PROFILES = "profiles"
+PROFILES_MARK = ".alipes-profiles"
+"""A file beside the profiles: it tells them from any other folder that is called `profiles`."""
+DEFAULT_PROFILE = "default"
+PROFILE_VARIABLE = "ALIPES_PROFILE"
+_PROFILE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
+_environ: ContextVar[Mapping[str, str] | None] = ContextVar("alipes_environ", default=None)
 
 
 class Paths:
@@ -33,6 +46,11 @@ class Paths:
         self.browser = home / "browser"
         """Cookies and local storage of the browser, if they are kept."""
 
+    @property
+    def root(self) -> Path:
+        """The default home, if this is the home of a profile; else this home."""
+        return find_root(self.home)
+
     def make(self) -> "Paths":
         """Create the home and its directories with mode 0700. Raises ConfigError."""
         for folder in (self.home, self.run, self.logs, self.spill):
@@ -41,14 +59,102 @@ class Paths:
 
 
 def find_home(environ: Mapping[str, str] | None = None) -> Path:
-    """`$ALIPES_HOME`, else `~/.alipes`; absolute, not necessarily existing."""
-    named = (os.environ if environ is None else environ).get("ALIPES_HOME", "").strip()
+    """`$ALIPES_HOME`, else `~/.alipes`, or the home of the profile in `$ALIPES_PROFILE`; absolute, not necessarily
+    existing. Raises ConfigError, also if there is no such profile."""
+    environ = current_environ() if environ is None else environ
+    named = environ.get("ALIPES_HOME", "").strip()
     if any(not character.isprintable() for character in named):
         raise ConfigError("environment: ALIPES_HOME contains control characters: give the path of a directory.")
     try:
-        return Path(named or "~/.alipes").expanduser().absolute()
+        home = Path(named or "~/.alipes").expanduser().absolute()
     except (RuntimeError, OSError) as error:
         raise ConfigError(f"The home directory cannot be found ({error}): set ALIPES_HOME to a directory.") from error
+    profile = environ.get(PROFILE_VARIABLE, "").strip()
+    return find_profile(find_root(home), profile) if profile else home
+
+
+def current_environ() -> Mapping[str, str]:
+    """The variables of this process, or those of the profile that the current task works for."""
+    scoped = _environ.get()
+    return os.environ if scoped is None else scoped
+
+
+def has_own_environ() -> bool:
+    """True if the current task works for one of several profiles in this process."""
+    return _environ.get() is not None
+
+
+def current_scope() -> str:
+    """Tells the profiles in this process apart; empty if it serves only one."""
+    scoped = _environ.get()
+    return "" if scoped is None else scoped.get("ALIPES_HOME", "")
+
+
+@contextmanager
+def use_environ(environ: Mapping[str, str]) -> Iterator[None]:
+    """Everything inside, also the tasks and threads it starts, reads these variables instead of the process's."""
+    token = _environ.set(environ)
+    try:
+        yield
+    finally:
+        _environ.reset(token)
+
+
+def choose_profile(name: str) -> None:
+    """Use this profile from now on, in this process and its children."""
+    os.environ[PROFILE_VARIABLE] = name
+
+
+def find_root(home: Path) -> Path:
+    """The default home of a profile's home; any other home is its own."""
+    return home.parent.parent if _is_profile(home) else home
+
+
+def profile_name(home: Path) -> str:
+    """The name of the profile whose home this is."""
+    return home.name if _is_profile(home) else DEFAULT_PROFILE
+
+
+def _is_profile(home: Path) -> bool:
+    return home.parent.name == PROFILES and (home.parent / PROFILES_MARK).exists()
+
+
+def list_profiles(root: Path) -> list[str]:
+    """The names of the profiles of a default home, without the default one."""
+    folder = root / PROFILES
+    try:
+        names = [each.name for each in folder.iterdir() if _PROFILE_NAME.fullmatch(each.name) and each.is_dir()]
+    except OSError:
+        return []
+    return sorted(names) if (folder / PROFILES_MARK).exists() else []
+
+
+def find_profile(root: Path, name: str) -> Path:
+    """The home of a profile. Raises ConfigError if there is none of that name."""
+    if name == DEFAULT_PROFILE:
+        return root
+    if name in list_profiles(root):
+        return root / PROFILES / name
+    from alipes.kernel.formatting import did_you_mean  # noqa: PLC0415
+
+    known = (DEFAULT_PROFILE, *list_profiles(root))
+    hint = did_you_mean(name, known) or f" There is {', '.join(known)}."
+    raise ConfigError(f"There is no profile {name!r}.{hint} Create one with `alipes profile new NAME`.")
+
+
+def check_profile_name(name: str) -> None:
+    """Raises ConfigError if no profile can be called `name`."""
+    if name in (DEFAULT_PROFILE, "main"):
+        raise ConfigError(f"{name} is the profile that is always there: choose another name.")
+    if not _PROFILE_NAME.fullmatch(name):
+        rule = "use 1 to 32 lower-case letters, digits, - and _, and start with a letter or digit"
+        raise ConfigError(f"{name!r} cannot be the name of a profile: {rule}.")
+
+
+def all_homes(home: Path) -> list[Path]:
+    """The default home and those of its profiles, given one of them."""
+    root = find_root(home)
+    return [root, *(root / PROFILES / name for name in list_profiles(root))]
 
 
 def make_private(folder: Path) -> Path:

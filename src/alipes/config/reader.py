@@ -3,7 +3,6 @@
 Each value is checked, and each unknown name is reported with a suggestion.
 """
 
-import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -15,7 +14,7 @@ from msgspec import Struct
 from alipes.config.display import format_value, is_secret_name, toml_key, toml_path, with_full_stop
 from alipes.config.environment import Variables, read_text, read_variables
 from alipes.config.known_providers import KNOWN, TEST_VARIABLE, add_test_provider, is_built_in
-from alipes.config.paths import Paths, find_home
+from alipes.config.paths import Paths, current_environ, find_home
 from alipes.config.schema import KEYS, RESERVED, Key, Node, find_key, tree
 from alipes.config.toml_lines import Place, lines_of, nearest_line
 from alipes.config.urls import InvalidValue, is_label
@@ -133,7 +132,7 @@ class RawConfig:
 
 def read_config(home: Path | None = None, environ: Mapping[str, str] | None = None) -> RawConfig:
     """Read the files of the home. Raises ConfigError if one of them cannot be parsed."""
-    environ = os.environ if environ is None else environ
+    environ = current_environ() if environ is None else environ
     add_test_provider(environ.get(TEST_VARIABLE, ""))
     paths = Paths(find_home(environ) if home is None else home)
     broken = []

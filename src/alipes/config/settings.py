@@ -12,7 +12,7 @@ from msgspec import Struct
 from alipes.config.browser import BrowserConfig
 from alipes.config.keys import KeysConfig
 from alipes.config.mcp import McpConfig
-from alipes.config.paths import Paths
+from alipes.config.paths import Paths, profile_name
 from alipes.config.platforms import Messengers, PluginPlatformConfig
 from alipes.config.tools import ToolsConfig
 from alipes.config.value_types import (
@@ -101,6 +101,14 @@ class ServeConfig(Struct, frozen=True):
         "Unfinished turns resume at the next start.",
     ] = 20.0
     key: Secret = Secret()
+    profiles: Annotated[
+        tuple[str, ...],
+        Setting(
+            NAMES,
+            "Other profiles that `alipes serve` of the default profile serves too, each on its own `serve.port`. See "
+            "`alipes profile`.",
+        ),
+    ] = ()
 
 
 class ApiConfig(Struct, frozen=True):
@@ -448,7 +456,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     secret_store: Annotated[
         SecretStore,
         "Where keys and passwords that are not in the environment are kept. `file`: in `.env`. `keyring`: in `.env`, "
-        "else in the keyring of the operating system, under the service `alipes`; needs `alipes[keyring]`.",
+        "else in the keyring of the operating system, under the service `alipes` (`alipes/NAME` for a profile); needs "
+        "`alipes[keyring]`.",
     ] = "file"
     debuggable: Annotated[
         bool,
@@ -502,6 +511,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     @property
     def paths(self) -> Paths:
         return Paths(self.home)
+
+    @property
+    def profile(self) -> str:
+        """The name of the profile whose settings these are."""
+        return profile_name(self.home)
 
     def auxiliary_for(self, task: str) -> AuxiliaryConfig:
         return self.auxiliary.get(task, AuxiliaryConfig())

@@ -80,6 +80,19 @@ LEVELS = ("debug", "info", "warning", "error")
 _context: ContextVar[tuple[str, str, str]] = ContextVar("alipes_log_about", default=("", "", ""))
 
 
+_scope: ContextVar[str] = ContextVar("alipes_log_scope", default="")
+
+
+@contextmanager
+def log_scope(name: str) -> Iterator[None]:
+    """Everything logged inside, also by the tasks and threads it starts, goes to the log with this scope only."""
+    token = _scope.set(name)
+    try:
+        yield
+    finally:
+        _scope.reset(token)
+
+
 @contextmanager
 def log_context(*, session: str = "", turn: str = "", request: str = "") -> Iterator[None]:
     """Add these ids to everything logged inside, by this task and the tasks it starts."""
@@ -106,7 +119,8 @@ class LogFile(logging.Handler):
     """Writes to a `RotatingFile`, on its own thread, so that logging never waits for the disk.
 
     The thread starts with the first record. Up to `most` bytes wait for the disk, the second half of them only
-    for warnings and errors; records beyond that are counted and dropped.
+    for warnings and errors; records beyond that are counted and dropped. With a `scope`, only what is logged inside of
+    `log_scope` of that name is written, and only from `level` on.
     """
 
     def __init__(
@@ -119,6 +133,9 @@ class LogFile(logging.Handler):
         most: int = 4 << 20,
     ) -> None:
         super().__init__()
+        self.scope: str | None = None
+        """Set before the first record; None: everything is written."""
+        self.least = logging.NOTSET
         self.mask, self._most, self._batch = mask, most, min(largest // 8, BATCH_BYTES)
         self._file = RotatingFile(path, largest=largest, kept=kept)
         # no lock: logging may be interrupted by the garbage collector or a signal that logs as well
@@ -130,7 +147,7 @@ class LogFile(logging.Handler):
         self._written = self._reported = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        if self._over:
+        if self._over or not self.is_meant(record):
             return
         line = msgspec.json.encode(self._record(record)) + b"\n"
         if os.getpid() != self._owner or not self._ensure_thread():
@@ -142,6 +159,13 @@ class LogFile(logging.Handler):
             return
         self._given += len(line)
         self._lines.put(line)
+
+    def is_meant(self, record: logging.LogRecord) -> bool:
+        if self.scope is None:
+            return True
+        ours = record.name.partition(".")[0] == "alipes"
+        least = self.least if ours else max(self.least, logging.WARNING)
+        return self.scope == _scope.get() and record.levelno >= least
 
     def close(self) -> None:
         """Wait until everything is written, or the timeout has passed."""
@@ -210,16 +234,25 @@ def _text(record: logging.LogRecord) -> str:
 
 
 def log_secrets() -> SecretRegistry:
-    """The secrets that the open log masks; others may be added. A new registry if no log is open."""
+    """The secrets that the open log of this scope masks; others may be added. A new registry if no log is open."""
     for handler in logging.getLogger().handlers:
-        if isinstance(handler, LogFile):
+        if isinstance(handler, LogFile) and handler.scope in (None, _scope.get()):
             return handler.mask
     return SecretRegistry()
 
 
 @contextmanager
-def open_log(path: Path, level: str = "info", secrets: Iterable[str] = ()) -> Iterator[SecretRegistry]:
+def open_log(
+    path: Path,
+    level: str = "info",
+    secrets: Iterable[str] = (),
+    *,
+    scope: str | None = None,
+    also: SecretRegistry | None = None,
+) -> Iterator[SecretRegistry]:
     """Log to `path`: our own records from `level` on, those of libraries from `warning` on.
+
+    `scope`: only what is logged in this `log_scope`. `also`: the mask of another log, which gets to know the secrets.
 
     Yields the mask for texts shown to the user. Enter it outside of `asyncio.run`, so that messages
     of the closing loop are logged too.
@@ -227,14 +260,17 @@ def open_log(path: Path, level: str = "info", secrets: Iterable[str] = ()) -> It
     if level.lower() not in LEVELS:
         raise ConfigError(f"Unknown log level {level!r}: use one of {', '.join(LEVELS)}.")
     number = logging.getLevelNamesMapping()[level.upper()]
-    mask = SecretRegistry(secrets)
+    mask = SecretRegistry(secrets, also)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         file = LogFile(path, mask)
     except OSError as error:
         raise ConfigError(f"The log cannot be written to {path}: {error.strerror}.") from error
+    file.scope, file.least = scope, number
     root, ours = logging.getLogger(), logging.getLogger("alipes")
     before = root.level, ours.level
+    if scope is not None and any(isinstance(each, LogFile) for each in root.handlers):
+        number = min(number, ours.level or number)  # the other logs still get all of theirs
     root.addHandler(file)
     root.setLevel(max(number, logging.WARNING))
     ours.setLevel(number)

@@ -65,10 +65,14 @@ class _Forms(Struct, frozen=True, dict=True):
 
 
 class SecretRegistry:
-    """The secrets known so far, and the function that masks them. Secrets may be added at any time, from any thread."""
+    """The secrets known so far, and the function that masks them. Secrets may be added at any time, from any thread.
 
-    def __init__(self, secrets: Iterable[str] = ()) -> None:
+    `also`: another registry that gets to know them too.
+    """
+
+    def __init__(self, secrets: Iterable[str] = (), also: "SecretRegistry | None" = None) -> None:
         self._values: frozenset[str] = frozenset()
+        self._also = also
         self._made = (self._values, _Forms())
         self.add(*secrets)
 
@@ -86,6 +90,8 @@ class SecretRegistry:
         values = self._values | {each for each in secrets if len(each) >= MIN_SECRET_CHARS}
         if len(values) > len(self._values):
             self._values = values
+            if self._also is not None:
+                self._also.add(*secrets)
 
     def __call__(self, text: str) -> str:
         """The text with every secret replaced by `***`.

@@ -29,12 +29,12 @@ MANIFEST = "alipes-backup.json"
 CHUNK_BYTES = 1 << 20
 MAX_MANIFEST_BYTES = 64 * 2**20
 _EXCLUDED = re.compile(
-    r"\.env.*|(?:run|logs|spill|browser|checkpoints)(?:/.*)?|"
+    r"\.env.*|(?:run|logs|spill|browser|checkpoints|profiles)(?:/.*)?|"
     + re.escape(DATABASE_FILE)
     + r".*|files/[^/]+/(?:login|signing)\.json"
     r"|.*\.(?:db|db-wal|db-shm|db-journal|key|pem|sock|part|lock)|(?:.*/)?__pycache__(?:/.*)?"
 )
-"""Secrets, files of running processes, and files that can be recreated."""
+"""Secrets, files of running processes, files that can be recreated, and the homes of other profiles."""
 
 
 class ArchiveEntry(Struct, frozen=True):

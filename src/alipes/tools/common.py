@@ -6,6 +6,7 @@ import re
 import stat
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Literal, TypeAlias, TypeVar
@@ -13,6 +14,7 @@ from typing import Literal, TypeAlias, TypeVar
 from msgspec import Struct
 
 from alipes.config.display import is_secret_name, looks_secret
+from alipes.config.paths import all_homes
 from alipes.config.protected_paths import is_secret_in_home, is_secret_in_project, is_secret_in_system
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import did_you_mean
@@ -31,7 +33,8 @@ Secrecy: TypeAlias = Literal["", "ours", "personal"]
 """`ours`: no tool may read it; `personal`: only with approval."""
 _KERNEL = r"/proc/(?:[^/]+/(?:task/[^/]+/)?(?:environ|mem)|kcore|kmsg|vmcore)$"
 _OURS = (
-    r"(?:(?:run|browser)/.*|checkpoints(?:/.*)?|\.env.*|.*\.(?:db|db-wal|db-shm|db-journal|key|pem|sock)(?:\.[^/]*)?)$"
+    r"(?:(?:run|browser)/.*|(?:checkpoints|profiles)(?:/.*)?|\.env.*"
+    r"|.*\.(?:db|db-wal|db-shm|db-journal|key|pem|sock)(?:\.[^/]*)?)$"
 )
 
 
@@ -97,6 +100,8 @@ class Places(Struct, frozen=True):
     home: str
     alipes_home: str
     """Directory of this program: configuration, database, sockets."""
+    alipes_root: str = ""
+    """The default home, if `alipes_home` is that of a profile: everything else in it belongs to other profiles."""
     scratch: tuple[str, ...] = ("/tmp", "/var/tmp", "/dev/shm")
     """Directories for temporary files."""
 
@@ -116,10 +121,17 @@ class Places(Struct, frozen=True):
             path = self.home + path[1:]
         return os.path.join(workdir or os.getcwd(), path)
 
+    @property
+    def root(self) -> str:
+        """The directory with the homes of all profiles."""
+        return self.alipes_root or self.alipes_home
+
     def secrecy(self, real: str) -> Secrecy:
         """Whether this real path holds secrets. Follow links first, and check again after opening."""
         inside = _relative_to(real, self.alipes_home)
         if re.compile(_KERNEL).match(real) or (inside and re.compile(_OURS).match(inside)):
+            return "ours"
+        if not inside and self.root != self.alipes_home and _relative_to(real, self.root):
             return "ours"
         if is_secret_in_system(real) or is_secret_in_project(real) or is_secret_in_home(_relative_to(real, self.home)):
             return "personal"
@@ -133,13 +145,14 @@ class Places(Struct, frozen=True):
             return True
 
     def is_linked_env_file(self, facts: os.stat_result) -> bool:
-        """True if it is a hard link to our .env file."""
+        """True if it is a hard link to our .env file, or to that of another profile."""
         if facts.st_nlink < 2:
             return False
-        try:
-            return os.path.samestat(facts, os.stat(os.path.join(self.alipes_home, ".env")))
-        except OSError:
-            return False
+        for home in all_homes(Path(self.alipes_home)):
+            with suppress(OSError):
+                if os.path.samestat(facts, os.stat(home / ".env")):
+                    return True
+        return False
 
 
 def _relative_to(path: str, folder: str) -> str:

@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias
 
 from alipes.config.display import looks_secret
 from alipes.config.environment import process_environment
+from alipes.config.paths import find_root
 from alipes.config.protected_paths import (
     SECRET_IN_HOME,
     SECRET_IN_SYSTEM,
@@ -76,6 +77,7 @@ class ProjectSandboxes:
         lead to the proxy. `files`: more files to show, as in `SandboxPolicy.files`."""
         self._config, self._environ = config, environ
         self._home, self._alipes_home = os.path.realpath(home), os.path.realpath(alipes_home)
+        self._alipes_root = os.path.realpath(find_root(Path(self._alipes_home)))
         self._state = os.path.join(self._alipes_home, "sandbox")
         self._covered = ("/home", "/root", "/run", "/tmp", "/var/tmp", self._home)
         self._network, self._more_files = network, files
@@ -156,9 +158,9 @@ class ProjectSandboxes:
         return tuple(path for path in self._toolchains if os.path.exists(path))
 
     def _hidden_paths(self, workdir: str, *, around_home: bool) -> Iterator[str]:
-        covered = is_inside(self._alipes_home, self._home) and not is_inside(self._alipes_home, workdir)
+        covered = is_inside(self._alipes_root, self._home) and not is_inside(self._alipes_root, workdir)
         if not covered or around_home:
-            yield self._alipes_home
+            yield self._alipes_root
         if self._system_secrets is None:
             self._system_secrets = tuple(path for pattern in SECRET_IN_SYSTEM for path in _readable_glob(pattern))
         yield from self._system_secrets

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 from starlette.requests import ClientDisconnect, Request
 
+from alipes.config.paths import Paths, all_homes
 from alipes.runtime.processes.socket_peers import find_connected_child
 from alipes.runtime.redaction import SecretRegistry
 from alipes.web.endpoint import Caller, HttpProblem
@@ -145,8 +146,9 @@ class Authenticator:
         client, server = scope.get("client"), scope.get("server")
         if self._run is None or client is None or server is None:
             return
+        runs = [Paths(home).run for home in all_homes(self._run.parent)]  # the child of any profile may have a key
         find = partial(find_connected_child, agents=agents)
-        child = await asyncio.to_thread(find, tuple(client), tuple(server), self._run)
+        child = await asyncio.to_thread(find, tuple(client), tuple(server), self._run, *runs)
         if child is not None:
             whose = "belongs to" if agents else "was started by"
             why = f"refused: process {child} {whose} alipes, and may not act as a person"

@@ -132,6 +132,10 @@ class ServerState:
     shutdown_reason = ""
     """Why no new work is accepted; empty while serving."""
 
+    def __init__(self, profile: str = "") -> None:
+        self.profile = profile
+        """The name of the profile that is served; empty if it does not matter."""
+
 
 class ApiServices(Protocol):
     """The parts of the app that the API uses."""

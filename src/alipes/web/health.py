@@ -81,12 +81,12 @@ class Readiness:
     ) -> None:
         """`write` writes something to the store's disk and raises on failure."""
         self.platforms, self._write, self._model, self._clock = platforms, write, model, clock
-        self._state = state or ServerState()
+        self.state = state or ServerState()
         self._store_checked_at = -STORE_CHECK_INTERVAL_S
 
     async def find_problems(self) -> dict[str, str]:
         """What does not work and why, by name; empty if we can receive and answer."""
-        found = {"serve": self._state.shutdown_reason} if self._state.shutdown_reason else {}
+        found = {"serve": self.state.shutdown_reason} if self.state.shutdown_reason else {}
         found |= {each.name: each.why or "not ready" for each in self.platforms() if not each.ready}
         if why := await self._store():
             found["store"] = why
@@ -160,9 +160,11 @@ class ServiceRoutes:
 
     async def ready(self, _request: Request) -> Response:
         troubles = await self._readiness.find_problems()
+        name = self._readiness.state.profile
+        profile = {"profile": name} if name else {}
         if not troubles:
-            return JSONResponse({"status": "ready"}, headers=NO_STORE)
-        return JSONResponse({"status": "not ready", "because": troubles}, 503, headers=NO_STORE)
+            return JSONResponse({"status": "ready", **profile}, headers=NO_STORE)
+        return JSONResponse({"status": "not ready", **profile, "because": troubles}, 503, headers=NO_STORE)
 
     async def metrics(self, _request: Request) -> Response:
         self._metrics.update_gauges(await self._depths(), self._messages())

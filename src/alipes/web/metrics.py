@@ -115,7 +115,7 @@ class QueueDepths(Struct, frozen=True):
 
 
 class ServerMetrics:
-    def __init__(self, version: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, version: str, profile: str = "", *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._stopped = clock, dict[str, float]()
         self.messages = Counter("alipes_messages_total", "Messages by platform and result.", "platform", "fate")
         self.turns = Counter("alipes_turns_total", "Turns by platform and ending.", "platform", "ending")
@@ -133,6 +133,9 @@ class ServerMetrics:
         self.started.set(round(time.time(), 3))
         self.about = Gauge("alipes_info", "Version of alipes.", "version")
         self.about.set(1, version)
+        self.profile = Gauge("alipes_profile", "The profile that is served here.", "profile")
+        if profile:
+            self.profile.set(1, profile)
 
     @property
     def metrics(self) -> tuple[Metric, ...]:

@@ -61,12 +61,17 @@ class PathChecker:
         """Git remotes that the text added."""
         self._places = places
         self._alipes_home, self.home = os.path.realpath(places.alipes_home), os.path.realpath(places.home)
+        self._alipes_root = os.path.realpath(places.root)
+        """The directory with the homes of all profiles."""
         self.directories = WorkingDirectories(start or self.workdir, self.home)
         self._unknown_variables: set[str] = set()
-        self._own_secret_text = re.escape(os.path.basename(self._alipes_home)) + r"/+(?:\.env|[\w.-]{0,80}\.db|run/)"
+        self._own_secret_text = (
+            re.escape(os.path.basename(self._alipes_root))
+            + r"/+(?:profiles/+[\w-]{1,80}/+)?(?:\.env|[\w.-]{0,80}\.db|run/)"
+        )
         secret = (os.path.join(self.home, folder) for folder in secret_folders_in_home())
         self._secret_places = [
-            place for place in (self._alipes_home, *secret) if not is_in(self.workdir, place)
+            place for place in (self._alipes_root, *secret) if not is_in(self.workdir, place)
         ]  # a project inside one of them is not secret
 
     def copy(self) -> "PathChecker":
@@ -106,7 +111,7 @@ class PathChecker:
         return max(risks, key=lambda risk: risk.floor, default=None)
 
     def _clear_risk(self, rule: str, path: str, text: str) -> Risk:
-        forbidden = any(is_in(place, path) for place in (self._alipes_home, self.home))
+        forbidden = any(is_in(place, path) for place in (self._alipes_root, self._alipes_home, self.home))
         floor = rule == "remove" and forbidden and self.directories.is_likely(path, text)
         in_project = is_in(self.workdir, path) or is_in(path, self.workdir)
         scope: Scope = "workspace" if in_project else "machine"
@@ -120,7 +125,7 @@ class PathChecker:
         if None in paths:
             return Risk("remove", f"{verb} files in a directory that is only known at run time", unseen=True)
         for path in filter(None, paths):
-            if any(is_in(place, path) for place in (self._alipes_home, self.home)):
+            if any(is_in(place, path) for place in (self._alipes_root, self._alipes_home, self.home)):
                 return Risk("remove", f"{verb} {path}", floor=self.directories.is_likely(path, word.text))
             if path == self.workdir or path == os.path.join(self.workdir, ".git"):
                 return Risk("remove", f"{verb} {path}", "workspace")
@@ -182,7 +187,7 @@ class PathChecker:
             return None
         if re.match(_DISK, path):
             return Risk("disk", f"writes raw data to {path}", floor=True)
-        if is_in(path, self._alipes_home) and not is_in(path, os.path.join(self._alipes_home, "spill")):
+        if is_in(path, self._alipes_root) and not is_in(path, os.path.join(self._alipes_home, "spill")):
             inside = os.path.relpath(path, self._alipes_home)
             floor = self._places.secrecy(path) == "ours" or inside.startswith(("config.toml", "approvals"))
             return Risk("own", f"changes {path}, which belongs to alipes", floor=floor)
@@ -285,7 +290,7 @@ class PathChecker:
 
     def _is_free_area(self, path: str) -> bool:
         """True if everything below `path` may be deleted: in the project and in temporary directories."""
-        if is_in(path, self._alipes_home) or is_in(self._alipes_home, path) or is_in(self.workdir, path):
+        if is_in(path, self._alipes_root) or is_in(self._alipes_home, path) or is_in(self.workdir, path):
             return False
         if self._is_scratch(path):
             return True

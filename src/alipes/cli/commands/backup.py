@@ -13,7 +13,7 @@ from alipes.agent.transcript_repair import close_transcript
 from alipes.cli import help_text, render
 from alipes.cli.options import OptionParser
 from alipes.config.loader import load_settings
-from alipes.config.paths import Paths, find_home, make_private
+from alipes.config.paths import PROFILES, Paths, all_homes, find_home, make_private, profile_name
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_count
@@ -36,6 +36,9 @@ def run_backup(argv: list[str]) -> int:
     size = f"{format_count(len(manifest.entries), 'file')}, {render.format_size(target.stat().st_size)}"
     print(f"Saved conversations, settings, plugins and files to {target} ({size}, verified).")
     print("  Keys (.env) and secrets of webhooks are not included. Restore it with `alipes restore`.")
+    home = find_home()
+    if others := [profile_name(each) for each in all_homes(home) if each != home]:
+        print(f"  This is the profile {profile_name(home)} only. Others, each with its own backup: {', '.join(others)}")
     return 0
 
 
@@ -87,10 +90,14 @@ def _refuse(options: RestoreOptions, occupied: bool) -> None:
         return
     if not options.force and not options.dry:
         raise ConfigError(f"{options.home} is in use: use --to HOME to restore elsewhere, or --force to move it aside")
-    if living := open_processes(options.home, timeout_s=1.0).list_peers():
-        raise ConfigError(
-            f"alipes is running on {options.home} ({format_count(len(living), 'process')}); stop it first"
-        )
+    for home in _moved_homes(options.home):
+        if Paths(home).run.is_dir() and (living := open_processes(home, timeout_s=1.0).list_peers()):
+            raise ConfigError(f"alipes is running on {home} ({format_count(len(living), 'process')}); stop it first")
+
+
+def _moved_homes(home: Path) -> list[Path]:
+    """The homes that are moved if `home` is: a default home contains its profiles."""
+    return [home, *(each for each in all_homes(home) if each != home and home in each.parents)]
 
 
 async def _install_home(options: RestoreOptions, occupied: bool) -> None:
@@ -106,6 +113,8 @@ async def _install_home(options: RestoreOptions, occupied: bool) -> None:
                 shutil.copy2(kept, part / kept.name)
             options.home.rename(before)  # keep these two together: a kill between them leaves no home
             part.rename(options.home)
+            if (before / PROFILES).is_dir():  # the other profiles are not part of the backup
+                (before / PROFILES).rename(options.home / PROFILES)
             print(f"  the old home was moved to {before}")
         else:
             if options.home.exists():

@@ -9,7 +9,7 @@ from alipes.cli.commands.help_index import HelpPage, OptionHelp, list_pages
 from alipes.cli.options import OptionParser
 
 _FILES = ("FILE", "PATH", "HOME", "SOURCE")
-_NAMES = {"MODEL": "models", "NAME": "sessions"}
+_NAMES = {"MODEL": "models", "NAME": "sessions", "PROFILE": "profiles"}
 """Values that the program lists, by what an option takes."""
 _CHOICES = {
     "FORMAT": ("md", "html", "json"),
@@ -37,6 +37,8 @@ def run(argv: list[str]) -> int:
             _print_names(_list_models())
         case ["sessions"]:
             _print_names(_list_sessions())
+        case ["profiles"]:
+            _print_names(_list_profiles())
         case _:
             parser.error("name one shell: bash, zsh or fish")
     return 0
@@ -62,6 +64,12 @@ def _list_sessions() -> list[str]:
 
     sessions = run_in_archive(load_settings(), lambda archive: archive.sessions(LISTED))
     return [facts.id[:6] for facts in sessions]
+
+
+def _list_profiles() -> list[str]:
+    from alipes.config.paths import all_homes, find_home, profile_name  # noqa: PLC0415
+
+    return [profile_name(home) for home in all_homes(find_home())]
 
 
 def _options(pages: Iterable[HelpPage]) -> dict[str, list[str]]:

@@ -11,7 +11,7 @@ from alipes.config.editor import change, has_value, set_secret
 from alipes.config.environment import read_variables
 from alipes.config.known_providers import KEYED
 from alipes.config.loader import CA_VARIABLE, PROXY_VARIABLES, build_settings
-from alipes.config.paths import Paths, find_home
+from alipes.config.paths import PROFILE_VARIABLE, Paths, find_home
 from alipes.config.reader import EffectiveValue, KeyPath, RawConfig, read_config
 from alipes.config.schema import KEYS, Key, find_key, tree
 from alipes.config.settings import Settings
@@ -178,8 +178,8 @@ def _set(key: str, value: str) -> Iterator[str]:
         for known in KEYS:
             if known.variable == key:
                 raise ConfigError(f"{key} sets a setting: use `alipes config set {known.path} VALUE`.")
-        if key == "ALIPES_HOME":
-            raise ConfigError("ALIPES_HOME cannot be set in .env, which is inside it: set it in the environment.")
+        if key in ("ALIPES_HOME", PROFILE_VARIABLE):
+            raise ConfigError(f"{key} cannot be set in .env, which is inside the home: set it in the environment.")
         if value == "-":
             value = getpass(f"{key}: ") if sys.stdin.isatty() else sys.stdin.read().strip()
         yield f"{key} saved in {set_secret(key, value)}"

@@ -15,9 +15,11 @@ _FILES = (
     ("~/.alipes", "The home: settings, keys, conversations, plugins. ALIPES_HOME names another one."),
     ("~/.alipes/config.toml", "Settings; `alipes config` explains and changes them."),
     ("~/.alipes/.env", "Keys and passwords."),
+    ("~/.alipes/profiles/NAME", "The home of the profile NAME."),
 )
 _ENVIRONMENT = (
     ("ALIPES_HOME", "The home to use instead of ~/.alipes."),
+    ("ALIPES_PROFILE", "The profile to use, like the option -P."),
     ("NO_COLOR", "If set, no colours are used."),
     ("PAGER", "Shows long lists (default: less -FRX)."),
     ("VISUAL, EDITOR", "Edits a message."),

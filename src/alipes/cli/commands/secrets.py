@@ -65,7 +65,7 @@ def _list(config: RawConfig, *, json: bool) -> int:
 def _set(config: RawConfig, name: str) -> int:
     value = _read_value(name)
     if _uses_keyring(config):
-        write_keyring(name, value)
+        write_keyring(config.paths.home, name, value)
         where = "the keyring"
     else:
         where = str(set_secret(name, value, home=config.paths.home))
@@ -79,8 +79,8 @@ def _remove(config: RawConfig, name: str) -> int:
     if name in config.variables.lines:
         change({}, {name: None}, home=config.paths.home)
         print(f"{name} was removed from {config.paths.env}.")
-    elif _uses_keyring(config) and read_keyring(name):
-        remove_from_keyring(name)
+    elif _uses_keyring(config) and read_keyring(config.paths.home, name):
+        remove_from_keyring(config.paths.home, name)
         print(f"{name} was removed from the keyring.")
     else:
         stores = f"{config.paths.env} or the keyring" if _uses_keyring(config) else str(config.paths.env)

@@ -5,8 +5,10 @@ import asyncio
 import getpass
 import os
 import sys
+from collections.abc import Coroutine, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from msgspec import structs
 
@@ -14,12 +16,12 @@ from alipes.cli import help_text, render
 from alipes.cli.common import print_list, run_in_store
 from alipes.cli.options import Details, OptionParser, whole_number
 from alipes.cli.serve import api_keys
-from alipes.cli.serve.run import ServeContext, serve
-from alipes.cli.serve.signals import replace_running_server
+from alipes.cli.serve.profiles import find_hosted, open_logs, serve_profiles
+from alipes.cli.serve.run import ServeContext, print_error, serve
+from alipes.cli.serve.signals import ExitAction, replace_running_server
 from alipes.config.environment import process_environment
-from alipes.config.loader import build_settings, load_settings, with_plugins
-from alipes.config.paths import make_private
-from alipes.config.reader import read_config
+from alipes.config.loader import load_settings, with_plugins
+from alipes.config.paths import DEFAULT_PROFILE, find_home, find_root, make_private
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_ago
@@ -67,19 +69,20 @@ def _format_row(delivery: Delivery) -> tuple[str, ...]:
     )
 
 
-UNIT_NAME = "alipes.service"
 WATCHDOG_S = 30
 """systemd restarts the service after this time without a sign of life."""
 EXIT_GRACE_S = 15
 """Time after the drain to close everything."""
 
 
-def install_unit(settings: Settings, *, system: bool, write: bool) -> int:
-    text = make_unit(settings, system=system)
+def install_unit(settings: Settings, profiles: Sequence[str] = (), *, system: bool, write: bool) -> int:
+    """`profiles`: those that one process serves, if it is not the one of the settings."""
+    text = make_unit(settings, profiles, system=system)
+    name = "alipes" if settings.profile == DEFAULT_PROFILE else f"alipes-{settings.profile}"
     if not write:
         print(text, end="")
         return 0
-    file = Path("/etc/systemd/system" if system else Path.home() / ".config/systemd/user") / UNIT_NAME
+    file = Path("/etc/systemd/system" if system else Path.home() / ".config/systemd/user") / f"{name}.service"
     try:
         if not system:
             make_private(file.parent)
@@ -89,15 +92,16 @@ def install_unit(settings: Settings, *, system: bool, write: bool) -> int:
         raise ConfigError(f"cannot write {file} ({error.strerror}); {fix}") from error
     own = "" if system else " --user"
     print(f"Written to {file}. Next:")
-    print(f"  systemctl{own} daemon-reload && systemctl{own} enable --now alipes")
+    print(f"  systemctl{own} daemon-reload && systemctl{own} enable --now {name}")
     if not system:
         print("  loginctl enable-linger    # keep it running while you are logged out")
     return 0
 
 
-def make_unit(settings: Settings, *, system: bool) -> str:
+def make_unit(settings: Settings, profiles: Sequence[str] = (), *, system: bool) -> str:
     """The text of the unit. systemd restarts it on failure, but not for wrong settings (status 2)."""
     own = f"User={getpass.getuser()}\n" if system else ""
+    words = "".join(f" -P {name}" for name in profiles)
     return f"""\
 [Unit]
 Description=alipes, a personal agent in your chats
@@ -111,7 +115,7 @@ Type=notify
 NotifyAccess=main
 {own}Environment={_quote(f"ALIPES_HOME={settings.home}")}
 WorkingDirectory={_escape(settings.workdir or os.path.expanduser("~"))}
-ExecStart={_quote(sys.executable)} -m alipes serve
+ExecStart={_quote(sys.executable)} -m alipes serve{words}
 ExecReload=/bin/kill -HUP $MAINPID
 Restart=on-failure
 RestartSec=2
@@ -146,6 +150,8 @@ def run(argv: list[str]) -> int:
     }
     parser = OptionParser("alipes serve", help_text.SERVE, details)
     args, named = parser.parse_with_words(argv)
+    if args.profile and named not in ([], ["install"]):
+        parser.error(f"`{named[0]}` takes one profile: alipes -P NAME serve {' '.join(named)}")
     match named:
         case []:
             return _serve(args)
@@ -154,7 +160,7 @@ def run(argv: list[str]) -> int:
         case ["key", *rest]:
             return _run_key(parser, args, rest)
         case ["install"]:
-            return install_unit(load_settings(), system=args.system, write=args.write)
+            return install_unit(load_settings(), args.profile, system=args.system, write=args.write)
     return parser.error(f"unknown action: {' '.join(named)} (use outbox, key or install)")
 
 
@@ -170,7 +176,56 @@ def _run_outbox(parser: OptionParser, args: argparse.Namespace, rest: list[str])
 
 
 def _serve(args: argparse.Namespace) -> int:
-    settings = with_plugins(build_settings(read_config()), not args.safe)
+    loaded = None if args.profile else load_settings()
+    names = list(args.profile)
+    if loaded is not None and loaded.profile == DEFAULT_PROFILE and loaded.serve.profiles:
+        names = [DEFAULT_PROFILE, *loaded.serve.profiles]
+    if names:
+        return _serve_profiles(args, names)
+    settings = _prepare(args, loaded or load_settings())
+    environ = process_environment()
+    name_agent_process()
+    with open_log(settings.paths.make().log, settings.log_level, settings.secrets()):
+        if args.replace:
+            replace_running_server(settings, environ)
+        order = _run_loop(serve(ServeContext(settings, SystemdNotifier(environ))))
+    return _finish(order, environ)
+
+
+def _serve_profiles(args: argparse.Namespace, names: Sequence[str]) -> int:
+    """Several profiles in this process."""
+    if args.port:
+        raise ConfigError("--port is for one profile: set serve.port of each instead (0 = any free port).")
+    environ, root = process_environment(), find_root(find_home())
+    profiles, problems = find_hosted(root, names, partial(_prepare, args))
+    for name, problem in problems.items():
+        print_error(f"profile {name} is not served: {problem}")
+    name_agent_process()
+    with open_logs(root, profiles):
+        if args.replace:
+            for profile in profiles:
+                replace_running_server(Settings(home=profile.home), environ)
+        order = _run_loop(serve_profiles(profiles, SystemdNotifier(environ)))
+    return _finish(order, environ)
+
+
+def _run_loop(work: Coroutine[Any, Any, ExitAction]) -> ExitAction | None:
+    """What `work` returns; None if it was interrupted."""
+    try:
+        return tasks.run_event_loop(work)
+    except asyncio.CancelledError:  # by a second signal; unfinished turns resume at the next start
+        return None
+
+
+def _finish(order: ExitAction | None, environ: dict[str, str]) -> int:
+    if order == "restart":
+        _restart(environ)
+    return EXIT_HURRIED if order is None else 0
+
+
+def _prepare(args: argparse.Namespace, loaded: Settings) -> Settings:
+    """The settings with the options of the command line, checked. Creates the API key if there is none."""
+    settings = with_plugins(loaded, not args.safe)
     port = settings.serve.port if args.port is None else args.port
     chosen = structs.replace(settings.serve, host=args.host or settings.serve.host, port=port)
     settings = structs.replace(settings, serve=chosen)
@@ -181,18 +236,7 @@ def _serve(args: argparse.Namespace) -> int:
         )
     settings = api_keys.ensure_operator_key(settings)
     api_keys.check_operator_key(settings)
-    environ = process_environment()
-    name_agent_process()
-    with open_log(settings.paths.make().log, settings.log_level, settings.secrets()):
-        if args.replace:
-            replace_running_server(settings, environ)
-        try:
-            order = tasks.run_event_loop(serve(ServeContext(settings, SystemdNotifier(environ))))
-        except asyncio.CancelledError:  # by a second signal; unfinished turns resume at the next start
-            return EXIT_HURRIED
-    if order == "restart":
-        _restart(environ)
-    return 0
+    return settings
 
 
 def _restart(environ: dict[str, str]) -> NoReturn:

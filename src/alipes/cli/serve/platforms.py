@@ -74,7 +74,9 @@ class ServedPlatforms:
         self._wanted = settings.messengers.configured
         self._poll_s: dict[str, float] = {}
         self.workdir = settings.workdir or os.getcwd()
-        places = Places(home=os.path.expanduser("~"), alipes_home=str(settings.home))
+        places = Places(
+            home=os.path.expanduser("~"), alipes_home=str(settings.home), alipes_root=str(settings.paths.root)
+        )
         self.outbound = OutboundPolicy(
             tuple(self._wanted), _sendable_dirs(settings, self.workdir), is_private=places.is_withheld
         )
@@ -172,6 +174,7 @@ def _platform_policy(chosen: MessengerConfig | PluginPlatformConfig) -> Platform
 
 
 def _sendable_dirs(settings: Settings, workdir: str) -> tuple[str, ...]:
-    """Directories whose files may be sent to a chat, never one that contains the home."""
-    around = Path(os.path.realpath(settings.home)).is_relative_to(os.path.realpath(workdir))
+    """Directories whose files may be sent to a chat, never one that contains a home."""
+    homes = (Path(os.path.realpath(each)) for each in (settings.home, settings.paths.root))
+    around = any(home.is_relative_to(os.path.realpath(workdir)) for home in homes)
     return (str(settings.paths.outgoing), *(() if around else (workdir,)))

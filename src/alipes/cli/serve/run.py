@@ -7,7 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any
 
@@ -18,8 +18,9 @@ from alipes.app import App, open_app
 from alipes.cli.doctor import find_connection_error
 from alipes.cli.serve.api_keys import key_finder, make_host_rules
 from alipes.cli.serve.platforms import ServedPlatforms
-from alipes.cli.serve.signals import LOCK_NAME, ExitAction, ExitSignals
+from alipes.cli.serve.signals import LOCK_NAME, ExitAction, ExitRequest, ExitSignals
 from alipes.config.loader import load_settings
+from alipes.config.paths import DEFAULT_PROFILE
 from alipes.config.settings import Settings
 from alipes.gateway.outbound.delivery import address_message
 from alipes.kernel.errors import AlipesError, ConfigError
@@ -171,11 +172,31 @@ class ServeContext(Struct, frozen=True):
 
 async def serve(serving: ServeContext) -> ExitAction:
     """Serve until a signal or /restart; returns which. Raises ConfigError at the start, or StoreError."""
-    settings, notifier = serving.settings, serving.notifier
+    notifier = serving.notifier
+
+    def on_open(status: str) -> None:
+        process_setup.tune_garbage_collector()
+        notifier.ready(status)
+
+    with open_process() as exit_signals:
+        await serve_home(serving.settings, notifier, exit_signals, on_open)
+        return exit_signals.action
+
+
+@contextmanager
+def open_process() -> Iterator[ExitSignals]:
+    """What belongs to the process and not to a home: the limit of open files, signals, uncaught errors."""
     raise_file_limit()
+    at_terminal = sys.stdin is not None and sys.stdin.isatty()
+    with ExitSignals(at_terminal=at_terminal) as exit_signals, handle_uncaught_errors(print_error):
+        yield exit_signals
+
+
+async def serve_home(
+    settings: Settings, notifier: SystemdNotifier, exit_request: ExitRequest, on_open: Callable[[str], None]
+) -> None:
+    """Serve one home until an exit is requested. `on_open(status)` is called once it can answer."""
     with (
-        ExitSignals(at_terminal=sys.stdin is not None and sys.stdin.isatty()) as exit_signals,
-        handle_uncaught_errors(_print_error),
         hold_process_lock(settings.paths.run / LOCK_NAME) as claimed,
         closing(bind_socket(settings.serve.host, settings.serve.port)) as door,
     ):
@@ -184,31 +205,29 @@ async def serve(serving: ServeContext) -> ExitAction:
         platforms = ServedPlatforms(settings)
         async with open_app(settings, interactive=True, outbound=platforms.outbound) as app:
             # No await before the hooks are added: resumed turns need them from the start.
-            server = _Server(app, platforms, exit_signals)
+            server = _Server(app, platforms, exit_request)
             async with asyncio.TaskGroup() as group, open_server(server.service(), door):
                 beside = [group.create_task(each) for each in server.background(notifier)]
                 await server.print_addresses(address)
-                process_setup.tune_garbage_collector()
-                notifier.ready(f"serving {', '.join(platforms.names) or 'no platform'} at {address}")
-                await _wait_for_exit(exit_signals)
+                on_open(f"serving {', '.join(platforms.names) or 'no platform'} at {address}")
+                await wait_for_exit(exit_request, load_settings)
                 await server.shut_down(notifier)
                 for task in beside:
                     task.cancel()
-        return exit_signals.action
 
 
-async def _wait_for_exit(exit_signals: ExitSignals) -> None:
-    """Wait for a request to exit. A restart with wrong settings is refused."""
+async def wait_for_exit(exit_request: ExitRequest, check: Callable[[], object]) -> None:
+    """Wait for a request to exit. A restart with wrong settings is refused: `check` loads them."""
     while True:
-        await exit_signals.requested.wait()
-        if exit_signals.action == "leave":
+        await exit_request.requested.wait()
+        if exit_request.action == "leave":
             return
         try:
-            load_settings()
+            check()
         except ConfigError as error:
             log.error("not restarted: %s", error)
-            _print_error(f"not restarted, because the settings have errors:\n{error}")
-            exit_signals.withdraw_request()
+            print_error(f"not restarted, because the settings have errors:\n{error}")
+            exit_request.withdraw_request()
         else:
             return
 
@@ -216,17 +235,17 @@ async def _wait_for_exit(exit_signals: ExitSignals) -> None:
 class _Server:
     """The parts of the server."""
 
-    def __init__(self, app: App, platforms: ServedPlatforms, exit_signals: ExitSignals) -> None:
-        self._app, self._platforms, self._exit_signals = app, platforms, exit_signals
-        self._tally, self._drain = ServerMetrics(__version__), TurnDrain()
+    def __init__(self, app: App, platforms: ServedPlatforms, exit_request: ExitRequest) -> None:
+        self._app, self._platforms, self._exit_request = app, platforms, exit_request
+        self._tally, self._drain = ServerMetrics(__version__, app.settings.profile), TurnDrain()
         self._model_reach = ModelHealth(self._model)
-        platforms.open(app, partial(exit_signals.request, "restart"))
+        platforms.open(app, partial(exit_request.request, "restart"))
         self._runs = LiveRuns(app, workdir=platforms.workdir)
         self._api: ApiRouter
         self._mcp: McpEndpoint
         for each in (self._tally, self._model_reach, self._drain):
             each.register(app.hooks)
-        self._state = ServerState()
+        self._state = ServerState(profile=app.settings.profile)
         self._readiness = Readiness(
             platforms=platforms.health,
             write=partial(check_writable, app.store.database),
@@ -287,7 +306,9 @@ class _Server:
     async def print_addresses(self, address: str) -> None:
         """Print what is served, and which configured platforms are not."""
         names = ", ".join(self._platforms.names)
-        where = f"alipes {__version__} serves {names or 'no platform yet'} at {address}"
+        profile = self._app.settings.profile
+        whose = "" if profile == DEFAULT_PROFILE else f" (profile {profile})"
+        where = f"alipes {__version__}{whose} serves {names or 'no platform yet'} at {address}"
         hint = "" if names else "; see docs/messengers.md to add one"
         print(where + hint)
         webhooks = await SqliteWebhooks(self._app.store.database).all()
@@ -301,25 +322,25 @@ class _Server:
 
         Only then are platforms and clients disconnected: a plugin can still notify them that its turn is suspended.
         """
-        exit_signals, patience = self._exit_signals, self._app.settings.serve.drain
-        restarting = exit_signals.action == "restart"
+        exit_request, patience = self._exit_request, self._app.settings.serve.drain
+        restarting = exit_request.action == "restart"
         self._state.shutdown_reason = "alipes is restarting" if restarting else "alipes is shutting down"
-        if exit_signals.action == "restart":
+        if exit_request.action == "restart":
             notifier.reloading()
         else:
             notifier.stopping("bringing turns to a safe point")
-        log.info("%s requested: no new messages are accepted", exit_signals.action)
+        log.info("%s requested: no new messages are accepted", exit_request.action)
         if busy := self._drain.unsafe_turns:
             what = "restarting" if restarting else "shutting down"
             print(f"  {what}; waiting for {format_count(busy, 'turn')}", flush=True)
         self._platforms.leaving.set()
         self._drain.start()
-        if not await _finish_within(patience, self._drain.wait_until_safe(), exit_signals.hurry):
+        if not await _finish_within(patience, self._drain.wait_until_safe(), exit_request.hurry):
             left = format_count(self._drain.unsafe_turns, "turn")
             log.warning("%s interrupted; will resume at the next start", left)
-        await _finish_within(SUSPEND_TIMEOUT_S, self._app.sessions.suspend(), exit_signals.hurry)
+        await _finish_within(SUSPEND_TIMEOUT_S, self._app.sessions.suspend(), exit_request.hurry)
         if not await _finish_within(
-            DELIVERY_TIMEOUT_S, self._platforms.gateway.delivery.wait_idle(), exit_signals.hurry
+            DELIVERY_TIMEOUT_S, self._platforms.gateway.delivery.wait_idle(), exit_request.hurry
         ):
             log.warning("some messages could not be delivered in time; they stay queued")
         self._runs.disconnect_all()
@@ -351,5 +372,5 @@ async def _wait_for(event: asyncio.Event) -> None:
     await event.wait()
 
 
-def _print_error(line: str) -> None:
+def print_error(line: str) -> None:
     sys.stderr.write(f"alipes: {line}\n")

@@ -19,18 +19,35 @@ ExitAction: TypeAlias = Literal["leave", "restart"]
 _SIGNALS: dict[signal.Signals, ExitAction] = {signal.SIGTERM: "leave", signal.SIGINT: "leave", signal.SIGHUP: "restart"}
 
 
-class ExitSignals:
+class ExitRequest:
+    """A request to exit or to restart, and whether it is urgent."""
+
+    def __init__(self) -> None:
+        self.requested = asyncio.Event()
+        self.hurry = asyncio.Event()
+        self.action: ExitAction = "leave"
+
+    def request(self, order: ExitAction) -> None:
+        """Request an action. A restart does not override an exit; an exit overrides a restart."""
+        if not self.requested.is_set() or order == "leave":
+            self.action = order
+        self.requested.set()
+
+    def withdraw_request(self) -> None:
+        """Forget the request."""
+        self.requested.clear()
+
+
+class ExitSignals(ExitRequest):
     """Handles SIGTERM, SIGINT and SIGHUP while entered. The first exits gracefully, the second skips
     waiting, the third kills."""
 
     def __init__(self, *, at_terminal: bool = False) -> None:
         """`at_terminal`: SIGHUP means that the terminal was closed, and exits."""
+        super().__init__()
         self._actions = dict(_SIGNALS)
         if at_terminal:
             self._actions[signal.SIGHUP] = "leave"
-        self.requested = asyncio.Event()
-        self.hurry = asyncio.Event()
-        self.action: ExitAction = "leave"
         self._signals = 0
 
     def __enter__(self) -> Self:
@@ -47,15 +64,9 @@ class ExitSignals:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
 
-    def request(self, order: ExitAction) -> None:
-        """Request an action. A restart does not override an exit; an exit overrides a restart."""
-        if not self.requested.is_set() or order == "leave":
-            self.action = order
-        self.requested.set()
-
     def withdraw_request(self) -> None:
         """Forget the request; the next signal counts as the first."""
-        self.requested.clear()
+        super().withdraw_request()
         self._signals = 0
 
     def _on_signal(self, number: signal.Signals, order: ExitAction) -> None:

@@ -55,6 +55,7 @@ async def _run(settings: Settings, options: TalkOptions, variables: Variables, l
     vim = settings.terminal.editing == "vim"
     terminal = TerminalApp(features, settings.home / "history", keys=settings.keys, vim=vim)
     terminal.bottom.status.set_folder(Path.cwd())
+    terminal.bottom.status.set_profile(settings.profile)
     terminal.append(_first_rows(terminal, new=not (settings.home / "history").exists()))
     titled = shows_title(settings.terminal, features)
     if titled:
@@ -90,7 +91,8 @@ async def _load_and_serve(
 def _first_rows(terminal: TerminalApp, *, new: bool) -> list[str]:
     """The header; for somebody who has typed nothing yet, also a welcome with examples."""
     style, columns = terminal.bottom.style, terminal.columns
-    rest, help = f" {__version__} · {terminal.bottom.status.folder}", "" if new else " · /help for commands"
+    whose = "".join(f" · {each}" for each in (terminal.bottom.status.profile, terminal.bottom.status.folder) if each)
+    rest, help = f" {__version__}{whose}", "" if new else " · /help for commands"
     room = max(1, columns - len("alipes"))
     fits = rest + help if text_width(rest + help) <= room else truncate(rest, room, style.more)
     name = ";".join(filter(None, (style.strong, style.accent if new else "")))

@@ -14,6 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from alipes.compat.hermes.call import PluginCallback
 from alipes.compat.hermes.loop_access import allow_threads, disallow_threads
 from alipes.compat.hermes.state import HookState, PlatformEntry, PluginEnvironment, ToolEntry
+from alipes.config.paths import has_own_environ
 from alipes.config.settings import Settings
 from alipes.plugins.context import Context, Host
 from alipes.plugins.interruption.attribution import PLUGIN, as_coroutine
@@ -56,7 +57,9 @@ class Bridge:
         self.platforms: dict[str, PlatformEntry] = {}
         self.memory: MemoryOwner | None = None
         """The attached memory provider; there is at most one."""
-        self.profile_name = "default"
+        self.profile_name = settings.profile
+        self.is_one_of_several = has_own_environ()
+        """True if this process serves other profiles too."""
         self.environment = PluginEnvironment(settings.paths.env)
         self._contexts: dict[PluginOwner, tuple[Context, str]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -17,6 +17,7 @@ from alipes.compat.hermes.memory import AttachedMemory
 from alipes.compat.hermes.platform.runner import PlatformRegistration
 from alipes.compat.hermes.platform.values import CURRENT_EVENT, RECENT_EVENTS
 from alipes.compat.hermes.prompt_section import PromptSection
+from alipes.compat.hermes.session_keys import MAIN, own_key
 from alipes.compat.hermes.state import PlatformEntry, ToolEntry
 from alipes.kernel.errors import AlipesError, PluginError
 from alipes.kernel.formatting import closest_matches
@@ -49,6 +50,7 @@ def inject(bridge: Bridge, context: Context, text: str, session_key: str | None 
 def _latest_inbound(bridge: Bridge, session_key: str | None) -> Inbound | None:
     inbounds = bridge.state.inbounds
     if session_key:
+        session_key = own_key(session_key)
         return inbounds.get(session_key) or _inbound_from_key(session_key)
     turn = bridge.host.current_turn()
     return turn.inbound if turn is not None else inbounds.latest()
@@ -64,7 +66,7 @@ async def _submit(bridge: Bridge, context: Context, inbound: Inbound) -> None:
 def _inbound_from_key(session_key: str) -> Inbound | None:
     """An address from a key without messages: `agent:main:<platform>:<type>:<chat>[:<thread>]`."""
     parts = [unquote(part) for part in session_key.split(":")]
-    if len(parts) < 5 or parts[0] != "agent":
+    if len(parts) < 5 or parts[:2] != ["agent", MAIN]:
         return None
     address = Address(parts[2], parts[4], parts[3], *parts[5:7])
     return Inbound(id="", address=address, sender=address.user or address.chat, text="")

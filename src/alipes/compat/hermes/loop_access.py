@@ -12,6 +12,8 @@ from contextvars import Context
 from functools import partial
 from typing import Any
 
+from alipes.config.paths import current_scope
+
 _OPEN: dict[asyncio.AbstractEventLoop, "ThreadAccess"] = {}
 
 
@@ -20,12 +22,12 @@ def allow_threads(loop: asyncio.AbstractEventLoop, wait: Callable[[Awaitable[Any
     if loop not in _OPEN:
         _OPEN[loop] = ThreadAccess(loop)
         _OPEN[loop].enter()
-    _OPEN[loop].waits.append(wait)
+    _OPEN[loop].waits.append((current_scope(), wait))
 
 
 def disallow_threads(loop: asyncio.AbstractEventLoop, wait: Callable[[Awaitable[Any]], Any]) -> None:
     guests = _OPEN[loop]
-    guests.waits.remove(wait)
+    guests.waits = [each for each in guests.waits if each[1] != wait]
     if not guests.waits:
         del _OPEN[loop]
         guests.leave()
@@ -35,7 +37,8 @@ class ThreadAccess:
     """Wraps one loop; calls on its own thread pass through."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.waits: list[Callable[[Awaitable[Any]], Any]] = []
+        self.waits: list[tuple[str, Callable[[Awaitable[Any]], Any]]] = []
+        """With the profile they belong to, if the process serves several."""
         self._soon, self._at, self._run = loop.call_soon, loop.call_at, loop.run_until_complete
         self._threadsafe = loop.call_soon_threadsafe
         self._methods: dict[str, Any] = getattr(loop, "__dict__", {})  # loops of other implementations have none
@@ -68,4 +71,10 @@ class ThreadAccess:
 
     def run_until_complete(self, work: Awaitable[Any]) -> Any:
         """Wait in the calling thread while the loop continues."""
-        return self._run(work) if threading.get_ident() == self._thread else self.waits[-1](work)
+        if threading.get_ident() == self._thread:
+            return self._run(work)
+        scope = current_scope()
+        for whose, wait in reversed(self.waits):
+            if whose == scope:
+                return wait(work)
+        raise RuntimeError("cannot determine which profile is calling: use asyncio.to_thread")

@@ -3,11 +3,12 @@
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Self
 
+from alipes.config.paths import find_home, profile_name
 from alipes.kernel.turns import Address
 
 MAIN = "main"
 _MAIN_PROFILES = ("", MAIN, "default")
-"""Names of the only profile."""
+"""Names of the profile that calls; it may use its own name too."""
 
 
 @dataclass
@@ -81,11 +82,23 @@ def build_session_key(
 ) -> str:
     """The session key: `agent:main:<platform>:<chat_type>:<chat>[:<thread>][:<user>]`.
 
-    There is only one profile; keys of others name sessions that do not exist.
+    Each profile has its own store, in which keys start with `agent:main:`; keys of another profile name sessions that
+    do not exist there.
     """
     key = address_of(source, group_sessions_per_user, thread_sessions_per_user).key
     name = profile or source.profile or MAIN
-    return key if name in _MAIN_PROFILES else key.replace(f":{MAIN}:", f":{name}:", 1)
+    return key if is_own_profile(name) else key.replace(f":{MAIN}:", f":{name}:", 1)
+
+
+def is_own_profile(name: str) -> bool:
+    return name in _MAIN_PROFILES or name == profile_name(find_home())
+
+
+def own_key(key: str) -> str:
+    """The key as it is stored. A plugin may write the name of its own profile into it: `agent:work:telegram:...`"""
+    first, _, rest = key.partition(":")
+    name, _, address = rest.partition(":")
+    return f"{first}:{MAIN}:{address}" if first == "agent" and name != MAIN and is_own_profile(name) else key
 
 
 def source_of(address: Address, sender: str = "", profile: str | None = None) -> SessionSource:

@@ -7,6 +7,7 @@ from typing import Any, Generic, Literal, TypeVar
 from msgspec import Struct
 
 from alipes.config.environment import Variables, export_variables, process_environment, read_variables, unset_variables
+from alipes.config.paths import current_scope
 from alipes.kernel.turns import ApprovalAsked, Inbound
 from alipes.plugins.owner import CORE, PluginOwner
 
@@ -100,6 +101,19 @@ class RecentMap(Generic[K, V]):
 
     def latest(self) -> V | None:
         return next(reversed(self._entries.values()), None)
+
+
+class ScopedMap(Generic[K, V]):
+    """A `RecentMap` that all apps of the process use: each profile sees only its own entries."""
+
+    def __init__(self, size: int = MAX_ENTRIES) -> None:
+        self._entries: RecentMap[tuple[str, K], V] = RecentMap(size)
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self._entries[current_scope(), key] = value
+
+    def get(self, key: K) -> V | None:
+        return self._entries.get((current_scope(), key))
 
 
 class HookState:

@@ -35,8 +35,8 @@ def name_agent_process() -> None:
             file.write(AGENT_NAME)
 
 
-def find_agent_ancestor(run: Path | None = None) -> int | None:
-    """The pid of the agent process that started this one, directly or not. `run`: the home's directory."""
+def find_agent_ancestor(*runs: Path) -> int | None:
+    """The pid of the agent process that started this one, directly or not. `runs`: the directories of homes."""
     if sys.platform != "linux":
         return None
     ancestors = list(list_ancestors())
@@ -44,7 +44,7 @@ def find_agent_ancestor(run: Path | None = None) -> int | None:
         if _read(f"/proc/{pid}/comm").strip() == AGENT_NAME:
             return pid
     nested = os.stat("/proc/self/ns/pid").st_ino != _FIRST_PID_NAMESPACE
-    for pid in living_agents(run) if run is not None else ():
+    for pid in (pid for run in runs for pid in living_agents(run)):
         # a living process that /proc does not show: this process may be its child in a pid namespace
         if pid in ancestors or (nested and not os.path.exists(f"/proc/{pid}")):
             return pid

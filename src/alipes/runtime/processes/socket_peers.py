@@ -25,16 +25,14 @@ _INODE_AT = 84
 """Offset in the answer: after the header, the socket's id, timers, queues and user."""
 
 
-def find_connected_child(
-    client: SocketAddress, server: SocketAddress, run: Path, *, agents: bool = False
-) -> int | None:
+def find_connected_child(client: SocketAddress, server: SocketAddress, *runs: Path, agents: bool = False) -> int | None:
     """The pid of the child of an agent that holds the client's end; None if it is no child of ours.
 
-    `run`: the home's directory, which names its processes. `agents`: also an agent itself, whose tools may connect.
+    `runs`: directories of homes, which name their processes. `agents`: also an agent itself, whose tools may connect.
     """
     if sys.platform != "linux" or client[0] not in _LOOPBACK:
         return None
-    known = {os.getpid(), *living_agents(run)}
+    known = {os.getpid(), *(pid for run in runs for pid in living_agents(run))}
     children: set[int] = {*_list_descendants(known), *(known if agents else ())}
     if not children or not (inode := _find_inode(client, server)):
         return None

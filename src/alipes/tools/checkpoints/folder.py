@@ -91,7 +91,7 @@ class FileRules:
     def __init__(self, folder: ProjectFolder, places: Places, *, max_file_bytes: int, max_bytes: int) -> None:
         self._root, self._places = folder.root, places
         self._max_file_bytes, self._max_bytes = max_file_bytes, max_bytes
-        home, ours = os.path.realpath(places.home), os.path.realpath(places.alipes_home)
+        home, ours = os.path.realpath(places.home), os.path.realpath(places.root)
         self._in_home = folder.root[len(home) + 1 :] if is_inside(folder.root, home) else None
         self._ours = os.path.relpath(ours, folder.root) if is_inside(ours, folder.root) else ""
 

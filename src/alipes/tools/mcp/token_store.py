@@ -53,7 +53,7 @@ class TokenStore:
         """The login at `url`; None if there is none, or if it was for another address."""
         name = variable_of(server)
         if self._keyring:
-            text = read_keyring(name)
+            text = read_keyring(self._paths.home, name)
         else:
             line = read_variables(self._paths.env, {}).lines.get(name)
             text = line.value if line else ""
@@ -72,7 +72,7 @@ class TokenStore:
         text = msgspec.json.encode(login).decode()
         self._hide(text)
         if self._keyring:
-            write_keyring(variable_of(server), text)
+            write_keyring(self._paths.home, variable_of(server), text)
         else:
             self._edit(variable_of(server), text)
 
@@ -80,8 +80,8 @@ class TokenStore:
         """False if there was none. Raises ConfigError."""
         name = variable_of(server)
         if self._keyring:
-            if found := bool(read_keyring(name)):
-                remove_from_keyring(name)
+            if found := bool(read_keyring(self._paths.home, name)):
+                remove_from_keyring(self._paths.home, name)
             return found
         if name not in read_variables(self._paths.env, {}).lines:
             return False

@@ -1,4 +1,4 @@
-"""The status line below the input: activity, keys, model, mode, context use, cost, folder and branch."""
+"""The status line below the input: activity, keys, model, profile, mode, context use, cost, folder and branch."""
 
 import re
 import time
@@ -8,6 +8,7 @@ from pathlib import Path
 from alipes.cli.render import format_activity, format_cost, to_one_line, truncate
 from alipes.cli.terminal.styles import TerminalStyle, apply_style
 from alipes.cli.width import display_width
+from alipes.config.paths import DEFAULT_PROFILE
 from alipes.kernel import turns
 
 GAUGE_CELLS = 6
@@ -28,6 +29,8 @@ class StatusLine:
         """Cost of the conversation; None after a call without a known price."""
         self.mode = ""
         """The permission mode; empty for the usual one."""
+        self.profile = ""
+        """The profile as it is shown; empty for the default one."""
         self.queued = 0
         self.held = 0
         """Messages that were kept by a stop."""
@@ -93,6 +96,9 @@ class StatusLine:
         self._workdir, self.folder = folder, shorten_home(folder)
         self.refresh_branch()
 
+    def set_profile(self, name: str) -> None:
+        self.profile = "" if name == DEFAULT_PROFILE else f"profile {name}"
+
     def refresh_branch(self) -> None:
         if self._workdir is not None:
             self.branch = read_branch(self._workdir)
@@ -122,6 +128,7 @@ class StatusLine:
         place = f"{folder} ({self.branch})" if self.branch else folder
         return [
             (self.model, style.faint),
+            (self.profile, style.faint),
             (mode, style.warn),
             (jobs, style.faint),
             self._format_context(style),

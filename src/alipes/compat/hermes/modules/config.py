@@ -122,10 +122,6 @@ def load_env() -> dict[str, str]:
     raise NotAvailable("hermes_cli.config.load_env, which returns all secrets", "use get_env_value(NAME)")
 
 
-class UnscopedSecretError(RuntimeError):
-    """Raised in Hermes if a process serves several profiles. There is one profile here, so never raised."""
-
-
 def get_secret(name: str, default: Any = None) -> Any:
     return bridge().variable(name) or default
 

@@ -12,7 +12,7 @@ from alipes.compat.hermes.modules.current_app import NotAvailable, bridge, is_bo
 from alipes.compat.hermes.modules.utils import atomic_json_write
 from alipes.compat.hermes.platform.runner import role_from_variables
 from alipes.compat.hermes.platform.values import PlatformConfig
-from alipes.compat.hermes.state import PlatformEntry, RecentMap
+from alipes.compat.hermes.state import PlatformEntry, ScopedMap
 
 
 class PlatformRegistry:
@@ -94,7 +94,7 @@ def lookup_channel_type(platform: str, chat_id: str) -> str | None:
     return None
 
 
-_SENT: RecentMap[tuple[str, str], str] = RecentMap(1000)
+_SENT: ScopedMap[tuple[str, str], str] = ScopedMap(1000)
 MAX_SENT_CHARS = 2000
 
 

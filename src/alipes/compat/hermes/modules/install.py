@@ -12,7 +12,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from alipes.compat.hermes.bridge import Bridge
-from alipes.compat.hermes.modules.current_app import bind, bridge, is_bound, unbind
+from alipes.compat.hermes.modules.current_app import bind, is_bound, latest_home, unbind
 from alipes.compat.hermes.modules.locks import release_all
 from alipes.compat.hermes.modules.names import NAMES
 from alipes.compat.hermes.modules.tool_registry import reset_toolsets
@@ -48,7 +48,7 @@ def uninstall(app_bridge: Bridge | None = None) -> None:
     """Remove the modules when the last app that uses them is closed."""
     unbind(app_bridge)
     if is_bound():
-        set_cache_home(bridge().home)
+        set_cache_home(latest_home())
         return
     set_cache_home(None)
     reset_toolsets()

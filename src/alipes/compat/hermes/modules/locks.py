@@ -7,9 +7,11 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+from alipes.config.paths import current_scope
 from alipes.runtime.process_lock import AlreadyRunning, hold_process_lock
 
-_HELD: dict[tuple[str, str], ExitStack] = {}
+_HELD: dict[tuple[str, str, str], ExitStack] = {}
+"""By profile, scope and account: another profile in this process does not hold what this one holds."""
 
 
 def acquire_scoped_lock(
@@ -19,14 +21,14 @@ def acquire_scoped_lock(
 
     Returns False and facts about the holder if another process has it. Released when the process ends.
     """
-    if (scope, identity) in _HELD:
+    if (current_scope(), scope, identity) in _HELD:
         return True, None
     file = _lock_file(scope, identity)
     try:
         stack = _lock(file, str((metadata or {}).get("platform") or scope))
     except AlreadyRunning as error:
         return False, {"pid": error.holder.pid, "scope": scope, "started_at": error.holder.started}
-    _HELD[scope, identity] = stack
+    _HELD[current_scope(), scope, identity] = stack
     return True, None
 
 
@@ -43,15 +45,19 @@ def _lock(file: Path, note: str) -> ExitStack:
 
 
 def release_scoped_lock(scope: str, identity: str) -> None:
-    stack = _HELD.pop((scope, identity), None)
+    _release(current_scope(), scope, identity)
+
+
+def _release(*held: str) -> None:
+    stack = _HELD.pop((held[0], held[1], held[2]), None)
     if stack is not None:
         stack.close()
 
 
 def release_all() -> None:
     """Release what plugins did not release; called when the last one is closed."""
-    for scope, identity in [*_HELD]:
-        release_scoped_lock(scope, identity)
+    for held in [*_HELD]:
+        _release(*held)
 
 
 def _lock_file(scope: str, identity: str) -> Path:

@@ -10,6 +10,7 @@ from alipes.compat.hermes.modules import (
     async_functions,
     commands,
     config,
+    current_app,
     file_safety,
     gateway_names,
     locks,
@@ -118,7 +119,7 @@ _AGENT: dict[str, dict[str, Any]] = {
     "agent.memory_provider": {"MemoryProvider": memory_provider.MemoryProvider},
     "agent.message_content": {"flatten_message_text": memory_provider.flatten_message_text},
     "agent.redact": _pick(redaction, "redact_sensitive_text"),
-    "agent.secret_scope": _pick(config, "get_secret", "UnscopedSecretError"),
+    "agent.secret_scope": {"get_secret": config.get_secret, "UnscopedSecretError": current_app.UnscopedSecretError},
     "agent.skill_commands": _pick(commands, "get_skill_commands"),
     "agent.transcription_provider": _pick(_CLASSES, "TranscriptionProvider"),
     "agent.tts_provider": _pick(

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from alipes.compat.hermes.call import PluginCallback
 from alipes.compat.hermes.platform.adapter_defaults import AdapterDefaults
 from alipes.compat.hermes.platform.values import MessageEvent, PlatformConfig, ProcessingOutcome, SendResult
-from alipes.compat.hermes.session_keys import SessionSource, platform_name
+from alipes.compat.hermes.session_keys import SessionSource, own_key, platform_name
 
 TYPING_INTERVAL_S = 2.0
 """Interval of typing indicators."""
@@ -207,7 +207,7 @@ class BasePlatformAdapter(_ConnectionState, _SendMethods, AdapterDefaults):
     async def cancel_session_processing(self, session_key: str, **more: Any) -> None:
         """Stop the turn under the key; `discard_pending=False` keeps the queued ones."""
         if self._adapter_host is not None:
-            await self._adapter_host.cancel(session_key, waiting=bool(more.get("discard_pending", True)))
+            await self._adapter_host.cancel(own_key(session_key), waiting=bool(more.get("discard_pending", True)))
 
     async def interrupt_session_activity(self, session_key: str, chat_id: str) -> None:
         """Called when the turn under the key was interrupted."""

@@ -10,7 +10,9 @@ from msgspec import Struct
 from alipes.compat.hermes.call import PluginCallback
 from alipes.compat.hermes.platform.adapter import BasePlatformAdapter, call_plugin
 from alipes.compat.hermes.platform.values import SendResult
+from alipes.compat.hermes.session_keys import own_key
 from alipes.compat.hermes.state import PlatformEntry
+from alipes.config.paths import current_scope
 from alipes.kernel.approvals import describe_call
 from alipes.kernel.errors import DeliveryError, Undeliverable
 from alipes.kernel.outbox import Media, MediaKind
@@ -31,22 +33,23 @@ class OpenApproval(Struct, frozen=True):
 
 
 class OpenApprovals:
-    """Open approval requests by session key, oldest first. Callable from any thread."""
+    """Open approval requests by session key, oldest first. Callable from any thread. Each profile of the process has
+    its own; a thread that belongs to none sees none."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, list[OpenApproval]] = {}
+        self._waiting: dict[tuple[str, str], list[OpenApproval]] = {}
         self._lock = RLock()
 
     def put(self, key: str, request: ApprovalAsked, answer: Callable[[AnswerApproval], None]) -> None:
         with self._lock:
-            self._waiting.setdefault(key, []).append(OpenApproval(request, answer))
+            self._waiting.setdefault((current_scope(), key), []).append(OpenApproval(request, answer))
 
     def drop(self, key: str, ask: str = "") -> None:
         """Remove an answered request; without `ask`, all of the key."""
         with self._lock:
-            self._drop(key, ask)
+            self._drop((current_scope(), key), ask)
 
-    def _drop(self, key: str, ask: str) -> None:
+    def _drop(self, key: tuple[str, str], ask: str) -> None:
         left = [each for each in self._waiting.get(key, ()) if ask and each.request.ask != ask]
         if left:
             self._waiting[key] = left
@@ -56,11 +59,12 @@ class OpenApprovals:
     def find(self, ask: str) -> ApprovalAsked | None:
         """The open request with this id."""
         with self._lock:
-            waiting = (each.request for those in self._waiting.values() for each in those)
+            own = (those for (scope, _), those in self._waiting.items() if scope == current_scope())
+            waiting = (each.request for those in own for each in those)
             return next((request for request in waiting if request.ask == ask), None)
 
     def has_open(self, key: str) -> bool:
-        return key in self._waiting
+        return (current_scope(), own_key(key)) in self._waiting
 
     def resolve(self, key: str, choice: str, *, everything: bool = False, by: str = "") -> int:
         """Answer the oldest request or all of them. Returns how many there were."""
@@ -68,17 +72,18 @@ class OpenApprovals:
         if consent is None:
             raise ValueError(f"unknown answer {choice!r}; use {', '.join(get_args(HermesChoice))}")
         with self._lock:
-            waiting = self._waiting.get(key, [])
+            own = current_scope(), own_key(key)
+            waiting = self._waiting.get(own, [])
             chosen = list(waiting) if everything else waiting[:1]
             for each in chosen:
-                self._drop(key, each.request.ask)
+                self._drop(own, each.request.ask)
         for each in chosen:
             each.answer(AnswerApproval(each.request.ask, consent, by))
         return len(chosen)
 
 
 OPEN_APPROVALS = OpenApprovals()
-"""One per process is enough: session keys are unique."""
+"""One per process."""
 
 
 TYPING_LASTS_S = 2.5

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from alipes.compat.hermes.session_keys import SessionSource, source_of
-from alipes.compat.hermes.state import RecentMap
-from alipes.config.paths import find_home, make_private
+from alipes.compat.hermes.state import ScopedMap
+from alipes.config.paths import find_home, has_own_environ, make_private
 from alipes.kernel.turns import Inbound
 
 MAX_AGE_HOURS = 24.0
@@ -31,7 +31,7 @@ def set_cache_home(home: Path | None) -> None:
 
 def cache_folder(kind: str) -> Path:
     """The folder for `images`, `audio`, `video` or `documents`, created if needed."""
-    home = _home[0] if _home else find_home()
+    home = _home[0] if _home and not has_own_environ() else find_home()
     make_private(make_private(home) / "cache")
     return make_private(home / "cache" / kind)
 
@@ -240,7 +240,7 @@ class SendResult:
 
 CURRENT_EVENT: ContextVar[MessageEvent | None] = ContextVar("alipes_hermes_heard", default=None)
 """The adapter message that is being handled."""
-RECENT_EVENTS: RecentMap[str, MessageEvent] = RecentMap()
+RECENT_EVENTS: ScopedMap[str, MessageEvent] = ScopedMap()
 """Recent adapter messages by the id of their inbound."""
 
 
