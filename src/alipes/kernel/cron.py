@@ -62,7 +62,7 @@ class Cron(Struct, frozen=True):
     last_day: bool = False
     """Also on the last day of the month (`L`)."""
     nth_weekdays: frozenset[tuple[int, int]] = frozenset()
-    """Weekday and its number in the month (`1#1`: the first Monday); 0 stands for the last one (`5L`)."""
+    """Weekday and its number in the month (`1#1`: the first Monday); 0 means the last one (`5L`)."""
     either_day: bool = False
     """Both fields of days are restricted: one of them is enough."""
     elapsed: bool = False

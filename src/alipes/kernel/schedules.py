@@ -83,7 +83,7 @@ class Schedule(Struct, frozen=True):
     """For `file`: the state of the file when it was last looked at."""
 
 
-class Run(Struct, frozen=True):
+class JobRun(Struct, frozen=True):
     """One run of a job."""
 
     number: int
@@ -201,7 +201,7 @@ def parse_quiet_hours(text: str) -> tuple[int, int]:
     return values[0], values[1]
 
 
-def retry_time(run: Run, now: float) -> float | None:
+def retry_time(run: JobRun, now: float) -> float | None:
     """When a failed run is tried again; None if it is not."""
     if run.attempt > run.job.retries:
         return None

@@ -112,7 +112,7 @@ class ScheduleEditor:
         view = await schedules.view(name)
         job = view.schedule.job
         lines = [view.describe(), f"Does: {job.prompt or job.script}", f"Answers go to: {', '.join(job.targets)}"]
-        runs = await schedules.rows.runs(view.schedule.id, 10 if action == "history" else 1)
+        runs = await schedules.runs.latest(view.schedule.id, 10 if action == "history" else 1)
         return "\n".join([*lines, *(f"Run: {describe_last(run, time.time())}" for run in runs)])
 
     async def _list(self, turn: Turn) -> str:

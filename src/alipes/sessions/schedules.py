@@ -14,7 +14,7 @@ from alipes.config.schedules import find_local_zone
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_duration, format_excerpt
-from alipes.kernel.schedules import Job, OverlapPolicy, Run, Schedule, ScheduleState, parse_quiet_hours
+from alipes.kernel.schedules import Job, JobRun, OverlapPolicy, Schedule, ScheduleState, parse_quiet_hours
 from alipes.kernel.timetable import (
     Timetable,
     find_zone,
@@ -26,7 +26,9 @@ from alipes.kernel.timetable import (
 )
 from alipes.kernel.turns import Address, PermissionMode, Stop
 from alipes.sessions.sessions import Sessions
-from alipes.store.schedules import NewRun, SqliteSchedules
+from alipes.store.schedules.jobs import SqliteSchedules
+from alipes.store.schedules.rows import NewRun
+from alipes.store.schedules.runs import SqliteScheduleRuns
 from alipes.store.store import Store
 
 HEARTBEAT = "heartbeat"
@@ -50,7 +52,7 @@ class ScheduleView(Struct, frozen=True):
     schedule: Schedule
     next_times: tuple[float, ...]
     zone: tzinfo
-    last: Run | None = None
+    last: JobRun | None = None
 
     @property
     def name(self) -> str:
@@ -87,7 +89,7 @@ class Schedules:
         sessions: Sessions | None = None,
     ) -> None:
         self._settings, self._clock, self._sessions = settings, clock, sessions
-        self.rows = SqliteSchedules(store, clock=clock)
+        self.jobs, self.runs = SqliteSchedules(store, clock=clock), SqliteScheduleRuns(store, clock=clock)
 
     @property
     def default_zone(self) -> str:
@@ -100,7 +102,7 @@ class Schedules:
             job = structs.replace(job, name=await self._make_name(job.prompt or job.script))
         await self._check_chain(job)
         due = self._first_due(job)
-        schedule = await self.rows.add(job, due)
+        schedule = await self.jobs.add(job, due)
         if schedule is None:
             raise ConfigError(f"there is a job {job.name} already: choose another name, or edit it")
         return self._view(schedule)
@@ -114,39 +116,39 @@ class Schedules:
         moved = "when" in request or "zone" in request
         due = self._first_due(job) if moved else schedule.due
         state: ScheduleState = "on" if moved and schedule.state == "done" else schedule.state
-        if not await self.rows.update(schedule.id, job, due, state):
+        if not await self.jobs.update(schedule.id, job, due, state):
             raise ConfigError(f"{name} was removed meanwhile, or there is a job {job.name} already")
         return self._view(structs.replace(schedule, job=job, due=due, state=state))
 
     async def pause(self, name: str) -> ScheduleView:
         schedule = await self.find(name)
-        await self.rows.update(schedule.id, schedule.job, schedule.due, "paused")
+        await self.jobs.update(schedule.id, schedule.job, schedule.due, "paused")
         return self._view(structs.replace(schedule, state="paused"))
 
     async def resume(self, name: str) -> ScheduleView:
         """Switch it on again; times that passed meanwhile are left out. Raises `ConfigError` if there is none left."""
         schedule = await self.find(name)
         due = self._first_due(schedule.job)
-        await self.rows.update(schedule.id, schedule.job, due, "on")
+        await self.jobs.update(schedule.id, schedule.job, due, "on")
         return self._view(structs.replace(schedule, state="on", due=due))
 
     async def remove(self, name: str, *, stop: bool = False) -> Schedule:
         """Remove a job for ever; with `stop`, also stop its running runs."""
         schedule = await self.find(name)
         self._refuse_heartbeat(schedule)
-        running = await self.rows.running(schedule.id) if stop else ()
-        await self.rows.remove(schedule.id)
+        running = await self.runs.running(schedule.id) if stop else ()
+        await self.jobs.remove(schedule.id)
         await self._stop(running)
         return schedule
 
     async def stop(self, name: str) -> int:
         """Stop the running runs; returns how many there were."""
         schedule = await self.find(name)
-        running = await self.rows.running(schedule.id)
+        running = await self.runs.running(schedule.id)
         await self._stop(running)
         return len(running)
 
-    async def _stop(self, running: tuple[Run, ...]) -> None:
+    async def _stop(self, running: tuple[JobRun, ...]) -> None:
         if running and self._sessions is None:
             raise ConfigError("runs can be stopped only where sessions are open")
         for run in running:
@@ -157,34 +159,34 @@ class Schedules:
         """Make a run that starts at once; returns its number."""
         schedule, now = await self.find(name), round(self._clock(), 3)
         run = NewRun(schedule.id, schedule.job, now, now, cause=cause)
-        while not (number := await self.rows.add_run(run)):  # another run of this millisecond
+        while not (number := await self.runs.add(run)):  # another run of this millisecond
             run = structs.replace(run, fire_at=round(run.fire_at + 0.001, 3))
         return number
 
     async def find(self, name: str) -> Schedule:
         """By name or id. Raises `ConfigError` with similar names."""
-        schedule = await self.rows.find(name)
+        schedule = await self.jobs.find(name)
         if schedule is None:
-            names = [each.job.name for each in await self.rows.all()]
+            names = [each.job.name for each in await self.jobs.all()]
             raise ConfigError(f"there is no job {name!r}.{did_you_mean(name, names)}")
         return schedule
 
     async def view(self, name: str) -> ScheduleView:
         schedule = await self.find(name)
-        runs = await self.rows.runs(schedule.id, 1)
+        runs = await self.runs.latest(schedule.id, 1)
         return self._view(schedule, runs[0] if runs else None)
 
     async def list(self) -> tuple[ScheduleView, ...]:
-        last = await self.rows.last_runs()
-        return tuple(self._view(each, last.get(each.id), count=1) for each in await self.rows.all())
+        last = await self.runs.last_runs()
+        return tuple(self._view(each, last.get(each.id), count=1) for each in await self.jobs.all())
 
     async def sync_heartbeat(self, workdir: str) -> None:
         """Make the job of `[heartbeat]`, change it, or remove it."""
         chosen = self._settings.heartbeat
-        found = await self.rows.find(HEARTBEAT)
+        found = await self.jobs.find(HEARTBEAT)
         if not chosen.every:
             if found is not None and found.id == HEARTBEAT:
-                await self.rows.remove(HEARTBEAT)
+                await self.jobs.remove(HEARTBEAT)
             return
         now, every_s = self._clock(), parse_duration(chosen.every) or 0.0
         old = found.job.timetable if found is not None else None
@@ -203,9 +205,9 @@ class Schedules:
         )
         due = next_time(job.timetable, now, find_zone(job.zone))
         if found is None:
-            await self.rows.add(job, due, id=HEARTBEAT)
+            await self.jobs.add(job, due, id=HEARTBEAT)
         elif found.id == HEARTBEAT and found.job != job:
-            await self.rows.update(HEARTBEAT, job, due, found.state)
+            await self.jobs.update(HEARTBEAT, job, due, found.state)
 
     def _build(self, job: Job | None, request: Mapping[str, Any]) -> Job:
         """A job with the fields of the request. Raises `ConfigError`."""
@@ -250,10 +252,10 @@ class Schedules:
     async def _make_name(self, text: str) -> str:
         words = re.findall(r"[a-z0-9]+", text.lower())[:4]
         base = "-".join(words)[:40].strip("-") or "job"
-        taken = {each.job.name for each in await self.rows.all()}
+        taken = {each.job.name for each in await self.jobs.all()}
         return next(name for n in range(1, 100_000) if (name := base if n == 1 else f"{base}-{n}") not in taken)
 
-    def _view(self, schedule: Schedule, last: Run | None = None, count: int = 3) -> ScheduleView:
+    def _view(self, schedule: Schedule, last: JobRun | None = None, count: int = 3) -> ScheduleView:
         zone = find_zone(schedule.job.zone)
         if schedule.due is None:
             moments: tuple[float, ...] = ()
@@ -269,7 +271,7 @@ class Schedules:
             raise ConfigError("the heartbeat is set in config.toml: [heartbeat]. It can be paused here")
 
 
-def describe_last(run: Run | None, now: float) -> str:
+def describe_last(run: JobRun | None, now: float) -> str:
     """The result of the latest run, in a few words."""
     if run is None:
         return "never ran"

@@ -17,7 +17,7 @@ from alipes.config.loader import load_settings
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_duration, format_excerpt
-from alipes.kernel.schedules import Run
+from alipes.kernel.schedules import JobRun
 from alipes.kernel.timetable import find_zone, format_moment
 from alipes.runtime.process_lock import find_holder
 from alipes.sessions.schedules import Schedules, ScheduleView, describe_last
@@ -183,10 +183,10 @@ def _show(settings: Settings, name: str, *, json: bool) -> int:
 
 
 def _history(settings: Settings, name: str = "", *, limit: int, json: bool) -> int:
-    async def work(schedules: Schedules, _store: Store) -> tuple[Run, ...]:
-        return await schedules.rows.runs((await schedules.find(name)).id if name else "", max(1, limit))
+    async def work(schedules: Schedules, _store: Store) -> tuple[JobRun, ...]:
+        return await schedules.runs.latest((await schedules.find(name)).id if name else "", max(1, limit))
 
-    runs: tuple[Run, ...] = _in_schedules(settings, work)
+    runs: tuple[JobRun, ...] = _in_schedules(settings, work)
     rows = [
         (
             str(run.number),
@@ -224,7 +224,7 @@ async def _run(settings: Settings, name: str, *, wait: bool) -> int:
         if not wait:
             print(f"Started run {number} of {name}.")
             return 0
-        while (run := await schedules.rows.find_run(number)) is not None and run.state in ("waiting", "running"):
+        while (run := await schedules.runs.find(number)) is not None and run.state in ("waiting", "running"):
             await _wait_for_change(store)
         return _report(run, await _answer(store, run))
 
@@ -247,17 +247,17 @@ async def _run_here(settings: Settings, name: str) -> int:
         number = await schedules.run_now(name)
         scheduler = make_lone_scheduler(app, settings.workdir or os.getcwd())
         await scheduler.start_runs(only=number)
-        run = await schedules.rows.find_run(number)
+        run = await schedules.runs.find(number)
         if run is not None and run.turn:
             async with app.sessions.follow(run.address.key, run.turn) as events:
                 async for _ in events:
                     pass
         await scheduler.settle()
-        run = await schedules.rows.find_run(number)
+        run = await schedules.runs.find(number)
         return _report(run, await _answer(app.store, run))
 
 
-async def _answer(store: Store, run: Run | None) -> str:
+async def _answer(store: Store, run: JobRun | None) -> str:
     if run is None or not run.turn:
         return ""
     facts = await store.archive.turn(run.turn)
@@ -265,7 +265,7 @@ async def _answer(store: Store, run: Run | None) -> str:
     return next((each.text for each in reversed(said) if each.role == "assistant"), "")
 
 
-def _report(run: Run | None, answer: str) -> int:
+def _report(run: JobRun | None, answer: str) -> int:
     if run is None:
         raise ConfigError("the run was deleted meanwhile")
     if run.state == "ok":

@@ -16,7 +16,7 @@ from alipes.runtime.http.public_fetch import PublicFetcher
 
 def make_scheduler(app: App, platforms: ServedPlatforms) -> Scheduler:
     """The scheduler beside the gateway; mails may start jobs too."""
-    app.hooks.add(CORE, MailTrigger(app.schedules.rows).before_message)
+    app.hooks.add(CORE, MailTrigger(app.schedules.jobs).before_message)
     places = AnswerPlaces(
         app.store.people,
         platforms.outbound,
@@ -39,7 +39,7 @@ def make_lone_scheduler(app: App, workdir: str) -> Scheduler:
 
 def _make(app: App, places: AnswerPlaces, workdir: str) -> Scheduler:
     chosen = app.settings.schedules
-    settler = RunSettler(app.schedules.rows, app.sessions, places)
+    settler = RunSettler(app.schedules.runs, app.sessions, places)
     limits = SchedulerLimits(chosen.parallel, chosen.per_day, workdir)
     return Scheduler(app.schedules, app.sessions, settler, limits)
 

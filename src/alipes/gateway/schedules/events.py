@@ -10,7 +10,8 @@ from collections.abc import Callable
 from alipes.kernel.schedules import Schedule
 from alipes.kernel.turns import Inbound
 from alipes.plugins.specs import Admission
-from alipes.store.schedules import NewRun, SqliteSchedules
+from alipes.store.schedules.jobs import SqliteSchedules
+from alipes.store.schedules.rows import NewRun
 
 log = logging.getLogger(__name__)
 MAIL = "email"
@@ -23,16 +24,16 @@ MAX_CHARS = 50_000
 class FileWatch:
     """Compares the watched files with what was seen last; that is stored, so changes during a pause count too."""
 
-    def __init__(self, rows: SqliteSchedules, clock: Callable[[], float] = time.time) -> None:
-        self._rows, self._clock = rows, clock
+    def __init__(self, jobs: SqliteSchedules, clock: Callable[[], float] = time.time) -> None:
+        self._jobs, self._clock = jobs, clock
 
     async def look(self) -> bool:
         """Start the jobs whose file has changed; False if no file is watched."""
-        watched = await self._rows.list_events("file")
+        watched = await self._jobs.list_events("file")
         for schedule in watched:
             seen = await asyncio.to_thread(fingerprint, schedule.job.timetable.path)
             if not schedule.seen:
-                await self._rows.set_seen(schedule.id, seen)
+                await self._jobs.set_seen(schedule.id, seen)
             elif seen != schedule.seen:
                 await self._fire(schedule, seen)
         return bool(watched)
@@ -43,7 +44,7 @@ class FileWatch:
         what = "was removed" if seen == "missing" else "has changed"
         cause = f"{path} {what} ({seen[:12]})"
         run = NewRun(schedule.id, schedule.job, now, now, cause=cause, given=f"{path} {what}.")
-        await self._rows.fire_event(schedule, run, seen)
+        await self._jobs.fire_event(schedule, run, seen)
 
 
 def fingerprint(path: str) -> str:
@@ -70,19 +71,19 @@ def _facts(path: str, name: str) -> str:
 class MailTrigger:
     """A `before_message` hook: a mail that matches starts a job, and is not answered otherwise."""
 
-    def __init__(self, rows: SqliteSchedules, clock: Callable[[], float] = time.time) -> None:
-        self._rows, self._clock = rows, clock
+    def __init__(self, jobs: SqliteSchedules, clock: Callable[[], float] = time.time) -> None:
+        self._jobs, self._clock = jobs, clock
 
     async def before_message(self, inbound: Inbound) -> Admission | None:
         if inbound.address.platform != MAIL:
             return None
-        matched = [each for each in await self._rows.list_events("mail") if matches(each.job.timetable.filter, inbound)]
+        matched = [each for each in await self._jobs.list_events("mail") if matches(each.job.timetable.filter, inbound)]
         for schedule in matched:
             now = round(self._clock(), 3)
             given = f"From: {inbound.sender}\n{inbound.text[:MAX_CHARS]}"
             cause, untrusted = f"mail {inbound.id}", f"mail from {inbound.sender}"
             run = NewRun(schedule.id, schedule.job, now, now, cause=cause, given=given, untrusted=untrusted)
-            await self._rows.fire_event(schedule, run)
+            await self._jobs.fire_event(schedule, run)
         return Admission("drop") if matched else None
 
 

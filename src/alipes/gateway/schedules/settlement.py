@@ -16,13 +16,14 @@ from alipes.gateway.outbound.delivery import address_message
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.outbox import Media, Outbound
-from alipes.kernel.schedules import Run, is_silent, retry_time
+from alipes.kernel.schedules import JobRun, is_silent, retry_time
 from alipes.kernel.timetable import find_zone
 from alipes.kernel.turns import Address, Inbound, Turn
 from alipes.runtime.http.public_fetch import FetchError, FetchRequest, PublicFetcher
 from alipes.sessions.sessions import Sessions
 from alipes.store.people import SqlitePeople
-from alipes.store.schedules import FinishedRun, NewRun, QueuedPost, Settlement, SqliteSchedules
+from alipes.store.schedules.rows import NewRun
+from alipes.store.schedules.runs import FinishedRun, QueuedPost, Settlement, SqliteScheduleRuns
 
 log = logging.getLogger(__name__)
 MAX_POST_ATTEMPTS = 6
@@ -70,12 +71,17 @@ class RunSettler:
     """Settles ended runs, each once, and sends the answers that go to web addresses."""
 
     def __init__(
-        self, rows: SqliteSchedules, sessions: Sessions, places: AnswerPlaces, *, clock: Callable[[], float] = time.time
+        self,
+        runs: SqliteScheduleRuns,
+        sessions: Sessions,
+        places: AnswerPlaces,
+        *,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        self._rows, self._sessions, self._places, self._clock = rows, sessions, places, clock
+        self._runs, self._sessions, self._places, self._clock = runs, sessions, places, clock
 
     async def settle_all(self) -> None:
-        while finished := await self._rows.list_finished():
+        while finished := await self._runs.list_finished():
             for each in finished:
                 await self.settle(each)
 
@@ -96,10 +102,10 @@ class RunSettler:
         settlement = Settlement(
             outbounds, tuple(places.notices), tuple(places.posts), retry, answer, finished.sources or run.job.untrusted
         )
-        keys = await self._rows.settle(run, settlement)
+        keys = await self._runs.settle(run, settlement)
         for problem in places.problems if keys is not None else ():
             log.warning("job %s: %s", run.job.name, problem)
-            await self._rows.add_detail(run.number, f"({problem})")
+            await self._runs.add_detail(run.number, f"({problem})")
         for outbound in outbounds if keys is not None else ():
             self._places.notify(outbound)
         for key in keys or ():
@@ -119,7 +125,7 @@ class RunSettler:
             return f"The job {name} was stopped after a long time without activity.", ()
         return "", ()
 
-    async def _place(self, places: _Addressed, run: Run, target: str, id: str, text: str) -> None:
+    async def _place(self, places: _Addressed, run: JobRun, target: str, id: str, text: str) -> None:
         """Add what is to be done for one target. If it cannot be reached, the text is kept as a file."""
         if target == "none":
             return
@@ -139,14 +145,14 @@ class RunSettler:
                 places.problems.append(f"not delivered to {target}: {error}")
                 await self._save(places, run, text)
 
-    def _place_at_origin(self, places: _Addressed, run: Run, origin: Address, id: str, text: str) -> None:
+    def _place_at_origin(self, places: _Addressed, run: JobRun, origin: Address, id: str, text: str) -> None:
         if origin.platform in self._places.platforms():
             places.outbounds.append(Outbound(id, origin, text))
             return
         note = f"Result of the job {run.job.name}:\n{text}"
         places.notices.append(Inbound(id, origin, run.job.owner, note, notice="kept"))
 
-    async def _save(self, places: _Addressed, run: Run, text: str) -> None:
+    async def _save(self, places: _Addressed, run: JobRun, text: str) -> None:
         moment = datetime.fromtimestamp(run.fire_at, find_zone(run.job.zone))
         again = f"-{run.attempt}" if run.attempt > 1 else ""
         path = self._places.folder / run.job.name / f"{moment:%Y-%m-%dT%H-%M-%S}{again}.md"
@@ -159,7 +165,7 @@ class RunSettler:
         """Send answers to web addresses; each may arrive twice after a crash, with the same id."""
         if (fetcher := self._places.fetcher) is None:
             return
-        for post in await self._rows.due_posts(self._clock()):
+        for post in await self._runs.due_posts(self._clock()):
             await self._send_post(fetcher, post)
 
     async def _send_post(self, fetcher: PublicFetcher, post: QueuedPost) -> None:
@@ -169,16 +175,16 @@ class RunSettler:
             await fetcher.fetch(post.url, largest=MAX_RESPONSE_BYTES, request=request)
         except FetchError as error:
             if error.status is not None and 200 <= error.status < 300:
-                await self._rows.finish_post(post)
+                await self._runs.finish_post(post)
                 return
             gives_up = post.attempts + 1 >= MAX_POST_ATTEMPTS
             due = None if gives_up else self._clock() + POST_RETRY_S * 2.0**post.attempts
-            await self._rows.finish_post(post, str(error), due)
+            await self._runs.finish_post(post, str(error), due)
             if gives_up or not post.attempts:
                 log.warning("the answer of a job was not sent: %s", error)
-                await self._rows.add_detail(int(post.id.split(":")[1]), f"(not delivered: {error})")
+                await self._runs.add_detail(int(post.id.split(":")[1]), f"(not delivered: {error})")
             return
-        await self._rows.finish_post(post)
+        await self._runs.finish_post(post)
 
 
 def _write(path: Path, text: str) -> None:

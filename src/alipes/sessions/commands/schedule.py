@@ -71,5 +71,5 @@ async def _act(context: CommandContext, schedules: "Schedules", action: str, nam
     view = await schedules.view(name)
     job = view.schedule.job
     head = [view.describe(), f"Does: {job.prompt or job.script}", f"Answers go to: {', '.join(job.targets)}"]
-    runs = await schedules.rows.runs(view.schedule.id, _SHOWN_RUNS if action == "history" else 1)
+    runs = await schedules.runs.latest(view.schedule.id, _SHOWN_RUNS if action == "history" else 1)
     return "\n".join([*head, *(f"Run {run.number}: {describe_last(run, context.clock())}" for run in runs)])
