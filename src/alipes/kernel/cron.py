@@ -141,7 +141,7 @@ def _parse_nth(part: str) -> tuple[int, int]:
 
 
 def _field_error(text: str, field: _Field) -> ConfigError:
-    return ConfigError(f"{text!r} is not a {field.name} of a cron expression: use {field.low} to {field.high}")
+    return ConfigError(f"{text!r} is not a valid {field.name} of a cron expression: use {field.low} to {field.high}")
 
 
 def next_cron_time(cron: Cron, after: float, zone: tzinfo) -> float | None:

@@ -151,14 +151,12 @@ def plan_fire(schedule: Schedule, now: float, zone: tzinfo) -> FirePlan:
     """Decide by the policies of the job. Its `due` is not None and not after `now`."""
     job, due = schedule.job, schedule.due
     assert due is not None
-    latest, left_out = _latest_time(job.timetable, due, now, zone)
+    latest = _latest_time(job.timetable, due, now, zone)
     following = next_time(job.timetable, max(latest, now), zone)
     if is_quiet(job.quiet_hours, latest, zone):
         return FirePlan(latest, False, "quiet hours", following, is_recorded=False)
     late = now - wake_time(schedule.id, job, latest)
-    missed = (
-        f"{left_out} earlier times were missed" if left_out > 1 else "an earlier time was missed" if left_out else ""
-    )
+    missed = "earlier times were missed" if latest > due else ""
     if late > GRACE_S and job.missed != "once":
         oldest = parse_duration(job.missed) or 0.0
         if late > oldest:
@@ -166,20 +164,18 @@ def plan_fire(schedule: Schedule, now: float, zone: tzinfo) -> FirePlan:
     return FirePlan(latest, True, missed, following)
 
 
-def _latest_time(timetable: Timetable, due: float, now: float, zone: tzinfo) -> tuple[float, int]:
-    """The latest time from `due` to `now`, and whether there were times before it (at most how many)."""
+def _latest_time(timetable: Timetable, due: float, now: float, zone: tzinfo) -> float:
+    """The latest time from `due` to `now`."""
     if timetable.kind == "every":
-        passed = int((now - due) // timetable.every_s)
-        return due + passed * timetable.every_s, passed
-    latest, count = due, 0
+        return due + (now - due) // timetable.every_s * timetable.every_s
+    latest = due
     for window in (7200.0, 172_800.0, 3_456_000.0, now - due):  # search back from now, so that it is quick
         moment = next_time(timetable, max(due, now - window), zone)
         while moment is not None and moment <= now:
-            latest, count = moment, count + 1
-            moment = next_time(timetable, moment, zone)
+            latest, moment = moment, next_time(timetable, moment, zone)
         if latest > due or now - window <= due:
             break
-    return latest, count
+    return latest
 
 
 def is_quiet(hours: str, moment: float, zone: tzinfo) -> bool:

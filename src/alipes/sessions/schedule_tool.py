@@ -12,7 +12,7 @@ from alipes.kernel.turns import SCHEDULED, Turn
 from alipes.plugins.specs import Verdict
 from alipes.store.approvals import SqliteUntrustedSources
 from alipes.store.store import Store
-from alipes.tools.cronjob import CHANGES, CronjobTool, read_action, read_fields
+from alipes.tools.cronjob import CHANGES, CronjobTool, read_fields
 
 if TYPE_CHECKING:
     from alipes.kernel.schedules import Schedule
@@ -41,7 +41,7 @@ class ScheduleApproval:
         self._sources = sources
 
     async def before_tool(self, call: ToolCall, turn: Turn) -> Verdict | None:
-        if call.name != CronjobTool.spec.name or read_action(call.args) not in CHANGES:
+        if call.name != CronjobTool.spec.name or call.args.get("action") not in CHANGES:
             return None
         fields, reasons = read_fields(call.args), []
         read = list((await self._sources.list_read(turn)).values())

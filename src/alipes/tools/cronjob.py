@@ -3,17 +3,15 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
 from alipes.tools.common import make_schema
 
-_ALIASES = {"create": "add", "update": "edit", "delete": "remove", "get": "show"}
 CHANGES = ("add", "edit")
 _ACTIONS = ["list", "add", "show", "edit", "pause", "resume", "run", "stop", "remove", "history"]
 _FIELDS = {"when": "when", "prompt": "prompt", "script": "script", "model": "model", "tools": "tools", "mode": "mode"}
 _FIELDS |= {"skills": "skills", "folder": "workdir", "budget": "budget", "to": "targets", "missed": "missed"}
-_FIELDS |= {"overlap": "overlap", "retries": "retries", "timezone": "zone", "schedule": "when", "deliver": "targets"}
+_FIELDS |= {"overlap": "overlap", "retries": "retries", "timezone": "zone"}
 
 
 class JobEditor(Protocol):
@@ -28,7 +26,7 @@ class CronjobTool:
         description="Schedule jobs that run later without you: reminders, reports, checks. A job sees only its prompt.",
         schema=make_schema(
             "action",
-            action=[*_ACTIONS],
+            action=_ACTIONS,
             name="string",
             when='string: "in 30m", "every weekday at 9", cron, ISO time, "after JOB", "on file PATH"',
             prompt="string: the task, complete in itself",
@@ -38,6 +36,8 @@ class CronjobTool:
             tools="strings",
             skills="strings",
             folder="string",
+            mode="string: ask (default), edits, plan or all",
+            budget='string: per run, such as "$0.50"',
             timezone="string",
             retries="integer",
         ),
@@ -47,15 +47,7 @@ class CronjobTool:
         self._editor = editor
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:
-        action = read_action(args)
-        if action not in _ACTIONS:
-            raise ToolError(f"unknown action {action!r}: use {', '.join(_ACTIONS)}")
-        return await self._editor.act(action, str(args.get("name") or ""), read_fields(args), act)
-
-
-def read_action(args: Mapping[str, Json]) -> str:
-    action = str(args.get("action") or "")
-    return _ALIASES.get(action, action)
+        return await self._editor.act(str(args["action"]), str(args.get("name") or ""), read_fields(args), act)
 
 
 def read_fields(args: Mapping[str, Json]) -> dict[str, Json]:

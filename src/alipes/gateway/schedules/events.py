@@ -50,6 +50,7 @@ class FileWatch:
 def fingerprint(path: str) -> str:
     """A text that changes when the file, or a file directly in the folder, changes."""
     try:
+        os.stat(path)
         facts = [_facts(path, "")]
         if os.path.isdir(path):
             names = sorted(os.listdir(path))[:MAX_ENTRIES]
