@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,7 +47,7 @@ from alipes.kernel.formatting import format_excerpt
 from alipes.kernel.mcp import split_mcp_name
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.ports import Provider, Tool
-from alipes.kernel.turns import Envelope, Inbound, Notice, Turn
+from alipes.kernel.turns import SCHEDULED, Envelope, Inbound, Notice, Turn
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.interruption.attribution import TURN
 from alipes.plugins.loader import PluginLoader, Plugins, open_plugins
@@ -62,6 +62,7 @@ from alipes.sessions.commands.registry import BY_NAME
 from alipes.sessions.commands.templates import TemplateFolders
 from alipes.sessions.permissions import TurnPermissions
 from alipes.sessions.plugin_host import PluginHost
+from alipes.sessions.schedule_tool import ScheduleApproval, ScheduledTurns, ScheduleEditor
 from alipes.sessions.services import OutboundFor, SessionDefaults
 from alipes.sessions.sessions import Sessions
 from alipes.sessions.subagents.delegation import Delegation
@@ -74,6 +75,7 @@ from alipes.tools.backends import ChosenBackend
 from alipes.tools.browser import specs as browser_specs
 from alipes.tools.clarify import Clarify
 from alipes.tools.common import Places
+from alipes.tools.cronjob import CronjobTool
 from alipes.tools.delegate import DelegateTask, MixtureOfAgents
 from alipes.tools.documents.documents import DocumentConverter
 from alipes.tools.execute_code import CodeLimits, ExecuteCode
@@ -92,6 +94,7 @@ from alipes.tools.web.web_extract import WebExtract
 from alipes.tools.web.web_search import WebSearch
 
 if TYPE_CHECKING:
+    from alipes.sessions.schedules import Schedules
     from alipes.tools.browser.sessions import BrowserSessions
     from alipes.tools.mcp.servers import McpServers
 
@@ -183,7 +186,15 @@ class App:
             checkpoints=self.checkpoints,
             default_effort=self.settings.effort,
             mcp=self.mcp,
+            schedules=lambda: self.schedules,
         )
+
+    @cached_property
+    def schedules(self) -> "Schedules":
+        """Scheduled jobs; imported with the first use."""
+        from alipes.sessions.schedules import Schedules  # noqa: PLC0415
+
+        return Schedules(self.settings, self.store, sessions=self.sessions)
 
     @property
     def broken_plugins(self) -> tuple[str, ...]:
@@ -221,7 +232,7 @@ class App:
         return Agent(
             models=self.models,
             model=model,
-            fallback=self.settings.fallback,
+            fallback=() if _is_pinned(turn.inbound) else self.settings.fallback,
             tools=tools,
             deferrable=self.tool_access.deferrable(tools),
             rank_tools=partial(compare_by_meaning, self.contributions),
@@ -334,7 +345,7 @@ async def open_app(
             workdir=workdir,
             background=resources.background,
             max_silence=settings.silence,
-            outbound=outbound or _outbound_policy(settings),
+            outbound=outbound or make_outbound_policy(settings),
             max_subagent_seconds=settings.delegation.minutes * 60,
             mask=resources.secrets,
         )
@@ -348,6 +359,7 @@ async def open_app(
         app.hooks.add(CORE, ConversationTitles(app.auxiliary, set_title, resources.tasks).turn_ended)
         app.hooks.add(CORE, app.compactor.turn_ended)
         app.hooks.add(CORE, app.compactor.session_left)
+        app.hooks.add(CORE, ScheduledTurns(app.store).turn_ended)
         app.plugins = await stack.enter_async_context(
             open_plugins(
                 settings, hooks=app.hooks, contributions=app.contributions, host=app.host, loaders=_plugin_loaders(app)
@@ -355,6 +367,11 @@ async def open_app(
         )
         async with app.sessions.serve():
             yield app
+
+
+def _is_pinned(inbound: Inbound) -> bool:
+    """True for a job with a model of its own: no other model may answer."""
+    return inbound.address.platform == SCHEDULED and bool(inbound.model)
 
 
 async def _ask_nobody(_call: ToolCall, _reason: str, _turn: Turn) -> ApprovalDecision:
@@ -396,7 +413,7 @@ def _add_browser_tools(app: App, browser: "BrowserSessions | None", places: Plac
     app.hooks.add(CORE, browser.session_left)
 
 
-def _outbound_policy(settings: Settings) -> OutboundPolicy:
+def make_outbound_policy(settings: Settings) -> OutboundPolicy:
     """A turn of a chat may be finished by any process: its answer is sent to the chat in any case."""
     folders = (str(settings.paths.outgoing),)
     private = make_places(settings).is_withheld
@@ -465,6 +482,7 @@ def _add_builtin_tools(app: App, resources: Resources) -> None:
     app.hooks.add(CORE, backend.session_left)
     app.hooks.add(CORE, resources.network.turn_ended)
     app.hooks.add(CORE, resources.network.agent_loop_stopped)
+    app.hooks.add(CORE, ScheduleApproval(app.store.sources).before_tool)
     sent_files = SentFileApproval(places)
     for hook in (sent_files.before_tool, sent_files.after_tool, sent_files.turn_ended):
         app.hooks.add(CORE, hook)
@@ -539,6 +557,7 @@ def _media_tools(app: App, resources: Resources, places: Places) -> tuple[Tool, 
         Todo(app.todos.read, app.todos.write),
         Clarify(Clarification(app.sessions.questions, settings.clarify.timeout).ask),
         SendFileTool(places, settings.paths.outgoing),
+        CronjobTool(ScheduleEditor(app.store.sources, lambda: app.schedules)),
     )
 
 

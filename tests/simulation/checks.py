@@ -31,6 +31,26 @@ def check_outcome(machine: Machine, network: FakeNetwork, observer: Observer, pl
     )
     _check_order(machine, deliveries)
     _check_answers(machine, network, observer, turns, deliveries, plan)
+    _check_jobs(machine, plan)
+
+
+def _check_jobs(machine: Machine, plan: Plan) -> None:
+    """Each job fired once, each of its runs had one turn, and its end was delivered once."""
+    for job in plan.jobs:
+        runs = machine.disk.rows("SELECT number, state, attempt FROM schedule_runs WHERE schedule_id = ?", job.name)
+        if [attempt for _, _, attempt in runs] != [*range(1, len(runs) + 1)] or not runs:
+            machine.report(f"{job.name} has the runs {runs}")
+            continue
+        sql = "SELECT count(*) FROM turns WHERE platform = 'schedule' AND json_extract(inbound, '$.address.chat') = ?"
+        ((turns,),) = machine.disk.rows(sql, job.name)
+        if turns != len(runs):
+            machine.report(f"{job.name} fired {turns} times for {len(runs)} runs")
+        if any(state != "failed" for _, state, _ in runs[:-1]) or runs[-1][1] not in ("ok", "failed"):
+            machine.report(f"{job.name} ended as {runs}")
+        prefix = [f"schedule:{number}:0" for number, _, _ in runs]
+        enqueued = [each for each in prefix if machine.disk.rows("SELECT 1 FROM outbox WHERE id = ?", each)]
+        if enqueued != prefix[-1:]:
+            machine.report(f"{job.name} has the messages {enqueued}, expected {prefix[-1:]}")
 
 
 def _check_messages(machine: Machine, network: FakeNetwork, turns: list[Any]) -> None:

@@ -1,6 +1,7 @@
 """Mutations: production code without one of its rules, each by a small patch. The simulation must notice."""
 
 import asyncio
+import os
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
@@ -27,6 +28,8 @@ from alipes.store import turns
 from alipes.store.database.database import Database
 from alipes.store.inbox import SqliteInbox
 from alipes.store.outbox import SqliteOutbox
+from alipes.store.schedules.rows import RUN_COLUMNS, run_from_row
+from alipes.store.schedules.runs import SqliteScheduleRuns
 from alipes.store.turns import SqliteTurns
 from tests.simulation.plan import DEFAULT_PROFILE, PlanProfile
 
@@ -51,6 +54,17 @@ BROKEN = PlanProfile(
     fault_kinds=("odd",),
     exit_kinds=("term",),
     crash_within=(150,),
+)
+KILLED_JOBS = PlanProfile(
+    verbs=("echo",),
+    chats=(1,),
+    stop_chance=0.0,
+    crash_chance=1.0,
+    fault_chance=0.0,
+    exit_kinds=("crash",),
+    crash_counts=(4,),
+    crash_within=(300,),
+    job_chance=1.0,
 )
 SENT = PlanProfile(verbs=("send",), stop_chance=0.5, crash_chance=0.3, fault_chance=0.0)
 KILLED_SENDING = PlanProfile(
@@ -339,6 +353,27 @@ def _(patch: Patch) -> None:
         await self._outbox.postpone(delivery, 0.0, "cut off", uncertain=True)
 
     patch.setattr(DeliveryAttempts, "handle_interrupted", always_retry)
+
+
+# --- schedules
+
+
+@_rule("a run starts in the transaction that admits its turn", KILLED_JOBS)
+def _(patch: Patch) -> None:
+    async def start_apart(self: Any, now: float, _limit: int, prepare: Any, _refuse: Any, *, only: int = 0) -> Any:
+        sql = f"SELECT {RUN_COLUMNS} FROM schedule_runs WHERE state = 'waiting' AND start_at <= ?"
+        keys = []
+        for run in map(run_from_row, await self._database.fetch_all(sql, now)):
+            inbound = prepare(run)
+            copy = structs.replace(inbound, id=f"{inbound.id}:{os.urandom(4).hex()}")
+            row = turns.make_turn_row(copy, now)
+            await self._database.run(lambda db, row=row: turns.admit_turn(db, row, "queue", "queue"))
+            update = "UPDATE schedule_runs SET state = 'running', turn_id = ?, started = ? WHERE number = ?"
+            await self._database.execute(update, row.turn, now, run.number)
+            keys.append(row.key)
+        return tuple(keys)
+
+    patch.setattr(SqliteScheduleRuns, "start_waiting", start_apart)
 
 
 # --- questions

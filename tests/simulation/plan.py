@@ -51,6 +51,15 @@ class Fault(Struct, frozen=True):
     how: str = ""
 
 
+class PlannedJob(Struct, frozen=True):
+    """A scheduled job that runs once."""
+
+    name: str
+    at: float
+    prompt: str
+    retries: int = 0
+
+
 class Plan(Struct, frozen=True):
     seed: int
     busy: str = "queue"
@@ -59,10 +68,11 @@ class Plan(Struct, frozen=True):
     """Context window of the model in tokens; zero: unlimited."""
     actions: tuple[UserAction, ...] = ()
     faults: tuple[Fault, ...] = ()
+    jobs: tuple[PlannedJob, ...] = ()
 
     @property
     def size(self) -> int:
-        return len(self.actions) + len(self.faults)
+        return len(self.actions) + len(self.faults) + len(self.jobs)
 
 
 class PlanProfile(Struct, frozen=True):
@@ -84,6 +94,8 @@ class PlanProfile(Struct, frozen=True):
     crash_within: tuple[int, ...] = (100, 300, 600)
     """It dies within this many steps."""
     windows: tuple[int, ...] = (0, 0, 0, 0, 0, 0, 3000)
+    job_chance: float = 0.2
+    """Chance that there are scheduled jobs."""
 
 
 DEFAULT_PROFILE = PlanProfile()
@@ -99,6 +111,18 @@ def plan(seed: int, profile: PlanProfile = DEFAULT_PROFILE) -> Plan:
         window=rng.choice(profile.windows),
         actions=actions,
         faults=tuple(_faults(rng, profile)),
+        jobs=_jobs(random.Random(f"jobs {seed}"), profile),
+    )
+
+
+def _jobs(rng: random.Random, profile: PlanProfile) -> tuple[PlannedJob, ...]:
+    """From a generator of their own, so that the rest of a seed does not depend on them."""
+    if rng.random() >= profile.job_chance:
+        return ()
+    verbs = ("echo", "act", "look", "both", "twice", "slow")
+    return tuple(
+        PlannedJob(f"job{n}", rng.random() * 6, f"{rng.choice(verbs)} c9j{n}", rng.choice((0, 0, 2)))
+        for n in range(1, rng.choice((1, 2, 3)) + 1)
     )
 
 

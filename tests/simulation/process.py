@@ -17,10 +17,15 @@ from alipes.config.settings import DelegationConfig, Settings
 from alipes.gateway.gateway import Gateway
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.gateway.policy import GatewayPolicy, PlatformPolicy
+from alipes.gateway.schedules.scheduler import Scheduler, SchedulerLimits
+from alipes.gateway.schedules.settlement import AnswerPlaces, RunSettler
 from alipes.kernel.errors import ToolError
 from alipes.kernel.models import Endpoint, ModelFacts, Secret
+from alipes.kernel.outbox import Outbound
 from alipes.kernel.ports import ToolContext, ToolSpec
-from alipes.kernel.turns import Turn
+from alipes.kernel.schedules import Job
+from alipes.kernel.timetable import Timetable
+from alipes.kernel.turns import Address, Turn
 from alipes.platforms.registry import open_telegram
 from alipes.platforms.settings import TelegramSettings
 from alipes.plugins.dispatch import Hooks
@@ -32,6 +37,8 @@ from alipes.providers.registry import Backend, ModelChoice
 from alipes.runtime.watchdog import LoopActivity
 from alipes.sessions.commands.context import CommandContext
 from alipes.sessions.commands.registry import BY_NAME
+from alipes.sessions.schedule_tool import ScheduledTurns
+from alipes.sessions.schedules import Schedules
 from alipes.sessions.sessions import SessionDefaults, Sessions
 from alipes.sessions.subagents.delegation import Delegation
 from alipes.store.history import SqliteCompactionStore
@@ -40,12 +47,14 @@ from alipes.store.usage import SqliteUsageLedger
 from alipes.tools.clarify import Clarify
 from alipes.tools.delegate import DelegateTask
 from tests.simulation.fake_network import FakeNetwork
-from tests.simulation.machine import Machine
+from tests.simulation.machine import EPOCH, Machine
 from tests.simulation.observer import BusObserver, Observer
 from tests.simulation.plan import Plan
 
 HOME = Path("/nowhere")
 PLATFORM = "telegram"
+JOB_CHAT = "9"
+"""The chat that gets the answers of jobs."""
 CLARIFY_TIMEOUT = 30.0
 """Seconds."""
 _SCHEMA = {"type": "object", "properties": {"what": {"type": "string"}}, "required": ["what"]}
@@ -193,6 +202,8 @@ async def run_process(machine: Machine, network: FakeNetwork, observer: Observer
     rules = GatewayPolicy(platforms={PLATFORM: policy}, poll_interval=5.0)
     async with open_store(HOME) as store:
         BusObserver(observer, store)
+        if plan.jobs:
+            hooks.add(owner, ScheduledTurns(store).turn_ended)
         defaults = SessionDefaults(interactive=True, outbound=outbound_policy, idle_seconds=300.0)
         sessions = Sessions(store, hooks=hooks, agent=agent, defaults=defaults)
         compaction = _compaction(store, sessions, models, retry) if plan.window else None
@@ -201,4 +212,27 @@ async def run_process(machine: Machine, network: FakeNetwork, observer: Observer
         async with sessions.serve():
             platform = open_telegram(settings, network)  # type: ignore[arg-type]
             app = SimulatedApp(store, sessions, hooks, models=models, compaction=compaction)
-            await Gateway(app, {PLATFORM: platform}, rules, outbound=outbound_policy).run()
+            gateway = Gateway(app, {PLATFORM: platform}, rules, outbound=outbound_policy)
+            if not plan.jobs:
+                await gateway.run()
+                return
+            async with asyncio.TaskGroup() as group:
+                group.create_task(_run_jobs(machine, plan, app, gateway), name="scheduler")
+                await gateway.run()
+
+
+async def _run_jobs(machine: Machine, plan: Plan, app: SimulatedApp, gateway: Gateway) -> None:
+    """The scheduler; the jobs of the plan are added unless they are there."""
+    schedules = Schedules(Settings(home=HOME, timezone="UTC"), app.store, sessions=app.sessions)
+    for job in plan.jobs:
+        due = EPOCH + 100.0 + job.at
+        timetable, origin = Timetable("at", at=due), Address(PLATFORM, JOB_CHAT)
+        made = Job(job.name, "", timetable, "UTC", prompt=job.prompt, origin=origin, retries=job.retries, retry_s=2.0)
+        await schedules.jobs.add(made, due, id=job.name)
+
+    def notify(outbound: Outbound) -> None:
+        gateway.delivery.notify(PLATFORM, outbound.lane)
+
+    places = AnswerPlaces(app.store.people, OutboundPolicy([PLATFORM]), lambda: (PLATFORM,), HOME, notify=notify)
+    settler = RunSettler(schedules.runs, app.sessions, places)
+    await Scheduler(schedules, app.sessions, settler, SchedulerLimits(parallel=2)).run()

@@ -146,9 +146,12 @@ class _Run:
         (open_,) = self._machine.disk.rows(
             "SELECT (SELECT count(*) FROM turns WHERE ending IS NULL AND held = 0) + "
             "(SELECT count(*) FROM outbox WHERE state IN ('queued', 'sending')) + "
-            "(SELECT count(*) FROM inbox WHERE handled IS NULL)"
+            "(SELECT count(*) FROM inbox WHERE handled IS NULL) + "
+            "(SELECT count(*) FROM schedule_runs WHERE state IN ('waiting', 'running') OR settled = 0) + "
+            "(SELECT count(*) FROM schedules WHERE state = 'on')"
         )
-        return not open_[0]
+        jobs = self._machine.disk.rows("SELECT count(DISTINCT schedule_id) FROM schedule_runs")
+        return not open_[0] and jobs[0][0] == len(self._plan.jobs)
 
     def _ended(self, loop: SeededLoop, root: "asyncio.Task[None]", end: Fault | None) -> None:
         machine = self._machine

@@ -51,6 +51,7 @@ def _candidates(plan: Plan) -> list[Plan]:
             plain = structs.replace(action, text=f"echo {token}")
             replaced = (*plan.actions[:number], plain, *plan.actions[number + 1 :])
             found.append(structs.replace(plan, actions=replaced))
+    found += [structs.replace(plan, jobs=tuple(job for job in plan.jobs if job != each)) for each in plan.jobs]
     if plan.busy != "queue":
         found.append(structs.replace(plan, busy="queue"))
     if plan.progress != "off":

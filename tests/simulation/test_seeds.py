@@ -48,7 +48,7 @@ def test_the_first_seeds_contain_every_kind_of_action_and_fault():
     commands = {"stop", "new", "steer", "queue", "undo", "retry", "compress", "background"}
     assert actions == {"say", "album", "again", "edit"} | commands
     assert {action.text.split()[0] for each in plans for action in each.actions if action.kind == "say"} == set(VERBS)
-    assert {bool(each.window) for each in plans} == {True, False}
+    assert {bool(each.window) for each in plans} == {bool(each.jobs) for each in plans} == {True, False}
     assert {each.busy for each in plans} == {"queue", "interrupt", "steer"}
 
 

@@ -15,7 +15,7 @@ from alipes.config.settings import MIXTURE_PREFIX, AuxiliaryConfig, MixtureConfi
 from alipes.kernel.errors import AlipesError, ProviderError, ToolError, Transient
 from alipes.kernel.messages import Message, Text, user
 from alipes.kernel.ports import Request
-from alipes.kernel.turns import Event, ModelReply, Turn
+from alipes.kernel.turns import SCHEDULED, Event, ModelReply, Turn
 from alipes.kernel.usage import UsageRecord
 from alipes.plugins.dispatch import guard
 from alipes.plugins.interruption.attribution import TURN
@@ -152,7 +152,8 @@ class ConversationTitles:
         self._auxiliary, self._set_title, self._tasks = auxiliary, set_title, tasks
 
     async def turn_ended(self, turn: Turn, ending: str, said: tuple[Message, ...]) -> None:
-        if ending != "answered" or turn.inbound.origin is not None:  # not for subagents and background turns
+        inbound = turn.inbound  # subagents and background turns need no title, and jobs have one
+        if ending != "answered" or inbound.origin is not None or inbound.address.platform == SCHEDULED:
             return
         if not turn.history and self._auxiliary.config_for(TITLES).model:
             self._tasks.spawn(partial(self._title, turn, said), f"title of {turn.session}")

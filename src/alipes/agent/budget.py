@@ -18,6 +18,7 @@ from msgspec import Struct, structs
 
 from alipes.agent.model_call import ModelCallContext, call_model
 from alipes.agent.tool_calls import AskApproval
+from alipes.config.loader import parse_amount
 from alipes.config.settings import Amount, SpendConfig
 from alipes.kernel.conversations import DeniedBecause, denial_reason
 from alipes.kernel.errors import ToolError
@@ -32,8 +33,13 @@ from alipes.providers.registry import Backend, compute_cost
 APPROVAL_NAME = "spend"
 ESTIMATED_TASK = "stopped answer (estimated)"
 """The task under which the usage of a call that was cut off is recorded."""
-Scope: TypeAlias = Literal["per_turn", "per_session", "per_day"]
-_WHERE = {"per_turn": "in this turn", "per_session": "in this conversation", "per_day": "today"}
+Scope: TypeAlias = Literal["budget", "per_turn", "per_session", "per_day"]
+_WHERE = {
+    "budget": "in this run",
+    "per_turn": "in this turn",
+    "per_session": "in this conversation",
+    "per_day": "today",
+}
 
 
 class BudgetExceeded(ToolError):
@@ -56,7 +62,8 @@ class SpendingLimit(Struct, frozen=True):
         return self.scope == "per_day" or self.place in (root.id, root.session)
 
     def describe(self, used: UsageTotal) -> str:
-        return f"{self._used(used)} used {_WHERE[self.scope]}; the limit is spend.{self.scope} = {self.amount.text}"
+        name = "the budget of this message" if self.scope == "budget" else f"spend.{self.scope}"
+        return f"{self._used(used)} used {_WHERE[self.scope]}; the limit is {name} = {self.amount.text}"
 
     def approval_reason(self, used: UsageTotal) -> str:
         """Continues a sentence that starts with "It"."""
@@ -142,14 +149,14 @@ class SpendingLimits:
         self._noted: set[str] = set()
         self._lanes: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    @property
-    def limited(self) -> bool:
-        return self._limits != SpendConfig()
+    def limits(self, turn: Turn) -> bool:
+        """True if calls of the turn may be refused. A turn that works for another has the budget of that one."""
+        return self._limits != SpendConfig() or bool(turn.inbound.budget or turn.inbound.parent)
 
     @asynccontextmanager
     async def reserve(self, turn: Turn, worst: Usage, emit: Emit | None = None) -> AsyncIterator[Reservation]:
         """Around one model call and the recording of its usage. Raises `BudgetExceeded`."""
-        reservation = await self._admitted(turn, worst, emit) if self.limited else Reservation(turn, worst)
+        reservation = await self._admitted(turn, worst, emit) if self.limits(turn) else Reservation(turn, worst)
         token = _HELD.set(reservation)
         try:
             yield reservation
@@ -207,6 +214,8 @@ class SpendingLimits:
         places: dict[Scope, str] = {"per_turn": root.id, "per_session": root.session, "per_day": day}
         amounts = ((scope, getattr(self._limits, scope), place) for scope, place in places.items())
         known = [SpendingLimit(scope, amount, place) for scope, amount, place in amounts if amount is not None]
+        if (budget := parse_amount(root.inbound.budget)) is not None:
+            known.append(SpendingLimit("budget", budget, root.id))
         return [each for each in known if not {(each, root.session), (each, root.id)} & self._lifted]
 
     async def _sums(self, root: Turn) -> list[tuple[SpendingLimit, UsageTotal]]:
@@ -260,7 +269,7 @@ class SpendingLimits:
 
 async def _sum(bill: UsageLedger, limit: SpendingLimit, root: Turn, now: float) -> UsageTotal:
     match limit.scope:
-        case "per_turn":
+        case "per_turn" | "budget":
             return await bill.turn_total(root)
         case "per_session":
             return await bill.session_total(root.session)
@@ -283,7 +292,7 @@ class TurnBudget:
     async def call(self, backend: Backend, request: Request, question: int) -> ModelReply:
         """The reply with its cost. Raises `BudgetExceeded` if it may not be sent."""
         self._last = backend, request
-        if self._spending is None or not self._spending.limited:
+        if self._spending is None or not self._spending.limits(self._context.turn):
             reply = with_cost(await call_model(backend, request, self._context, question), backend.facts)
         else:
             usage = worst_case(request, backend.facts)

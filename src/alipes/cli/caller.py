@@ -13,6 +13,7 @@ _READ_ACTIONS = {
     "config": ("show", "get", "why", "path"),
     "plugins": ("list", "doctor", "new"),
     "skills": ("list", "show"),
+    "schedule": ("list", "show", "history"),
     "mcp": ("list", "serve"),
     "model": ("--live", "--all"),
     "completion": ("bash", "zsh", "fish", "models"),

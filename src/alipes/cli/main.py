@@ -34,6 +34,7 @@ COMMANDS = {
     "approvals": "commands.approvals",
     "send": "commands.send",
     "webhook": "commands.webhook",
+    "schedule": "commands.schedule",
     "acp": "acp.command",
     "completion": "commands.completion",
     "man": "commands.man",
@@ -41,10 +42,7 @@ COMMANDS = {
 """Module of each command, and its function unless that is `run`."""
 EXTRAS = {"serve": "alipes[serve]", "webhook": "alipes[serve]", "mcp": "alipes[mcp,serve]"}
 """Optional dependencies of commands."""
-PLANNED_COMMANDS = {
-    "schedule": "schedules are not available yet",
-    "import": "importing the homes of other agents is not available yet",
-}
+PLANNED_COMMANDS = {"import": "importing the homes of other agents is not available yet"}
 
 
 def run_and_exit() -> None:

@@ -145,10 +145,13 @@ _PASSWORD = re.compile(r"\w[\w+.-]*://[^/\s:@]*:([^/\s@]+)@")
 """As in the URL of a database."""
 _MULTIPLIERS = {"": 1, "k": 1_000, "M": 1_000_000}
 T = TypeVar("T")
-_VALUES = ("effort", "max_steps", "max_tokens", "silence", "local_servers", "log_level", "debuggable", "secret_store")
+_VALUES = (
+    *("effort", "max_steps", "max_tokens", "silence", "local_servers", "log_level", "debuggable", "secret_store"),
+    "timezone",
+)
 _TABLES = (
     *("terminal", "api", "compaction", "delegation", "fetch", "egress", "images", "clarify", "approvals", "code"),
-    *("checkpoints", "documents"),
+    *("checkpoints", "documents", "schedules", "heartbeat"),
 )
 """Values and tables that settings have as they are in the file."""
 

@@ -43,6 +43,8 @@ class Paths:
         """Snapshots of projects, by folder."""
         self.outgoing = home / "outgoing"
         """Files that were generated for chats."""
+        self.schedules = home / "schedules"
+        """Answers of scheduled jobs that are kept as files."""
         self.browser = home / "browser"
         """Cookies and local storage of the browser, if they are kept."""
 

@@ -14,6 +14,7 @@ from alipes.config.keys import KeysConfig
 from alipes.config.mcp import McpConfig
 from alipes.config.paths import Paths, profile_name
 from alipes.config.platforms import Messengers, PluginPlatformConfig
+from alipes.config.schedules import ZONE, HeartbeatConfig, SchedulesConfig
 from alipes.config.tools import ToolsConfig
 from alipes.config.value_types import (
     AMOUNT,
@@ -444,6 +445,9 @@ class Settings(Struct, frozen=True, kw_only=True):
         float, seconds(0, 604_800), "Seconds without activity after which a turn is stopped. 0: never."
     ] = 1800.0
     workdir: Annotated[str, "Working directory of tools. Empty: the directory alipes was started in."] = ""
+    timezone: Annotated[
+        str, ZONE, "Time zone of scheduled jobs, such as Europe/Berlin. Empty: that of this machine."
+    ] = ""
     ca_file: Annotated[
         str,
         "A PEM file with trusted TLS certificates, instead of the system's. Empty: the file named by `SSL_CERT_FILE`,"
@@ -493,6 +497,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     web: WebConfig = WebConfig()
     checkpoints: CheckpointsConfig = CheckpointsConfig()
     documents: DocumentsConfig = DocumentsConfig()
+    schedules: SchedulesConfig = SchedulesConfig()
+    heartbeat: HeartbeatConfig = HeartbeatConfig()
     messengers: Messengers = Messengers()
     platforms: dict[str, PluginPlatformConfig] = {}
     """Platforms of plugins by name; those not listed use the defaults."""

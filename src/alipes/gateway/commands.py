@@ -27,6 +27,7 @@ OWNER_COMMANDS = frozenset(
         "diff",
         "init",
         "rollback",
+        "schedule",
     }
 )
 _NOT_IN_CHATS = frozenset({"quit", "setup", "keys"})

@@ -9,6 +9,9 @@ from alipes.kernel.messages import Json
 Api: TypeAlias = Literal["openai-chat", "openai-responses", "anthropic", "embedded", "python"]
 """`python`: an object in this process, added by a test kit."""
 
+SCRIPT_MODEL = "schedule/script"
+"""The model of scheduled scripts: it runs the message as a command and costs nothing."""
+
 
 class Secret:
     """An API key that does not print. Only the code that sends it calls `reveal`."""

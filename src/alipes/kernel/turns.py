@@ -22,6 +22,12 @@ NoticeMode: TypeAlias = Literal["", "answered", "kept"]
 """For a message from alipes itself: `answered` if the model replies to it, `kept` if it is only recorded."""
 
 
+SCHEDULED = "schedule"
+"""The platform of the conversations of scheduled jobs; it has no chat and no screen."""
+SCHEDULED_PREFIX = f"agent:main:{SCHEDULED}:"
+"""The start of their session keys."""
+
+
 class Address(Struct, frozen=True, omit_defaults=True):
     """Where a conversation takes place. Its `key` is the session key."""
 
@@ -99,6 +105,8 @@ class Inbound(Struct, frozen=True, omit_defaults=True):
     """Not empty: alipes wrote it, not a person; the value says how it is handled."""
     attended: bool = False
     """Of no use once the client has disconnected: the front end stops it then."""
+    budget: str = ""
+    """What its turn may spend, such as `$0.50`; empty: no limit of its own."""
     untrusted: str = ""
     """Whose text it is, if not an owner's own, such as "mail from x@y": standing approvals do not hold then."""
 

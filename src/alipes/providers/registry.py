@@ -18,7 +18,7 @@ from alipes.config.known_providers import DEMO_MODEL, KEYED, KNOWN, LOCAL
 from alipes.config.settings import MIXTURE_PREFIX, Settings
 from alipes.kernel.errors import ConfigError, ProviderError
 from alipes.kernel.formatting import join_names
-from alipes.kernel.models import Endpoint, ModelFacts
+from alipes.kernel.models import SCRIPT_MODEL, Endpoint, ModelFacts
 from alipes.kernel.ports import Provider
 from alipes.kernel.turns import Usage
 from alipes.providers.mixture import AskModel, MixtureProvider
@@ -150,6 +150,8 @@ class Models(AbstractAsyncContextManager["Models"]):
 
         Opening sends nothing: a model that the provider does not have fails at the first request.
         """
+        if name == SCRIPT_MODEL:
+            return _open_script()
         if is_mixture_name(self._settings, name):
             return await self._open_mixture(name.strip().removeprefix(f"{MIXTURE_PREFIX}/"))
         endpoint, model = resolve_model(self._settings, name)
@@ -223,6 +225,13 @@ class Models(AbstractAsyncContextManager["Models"]):
         known = msgspec.structs.replace(find_facts(name) if weights.toy else free, window=weights.context)
         self._embedded[model] = Backend(name, model, provider, find_facts(name, self._settings.models, known=known))
         return self._embedded[model]
+
+
+def _open_script() -> Backend:
+    from alipes.providers.script import ScriptProvider  # noqa: PLC0415
+
+    free = ModelFacts(price_input=0.0, price_output=0.0, price_cached=0.0, price_cache_write=0.0)
+    return Backend(SCRIPT_MODEL, "script", ScriptProvider(), free)
 
 
 async def _list_offered(settings: Settings, scope: ClientScope, within: float) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from alipes.kernel.formatting import join_names
 from alipes.kernel.mcp import mcp_source, split_mcp_name
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.turns import (
+    SCHEDULED_PREFIX,
     AnswerApproval,
     AnswerQuestion,
     ApprovalAnswered,
@@ -238,7 +239,7 @@ class Questions:
 
     def _can_answer(self, key: str) -> bool:
         """True if a client is connected, or a front end reaches the person."""
-        if not self.interactive:
+        if not self.interactive or key.startswith(SCHEDULED_PREFIX):  # a job runs unattended
             return False
         return self._bus.has_subscribers(key) or (self.front_end is not None and self.front_end.can_reach(key))
 

@@ -28,7 +28,7 @@ from alipes.kernel.turns import (
 from alipes.plugins.interruption.stepped_coroutine import start_task
 from alipes.runtime.tasks import run_to_completion
 from alipes.sessions.services import SessionServices
-from alipes.sessions.subagents.registry import is_subagent_key
+from alipes.sessions.subagents.registry import ends_with_its_turn
 from alipes.sessions.turn_runner import (
     TurnRunner,
     notify_end,
@@ -180,7 +180,7 @@ class Session:
         services = self._services
         while True:
             try:
-                short_lived = is_subagent_key(self.key) and self._running is None
+                short_lived = ends_with_its_turn(self.key) and self._running is None
                 async with asyncio.timeout(0.0 if short_lived else services.defaults.idle_seconds):
                     return await self._mailbox.get()
             except TimeoutError:

@@ -210,6 +210,10 @@ class OpsFrame(Struct, frozen=True, tag="controls"):
     key: str
 
 
+class SchedulesFrame(Struct, frozen=True, tag="schedules"):
+    """Jobs or their runs have changed: look when the next is due."""
+
+
 class HelloFrame(Struct, frozen=True, tag="hello"):
     """A new process that may publish. Answer once all your subscriptions are registered there."""
 
@@ -240,7 +244,7 @@ class MissedFrame(Struct, frozen=True, tag="missed"):
     count: int
 
 
-RequestFrame: TypeAlias = WakeFrame | OpsFrame | HelloFrame | SubscribeFrame | UnsubscribeFrame
+RequestFrame: TypeAlias = WakeFrame | OpsFrame | SchedulesFrame | HelloFrame | SubscribeFrame | UnsubscribeFrame
 AnswerFrame: TypeAlias = DoneFrame | PublishedFrame | MissedFrame
 
 request_decoder: msgspec.json.Decoder[RequestFrame] = msgspec.json.Decoder(RequestFrame)

@@ -189,11 +189,33 @@ class StoreTasks:
         return task
 
 
+class ScheduleChanges:
+    """Says that scheduled jobs or their runs have changed, here or in another process."""
+
+    def __init__(self, processes: Processes) -> None:
+        self._processes = processes
+        self.changed = asyncio.Event()
+
+    async def announce(self) -> None:
+        """Wake the scheduler, in whichever process it runs."""
+        self.changed.set()
+        for peer in self._processes.list_peers():
+            await peers.send_request(self._processes, peer.host, peers.SchedulesFrame())
+
+
 class PeerServer:
     """Serves the connections of the other processes; commands that the agent runs are refused."""
 
-    def __init__(self, tasks: StoreTasks, bus: LocalBus, dispatcher: LocalDispatcher, processes: Processes) -> None:
+    def __init__(
+        self,
+        tasks: StoreTasks,
+        bus: LocalBus,
+        dispatcher: LocalDispatcher,
+        processes: Processes,
+        schedule_changes: "ScheduleChanges",
+    ) -> None:
         self._tasks, self._bus, self._dispatcher, self._processes = tasks, bus, dispatcher, processes
+        self._schedule_changes = schedule_changes
 
     def accept_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         pid = peers.connected_pid(writer)
@@ -235,6 +257,8 @@ class PeerServer:
             case peers.UnsubscribeFrame(key):
                 keys.discard(key)
                 self._bus.remove_remote(key, subscription)
+            case peers.SchedulesFrame():
+                self._schedule_changes.changed.set()
             case peers.HelloFrame(host):
                 await self._bus.subscribe_all_at(host)
             case peers.WakeFrame(key):
@@ -277,6 +301,7 @@ class Store(NamedTuple):
     todos: SqliteTodos
     tool_choices: SqliteToolChoices
     subagents: SqliteSubagents
+    schedule_changes: ScheduleChanges
     dispatcher: LocalDispatcher
     bus: LocalBus
     database: Database
@@ -302,7 +327,8 @@ async def open_store(home: Path, *, busy_timeout_s: float = 10.0, peer_timeout_s
                 turns = SqliteTurns(database, processes, before_claim=announced.wait)
                 bus = LocalBus(processes, tasks.spawn, turns.is_abandoned)
                 dispatcher = LocalDispatcher(turns, processes, tasks.spawn)
-                peer_server = PeerServer(tasks, bus, dispatcher, processes)
+                schedule_changes = ScheduleChanges(processes)
+                peer_server = PeerServer(tasks, bus, dispatcher, processes, schedule_changes)
                 server = await asyncio.start_unix_server(
                     peer_server.accept_connection, sock=socket, limit=peers.MAX_LINE_BYTES, start_serving=False
                 )
@@ -324,6 +350,7 @@ async def open_store(home: Path, *, busy_timeout_s: float = 10.0, peer_timeout_s
                         todos=SqliteTodos(database),
                         tool_choices=SqliteToolChoices(database),
                         subagents=SqliteSubagents(database),
+                        schedule_changes=schedule_changes,
                         dispatcher=dispatcher,
                         bus=bus,
                         database=database,

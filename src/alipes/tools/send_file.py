@@ -11,7 +11,7 @@ from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolOutput, ToolSpec
 from alipes.tools.common import Places, describe_file_type, make_schema, suggest_name
 
-NO_CHATS = frozenset({"terminal", "web", "api", "cron", "plugin"})
+NO_CHATS = frozenset({"terminal", "web", "api", "cron", "plugin", "schedule"})
 """Platforms without a chat to send files to."""
 
 

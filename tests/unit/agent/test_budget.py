@@ -259,7 +259,7 @@ async def test_without_limits_nothing_is_looked_up(tmp_path):
         store.database.read = None
         async with spending.reserve(turn, Usage()):
             pass
-        assert not spending.limited
+        assert not spending.limits(turn)
 
 
 async def test_a_call_that_is_cancelled_frees_its_place(tmp_path):

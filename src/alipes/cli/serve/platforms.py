@@ -30,7 +30,7 @@ HEARTBEAT_S = 60.0
 """Expected interval between two signs of life of a platform without its own poll interval."""
 
 
-RESERVED_NAMES = ("terminal", "web", "api", "webhook", "cron", "plugin", "home")
+RESERVED_NAMES = ("terminal", "web", "api", "webhook", "cron", "schedule", "plugin", "home")
 """Platform names that alipes uses itself."""
 
 

@@ -18,6 +18,7 @@ from alipes.app import App, open_app
 from alipes.cli.doctor import find_connection_error
 from alipes.cli.serve.api_keys import key_finder, make_host_rules
 from alipes.cli.serve.platforms import ServedPlatforms
+from alipes.cli.serve.scheduler import make_scheduler
 from alipes.cli.serve.signals import LOCK_NAME, ExitAction, ExitRequest, ExitSignals
 from alipes.config.loader import load_settings
 from alipes.config.paths import DEFAULT_PROFILE
@@ -241,6 +242,7 @@ class _Server:
         self._model_reach = ModelHealth(self._model)
         platforms.open(app, partial(exit_request.request, "restart"))
         self._runs = LiveRuns(app, workdir=platforms.workdir)
+        self._scheduler = make_scheduler(app, platforms)
         self._api: ApiRouter
         self._mcp: McpEndpoint
         for each in (self._tally, self._model_reach, self._drain):
@@ -301,6 +303,7 @@ class _Server:
         yield self._tally.watch_loop()
         yield self._runs.run()
         yield self._mcp.run()
+        yield self._scheduler.run()
         yield notifier.send_watchdog_pings()
 
     async def print_addresses(self, address: str) -> None:

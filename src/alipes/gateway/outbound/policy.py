@@ -127,6 +127,15 @@ class OutboundPolicy:
         # files of a tool must not replace the drafts of the answer
         return (_outbound(turn, id, "", media, replaces_drafts=False),) if media else ()
 
+    def answer_of(self, turn: Turn, said: Sequence[Message]) -> tuple[str, tuple[Media, ...]]:
+        """The last answer of a turn that has ended, without the files that it names, and all files to send."""
+        state = _TurnState(())
+        state.said = list(said)
+        declared = self._keep_unsent(map(self._find_media, declared_files(said)), state)
+        answer = next((each.text for each in reversed(said) if each.role == "assistant" and each.text.strip()), "")
+        text, named = self._take_media(answer, turn, state)
+        return text, (*declared, *named)
+
     def _state(self, turn: Turn) -> _TurnState:
         """State of a turn, including what it sent in an earlier process if it was resumed."""
         key = (turn.id, turn.epoch)

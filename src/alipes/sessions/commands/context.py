@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -20,6 +20,9 @@ from alipes.sessions.user_shell import UserShell
 from alipes.store.store import Store
 from alipes.tools.checkpoints.checkpoints import Checkpoints
 from alipes.tools.shell.background import BackgroundProcesses
+
+if TYPE_CHECKING:
+    from alipes.sessions.schedules import Schedules
 
 
 class Quit(Struct, frozen=True):
@@ -156,6 +159,8 @@ class CommandContext(Struct, frozen=True):
     """The reasoning effort, if nothing was chosen."""
     mcp: McpControl | None = None
     """The MCP servers; None if none is configured."""
+    schedules: "Callable[[], Schedules] | None" = None
+    """Scheduled jobs."""
 
     @property
     def key(self) -> str:

@@ -20,6 +20,7 @@ from alipes.sessions.commands.context import CommandContext, CommandReply, Quit,
 from alipes.sessions.commands.jobs import jobs
 from alipes.sessions.commands.keys import keys
 from alipes.sessions.commands.mcp import mcp
+from alipes.sessions.commands.schedule import schedule
 from alipes.sessions.commands.tools import tools
 
 CommandAction: TypeAlias = Callable[[CommandContext, str], Awaitable[CommandReply]]
@@ -68,7 +69,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         *("new", "sessions", "resume", "continue", "branch", "title", "search", "retry", "undo", "redo", "rewind"),
         *("compress", "copy", "export"),
     ),
-    "While a turn runs": ("stop", "queue", "steer", "busy", "agents", "background", "jobs"),
+    "While a turn runs": ("stop", "queue", "steer", "busy", "agents", "background", "jobs", "schedule"),
     "Model and cost": ("model", "effort", "moa", "status", "usage"),
     "Project": ("init", "diff", "rollback"),
     "Permissions": ("mode", "permissions", "approvals", "tools"),
@@ -150,6 +151,12 @@ COMMANDS = (
     Command("busy", "[MODE]", "interrupt, queue or steer: what a message does while a turn runs", conversation.busy),
     Command("agents", "[ID | stop ID]", "list subagents, or stop one", conversation.agents),
     Command("jobs", "[ID | follow ID | stop ID]", "list background jobs; show, follow or stop one", jobs),
+    Command(
+        "schedule",
+        "[ACTION [NAME]]",
+        "list jobs; or add WHEN: PROMPT, show, pause, resume, run, stop, history or remove one",
+        schedule,
+    ),
     Command("background", "TEXT", "run this in the background", conversation.background),
     Command("moa", "TEXT", "ask several models and combine their answers", conversation.moa),
     Command("copy", "[N]", "copy the last answer, or the Nth last", history.copy),

@@ -3,7 +3,7 @@
 import time
 from typing import Protocol
 
-from alipes.kernel.turns import AnswerApproval, BusyMode, Ending, Inbound, Op, Stop, Turn
+from alipes.kernel.turns import SCHEDULED_PREFIX, AnswerApproval, BusyMode, Ending, Inbound, Op, Stop, Turn
 from alipes.sessions.subagents.text import describe_background_runs, report_of
 from alipes.sessions.turn_state import RunningTurn
 from alipes.store.store import Store
@@ -168,9 +168,9 @@ class SubagentRegistry:
         return None if facts is None else Turn(facts.id, facts.session, facts.inbound)
 
 
-def is_subagent_key(key: str) -> bool:
-    """True for the key of a session that ends with its only turn."""
-    return key.startswith(KEY_PREFIX)
+def ends_with_its_turn(key: str) -> bool:
+    """True for the key of a session that ends with its only turn: of a subagent, or of a job."""
+    return key.startswith((KEY_PREFIX, SCHEDULED_PREFIX))
 
 
 def _ends_with(inbound: Inbound, parent: Turn) -> bool:

@@ -1,0 +1,75 @@
+"""`/schedule`: scheduled jobs."""
+
+import re
+from typing import TYPE_CHECKING
+
+from alipes.kernel.formatting import format_columns, format_count
+from alipes.sessions.commands.context import CommandContext, CommandReply
+
+if TYPE_CHECKING:
+    from alipes.sessions.schedules import Schedules
+
+USAGE = "Usage: /schedule add WHEN: PROMPT, or show, pause, resume, run, stop, history or remove NAME"
+_SPLIT = r"(?s)(?P<when>.*?)(?::\s+|\s+\|\s+|\s+--\s+)(?P<prompt>\S.*)"
+_SHOWN_RUNS = 10
+
+
+async def schedule(context: CommandContext, args: str) -> CommandReply:
+    if context.schedules is None:
+        return CommandReply("Schedules are not available here.", failed=True)
+    schedules = context.schedules()
+    action, _, rest = args.strip().partition(" ")
+    match action.lower(), rest.strip():
+        case ("" | "list", ""):
+            return await _list(context, schedules)
+        case ("add", text) if text:
+            return await _add(context, schedules, text)
+        case ("show" | "pause" | "resume" | "run" | "stop" | "history" | "remove" as act, name) if name:
+            return CommandReply(await _act(context, schedules, act, name))
+    return CommandReply(USAGE, failed=True)
+
+
+async def _list(context: CommandContext, schedules: "Schedules") -> CommandReply:
+    from alipes.sessions.schedules import describe_last  # noqa: PLC0415
+
+    views = await schedules.list()
+    rows = [
+        (each.name, f"{each.schedule.job.when}; next: {each.when}; {describe_last(each.last, context.clock())}")
+        for each in views
+    ]
+    return CommandReply(format_columns(rows) if rows else f"No jobs. {USAGE}")
+
+
+async def _add(context: CommandContext, schedules: "Schedules", text: str) -> CommandReply:
+    found = re.fullmatch(_SPLIT, text)
+    if found is None:
+        return CommandReply(
+            "Usage: /schedule add WHEN: PROMPT, as in /schedule add every weekday at 9: summarise my mail"
+        )
+    inbound = context.inbound
+    request = {"when": found["when"], "prompt": found["prompt"], "workdir": inbound.workdir}
+    view = await schedules.add(request, origin=inbound.address, owner=inbound.sender, untrusted=inbound.untrusted)
+    return CommandReply(f"Added {view.describe()}")
+
+
+async def _act(context: CommandContext, schedules: "Schedules", action: str, name: str) -> str:
+    from alipes.sessions.schedules import describe_last  # noqa: PLC0415
+
+    match action:
+        case "pause":
+            return (await schedules.pause(name)).describe()
+        case "resume":
+            return (await schedules.resume(name)).describe()
+        case "run":
+            await schedules.run_now(name)
+            return f"{name} runs now; its answer is delivered as usual."
+        case "stop":
+            return f"Stopped {format_count(await schedules.stop(name), 'run')} of {name}."
+        case "remove":
+            await schedules.remove(name)
+            return f"Removed {name}."
+    view = await schedules.view(name)
+    job = view.schedule.job
+    head = [view.describe(), f"Does: {job.prompt or job.script}", f"Answers go to: {', '.join(job.targets)}"]
+    runs = await schedules.runs.latest(view.schedule.id, _SHOWN_RUNS if action == "history" else 1)
+    return "\n".join([*head, *(f"Run {run.number}: {describe_last(run, context.clock())}" for run in runs)])

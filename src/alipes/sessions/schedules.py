@@ -1,0 +1,368 @@
+"""Adds, changes and lists scheduled jobs, for the command, the chat command, the tool and the API."""
+
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from datetime import tzinfo
+from typing import Any, get_args
+
+from msgspec import Struct, structs
+
+from alipes.config.loader import parse_amount
+from alipes.config.schedules import find_local_zone
+from alipes.config.settings import Settings
+from alipes.kernel.errors import ConfigError
+from alipes.kernel.formatting import did_you_mean, format_duration, format_excerpt
+from alipes.kernel.schedules import Job, JobRun, OverlapPolicy, Schedule, ScheduleState, parse_quiet_hours
+from alipes.kernel.timetable import (
+    Timetable,
+    find_zone,
+    format_moment,
+    next_time,
+    next_times,
+    parse_duration,
+    parse_timetable,
+)
+from alipes.kernel.turns import Address, PermissionMode, Stop
+from alipes.sessions.sessions import Sessions
+from alipes.store.schedules.jobs import SqliteSchedules
+from alipes.store.schedules.rows import NewRun
+from alipes.store.schedules.runs import SqliteScheduleRuns
+from alipes.store.store import Store
+
+HEARTBEAT = "heartbeat"
+"""The name and id of the job that `[heartbeat]` describes."""
+MAX_PROMPT_CHARS = 100_000
+MAX_RETRIES = 20
+MAX_DELAY_S = 86_400.0
+_NAME = r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?"
+_TEXT_FIELDS = ("model", "budget", "daily_budget", "quiet_hours", "workdir")
+FIELDS = (
+    *("when", "prompt", "script", "name", "tools", "skills", "mode", "targets", "missed", "overlap", "jitter"),
+    *("retries", "retry", "zone", "together"),
+    *_TEXT_FIELDS,
+)
+"""What a request may set."""
+
+
+class ScheduleView(Struct, frozen=True):
+    """A job as people see it."""
+
+    schedule: Schedule
+    next_times: tuple[float, ...]
+    zone: tzinfo
+    last: JobRun | None = None
+
+    @property
+    def name(self) -> str:
+        return self.schedule.job.name
+
+    @property
+    def when(self) -> str:
+        """Its next time, or what starts it, or its state."""
+        schedule, timetable = self.schedule, self.schedule.job.timetable
+        if schedule.state != "on":
+            return schedule.state
+        if schedule.due is not None:
+            return format_moment(schedule.due, self.zone)
+        return {"after": f"after {timetable.job}", "file": f"on file {timetable.path}", "mail": "on mail"}.get(
+            timetable.kind, timetable.kind
+        )
+
+    def describe(self) -> str:
+        """A line such as `report: every weekday at 9. Next: Mon 09:00 CET, ...`."""
+        moments = [format_moment(each, self.zone) for each in self.next_times]
+        following = f"Next: {', '.join(moments)}." if moments and self.schedule.state == "on" else f"({self.when})"
+        return f"{self.name}: {self.schedule.job.when}. {following}"
+
+
+class Schedules:
+    """The jobs of a home."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        *,
+        clock: Callable[[], float] = time.time,
+        sessions: Sessions | None = None,
+    ) -> None:
+        self._settings, self._clock, self._sessions = settings, clock, sessions
+        self.jobs, self.runs = SqliteSchedules(store, clock=clock), SqliteScheduleRuns(store, clock=clock)
+
+    @property
+    def default_zone(self) -> str:
+        return self._settings.timezone or find_local_zone()
+
+    async def add(self, request: Mapping[str, Any], *, origin: Address | None = None, **facts: str) -> ScheduleView:
+        """Store a new job. `facts`: `owner` and `untrusted` of the job. Raises `ConfigError`."""
+        job = structs.replace(self._build(None, request), origin=origin, **facts)
+        if not job.name:
+            job = structs.replace(job, name=await self._make_name(job.prompt or job.script))
+        await self._check_chain(job)
+        due = self._first_due(job)
+        schedule = await self.jobs.add(job, due)
+        if schedule is None:
+            raise ConfigError(f"there is a job {job.name} already: choose another name, or edit it")
+        return self._view(schedule)
+
+    async def edit(self, name: str, request: Mapping[str, Any], **facts: str) -> ScheduleView:
+        """Change a job. Its next time is computed again if its time or zone changes. Raises `ConfigError`."""
+        schedule = await self.find(name)
+        self._refuse_heartbeat(schedule)
+        job = structs.replace(self._build(schedule.job, request), **facts)
+        await self._check_chain(job)
+        moved = "when" in request or "zone" in request
+        due = self._first_due(job) if moved else schedule.due
+        state: ScheduleState = "on" if moved and schedule.state == "done" else schedule.state
+        if not await self.jobs.update(schedule.id, job, due, state):
+            raise ConfigError(f"{name} was removed meanwhile, or there is a job {job.name} already")
+        return self._view(structs.replace(schedule, job=job, due=due, state=state))
+
+    async def pause(self, name: str) -> ScheduleView:
+        schedule = await self.find(name)
+        await self.jobs.update(schedule.id, schedule.job, schedule.due, "paused")
+        return self._view(structs.replace(schedule, state="paused"))
+
+    async def resume(self, name: str) -> ScheduleView:
+        """Switch it on again; times that passed meanwhile are left out. Raises `ConfigError` if there is none left."""
+        schedule = await self.find(name)
+        due = self._first_due(schedule.job)
+        await self.jobs.update(schedule.id, schedule.job, due, "on")
+        return self._view(structs.replace(schedule, state="on", due=due))
+
+    async def remove(self, name: str, *, stop: bool = False) -> Schedule:
+        """Remove a job for ever; with `stop`, also stop its running runs."""
+        schedule = await self.find(name)
+        self._refuse_heartbeat(schedule)
+        running = await self.runs.running(schedule.id) if stop else ()
+        await self.jobs.remove(schedule.id)
+        await self._stop(running)
+        return schedule
+
+    async def stop(self, name: str) -> int:
+        """Stop the running runs; returns how many there were."""
+        schedule = await self.find(name)
+        running = await self.runs.running(schedule.id)
+        await self._stop(running)
+        return len(running)
+
+    async def _stop(self, running: tuple[JobRun, ...]) -> None:
+        if running and self._sessions is None:
+            raise ConfigError("runs can be stopped only where sessions are open")
+        for run in running:
+            assert self._sessions is not None
+            await self._sessions.stop(run.address.key, Stop(turn=run.turn))
+
+    async def run_now(self, name: str, *, cause: str = "manual") -> int:
+        """Make a run that starts at once; returns its number."""
+        schedule, now = await self.find(name), round(self._clock(), 3)
+        run = NewRun(schedule.id, schedule.job, now, now, cause=cause)
+        while not (number := await self.runs.add(run)):  # another run of this millisecond
+            run = structs.replace(run, fire_at=round(run.fire_at + 0.001, 3))
+        return number
+
+    async def find(self, name: str) -> Schedule:
+        """By name or id. Raises `ConfigError` with similar names."""
+        schedule = await self.jobs.find(name)
+        if schedule is None:
+            names = [each.job.name for each in await self.jobs.all()]
+            raise ConfigError(f"there is no job {name!r}.{did_you_mean(name, names)}")
+        return schedule
+
+    async def view(self, name: str) -> ScheduleView:
+        schedule = await self.find(name)
+        runs = await self.runs.latest(schedule.id, 1)
+        return self._view(schedule, runs[0] if runs else None)
+
+    async def list(self) -> tuple[ScheduleView, ...]:
+        last = await self.runs.last_runs()
+        return tuple(self._view(each, last.get(each.id), count=1) for each in await self.jobs.all())
+
+    async def sync_heartbeat(self, workdir: str) -> None:
+        """Make the job of `[heartbeat]`, change it, or remove it."""
+        chosen = self._settings.heartbeat
+        found = await self.jobs.find(HEARTBEAT)
+        if not chosen.every:
+            if found is not None and found.id == HEARTBEAT:
+                await self.jobs.remove(HEARTBEAT)
+            return
+        now, every_s = self._clock(), parse_duration(chosen.every) or 0.0
+        old = found.job.timetable if found is not None else None
+        start = old.at if old is not None and old.every_s == every_s else round(now, 3)
+        job = Job(
+            HEARTBEAT,
+            f"every {chosen.every}",
+            Timetable("every", at=start, every_s=every_s),
+            self.default_zone,
+            prompt=chosen.prompt,
+            targets=(chosen.to,),
+            quiet_hours=chosen.quiet_hours,
+            daily_budget=chosen.per_day,
+            workdir=workdir,
+            missed="skip",
+        )
+        due = next_time(job.timetable, now, find_zone(job.zone))
+        if found is None:
+            await self.jobs.add(job, due, id=HEARTBEAT)
+        elif found.id == HEARTBEAT and found.job != job:
+            await self.jobs.update(HEARTBEAT, job, due, found.state)
+
+    def _build(self, job: Job | None, request: Mapping[str, Any]) -> Job:
+        """A job with the fields of the request. Raises `ConfigError`."""
+        unknown = [name for name in request if name not in FIELDS]
+        if unknown:
+            raise ConfigError(f"unknown field {unknown[0]!r}.{did_you_mean(unknown[0], FIELDS)}")
+        zone = str(request.get("zone") or (job.zone if job else "") or self.default_zone)
+        when = str(request.get("when") or (job.when if job else ""))
+        if job is None or "when" in request or "zone" in request:
+            timetable = parse_timetable(when, self._clock(), find_zone(zone))
+        else:
+            timetable = job.timetable
+        changes = _read_fields(request) | {"when": when, "timetable": timetable, "zone": zone}
+        if changes.get("workdir"):
+            changes["workdir"] = _check_workdir(changes["workdir"])
+        if timetable.path:
+            path = os.path.expanduser(timetable.path)
+            base = changes.get("workdir") or (job.workdir if job else "") or self._settings.workdir or os.getcwd()
+            changes["timetable"] = structs.replace(timetable, path=os.path.join(base, path))
+        built = structs.replace(job, **changes) if job is not None else Job(**{"name": "", **changes})
+        if bool(built.prompt) == bool(built.script):
+            raise ConfigError("give either a prompt or a script")
+        return built
+
+    def _first_due(self, job: Job) -> float | None:
+        if not job.timetable.is_timed:
+            return None
+        due = next_time(job.timetable, self._clock(), find_zone(job.zone))
+        if due is None:
+            raise ConfigError(f"the time of {job.name or 'the job'} ({job.when}) is past: give another")
+        return due
+
+    async def _check_chain(self, job: Job) -> None:
+        """The job before exists, and the chain has no circle."""
+        names, name = [job.name], job.timetable.job
+        while name:
+            if name in names:
+                raise ConfigError(f"{' after '.join([*names, name])} is a circle")
+            before = await self.find(name)
+            names, name = [*names, before.job.name], before.job.timetable.job
+
+    async def _make_name(self, text: str) -> str:
+        words = re.findall(r"[a-z0-9]+", text.lower())[:4]
+        base = "-".join(words)[:40].strip("-") or "job"
+        taken = {each.job.name for each in await self.jobs.all()}
+        return next(name for n in range(1, 100_000) if (name := base if n == 1 else f"{base}-{n}") not in taken)
+
+    def _view(self, schedule: Schedule, last: JobRun | None = None, count: int = 3) -> ScheduleView:
+        zone = find_zone(schedule.job.zone)
+        if schedule.due is None:
+            moments: tuple[float, ...] = ()
+        elif count == 1:
+            moments = (schedule.due,)
+        else:
+            moments = (schedule.due, *next_times(schedule.job.timetable, schedule.due, zone, count - 1))
+        return ScheduleView(schedule, moments, zone, last)
+
+    @staticmethod
+    def _refuse_heartbeat(schedule: Schedule) -> None:
+        if schedule.id == HEARTBEAT:
+            raise ConfigError("the heartbeat is set in config.toml: [heartbeat]. It can be paused here")
+
+
+def describe_last(run: JobRun | None, now: float) -> str:
+    """The result of the latest run, in a few words."""
+    if run is None:
+        return "never ran"
+    ago = format_duration(max(0.0, now - (run.finished or run.started or run.created)))
+    detail = f": {format_excerpt(run.detail, 60)[1:-1]}" if run.detail else ""
+    return f"{run.state} {ago} ago{detail}"
+
+
+def _read_fields(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a job that the request sets, checked. Raises `ConfigError`."""
+    found: dict[str, Any] = {name: str(request[name] or "").strip() for name in _TEXT_FIELDS if name in request}
+    found |= {name: _check_text(name, request[name]) for name in ("prompt", "script") if name in request}
+    if request.get("name"):
+        found["name"] = _check_name(str(request["name"]))
+    lists = [name for name in ("tools", "skills", "targets") if request.get(name) is not None]
+    found |= {name: _read_names(request[name]) for name in lists}
+    found |= _read_policies(request)
+    for name in ("budget", "daily_budget"):
+        if found.get(name) and parse_amount(found[name]) is None:
+            raise ConfigError(f'{name} must be an amount like "$0.50" or "200k tokens", not {found[name]!r}')
+    if found.get("quiet_hours"):
+        parse_quiet_hours(found["quiet_hours"])
+    for target in found.get("targets", ()):
+        _check_target(target)
+    return found
+
+
+def _read_policies(request: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, choices in (("mode", get_args(PermissionMode)), ("overlap", get_args(OverlapPolicy))):
+        if request.get(name):
+            found[name] = _check_choice(name, request[name], choices)
+    if missed := str(request.get("missed") or ""):
+        if missed not in ("once", "skip") and parse_duration(missed) is None:
+            raise ConfigError(f'missed must be "once", "skip" or an age such as "2h", not {missed!r}')
+        found["missed"] = missed
+    for name, field in (("jitter", "jitter_s"), ("retry", "retry_s")):
+        if request.get(name):
+            found[field] = _check_duration(name, str(request[name]))
+    if (retries := str(request.get("retries", ""))) not in ("", "None"):
+        if not retries.isdecimal() or int(retries) > MAX_RETRIES:
+            raise ConfigError(f"retries must be a number from 0 to {MAX_RETRIES}, not {retries!r}")
+        found["retries"] = int(retries)
+    if "together" in request:
+        found["together"] = bool(request["together"])
+    return found
+
+
+def _check_text(name: str, given: object) -> str:
+    text = str(given or "")
+    if len(text) > MAX_PROMPT_CHARS or "\0" in text:
+        raise ConfigError(f"the {name} is too long, or contains a null byte")
+    return text
+
+
+def _check_choice(name: str, given: object, choices: tuple[str, ...]) -> object:
+    if given not in choices:
+        raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {given!r}")
+    return given
+
+
+def _check_duration(name: str, text: str) -> float:
+    seconds = parse_duration(text)
+    if seconds is None or seconds > MAX_DELAY_S:
+        raise ConfigError(f'{name} must be a duration such as "5m", of a day at most, not {text!r}')
+    return seconds
+
+
+def _check_name(name: str) -> str:
+    if not re.fullmatch(_NAME, name):
+        usable = "use lowercase letters, digits, and -, _ or . between them"
+        raise ConfigError(f"{name!r} is not a valid name of a job: {usable}")
+    return name
+
+
+def _check_workdir(path: str) -> str:
+    path = os.path.abspath(os.path.expanduser(path))
+    if not os.path.isdir(path):
+        raise ConfigError(f"{path} is not a folder")
+    return path
+
+
+def _check_target(target: str) -> None:
+    if not re.fullmatch(r"https?://\S+|[A-Za-z0-9_-]+(?::.+)?", target):
+        raise ConfigError(
+            f"{target!r} is no place for answers: use origin, home, a platform, platform:chat, a web address, "
+            "files or none"
+        )
+
+
+def _read_names(given: object) -> tuple[str, ...]:
+    names = given.split(",") if isinstance(given, str) else given
+    assert isinstance(names, list | tuple)
+    return tuple(dict.fromkeys(str(each).strip() for each in names if str(each).strip()))

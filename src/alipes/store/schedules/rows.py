@@ -1,0 +1,52 @@
+"""Rows of scheduled jobs and of their runs: columns, and how they are read and written."""
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from alipes.kernel.schedules import Job, JobRun, Schedule
+from alipes.store.database.damage import RowDecoder
+from alipes.store.database.database import clean_text, to_json
+
+BATCH = 100
+"""Rows that are handled in one transaction."""
+SCHEDULE_COLUMNS = "id, job, state, due, created, updated, seen"
+RUN_COLUMNS = """number, schedule_id, job, fire_at, attempt, state, start_at, cause, given, untrusted, turn_id,
+    session_id, detail, created, started, finished"""
+_job_decoder: RowDecoder[Job] = RowDecoder(Job)
+
+
+class NewRun(Struct, frozen=True):
+    """A run to be inserted."""
+
+    schedule: str
+    job: Job
+    fire_at: float
+    start_at: float
+    attempt: int = 1
+    cause: str = ""
+    given: str = ""
+    untrusted: str = ""
+
+
+def schedule_from_row(row: Sequence[Any]) -> Schedule:
+    id, job, *rest = row
+    return Schedule(id, _job_decoder.decode(job), *rest)
+
+
+def run_from_row(row: Sequence[Any]) -> JobRun:
+    number, schedule, job, *rest = row
+    return JobRun(number, schedule, _job_decoder.decode(job), *rest)
+
+
+def insert_run(db: sqlite3.Connection, run: NewRun, now: float, state: str = "waiting", detail: str = "") -> int:
+    """Returns its number, or 0 if there is such a run."""
+    sql = """INSERT OR IGNORE INTO schedule_runs
+        (schedule_id, name, job, fire_at, attempt, state, start_at, cause, given, untrusted, detail, created, finished)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+    texts = map(clean_text, (run.cause, run.given, run.untrusted, detail))
+    row = (run.schedule, clean_text(run.job.name), to_json(run.job), run.fire_at, run.attempt, state, run.start_at)
+    done = db.execute(sql, (*row, *texts, now, None if state == "waiting" else now))
+    return done.lastrowid or 0 if done.rowcount else 0

@@ -1,0 +1,393 @@
+"""Jobs in a whole app: fired, run, delivered, retried, chained. The clock is the test's."""
+
+import sqlite3
+from contextlib import asynccontextmanager
+
+import pytest
+
+from alipes.cli.serve.scheduler import make_lone_scheduler
+from alipes.gateway.outbound.policy import OutboundPolicy
+from alipes.gateway.schedules.events import MailTrigger, fingerprint, matches
+from alipes.gateway.schedules.scheduler import Scheduler, SchedulerLimits
+from alipes.gateway.schedules.settlement import AnswerPlaces, RunSettler
+from alipes.kernel.errors import ConfigError, Refused
+from alipes.kernel.turns import Address, Inbound
+from alipes.sessions.schedules import HEARTBEAT, Schedules
+from alipes.testing.agent import open_agent
+from alipes.testing.clock import Clock
+from alipes.testing.scripted_model import call, stall
+
+CHAT = Address("telegram", "7")
+START = 1_795_000_000.0
+NO_LIMITS = SchedulerLimits()
+
+
+class JobWorld:
+    """An app with a scheduler whose clock the test moves."""
+
+    def __init__(self, agent, limits: SchedulerLimits, home) -> None:
+        self.agent, self.app, self.clock = agent, agent.app, Clock(START)
+        app = self.app
+        self.schedules = Schedules(app.settings, app.store, sessions=app.sessions, clock=self.clock)
+        places = AnswerPlaces(
+            app.store.people, OutboundPolicy(("telegram",)), lambda: ("telegram",), home / "schedules"
+        )
+        self.settler = RunSettler(self.schedules.runs, app.sessions, places, clock=self.clock)
+        self.scheduler = Scheduler(self.schedules, app.sessions, self.settler, limits, clock=self.clock)
+
+    async def add(self, when="in 60s", prompt="report", **more):
+        return await self.schedules.add({"when": when, "prompt": prompt, **more}, origin=CHAT, owner="me")
+
+    async def step(self, seconds: float = 0.0) -> None:
+        """Move the clock, do what is due, and wait for the turns that this started."""
+        self.clock.now += seconds
+        await self.scheduler.step()
+        await self.app.sessions.wait_idle()
+        await self.scheduler.step()
+
+    async def sent(self) -> list[str]:
+        rows = await self.app.store.database.fetch_all("SELECT outbound ->> '$.text' FROM outbox ORDER BY number")
+        return [row[0] for row in rows]
+
+    async def states(self) -> list[str]:
+        return [run.state for run in reversed(await self.schedules.runs.latest())]
+
+
+@asynccontextmanager
+async def a_world(tmp_path, *script, limits=NO_LIMITS, config=None, **more):
+    async with open_agent(model=script or None, home=tmp_path / "home", config=config, **more) as agent:
+        yield JobWorld(agent, limits, tmp_path)
+
+
+async def test_a_job_runs_at_its_time_and_its_answer_goes_to_its_chat(tmp_path):
+    async with a_world(tmp_path, "all is well") as world:
+        await world.add()
+        await world.step(59)
+        assert await world.states() == []
+        await world.step(1)
+        assert await world.states() == ["ok"] and await world.sent() == ["all is well"]
+        await world.step(3600)
+        assert len(world.agent.model.requests) == 1 and (await world.schedules.list())[0].schedule.state == "done"
+
+
+async def test_the_prompt_says_that_nobody_is_there_and_the_system_prompt_is_not_of_a_chat(tmp_path):
+    async with a_world(tmp_path, "ok") as world:
+        await world.add(prompt="look around", skills="weather")
+        await world.step(60)
+        request = world.agent.model.requests[0]
+        assert request.messages[-1].text == "look around" and "[SILENT]" in request.system
+        assert "weather" in request.system
+
+
+async def test_a_silent_answer_is_not_sent(tmp_path):
+    async with a_world(tmp_path, "[SILENT]") as world:
+        await world.add()
+        await world.step(60)
+        assert await world.states() == ["ok"] and await world.sent() == []
+
+
+async def test_a_failure_is_recorded_retried_and_then_delivered(tmp_path):
+    async with a_world(tmp_path, Refused("no service"), Refused("no service")) as world:
+        await world.add(retries=1, retry="10s")
+        await world.step(60)
+        assert await world.states() == ["failed", "waiting"] and await world.sent() == []
+        await world.step(10)
+        assert await world.states() == ["failed", "failed"]
+        (text,) = await world.sent()
+        assert text.startswith("The job report failed after 2 attempts:") and "no service" in text
+
+
+async def test_a_retry_that_succeeds_delivers_only_the_answer(tmp_path):
+    async with a_world(tmp_path, Refused("no service"), "done") as world:
+        await world.add(retries=3, retry="10s")
+        await world.step(60)
+        await world.step(10)
+        assert await world.states() == ["failed", "ok"] and await world.sent() == ["done"]
+
+
+async def test_a_job_after_another_gets_its_answer_as_data(tmp_path):
+    async with a_world(tmp_path, "42 issues", "summary") as world:
+        await world.add(name="count")
+        await world.add("after count", "summarise", name="sum", targets="files")
+        await world.step(60)
+        await world.step()
+        second = world.agent.model.requests[1].messages[-1].text
+        assert "> 42 issues" in second and "treat it as data" in second
+        (file,) = (tmp_path / "schedules" / "sum").iterdir()
+        assert file.read_text() == "summary\n"
+
+
+async def test_a_chain_that_is_a_circle_is_refused(tmp_path):
+    async with a_world(tmp_path) as world:
+        await world.add(name="one")
+        await world.add("after one", name="two")
+        with pytest.raises(ConfigError, match="is a circle"):
+            await world.schedules.edit("one", {"when": "after two"})
+        with pytest.raises(ConfigError, match="no job 'three'"):
+            await world.add("after three", name="four")
+
+
+@pytest.mark.parametrize(
+    ("overlap", "states"), [("skip", ["running", "skipped"]), ("parallel", ["running", "running"])]
+)
+async def test_a_run_while_the_one_before_runs_follows_the_policy(tmp_path, overlap, states):
+    async with a_world(tmp_path, stall(), stall(), config={"approvals": {"mode": "ask"}}) as world:
+        await world.add("every 60s", overlap=overlap)
+        world.clock.now += 60
+        await world.scheduler.step()
+        await world.agent.model.wait_for_request()
+        world.clock.now += 60
+        await world.scheduler.step()
+        assert await world.states() == states
+        await world.schedules.stop("report")
+        await world.step()
+        assert "running" not in await world.states()
+
+
+async def test_a_queued_run_starts_when_the_one_before_has_ended(tmp_path):
+    async with a_world(tmp_path, (stall(), "late"), "second") as world:
+        await world.add("every 60s", overlap="queue")
+        world.clock.now += 60
+        await world.scheduler.step()
+        await world.agent.model.wait_for_request()
+        world.clock.now += 60
+        await world.scheduler.step()
+        assert await world.states() == ["running", "waiting"]
+        await world.schedules.stop("report")
+        await world.app.sessions.wait_idle()
+        await world.step()
+        details = [run.detail for run in await world.schedules.runs.latest()]
+        assert (await world.states(), await world.sent()) == (["stopped", "ok"], ["second"]), details
+
+
+async def test_no_more_runs_than_allowed_at_the_same_time(tmp_path):
+    async with a_world(tmp_path, (stall(), "late"), "b", "c", limits=SchedulerLimits(parallel=1)) as world:
+        for name in ("a", "b", "c"):
+            await world.add(name=name)
+        world.clock.now += 60
+        await world.scheduler.step()
+        await world.agent.model.wait_for_request()
+        assert sorted(await world.states()) == ["running", "waiting", "waiting"]
+        running = (await world.schedules.runs.running())[0].job.name
+        await world.schedules.stop(running)
+        await world.app.sessions.wait_idle()
+        await world.step()
+        await world.step()
+        assert sorted(await world.states()) == ["ok", "ok", "stopped"]
+
+
+@pytest.mark.parametrize(
+    ("missed", "states"), [("once", ["ok"]), ("skip", ["skipped"]), ("30m", ["skipped"]), ("2h", ["ok"])]
+)
+async def test_times_that_passed_while_nothing_ran_follow_the_policy(tmp_path, missed, states):
+    async with a_world(tmp_path, "late") as world:
+        await world.add("every 1h", missed=missed)
+        await world.step(5 * 3600 + 40 * 60)
+        assert await world.states() == states
+
+
+async def test_a_removed_job_stays_removed_though_its_run_ends_and_fails(tmp_path):
+    async with a_world(tmp_path, stall()) as world:
+        await world.add("every 60s", retries=5)
+        world.clock.now += 60
+        await world.scheduler.step()
+        await world.agent.model.wait_for_request()
+        await world.schedules.remove("report")
+        (run,) = await world.schedules.runs.running()
+        await world.app.sessions.post(run.address.key, _stop(run))
+        await world.step(3600)
+        assert await world.schedules.list() == () and await world.states() == ["stopped"]
+
+
+def _stop(run):
+    from alipes.kernel.turns import Stop
+
+    return Stop(turn=run.turn)
+
+
+async def test_calls_that_need_approval_are_denied_because_nobody_is_there(tmp_path):
+    script = call("terminal", command="rm -rf /", outside=True), "could not"
+    async with a_world(tmp_path, *script, person="once") as world:
+        await world.add()
+        await world.step(60)
+        result = world.agent.model.requests[1].messages[-1].parts[0]
+        assert result.outcome == "denied" and await world.sent() == ["could not"]
+
+
+async def test_a_pinned_model_has_no_fallback(tmp_path):
+    config = {"fallback": ["scripted/other"]}
+    async with a_world(tmp_path, Refused("down"), "from the other", "fine", config=config) as world:
+        await world.add(model="scripted/pinned")
+        await world.step(60)
+        assert [each.model for each in world.agent.model.requests] == ["pinned"] and await world.states() == ["failed"]
+
+
+async def test_a_script_costs_nothing_and_its_output_is_the_answer(tmp_path):
+    async with a_world(tmp_path, config={"sandbox": {"backend": "host"}}) as world:
+        await world.schedules.add({"when": "in 60s", "script": "echo hello; echo world"}, origin=CHAT)
+        await world.step(60)
+        assert await world.sent() == ["hello\nworld"] and world.agent.model.requests == []
+        (usage,) = await world.app.store.database.fetch_all("SELECT sum(input), sum(cost) FROM model_calls")
+        assert usage == (0, 0.0)
+
+
+async def test_a_script_that_fails_is_a_failure_with_its_output(tmp_path):
+    async with a_world(tmp_path, config={"sandbox": {"backend": "host"}}) as world:
+        await world.schedules.add({"when": "in 60s", "script": "echo broken; exit 3", "name": "check"}, origin=CHAT)
+        await world.step(60)
+        assert await world.states() == ["failed"]
+        assert await world.sent() == ["The job check failed: the script failed (exit code 3): broken"]
+
+
+async def test_a_script_without_output_says_nothing(tmp_path):
+    async with a_world(tmp_path, config={"sandbox": {"backend": "host"}}) as world:
+        await world.schedules.add({"when": "in 60s", "script": "true"}, origin=CHAT)
+        await world.step(60)
+        assert await world.states() == ["ok"] and await world.sent() == []
+
+
+async def test_a_dangerous_script_is_denied_unless_its_mode_allows_it(tmp_path):
+    async with a_world(tmp_path, config={"sandbox": {"backend": "host"}}) as world:
+        for mode, says in (("ask", "did not run"), ("all", "exit code 1")):
+            script = "chmod -R 777 /nonexistent"
+            await world.schedules.add({"when": "in 60s", "script": script, "name": mode, "mode": mode}, origin=CHAT)
+            await world.step(60)
+            (run, *_) = await world.schedules.runs.latest()
+            assert run.state == "failed" and says in run.detail
+
+
+async def test_a_run_that_exceeds_its_budget_fails(tmp_path):
+    async with a_world(tmp_path, call("todo"), "never") as world:
+        await world.add(budget="1 tokens")
+        await world.step(60)
+        (run,) = await world.schedules.runs.latest()
+        assert run.state == "failed" and "budget" in run.detail
+
+
+async def test_a_daily_budget_skips_later_runs_of_the_day(tmp_path):
+    async with a_world(tmp_path, "one", "two") as world:
+        world.schedules.runs._clock = world.clock
+        await world.add("every 60s", daily_budget="1 tokens")
+        await world.step(60)
+        await world.app.store.database.execute("UPDATE messages SET created = ?", START + 60)
+        await world.step(60)
+        run = (await world.schedules.runs.latest())[0]
+        assert (run.state, run.detail) == ("skipped", "its daily budget of 1 tokens is used up")
+
+
+async def test_answers_that_cannot_be_delivered_are_kept_as_files(tmp_path):
+    async with a_world(tmp_path, "hello") as world:
+        await world.add(targets="slack:general")
+        await world.step(60)
+        (run,) = await world.schedules.runs.latest()
+        assert run.state == "ok" and "unknown platform 'slack'" in run.detail
+        assert next((tmp_path / "schedules" / "report").iterdir()).read_text() == "hello\n"
+
+
+async def test_the_answer_of_a_job_made_in_a_terminal_is_kept_in_that_conversation(tmp_path):
+    async with a_world(tmp_path, "the result", "seen") as world:
+        await world.schedules.add({"when": "in 60s", "prompt": "go", "name": "job"}, origin=world.agent.address)
+        await world.step(60)
+        await world.app.sessions.wait_idle()
+        await world.agent.say("and?")
+        texts = [message.text for message in world.agent.model.requests[1].messages]
+        assert any("Result of the job job:\nthe result" in text for text in texts)
+
+
+async def test_a_paused_job_does_not_run_and_a_resumed_one_leaves_out_what_passed(tmp_path):
+    async with a_world(tmp_path, "one") as world:
+        await world.add("every 60s")
+        await world.schedules.pause("report")
+        await world.step(150)
+        assert await world.states() == []
+        view = await world.schedules.resume("report")
+        assert view.next_times[0] == START + 180
+        await world.step(30)
+        assert await world.states() == ["ok"]
+
+
+async def test_runs_are_conversations_that_search_finds(tmp_path):
+    async with a_world(tmp_path, "the pelican has landed") as world:
+        await world.add(name="birds")
+        await world.step(60)
+        (hit,) = await world.app.store.archive.search("pelican", 5)
+        assert hit.title == "birds"
+
+
+async def test_the_heartbeat_follows_the_settings(tmp_path):
+    config = {"heartbeat": {"every": "30m", "quiet_hours": "22:00-07:00"}, "timezone": "UTC"}
+    async with a_world(tmp_path, "[SILENT]", config=config) as world:
+        await world.schedules.sync_heartbeat("")
+        (view,) = await world.schedules.list()
+        assert (view.schedule.id, view.schedule.job.quiet_hours) == (HEARTBEAT, "22:00-07:00")
+        with pytest.raises(ConfigError, match=r"config\.toml"):
+            await world.schedules.remove(HEARTBEAT)
+        await world.schedules.sync_heartbeat("")
+        assert (await world.schedules.list())[0].schedule.due == view.schedule.due
+    async with a_world(tmp_path) as world:
+        await world.schedules.sync_heartbeat("")
+        assert await world.schedules.list() == ()
+
+
+async def test_a_changed_file_starts_its_job_once(tmp_path):
+    notes = tmp_path / "notes.md"
+    notes.write_text("one")
+    async with a_world(tmp_path, "saw it") as world:
+        await world.add(f"on file {notes}")
+        await world.step()
+        assert await world.states() == []
+        notes.write_text("changed")
+        await world.step()
+        await world.step()
+        assert await world.states() == ["ok"]
+        assert f"{notes} has changed." in world.agent.model.requests[0].messages[-1].text
+
+
+def test_a_folder_changes_with_the_files_in_it(tmp_path):
+    before = fingerprint(str(tmp_path))
+    (tmp_path / "new").write_text("x")
+    after = fingerprint(str(tmp_path))
+    assert before != after == fingerprint(str(tmp_path)) and fingerprint(str(tmp_path / "none")) == "missing"
+
+
+async def test_a_mail_that_matches_starts_its_job_once_and_is_not_answered_otherwise(tmp_path):
+    async with a_world(tmp_path, "paid") as world:
+        await world.add("on mail from:shop subject:invoice")
+        trigger = MailTrigger(world.schedules.jobs, world.clock)
+        mail = Inbound("m1", Address("email", "a@shop.example"), "a@shop.example", "Subject: Your invoice\n\nPay 5.")
+        assert (await trigger.before_message(mail)).action == "drop"
+        assert (await trigger.before_message(mail)).action == "drop"
+        other = Inbound("m2", Address("email", "a@shop.example"), "a@shop.example", "Subject: Hello\n\nHi.")
+        assert await trigger.before_message(other) is None
+        await world.step()
+        assert await world.states() == ["ok"] and "> Pay 5." in world.agent.model.requests[0].messages[-1].text
+        sources = await world.app.store.database.fetch_all("SELECT label FROM untrusted_sources")
+        assert sources == [("mail from a@shop.example",)]
+
+
+def test_a_filter_of_mails_needs_all_of_its_words():
+    mail = Inbound("m", Address("email", "x"), "bob@example.org", "Subject: Invoice 7\n\nplease pay")
+    assert matches("", mail) and matches("from:bob pay", mail) and matches("subject:invoice", mail)
+    assert not matches("from:ann", mail) and not matches("subject:pay", mail) and not matches("absent", mail)
+
+
+async def test_a_job_run_by_hand_needs_no_server(tmp_path):
+    async with a_world(tmp_path, "now") as world:
+        schedules = world.app.schedules
+        await schedules.add({"when": "every day at 9", "prompt": "report", "targets": "none"})
+        number = await schedules.run_now("report")
+        scheduler = make_lone_scheduler(world.app, "")
+        await scheduler.start_runs(only=number)
+        await world.app.sessions.wait_idle()
+        await scheduler.settle()
+        assert (await schedules.runs.find(number)).state == "ok"
+
+
+async def test_the_row_of_a_job_is_indexed_by_its_time(tmp_path):
+    async with a_world(tmp_path) as world:
+        await world.add("every 60s")
+        path = world.app.settings.paths.database
+    with sqlite3.connect(path) as db:
+        sql = "EXPLAIN QUERY PLAN SELECT min(wake_at) FROM schedules WHERE wake_at IS NOT NULL AND state = 'on'"
+        assert "schedules_due" in str(db.execute(sql).fetchall())
+    db.close()
