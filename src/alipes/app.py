@@ -34,7 +34,9 @@ from alipes.agent.loop import Agent
 from alipes.agent.model_call import ModelCooldowns, RetryPolicy
 from alipes.agent.plan import PlanAnswer
 from alipes.agent.prompt import system_prompt
-from alipes.agent.provider_calls import compare_by_meaning
+from alipes.agent.provider_calls import compare_by_meaning, embed_by_meaning
+from alipes.agent.search.conversations import ConversationSearch
+from alipes.agent.search.session_search import SessionSearch
 from alipes.agent.web_services import PageQuestions, PageService, SearchPlugins, SearchService
 from alipes.app_resources import Resources, hide_secrets, make_places, open_resources, tool_environment
 from alipes.config.environment import EnvFileWatch
@@ -70,6 +72,7 @@ from alipes.sessions.tool_access import ToolAccess
 from alipes.sessions.user_shell import UserShell
 from alipes.store.conversations import set_title_if_empty
 from alipes.store.history import SqliteCompactionStore
+from alipes.store.search.indexer import SqliteSearchIndexer
 from alipes.store.usage import SqliteUsageLedger
 from alipes.tools.backends import ChosenBackend
 from alipes.tools.browser import specs as browser_specs
@@ -138,6 +141,8 @@ class App:
         self.tool_access = ToolAccess(settings, self.contributions, store.tool_choices, self._unavailable_tools)
         self._step_question = StepLimitQuestion(self.sessions.questions, settings.clarify.timeout)
         self.todos = StoredTodos(store.todos)
+        embed, indexer = partial(embed_by_meaning, self.contributions), SqliteSearchIndexer(store.database)
+        self.search = ConversationSearch(store.archive, indexer, resources.tasks, embed)
         self.images = make_image_generator(settings, self.scope, self.contributions, self.spending)
         self.compactor = Compactor(
             self.auxiliary,
@@ -187,6 +192,7 @@ class App:
             default_effort=self.settings.effort,
             mcp=self.mcp,
             schedules=lambda: self.schedules,
+            search=self.search,
         )
 
     @cached_property
@@ -358,6 +364,7 @@ async def open_app(
         set_title = partial(set_title_if_empty, app.store.database)
         app.hooks.add(CORE, ConversationTitles(app.auxiliary, set_title, resources.tasks).turn_ended)
         app.hooks.add(CORE, app.compactor.turn_ended)
+        app.hooks.add(CORE, app.search.turn_ended)
         app.hooks.add(CORE, app.compactor.session_left)
         app.hooks.add(CORE, ScheduledTurns(app.store).turn_ended)
         app.plugins = await stack.enter_async_context(
@@ -546,7 +553,7 @@ def _agent_tools(app: App) -> tuple[Tool, ...]:
 
 
 def _media_tools(app: App, resources: Resources, places: Places) -> tuple[Tool, ...]:
-    """Vision, images, todos and questions to the user."""
+    """Vision, images, todos, earlier conversations and questions to the user."""
     settings = app.settings
     network = resources.network
     fetcher = PublicFetcher(app.scope, settings.fetch.allow, decide=network.rights.decide, counts=network.proxy.counts)
@@ -555,6 +562,7 @@ def _media_tools(app: App, resources: Resources, places: Places) -> tuple[Tool, 
         VisionAnalyze(loader.load, VisionModel(app.auxiliary).ask),
         ImageGenerate(settings.paths.outgoing, loader.load, app.images.generate),
         Todo(app.todos.read, app.todos.write),
+        SessionSearch(app.search, app.store.sources),
         Clarify(Clarification(app.sessions.questions, settings.clarify.timeout).ask),
         SendFileTool(places, settings.paths.outgoing),
         CronjobTool(ScheduleEditor(app.store.sources, lambda: app.schedules)),

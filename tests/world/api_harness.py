@@ -183,6 +183,7 @@ async def open_api(
         house.contributions = contributions or Contributions()  # type: ignore[attr-defined]
         house.checkpoints = checkpoints  # type: ignore[attr-defined]
         house.context = partial(_context, house)  # type: ignore[attr-defined]
+        house.search = house.store.archive  # type: ignore[attr-defined]
         living = LiveRuns(house, workdir=workdir)  # type: ignore[arg-type]
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(living.run())

@@ -10,7 +10,7 @@ from alipes.plugins.dispatch import guard
 from alipes.plugins.interruption.attribution import run_as
 from alipes.plugins.owner import PluginOwner
 from alipes.plugins.registry import Contributions, ProviderContribution
-from alipes.runtime.embeddings import compare_texts
+from alipes.runtime.embeddings import compare_texts, embed_texts
 
 AVAILABILITY_TIMEOUT_S = 5.0
 EMBEDDINGS = "embeddings"
@@ -72,3 +72,19 @@ async def compare_by_meaning(
         return tuple(float(score) for score in scores)
     except (PluginError, TypeError, ValueError):  # a search by words is good enough
         return None
+
+
+async def embed_by_meaning(contributions: Contributions, texts: Sequence[str]) -> list[list[float]] | None:
+    """A vector for each text, from the `embed(texts)` of the first available provider of embeddings that has one, else
+    by the installed ones; None if there are none or they fail."""
+    able = [each for each in await find_providers(contributions, EMBEDDINGS) if hasattr(each.thing, "embed")]
+    if not able:
+        return await embed_texts(texts)
+    owner = PluginOwner(able[0].owner.name, permanent=True)
+    work = call_provider(able[0], "embed", options={"texts": list(texts)}, seconds=AVAILABILITY_TIMEOUT_S)
+    try:
+        found = await guard(owner, f"{EMBEDDINGS} {able[0].name}", work, deadline=AVAILABILITY_TIMEOUT_S)
+        vectors = [[float(number) for number in vector] for vector in found]
+    except (PluginError, TypeError, ValueError):  # a search by words is good enough
+        return None
+    return vectors if len(vectors) == len(texts) else None

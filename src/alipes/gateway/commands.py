@@ -9,10 +9,12 @@ from alipes.kernel.outbox import lane
 from alipes.kernel.turns import ApprovalChoice
 from alipes.plugins.registry import Contributions
 from alipes.sessions.commands import registry as builtin
+from alipes.sessions.commands import search
 from alipes.sessions.commands.context import CommandContext, CommandReply
 from alipes.sessions.commands.registry import Command, Parsed
 from alipes.store.export import SessionFacts
 from alipes.store.people import Progress
+from alipes.store.search.scope import EVERYTHING, SearchScope
 
 OWNER_COMMANDS = frozenset(
     {
@@ -32,7 +34,7 @@ OWNER_COMMANDS = frozenset(
 )
 _NOT_IN_CHATS = frozenset({"quit", "setup", "keys"})
 PROGRESS_MODES: tuple[Progress, ...] = ("off", "short", "full")
-_MAX_LISTED, _MAX_SEARCHED = 20, 500
+_MAX_LISTED = 20
 _ID_CHARS = 6
 
 
@@ -49,7 +51,7 @@ class ChatCommands:
             Command("platforms", "", "show the status of the platforms", self._platforms),
             Command("restart", "", "restart the gateway (running tasks resume)", self._restart),
             Command("sessions", "[WORDS]", "list conversations, newest first", self._sessions),
-            Command("search", "WORDS", "search the messages", self._search),
+            Command("search", search.HINT, "search the messages, or read around one", self._search),
             Command("resume", "NAME", "continue another conversation, by id or title", self._resume),
         )
         self._own = {command.name: command for command in own}
@@ -137,29 +139,22 @@ class ChatCommands:
     async def _sessions(self, context: CommandContext, args: str) -> CommandReply:
         if await self._sees_everything(context):
             return await builtin.BY_NAME["sessions"].act(context, args)
-        here = await _list_own(context, args)
-        lines = [f"{each.id[:_ID_CHARS]}  {format_ago(each.updated)}  {_title(each)}" for each in here[:_MAX_LISTED]]
+        here = await context.store.archive.sessions(_MAX_LISTED, args, scope=_own_scope(context))
+        lines = [f"{each.id[:_ID_CHARS]}  {format_ago(each.updated)}  {_title(each)}" for each in here]
         if not lines:
             return CommandReply("No conversations in this chat.")
         return CommandReply("\n".join([*lines, "Use /resume ID to continue one."]))
 
     async def _search(self, context: CommandContext, args: str) -> CommandReply:
-        if not args or await self._sees_everything(context):
-            return await builtin.BY_NAME["search"].act(context, args)
-        own = {each.id for each in await _list_own(context)}
-        hits = [hit for hit in await context.store.archive.search(args, _MAX_SEARCHED) if hit.session in own]
-        lines = [
-            f"{hit.session[:_ID_CHARS]}  {format_ago(hit.when)}  {hit.title}\n    {hit.snippet}"
-            for hit in hits[:_MAX_LISTED]
-        ]
-        return CommandReply("\n".join(lines) if lines else f"No messages match {format_excerpt(args)}.")
+        scope = EVERYTHING if await self._sees_everything(context) else _own_scope(context)
+        return await search.search(context, args, scope=scope)
 
     async def _resume(self, context: CommandContext, args: str) -> CommandReply:
         if args and not await self._sees_everything(context):
-            found = [each for each in await _list_own(context) if each.id.startswith(args) or each.title == args]
+            found = await context.store.archive.find_own(args, context.key)
             if len(found) != 1:
                 return CommandReply(f"No conversation in this chat matches {format_excerpt(args)}.", failed=True)
-            args = found[0].id
+            args = found[0]
         return await builtin.BY_NAME["resume"].act(context, args)
 
     async def _sees_everything(self, context: CommandContext) -> bool:
@@ -175,9 +170,8 @@ def _describe(state: PlatformState) -> str:
     return ": ".join([since.removesuffix(" ago"), "; ".join(problems)] if problems else [since])
 
 
-async def _list_own(context: CommandContext, words: str = "") -> list[SessionFacts]:
-    sessions = await context.store.archive.sessions(_MAX_SEARCHED, words)
-    return [each for each in sessions if each.key == context.key]
+def _own_scope(context: CommandContext) -> SearchScope:
+    return SearchScope(key=context.key)
 
 
 def _title(facts: SessionFacts) -> str:

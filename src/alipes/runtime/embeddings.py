@@ -2,6 +2,7 @@
 downloaded, and nothing is imported before the first comparison."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
@@ -28,6 +29,19 @@ async def compare_texts(query: str, texts: Sequence[str]) -> tuple[float, ...] |
     return await asyncio.to_thread(_compare, query, tuple(texts))
 
 
+async def embed_texts(texts: Sequence[str]) -> list[list[float]] | None:
+    """A vector for each text; None if no embeddings are installed or they do not work."""
+    return None if find_package() is None else await asyncio.to_thread(_embed, tuple(texts))
+
+
+def _embed(texts: tuple[str, ...]) -> list[list[float]] | None:
+    try:
+        vectors: list[list[float]] = _load_model().embed(list(texts)).tolist()
+    except (ImportError, OSError, ValueError, TypeError, AttributeError, LookupError):
+        return None  # another version of the package
+    return vectors
+
+
 def _compare(query: str, texts: tuple[str, ...]) -> tuple[float, ...] | None:
     try:
         vectors = _load_model().embed([query, *texts], norm=True)
@@ -46,4 +60,11 @@ def _load_model() -> Any:
     tokenizer = import_module("tokenizers").Tokenizer.from_file(str(folder / TOKENIZER))
     with import_module("safetensors").safe_open(folder / WEIGHTS, framework="np", device="cpu") as file:
         weights = file.get_tensor("embedding.weight")
-    return import_module("wordllama.inference").WordLlamaInference(weights, tokenizer)
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        module = import_module("wordllama.inference")
+    finally:  # its import sets up logging to stderr
+        root.handlers[:] = handlers
+        root.setLevel(level)
+    return module.WordLlamaInference(weights, tokenizer)

@@ -6,11 +6,12 @@ from msgspec import Struct
 
 from alipes.kernel.errors import SessionError
 from alipes.kernel.turns import Address, Inbound
-from alipes.store import conversations, export, search
+from alipes.store import conversations, export
 from alipes.store.api_history import IMPORTED
 from alipes.store.archive import MATCHES_WORD, SESSION_DETAILS, Archive
 from alipes.store.database.database import Database, Decoders, SqliteRows, clean_text
-from alipes.store.export import SearchHit
+from alipes.store.search.query import escape_like
+from alipes.store.search.scope import SearchScope, SessionOwner
 from alipes.store.turns import new_session_id, set_current_session
 
 _REMAINING = """
@@ -72,19 +73,6 @@ class SqliteResponses:
 _SESSION = f"""SELECT id, address,
     EXISTS (SELECT 1 FROM leases WHERE leases.key = sessions.key AND leases.session_id = sessions.id),
     title, model, {SESSION_DETAILS}"""
-_OWN = "platform = ? AND coalesce(json_extract(address, '$.user'), '') = ?"
-_MAX_HITS = 4096
-"""Hits that are searched for those of one owner."""
-
-
-class SessionOwner(Struct, frozen=True):
-    """Selects the conversations of one user on a platform."""
-
-    platform: str
-    user: str
-
-    def has(self, address: Address) -> bool:
-        return (address.platform, address.user) == (self.platform, self.user)
 
 
 class RunQuery(Struct, frozen=True):
@@ -167,17 +155,15 @@ class SqliteApiRuns(SqliteRows):
         self, owner: SessionOwner | None, *, limit: int, words: str = "", before: float = 0.0
     ) -> list[ApiSession]:
         """Latest first; `words`: all of them in the title or the first message."""
-        wanted = [f"%{search.escape_like(word)}%" for word in clean_text(words).split()]
-        conditions = ["platform <> 'subagent'", *(MATCHES_WORD for _ in wanted)]
-        values: list[str | float] = [pattern for pattern in wanted for _ in range(2)]
-        if owner is not None:
-            conditions.append(_OWN)
-            values += [owner.platform, owner.user]
+        wanted = [f"%{escape_like(word)}%" for word in clean_text(words).split()]
+        conditions, own = SearchScope(owner=owner).conditions()
+        conditions += ["platform <> 'subagent'", *(MATCHES_WORD for _ in wanted)]
+        values: list[str | float] = [*own, *(pattern for pattern in wanted for _ in range(2))]
         if before:
             conditions.append("updated < ?")
             values.append(before)
         where = f"WHERE {' AND '.join(conditions)} ORDER BY updated DESC, id LIMIT ?"
-        return await self._database.read(lambda db: _list_sessions(db, where, *values, limit))
+        return await self._database.read_long(lambda db: _list_sessions(db, where, *values, limit))
 
     async def session(self, id: str) -> ApiSession | None:
         found = await self._database.read(lambda db: _list_sessions(db, "WHERE id = ?", clean_text(id)))
@@ -188,20 +174,6 @@ class SqliteApiRuns(SqliteRows):
         where = "WHERE id = (SELECT session_id FROM leases WHERE key = ?)"
         found = await self._database.read(lambda db: _list_sessions(db, where, clean_text(address.key)))
         return found[0] if found else None
-
-    async def search(self, owner: SessionOwner | None, text: str, limit: int) -> list[SearchHit]:
-        """Messages that contain all words of `text`, best first."""
-
-        def work(db: sqlite3.Connection) -> list[SearchHit]:
-            if owner is None:
-                return search.search_messages(db, text, limit, ("", ""))
-            owned = f"SELECT 1 FROM sessions WHERE id = ? AND {_OWN}"
-            hits = search.search_messages(db, text, _MAX_HITS, ("", ""))
-            sessions = {hit.session for hit in hits}
-            own = {id for id in sessions if db.execute(owned, (id, owner.platform, owner.user)).fetchone()}
-            return [hit for hit in hits if hit.session in own][:limit]
-
-        return await self._database.read(work)
 
     async def fork(self, session: str, address: Address, title: str = "") -> str:
         """Create a branch of `session` at `address` that shares its finished turns; returns its id.

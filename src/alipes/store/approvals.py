@@ -1,7 +1,7 @@
 """Approvals: questions about tool calls, the answers and the rights they give; and untrusted text that was read."""
 
 import sqlite3
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -185,6 +185,14 @@ class SqliteUntrustedSources(SqliteRows):
         names = {**_place_names(turn), "source": clean_text(source), "label": clean_text(label), "now": self._clock()}
         # without a sync: the row is on disk before the result that follows it
         await self._database.run(lambda db: db.execute(sql, names).rowcount, sync=False)
+
+    async def inherit(self, turn: Turn, sessions: Sequence[str]) -> None:
+        """The turn has read text of these conversations, and so what they had read."""
+        others = [session for session in sessions if session != turn.session]
+        sql = f"""SELECT DISTINCT source, label FROM untrusted_sources WHERE session_id IN
+            ({", ".join("?" * len(others))})"""
+        for source, label in await self._database.fetch_all(sql, *others) if others else ():
+            await self.add(turn, source, label)
 
     async def list_read(self, turn: Turn) -> Mapping[str, str]:
         """By source, what the turn's conversation has read, with the one it was branched from or works for."""

@@ -2,6 +2,7 @@
 
 import sqlite3
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -9,29 +10,36 @@ from alipes.kernel.errors import SessionError
 from alipes.kernel.formatting import ID, format_excerpt
 from alipes.kernel.messages import Json, Message
 from alipes.kernel.turns import Address
-from alipes.store import backup, export, history, search
+from alipes.store import backup, export, history
 from alipes.store.database.database import Decoders, SqliteRows, clean_text, usage_from_row
-from alipes.store.export import SearchHit, SessionFacts, StoreFacts, TurnFacts, UsageGrouping, UsageSum
+from alipes.store.database.schema_14 import SESSION_CHAT
+from alipes.store.export import SearchContext, SearchHit, SessionFacts, StoreFacts, TurnFacts, UsageGrouping, UsageSum
+from alipes.store.search import index
+from alipes.store.search.context import read_around
+from alipes.store.search.query import MessageQuery, escape_like, search_messages
+from alipes.store.search.scope import EVERYTHING, SearchScope
 
 SESSION_DETAILS = """
     created, updated, coalesce(parent_id, ''),
         (SELECT count(*) FROM turns WHERE session_id = sessions.id),
         (SELECT count(*) FROM turns WHERE session_id = sessions.id AND ending IS NULL AND held = 0),
         (SELECT count(*) FROM messages WHERE session_id = sessions.id),
-        (SELECT iif(json_valid(inbound), substr(json_extract(inbound, '$.text'), 1, 200), '') FROM turns
-         WHERE session_id = sessions.id ORDER BY number LIMIT 1)
+        first_text
     FROM sessions"""
 _PLACE = """workdir, coalesce(nullif(model, ''), (SELECT model FROM messages
     WHERE session_id = sessions.id AND model <> '' ORDER BY number DESC LIMIT 1), '')"""
 _SUMS = """
     count(input), sum(input), sum(output), sum(cached), sum(cache_write), sum(reasoning), sum(cost),
     count(input) - count(cost) FROM model_calls"""
+_RUNNING_SUMS = """
+    sum(calls), sum(input), sum(output), sum(cached), sum(cache_write), sum(reasoning),
+    iif(sum(priced), sum(cost), NULL), sum(calls) - sum(priced)
+    FROM (SELECT *, quarter * 900 AS created FROM usage_sums)"""
+"""The same for periods; a day begins with a quarter of an hour in every time zone."""
 _NOT_EMPTY = """platform <> 'subagent' AND
     (title <> '' OR parent_id IS NOT NULL OR EXISTS (SELECT 1 FROM turns WHERE session_id = sessions.id))"""
 _IN_FOLDER = "(? = '' OR workdir = ?)"
-_FIRST_TEXT = """(SELECT iif(json_valid(inbound), json_extract(inbound, '$.text'), '') FROM turns
-    WHERE session_id = sessions.id ORDER BY number LIMIT 1)"""
-MATCHES_WORD = f"(title LIKE ? ESCAPE '\\' OR {_FIRST_TEXT} LIKE ? ESCAPE '\\')"
+MATCHES_WORD = "(title LIKE ? ESCAPE '\\' OR first_text LIKE ? ESCAPE '\\')"
 MESSAGES_PER_DELETE = 1000
 """Messages deleted per transaction, so that other writers do not wait long."""
 _GROUPS: dict[UsageGrouping, str] = {
@@ -50,16 +58,16 @@ class Archive(SqliteRows):
     Raises `SessionError` for a session that does not exist.
     """
 
-    async def sessions(self, limit: int = 50, words: str = "", *, workdir: str = "") -> list[SessionFacts]:
-        """Sessions that are not empty, latest first; all `words` are in the title or the first message.
-
-        `workdir`: only those of this folder.
-        """
-        wanted = [f"%{search.escape_like(word)}%" for word in clean_text(words).split()]
-        conditions = " AND ".join([_NOT_EMPTY, _IN_FOLDER, *(MATCHES_WORD for _ in wanted)])
-        where = f"WHERE {conditions} ORDER BY updated DESC LIMIT ?"
-        values = [*[clean_text(workdir)] * 2, *(pattern for pattern in wanted for _ in range(2))]
-        return await self._database.read(lambda db: _list_sessions(db, where, *values, limit))
+    async def sessions(
+        self, limit: int = 50, words: str = "", *, scope: SearchScope = EVERYTHING
+    ) -> list[SessionFacts]:
+        """Sessions that are not empty, latest first; all `words` are in the title or the first message."""
+        wanted = [f"%{escape_like(word)}%" for word in clean_text(words).split()]
+        conditions, values = scope.conditions()
+        where = " AND ".join([_NOT_EMPTY, *conditions, *(MATCHES_WORD for _ in wanted)])
+        values += [pattern for pattern in wanted for _ in range(2)]
+        sql = f"WHERE {where} ORDER BY updated DESC LIMIT ?"
+        return await self._database.read_long(lambda db: _list_sessions(db, sql, *values, limit))
 
     async def latest(self, platform: str, workdir: str = "") -> SessionFacts | None:
         """The most recent active conversation on the platform, if given in the folder `workdir`."""
@@ -77,7 +85,15 @@ class Archive(SqliteRows):
     async def resolve(self, name: str, *, title_start: bool = False) -> SessionFacts:
         """The session named by an id or its beginning, a key, a chat or a title, with `title_start` also by the start
         of its title."""
-        return await self._database.read(lambda db: _resolve(db, name, title_start=title_start))
+        return await self._database.read_long(lambda db: _resolve(db, name, title_start=title_start))
+
+    async def find_own(self, name: str, key: str) -> list[str]:
+        """Ids of the conversations of a chat that have this title, or an id that starts like this."""
+        sql = f"SELECT id, title, first_text FROM sessions WHERE key = ? AND {_NOT_EMPTY} ORDER BY updated DESC"
+        rows = await self._database.read_long(lambda db: db.execute(sql, (clean_text(key),)).fetchall())
+        return [
+            id for id, title, text in rows if id.startswith(name) or name == (title or export.title_from_text(text))
+        ]
 
     async def messages(self, session: str) -> tuple[Message, ...]:
         """The transcript as the model sees it: with shared turns of a branch, without undone ones."""
@@ -95,13 +111,31 @@ class Archive(SqliteRows):
     async def turn(self, id: str) -> TurnFacts | None:
         return await self._database.read(lambda db: _load_turn(db, id))
 
-    async def search(self, text: str, limit: int = 20, *, marks: tuple[str, str] = ("[", "]")) -> list[SearchHit]:
-        """Messages that contain all words of `text`, best first; any text is a valid query."""
-        return await self._database.read(lambda db: search.search_messages(db, text, limit, marks))
+    async def search(
+        self,
+        text: str,
+        limit: int = 20,
+        *,
+        scope: SearchScope = EVERYTHING,
+        marks: tuple[str, str] = ("[", "]"),
+        similar: Sequence[int] = (),
+    ) -> list[SearchHit]:
+        """Messages that contain all words of `text`, best first; any text is a valid query.
+
+        `similar`: numbers of messages that have a similar meaning; see `search.query`.
+        """
+        query = MessageQuery(text, limit, scope, marks)
+        return await self._database.read_long(lambda db: search_messages(db, query, similar))
+
+    async def around(
+        self, message: int, before: int = 5, after: int = 5, *, scope: SearchScope = EVERYTHING
+    ) -> SearchContext:
+        """The messages around a hit. Raises `SessionError` if it is not in the scope."""
+        return await self._database.read_long(lambda db: read_around(db, message, before, after, scope))
 
     async def export(self, session: str) -> dict[str, Json]:
         """The whole session as JSON values; `export.to_markdown` makes a readable text of it."""
-        return await self._database.read(lambda db: export.export_session(db, _load_session(db, session)))
+        return await self._database.read_long(lambda db: export.export_session(db, _load_session(db, session)))
 
     async def delete(self, session: str) -> None:
         """Delete it with its turns, its subagents' sessions and its search entries. Refused while a turn is
@@ -115,12 +149,12 @@ class Archive(SqliteRows):
 
         Auxiliary model calls are included.
         """
-        (total,) = await self._database.read(lambda db: _sum_usage(db, "''", session, turn, days))
+        (total,) = await self._database.read_long(lambda db: _sum_usage(db, "''", session, turn, days))
         return total
 
     async def usage_by(self, group: UsageGrouping, *, session: str = "", days: int = 0) -> list[UsageSum]:
         """The totals per group, sorted by name; days are local ones."""
-        sums = await self._database.read(lambda db: _sum_usage(db, _GROUPS[group], session, "", days))
+        sums = await self._database.read_long(lambda db: _sum_usage(db, _GROUPS[group], session, "", days))
         return [each for each in sums if each.calls]
 
     async def facts(self) -> StoreFacts:
@@ -128,11 +162,11 @@ class Archive(SqliteRows):
 
     async def check(self, *, repair: bool = False) -> list[str]:
         """The problems of the file, one sentence each; `repair`: rebuild the search index if it is wrong."""
-        file, index = await backup.check_database(self._database.path)
-        if index and repair and not file:
-            await self._database.run(search.rebuild_index)
-            file, index = await backup.check_database(self._database.path)
-        return file + index
+        file, wrong = await backup.check_database(self._database.path)
+        if wrong and repair and not file:
+            await self._database.run(index.rebuild_index)
+            file, wrong = await backup.check_database(self._database.path)
+        return file + wrong
 
     async def backup(self, target: Path) -> None:
         """Copy the store as it is now while it is in use; the copy is complete and checked, or not made."""
@@ -166,12 +200,16 @@ def _delete_part(db: sqlite3.Connection, id: str) -> bool:
     _require_deletable(db, id)
     db.execute("UPDATE leases SET session_id = NULL WHERE session_id = ?", (id,))
     db.execute("PRAGMA secure_delete = ON")  # deleted text must not remain in free pages
-    part = "DELETE FROM messages WHERE number IN (SELECT number FROM messages WHERE session_id = ? LIMIT ?)"
-    more = db.execute(part, (id, MESSAGES_PER_DELETE)).rowcount == MESSAGES_PER_DELETE
+    part = "SELECT number FROM messages WHERE session_id = ? ORDER BY number DESC LIMIT ?"
+    numbers = [number for (number,) in db.execute(part, (id, MESSAGES_PER_DELETE))]
+    index.remove_parts(db, numbers)
+    db.executemany("DELETE FROM messages WHERE number = ?", [(number,) for number in numbers])
+    more = len(numbers) == MESSAGES_PER_DELETE
     if not more:
         db.execute("DELETE FROM auxiliary_calls WHERE session_id = ?", (id,))
         db.execute("DELETE FROM sessions WHERE id = ?", (id,))
-        db.execute("INSERT INTO search_index (search_index) VALUES ('optimize')")  # nor in old index segments
+        for table in ("search_index", "search_trigrams"):
+            db.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")  # nor in old index segments
     db.execute("PRAGMA secure_delete = OFF")
     return more
 
@@ -199,12 +237,12 @@ def _resolve(db: sqlite3.Connection, name: str, *, title_start: bool = False) ->
     conditions = (
         "id = :name",
         "key = :name",
-        "json_extract(address, '$.chat') = :name",
+        f"{SESSION_CHAT} = :name",
         "title = :name COLLATE NOCASE",
-        "substr(id, 1, length(:name)) = :name",
+        "id >= :name AND id < :name || char(1114111)",
     )
     for condition in conditions if name.strip() else ():
-        sql = f"SELECT id, key FROM sessions WHERE {condition} ORDER BY updated DESC"
+        sql = f"SELECT id, key FROM sessions WHERE {condition} ORDER BY updated DESC LIMIT 50"
         found = db.execute(sql, {"name": clean_text(name)}).fetchall()
         if len({key for _, key in found}) > 1:
             ids = ", ".join(id for id, _ in found[:5])
@@ -221,9 +259,11 @@ def _resolve(db: sqlite3.Connection, name: str, *, title_start: bool = False) ->
 
 def _list_by_title(db: sqlite3.Connection, start: str) -> list[SessionFacts]:
     """Sessions whose title, or first message if they have none, starts with `start`."""
-    condition = f"coalesce(nullif(title, ''), {_FIRST_TEXT}) LIKE ? ESCAPE '\\'"
-    where = f"WHERE {_NOT_EMPTY} AND {condition} ORDER BY updated DESC LIMIT 6"
-    return _list_sessions(db, where, f"{search.escape_like(start)}%")
+    begins = "{0} >= ?1 COLLATE NOCASE AND {0} < ?1 || char(1114111) COLLATE NOCASE"
+    where = f"""WHERE id IN (SELECT id FROM sessions WHERE {begins.format("title")}
+            UNION SELECT id FROM sessions WHERE {begins.format("first_text")} AND title = '')
+        AND {_NOT_EMPTY} ORDER BY updated DESC LIMIT 6"""
+    return _list_sessions(db, where, start)
 
 
 def _load_turn(db: sqlite3.Connection, id: str) -> TurnFacts | None:
@@ -242,11 +282,13 @@ def _load_turn(db: sqlite3.Connection, id: str) -> TurnFacts | None:
 def _sum_usage(db: sqlite3.Connection, group: str, session: str = "", turn: str = "", days: int = 0) -> list[UsageSum]:
     year, month, day, *_ = time.localtime()
     midnight = time.mktime((year, month, day - days + 1, 0, 0, 0, 0, 0, -1)) if days else 0.0
-    given = {"session_id = ?": session, "turn_id = ?": turn, "created >= ?": midnight}
+    single = session or turn or group in (_GROUPS["turn"], _GROUPS["session"])
+    sums, since = (_SUMS, "created >= ?") if single else (_RUNNING_SUMS, "quarter >= CAST(? / 900 AS INTEGER)")
+    given = {"session_id = ?": session, "turn_id = ?": turn, since: midnight}
     conditions = {condition: value for condition, value in given.items() if value}
     grouped = "" if group == "''" else "GROUP BY 1 ORDER BY 1"
-    sql = f"SELECT {group}, {_SUMS} WHERE {' AND '.join(conditions) or '1'} {grouped}"
+    sql = f"SELECT {group}, {sums} WHERE {' AND '.join(conditions) or '1'} {grouped}"
     return [
-        UsageSum(name=name, calls=calls, usage=usage_from_row(tuple(sums)), unpriced=unpriced)
+        UsageSum(name=name, calls=calls or 0, usage=usage_from_row(tuple(sums)), unpriced=unpriced or 0)
         for name, calls, *sums, unpriced in db.execute(sql, tuple(conditions.values()))
     ]

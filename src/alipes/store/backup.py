@@ -12,12 +12,12 @@ import msgspec
 
 from alipes.config.paths import sync_to_disk
 from alipes.kernel.errors import StoreError
-from alipes.store import search
 from alipes.store.database.damage import find_damaged_rows
-from alipes.store.database.database import translate_error
+from alipes.store.database.errors import translate_error
 from alipes.store.database.files import is_writable, open_readable
 from alipes.store.database.migrations import schema_version
 from alipes.store.export import StoreFacts
+from alipes.store.search import index
 
 T = TypeVar("T")
 PAGES_PER_STEP = 1024
@@ -109,8 +109,8 @@ async def check_database(path: Path) -> tuple[list[str], list[str]]:
         try:
             with _open(path) as db:
                 db.set_progress_handler(flag.check, 100_000)
-                index = search.check_index(db) if is_writable(path) else []
-                return [*_integrity(db), *find_damaged_rows(db)], index
+                problems = index.check_index(db) if is_writable(path) else []
+                return [*_integrity(db), *find_damaged_rows(db)], problems
         except (sqlite3.Error, msgspec.DecodeError) as error:
             return [str(translate_error(error, path))], []
 

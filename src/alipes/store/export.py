@@ -76,6 +76,41 @@ class SearchHit(Struct, frozen=True):
     role: Role
     when: float
     snippet: str
+    message: int = 0
+    """Its number, for `around`."""
+    platform: str = ""
+    chat: str = ""
+    workdir: str = ""
+    parent: str = ""
+    """The conversation that a subagent worked for; empty for others."""
+
+
+class ContextMessage(Struct, frozen=True):
+    """A message near a hit."""
+
+    message: int
+    role: Role
+    when: float
+    text: str
+
+
+class SearchContext(Struct, frozen=True):
+    """Messages around a hit, oldest first."""
+
+    session: str
+    title: str
+    platform: str
+    chat: str
+    workdir: str
+    messages: tuple[ContextMessage, ...]
+    earlier: bool
+    """There are messages before these."""
+    later: bool
+
+
+def format_place(platform: str, chat: str, workdir: str) -> str:
+    """Where a conversation takes place, in short."""
+    return f"{platform}, {workdir}" if workdir else f"{platform} {chat}".strip()
 
 
 class StoreFacts(Struct, frozen=True):

@@ -11,6 +11,7 @@ from msgspec import Struct, structs
 from starlette.requests import Request
 from starlette.responses import Response
 
+from alipes.agent.search.conversations import ConversationSearch
 from alipes.kernel.errors import (
     AlipesError,
     MessageRejected,
@@ -145,6 +146,7 @@ class ApiServices(Protocol):
     hooks: Hooks
     models: Models
     contributions: Contributions
+    search: ConversationSearch
 
     def context(self, inbound: Inbound, *, local_files: bool = True) -> CommandContext: ...
 

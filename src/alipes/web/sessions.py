@@ -7,11 +7,13 @@ import msgspec
 from msgspec import Meta, Struct, structs
 from starlette.responses import PlainTextResponse, Response
 
+from alipes.kernel.errors import SessionError
 from alipes.kernel.messages import Message
 from alipes.kernel.turns import Address, BusyMode
 from alipes.store import export
-from alipes.store.api_runs import ApiSession, SessionOwner, SqliteApiRuns
-from alipes.store.export import SearchHit
+from alipes.store.api_runs import ApiSession, SqliteApiRuns
+from alipes.store.export import SearchContext, SearchHit
+from alipes.store.search.context import MAX_MESSAGES
 from alipes.web.admission import TurnAdmission
 from alipes.web.endpoint import (
     NO_STORE,
@@ -24,7 +26,7 @@ from alipes.web.endpoint import (
     json_response,
     no_content,
 )
-from alipes.web.runs.lookup import Name, find_session, owner
+from alipes.web.runs.lookup import Name, find_session, visible_scope
 
 Limit: TypeAlias = Annotated[int, Meta(ge=1, le=500)]
 Title: TypeAlias = Annotated[str, Meta(max_length=200)]
@@ -54,6 +56,13 @@ class MessagesQuery(Struct, frozen=True):
 class SearchQuery(Struct, frozen=True):
     q: Annotated[str, Meta(max_length=1000)] = ""
     limit: Limit = 20
+
+
+class AroundQuery(Struct, frozen=True):
+    message: Annotated[int, Meta(ge=1)]
+    """`message` of a hit."""
+    before: Annotated[int, Meta(ge=0, le=MAX_MESSAGES)] = 5
+    after: Annotated[int, Meta(ge=0, le=MAX_MESSAGES)] = 5
 
 
 class NewSession(Struct, frozen=True, forbid_unknown_fields=True):
@@ -150,7 +159,7 @@ class SessionEndpoints:
         """List conversations, latest first."""
         query: ListQuery = call.query
         found = await self._store.sessions(
-            _owner_filter(call.caller), limit=query.limit + 1, words=query.q, before=query.before
+            visible_scope(call.caller).owner, limit=query.limit + 1, words=query.q, before=query.before
         )
         return json_response(SessionList(tuple(map(session_document, found[: query.limit])), len(found) > query.limit))
 
@@ -169,9 +178,20 @@ class SessionEndpoints:
     async def search(self, call: ApiCall) -> Response:
         """Search messages for all words, best match first."""
         query: SearchQuery = call.query
-        return json_response(
-            SearchResults(tuple(await self._store.search(_owner_filter(call.caller), query.q, query.limit)))
-        )
+        found = await self._app.search.search(query.q, query.limit, scope=visible_scope(call.caller), marks=("", ""))
+        return json_response(SearchResults(tuple(found)))
+
+    @ApiEndpoint("GET", "/v1/sessions/search/around", "read", query=AroundQuery, answer=SearchContext, errors=(404,))
+    async def around(self, call: ApiCall) -> Response:
+        """Get the messages around a hit of a search, oldest first."""
+        query: AroundQuery = call.query
+        try:
+            found = await self._app.store.archive.around(
+                query.message, query.before, query.after, scope=visible_scope(call.caller)
+            )
+        except SessionError as error:
+            raise HttpProblem(404, str(error), code="no_message") from error
+        return json_response(found)
 
     @ApiEndpoint("GET", "/v1/sessions/{id}", "read", answer=SessionDocument)
     async def look(self, call: ApiCall) -> Response:
@@ -254,7 +274,3 @@ class SessionEndpoints:
 
 def _address(caller: Caller, name: str) -> Address:
     return Address(PLATFORM, name, user=caller.name)
-
-
-def _owner_filter(caller: Caller) -> SessionOwner | None:
-    return None if caller.may("admin") else owner(caller)

@@ -558,6 +558,22 @@ async def test_an_export_is_sent_as_a_file(tmp_path):
         assert path.startswith(str(tmp_path / "outgoing")) and "hello" in Path(path).read_text()
 
 
+async def test_a_guest_reads_around_its_own_hits_only(tmp_path):
+    both = manners(allow=("me", "you"), owners=("me",))
+    async with open_gateway(tmp_path, ScriptedProvider(["secret answer", "mine"]), manners=both) as g:
+        await g.take("the secret question")
+        await g.messenger.until_said("secret answer")
+        (hit,) = await g.store.archive.search("answer")
+        await g.take("my own words", sender="you", chat="you")
+        await g.messenger.until_said("mine", chat="you")
+        (own,) = await g.store.archive.search("words")
+        for text in (f"/search around {hit.message}", f"/search around {own.message}"):
+            await g.take(text, sender="you", chat="you")
+        await g.messenger.until(lambda: len(g.messenger.said("you")) == 3)
+        refused, shown = g.messenger.said("you")[1:]
+        assert refused.startswith("No message") and "my own words" in shown and "secret" not in shown
+
+
 async def test_conversations_of_others_are_neither_shown_nor_resumed(tmp_path):
     both = manners(allow=("me", "you"), owners=("me",))
     async with open_gateway(tmp_path, ScriptedProvider(["secret answer", "mine"]), manners=both) as g:
@@ -579,7 +595,7 @@ async def test_conversations_of_others_are_neither_shown_nor_resumed(tmp_path):
         await g.messenger.until(lambda: len(g.messenger.said("you")) == 8)
         listed, nothing, found, refused, *owners = g.messenger.said("you")[1:]
         assert "my own words" in listed and "secret" not in listed
-        assert nothing.startswith("No messages match") and "own" in found
+        assert nothing.startswith("No matches for") and "own" in found
         assert refused.startswith("No conversation in this chat")
         assert owners == ["/plugins is for owners.", "/pair is for owners.", "/restart is for owners."]
         await g.take("/sessions")

@@ -11,6 +11,7 @@ from alipes.kernel.messages import Image, Message, Text, Thinking, ToolCall, Too
 from alipes.kernel.turns import Address, Inbound, Said, Usage
 from alipes.store import archive, export
 from alipes.store.database.migrations import SCHEMA
+from alipes.store.search.scope import SearchScope
 from alipes.store.store import open_store
 
 CALL = ToolCall("c1", "terminal", {"command": "echo secretword"})
@@ -228,10 +229,15 @@ async def test_usage_is_summed_by_turn_session_day_and_model(tmp_path):
         assert (today.name, today.calls) == (time.strftime("%Y-%m-%d"), 3)
 
 
+def _make_a_day_older(db):
+    db.execute("UPDATE messages SET created = created - 86400")
+    db.execute("UPDATE usage_sums SET quarter = quarter - 96")
+
+
 async def test_usage_by_day_separates_yesterday(tmp_path):
     async with open_home(tmp_path) as store:
         await run_turn(store, "a", "q", "a", usage=Usage(10))
-        await store.database.run(lambda db: db.execute("UPDATE messages SET created = created - 86400").rowcount)
+        await store.database.run(lambda db: _make_a_day_older(db))
         await run_turn(store, "a", "q", "a", usage=Usage(1))
         assert (await store.archive.usage(days=1)).usage.input == 1
         assert (await store.archive.usage(days=2)).usage.input == 11
@@ -378,7 +384,7 @@ async def test_a_conversation_belongs_to_the_folder_of_its_last_message(tmp_path
         assert (await store.archive.latest("cli")).address.chat == "b"
         assert (await store.archive.latest("cli", "/a")).address.chat == "a"
         assert await store.archive.latest("cli", "/c") is None
-        assert [each.title for each in await store.archive.sessions(workdir="/b")] == ["two"]
+        assert [each.title for each in await store.archive.sessions(scope=SearchScope(workdir="/b"))] == ["two"]
         await accept(store, "a", "moved", "/c")
         assert (await store.archive.latest("cli", "/c")).title == "one"
         assert await store.archive.latest("cli", "/a") is None

@@ -67,7 +67,10 @@ NEW_NAMES = {
 }
 PREVIOUS = 9
 """The schema of the previous release."""
-NEW_TABLES = {"approvals", "untrusted_sources"}
+NEW_TABLES = {
+    *("approvals", "untrusted_sources", "usage_sums"),
+    *("search_trigrams", "search_progress", "message_vectors"),
+}
 NEW_VALUES = {"debts": {"owed": "queued", "trying": "sending", "dead": "failed"}}
 PAYLOADS = {
     ("turns", "inbound"): Inbound,
@@ -96,7 +99,7 @@ def connect(home):
 
 def tables(db):
     sql = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
-    return {name for (name,) in db.execute(sql) if not name.startswith(("words_", "search_index_"))}
+    return {name for (name,) in db.execute(sql) if not name.startswith(("words_", "search_index_", "search_trigrams_"))}
 
 
 def rows(db, table):

@@ -182,3 +182,14 @@ async def test_names_may_be_of_any_script_but_not_look_like_ids(tmp_path: Path):
         assert (run["session"], run["session_id"]) == (name, session["id"])
         for wrong in ("0123456789ab", "a/b", "a\nb", "x" * 201):
             assert (await api.ask("POST", "/sessions", {"name": wrong})).status_code == 422
+
+
+async def test_messages_around_a_hit_are_read_only_in_ones_own_sessions(tmp_path: Path):
+    async with open_api(tmp_path, ScriptedProvider()) as api:
+        await talk(api, "the blue whale")
+        (hit, *_) = (await seen(api, "/sessions/search?q=whale"))["hits"]
+        way = f"/sessions/search/around?message={hit['message']}&before=0"
+        around = await seen(api, way)
+        assert around["messages"][0]["text"] == "the blue whale" and around["session"] == hit["session"]
+        assert (await api.ask("GET", way, by="bob")).status_code == 404
+        assert (await seen(api, way, by="root")) == around

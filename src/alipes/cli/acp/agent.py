@@ -37,6 +37,7 @@ from alipes.cli.line_input import JsonLines
 from alipes.config.settings import Settings
 from alipes.kernel.errors import AlipesError, SessionError
 from alipes.kernel.turns import Address, Inbound
+from alipes.store.search.scope import SearchScope
 
 log = logging.getLogger(__name__)
 LISTED = 50
@@ -145,7 +146,7 @@ class EditorAgent:
         if cursor is not None and not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 10):
             raise RequestError(INVALID_PARAMS, "unknown cursor; start again without one")
         first = int(cursor or 0)
-        found = await self._app.store.archive.sessions(first + LISTED + 1, workdir=cwd or "")
+        found = await self._app.store.archive.sessions(first + LISTED + 1, scope=SearchScope(workdir=cwd or ""))
         page = found[first : first + LISTED]
         sessions = [
             SessionInfo(

@@ -38,6 +38,7 @@ KINDS: dict[str, ToolKind] = {
     "write_file": "edit",
     "patch": "edit",
     "search_files": "search",
+    "session_search": "search",
     "web_search": "search",
     "tool_search": "search",
     "web_extract": "fetch",

@@ -26,6 +26,7 @@ from alipes.sessions.commands.usage_report import lines, report
 from alipes.store.archive import Archive
 from alipes.store.export import SearchHit, SessionFacts, to_markdown
 from alipes.store.html_export import to_html
+from alipes.store.search.scope import SearchScope
 
 ID = 6
 """Characters of an id that are shown; any unique start of an id works as a name."""
@@ -42,7 +43,9 @@ def run(argv: list[str]) -> int:
     match options.action:
         case "list":
             folder = (settings.workdir or current_directory()) if options.here else ""
-            found = run_in_archive(settings, lambda archive: archive.sessions(options.limit, workdir=folder))
+            found = run_in_archive(
+                settings, lambda archive: archive.sessions(options.limit, scope=SearchScope(workdir=folder))
+            )
             _print_sessions(found, options, reading.variables)
         case "search":
             hits = run_in_archive(settings, lambda archive: archive.search(options.name, options.limit))

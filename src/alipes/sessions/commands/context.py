@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from msgspec import Struct
 
 from alipes.agent.compaction.compaction import Compactor
+from alipes.agent.search.conversations import ConversationSearch
 from alipes.config.keys import KeysConfig
 from alipes.kernel.ports import Effort
 from alipes.kernel.turns import BusyMode, Inbound
@@ -161,6 +162,8 @@ class CommandContext(Struct, frozen=True):
     """The MCP servers; None if none is configured."""
     schedules: "Callable[[], Schedules] | None" = None
     """Scheduled jobs."""
+    search: ConversationSearch | None = None
+    """Searches conversations, also by meaning; without it, the archive does by words."""
 
     @property
     def key(self) -> str:

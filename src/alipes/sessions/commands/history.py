@@ -1,4 +1,4 @@
-"""Commands for past messages: list, title, search, copy, export."""
+"""Commands for past messages: list, title, copy, export."""
 
 import asyncio
 import os
@@ -47,17 +47,6 @@ async def title(context: CommandContext, args: str) -> CommandReply:
     facts = await context.store.archive.resolve(standing.session)
     kind = "has the title" if standing.title else "has no title; it starts with"
     return CommandReply(f"This conversation {kind} {format_excerpt(facts.title)}.")
-
-
-async def search(context: CommandContext, args: str) -> CommandReply:
-    if not args:
-        return CommandReply("Usage: /search WORDS", failed=True)
-    hits = await context.store.archive.search(args, LISTED)
-    if not hits:
-        return CommandReply(f"No matches for {format_excerpt(args)}.")
-    now = context.clock()
-    lines = [f"{hit.session[:ID]}  {format_ago(hit.when, now)}  {hit.title}\n    {hit.snippet}" for hit in hits]
-    return CommandReply("\n".join(lines))
 
 
 async def copy(context: CommandContext, args: str) -> CommandReply:

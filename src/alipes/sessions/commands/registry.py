@@ -14,7 +14,7 @@ from alipes.kernel.turns import Inbound
 from alipes.plugins import specs
 from alipes.plugins.dispatch import guard
 from alipes.plugins.registry import CommandContribution, Contributions, PromptTemplate
-from alipes.sessions.commands import conversation, history, project, rewind, rollback, status, templates
+from alipes.sessions.commands import conversation, history, project, rewind, rollback, search, status, templates
 from alipes.sessions.commands.approvals import approvals, mode, permissions
 from alipes.sessions.commands.context import CommandContext, CommandReply, Quit, RunSetup
 from alipes.sessions.commands.jobs import jobs
@@ -140,7 +140,7 @@ COMMANDS = (
     Command("sessions", "[WORDS]", "list conversations, latest first", history.sessions),
     Command("resume", "NAME", "continue another conversation, by id or title", conversation.resume),
     Command("title", "[TEXT]", "show or set the title of this conversation", history.title),
-    Command("search", "WORDS", "search all conversations", history.search),
+    Command("search", search.HINT, "search all conversations, or read around a hit", search.search),
     Command(
         "queue",
         "[TEXT | send | drop [N]]",

@@ -1,7 +1,6 @@
 """The SQLite database of a home: one connection, used by one thread, with group commit; and values as JSON."""
 
 import asyncio
-import errno
 import logging
 import os
 import sqlite3
@@ -22,9 +21,10 @@ from msgspec import Struct
 from alipes.kernel.errors import AlipesError, StoreError
 from alipes.kernel.messages import Message, ToolResult
 from alipes.kernel.turns import Address, Inbound, Op, Usage
-from alipes.runtime.process_setup import TOO_MANY_FILES, has_free_descriptors
 from alipes.store.database.damage import RowDecoder
+from alipes.store.database.errors import make_unusable_error, translate_error
 from alipes.store.database.files import OpenFiles, WalFile, check_not_lost, mark_created, open_readable
+from alipes.store.database.long_reads import LongReads
 from alipes.store.database.migrations import SCHEMA, migrate, schema_version
 
 log = logging.getLogger(__name__)
@@ -36,53 +36,6 @@ RESULTS_PER_STEP = 16
 """Callers that get their result in one step of the event loop."""
 WAL_BYTES, FILLER_BYTES = 6_000_000, 1_000_000
 """Bytes written and rolled back to grow the write-ahead log; what exceeds the page cache ends up in it."""
-
-_SENTENCES = {
-    sqlite3.SQLITE_FULL: "the disk of {path} is full and nothing was saved; free some space and start again",
-    sqlite3.SQLITE_IOERR: "the disk of {path} failed and nothing was saved; free space and check the disk",
-    sqlite3.SQLITE_READONLY: "the store {path} is read-only; make it writable or use another home",
-    sqlite3.SQLITE_CANTOPEN: "the store {path} cannot be opened; fix the permissions of its folder or use another home",
-    sqlite3.SQLITE_CORRUPT: "the store {path} is damaged; restore a backup with `alipes restore`",
-    sqlite3.SQLITE_NOTADB: "the store {path} is damaged; restore a backup with `alipes restore`",
-    sqlite3.SQLITE_BUSY: "another program keeps the store {path} locked; close it and start again",
-    sqlite3.SQLITE_LOCKED: "another program keeps the store {path} locked; close it and start again",
-}
-
-
-def translate_error(error: BaseException, path: Path) -> BaseException:
-    """`error` as a `StoreError` with a sentence for the operator; unrelated errors are returned unchanged."""
-    match error:
-        case sqlite3.Error():
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            if code == sqlite3.SQLITE_ERROR and "malformed JSON" in str(error):
-                return _store_error(f"the store {path} contains a damaged row; `alipes doctor` names it", error)
-            if code == sqlite3.SQLITE_ERROR and "fts5" in str(error):
-                code = sqlite3.SQLITE_CORRUPT  # FTS5 reports a damaged index like this
-            if code == sqlite3.SQLITE_CANTOPEN and not has_free_descriptors():
-                return _store_error(f"the store {path} cannot be opened: {TOO_MANY_FILES}", error)
-            sentence = _SENTENCES.get(code, "the store {path} failed").format(path=path) + f" ({error})"
-        case msgspec.DecodeError():
-            sentence = f"the store {path} contains a row that cannot be read ({error}); run `alipes doctor`"
-        case OSError():
-            return make_unusable_error(f"the store {path} cannot be opened", path, error)
-        case _:
-            return error
-    return _store_error(sentence, error)
-
-
-def make_unusable_error(problem: str, path: Path, error: OSError) -> StoreError:
-    """A `StoreError` that says `problem`, its cause and the fix."""
-    if error.errno in (errno.EMFILE, errno.ENFILE):
-        return _store_error(f"{problem}: {TOO_MANY_FILES}", error)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return _store_error(f"{_SENTENCES[sqlite3.SQLITE_FULL].format(path=path)} ({error.strerror})", error)
-    return _store_error(f"{problem} ({error.strerror or error}); make it writable or use another home", error)
-
-
-def _store_error(sentence: str, cause: BaseException) -> StoreError:
-    error = StoreError(sentence)
-    error.__cause__ = cause
-    return error
 
 
 class WriteFailure(Struct):
@@ -260,12 +213,12 @@ class Database:
     """
 
     def __init__(
-        self, path: Path, connection: sqlite3.Connection, thread: ThreadPoolExecutor, sync_thread: ThreadPoolExecutor
+        self, path: Path, connection: sqlite3.Connection, thread: Executor, sync_thread: Executor, reads: LongReads
     ) -> None:
         """Only `thread` uses the connection; `sync_thread` waits for the disk meanwhile."""
         self.path = path
         self.files = OpenFiles(path)
-        self._connection, self._thread = connection, thread
+        self._connection, self._thread, self._long_reads = connection, thread, reads
         self._writer = Writer(path, connection)
         self._sync = DiskSync(path, sync_thread, self._record_failure)
         self._synced = asyncio.Event()
@@ -323,6 +276,14 @@ class Database:
         """Run `work`, which must only read, on one consistent view of the file."""
         return await self._run_on_thread(partial(self._writer.read, work))
 
+    async def read_long(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """`read` on a connection of its own, for work that takes long: writes do not wait for it.
+
+        It sees what is committed. If the caller is cancelled, the work is interrupted.
+        """
+        self._require_open()
+        return await self._long_reads.read(work)
+
     async def execute(self, sql: str, *values: object, sync: bool = True) -> int:
         """`run` one statement; returns how many rows it changed."""
         return await self.run(lambda db: db.execute(sql, values).rowcount, sync=sync)
@@ -346,6 +307,7 @@ class Database:
         """Finish all submitted writes, then close the file; a cancellation is raised after that."""
         if self._closed is None:
             self._closed = asyncio.get_running_loop().create_future()
+            self._long_reads.close()
             if not self._busy:
                 self._start_next()
         await wait_to_end(self._closed)
@@ -465,11 +427,14 @@ async def open_database(
         open_readable(path) if read_only else nullcontext("") as uri,
         ThreadPoolExecutor(1, thread_name_prefix="disk") as sync_thread,
         ThreadPoolExecutor(1, thread_name_prefix="sqlite") as thread,
+        ThreadPoolExecutor(1, thread_name_prefix="sqlite-read") as read_thread,
     ):
         connect = partial(_connect_readable, path, uri) if read_only else partial(_connect, path, busy_timeout_s)
         opening = loop.run_in_executor(thread, connect)
         try:
-            database = Database(path, await wait_to_end(opening), thread, sync_thread)
+            database = Database(
+                path, await wait_to_end(opening), thread, sync_thread, LongReads(path, uri, read_thread)
+            )
         except asyncio.CancelledError:
             if opening.exception() is None:
                 thread.submit(opening.result().close)

@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from alipes.kernel.errors import StoreError
+from alipes.store.database import schema_14
 
+"""Expressions of indexes: a query that is to use one contains the same text."""
 _MODEL_CALLS = """CREATE VIEW model_calls AS
         SELECT turns.id AS turn_id, messages.session_id AS session_id, 'answer' AS task,
             iif(turns.parent_id IS NULL, '', 'delegate_task') AS tool, messages.model AS model,
@@ -388,69 +390,6 @@ _FROM_12 = (
     "ALTER TABLE sessions ADD COLUMN tools_off TEXT NOT NULL DEFAULT ''",  # tools and groups, separated by spaces
 )
 
-_SCHEDULES = (
-    """CREATE TABLE schedules (  -- scheduled jobs
-        id         TEXT PRIMARY KEY,
-        name       TEXT NOT NULL UNIQUE,
-        job        TEXT NOT NULL,  -- JSON
-        state      TEXT NOT NULL DEFAULT 'on',  -- on, paused or done
-        due        REAL,  -- the next time; NULL if it has none
-        wake_at    REAL,  -- due, and the jitter
-        event_kind TEXT NOT NULL DEFAULT '',  -- after, file or mail: what starts it instead of the time
-        event_name TEXT NOT NULL DEFAULT '',
-        seen       TEXT NOT NULL DEFAULT '',  -- of a watched file
-        created    REAL NOT NULL,
-        updated    REAL NOT NULL
-    ) WITHOUT ROWID""",
-    "CREATE INDEX schedules_due ON schedules (wake_at) WHERE wake_at IS NOT NULL AND state = 'on'",
-    "CREATE INDEX schedules_by_event ON schedules (event_kind, event_name) WHERE event_kind <> ''",
-    """CREATE TABLE schedule_runs (  -- one row for each time that a job fired, and for each retry
-        number      INTEGER PRIMARY KEY AUTOINCREMENT,
-        schedule_id TEXT NOT NULL,  -- the schedule may have been removed
-        name        TEXT NOT NULL,
-        job         TEXT NOT NULL,  -- JSON, as it was when the run was made
-        fire_at     REAL NOT NULL,
-        attempt     INTEGER NOT NULL DEFAULT 1,
-        state       TEXT NOT NULL,  -- waiting, running, ok, failed, stopped or skipped
-        start_at    REAL,
-        cause       TEXT NOT NULL DEFAULT '',
-        given       TEXT NOT NULL DEFAULT '',  -- text from elsewhere for the prompt
-        untrusted   TEXT NOT NULL DEFAULT '',  -- whose text that is
-        turn_id     TEXT NOT NULL DEFAULT '',
-        session_id  TEXT NOT NULL DEFAULT '',
-        detail      TEXT NOT NULL DEFAULT '',
-        created     REAL NOT NULL,
-        started     REAL,
-        finished    REAL,
-        settled     INTEGER NOT NULL DEFAULT 1,  -- 0: ended, and neither delivered nor retried yet
-        UNIQUE (schedule_id, fire_at, attempt)
-    )""",
-    "CREATE INDEX schedule_runs_open ON schedule_runs (state, start_at) WHERE state IN ('waiting', 'running')",
-    "CREATE INDEX schedule_runs_unsettled ON schedule_runs (number) WHERE settled = 0",
-    "CREATE INDEX schedule_runs_by_turn ON schedule_runs (turn_id) WHERE turn_id <> ''",
-    """CREATE TRIGGER schedule_turn_ended AFTER UPDATE OF ending ON turns
-        WHEN new.ending IS NOT NULL AND new.platform = 'schedule'
-        BEGIN UPDATE schedule_runs SET detail = new.detail, finished = new.ended, settled = 0,
-            state = CASE new.ending WHEN 'answered' THEN 'ok' WHEN 'stopped' THEN 'stopped' ELSE 'failed' END
-            WHERE turn_id = new.id AND state = 'running'; END""",
-    """CREATE TRIGGER schedule_turn_deleted AFTER DELETE ON turns WHEN old.platform = 'schedule'
-        BEGIN UPDATE schedule_runs SET state = 'stopped', detail = 'its conversation was deleted'
-            WHERE turn_id = old.id AND state = 'running'; END""",
-    """CREATE TABLE schedule_posts (  -- answers that are sent to web addresses
-        number   INTEGER PRIMARY KEY AUTOINCREMENT,
-        id       TEXT NOT NULL UNIQUE,
-        url      TEXT NOT NULL,
-        body     TEXT NOT NULL,
-        attempts INTEGER NOT NULL DEFAULT 0,
-        due      REAL NOT NULL,
-        state    TEXT NOT NULL DEFAULT 'queued',  -- queued, sent or failed
-        reason   TEXT NOT NULL DEFAULT '',
-        created  REAL NOT NULL
-    )""",
-    "CREATE INDEX schedule_posts_queued ON schedule_posts (due) WHERE state = 'queued'",
-)
-_FROM_13 = _SCHEDULES
-
 Steps: TypeAlias = Mapping[int, tuple[int, tuple[str, ...]]]
 """By the schema of a file: the schema that it gets next, and the statements that lead to it."""
 
@@ -460,7 +399,7 @@ STEPS: Steps = {
     10: (11, _FROM_10),
     11: (12, _FROM_11),
     12: (13, _FROM_12),
-    13: (14, _FROM_13),
+    13: (14, schema_14.STATEMENTS),
 }
 """0: a new file; 9: the previous release. A released step is never edited: add the next one."""
 SCHEMA = 14

@@ -31,7 +31,7 @@ from alipes.store.api_runs import ApiSession, SqliteApiRuns
 from alipes.web.admission import TurnAdmission
 from alipes.web.endpoint import ApiServices, Caller, HttpProblem, Scope, ServerState, problem_from_error
 from alipes.web.runs.events import LiveRun, LiveRuns
-from alipes.web.runs.lookup import Name, Run, RunLookup, VisibleRun, find_session, owner
+from alipes.web.runs.lookup import Name, Run, RunLookup, VisibleRun, find_session, visible_scope
 from alipes.web.templates import expand_input
 
 MAX_MESSAGE_CHARS = 4000
@@ -258,12 +258,13 @@ class ConversationTools:
             live.log.waits_for.pop(answer.ask, None)  # a `follow` that comes now waits for what is next
 
     async def search(self, args: SearchArguments, request: ToolRequest) -> ToolAnswer:
-        hits = await self._store.search(_owner_filter(request.caller), args.query, args.limit)
+        scope = visible_scope(request.caller)
+        hits = await self._app.search.search(args.query, args.limit, scope=scope, marks=("", ""))
         lines = [f"{hit.session} {hit.title}: {hit.snippet}" for hit in hits]
         return ToolAnswer("\n".join(lines) or "No matches.", {"hits": msgspec.to_builtins(hits)})
 
     async def conversations(self, args: ListArguments, request: ToolRequest) -> ToolAnswer:
-        found = await self._store.sessions(_owner_filter(request.caller), limit=args.limit, words=args.words)
+        found = await self._store.sessions(visible_scope(request.caller).owner, limit=args.limit, words=args.words)
         listed = [
             {
                 "id": row.id,
@@ -353,10 +354,6 @@ class ConversationTools:
         live = self._runs.find(run.turn)
         here = {each.ask: each for each in self._runs.questions(run.key, run.turn)}
         return {**(live.log.waits_for if live is not None else {}), **here}
-
-
-def _owner_filter(caller: Caller) -> Any:
-    return None if caller.may("admin") else owner(caller)
 
 
 def _describe_event(event: Event | None) -> str:

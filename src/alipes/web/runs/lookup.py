@@ -7,8 +7,9 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import Meta, Struct
 
 from alipes.kernel.turns import Address, ApprovalAsked, Ending, Inbound, QuestionAsked, Usage
-from alipes.store.api_runs import ApiSession, SessionOwner, SqliteApiRuns
+from alipes.store.api_runs import ApiSession, SqliteApiRuns
 from alipes.store.export import TurnFacts
+from alipes.store.search.scope import EVERYTHING, SearchScope, SessionOwner
 from alipes.web.endpoint import PLATFORM, ApiServices, Caller, HttpProblem
 from alipes.web.runs.events import LiveRuns
 
@@ -139,6 +140,11 @@ async def find_session(store: SqliteApiRuns, caller: Caller, name: str) -> ApiSe
 
 def may_see(caller: Caller, address: Address) -> bool:
     return caller.may("admin") or owner(caller).has(address)
+
+
+def visible_scope(caller: Caller) -> SearchScope:
+    """The conversations that the caller may see."""
+    return EVERYTHING if caller.may("admin") else SearchScope(owner=owner(caller))
 
 
 def owner(caller: Caller) -> SessionOwner:

@@ -14,6 +14,7 @@ from alipes.kernel.attachments import collapse_attachments
 from alipes.kernel.errors import SessionError
 from alipes.kernel.formatting import ID, format_ago, format_count, format_excerpt
 from alipes.store.export import SessionFacts
+from alipes.store.search.scope import SearchScope
 
 LISTED = 200
 PREVIEWED = 3
@@ -41,7 +42,7 @@ async def pick_conversation(terminal: TerminalApp, app: App, workdir: str, curre
 
 async def list_conversations(app: App, workdir: str) -> list[SessionFacts]:
     """The conversations of this folder, then the others; each latest first."""
-    here = await app.store.archive.sessions(LISTED, workdir=workdir) if workdir else []
+    here = await app.store.archive.sessions(LISTED, scope=SearchScope(workdir=workdir)) if workdir else []
     known = {facts.id for facts in here}
     return [*here, *(facts for facts in await app.store.archive.sessions(LISTED) if facts.id not in known)]
 

@@ -1,0 +1,120 @@
+"""Which conversations a search or a list covers, as SQL, and where their messages are."""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from alipes.kernel.turns import Address
+from alipes.store.database.database import clean_text
+from alipes.store.database.schema_14 import SESSION_USER
+
+Span: TypeAlias = tuple[int, int]
+"""Message numbers from the first to the last."""
+MAX_SPANS = 400
+"""Spans of numbers that are searched one by one, each in about 40 microseconds; more are joined."""
+_MIN_GAP = 32
+
+
+class SessionOwner(Struct, frozen=True):
+    """Selects the conversations of one user on a platform."""
+
+    platform: str
+    user: str
+
+    def has(self, address: Address) -> bool:
+        return (address.platform, address.user) == (self.platform, self.user)
+
+
+class SearchScope(Struct, frozen=True, omit_defaults=True):
+    """The conversations that a person may see or asks for. All conditions that are given must hold; none: everything.
+
+    The conversations of subagents count like the one that they work for.
+    """
+
+    key: str = ""
+    """Those of this chat, the active one and earlier ones."""
+    owner: SessionOwner | None = None
+    session: str = ""
+    """Only this one, with what it shares as a branch."""
+    workdir: str = ""
+    """Those whose last turn worked in this folder."""
+
+    @property
+    def is_everything(self) -> bool:
+        return self == EVERYTHING
+
+    def conditions(self) -> tuple[list[str], list[str]]:
+        """Conditions for rows of `sessions`, and their values."""
+        given = {
+            "key = ?": [self.key] if self.key else [],
+            "workdir = ?": [self.workdir] if self.workdir else [],
+            f"platform = ? AND {SESSION_USER} = ?": [self.owner.platform, self.owner.user] if self.owner else [],
+            "(id = ? OR id IN (SELECT ancestor_id FROM session_ancestors WHERE session_id = ?))": [self.session] * 2
+            if self.session
+            else [],
+        }
+        conditions = {condition: values for condition, values in given.items() if values}
+        return list(conditions), [clean_text(value) for values in conditions.values() for value in values]
+
+
+EVERYTHING = SearchScope()
+
+
+class ScopedMessages:
+    """The messages of a scope: the spans of numbers they are in, newest first."""
+
+    def __init__(self, db: sqlite3.Connection, scope: SearchScope) -> None:
+        self._numbers: set[int] | None = None
+        if scope.is_everything:
+            (last,) = db.execute("SELECT coalesce(max(number), 0) FROM messages").fetchone()
+            self.spans: Sequence[Span] = ((0, last),)
+            return
+        sql = "SELECT number FROM messages WHERE session_id = ?"
+        numbers = [number for id in list_sessions(db, scope) for (number,) in db.execute(sql, (id,))]
+        self._numbers = set(numbers)
+        self.spans = find_spans(numbers)
+
+        db.create_function("in_scope", 1, self.has)
+
+    def has(self, number: int) -> bool:
+        return self._numbers is None or number in self._numbers
+
+    @property
+    def is_scoped(self) -> bool:
+        """False: all messages are in it. Otherwise queries filter with the SQL function `in_scope(number)`."""
+        return self._numbers is not None
+
+
+def list_sessions(db: sqlite3.Connection, scope: SearchScope) -> list[str]:
+    """Ids of the conversations in the scope, with those of their subagents."""
+    conditions, values = scope.conditions()
+    sql = f"""WITH RECURSIVE visible (id) AS (
+        SELECT id FROM sessions WHERE {" AND ".join(conditions) or "1"} UNION
+        SELECT turns.session_id FROM visible JOIN turns
+            ON json_extract(turns.inbound, '$.origin.session') = visible.id AND turns.platform = 'subagent')
+        SELECT id FROM visible"""
+    return [id for (id,) in db.execute(sql, values)]
+
+
+def find_spans(numbers: Sequence[int]) -> list[Span]:
+    """Few spans that hold all numbers, newest first: numbers that are close to each other share one."""
+    gap, spans = _MIN_GAP, list(_join(sorted(numbers), _MIN_GAP))
+    while len(spans) > MAX_SPANS:
+        gap *= 4
+        spans = list(_join(sorted(numbers), gap))
+    return spans[::-1]
+
+
+def _join(numbers: Sequence[int], gap: int) -> Iterator[Span]:
+    first = last = None
+    for number in numbers:
+        if first is None or last is None:
+            first = number
+        elif number - last > gap:
+            yield first, last
+            first = number
+        last = number
+    if first is not None and last is not None:
+        yield first, last
