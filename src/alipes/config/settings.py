@@ -14,6 +14,7 @@ from alipes.config.keys import KeysConfig
 from alipes.config.mcp import McpConfig
 from alipes.config.paths import Paths
 from alipes.config.platforms import Messengers, PluginPlatformConfig
+from alipes.config.skills import SkillsConfig
 from alipes.config.tools import ToolsConfig
 from alipes.config.value_types import (
     AMOUNT,
@@ -483,6 +484,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     mcp: McpConfig = McpConfig()
     web: WebConfig = WebConfig()
     checkpoints: CheckpointsConfig = CheckpointsConfig()
+    skills: SkillsConfig = SkillsConfig()
     documents: DocumentsConfig = DocumentsConfig()
     messengers: Messengers = Messengers()
     platforms: dict[str, PluginPlatformConfig] = {}

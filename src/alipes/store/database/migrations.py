@@ -388,6 +388,32 @@ _FROM_12 = (
     "ALTER TABLE sessions ADD COLUMN tools_off TEXT NOT NULL DEFAULT ''",  # tools and groups, separated by spaces
 )
 
+_FROM_13 = (
+    "ALTER TABLE sessions ADD COLUMN skills_off TEXT NOT NULL DEFAULT ''",  # names, separated by spaces
+    """CREATE TABLE prompt_sections (  -- parts of the system prompt that stay the same for a whole conversation
+        session_id TEXT NOT NULL,
+        section    TEXT NOT NULL,
+        text       TEXT NOT NULL,
+        created    REAL NOT NULL,
+        PRIMARY KEY (session_id, section)
+    ) WITHOUT ROWID""",
+    """CREATE TRIGGER session_deleted_sections AFTER DELETE ON sessions
+        BEGIN DELETE FROM prompt_sections WHERE session_id = old.id; END""",
+    """CREATE TABLE skill_uses (  -- a skill that was read in a turn, and how the turn ended
+        number     INTEGER PRIMARY KEY,
+        skill      TEXT NOT NULL,
+        session_id TEXT NOT NULL,
+        turn_id    TEXT NOT NULL,
+        how        TEXT NOT NULL,  -- `viewed` by the model, or given by a `command`
+        created    REAL NOT NULL,
+        ending     TEXT,  -- NULL while the turn runs
+        UNIQUE (skill, turn_id, how)
+    )""",
+    "CREATE INDEX skill_uses_open ON skill_uses (turn_id) WHERE ending IS NULL",
+    """CREATE TRIGGER turn_ended_skills AFTER UPDATE OF ending ON turns WHEN new.ending IS NOT NULL
+        BEGIN UPDATE skill_uses SET ending = new.ending WHERE turn_id = new.id AND ending IS NULL; END""",
+)
+
 Steps: TypeAlias = Mapping[int, tuple[int, tuple[str, ...]]]
 """By the schema of a file: the schema that it gets next, and the statements that lead to it."""
 
@@ -397,9 +423,10 @@ STEPS: Steps = {
     10: (11, _FROM_10),
     11: (12, _FROM_11),
     12: (13, _FROM_12),
+    13: (14, _FROM_13),
 }
 """0: a new file; 9: the previous release. A released step is never edited: add the next one."""
-SCHEMA = 13
+SCHEMA = 14
 
 
 def migrate(db: sqlite3.Connection, steps: Steps = STEPS) -> None:
