@@ -53,6 +53,8 @@ class SkillCatalog:
         self._config, self._store, self._user_home = config, store, os.path.realpath(user_home)
         self._plugins: list[ListPluginSkills] = []
         self._parsed: dict[str, tuple[_Stamp, Skill]] = {}
+        self._loaded: dict[str, tuple[Skill, ...]] = {}
+        """By project: the result of the last `load`."""
 
     def add_source(self, list_skills: ListPluginSkills) -> None:
         """Add skills that may change from turn to turn; `list_skills()` must be fast."""
@@ -76,7 +78,16 @@ class SkillCatalog:
             listed.append(skill)
             if len(listed) >= MAX_SKILLS:
                 break
-        return tuple(sorted(listed, key=lambda each: each.name))
+        self._loaded[workdir] = tuple(sorted(listed, key=lambda each: each.name))
+        return self._loaded[workdir]
+
+    def folders(self, workdir: str) -> tuple[str, ...]:
+        """The folders of usable skills, which sandboxed commands may read: as they were last loaded, which every turn
+        does. A single file of a plugin has none."""
+        known = self._loaded.get(workdir)
+        skills = usable(self.load(workdir) if known is None else known)
+        found = (each.folder for each in skills if os.path.basename(each.file) == SKILL_FILE)
+        return tuple(dict.fromkeys(found))
 
     def _find(self, workdir: str) -> Iterator[_Found]:
         yield from _walk(str(self._store.folder), "home")

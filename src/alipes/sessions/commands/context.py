@@ -7,6 +7,7 @@ from typing import Protocol, TypeAlias
 from msgspec import Struct
 
 from alipes.agent.compaction.compaction import Compactor
+from alipes.agent.skills.skills import Skills
 from alipes.config.keys import KeysConfig
 from alipes.kernel.ports import Effort
 from alipes.kernel.turns import BusyMode, Inbound
@@ -156,6 +157,7 @@ class CommandContext(Struct, frozen=True):
     """The reasoning effort, if nothing was chosen."""
     mcp: McpControl | None = None
     """The MCP servers; None if none is configured."""
+    skills: Skills | None = None
 
     @property
     def key(self) -> str:

@@ -188,6 +188,7 @@ async def fill_inbound(template: PromptTemplate, args: str, context: CommandCont
         model=model if model != "inherit" and model else context.inbound.model,
         only=_both(template.tools, context.inbound.only),
         untrusted=context.inbound.untrusted or template.origin or untrusted,
+        skills=(template.skill,) if template.skill else (),
     )
     return inbound, remark
 
