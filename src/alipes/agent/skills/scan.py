@@ -22,6 +22,8 @@ _FENCE = re.compile(
 _SHELL_FILE = re.compile(r"\.(?:sh|bash|zsh)$|(?:^|/)(?:Makefile|justfile)$")
 _QUIET_RULES = frozenset(("unclear", "write", "unseen"))
 """Rules that say nothing about an example."""
+_PIPED = re.compile(r"\b(?:curl|wget|base64)\b[^|]*\|\s*(?:sudo\s+)?(?:ba|z|da)?sh\b")
+"""A program from the network, or a hidden one."""
 _EMOJI_JOINTS = "\u200d\ufe0f\ufe0e"
 _PLACEHOLDER = re.compile(r"(?i)your|example|placeholder|xxx|\.\.\.|<|\{|\$|sample|dummy|abc123|insert|replace")
 _READABLE = re.compile(r"[a-z]{5}|[A-Z]{6}")
@@ -99,7 +101,8 @@ def _scan_command(path: str, text: str, line: int, places: Places) -> Iterator[S
         if not command or command.startswith("#") or len(command) > 2000:
             continue
         risk = judge(command, places, "/project")
-        if risk is not None and risk.rule not in _QUIET_RULES and not risk.unseen:
+        piped = _PIPED.search(command) is not None
+        if risk is not None and (piped or (risk.rule not in _QUIET_RULES and not risk.unseen)):
             yield SkillFinding(f"{path}:{number}", "command", f"{risk.reason}: {format_excerpt(reveal(command), 80)}")
 
 
