@@ -4,6 +4,7 @@ sentences that try to get around questions. It can only warn: what a skill does 
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 from msgspec import Struct
 
@@ -29,22 +30,24 @@ _PLACEHOLDER = re.compile(r"(?i)your|example|placeholder|xxx|\.\.\.|<|\{|\$|samp
 _READABLE = re.compile(r"[a-z]{5}|[A-Z]{6}")
 _HASH = re.compile(r"(?:0x|sha\d+[:-])?[0-9a-f]+|0x[0-9A-Fa-f]+")
 _WORD = re.compile(r"[^\s\"'`,;()\[\]<>|]+")
-_PHRASES = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        r"(?:ignore|disregard|forget|override)\s+(?:all\s+|any\s+)?(?:of\s+)?(?:the\s+|your\s+|my\s+)?"
-        r"(?:previous|prior|above|earlier|system|safety|other)\s+(?:instructions?|rules?|prompts?|messages?|guidelines?)",
-        r"(?:do\s+not|don't|never|without)\s+(?:tell|telling|inform|informing|mention|mentioning|show|showing|notify|"
-        r"alert)\w*\s+(?:this\s+to\s+|it\s+to\s+)?the\s+(?:user|human|person|owner)",
-        r"(?:bypass|circumvent|disable|skip|turn\s+off|work\s+around)\s+(?:the\s+|all\s+|any\s+)?"
-        r"(?:approval|permission|confirmation|sandbox|safety|security)\w*",
-        r"(?:approve|accept|allow)\s+(?:everything|all\s+(?:calls|commands|requests|tools)|this\s+yourself)",
-        r"(?:send|post|upload|exfiltrate|forward)\s+(?:\w+\s+){0,4}(?:credentials|secrets?|api[ _-]?keys?|tokens?|"
-        r"passwords?|\.env\b|private\s+keys?|ssh\s+keys?)",
-        r"you\s+are\s+(?:now\s+)?(?:in\s+)?(?:developer|god|jailbreak|unrestricted|dan)\s+mode",
-        r"(?:reveal|print|output|repeat)\s+(?:your\s+|the\s+)(?:system\s+prompt|hidden\s+instructions)",
-    )
+_PHRASES = (
+    r"(?:ignore|disregard|forget|override)\s+(?:all\s+|any\s+)?(?:of\s+)?(?:the\s+|your\s+|my\s+)?"
+    r"(?:previous|prior|above|earlier|system|safety|other)\s+(?:instructions?|rules?|prompts?|messages?|guidelines?)",
+    r"(?:do\s+not|don't|never|without)\s+(?:tell|telling|inform|informing|mention|mentioning|show|showing|notify|"
+    r"alert)\w*\s+(?:this\s+to\s+|it\s+to\s+)?the\s+(?:user|human|person|owner)",
+    r"(?:bypass|circumvent|disable|skip|turn\s+off|work\s+around)\s+(?:the\s+|all\s+|any\s+)?"
+    r"(?:approval|permission|confirmation|sandbox|safety|security)\w*",
+    r"(?:approve|accept|allow)\s+(?:everything|all\s+(?:calls|commands|requests|tools)|this\s+yourself)",
+    r"(?:send|post|upload|exfiltrate|forward)\s+(?:\w+\s+){0,4}(?:credentials|secrets?|api[ _-]?keys?|tokens?|"
+    r"passwords?|\.env\b|private\s+keys?|ssh\s+keys?)",
+    r"you\s+are\s+(?:now\s+)?(?:in\s+)?(?:developer|god|jailbreak|unrestricted|dan)\s+mode",
+    r"(?:reveal|print|output|repeat)\s+(?:your\s+|the\s+)(?:system\s+prompt|hidden\s+instructions)",
 )
+
+
+@cache
+def _phrases() -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(pattern, re.IGNORECASE) for pattern in _PHRASES)
 
 
 class SkillFinding(Struct, frozen=True):
@@ -82,7 +85,7 @@ def _scan_text(path: str, text: str, places: Places) -> Iterator[SkillFinding]:
             yield SkillFinding(place, "hidden text", f"hidden characters {', '.join(hidden)}")
         if secret := next(filter(_is_secret, _WORD.findall(line)), ""):
             yield SkillFinding(place, "secret", f"looks like a key or token: {secret[:4]}…")
-        for phrase in _PHRASES:
+        for phrase in _phrases():
             if said := phrase.search(line):
                 yield SkillFinding(place, "instruction", format_excerpt(reveal(said[0]), 100))
     if _SHELL_FILE.search(path):
