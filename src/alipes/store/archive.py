@@ -18,6 +18,7 @@ from alipes.store.search import index
 from alipes.store.search.context import read_around
 from alipes.store.search.query import MessageQuery, escape_like, search_messages
 from alipes.store.search.scope import EVERYTHING, SearchScope
+from alipes.store.usage import SkillUsage, SqliteSkillUses
 
 SESSION_DETAILS = """
     created, updated, coalesce(parent_id, ''),
@@ -57,6 +58,10 @@ class Archive(SqliteRows):
 
     Raises `SessionError` for a session that does not exist.
     """
+
+    async def skill_usage(self) -> dict[str, SkillUsage]:
+        """How often each skill was used, by name."""
+        return await SqliteSkillUses(self._database).totals()
 
     async def sessions(
         self, limit: int = 50, words: str = "", *, scope: SearchScope = EVERYTHING

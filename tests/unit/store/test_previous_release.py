@@ -68,8 +68,9 @@ NEW_NAMES = {
 PREVIOUS = 9
 """The schema of the previous release."""
 NEW_TABLES = {
-    *("approvals", "untrusted_sources", "usage_sums"),
-    *("search_trigrams", "search_progress", "message_vectors"),
+    *("approvals", "untrusted_sources", "usage_sums", "search_trigrams", "search_progress", "message_vectors"),
+    *("schedules", "schedule_runs", "schedule_posts", "prompt_sections", "skill_uses"),
+    *("memory_snapshots", "memory_changes", "proposals"),
 }
 NEW_VALUES = {"debts": {"owed": "queued", "trying": "sending", "dead": "failed"}}
 PAYLOADS = {

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from alipes.agent.compaction.compaction import Compactor
 from alipes.agent.search.conversations import ConversationSearch
+from alipes.agent.skills.skills import Skills
 from alipes.config.keys import KeysConfig
 from alipes.kernel.ports import Effort
 from alipes.kernel.turns import BusyMode, Inbound
@@ -164,6 +165,7 @@ class CommandContext(Struct, frozen=True):
     """Scheduled jobs."""
     search: ConversationSearch | None = None
     """Searches conversations, also by meaning; without it, the archive does by words."""
+    skills: Skills | None = None
 
     @property
     def key(self) -> str:
