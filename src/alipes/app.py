@@ -60,6 +60,7 @@ from alipes.runtime.sandbox.policy import is_inside
 from alipes.sessions.commands.context import CommandContext
 from alipes.sessions.commands.registry import BY_NAME
 from alipes.sessions.commands.templates import TemplateFolders
+from alipes.sessions.memory import make_memory_service
 from alipes.sessions.permissions import TurnPermissions
 from alipes.sessions.plugin_host import PluginHost
 from alipes.sessions.services import OutboundFor, SessionDefaults
@@ -81,6 +82,7 @@ from alipes.tools.files.patch import Patch
 from alipes.tools.files.read_file import ReadFile
 from alipes.tools.files.write_file import WriteFile
 from alipes.tools.images import ImageGenerate, ImageLoader, VisionAnalyze
+from alipes.tools.memory import MemoryTool
 from alipes.tools.search.search_files import SearchFiles
 from alipes.tools.send_file import SendFileTool
 from alipes.tools.shell.output import SpillFolder
@@ -146,6 +148,14 @@ class App:
         self.host = PluginHost(
             settings, self.sessions, self.auxiliary, hooks=self.hooks, contributions=self.contributions
         )
+        self.memory = make_memory_service(
+            settings,
+            store,
+            self.sessions,
+            contributions=self.contributions,
+            mask=resources.secrets,
+            tasks=resources.tasks,
+        )
         self._system_prompt = system_prompt(settings.home, self._skills, commands=lambda: resources.backend.description)
         self._cooldowns, self._retry = ModelCooldowns(), retry
         self._plan_mode = _PlanMode(self.sessions, settings.clarify.timeout)
@@ -183,6 +193,7 @@ class App:
             checkpoints=self.checkpoints,
             default_effort=self.settings.effort,
             mcp=self.mcp,
+            memory=self.memory,
         )
 
     @property
@@ -216,6 +227,7 @@ class App:
         standing = await self.store.sessions.active(turn.key)
         effort = standing.effort if standing is not None and standing.session == turn.session else ""
         self.secrets.add(*self._env_file.changed_values())
+        memory = await self.memory.snapshot(turn)
         # No await from here on, so that tools and hooks are from the same moment.
         tools = self.tool_access.select(turn, unavailable, off)
         return Agent(
@@ -226,7 +238,7 @@ class App:
             deferrable=self.tool_access.deferrable(tools),
             rank_tools=partial(compare_by_meaning, self.contributions),
             hooks=self.hooks.dispatcher,
-            system=self._system_prompt,
+            system=partial(self._system_prompt, memory=memory),
             max_steps=self.settings.delegation.steps if turn.inbound.parent else self.settings.max_steps,
             max_tokens=self.settings.max_tokens,
             effort=effort or self.settings.effort,
@@ -446,6 +458,7 @@ def _add_builtin_tools(app: App, resources: Resources) -> None:
         *_media_tools(app, resources, places),
         code,
     )
+    app.contributions.add_builtin(MemoryTool(app.memory), why_unavailable=app.memory.why_unavailable)
     _add_web_tools(app, resources)
     _add_browser_tools(app, resources.browser, places)
     taint = TaintTracker(app.store.sources, app.contributions, places, attachments=str(settings.paths.files))
@@ -460,6 +473,8 @@ def _add_builtin_tools(app: App, resources: Resources) -> None:
     )
     app.hooks.add(CORE, approval, patient=True)
     app.hooks.add(CORE, taint.after_tool, patient=True)
+    for memory_hook in app.memory.hooks():
+        app.hooks.add(CORE, memory_hook, patient=True)
     app.hooks.add(CORE, background.session_left)
     app.hooks.add(CORE, resources.namespaces.session_left)
     app.hooks.add(CORE, backend.session_left)

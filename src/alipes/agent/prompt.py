@@ -5,7 +5,7 @@ import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from alipes.kernel.turns import Turn
 from alipes.kernel.untrusted import UNTRUSTED_NOTE
@@ -39,17 +39,21 @@ Skills: TypeAlias = tuple[tuple[str, str, str], ...]
 """Name, description and file of each."""
 
 
+class ComposePrompt(Protocol):
+    def __call__(self, turn: Turn, memory: str = "") -> str: ...
+
+
 def system_prompt(
     home: Path, skills: Callable[[], Skills] = tuple, *, commands: Callable[[], str] = str
-) -> Callable[[Turn], str]:
+) -> ComposePrompt:
     """Returns the function that makes a turn's system prompt: the same bytes for the whole session, as long
-    as its files do not change.
+    as its files do not change. Its second argument are the notes of earlier conversations.
 
     `skills()`: the skill files that plugins contribute. `commands()`: a sentence about where commands run.
     """
     files = _FileCache()
 
-    def compose(turn: Turn) -> str:
+    def compose(turn: Turn, memory: str = "") -> str:
         sections = [_IDENTITY, _environment(turn, commands())]
         if soul := files.read(home / "SOUL.md", SOUL_LIMIT):
             sections.append(f"# Your persona\n{soul}\n")
@@ -61,6 +65,8 @@ def system_prompt(
             sections.append(
                 _SKILLS + "".join(f"- {name}: {' '.join(about.split())} ({path})\n" for name, about, path in known)
             )
+        if memory:
+            sections.append(memory)
         if turn.inbound.instructions:
             sections.append(f"# Instructions for this conversation\n{turn.inbound.instructions}\n")
         return "\n".join(sections)

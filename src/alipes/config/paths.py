@@ -30,6 +30,8 @@ class Paths:
         """Snapshots of projects, by folder."""
         self.outgoing = home / "outgoing"
         """Files that were generated for chats."""
+        self.memory = home / "memory"
+        """Notes that are kept from one conversation to the next, by person."""
         self.browser = home / "browser"
         """Cookies and local storage of the browser, if they are kept."""
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 from alipes.config.browser import BrowserConfig
 from alipes.config.keys import KeysConfig
 from alipes.config.mcp import McpConfig
+from alipes.config.memory import MemoryConfig
 from alipes.config.paths import Paths
 from alipes.config.platforms import Messengers, PluginPlatformConfig
 from alipes.config.tools import ToolsConfig
@@ -484,6 +485,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     web: WebConfig = WebConfig()
     checkpoints: CheckpointsConfig = CheckpointsConfig()
     documents: DocumentsConfig = DocumentsConfig()
+    memory: MemoryConfig = MemoryConfig()
     messengers: Messengers = Messengers()
     platforms: dict[str, PluginPlatformConfig] = {}
     """Platforms of plugins by name; those not listed use the defaults."""

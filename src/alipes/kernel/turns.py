@@ -101,6 +101,8 @@ class Inbound(Struct, frozen=True, omit_defaults=True):
     """Of no use once the client has disconnected: the front end stops it then."""
     untrusted: str = ""
     """Whose text it is, if not an owner's own, such as "mail from x@y": standing approvals do not hold then."""
+    owner: bool = False
+    """An owner of this home sent it, so it may use the owner's notes."""
 
     @property
     def message(self) -> Message:

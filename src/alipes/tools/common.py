@@ -31,7 +31,8 @@ Secrecy: TypeAlias = Literal["", "ours", "personal"]
 """`ours`: no tool may read it; `personal`: only with approval."""
 _KERNEL = r"/proc/(?:[^/]+/(?:task/[^/]+/)?(?:environ|mem)|kcore|kmsg|vmcore)$"
 _OURS = (
-    r"(?:(?:run|browser)/.*|checkpoints(?:/.*)?|\.env.*|.*\.(?:db|db-wal|db-shm|db-journal|key|pem|sock)(?:\.[^/]*)?)$"
+    r"(?:(?:run|browser)/.*|(?:checkpoints|memory)(?:/.*)?|\.env.*|"
+    r".*\.(?:db|db-wal|db-shm|db-journal|key|pem|sock)(?:\.[^/]*)?)$"
 )
 
 

@@ -7,6 +7,7 @@ from typing import Protocol, TypeAlias
 from msgspec import Struct
 
 from alipes.agent.compaction.compaction import Compactor
+from alipes.agent.memory.service import MemoryService
 from alipes.config.keys import KeysConfig
 from alipes.kernel.ports import Effort
 from alipes.kernel.turns import BusyMode, Inbound
@@ -156,6 +157,8 @@ class CommandContext(Struct, frozen=True):
     """The reasoning effort, if nothing was chosen."""
     mcp: McpControl | None = None
     """The MCP servers; None if none is configured."""
+    memory: MemoryService | None = None
+    """Notes of earlier conversations."""
 
     @property
     def key(self) -> str:

@@ -388,6 +388,46 @@ _FROM_12 = (
     "ALTER TABLE sessions ADD COLUMN tools_off TEXT NOT NULL DEFAULT ''",  # tools and groups, separated by spaces
 )
 
+_FROM_13 = (
+    """CREATE TABLE memory_snapshots (  -- the notes in the system prompt: as they were when the conversation started
+        session_id TEXT PRIMARY KEY REFERENCES sessions (id) ON DELETE CASCADE,
+        scope      TEXT NOT NULL,  -- whose notes
+        text       TEXT NOT NULL,
+        created    REAL NOT NULL
+    ) WITHOUT ROWID""",
+    """CREATE TABLE memory_changes (  -- every change of a memory file, with the file before and after it
+        number     INTEGER PRIMARY KEY AUTOINCREMENT,
+        scope      TEXT NOT NULL,
+        target     TEXT NOT NULL,
+        action     TEXT NOT NULL,
+        before     TEXT NOT NULL,
+        after      TEXT NOT NULL,
+        author     TEXT NOT NULL,
+        session_id TEXT NOT NULL,
+        turn_id    TEXT NOT NULL,
+        sources    TEXT NOT NULL,  -- untrusted text that had been read, as JSON; empty list: none, or confirmed
+        created    REAL NOT NULL,
+        undone_by  INTEGER
+    )""",
+    "CREATE INDEX memory_changes_by_file ON memory_changes (scope, target, number)",
+    """CREATE TABLE proposals (  -- changes of memory and skills that wait for a person's decision
+        number     INTEGER PRIMARY KEY AUTOINCREMENT,
+        id         TEXT NOT NULL UNIQUE,
+        kind       TEXT NOT NULL,
+        scope      TEXT NOT NULL,
+        change     TEXT NOT NULL,  -- as JSON, by kind
+        reason     TEXT NOT NULL,
+        session_id TEXT NOT NULL,
+        turn_id    TEXT NOT NULL,
+        sources    TEXT NOT NULL,
+        state      TEXT NOT NULL DEFAULT 'pending',
+        decided_by TEXT NOT NULL DEFAULT '',
+        created    REAL NOT NULL,
+        decided    REAL
+    )""",
+    "CREATE INDEX proposals_by_state ON proposals (state, scope, number)",
+)
+
 Steps: TypeAlias = Mapping[int, tuple[int, tuple[str, ...]]]
 """By the schema of a file: the schema that it gets next, and the statements that lead to it."""
 
@@ -397,9 +437,10 @@ STEPS: Steps = {
     10: (11, _FROM_10),
     11: (12, _FROM_11),
     12: (13, _FROM_12),
+    13: (14, _FROM_13),
 }
 """0: a new file; 9: the previous release. A released step is never edited: add the next one."""
-SCHEMA = 13
+SCHEMA = 14
 
 
 def migrate(db: sqlite3.Connection, steps: Steps = STEPS) -> None:
