@@ -32,9 +32,11 @@ from alipes.agent.checkpoints import TurnCheckpoints
 from alipes.agent.compaction.compaction import Compactor
 from alipes.agent.loop import Agent
 from alipes.agent.model_call import ModelCooldowns, RetryPolicy
-from alipes.agent.plan import PlanAnswer
 from alipes.agent.prompt import system_prompt
 from alipes.agent.provider_calls import compare_by_meaning
+from alipes.agent.skills.catalog import PluginSkill
+from alipes.agent.skills.skills import Skills
+from alipes.agent.skills.tools import SkillManage, SkillsList, SkillView
 from alipes.agent.web_services import PageQuestions, PageService, SearchPlugins, SearchService
 from alipes.app_resources import Resources, hide_secrets, make_places, open_resources, tool_environment
 from alipes.config.environment import EnvFileWatch
@@ -63,6 +65,7 @@ from alipes.sessions.commands.templates import TemplateFolders
 from alipes.sessions.memory import make_memory_service
 from alipes.sessions.permissions import TurnPermissions
 from alipes.sessions.plugin_host import PluginHost
+from alipes.sessions.questions import PlanQuestion
 from alipes.sessions.services import OutboundFor, SessionDefaults
 from alipes.sessions.sessions import Sessions
 from alipes.sessions.subagents.delegation import Delegation
@@ -121,6 +124,7 @@ class App:
         self.files: FileAttacher
         self.secrets, self._env_file = resources.secrets, EnvFileWatch(settings.paths.env)
         self.hooks = Hooks(settings.plugins.deadline, self._report, deadlines=settings.plugins.deadlines)
+        self.workdir = settings.workdir or os.getcwd()
         self.templates = _template_folders(settings)
         self.contributions = Contributions(lambda: BY_NAME, self._load_templates)
         self.user_shell = UserShell(store, self.contributions, make_places(settings))
@@ -156,9 +160,11 @@ class App:
             mask=resources.secrets,
             tasks=resources.tasks,
         )
-        self._system_prompt = system_prompt(settings.home, self._skills, commands=lambda: resources.backend.description)
+        self._system_prompt = system_prompt(settings.home, commands=lambda: resources.backend.description)
+        resources.skill_catalog.add_source(self._plugin_skills)
+        self.skills = Skills(settings.skills, resources.skill_catalog, resources.skill_store, store.database)
         self._cooldowns, self._retry = ModelCooldowns(), retry
-        self._plan_mode = _PlanMode(self.sessions, settings.clarify.timeout)
+        self._plan_mode = PlanQuestion(self.sessions.questions, self.sessions.permissions, settings.clarify.timeout)
         self._choosing = asyncio.Lock()
         self._choice: ModelChoice | None = None
 
@@ -194,6 +200,7 @@ class App:
             default_effort=self.settings.effort,
             mcp=self.mcp,
             memory=self.memory,
+            skills=self.skills,
         )
 
     @property
@@ -206,7 +213,7 @@ class App:
         """Notices to show at the start."""
         await self.backend.choose()
         warnings = tuple(filter(None, (self.backend.warning, self._describe_workdir())))
-        return (*warnings, *self.settings.notes, *self.broken_plugins)
+        return (*warnings, *self.settings.notes, *self.broken_plugins, *await self.skills.notes(self.workdir))
 
     def _describe_workdir(self) -> str:
         home, workdir = os.path.expanduser("~"), self.settings.workdir or os.getcwd()
@@ -226,6 +233,7 @@ class App:
         off = await self.tool_access.off_in_conversation(turn)
         standing = await self.store.sessions.active(turn.key)
         effort = standing.effort if standing is not None and standing.session == turn.session else ""
+        skills = await self.skills.begin_turn(turn)
         self.secrets.add(*self._env_file.changed_values())
         memory = await self.memory.snapshot(turn)
         # No await from here on, so that tools and hooks are from the same moment.
@@ -238,7 +246,7 @@ class App:
             deferrable=self.tool_access.deferrable(tools),
             rank_tools=partial(compare_by_meaning, self.contributions),
             hooks=self.hooks.dispatcher,
-            system=partial(self._system_prompt, memory=memory),
+            system=partial(self._system_prompt, skills=skills if SkillView.spec.name in tools else "", memory=memory),
             max_steps=self.settings.delegation.steps if turn.inbound.parent else self.settings.max_steps,
             max_tokens=self.settings.max_tokens,
             effort=effort or self.settings.effort,
@@ -253,7 +261,7 @@ class App:
         )
 
     def _load_templates(self) -> Mapping[str, PromptTemplate]:
-        files = self.templates.load()
+        files = {**self.skills.templates(self.workdir), **self.templates.load()}
         return files if self.mcp is None else {**import_module(MCP).prompt_templates(self.mcp), **files}
 
     def _describe_background(self, session: str) -> str:
@@ -285,9 +293,9 @@ class App:
             unavailable[ImageGenerate.spec.name] = "No image model is configured: set images.model."
         return unavailable
 
-    def _skills(self) -> tuple[tuple[str, str, str], ...]:
+    def _plugin_skills(self) -> tuple[PluginSkill, ...]:
         skills = self.contributions.all(SkillContribution)
-        return tuple((each.name, each.description, each.path) for each in skills)
+        return tuple(PluginSkill(each.owner.name, each.name, each.path, each.description) for each in skills)
 
     def notify(self, text: str, turn: Turn | None = None) -> None:
         """Show a sentence in a turn; without one, in the turn that runs."""
@@ -298,19 +306,6 @@ class App:
         turn = offered.get("turn") or TURN.get()
         if isinstance(turn, Turn):
             self.store.bus.publish(Envelope(turn.key, turn.id, Notice(what)))
-
-
-class _PlanMode:
-    """Plan mode of turns: whether it is on, and the question at its end."""
-
-    def __init__(self, sessions: Sessions, timeout: float) -> None:
-        self._sessions, self._timeout = sessions, timeout
-
-    async def is_on(self, turn: Turn) -> bool:
-        return await self._sessions.permissions.of_turn(turn) == "plan"
-
-    async def ask_to_accept(self, turn: Turn) -> PlanAnswer | None:
-        return await self._sessions.questions.ask_to_accept(turn, self._timeout)
 
 
 @asynccontextmanager
@@ -461,15 +456,16 @@ def _add_builtin_tools(app: App, resources: Resources) -> None:
     app.contributions.add_builtin(MemoryTool(app.memory), why_unavailable=app.memory.why_unavailable)
     _add_web_tools(app, resources)
     _add_browser_tools(app, resources.browser, places)
+    manage = _add_skill_tools(app, places)
     taint = TaintTracker(app.store.sources, app.contributions, places, attachments=str(settings.paths.files))
     judge = ApprovalJudge(app.auxiliary) if settings.approvals.judge else None
     approval = build_approval_hook(
         places,
-        partial(_ask_approval, app, taint, places),
+        partial(_ask_approval, app, taint, partial(_preview_change, places, manage)),
         contained=partial(_is_contained, resources),
         judge=judge,
         permissions=TurnPermissions(app.sessions.permissions, app.contributions),
-        tool_risk=partial(_assess_mcp_call, app),
+        tool_risk=lambda call: manage.assess(call) or _assess_mcp_call(app, call),
     )
     app.hooks.add(CORE, approval, patient=True)
     app.hooks.add(CORE, taint.after_tool, patient=True)
@@ -576,10 +572,21 @@ def _add_web_tools(app: App, resources: Resources) -> None:
     app.hooks.add(CORE, reader.session_left)
 
 
+def _add_skill_tools(app: App, places: Places) -> SkillManage:
+    manage = SkillManage(app.skills, places, mask=app.secrets)
+    if app.settings.skills.enabled:
+        app.contributions.add_builtin(SkillsList(app.skills), SkillView(app.skills), manage)
+    return manage
+
+
+def _preview_change(places: Places, manage: SkillManage, call: ToolCall, workdir: str) -> str:
+    return manage.preview(call) if call.name == manage.spec.name else preview_change(call, workdir, places)
+
+
 async def _ask_approval(
-    app: App, taint: TaintTracker, places: Places, call: ToolCall, risk: Risk, turn: Turn
+    app: App, taint: TaintTracker, preview: Callable[[ToolCall, str], str], call: ToolCall, risk: Risk, turn: Turn
 ) -> ApprovalDecision:
-    diff = app.secrets(await asyncio.to_thread(preview_change, call, turn.inbound.workdir, places))
+    diff = app.secrets(await asyncio.to_thread(preview, call, turn.inbound.workdir))
     questions = app.sessions.questions
     decision = await questions.ask_approval(call, risk.reason, turn, diff=diff, exact=risk.exact)
     return await taint.record_secret(risk, turn, decision)

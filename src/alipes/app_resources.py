@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -10,6 +11,8 @@ from msgspec import Struct
 from alipes.agent.approval.egress import AskEgress
 from alipes.agent.auxiliary import BackgroundTasks
 from alipes.agent.sandbox_network import CONNECT_FILE, SandboxNetwork, network_variables, open_sandbox_network
+from alipes.agent.skills.catalog import SkillCatalog
+from alipes.agent.skills.versions import SkillStore
 from alipes.config.environment import move_secrets_off_stack, process_environment
 from alipes.config.settings import Settings
 from alipes.kernel.ports import Provider
@@ -25,7 +28,7 @@ from alipes.store.store import Store, open_store
 from alipes.tools.backends import ChosenBackend
 from alipes.tools.checkpoints.checkpoints import Checkpoints
 from alipes.tools.common import Places, child_environment, is_secret_variable
-from alipes.tools.sandbox import make_backend
+from alipes.tools.sandbox import SandboxExtras, make_backend
 from alipes.tools.shell.background import BackgroundProcesses
 from alipes.tools.shell.output import SpillFolder
 from alipes.tools.web.converter import PageConverter
@@ -50,6 +53,8 @@ class Resources(Struct, frozen=True):
     checkpoints: Checkpoints
     secrets: SecretRegistry
     converter: PageConverter
+    skill_store: SkillStore
+    skill_catalog: SkillCatalog
 
 
 async def open_resources(
@@ -66,9 +71,10 @@ async def open_resources(
     network = await stack.enter_async_context(open_sandbox_network(settings, store.sources, ask, process_environment()))
     namespaces = NetworkNamespaces(network)
     stack.push_async_callback(namespaces.close_all)
-    backend = await stack.enter_async_context(
-        make_backend(settings, guard, namespaces, network=network_variables(network), files=(CONNECT_FILE,))
-    )
+    skill_store = SkillStore(settings.home)
+    skill_catalog = make_skill_catalog(settings, skill_store)
+    seen = SandboxExtras(network_variables(network), (CONNECT_FILE,), skill_catalog.folders)
+    backend = await stack.enter_async_context(make_backend(settings, guard, namespaces, seen))
     background = await stack.enter_async_context(BackgroundProcesses(spill, backend=backend))
     tasks = await stack.enter_async_context(BackgroundTasks())
     converter = await stack.enter_async_context(PageConverter(tool_environment(settings), guard))
@@ -90,6 +96,8 @@ async def open_resources(
         secrets=secrets,
         converter=converter,
         checkpoints=checkpoints,
+        skill_store=skill_store,
+        skill_catalog=skill_catalog,
     )
 
 
@@ -113,6 +121,10 @@ def hide_secrets(settings: Settings) -> None:
     wipe_environment(move_secrets_off_stack(lambda name, value: is_secret_variable(name, value, secrets)))
     if not settings.debuggable:
         protect_memory()
+
+
+def make_skill_catalog(settings: Settings, store: SkillStore) -> SkillCatalog:
+    return SkillCatalog(settings.skills, store, user_home=Path(os.path.expanduser("~")))
 
 
 def make_places(settings: Settings) -> Places:

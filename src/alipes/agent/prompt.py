@@ -5,7 +5,7 @@ import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from alipes.kernel.turns import Turn
 from alipes.kernel.untrusted import UNTRUSTED_NOTE
@@ -31,29 +31,22 @@ You are alipes, a personal AI agent. You work for the user with the tools you ar
 - A <notice> comes from the program you run in, not from the user: act on it without mentioning it.
 - {UNTRUSTED_NOTE}
 """
-_SKILLS = """\
-# Skills
-Instructions for specific tasks. If one fits what you are about to do, read its file first.
-"""
-Skills: TypeAlias = tuple[tuple[str, str, str], ...]
-"""Name, description and file of each."""
 
 
 class ComposePrompt(Protocol):
-    def __call__(self, turn: Turn, memory: str = "") -> str: ...
+    def __call__(self, turn: Turn, *, skills: str = "", memory: str = "") -> str:
+        """The system prompt of a turn. `skills`, `memory`: the sections about them, or empty."""
 
 
-def system_prompt(
-    home: Path, skills: Callable[[], Skills] = tuple, *, commands: Callable[[], str] = str
-) -> ComposePrompt:
+def system_prompt(home: Path, *, commands: Callable[[], str] = str) -> ComposePrompt:
     """Returns the function that makes a turn's system prompt: the same bytes for the whole session, as long
-    as its files do not change. Its second argument are the notes of earlier conversations.
+    as its files do not change.
 
-    `skills()`: the skill files that plugins contribute. `commands()`: a sentence about where commands run.
+    `commands()`: a sentence about where commands run.
     """
     files = _FileCache()
 
-    def compose(turn: Turn, memory: str = "") -> str:
+    def compose(turn: Turn, *, skills: str = "", memory: str = "") -> str:
         sections = [_IDENTITY, _environment(turn, commands())]
         if soul := files.read(home / "SOUL.md", SOUL_LIMIT):
             sections.append(f"# Your persona\n{soul}\n")
@@ -61,10 +54,8 @@ def system_prompt(
             path = notes_file(Path(turn.inbound.workdir))
             if path is not None and (notes := files.read(path, NOTES_LIMIT)):
                 sections.append(f"# Project notes ({path})\n{notes}\n")
-        if known := skills():
-            sections.append(
-                _SKILLS + "".join(f"- {name}: {' '.join(about.split())} ({path})\n" for name, about, path in known)
-            )
+        if skills:
+            sections.append(skills)
         if memory:
             sections.append(memory)
         if turn.inbound.instructions:

@@ -12,7 +12,7 @@ from alipes.runtime.processes.ancestors import find_agent_ancestor
 _READ_ACTIONS = {
     "config": ("show", "get", "why", "path"),
     "plugins": ("list", "doctor", "new"),
-    "skills": ("list", "show"),
+    "skills": ("list", "show", "check", "history"),
     "mcp": ("list", "serve"),
     "model": ("--live", "--all"),
     "completion": ("bash", "zsh", "fish", "models"),

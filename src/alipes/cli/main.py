@@ -22,7 +22,7 @@ COMMANDS = {
     "config": "commands.config",
     "secrets": "commands.secrets",
     "plugins": "plugins.command",
-    "skills": "commands.skills",
+    "skills": "skills.command",
     "mcp": "commands.mcp",
     "doctor": "doctor",
     "usage": "commands.sessions:run_usage",

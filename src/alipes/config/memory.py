@@ -19,8 +19,8 @@ class MemoryConfig(Struct, frozen=True):
     notify: Annotated[bool, "Whether a chat gets a line about each note that the model changes."] = True
     limit: Annotated[
         int, whole(200, 100_000), "Longest MEMORY.md, in characters. All of it is part of every conversation."
-    ] = 1800
-    user_limit: Annotated[int, whole(200, 100_000), "Longest USER.md, in characters."] = 1000
+    ] = 1600
+    user_limit: Annotated[int, whole(200, 100_000), "Longest USER.md, in characters."] = 800
     provider: Annotated[
         str, "Memory plugin to use, if several are enabled. Empty: the first one that is available."
     ] = ""

@@ -15,6 +15,7 @@ from alipes.config.mcp import McpConfig
 from alipes.config.memory import MemoryConfig
 from alipes.config.paths import Paths
 from alipes.config.platforms import Messengers, PluginPlatformConfig
+from alipes.config.skills import SkillsConfig
 from alipes.config.tools import ToolsConfig
 from alipes.config.value_types import (
     AMOUNT,
@@ -484,6 +485,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     mcp: McpConfig = McpConfig()
     web: WebConfig = WebConfig()
     checkpoints: CheckpointsConfig = CheckpointsConfig()
+    skills: SkillsConfig = SkillsConfig()
     documents: DocumentsConfig = DocumentsConfig()
     memory: MemoryConfig = MemoryConfig()
     messengers: Messengers = Messengers()

@@ -115,27 +115,42 @@ def is_pinned(home: Path, plugin: DiscoveredPlugin) -> bool:
     return plugin.path is None or str(plugin.path.absolute()) in (read_pins(home) or {})
 
 
-def compare_pins(old: PluginPin, new: PluginPin) -> FileChanges:
+def compare_pins(old: PluginPin, new: PluginPin, *, own_data: tuple[str, ...] = _OWN_DATA) -> FileChanges:
+    """How the files differ. `own_data`: endings of files that may be added."""
     both = old.files.keys() & new.files.keys()
     return FileChanges(
         changed=tuple(sorted(name for name in both if _content(old.files[name]) != _content(new.files[name]))),
-        added=tuple(sorted(name for name in new.files.keys() - both if not name.endswith(_OWN_DATA))),
+        added=tuple(sorted(name for name in new.files.keys() - both if not (own_data and name.endswith(own_data)))),
         removed=tuple(sorted(old.files.keys() - both)),
     )
 
 
 def read_pins(home: Path) -> dict[str, PluginPin] | None:
     """The pins by folder; None if there is no file. A broken file has no pins."""
+    return read_pin_file(_pins_file(home))
+
+
+def read_pin_file(file: Path) -> dict[str, PluginPin] | None:
+    """As `read_pins`, from any file."""
     try:
-        return msgspec.json.decode(_pins_file(home).read_bytes(), type=_File).plugins
+        return msgspec.json.decode(file.read_bytes(), type=_File).plugins
     except FileNotFoundError:
         return None
     except (msgspec.DecodeError, OSError):
         return {}
 
 
+def pin_folder(name: str, folder: Path, old: PluginPin | None = None) -> PluginPin:
+    """The pin of all files of a folder; those with the same status as in `old` are not read."""
+    return PluginPin(name, dict(_pin_files(folder, old.files if old is not None else {}, data=())))
+
+
 def _write_pins(home: Path, pins: dict[str, PluginPin]) -> None:
-    file = _pins_file(home)
+    write_pin_file(_pins_file(home), pins)
+
+
+def write_pin_file(file: Path, pins: dict[str, PluginPin]) -> None:
+    """Write the pins of folders that exist. Raises OSError."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     new = file.with_name(f".pins.{os.getpid()}.new")
     kept = {folder: pin for folder, pin in pins.items() if os.path.isdir(folder)}
@@ -158,13 +173,16 @@ def _make_pin(plugin: DiscoveredPlugin, old: PluginPin | None) -> PluginPin:
     return PluginPin(plugin.name, found)
 
 
-def _pin_files(folder: Path, before: dict[str, FilePin]) -> Iterator[tuple[str, FilePin]]:
+def _pin_files(
+    folder: Path, before: dict[str, FilePin], data: tuple[str, ...] = _DATA
+) -> Iterator[tuple[str, FilePin]]:
+    """`data`: endings of files that are not pinned."""
     for here, folders, files in os.walk(folder):
         folders[:] = set(folders) - _NOT_PINNED
         links = [name for name in folders if os.path.islink(os.path.join(here, name))]
         for name in (*files, *links):
             path = os.path.join(here, name)
-            if not name.endswith(_DATA):
+            if not (data and name.endswith(data)):
                 shown = os.path.relpath(path, folder)
                 with suppress(FileNotFoundError):
                     yield shown, _pin_file(path, before.get(shown))

@@ -83,6 +83,8 @@ class PromptTemplate(Struct, frozen=True):
     """Makes the prompt from the arguments, instead of `text`."""
     origin: str = ""
     """Where its text comes from, if that is a stranger, such as an MCP server."""
+    skill: str = ""
+    """The name of the skill whose text it sends."""
 
 
 class ProviderContribution(Struct, frozen=True):

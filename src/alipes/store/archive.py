@@ -12,6 +12,7 @@ from alipes.kernel.turns import Address
 from alipes.store import backup, export, history, search
 from alipes.store.database.database import Decoders, SqliteRows, clean_text, usage_from_row
 from alipes.store.export import SearchHit, SessionFacts, StoreFacts, TurnFacts, UsageGrouping, UsageSum
+from alipes.store.usage import SkillUsage, SqliteSkillUses
 
 SESSION_DETAILS = """
     created, updated, coalesce(parent_id, ''),
@@ -49,6 +50,10 @@ class Archive(SqliteRows):
 
     Raises `SessionError` for a session that does not exist.
     """
+
+    async def skill_usage(self) -> dict[str, SkillUsage]:
+        """How often each skill was used, by name."""
+        return await SqliteSkillUses(self._database).totals()
 
     async def sessions(self, limit: int = 50, words: str = "", *, workdir: str = "") -> list[SessionFacts]:
         """Sessions that are not empty, latest first; all `words` are in the title or the first message.

@@ -432,3 +432,36 @@ class SqliteToolChoices(SqliteRows):
         """Replace them."""
         sql = "UPDATE sessions SET tools_off = ? WHERE id = ?"
         await self._database.execute(sql, clean_text(" ".join(off)), session)
+
+
+class SqliteSkillChoices(SqliteRows):
+    """The skills that a person switched off in a conversation."""
+
+    async def read(self, session: str) -> tuple[str, ...]:
+        row = await self._database.fetch_one("SELECT skills_off FROM sessions WHERE id = ?", session)
+        return tuple(row[0].split()) if row else ()
+
+    async def write(self, session: str, off: Iterable[str]) -> None:
+        """Replace them."""
+        sql = "UPDATE sessions SET skills_off = ? WHERE id = ?"
+        await self._database.execute(sql, clean_text(" ".join(off)), session)
+
+
+class SqlitePromptSections(SqliteRows):
+    """Sections of the system prompt of a conversation, which keep their first text."""
+
+    async def read(self, session: str, section: str) -> str | None:
+        sql = "SELECT text FROM prompt_sections WHERE session_id = ? AND section = ?"
+        row = await self._database.fetch_one(sql, session, section)
+        return row[0] if row else None
+
+    async def keep(self, session: str, section: str, text: str) -> str:
+        """Store the text unless there is one already; returns the stored one."""
+        sql = "INSERT OR IGNORE INTO prompt_sections (session_id, section, text, created) VALUES (?, ?, ?, ?)"
+        await self._database.execute(sql, session, section, clean_text(text), self._clock())
+        return await self.read(session, section) or ""
+
+    async def forget(self, session: str, section: str) -> None:
+        """The next turn makes it again."""
+        sql = "DELETE FROM prompt_sections WHERE session_id = ? AND section = ?"
+        await self._database.execute(sql, session, section)

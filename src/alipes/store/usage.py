@@ -1,6 +1,8 @@
-"""Usage of model calls: records auxiliary calls and adds up all calls of a turn, a session or a period."""
+"""Usage of model calls and of skills: records auxiliary calls, adds up all calls of a turn, a session or a period."""
 
 import sqlite3
+
+from msgspec import Struct
 
 from alipes.kernel.turns import Turn
 from alipes.kernel.usage import UsageRecord, UsageTotal
@@ -53,3 +55,31 @@ def _find_root(db: sqlite3.Connection, turn: Turn) -> Turn:
             break
         turn = Turn(row[0], row[1], Decoders.inbound.decode(row[2]))
     return turn
+
+
+class SkillUsage(Struct, frozen=True):
+    """How often a skill was used, and with what success."""
+
+    skill: str
+    uses: int
+    """Turns that used it."""
+    answered: int
+    """Those that ended with an answer."""
+    failed: int
+    """Those that failed, were stopped or ran out of steps."""
+    last: float
+
+
+class SqliteSkillUses(SqliteRows):
+    async def add(self, turn: Turn, skill: str, how: str) -> None:
+        """Record that a turn read a skill. Once per turn."""
+        sql = """INSERT OR IGNORE INTO skill_uses (skill, session_id, turn_id, how, created) VALUES (?, ?, ?, ?, ?)"""
+        await self._database.execute(sql, clean_text(skill), turn.session, turn.id, how, self._clock(), sync=False)
+
+    async def totals(self) -> dict[str, SkillUsage]:
+        """By the name of the skill."""
+        sql = """SELECT skill, count(DISTINCT turn_id), count(DISTINCT iif(ending = 'answered', turn_id, NULL)),
+            count(DISTINCT iif(ending IN ('failed', 'stopped', 'out_of_steps'), turn_id, NULL)), max(created)
+            FROM skill_uses GROUP BY skill"""
+        rows = await self._database.fetch_all(sql)
+        return {row[0]: SkillUsage(*row) for row in rows}

@@ -13,6 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from msgspec import Struct
+
 from alipes.config.display import looks_secret
 from alipes.config.environment import process_environment
 from alipes.config.protected_paths import (
@@ -59,6 +61,17 @@ MAX_FOLDERS = 5_000
 EMPTY, GITCONFIG = "empty", "gitconfig"
 
 
+class SandboxExtras(Struct, frozen=True):
+    """What commands of a project see besides its files and what the settings list."""
+
+    network: SandboxVariables | None = None
+    """Makes the variables that lead to the proxy."""
+    files: Sequence[tuple[str, str]] = ()
+    """More files to show, as in `SandboxPolicy.files`."""
+    folders: Callable[[str], Sequence[str]] = lambda _workdir: ()
+    """Folders that a project's commands may read, although the alipes home is hidden: those of skills."""
+
+
 class ProjectSandboxes:
     """Makes the policy of each command. Directories are created when a command first needs them."""
 
@@ -69,16 +82,14 @@ class ProjectSandboxes:
         home: str,
         alipes_home: Path,
         environ: Mapping[str, str],
-        network: SandboxVariables | None = None,
-        files: Sequence[tuple[str, str]] = (),
+        extras: SandboxExtras | None = None,
     ) -> None:
-        """`environ`: where variables listed in `sandbox.environment` come from. `network`: makes the variables that
-        lead to the proxy. `files`: more files to show, as in `SandboxPolicy.files`."""
+        """`environ`: where variables listed in `sandbox.environment` come from."""
         self._config, self._environ = config, environ
         self._home, self._alipes_home = os.path.realpath(home), os.path.realpath(alipes_home)
         self._state = os.path.join(self._alipes_home, "sandbox")
         self._covered = ("/home", "/root", "/run", "/tmp", "/var/tmp", self._home)
-        self._network, self._more_files = network, files
+        self._extras = extras or SandboxExtras()
         self._toolchains: tuple[str, ...] | None = None
         self._system_secrets: tuple[str, ...] | None = None
         self._secrets: dict[str, tuple[float, tuple[str, ...]]] = {}
@@ -102,7 +113,7 @@ class ProjectSandboxes:
             readable=_outermost((*self._list_toolchains(), *_existing(access.read))),
             protected=tuple(dict.fromkeys(path for root in writable for path in _protected_paths(root))),
             hidden=tuple(self._hidden_paths(workdir, around_home=around_home)),
-            files=tuple(self._files(private_home, access)),
+            files=tuple(self._files(workdir, private_home, access)),
             environment=(
                 *self._variables(workdir, access, around_home=around_home),
                 *self._network_variables(scope, scratch, access),
@@ -180,7 +191,7 @@ class ProjectSandboxes:
             self._secrets[workdir] = began + max(KEEP_SECRETS_S, 100 * took), found
         return tuple(filter(os.path.isfile, found))
 
-    def _files(self, private_home: str, access: SandboxAccess) -> Iterator[tuple[str, str]]:
+    def _files(self, workdir: str, private_home: str, access: SandboxAccess) -> Iterator[tuple[str, str]]:
         if private_home:
             yield os.path.join(self._home, ".gitconfig"), self._make_file(GITCONFIG, self._git_settings())
             for name in PROGRAM_SETTINGS:
@@ -188,7 +199,9 @@ class ProjectSandboxes:
                 if _is_plain_settings(path):
                     yield path, path
             yield from ((path, path) for path in self._ssh_files())
-        yield from self._more_files
+        yield from self._extras.files
+        shown = _existing(self._extras.folders(workdir))
+        yield from ((path, path) for path in shown if not is_inside(path, workdir))
         for path in (sys.prefix, sys.base_prefix):  # behind a link, its name would be missing
             if path != os.path.realpath(path) and any(is_inside(path, folder) for folder in self._covered):
                 yield path, os.path.realpath(path)
@@ -213,9 +226,9 @@ class ProjectSandboxes:
         return "".join(lines) + "[safe]\n\tdirectory = *\n"
 
     def _network_variables(self, scope: CommandScope, scratch: str, access: SandboxAccess) -> Iterable[tuple[str, str]]:
-        if self._network is None or access.network in ("open", "none"):
+        if self._extras.network is None or access.network in ("open", "none"):
             return ()
-        return self._network(scope, scratch, "ssh-agent" in access.grants).items()
+        return self._extras.network(scope, scratch, "ssh-agent" in access.grants).items()
 
     def _variables(self, workdir: str, access: SandboxAccess, *, around_home: bool) -> Iterator[tuple[str, str]]:
         yield "TMPDIR", "/tmp"
@@ -260,19 +273,14 @@ class ProjectSandboxes:
 
 
 def make_backend(
-    settings: Settings,
-    guard: OrphanGuard | None,
-    namespaces: NetworkNamespaces,
-    *,
-    network: SandboxVariables | None = None,
-    files: Sequence[tuple[str, str]] = (),
+    settings: Settings, guard: OrphanGuard | None, namespaces: NetworkNamespaces, extras: SandboxExtras | None = None
 ) -> ChosenBackend:
     """The backend of the settings; nothing is started or looked for yet. See `ProjectSandboxes` for the rest."""
-    config = settings.sandbox
+    config, extras = settings.sandbox, extras or SandboxExtras()
     make = partial(
         ProjectSandboxes, config, home=os.path.expanduser("~"), alipes_home=settings.home, environ=process_environment()
     )
-    projects, offline = make(network=network, files=files), make()
+    projects, offline = make(extras=extras), make(extras=SandboxExtras(folders=extras.folders))
     makers: dict[str, Callable[[], CommandBackend]] = {
         "host": lambda: HostBackend(guard),
         "bubblewrap": lambda: BubblewrapSandbox(projects.make_policy, namespaces, guard=guard),

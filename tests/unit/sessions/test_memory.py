@@ -230,7 +230,7 @@ async def test_the_command_lists_edits_shows_diffs_and_undoes():
         await agent.command("/memory add Uses pip")
         await agent.command("/memory add user Is called Ann")
         shown = (await agent.command("/memory")).text
-        assert "1. Uses pip" in shown and "2. Is called Ann" in shown and "of 1,800 characters" in shown
+        assert "1. Uses pip" in shown and "2. Is called Ann" in shown and "of 1,600 characters" in shown
         assert "→ “Uses uv”" in (await agent.command("/memory edit 1 Uses uv")).text
         diff = await agent.command("/memory diff")
         assert diff.diff and "-- Uses pip" in diff.text and "+- Uses uv" in diff.text

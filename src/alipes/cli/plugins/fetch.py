@@ -1,4 +1,4 @@
-"""Fetches a plugin from a folder, Git or a Python package into a temporary folder without running its code.
+"""Fetches a plugin from a folder, Git, an archive or a Python package into a temporary folder without running its code.
 
 A package is installed into the folder of the plugin, from wheels only, so that no code runs. Nothing is
 installed into the Python of alipes; `docs/adr/0013-plugin-installation.md` says why.
@@ -16,7 +16,8 @@ from alipes.cli.plugins import packages
 from alipes.cli.plugins.install_dir import InstalledPackage, copy_tree, list_files
 from alipes.cli.plugins.packages import PackagePlan
 from alipes.cli.plugins.project import LINKS, SITE, read_entry_points, read_project, read_requirements
-from alipes.cli.plugins.sources import Source, check_name, run_program
+from alipes.cli.plugins.sources import Source, check_name, strip_suffix
+from alipes.cli.plugins.trees import fetch_tree
 from alipes.kernel.errors import ConfigError
 from alipes.plugins.discovery import GROUPS, DiscoveredPlugin, Manifest, inspect_folder
 
@@ -63,16 +64,9 @@ async def fetch(source: Source, stage: Path) -> FetchedPlugin:
         folder = stage / "plugin"
         parts = await _fetch_package(source.place, folder, source.entry)
         return FetchedPlugin(_read_plugin(folder, source), folder, parts[0].version, parts)
-    root, exact = Path(source.place), ""
-    if source.kind == "git":
-        root = stage / "clone"
-        exact = await _clone(source, root)
-    within = root / source.folder
-    if not within.is_dir():
-        where = f"{source.folder} in {source.place}" if source.folder else source.place
-        raise ConfigError(f"There is no folder {where}.")
+    within, exact = await fetch_tree(source, stage)
     path = source.folder or source.place  # names a plugin whose manifest has no name
-    name = path.rstrip("/").replace(":", "/").rpartition("/")[2].removesuffix(".git") or "plugin"
+    name = strip_suffix(path.rstrip("/").replace(":", "/").rpartition("/")[2]) or "plugin"
     folder = stage / "plugin" / name
     copy_tree(within, folder)
     _complete_entry_point(folder, source)
@@ -88,24 +82,6 @@ def plugin_files(folder: Path, packages_inside: tuple[InstalledPackage, ...]) ->
     own = packages.find_distribution(folder / SITE, packages_inside[0].name)
     paths = [folder / SITE / str(file) for file in (own.files if own else None) or ()]
     return [path for path in paths if path.is_file()]
-
-
-async def _clone(source: Source, target: Path) -> str:
-    """Clone the repository, check out the ref and return the commit."""
-    what = f"cannot fetch {source.place}"
-    words = ("git", "clone", "--quiet", "--no-recurse-submodules", "--", source.place, str(target))
-    await run_program(words, target.parent, what=what)
-    if source.ref:
-        # A remote branch first, so that an update gets its newest commit.
-        for ref in (f"origin/{source.ref}", source.ref):
-            known = ("git", "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
-            if commit := await run_program(known, target, what=what, may_fail=True):
-                checkout = ("git", "checkout", "--quiet", "--detach", commit.strip())
-                await run_program(checkout, target, what=what)
-                break
-        else:
-            raise ConfigError(f"{source.place} has no branch, tag or commit {source.ref}.")
-    return (await run_program(("git", "rev-parse", "HEAD"), target, what=what)).strip()
 
 
 def _read_plugin(folder: Path, source: Source) -> DiscoveredPlugin:

@@ -1,4 +1,4 @@
-"""Sources of plugins (folder, Git, package), and running git and pip."""
+"""Sources of plugins and skills (folder, Git, archive, package), and running git and pip."""
 
 import os
 import re
@@ -66,7 +66,9 @@ def _error_lines(text: str) -> str:
     return "\n".join(f"  {line.replace(_CONSTRAINT, 'alipes requires')}" for line in shown[-6:])
 
 
-SourceKind: TypeAlias = Literal["folder", "git", "package"]
+SourceKind: TypeAlias = Literal["folder", "git", "archive", "package"]
+ARCHIVES = (".zip", ".skill", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2", ".tar")
+_WEB = ("http://", "https://")
 _SCP = r"(?:[\w.-]+@)[\w.-]+:(?!//).+"
 _REQUIREMENT = r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?(?:\[[\w,. -]+\])?\s*(?:(?:[=!<>~]=?|===)\s*[\w.*+!,<>=~ -]+)?"
 _GITHUB = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,38})/(?!\.)[\w.-]{1,100}"
@@ -74,7 +76,7 @@ _NAME = r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?"
 
 
 class Source(Struct, frozen=True, omit_defaults=True):
-    """Where a plugin comes from, so that it can be fetched again."""
+    """Where a plugin or skill comes from, so that it can be fetched again."""
 
     kind: SourceKind
     place: str
@@ -98,7 +100,7 @@ def parse_source(text: str, *, ref: str = "", folder: str = "", entry: str = "")
     Raises ConfigError if it is invalid or contains a password.
     """
     kind, place = _detect_kind(text.strip())
-    if kind == "git" and (split := urlsplit(place)).password:
+    if kind in ("git", "archive") and (split := urlsplit(place)).password:
         raise ConfigError(
             f"The URL of {split.hostname} contains a password, which would be saved: "
             "remove it and use Git's credential store."
@@ -130,6 +132,8 @@ def _detect_kind(text: str) -> tuple[SourceKind, str]:
         return "package", str(here.absolute())
     if text.startswith("git+"):
         return "git", text.removeprefix("git+")
+    if urlsplit(text).path.lower().endswith(ARCHIVES) and (text.startswith(_WEB) or here.is_file()):
+        return "archive", text if text.startswith(_WEB) else str(here.absolute())
     if "://" in text or re.fullmatch(_SCP, text):
         return "git", text
     if address := github_address(text):
@@ -137,6 +141,11 @@ def _detect_kind(text: str) -> tuple[SourceKind, str]:
     if re.fullmatch(_REQUIREMENT, text):
         return "package", text
     raise ConfigError(_not_found_message(text))
+
+
+def strip_suffix(name: str) -> str:
+    """The name of a repository or archive without `.git`, `.zip` and the like."""
+    return next((name[: -len(end)] for end in (".git", *ARCHIVES) if name.lower().endswith(end)), name)
 
 
 def github_address(text: str) -> str:
@@ -148,5 +157,5 @@ def github_address(text: str) -> str:
 
 def _not_found_message(text: str) -> str:
     if os.sep in text or text.startswith("."):
-        return f"There is no folder or wheel at {text}."
+        return f"There is no folder, archive or wheel at {text}."
     return f"{text!r} is not a folder, Git URL or package."

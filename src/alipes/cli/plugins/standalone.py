@@ -37,6 +37,7 @@ TOOLS = (
     *("terminal", "process", "read_file", "write_file", "patch", "search_files"),
     *("delegate_task", "mixture_of_agents", "vision_analyze", "image_generate"),
     *("todo", "clarify", "execute_code", "send_file", "web_search", "web_extract"),
+    *("skills_list", "skill_view", "skill_manage"),
     *(spec.name for spec in browser_specs.ALL),
 )
 """Names of the built-in tools; a test compares them with those of a conversation."""

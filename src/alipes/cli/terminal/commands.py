@@ -33,6 +33,7 @@ from alipes.sessions.commands.context import (
     RunSetup,
     ShowConversation,
 )
+from alipes.sessions.commands.skills import skill_words
 from alipes.sessions.commands.status import plugin_words
 from alipes.sessions.commands.tools import tool_words
 from alipes.sessions.permissions import MODES
@@ -76,6 +77,7 @@ class TerminalCommands:
             "/plugins": lambda: plugin_words(app.plugins),
             "/mode": lambda: tuple(MODES),
             "/tools": lambda: tool_words(app.contributions.groups()),
+            "/skills": lambda: skill_words(app.skills.names(workdir)),
         }
 
     def _update_completions(self) -> None:

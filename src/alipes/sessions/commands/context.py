@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from alipes.agent.compaction.compaction import Compactor
 from alipes.agent.memory.service import MemoryService
+from alipes.agent.skills.skills import Skills
 from alipes.config.keys import KeysConfig
 from alipes.kernel.ports import Effort
 from alipes.kernel.turns import BusyMode, Inbound
@@ -159,6 +160,7 @@ class CommandContext(Struct, frozen=True):
     """The MCP servers; None if none is configured."""
     memory: MemoryService | None = None
     """Notes of earlier conversations."""
+    skills: Skills | None = None
 
     @property
     def key(self) -> str:

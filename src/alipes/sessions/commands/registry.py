@@ -21,6 +21,7 @@ from alipes.sessions.commands.jobs import jobs
 from alipes.sessions.commands.keys import keys
 from alipes.sessions.commands.mcp import mcp
 from alipes.sessions.commands.memory import memory
+from alipes.sessions.commands.skills import skills
 from alipes.sessions.commands.tools import tools
 
 CommandAction: TypeAlias = Callable[[CommandContext, str], Awaitable[CommandReply]]
@@ -74,7 +75,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Project": ("init", "diff", "rollback"),
     "Memory": ("memory",),
     "Permissions": ("mode", "permissions", "approvals", "tools"),
-    "alipes": ("help", "keys", "setup", "plugins", "mcp", "quit"),
+    "alipes": ("help", "keys", "setup", "plugins", "skills", "mcp", "quit"),
 }
 OTHERS, TEMPLATES = "More commands", "Your commands"
 _FOOTER = "Keys: /keys, or ? on an empty line. !COMMAND runs a shell command; @FILE attaches a file."
@@ -167,6 +168,12 @@ COMMANDS = (
     Command("setup", "", "choose a provider and a model", _setup),
     Command("plugins", "[ACTION NAME]", "list the plugins; or reload, enable, disable or forgive one", status.plugins),
     Command("mcp", "[reload NAME | accept NAME]", "list the MCP servers; reload one, or accept its changed tools", mcp),
+    Command(
+        "skills",
+        "[show NAME | off NAME | on NAME | accept NAME | history NAME | rollback NAME]",
+        "list the skills; show one, switch it off and on here, accept it, or undo a change of it",
+        skills,
+    ),
     Command("approvals", "[show ID | revoke ID | revoke all]", "list what is allowed without asking", approvals),
     Command("permissions", "[add PATTERN | revoke ID]", "show or change what is allowed without asking", permissions),
     Command("mode", "[ask|edits|plan|all]", "show or set the permission mode", mode),

@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_excerpt
+from alipes.kernel.front_matter import field_text, parse_fields, split_front_matter
 from alipes.kernel.turns import Inbound
 from alipes.plugins.registry import PromptTemplate
 from alipes.sessions.commands.context import CommandContext, CommandReply
@@ -22,8 +23,6 @@ HOME_FOLDERS = (".claude/commands", ".pi/agent/prompts")
 """In the person's home, besides `commands` in the home of alipes; later folders take precedence."""
 PROJECT_FOLDERS = (".pi/prompts", ".claude/commands", ".alipes/commands")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*")
-_FRONT = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
-_FIELD = re.compile(r"([A-Za-z][\w-]*)[ \t]*:[ \t]*(.*)")
 _ARGUMENT = re.compile(
     r"\$(?:(?P<all>ARGUMENTS\b|@)|(?P<one>\d)|\{(?P<index>\d+)(?::-(?P<default>[^}]*))?\}"
     r"|\{(?:@|ARGUMENTS)(?::(?P<first>\d+)(?::(?P<count>\d+))?)?\})"
@@ -99,10 +98,8 @@ class TemplateFolders:
 
 def parse_template(text: str, name: str, path: str, *, project: bool = False) -> PromptTemplate:
     """The template in a file. Unknown fields of its front matter are ignored."""
-    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
-    front = _FRONT.match(text)
-    fields = _parse_fields(front[1]) if front else {}
-    body = text[front.end() :].strip() if front else text.strip()
+    front, body = split_front_matter(text)
+    fields, body = _read_fields(front or ""), body.strip()
     first = next((line.strip().lstrip("# ") for line in body.splitlines() if line.strip()), "")
     tools = fields.get("tools", "")
     return PromptTemplate(
@@ -117,25 +114,13 @@ def parse_template(text: str, name: str, path: str, *, project: bool = False) ->
     )
 
 
-def _parse_fields(front: str) -> dict[str, str]:
-    """The fields of the front matter: plain, quoted, and lists as words joined by commas."""
-    fields: dict[str, str] = {}
-    name = ""
-    for line in front.splitlines():
-        if line.lstrip().startswith("- ") and name:
-            item = _unquote(line.lstrip()[2:])
-            fields[name] = f"{fields[name]}, {item}" if fields[name] else item
-        elif (field := _FIELD.fullmatch(line.rstrip())) is not None:
-            name, value = field[1].lower(), field[2].strip()
-            is_list = name != "argument-hint" and value.startswith("[") and value.endswith("]")
-            items = value[1:-1].split(",") if is_list else [value]
-            fields[name] = ", ".join(_unquote(each) for each in items)
-    return fields
-
-
-def _unquote(value: str) -> str:
-    value = value.strip()
-    return value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'" else value
+def _read_fields(front: str) -> dict[str, str]:
+    """The fields as texts; none if they cannot be read."""
+    try:
+        fields = parse_fields(front, verbatim=("argument-hint",))
+    except ValueError:
+        return {}
+    return {name.lower(): field_text(value) for name, value in fields.items()}
 
 
 def expand_arguments(text: str, args: str) -> str:
@@ -203,6 +188,7 @@ async def fill_inbound(template: PromptTemplate, args: str, context: CommandCont
         model=model if model != "inherit" and model else context.inbound.model,
         only=_both(template.tools, context.inbound.only),
         untrusted=context.inbound.untrusted or template.origin or untrusted,
+        skills=(template.skill,) if template.skill else (),
     )
     return inbound, remark
 

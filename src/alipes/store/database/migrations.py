@@ -426,6 +426,29 @@ _FROM_13 = (
         decided    REAL
     )""",
     "CREATE INDEX proposals_by_state ON proposals (state, scope, number)",
+    "ALTER TABLE sessions ADD COLUMN skills_off TEXT NOT NULL DEFAULT ''",  # names, separated by spaces
+    """CREATE TABLE prompt_sections (  -- parts of the system prompt that stay the same for a whole conversation
+        session_id TEXT NOT NULL,
+        section    TEXT NOT NULL,
+        text       TEXT NOT NULL,
+        created    REAL NOT NULL,
+        PRIMARY KEY (session_id, section)
+    ) WITHOUT ROWID""",
+    """CREATE TRIGGER session_deleted_sections AFTER DELETE ON sessions
+        BEGIN DELETE FROM prompt_sections WHERE session_id = old.id; END""",
+    """CREATE TABLE skill_uses (  -- a skill that was read in a turn, and how the turn ended
+        number     INTEGER PRIMARY KEY,
+        skill      TEXT NOT NULL,
+        session_id TEXT NOT NULL,
+        turn_id    TEXT NOT NULL,
+        how        TEXT NOT NULL,  -- `viewed` by the model, or given by a `command`
+        created    REAL NOT NULL,
+        ending     TEXT,  -- NULL while the turn runs
+        UNIQUE (skill, turn_id, how)
+    )""",
+    "CREATE INDEX skill_uses_open ON skill_uses (turn_id) WHERE ending IS NULL",
+    """CREATE TRIGGER turn_ended_skills AFTER UPDATE OF ending ON turns WHEN new.ending IS NOT NULL
+        BEGIN UPDATE skill_uses SET ending = new.ending WHERE turn_id = new.id AND ending IS NULL; END""",
 )
 
 Steps: TypeAlias = Mapping[int, tuple[int, tuple[str, ...]]]

@@ -1,0 +1,186 @@
+"""The skills of an app: which ones a conversation has, what its prompt says about them, and how they were used."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from msgspec import structs
+
+from alipes.agent.skills.catalog import SkillCatalog, usable
+from alipes.agent.skills.prompt import allowed_tools, format_list, format_message, format_skill
+from alipes.agent.skills.skill import Skill, parse_skill
+from alipes.agent.skills.versions import SkillStore, check_path
+from alipes.config.skills import SkillsConfig
+from alipes.kernel.errors import ConfigError, ToolError
+from alipes.kernel.formatting import did_you_mean
+from alipes.kernel.turns import Turn
+from alipes.plugins.pins import TOOL_OUTPUT
+from alipes.plugins.registry import PromptTemplate
+from alipes.store.conversations import SqlitePromptSections, SqliteSkillChoices
+from alipes.store.database.database import Database
+from alipes.store.usage import SkillUsage, SqliteSkillUses
+
+SECTION = "skills"
+MAX_VIEW_CHARS = 200_000
+OFF_HERE = "Switched off in this conversation."
+
+
+class Skills:
+    """What tools, commands and prompts use. Files are read in threads."""
+
+    def __init__(self, config: SkillsConfig, catalog: SkillCatalog, store: SkillStore, database: Database) -> None:
+        self.store, self._config, self._catalog = store, config, catalog
+        self.choices, self._sections = SqliteSkillChoices(database), SqlitePromptSections(database)
+        self._uses = SqliteSkillUses(database)
+
+    async def list(self, workdir: str, session: str = "") -> tuple[Skill, ...]:
+        """All skills with their states, in a conversation if there is one."""
+        found = await asyncio.to_thread(self._catalog.load, workdir)
+        off = {*await self.choices.read(session)} if session else set[str]()
+        return tuple(
+            structs.replace(each, state="off", reason=OFF_HERE) if each.state == "on" and each.name in off else each
+            for each in found
+        )
+
+    async def of_turn(self, turn: Turn) -> tuple[Skill, ...]:
+        """The skills that a turn may use; a subagent has the choice of the conversation it works for."""
+        origin = turn.inbound.origin
+        session = origin.session if origin is not None else turn.session
+        return usable(await self.list(turn.inbound.workdir, session))
+
+    async def find(self, turn: Turn, name: str) -> Skill:
+        """A skill that the turn may use. Raises ToolError that says why not."""
+        listed = await self.of_turn(turn)
+        found = next((each for each in listed if each.name == name), None)
+        if found is not None:
+            return found
+        others = await self.list(turn.inbound.workdir)
+        known = next((each for each in others if each.name == name), None)
+        if known is not None:
+            why = known.reason or OFF_HERE
+            raise ToolError(f"the skill {name} cannot be used. {why}")
+        raise ToolError(f"no skill named {name}.{did_you_mean(name, [each.name for each in listed])}")
+
+    async def prompt_section(self, turn: Turn) -> str:
+        """The list for the system prompt; the same text for the whole conversation."""
+        if not self._config.enabled or not self._config.prompt_bytes:
+            return ""
+        stored = await self._sections.read(turn.session, SECTION)
+        if stored is None:
+            text = format_list(await self.of_turn(turn), self._config.prompt_bytes)
+            stored = await self._sections.keep(turn.session, SECTION, text)
+        return stored
+
+    async def begin_turn(self, turn: Turn) -> str:
+        """The section of the prompt; counts the skills that the message brings."""
+        if turn.attempt <= 1:
+            for name in turn.inbound.skills:
+                await self._uses.add(turn, name, "command")
+        return await self.prompt_section(turn)
+
+    async def notes(self, workdir: str) -> tuple[str, ...]:
+        """Sentences about skills that wait for the person."""
+        listed = await self.list(workdir)
+        waiting = [each.name for each in listed if each.state in ("new", "changed")]
+        if not waiting:
+            return ()
+        names = ", ".join(waiting[:10]) + (f" and {len(waiting) - 10} more" if len(waiting) > 10 else "")
+        return (f"Skills that you have not accepted: {names}. Look at them with `alipes skills accept`.",)
+
+    async def switch_off(self, session: str, names: tuple[str, ...]) -> None:
+        """Replace what is off in a conversation; its prompt lists the others from the next turn on."""
+        await self.choices.write(session, names)
+        await self._sections.forget(session, SECTION)
+
+    async def record_use(self, turn: Turn, name: str, how: str) -> None:
+        await self._uses.add(turn, name, how)
+
+    async def usage(self) -> dict[str, SkillUsage]:
+        """By name."""
+        return await self._uses.totals()
+
+    async def view(self, skill: Skill, file: str = "") -> str:
+        """The text of a skill, or of one of its files. Raises ToolError."""
+        return await asyncio.to_thread(view_skill, skill, file)
+
+    def names(self, workdir: str) -> tuple[str, ...]:
+        """The names of all skills, usable or not."""
+        return tuple(dict.fromkeys(each.name for each in self._catalog.load(workdir)))
+
+    def templates(self, workdir: str) -> dict[str, PromptTemplate]:
+        """The skills as commands: `/NAME`, and `/skill:NAME` for one whose name is taken."""
+        found: dict[str, PromptTemplate] = {}
+        for skill in usable(self._catalog.load(workdir)):
+            if skill.for_person:
+                template = _make_template(skill)
+                found[skill.name] = template
+                found[f"skill:{skill.name}"] = template
+        return found
+
+
+def view_skill(skill: Skill, file: str = "") -> str:
+    """The text for the model. Raises ToolError."""
+    if not file or file == os.path.basename(skill.file):
+        return format_skill(skill, read_body(skill), list_files(skill))
+    try:
+        path = Path(skill.folder) / check_path(file)
+    except ConfigError as error:
+        raise ToolError(str(error)) from error
+    if os.path.commonpath((skill.folder, os.path.realpath(path))) != skill.folder:
+        raise ToolError(f"{file} is a link that leads out of the skill {skill.name}")
+    if not path.is_file():
+        near = did_you_mean(file, list_files(skill))
+        raise ToolError(f"the skill {skill.name} has no file {file}.{near}")
+    try:
+        text = path.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise ToolError(f"{path} is not a text file; use it by its path") from error
+    except OSError as error:
+        raise ToolError(f"{path}: {error.strerror}") from error
+    if len(text) > MAX_VIEW_CHARS:
+        return f"{text[:MAX_VIEW_CHARS]}\n[... cut: read the rest of {path} with read_file ...]"
+    return text
+
+
+def read_body(skill: Skill) -> str:
+    """The text of a skill, without its front matter. Raises ToolError."""
+    try:
+        text = Path(skill.file).read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ToolError(f"the skill {skill.name} cannot be read: {error.strerror}") from error
+    try:
+        return parse_skill(text, skill.folder).body
+    except ValueError:
+        return text.strip()  # a plugin may contribute any text file
+
+
+def list_files(skill: Skill) -> list[str]:
+    """The files of a skill, as paths in its folder; only the text itself, if a plugin contributes one file."""
+    if os.path.basename(skill.file) != "SKILL.md":
+        return []
+    found: list[str] = []
+    for here, folders, names in os.walk(skill.folder):
+        folders[:] = sorted(set(folders) - TOOL_OUTPUT)
+        found += [os.path.relpath(os.path.join(here, name), skill.folder) for name in sorted(names)]
+        if len(found) > 1000:
+            break
+    return found
+
+
+def _make_template(skill: Skill) -> PromptTemplate:
+    def fill_text(arguments: str) -> str:
+        return format_message(skill, read_body(skill), list_files(skill), arguments)
+
+    fill: Callable[[str], Awaitable[str]] = lambda arguments: asyncio.to_thread(fill_text, arguments)  # noqa: E731
+    return PromptTemplate(
+        name=skill.name,
+        path=skill.file,
+        text="",
+        description=skill.description,
+        hint=skill.hint,
+        model=skill.model,
+        tools=allowed_tools(skill.allowed_tools),
+        fill=fill,
+        skill=skill.name,
+    )
