@@ -30,6 +30,7 @@ from alipes.agent.builtin_tools import (
 )
 from alipes.agent.checkpoints import TurnCheckpoints
 from alipes.agent.compaction.compaction import Compactor
+from alipes.agent.learning.learning import Learning
 from alipes.agent.loop import Agent
 from alipes.agent.model_call import ModelCooldowns, RetryPolicy
 from alipes.agent.prompt import system_prompt
@@ -163,6 +164,9 @@ class App:
         self._system_prompt = system_prompt(settings.home, commands=lambda: resources.backend.description)
         resources.skill_catalog.add_source(self._plugin_skills)
         self.skills = Skills(settings.skills, resources.skill_catalog, resources.skill_store, store.database)
+        self.learning = Learning(
+            settings.learning, self.auxiliary, self.memory, self.skills, tasks=resources.tasks, mask=resources.secrets
+        )
         self._cooldowns, self._retry = ModelCooldowns(), retry
         self._plan_mode = PlanQuestion(self.sessions.questions, self.sessions.permissions, settings.clarify.timeout)
         self._choosing = asyncio.Lock()
@@ -200,6 +204,7 @@ class App:
             default_effort=self.settings.effort,
             mcp=self.mcp,
             memory=self.memory,
+            learning=self.learning,
             skills=self.skills,
         )
 
@@ -353,6 +358,7 @@ async def open_app(
         app.hooks.add(CORE, turn_checkpoints.turn_ended)
         set_title = partial(set_title_if_empty, app.store.database)
         app.hooks.add(CORE, ConversationTitles(app.auxiliary, set_title, resources.tasks).turn_ended)
+        app.hooks.add(CORE, app.learning.turn_ended)
         app.hooks.add(CORE, app.compactor.turn_ended)
         app.hooks.add(CORE, app.compactor.session_left)
         app.plugins = await stack.enter_async_context(

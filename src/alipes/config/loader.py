@@ -147,7 +147,7 @@ T = TypeVar("T")
 _VALUES = ("effort", "max_steps", "max_tokens", "silence", "local_servers", "log_level", "debuggable", "secret_store")
 _TABLES = (
     *("terminal", "api", "compaction", "delegation", "fetch", "egress", "images", "clarify", "approvals", "code"),
-    *("checkpoints", "documents", "memory", "skills"),
+    *("checkpoints", "documents", "memory", "learning", "skills"),
 )
 """Values and tables that settings have as they are in the file."""
 

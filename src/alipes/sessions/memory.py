@@ -11,7 +11,7 @@ from alipes.config.settings import Settings
 from alipes.kernel.conversations import ApprovalDecision
 from alipes.kernel.memory import MemoryChange
 from alipes.kernel.messages import ToolCall
-from alipes.kernel.turns import Envelope, Notice, PermissionMode, Turn
+from alipes.kernel.turns import Address, Envelope, Notice, PermissionMode, Turn
 from alipes.plugins.registry import Contributions
 from alipes.runtime.redaction import Mask
 from alipes.sessions.sessions import Sessions
@@ -51,10 +51,17 @@ class MemoryPeople:
         origin, text = turn.inbound.origin, format_announcement(change)
         place = turn.inbound.address if origin is None else origin.address
         self._store.bus.publish(Envelope(place.key, turn.id if origin is None else origin.turn, Notice(text)))
-        if not self._notify_chats:
-            return
+        if self._notify_chats:
+            await self._send_to_chat(turn, place, text, f"memory:{change.number}")
+
+    async def nudge(self, turn: Turn, text: str, id: str) -> None:
+        """Show a line after the turn has ended."""
+        self._store.bus.publish(Envelope(turn.key, "", Notice(text)))
+        await self._send_to_chat(turn, turn.inbound.address, text, f"proposal:{id}")
+
+    async def _send_to_chat(self, turn: Turn, place: Address, text: str, id: str) -> None:
         there = structs.replace(turn, inbound=structs.replace(turn.inbound, address=place))
         outbound = self._sessions.defaults.outbound(there, Notice(text))
         if outbound:
-            messages = (structs.replace(each, id=f"memory:{change.number}", notice=True) for each in outbound)
+            messages = (structs.replace(each, id=id, notice=True) for each in outbound)
             await self._store.outbox.enqueue(*messages)

@@ -3,7 +3,6 @@
 An entry is a list item with its continuation lines, or a line of its own. Headings are not entries.
 """
 
-import difflib
 import re
 from itertools import combinations
 
@@ -112,6 +111,8 @@ def suggest_merges(text: str) -> list[tuple[str, str]]:
 
 def format_diff(before: str, after: str, name: str) -> str:
     """A unified diff."""
+    import difflib  # noqa: PLC0415
+
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), f"a/{name}", f"b/{name}", lineterm="", n=1)
     return "\n".join(lines)
 

@@ -44,6 +44,9 @@ class ConcernedPeople(Protocol):
     async def announce(self, turn: Turn, change: MemoryChange) -> None:
         """Show them a change."""
 
+    async def nudge(self, turn: Turn, text: str, id: str) -> None:
+        """Show them a quiet line; `id` makes a second copy harmless."""
+
 
 class KnowsSources(Protocol):
     """The part of `store.approvals.SqliteUntrustedSources` that is needed here."""
@@ -64,7 +67,7 @@ class MemoryService:
         sources: KnowsSources,
     ) -> None:
         self.memory, self.recall, self.proposals = memory, recall, proposals
-        self._people, self._sources = people, sources
+        self.people, self._sources = people, sources
         self._unconfirmed: dict[tuple[str, str], tuple[str, ...]] = {}
         """By turn and call: the untrusted text that was read, if no person confirmed the change."""
 
@@ -86,7 +89,7 @@ class MemoryService:
             edit = structs.replace(edit, content=f"{edit.content} [noted after reading {_join(sources)}]")
         origin = MemoryOrigin("agent", turn.session, turn.id, sources)
         change = await self.memory.change(scope, edit, origin)
-        await self._people.announce(turn, change)
+        await self.people.announce(turn, change)
         await self.recall.note_changed(turn, edit, change)
         size = f"{len(change.after):,} of {self.memory.limit(edit.target):,} characters"
         return f"Saved in {FILE_NAMES[edit.target]} ({size}). Later conversations see it."
@@ -101,7 +104,7 @@ class MemoryService:
         sources = await self.untrusted_sources(turn)
         if not sources and not self.memory.config.ask:
             return None
-        if await self._people.mode(turn) == "all":
+        if await self.people.mode(turn) == "all":
             if sources:
                 self._unconfirmed[turn.id, call.id] = sources
             return None
@@ -110,7 +113,7 @@ class MemoryService:
         except ToolError:
             return None  # the tool reports it
         why = f"this conversation has read {_join(sources)}" if sources else "it changes what later conversations see"
-        decision = await self._people.ask(call, why, turn, diff)
+        decision = await self.people.ask(call, why, turn, diff)
         if decision is None:
             return Verdict("deny", await self._propose(scope, edit, turn, sources))
         reason = denial_reason(decision)
@@ -132,12 +135,14 @@ class MemoryService:
             label for source, label in (await self._sources.list_read(turn)).items() if not is_message_source(source)
         )
 
-    async def accept(self, proposal: Proposal, edit: MemoryEdit, origin: MemoryOrigin) -> MemoryChange | None:
-        """Carry out a proposal that a person accepted; None if it was decided before. Raises `ToolError`; then it
-        is still pending."""
+    async def accept(
+        self, proposal: Proposal, edit: MemoryEdit, origin: MemoryOrigin, *, by: str = "person"
+    ) -> MemoryChange | None:
+        """Carry out a proposal that was accepted; None if it was decided before. Raises `ToolError`; then it is still
+        pending."""
         origin = structs.replace(origin, session=proposal.session, turn=proposal.turn)
         await self.memory.preview(proposal.scope, edit)
-        if not await self.proposals.decide(proposal.id, "accepted", "person"):
+        if not await self.proposals.decide(proposal.id, "accepted", by):
             return None
         return await self.memory.change(proposal.scope, edit, origin)
 

@@ -7,6 +7,7 @@ from typing import Protocol, TypeAlias
 from msgspec import Struct
 
 from alipes.agent.compaction.compaction import Compactor
+from alipes.agent.learning.learning import Learning
 from alipes.agent.memory.service import MemoryService
 from alipes.agent.skills.skills import Skills
 from alipes.config.keys import KeysConfig
@@ -160,6 +161,8 @@ class CommandContext(Struct, frozen=True):
     """The MCP servers; None if none is configured."""
     memory: MemoryService | None = None
     """Notes of earlier conversations."""
+    learning: Learning | None = None
+    """Proposals for notes and skills."""
     skills: Skills | None = None
 
     @property

@@ -67,9 +67,15 @@ class SqliteProposals(SqliteRows):
         sql = "UPDATE proposals SET state = ?, decided_by = ?, decided = ? WHERE id = ? AND state = 'pending'"
         return bool(await self._database.execute(sql, state, clean_text(by), self._clock(), id))
 
-    async def count_since(self, since: float) -> int:
-        """How many were made since then, by all conversations."""
-        row = await self._database.fetch_one("SELECT count(*) FROM proposals WHERE created >= ?", since)
+    async def replace_change(self, id: str, change: str) -> bool:
+        """Give a pending proposal another content. False if it was decided."""
+        sql = "UPDATE proposals SET change = ? WHERE id = ? AND state = 'pending'"
+        return bool(await self._database.execute(sql, clean_text(change), id))
+
+    async def count_calls(self, task: str, since: float) -> int:
+        """How many model calls a task made since then, in all conversations."""
+        sql = "SELECT count(*) FROM auxiliary_calls WHERE created >= ? AND task = ?"
+        row = await self._database.fetch_one(sql, since, task)
         return int(row[0]) if row else 0
 
 
