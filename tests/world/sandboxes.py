@@ -16,7 +16,7 @@ from alipes.runtime.sandbox.landlock import LandlockSandbox
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.sandbox.policy import make_private_directory, short_hash
 from alipes.runtime.sandbox.ssh import SshBackend, SshSettings
-from alipes.tools.sandbox import ProjectSandboxes
+from alipes.tools.sandbox import ProjectSandboxes, SandboxExtras
 from tests.world.container_image import ARGUMENTS, IMAGE, open_container_engine
 from tests.world.environment import require
 from tests.world.ssh_server import DESTINATION, open_other_machine
@@ -27,7 +27,12 @@ BACKENDS = ("host", "bubblewrap", "landlock", "podman", "ssh")
 
 @asynccontextmanager
 async def open_backend(
-    name: str, *, home: Path, config: SandboxConfig | None = None, machine: Mapping[str, Any] | None = None
+    name: str,
+    *,
+    home: Path,
+    config: SandboxConfig | None = None,
+    machine: Mapping[str, Any] | None = None,
+    extras: SandboxExtras | None = None,
 ) -> AsyncIterator[CommandBackend]:
     """The backend `name` for a user whose home is `home`, with the state directory `home/.alipes`.
 
@@ -35,7 +40,9 @@ async def open_backend(
     """
     alipes_home = home / ".alipes"
     environ = {"PATH": os.environ["PATH"], "HOME": str(home)}
-    projects = ProjectSandboxes(config or SandboxConfig(), home=str(home), alipes_home=alipes_home, environ=environ)
+    projects = ProjectSandboxes(
+        config or SandboxConfig(), home=str(home), alipes_home=alipes_home, environ=environ, extras=extras
+    )
     async with scratch_removed(alipes_home), open_orphan_guard(alipes_home / "run") as guard:
         match name:
             case "host":

@@ -13,8 +13,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from alipes import __version__
+from alipes.agent.skills.catalog import usable
+from alipes.agent.skills.versions import SkillStore
 from alipes.agent.web_services import explain_missing_extra
 from alipes.app import open_for_checks
+from alipes.app_resources import make_skill_catalog
 from alipes.cli import common, render, security_audit
 from alipes.cli.common import CheckResult, print_json
 from alipes.cli.options import parse_doctor
@@ -189,6 +192,18 @@ def _check_project_servers(settings: Settings) -> Iterator[CheckResult]:
         yield CheckResult("mcp", "note", note)
 
 
+def _check_skills(settings: Settings) -> Iterator[CheckResult]:
+    """Skills of the home and of this folder; those of plugins are checked with their plugins."""
+    catalog = make_skill_catalog(settings, SkillStore(settings.home))
+    listed = catalog.load(settings.workdir or os.getcwd())
+    if listed:
+        on = len(usable(listed))
+        yield CheckResult("skills", "ok", f"{on} of {format_count(len(listed), 'skill')} can be used")
+    for each in listed:
+        if each.state in ("broken", "new", "changed"):
+            yield CheckResult("skills", "note", f"{each.name}: {each.reason}")
+
+
 def _check_mcp(settings: Settings) -> Iterator[CheckResult]:
     """What is known of MCP servers, without starting one."""
     catalog = ToolCatalog(settings.home / "mcp")
@@ -361,6 +376,7 @@ def run(argv: list[str]) -> int:
             *_check_web(settings),
             *_check_mcp(settings),
             *_check_project_servers(settings),
+            *_check_skills(settings),
         ]
         more, clients = asyncio.run(_check_services(settings, options.live))
         found += more

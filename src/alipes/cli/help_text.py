@@ -161,9 +161,9 @@ usage: alipes plugins list [--json]               list plugins and their state
        alipes plugins doctor [NAME] [--json]      load each one and report problems
        alipes plugins new NAME [--hermes]         create one, with tests, in the folder NAME
 
-SOURCE is a folder, a Git URL, owner/name on GitHub, a package or a wheel. Fetched code does
-not run until you approve it; its exact version is recorded. A plugin whose files change
-later is not loaded until you accept them.
+SOURCE is a folder, a Git URL, owner/name on GitHub, an archive (.zip, .tar.gz), a package or a
+wheel. Fetched code does not run until you approve it; its exact version is recorded. A plugin
+whose files change later is not loaded until you accept them.
 
 options:
   --ref REF             for a Git repository: this branch, tag or commit

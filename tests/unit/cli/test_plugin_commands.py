@@ -100,6 +100,7 @@ def version(home, number):
                 go_on.set()
             ctx.command("which", say, help="tell which", hint="WORD")
             ctx.command("free", free)
+            (ctx.folder / "s.md").write_text("text {number}")
             ctx.skill("s", ctx.folder / "s.md", "how {number}")
             ctx.stack.callback((ctx.folder / "closed-{number}").touch)
         """,
@@ -111,8 +112,12 @@ def version(home, number):
 async def test_a_running_turn_finishes_with_the_old_code_and_the_next_has_the_new(tmp_path):
     home = tmp_path / "home"
     version(home, 1)
-    wait, which = ToolCall("a", "wait", {}), ToolCall("b", "which", {})
-    script = (wait, which, "done", which, "done")
+    wait, which, view = (
+        ToolCall("a", "wait", {}),
+        ToolCall("b", "which", {}),
+        ToolCall("c", "skill_view", {"name": "s"}),
+    )
+    script = (wait, which, "done", which, view, "done")
     closed = home / "plugin-data" / "one"
     async with at_table(home, *script, enabled=["one"]) as table:
         running = asyncio.create_task(table.say("first"))
@@ -131,7 +136,8 @@ async def test_a_running_turn_finishes_with_the_old_code_and_the_next_has_the_ne
         await until((closed / "closed-1").exists)
         assert "alipes_plugins.one" not in sys.modules
         await table.say("second")
-        assert table.results()[-1] == "tool 2" and "how 2" in table.provider.asked[-1].system
+        assert table.results()[-2] == "tool 2" and "text 2" in table.results()[-1]
+        assert table.provider.asked[-1].system == table.provider.asked[0].system  # the same for the whole conversation
         assert not (closed / "closed-2").exists()
     assert (closed / "closed-2").exists()
 

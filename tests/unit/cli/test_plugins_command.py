@@ -9,7 +9,6 @@ import pytest
 
 from alipes.app import open_app
 from alipes.cli import help_text
-from alipes.cli.commands import skills as skills_command
 from alipes.cli.plugins.command import ACTIONS, PluginsOptions, parse_plugins, run
 from alipes.cli.plugins.describe import format_rows
 from alipes.cli.plugins.list import PluginEntry, check_plugins_state, format_added, list_plugins
@@ -366,43 +365,6 @@ def test_a_new_plugin_can_be_installed_and_loaded(home, plugins, tmp_path, words
 def test_a_name_that_could_not_be_a_command_is_refused(plugins, tmp_path, name):
     assert plugins("new", "--", name)[0] == 2
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
-
-
-# --- skills
-
-
-def skills(*argv: str) -> int:
-    return skills_command.run(list(argv))
-
-
-def test_skills_are_listed_and_shown(home, plugins, tmp_path, capfd):
-    (tmp_path / "packing.md").write_text("# Packing\nLess.\n")
-    (tmp_path / "deep").mkdir()
-    (tmp_path / "deep" / "SKILL.md").write_text("deep\n")
-    code = (
-        "async def setup(ctx):\n"
-        f"    ctx.skill('packing', {str(tmp_path / 'packing.md')!r}, 'What to take along')\n"
-        f"    ctx.skill('deep', {str(tmp_path / 'deep')!r})\n"
-        "    ctx.skill('gone', '/nowhere')\n"
-    )
-    put(home, "ways", code=code)
-    plugins("enable", "ways")
-    assert skills() == 0
-    said = capfd.readouterr().out.splitlines()
-    assert said[0].split() == ["NAME", "PLUGIN", "DESCRIPTION", "PATH"]
-    assert "packing" in said[3] and "What to take along" in said[3] and "ways" in said[3]
-    assert skills("show", "packing") == 0 and capfd.readouterr().out == "# Packing\nLess.\n"
-    assert skills("show", "deep") == 0 and capfd.readouterr().out == "deep\n"
-    with pytest.raises(ConfigError, match="Did you mean packing"):
-        skills("show", "pakcing")
-    with pytest.raises(ConfigError, match="/nowhere"):
-        skills("show", "gone")
-    assert skills("list", "--json") == 0
-    assert [each["name"] for each in msgspec.json.decode(capfd.readouterr().out)] == ["deep", "gone", "packing"]
-
-
-def test_without_plugins_there_are_no_skills(home, capfd):
-    assert skills() == 0 and "No enabled plugin" in capfd.readouterr().out
 
 
 # --- words

@@ -7,7 +7,7 @@ import pytest
 
 from alipes.config.settings import SandboxAccess, SandboxConfig
 from alipes.runtime.sandbox.backend import CommandScope
-from alipes.tools.sandbox import ProjectSandboxes
+from alipes.tools.sandbox import ProjectSandboxes, SandboxExtras
 
 
 class World:
@@ -159,3 +159,15 @@ def test_settings_of_a_project_and_of_a_mode_are_added(tmp_path):
     policy = World(tmp_path, config, {"HF_TOKEN": "x"}).policy()
     assert str(data) in policy.readable and str(more) not in policy.writable
     assert policy.network == "none" and ("HF_TOKEN", "x") in policy.environment
+
+
+def test_folders_of_skills_are_shown_although_the_alipes_home_is_hidden(world):
+    skill = write(world.home / ".alipes" / "skills" / "tea" / "SKILL.md").parent
+    inside = write(world.project / ".claude" / "skills" / "mail" / "SKILL.md").parent
+    extras = SandboxExtras(folders=lambda _workdir: (str(skill), str(inside), "/nowhere"))
+    sandboxes = ProjectSandboxes(
+        SandboxConfig(), home=str(world.home), alipes_home=world.home / ".alipes", environ={}, extras=extras
+    )
+    shown = sandboxes.make_policy(CommandScope("s1", str(world.project))).files
+    assert (str(skill), str(skill)) in shown
+    assert not any(str(inside) in pair or "/nowhere" in pair for pair in shown)

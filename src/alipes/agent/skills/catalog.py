@@ -11,7 +11,15 @@ from typing import TypeAlias
 
 from msgspec import Struct, structs
 
-from alipes.agent.skills.skill import MAX_SKILL_BYTES, SKILL_FILE, Skill, SkillOrigin, parse_skill, to_name
+from alipes.agent.skills.skill import (
+    MAX_DESCRIPTION_CHARS,
+    MAX_SKILL_BYTES,
+    SKILL_FILE,
+    Skill,
+    SkillOrigin,
+    parse_skill,
+    to_name,
+)
 from alipes.agent.skills.versions import SkillStore
 from alipes.config.skills import SkillsConfig
 from alipes.plugins.pins import PluginPin
@@ -175,8 +183,9 @@ def _parse_file(found: _Found, known: Skill, size: int) -> Skill:
     try:
         parsed = parse_skill(text, known.folder).skill
     except ValueError as error:
-        if found.origin == "plugin" and found.description:
-            return known  # a plugin may contribute any text file
+        if found.origin == "plugin" and text.strip():  # a plugin may contribute any text file
+            first = text.strip().splitlines()[0].lstrip("# ")[:MAX_DESCRIPTION_CHARS]
+            return structs.replace(known, description=known.description or first)
         return structs.replace(known, state="broken", reason=str(error))
     return structs.replace(
         parsed,

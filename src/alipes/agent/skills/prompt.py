@@ -49,9 +49,10 @@ def format_list(skills: Sequence[Skill], max_bytes: int) -> str:
     left = room - sum(len(name.encode()) + 1 for name in names)
     if left < 0:
         return HEAD + _fit_names(names, room)
-    limit = _find_limit([len(text.encode()) + 2 for text in texts], left)
+    sizes = [len(text.encode()) + 2 for text in texts]
+    limit = _find_limit(sizes, left)
     lines = [f"{name}: {_cut(text, limit - 2)}" for name, text in zip(names, texts, strict=True)]
-    return HEAD + "".join(f"{line}\n" for line in (lines if limit >= _SHORTEST else names))
+    return HEAD + "".join(f"{line}\n" for line in (lines if limit >= min(_SHORTEST, max(sizes)) else names))
 
 
 def _fit_names(names: Sequence[str], room: int) -> str:

@@ -4,6 +4,7 @@ sentences that try to get around questions. It can only warn: what a skill does 
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 from msgspec import Struct
 
@@ -22,27 +23,31 @@ _FENCE = re.compile(
 _SHELL_FILE = re.compile(r"\.(?:sh|bash|zsh)$|(?:^|/)(?:Makefile|justfile)$")
 _QUIET_RULES = frozenset(("unclear", "write", "unseen"))
 """Rules that say nothing about an example."""
+_PIPED = re.compile(r"\b(?:curl|wget|base64)\b[^|]*\|\s*(?:sudo\s+)?(?:ba|z|da)?sh\b")
+"""A program from the network, or a hidden one."""
 _EMOJI_JOINTS = "\u200d\ufe0f\ufe0e"
 _PLACEHOLDER = re.compile(r"(?i)your|example|placeholder|xxx|\.\.\.|<|\{|\$|sample|dummy|abc123|insert|replace")
 _READABLE = re.compile(r"[a-z]{5}|[A-Z]{6}")
 _HASH = re.compile(r"(?:0x|sha\d+[:-])?[0-9a-f]+|0x[0-9A-Fa-f]+")
 _WORD = re.compile(r"[^\s\"'`,;()\[\]<>|]+")
-_PHRASES = tuple(
-    re.compile(pattern, re.IGNORECASE)
-    for pattern in (
-        r"(?:ignore|disregard|forget|override)\s+(?:all\s+|any\s+)?(?:of\s+)?(?:the\s+|your\s+|my\s+)?"
-        r"(?:previous|prior|above|earlier|system|safety|other)\s+(?:instructions?|rules?|prompts?|messages?|guidelines?)",
-        r"(?:do\s+not|don't|never|without)\s+(?:tell|telling|inform|informing|mention|mentioning|show|showing|notify|"
-        r"alert)\w*\s+(?:this\s+to\s+|it\s+to\s+)?the\s+(?:user|human|person|owner)",
-        r"(?:bypass|circumvent|disable|skip|turn\s+off|work\s+around)\s+(?:the\s+|all\s+|any\s+)?"
-        r"(?:approval|permission|confirmation|sandbox|safety|security)\w*",
-        r"(?:approve|accept|allow)\s+(?:everything|all\s+(?:calls|commands|requests|tools)|this\s+yourself)",
-        r"(?:send|post|upload|exfiltrate|forward)\s+(?:\w+\s+){0,4}(?:credentials|secrets?|api[ _-]?keys?|tokens?|"
-        r"passwords?|\.env\b|private\s+keys?|ssh\s+keys?)",
-        r"you\s+are\s+(?:now\s+)?(?:in\s+)?(?:developer|god|jailbreak|unrestricted|dan)\s+mode",
-        r"(?:reveal|print|output|repeat)\s+(?:your\s+|the\s+)(?:system\s+prompt|hidden\s+instructions)",
-    )
+_PHRASES = (
+    r"(?:ignore|disregard|forget|override)\s+(?:all\s+|any\s+)?(?:of\s+)?(?:the\s+|your\s+|my\s+)?"
+    r"(?:previous|prior|above|earlier|system|safety|other)\s+(?:instructions?|rules?|prompts?|messages?|guidelines?)",
+    r"(?:do\s+not|don't|never|without)\s+(?:tell|telling|inform|informing|mention|mentioning|show|showing|notify|"
+    r"alert)\w*\s+(?:this\s+to\s+|it\s+to\s+)?the\s+(?:user|human|person|owner)",
+    r"(?:bypass|circumvent|disable|skip|turn\s+off|work\s+around)\s+(?:the\s+|all\s+|any\s+)?"
+    r"(?:approval|permission|confirmation|sandbox|safety|security)\w*",
+    r"(?:approve|accept|allow)\s+(?:everything|all\s+(?:calls|commands|requests|tools)|this\s+yourself)",
+    r"(?:send|post|upload|exfiltrate|forward)\s+(?:\w+\s+){0,4}(?:credentials|secrets?|api[ _-]?keys?|tokens?|"
+    r"passwords?|\.env\b|private\s+keys?|ssh\s+keys?)",
+    r"you\s+are\s+(?:now\s+)?(?:in\s+)?(?:developer|god|jailbreak|unrestricted|dan)\s+mode",
+    r"(?:reveal|print|output|repeat)\s+(?:your\s+|the\s+)(?:system\s+prompt|hidden\s+instructions)",
 )
+
+
+@cache
+def _phrases() -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(pattern, re.IGNORECASE) for pattern in _PHRASES)
 
 
 class SkillFinding(Struct, frozen=True):
@@ -80,7 +85,7 @@ def _scan_text(path: str, text: str, places: Places) -> Iterator[SkillFinding]:
             yield SkillFinding(place, "hidden text", f"hidden characters {', '.join(hidden)}")
         if secret := next(filter(_is_secret, _WORD.findall(line)), ""):
             yield SkillFinding(place, "secret", f"looks like a key or token: {secret[:4]}…")
-        for phrase in _PHRASES:
+        for phrase in _phrases():
             if said := phrase.search(line):
                 yield SkillFinding(place, "instruction", format_excerpt(reveal(said[0]), 100))
     if _SHELL_FILE.search(path):
@@ -99,7 +104,8 @@ def _scan_command(path: str, text: str, line: int, places: Places) -> Iterator[S
         if not command or command.startswith("#") or len(command) > 2000:
             continue
         risk = judge(command, places, "/project")
-        if risk is not None and risk.rule not in _QUIET_RULES and not risk.unseen:
+        piped = _PIPED.search(command) is not None
+        if risk is not None and (piped or (risk.rule not in _QUIET_RULES and not risk.unseen)):
             yield SkillFinding(f"{path}:{number}", "command", f"{risk.reason}: {format_excerpt(reveal(command), 80)}")
 
 

@@ -17,6 +17,8 @@ from alipes.tools.common import Places, make_schema
 
 ACTIONS = ("create", "edit", "patch", "write_file", "remove_file", "remove", "history", "rollback")
 MAX_LISTED = 200
+MAX_ASSESSED_CHARS = 20_000
+"""Of a new text that is looked at for the question; the diff shows all of it."""
 
 
 class SkillsList:
@@ -121,11 +123,9 @@ class SkillManage:
             return None
         name, action = str(call.args.get("name")), str(call.args.get("action"))
         verb = {"create": "creates", "remove": "removes"}.get(action, "changes")
-        try:
-            files = _present(plan_change(self._skills.store, action, name, call.args))
-            warning = describe_findings(scan_skill(files, self._places))
-        except (ConfigError, ToolError):
-            warning = ""
+        text = "\n".join(str(call.args.get(field) or "") for field in ("content", "new_text"))
+        found = scan_skill({SKILL_FILE: SkillFile(text[:MAX_ASSESSED_CHARS].encode(errors="replace"))}, self._places)
+        warning = describe_findings(found)
         reason = f"{verb} the skill {name[:64]}, which later conversations follow"
         return Risk("skill", f"{reason}; {warning}" if warning else reason, exact=True)
 

@@ -88,7 +88,7 @@ def discord_skill_commands(*_given: Any, **_more: Any) -> tuple[list[tuple[str, 
 
 
 def discord_skill_commands_by_category(*_given: Any, **_more: Any) -> tuple[dict[str, Any], list[Any], int]:
-    """Skills are not commands here."""
+    """None: plugins of Hermes need not know the commands of skills."""
     return {}, [], 0
 
 
@@ -102,5 +102,5 @@ def slack_subcommand_map() -> dict[str, str]:
 
 
 def get_skill_commands() -> dict[str, dict[str, Any]]:
-    """Skills are not commands here."""
+    """None: plugins of Hermes need not know the commands of skills."""
     return {}
