@@ -30,9 +30,9 @@ from alipes.agent.builtin_tools import (
 )
 from alipes.agent.checkpoints import TurnCheckpoints
 from alipes.agent.compaction.compaction import Compactor
+from alipes.agent.learning.learning import Learning
 from alipes.agent.loop import Agent
 from alipes.agent.model_call import ModelCooldowns, RetryPolicy
-from alipes.agent.plan import PlanAnswer
 from alipes.agent.prompt import system_prompt
 from alipes.agent.provider_calls import compare_by_meaning, embed_by_meaning
 from alipes.agent.search.conversations import ConversationSearch
@@ -65,8 +65,10 @@ from alipes.runtime.sandbox.policy import is_inside
 from alipes.sessions.commands.context import CommandContext
 from alipes.sessions.commands.registry import BY_NAME
 from alipes.sessions.commands.templates import TemplateFolders
+from alipes.sessions.memory import make_memory_service
 from alipes.sessions.permissions import TurnPermissions
 from alipes.sessions.plugin_host import PluginHost
+from alipes.sessions.questions import PlanQuestion
 from alipes.sessions.schedule_tool import ScheduleApproval, ScheduledTurns, ScheduleEditor
 from alipes.sessions.services import OutboundFor, SessionDefaults
 from alipes.sessions.sessions import Sessions
@@ -89,6 +91,7 @@ from alipes.tools.files.patch import Patch
 from alipes.tools.files.read_file import ReadFile
 from alipes.tools.files.write_file import WriteFile
 from alipes.tools.images import ImageGenerate, ImageLoader, VisionAnalyze
+from alipes.tools.memory import MemoryTool
 from alipes.tools.search.search_files import SearchFiles
 from alipes.tools.send_file import SendFileTool
 from alipes.tools.shell.output import SpillFolder
@@ -158,11 +161,22 @@ class App:
         self.host = PluginHost(
             settings, self.sessions, self.auxiliary, hooks=self.hooks, contributions=self.contributions
         )
+        self.memory = make_memory_service(
+            settings,
+            store,
+            self.sessions,
+            contributions=self.contributions,
+            mask=resources.secrets,
+            tasks=resources.tasks,
+        )
         self._system_prompt = system_prompt(settings.home, commands=lambda: resources.backend.description)
         resources.skill_catalog.add_source(self._plugin_skills)
         self.skills = Skills(settings.skills, resources.skill_catalog, resources.skill_store, store.database)
+        self.learning = Learning(
+            settings.learning, self.auxiliary, self.memory, self.skills, tasks=resources.tasks, mask=resources.secrets
+        )
         self._cooldowns, self._retry = ModelCooldowns(), retry
-        self._plan_mode = _PlanMode(self.sessions, settings.clarify.timeout)
+        self._plan_mode = PlanQuestion(self.sessions.questions, self.sessions.permissions, settings.clarify.timeout)
         self._choosing = asyncio.Lock()
         self._choice: ModelChoice | None = None
 
@@ -199,6 +213,8 @@ class App:
             mcp=self.mcp,
             schedules=lambda: self.schedules,
             search=self.search,
+            memory=self.memory,
+            learning=self.learning,
             skills=self.skills,
         )
 
@@ -241,6 +257,7 @@ class App:
         effort = standing.effort if standing is not None and standing.session == turn.session else ""
         skills = await self.skills.begin_turn(turn)
         self.secrets.add(*self._env_file.changed_values())
+        memory = await self.memory.snapshot(turn)
         # No await from here on, so that tools and hooks are from the same moment.
         tools = self.tool_access.select(turn, unavailable, off)
         return Agent(
@@ -251,7 +268,7 @@ class App:
             deferrable=self.tool_access.deferrable(tools),
             rank_tools=partial(compare_by_meaning, self.contributions),
             hooks=self.hooks.dispatcher,
-            system=partial(self._system_prompt, skills=skills if SkillView.spec.name in tools else ""),
+            system=partial(self._system_prompt, skills=skills if SkillView.spec.name in tools else "", memory=memory),
             max_steps=self.settings.delegation.steps if turn.inbound.parent else self.settings.max_steps,
             max_tokens=self.settings.max_tokens,
             effort=effort or self.settings.effort,
@@ -313,19 +330,6 @@ class App:
             self.store.bus.publish(Envelope(turn.key, turn.id, Notice(what)))
 
 
-class _PlanMode:
-    """Plan mode of turns: whether it is on, and the question at its end."""
-
-    def __init__(self, sessions: Sessions, timeout: float) -> None:
-        self._sessions, self._timeout = sessions, timeout
-
-    async def is_on(self, turn: Turn) -> bool:
-        return await self._sessions.permissions.of_turn(turn) == "plan"
-
-    async def ask_to_accept(self, turn: Turn) -> PlanAnswer | None:
-        return await self._sessions.questions.ask_to_accept(turn, self._timeout)
-
-
 @asynccontextmanager
 async def open_app(
     settings: Settings,
@@ -371,6 +375,7 @@ async def open_app(
         app.hooks.add(CORE, turn_checkpoints.turn_ended)
         set_title = partial(set_title_if_empty, app.store.database)
         app.hooks.add(CORE, ConversationTitles(app.auxiliary, set_title, resources.tasks).turn_ended)
+        app.hooks.add(CORE, app.learning.turn_ended)
         app.hooks.add(CORE, app.compactor.turn_ended)
         app.hooks.add(CORE, app.search.turn_ended)
         app.hooks.add(CORE, app.compactor.session_left)
@@ -478,6 +483,7 @@ def _add_builtin_tools(app: App, resources: Resources) -> None:
         *_media_tools(app, resources, places),
         code,
     )
+    app.contributions.add_builtin(MemoryTool(app.memory), why_unavailable=app.memory.why_unavailable)
     _add_web_tools(app, resources)
     _add_browser_tools(app, resources.browser, places)
     manage = _add_skill_tools(app, places)
@@ -493,6 +499,8 @@ def _add_builtin_tools(app: App, resources: Resources) -> None:
     )
     app.hooks.add(CORE, approval, patient=True)
     app.hooks.add(CORE, taint.after_tool, patient=True)
+    for memory_hook in app.memory.hooks():
+        app.hooks.add(CORE, memory_hook, patient=True)
     app.hooks.add(CORE, background.session_left)
     app.hooks.add(CORE, resources.namespaces.session_left)
     app.hooks.add(CORE, backend.session_left)

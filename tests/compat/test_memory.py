@@ -19,7 +19,8 @@ def calls(what):
 
 async def test_what_is_recalled_is_added_to_the_message_and_the_answered_turn_is_kept():
     script = [call("recall"), "with milk", "bye"]
-    async with open_agent(plugins=[POUCH], model=script) as agent:
+    config = {"memory": {"recall_wait": 30}}
+    async with open_agent(plugins=[POUCH], model=script, config=config) as agent:
         reply = await agent.say("tea?")
         assert reply.result("recall").text == '{"recalled": "recall"}'
         await until(lambda: calls("queue_prefetch"))

@@ -24,7 +24,7 @@ from alipes.tools.checkpoints.store import Checkpoint, CheckpointRecord
 log = logging.getLogger(__name__)
 CLOSE_TIMEOUT_S = 3.0
 """Seconds that unfinished work gets at the end of the process."""
-NO_PROJECT_FILES = frozenset({"todo", "send_file", "image_generate"})
+NO_PROJECT_FILES = frozenset({"todo", "memory", "send_file", "image_generate"})
 """Tools that write, but never files of the project."""
 WORDS = 70
 _READ_ONLY = re.compile(

@@ -34,8 +34,8 @@ You are alipes, a personal AI agent. You work for the user with the tools you ar
 
 
 class ComposePrompt(Protocol):
-    def __call__(self, turn: Turn, *, skills: str = "") -> str:
-        """The system prompt of a turn. `skills`: the section about skills, or empty."""
+    def __call__(self, turn: Turn, *, skills: str = "", memory: str = "") -> str:
+        """The system prompt of a turn. `skills`, `memory`: the sections about them, or empty."""
 
 
 def system_prompt(home: Path, *, commands: Callable[[], str] = str) -> ComposePrompt:
@@ -46,7 +46,7 @@ def system_prompt(home: Path, *, commands: Callable[[], str] = str) -> ComposePr
     """
     files = _FileCache()
 
-    def compose(turn: Turn, *, skills: str = "") -> str:
+    def compose(turn: Turn, *, skills: str = "", memory: str = "") -> str:
         sections = [_IDENTITY, _environment(turn, commands())]
         if soul := files.read(home / "SOUL.md", SOUL_LIMIT):
             sections.append(f"# Your persona\n{soul}\n")
@@ -56,6 +56,8 @@ def system_prompt(home: Path, *, commands: Callable[[], str] = str) -> ComposePr
                 sections.append(f"# Project notes ({path})\n{notes}\n")
         if skills:
             sections.append(skills)
+        if memory:
+            sections.append(memory)
         if turn.inbound.instructions:
             sections.append(f"# Instructions for this conversation\n{turn.inbound.instructions}\n")
         return "\n".join(sections)

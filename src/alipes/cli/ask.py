@@ -346,7 +346,9 @@ async def make_inbound(app: App, options: AskOptions | TalkOptions, here: str) -
     if options.model:
         await app.models.open(options.model)  # report a wrong name before anything is saved
     place = await find_conversation(options.conversation, app, here)
-    message = Inbound(new_id(), place.address, "owner", "", model=options.model, workdir=here, trusted=options.trusted)
+    message = Inbound(
+        new_id(), place.address, "owner", "", model=options.model, workdir=here, trusted=options.trusted, owner=True
+    )
     return structs.replace(message, permission_mode=options.mode), place.note
 
 

@@ -193,6 +193,7 @@ usage: alipes skills [list] [--json]               list the skills, their state 
        alipes skills check [NAME|FOLDER ...]      report problems and warnings
        alipes skills history NAME [--json]        list its versions
        alipes skills rollback NAME [VERSION]      return to an earlier version, ask
+       alipes skills test NAME                    replay the turns it came from, and show what changed
 
 A skill is a folder with a SKILL.md: instructions that the model reads when they fit a task, and
 that you start with /NAME. SOURCE is a folder, a Git URL, owner/name on GitHub, or an archive
@@ -203,6 +204,7 @@ options:
   --ref REF             for a Git repository: this branch, tag or commit
   --folder PATH         the skills are in this folder of SOURCE
   --all                 install all skills of SOURCE
+  --model MODEL         the model of `test`
   -y, --yes             do not ask
   --json                print one JSON document instead of text
   -h, --help            show this page

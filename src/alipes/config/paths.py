@@ -45,6 +45,8 @@ class Paths:
         """Files that were generated for chats."""
         self.schedules = home / "schedules"
         """Answers of scheduled jobs that are kept as files."""
+        self.memory = home / "memory"
+        """Notes that are kept from one conversation to the next, by person."""
         self.browser = home / "browser"
         """Cookies and local storage of the browser, if they are kept."""
 

@@ -11,7 +11,9 @@ from msgspec import Struct
 
 from alipes.config.browser import BrowserConfig
 from alipes.config.keys import KeysConfig
+from alipes.config.learning import LearningConfig
 from alipes.config.mcp import McpConfig
+from alipes.config.memory import MemoryConfig
 from alipes.config.paths import Paths, profile_name
 from alipes.config.platforms import Messengers, PluginPlatformConfig
 from alipes.config.schedules import ZONE, HeartbeatConfig, SchedulesConfig
@@ -46,7 +48,7 @@ from alipes.kernel.turns import BusyMode
 
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 SecretStore: TypeAlias = Literal["file", "keyring"]
-Task: TypeAlias = Literal["compaction", "titles", "vision", "approval", "web", "judge", "moa", "sampling"]
+Task: TypeAlias = Literal["compaction", "titles", "vision", "approval", "web", "judge", "moa", "sampling", "learning"]
 TASKS: tuple[Task, ...] = get_args(Task)
 MIXTURE_PREFIX = "moa"
 """The provider part in the names of model mixtures: `moa/NAME`."""
@@ -143,8 +145,8 @@ class AuxiliaryConfig(Struct, frozen=True):
     model: Annotated[
         str,
         MODEL,
-        "Model for an auxiliary task; `*` is compaction, titles, vision, approval, web, judge, moa or sampling. Empty: "
-        "the model of the conversation. `titles` are only generated if a model is set here.",
+        "Model for an auxiliary task; `*` is compaction, titles, vision, approval, web, judge, moa, sampling or "
+        "learning. Empty: the model of the conversation. `titles` are only generated if a model is set here.",
     ] = ""
     max_tokens: Annotated[int, whole(0, 10_000_000), "Longest answer, in tokens. 0: a default for the task."] = 0
     timeout: Annotated[float, SECONDS, "Seconds for the answer, retries included."] = 120.0
@@ -501,6 +503,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     documents: DocumentsConfig = DocumentsConfig()
     schedules: SchedulesConfig = SchedulesConfig()
     heartbeat: HeartbeatConfig = HeartbeatConfig()
+    memory: MemoryConfig = MemoryConfig()
+    learning: LearningConfig = LearningConfig()
     messengers: Messengers = Messengers()
     platforms: dict[str, PluginPlatformConfig] = {}
     """Platforms of plugins by name; those not listed use the defaults."""

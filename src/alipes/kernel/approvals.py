@@ -13,8 +13,11 @@ SSH_AGENT = "ssh_agent"
 """The name of a call that asks to sign with the person's SSH agent."""
 MCP_SAMPLING = "mcp_sampling"
 """The name of a call that asks whether an MCP server may ask a model: `server`."""
+MEMORY = "memory"
+"""The name of the tool that changes notes."""
 _MAIN_ARGUMENTS = {"command": "Run this command?", "code": "Run this code?"}
 _USUAL_PORTS = (80, 443)
+_MESSAGE, _NOT_AN_OWNER = "a message from ", ", who is not an owner"
 _INVISIBLE = {
     *map(chr, (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0)),
     *map(chr, (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))),
@@ -50,6 +53,8 @@ def describe_call(call: ToolCall, workdir: str = "", diff: str = "") -> CallText
         return _describe_connection(call.args)
     if call.name == SSH_AGENT:
         return CallText("Let this command sign in with your SSH keys?", "")
+    if call.name == MEMORY:
+        return _describe_note(call.args, diff)
     if call.name == MCP_SAMPLING:
         return CallText(f"Let the MCP server {_format_value(call.args.get('server'))} ask a model, at your cost?", "")
     parts = split_mcp_name(call.name)
@@ -65,9 +70,25 @@ def describe_call(call: ToolCall, workdir: str = "", diff: str = "") -> CallText
     return CallText(f"Allow {reveal(call.name)}?", "\n".join(others), folder)
 
 
+def _describe_note(args: dict[str, Json], diff: str) -> CallText:
+    asks = {"add": "Save this note?", "replace": "Change this note?", "remove": "Remove this note?"}
+    title = asks.get(str(args.get("action")), "Allow memory?")
+    others = tuple(f"{name}: {_format_value(value)}" for name, value in args.items() if name != "action")
+    return CallText(title, reveal(diff) if diff else "\n".join(others))
+
+
 def host_source(host: str) -> str:
     """The name under which text from a host is recorded as read."""
     return f"host: {host}"
+
+
+def message_source(name: str) -> str:
+    """The name under which a message of somebody who is not an owner is recorded as read."""
+    return f"{_MESSAGE}{reveal(name)}{_NOT_AN_OWNER}"
+
+
+def is_message_source(source: str) -> bool:
+    return source.startswith(_MESSAGE) and source.endswith(_NOT_AN_OWNER)
 
 
 def _describe_connection(args: dict[str, Json]) -> CallText:

@@ -173,6 +173,12 @@ def _host_of(url: str) -> str:
     return url.partition("://")[2].partition("/")[0].rpartition("@")[2] or url
 
 
+def _label_memory(args: Args) -> ToolLabel:
+    verbs = {"add": "Remember", "replace": "Correct the note", "remove": "Forget", "read": "Read notes"}
+    content = "" if args.get("action") == "read" else _text(args, "content") or _text(args, "old_text")
+    return ToolLabel(verbs.get(_text(args, "action"), "Memory"), content)
+
+
 def _label_select(args: Args) -> ToolLabel:
     options = args.get("options")
     return ToolLabel("Choose", ", ".join(map(str, options)) if isinstance(options, list) else "")
@@ -187,6 +193,7 @@ _LABELS: dict[str, Callable[[Args], ToolLabel]] = {
     "search_files": _label_search,
     "execute_code": lambda args: ToolLabel("Run Python", _text(args, "code")),
     "todo": lambda args: ToolLabel("Plan"),
+    "memory": _label_memory,
     "delegate_task": _label_delegate,
     "mixture_of_agents": lambda args: ToolLabel("Ask several models", _text(args, "prompt")),
     "clarify": lambda args: ToolLabel("Ask", _text(args, "question")),
@@ -225,6 +232,7 @@ _ACTIVITIES = {
     "search_files": "searching",
     "execute_code": "running Python",
     "todo": "planning",
+    "memory": "updating its notes",
     "delegate_task": "running subagents",
     "mixture_of_agents": "asking several models",
     "clarify": "waiting for your answer",

@@ -109,6 +109,8 @@ class Inbound(Struct, frozen=True, omit_defaults=True):
     """What its turn may spend, such as `$0.50`; empty: no limit of its own."""
     untrusted: str = ""
     """Whose text it is, if not an owner's own, such as "mail from x@y": standing approvals do not hold then."""
+    owner: bool = False
+    """An owner of this home sent it, so it may use the owner's notes."""
     skills: tuple[str, ...] = ()
     """The skills whose text it contains: their use is counted."""
 

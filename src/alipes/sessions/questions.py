@@ -253,6 +253,19 @@ class Questions:
         self._bus.publish(Envelope(key, asker, event))
 
 
+class PlanQuestion:
+    """Plan mode of turns: whether it is on, and the question at its end."""
+
+    def __init__(self, questions: Questions, permissions: PermissionModes, timeout: float) -> None:
+        self._questions, self._permissions, self._timeout = questions, permissions, timeout
+
+    async def is_on(self, turn: Turn) -> bool:
+        return await self._permissions.of_turn(turn) == "plan"
+
+    async def ask_to_accept(self, turn: Turn) -> PlanAnswer | None:
+        return await self._questions.ask_to_accept(turn, self._timeout)
+
+
 def _stored_answer(approval: Approval) -> AnswerApproval:
     choice = approval.choice or "no"
     return AnswerApproval(approval.id, choice, approval.answered_by, pattern=approval.pattern, note=approval.note)

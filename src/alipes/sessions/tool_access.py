@@ -7,12 +7,14 @@ from msgspec import Struct
 
 from alipes.config.settings import Settings
 from alipes.config.tools import select_tools
+from alipes.kernel.memory import memory_scope
 from alipes.kernel.ports import Tool
 from alipes.kernel.turns import Turn
 from alipes.plugins.owner import CORE
 from alipes.plugins.registry import Contributions
 from alipes.sessions.subagents.delegation import INTERACTIVE_TOOLS
 from alipes.store.conversations import SqliteToolChoices
+from alipes.tools.memory import MemoryTool
 from alipes.tools.send_file import NO_CHATS, SendFileTool
 
 FindUnavailable: TypeAlias = Callable[[], Awaitable[dict[str, str]]]
@@ -54,6 +56,8 @@ class ToolAccess:
         origin, only = turn.inbound.origin, turn.inbound.only
         place = origin.address if origin is not None else turn.inbound.address
         left_out = {*unavailable, *self.find_hidden(turn), *(INTERACTIVE_TOOLS if origin is not None else ())}
+        if memory_scope(turn.inbound) is None:
+            left_out.add(MemoryTool.spec.name)
         if origin is not None or place.platform in NO_CHATS:
             left_out.add(SendFileTool.spec.name)
         groups = self._contributions.groups()

@@ -26,6 +26,8 @@ from alipes.store.database.database import Database, open_database
 from alipes.store.database.files import is_writable
 from alipes.store.database.migrations import SCHEMA, schema_version
 from alipes.store.inbox import SqliteInbox
+from alipes.store.memory.memory import SqliteMemory
+from alipes.store.memory.proposals import SqliteProposals
 from alipes.store.outbox import SqliteDrafts, SqliteOutbox
 from alipes.store.peers import LocalBus, Processes, Subscription, open_processes
 from alipes.store.people import SqlitePeople
@@ -302,6 +304,8 @@ class Store(NamedTuple):
     tool_choices: SqliteToolChoices
     subagents: SqliteSubagents
     schedule_changes: ScheduleChanges
+    memory: SqliteMemory
+    proposals: SqliteProposals
     dispatcher: LocalDispatcher
     bus: LocalBus
     database: Database
@@ -351,6 +355,8 @@ async def open_store(home: Path, *, busy_timeout_s: float = 10.0, peer_timeout_s
                         tool_choices=SqliteToolChoices(database),
                         subagents=SqliteSubagents(database),
                         schedule_changes=schedule_changes,
+                        memory=SqliteMemory(database),
+                        proposals=SqliteProposals(database),
                         dispatcher=dispatcher,
                         bus=bus,
                         database=database,

@@ -186,7 +186,8 @@ class Conversation:
             await self.post(AnswerApproval(event.ask, self._person, "person"))
 
     def _inbound(self, text: str, **more: Any) -> Inbound:
-        fields = {"workdir": str(self.workdir), "trusted": self._person == "trusts", "sender": "person", **more}
+        known: dict[str, Any] = {"workdir": str(self.workdir), "sender": "person", "owner": True}
+        fields = {**known, "trusted": self._person == "trusts", **more}
         return Inbound(id=f"kit-{next(_MESSAGE_NUMBERS)}", address=self.address, text=text, **fields)
 
 

@@ -33,7 +33,7 @@ Secrecy: TypeAlias = Literal["", "ours", "personal"]
 """`ours`: no tool may read it; `personal`: only with approval."""
 _KERNEL = r"/proc/(?:[^/]+/(?:task/[^/]+/)?(?:environ|mem)|kcore|kmsg|vmcore)$"
 _OURS = (
-    r"(?:(?:run|browser)/.*|(?:checkpoints|profiles)(?:/.*)?|\.env.*"
+    r"(?:(?:run|browser)/.*|(?:checkpoints|memory|profiles)(?:/.*)?|\.env.*"
     r"|.*\.(?:db|db-wal|db-shm|db-journal|key|pem|sock)(?:\.[^/]*)?)$"
 )
 

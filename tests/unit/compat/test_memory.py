@@ -2,20 +2,26 @@
 
 import asyncio
 import json
+from contextlib import asynccontextmanager
 
+import pytest
 from msgspec import structs
 
+from alipes.agent.auxiliary import BackgroundTasks
+from alipes.agent.memory.recall import MemoryRecall
+from alipes.config.memory import MemoryConfig
+from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Text, assistant, user
-from alipes.kernel.ports import Request
 from alipes.kernel.turns import Origin
 from alipes.plugins import specs
 from alipes.plugins.interruption.attribution import TURN
+from alipes.plugins.owner import CORE
 from alipes.plugins.registry import ProviderContribution
-from tests.unit.compat.plugin_harness import TURN_HERE, Act
+from tests.unit.compat import plugin_harness
+from tests.unit.compat.plugin_harness import Act
 from tests.world.environment import LIMIT_S
 
 SAID = (user("do it"), assistant(Text("done")))
-REQUEST = Request("large", "be good", (user("do it"),))
 PROVIDER = """
     import json, threading
     from agent.memory_provider import MemoryProvider
@@ -72,6 +78,24 @@ PROVIDER = """
 """
 
 
+INBOUND = structs.replace(plugin_harness.TURN_HERE.inbound, owner=True)
+TURN_HERE = structs.replace(plugin_harness.TURN_HERE, inbound=INBOUND)
+
+
+@asynccontextmanager
+async def open_memory(harness, source=PROVIDER, **more):
+    """The plugin, and the port through which alipes uses it."""
+    async with BackgroundTasks() as tasks, harness.plugin(source, **more):
+        recall = MemoryRecall(harness.contributions, MemoryConfig(recall_wait=LIMIT_S), tasks)
+        hooks = (recall.turn_context, recall.turn_ended)
+        for hook in hooks:
+            harness.hooks.add(CORE, hook, patient=True)
+        try:
+            yield recall
+        finally:
+            harness.hooks.remove(CORE)
+
+
 async def ended(dispatcher, ending="answered", turn=TURN_HERE):
     await dispatcher.notify(specs.turn_ended, turn=turn, ending=ending, detail="", said=SAID, usage=None)
 
@@ -83,25 +107,34 @@ async def until(harness, what):
 
 
 async def test_what_is_recalled_is_reported_beside_the_message(harness):
-    async with harness.plugin(PROVIDER):
+    async with open_memory(harness):
         assert harness.module.registered is True
         seen = await harness.dispatcher.filter(specs.turn_context, "the hour", turn=TURN_HERE)
         assert seen.startswith("the hour\n\nRecalled from memory")
-        assert seen.endswith("likes tea")
+        assert "likes tea" in seen
         assert harness.calls == [("initialize", "s1", str(harness.settings.home), "cli"), ("prefetch", "do it", "s1")]
         assert harness.contributions.find(ProviderContribution, "memory:pouch").thing.name == "pouch"
 
 
-async def test_its_part_of_the_system_prompt_is_asked_for_once(harness):
-    async with harness.plugin(PROVIDER):
-        for _ in range(2):
-            request = await harness.dispatcher.filter(specs.before_request, REQUEST, turn=TURN_HERE)
-            assert request.system == "be good\n\nYou have a pouch."
-        assert [call for call in harness.calls if call[0] == "block"] == [("block",)]
+async def test_its_part_of_the_system_prompt_is_asked_for(harness):
+    async with open_memory(harness) as recall:
+        assert await recall.prompt_block(TURN_HERE) == "You have a pouch."
+
+
+async def test_other_people_neither_see_nor_fill_it(harness):
+    guest = structs.replace(TURN_HERE, inbound=structs.replace(INBOUND, owner=False))
+    async with open_memory(harness) as recall:
+        assert await harness.dispatcher.filter(specs.turn_context, "the hour", turn=guest) == "the hour"
+        assert await recall.prompt_block(guest) == ""
+        await recall._after_turn(guest, {"message": "m", "answer": "a", "messages": ()})
+        TURN.set(guest)
+        with pytest.raises(ToolError, match="owner"):
+            await harness.tool("pouch_search").run({"q": "tea"}, Act())
+        assert harness.calls == []
 
 
 async def test_an_answered_turn_is_remembered_and_the_next_recall_is_queued(harness):
-    async with harness.plugin(PROVIDER):
+    async with open_memory(harness):
         await ended(harness.dispatcher)
         await until(harness, "queue")
         assert ("sync", "do it", "done", "s1", 4) in harness.calls
@@ -109,7 +142,7 @@ async def test_an_answered_turn_is_remembered_and_the_next_recall_is_queued(harn
 
 
 async def test_a_turn_that_was_not_answered_is_not_remembered(harness):
-    async with harness.plugin(PROVIDER):
+    async with open_memory(harness):
         for ending in ("stopped", "failed", "out_of_steps", "suspended"):
             await ended(harness.dispatcher, ending)
         await asyncio.sleep(0.02)
@@ -117,7 +150,7 @@ async def test_a_turn_that_was_not_answered_is_not_remembered(harness):
 
 
 async def test_its_tools_are_offered_and_answered_by_it(harness):
-    async with harness.plugin(PROVIDER):
+    async with open_memory(harness):
         TURN.set(TURN_HERE)
         tool = harness.tool("pouch_search")
         assert tool.spec.description == "Searches."
@@ -127,7 +160,7 @@ async def test_its_tools_are_offered_and_answered_by_it(harness):
 
 async def test_it_is_reported_when_another_conversation_is_meant(harness):
     other = structs.replace(TURN_HERE, session="s2")
-    async with harness.plugin(PROVIDER):
+    async with open_memory(harness):
         dispatcher = harness.dispatcher
         await dispatcher.filter(specs.turn_context, "", turn=TURN_HERE)
         await dispatcher.filter(specs.turn_context, "", turn=other)
@@ -137,7 +170,7 @@ async def test_it_is_reported_when_another_conversation_is_meant(harness):
 
 
 async def test_the_end_of_a_conversation_is_reported_with_all_that_was_said(harness):
-    async with harness.plugin(PROVIDER):
+    async with open_memory(harness):
         await ended(harness.dispatcher, "stopped")
         left = {"session_key": "k", "reason": "reset", "successor": "s2"}
         await harness.dispatcher.notify(specs.session_left, session="s1", **left)
@@ -146,7 +179,7 @@ async def test_the_end_of_a_conversation_is_reported_with_all_that_was_said(harn
 
 
 async def test_what_a_child_found_is_asked_to_the_parents_memory(harness):
-    async with harness.plugin(PROVIDER):
+    async with open_memory(harness):
         await harness.dispatcher.notify(
             specs.subagent_ended,
             parent=TURN_HERE,
@@ -163,10 +196,10 @@ async def test_what_a_child_found_is_asked_to_the_parents_memory(harness):
 async def test_what_no_person_said_is_neither_recalled_for_nor_remembered(harness):
     child = structs.replace(TURN_HERE.inbound, origin=Origin(TURN_HERE.inbound.address))
     notice = structs.replace(TURN_HERE.inbound, notice="answered")
-    async with harness.plugin(PROVIDER):
+    async with open_memory(harness) as recall:
         worker = structs.replace(TURN_HERE, inbound=child)
         assert await harness.dispatcher.filter(specs.turn_context, "the hour", turn=worker) == "the hour"
-        assert await harness.dispatcher.filter(specs.before_request, REQUEST, turn=worker) is REQUEST
+        assert await recall.prompt_block(worker) == ""
         await ended(harness.dispatcher, turn=worker)
         await ended(harness.dispatcher, turn=structs.replace(TURN_HERE, inbound=notice))
         await asyncio.sleep(0.02)
@@ -174,11 +207,11 @@ async def test_what_no_person_said_is_neither_recalled_for_nor_remembered(harnes
 
 
 async def test_it_is_shut_down_with_the_plugin_if_it_was_ever_used(harness):
-    async with harness.plugin(PROVIDER):
+    async with open_memory(harness):
         calls = harness.calls
         await harness.dispatcher.filter(specs.turn_context, "", turn=TURN_HERE)
     assert calls[-1] == ("shutdown",)
-    async with harness.plugin(PROVIDER):
+    async with open_memory(harness):
         calls = harness.calls
     assert calls == []
     assert harness.door.bridge.memory is None
@@ -186,7 +219,7 @@ async def test_it_is_shut_down_with_the_plugin_if_it_was_ever_used(harness):
 
 async def test_one_that_breaks_does_no_harm_to_the_turn(harness):
     source = PROVIDER.replace('calls.append(("prefetch", query, session_id))', "raise OSError('down')")
-    async with harness.plugin(source):
+    async with open_memory(harness, source):
         assert await harness.dispatcher.filter(specs.turn_context, "the hour", turn=TURN_HERE) == "the hour"
         await ended(harness.dispatcher)
         await until(harness, "sync")
@@ -194,7 +227,7 @@ async def test_one_that_breaks_does_no_harm_to_the_turn(harness):
 
 async def test_one_that_is_not_available_is_left_alone(harness, caplog):
     source = PROVIDER.replace("available = True", "available = False")
-    async with harness.plugin(source):
+    async with open_memory(harness, source):
         assert harness.module.registered is None
         assert await harness.dispatcher.filter(specs.turn_context, "", turn=TURN_HERE) == ""
         assert "pouch_search" not in harness.contributions.tools()
@@ -202,7 +235,7 @@ async def test_one_that_is_not_available_is_left_alone(harness, caplog):
 
 
 async def test_there_is_one_at_a_time(harness, caplog):
-    async with harness.plugin(PROVIDER):
+    async with open_memory(harness):
         async with harness.plugin(PROVIDER.replace("pouch", "sack"), name="second"):
             assert harness.module.registered is None
             assert "pouch is already the memory provider" in caplog.text
@@ -226,8 +259,8 @@ async def test_a_provider_that_is_no_subclass_and_has_only_the_old_signatures_wi
     def register(ctx):
         ctx.register_memory_provider(Old())
     """
-    async with harness.plugin(source):
-        assert (await harness.dispatcher.filter(specs.turn_context, "", turn=TURN_HERE)).endswith("about do it")
+    async with open_memory(harness, source):
+        assert (await harness.dispatcher.filter(specs.turn_context, "", turn=TURN_HERE)).count("about do it") == 1
         await ended(harness.dispatcher)
         async with asyncio.timeout(LIMIT_S):
             while len(harness.calls) < 2:

@@ -210,7 +210,7 @@ class EditorAgent:
     async def _open_session(self, address: Address, cwd: str, mcp_servers: list[Any] | None) -> EditorSession:
         workdir = await asyncio.to_thread(_check_folder, cwd)
         standing = await self._app.store.sessions.open(address)
-        inbound = Inbound("", address, "owner", "", workdir=workdir)
+        inbound = Inbound("", address, "owner", "", workdir=workdir, owner=True)
         session = EditorSession(standing.session, inbound, app=self._app, client=self._client, features=self._features)
         unusable = await use_editor_servers(self._app, session.key, mcp_servers or [])
         self._sessions[session.id] = session

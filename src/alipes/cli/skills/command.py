@@ -17,7 +17,7 @@ from alipes.cli import help_text, render
 from alipes.cli.common import print_list, run_in_archive
 from alipes.cli.options import OptionParser
 from alipes.cli.plugins.standalone import open_standalone
-from alipes.cli.skills import describe, install
+from alipes.cli.skills import describe, install, replay
 from alipes.config.loader import load_settings
 from alipes.config.paths import DATABASE_FILE
 from alipes.config.settings import Settings
@@ -29,8 +29,8 @@ from alipes.sessions.commands.skills import describe_change
 from alipes.store.archive import Archive
 from alipes.store.usage import SkillUsage
 
-ACTIONS = ("list", "show", "install", "update", "remove", "accept", "new", "check", "history", "rollback")
-_NEEDS_NAME = ("show", "install", "remove", "new", "history", "rollback")
+ACTIONS = ("list", "show", "install", "update", "remove", "accept", "new", "check", "history", "rollback", "test")
+_NEEDS_NAME = ("show", "install", "remove", "new", "history", "rollback", "test")
 _MOST_WORDS = {"list": 0, "install": 100, "check": 1000, "rollback": 2}
 """How many words an action takes; others take one."""
 
@@ -73,6 +73,8 @@ def run(argv: list[str]) -> int:
         case "install":
             names = ["*"] if args.all else words[1:]
             return install.install(settings, name, names, yes=args.yes, ref=args.ref, folder=args.folder)
+        case "test":
+            return asyncio.run(replay.test_skill(settings, name, args.model))
         case "rollback":
             return install.roll_back(settings, name, _number(parser, words[1:]), yes=args.yes)
     return _change(settings, action, name, yes=args.yes)

@@ -123,7 +123,9 @@ class TerminalSession:
     def __init__(self, terminal: TerminalApp, app: App, options: TalkOptions, place: Address) -> None:
         self._terminal, self._app, self._address = terminal, app, place
         workdir = app.settings.workdir or os.getcwd()
-        self._inbound = Inbound("", place, "owner", "", model=options.model, workdir=workdir, trusted=options.trusted)
+        self._inbound = Inbound(
+            "", place, "owner", "", model=options.model, workdir=workdir, trusted=options.trusted, owner=True
+        )
         self._mode = options.mode
         self._view = SessionView(terminal, thinking=app.settings.terminal.thinking)
         self.ended = asyncio.Event()

@@ -42,6 +42,7 @@ def inject(bridge: Bridge, context: Context, text: str, session_key: str | None 
         sender=last.sender,
         text=text,
         workdir=last.workdir,
+        owner=last.owner,
     )
     bridge.soon(lambda: context.run(_submit(bridge, context, inbound), "sending a message"))
     return True
@@ -134,12 +135,12 @@ def attach_memory(bridge: Bridge, context: Context, provider: Any) -> bool:
     if bridge.memory is not None and bridge.memory.owner.name != context.owner.name:
         context.log.warning("%s is already the memory provider; disable one of the two", bridge.memory.name)
         return False
-    provided = provide(bridge, context, MEMORY, provider)
     if not provider.is_available():
         why = getattr(provider, "unavailable_reason", str)()
         context.log.warning("memory provider %s is not available. %s", provider.name, why)
         return False
     attached = AttachedMemory(bridge, context, provider)
+    provided = provide(bridge, context, MEMORY, attached)
     bridge.memory = attached
     bridge.call(attached.attach)
     return provided

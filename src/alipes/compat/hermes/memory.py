@@ -1,24 +1,22 @@
-"""Connects the memory provider of a Hermes plugin to native hooks."""
+"""Connects the memory provider of a Hermes plugin to the port for memory plugins; see agent/memory/recall.py."""
 
 import asyncio
 from typing import Any
 
-from msgspec import structs
-
 from alipes.compat.hermes import tools
 from alipes.compat.hermes.bridge import Bridge
 from alipes.compat.hermes.call import LazyValue, PluginCallback
-from alipes.compat.hermes.hook_arguments import final_text, model_of, platform_of
+from alipes.compat.hermes.hook_arguments import model_of, platform_of
 from alipes.compat.hermes.hooks import DECISION_TIMEOUT_S
 from alipes.compat.hermes.openai_format import messages_to_wire
 from alipes.compat.hermes.state import RecentMap, ToolEntry
+from alipes.kernel.errors import ToolError
+from alipes.kernel.memory import OWNER, memory_scope
 from alipes.kernel.messages import Message
-from alipes.kernel.ports import Request
-from alipes.kernel.turns import Turn, Usage
+from alipes.kernel.turns import Turn
 from alipes.plugins.context import Context
 
 TOOLSET = "memory"
-HEADING = "Recalled from memory (not written by the user):"
 SHUTDOWN_TIMEOUT_S = 2.0
 """Seconds for the provider's shutdown when the plugin is closed."""
 
@@ -33,66 +31,64 @@ class AttachedMemory:
         self._lane = asyncio.Lock()
         self._session = ""
         """The provider's current conversation; empty until it is initialized."""
-        self._blocks: RecentMap[str, str] = RecentMap()
+        self._closed = False
         self._transcripts: RecentMap[str, tuple[Message, ...]] = RecentMap(16)
         self._turns: RecentMap[str, int] = RecentMap()
 
     def attach(self) -> None:
         """Register its hooks and tools. Call it on the loop's thread."""
         hook = self._context.hook
-        hook(self.turn_context, deadline=DECISION_TIMEOUT_S)
-        hook(self.before_request, deadline=DECISION_TIMEOUT_S)
         for each in (self.turn_ended, self.session_left, self.session_reset, self.subagent_ended):
             hook(each, deadline=DECISION_TIMEOUT_S)
         self._register_tools()
         self._context.stack.push_async_callback(self._close)
 
-    async def turn_context(self, context: str, turn: Turn) -> str | None:
-        """Add what the provider recalls to the context of this turn."""
-        if turn.inbound.origin is not None:  # a subagent
-            return None
-        query = turn.inbound.text
+    def is_available(self) -> bool:
+        """False once the plugin is closed."""
+        return not self._closed
+
+    async def recall(self, message: str, turn: Turn) -> str:
+        """What the provider knows about the message."""
+        if not _is_owners(turn):
+            return ""
         number = (self._turns.get(turn.session) or 0) + 1
         self._turns[turn.session] = number
         facts = {"model": model_of(self._bridge, turn), "platform": platform_of(turn)}
         async with self._lane:
             await self._prepare(turn)
-            await self._call("on_turn_start", number, query, session_id=turn.session, **facts)
-            recalled = await self._call("prefetch", query, session_id=turn.session)
-        if not isinstance(recalled, str) or not recalled.strip():
-            return None
-        text = f"{HEADING}\n{recalled}"
-        return f"{context}\n\n{text}" if context else text
+            await self._call("on_turn_start", number, message, session_id=turn.session, **facts)
+            recalled = await self._call("prefetch", message, session_id=turn.session)
+        return recalled if isinstance(recalled, str) else ""
 
-    async def before_request(self, request: Request, turn: Turn) -> Request | None:
-        """Add its system prompt block, requested once per conversation so that the prompt stays the same."""
-        if turn.inbound.origin is not None:
-            return None
-        block = self._blocks.get(turn.session)
-        if block is None:
-            async with self._lane:
-                await self._prepare(turn)
-                text = await self._call("system_prompt_block")
-            block = self._blocks[turn.session] = text if isinstance(text, str) else ""
-        if not block.strip():
-            return None
-        return structs.replace(request, system=f"{request.system}\n\n{block}".strip())
-
-    async def turn_ended(self, turn: Turn, ending: str, said: tuple[Message, ...], usage: Usage | None) -> None:
-        """Store answered turns in the background."""
-        if turn.inbound.origin is not None:
-            return
-        transcript = self._transcripts[turn.session] = (*turn.history, *said)
-        if ending == "answered" and not turn.inbound.notice:
-            self._context.run(self._remember(turn, final_text(said), transcript), "storing a turn in memory")
-
-    async def _remember(self, turn: Turn, answer: str, transcript: tuple[Message, ...]) -> None:
-        words, session = turn.inbound.text, turn.session
-        async with asyncio.timeout(DECISION_TIMEOUT_S), self._lane:
+    async def prompt_block(self, turn: Turn) -> str:
+        if not _is_owners(turn):
+            return ""
+        async with self._lane:
             await self._prepare(turn)
-            text = LazyValue(lambda: messages_to_wire(transcript))
-            await self._call("sync_turn", words, answer, session_id=session, messages=text)
-            await self._call("queue_prefetch", words, session_id=session)
+            text = await self._call("system_prompt_block")
+        return text if isinstance(text, str) else ""
+
+    async def remember(self, message: str, answer: str, messages: tuple[Message, ...], turn: Turn) -> None:
+        """Store an answered turn, and let the provider look up what the next one may need."""
+        if not _is_owners(turn):
+            return
+        async with self._lane:
+            await self._prepare(turn)
+            text = LazyValue(lambda: messages_to_wire(messages))
+            await self._call("sync_turn", message, answer, session_id=turn.session, messages=text)
+            await self._call("queue_prefetch", message, session_id=turn.session)
+
+    async def note_changed(self, action: str, target: str, content: str, turn: Turn) -> None:
+        if not _is_owners(turn):
+            return
+        async with self._lane:
+            await self._prepare(turn)
+            await self._call("on_memory_write", action, target, content)
+
+    async def turn_ended(self, turn: Turn, said: tuple[Message, ...]) -> None:
+        """Keep the transcript for the end of the conversation."""
+        if turn.inbound.origin is None:
+            self._transcripts[turn.session] = (*turn.history, *said)
 
     async def session_left(self, session: str) -> None:
         transcript = self._transcripts.get(session)
@@ -131,7 +127,7 @@ class AttachedMemory:
         self._session = session
 
     async def _call(self, name: str, *given: Any, **offered: Any) -> Any:
-        method = getattr(self._provider, name, None)
+        method = None if self._closed else getattr(self._provider, name, None)
         return None if method is None else await self._bridge.run(PluginCallback(method), *given, **offered)
 
     def _register_tools(self) -> None:
@@ -146,6 +142,8 @@ class AttachedMemory:
 
         async def handler(args: dict[str, Any], **keywords: Any) -> Any:
             turn = self._bridge.host.current_turn()
+            if turn is not None and not _is_owners(turn):
+                raise ToolError("not run: this memory is for the owner of this home only")
             async with self._lane:
                 if turn is not None:
                     await self._prepare(turn)
@@ -167,3 +165,9 @@ class AttachedMemory:
         if self._session:
             async with asyncio.timeout(SHUTDOWN_TIMEOUT_S), self._lane:
                 await self._call("shutdown")
+        self._closed = True
+
+
+def _is_owners(turn: Turn) -> bool:
+    """A Hermes provider knows one person only, so it must not see or tell others anything."""
+    return memory_scope(turn.inbound) == OWNER

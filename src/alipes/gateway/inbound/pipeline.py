@@ -19,7 +19,7 @@ from alipes.gateway.live_view import LiveViews
 from alipes.gateway.outbound import replies
 from alipes.gateway.policy import GatewayPolicy
 from alipes.gateway.questions import is_question_button
-from alipes.kernel.approvals import reveal
+from alipes.kernel.approvals import message_source
 from alipes.kernel.errors import MessageRejected
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.platform import IncomingMessage, ReceivedFile
@@ -175,7 +175,7 @@ class InboundPipeline:
 
     async def _run(self, message: IncomingMessage, parsed: Parsed) -> None:
         inbound = to_inbound([message], workdir=self._policy.workdir)
-        inbound = structs.replace(inbound, untrusted=await self._untrusted_source([message]))
+        inbound = await self._with_sender([message], inbound)
         context = self._app.context(inbound, local_files=False)
         busy = self._policy.for_platform(message.address.platform).usual_busy
         reply: CommandReply = await run(structs.replace(context, default_busy=busy), parsed)
@@ -215,23 +215,29 @@ class InboundPipeline:
 
     async def _submit(self, messages: Sequence[IncomingMessage], *, edited: bool = False) -> None:
         inbound = to_inbound(messages, workdir=self._policy.workdir, edited=edited)
-        inbound = structs.replace(inbound, untrusted=await self._untrusted_source(messages))
+        inbound = await self._with_sender(messages, inbound)
         inbound = await self._app.files.attach_received(inbound, [file for each in messages for file in each.files])
         self._views.watch(inbound.address)
         busy = self._policy.for_platform(inbound.address.platform).usual_busy
         await self._app.sessions.submit(inbound, usual=busy, ruled=True, unhurried=CONFIRM_DELAY)
 
-    async def _untrusted_source(self, messages: Sequence[IncomingMessage]) -> str:
-        """Whose text it is, unless an owner wrote all of it. The sender of a mail is never certain."""
-        for message in messages:
-            platform, sender = message.address.platform, message.sender
-            if platform == MAIL:
-                return f"mail from {sender}"
-            if await self._access.role(platform, sender) != "owner":
-                return f"a message from {reveal(message.name or sender)}, who is not an owner"
-            if message.quoted.startswith(FORWARDED):
-                return "a forwarded message"
-        return ""
+    async def _with_sender(self, messages: Sequence[IncomingMessage], inbound: Inbound) -> Inbound:
+        """The message with what is known about who sent it. The sender of a mail is never certain."""
+        roles = [await self._access.role(each.address.platform, each.sender) for each in messages]
+        owner = all(role == "owner" for role in roles) and inbound.address.platform != MAIL
+        return structs.replace(inbound, untrusted=_untrusted_source(messages, roles), owner=owner)
+
+
+def _untrusted_source(messages: Sequence[IncomingMessage], roles: Sequence[PersonRole | None]) -> str:
+    """Whose text it is, unless an owner wrote all of it."""
+    for message, role in zip(messages, roles, strict=True):
+        if message.address.platform == MAIL:
+            return f"mail from {message.sender}"
+        if role != "owner":
+            return message_source(message.name or message.sender)
+        if message.quoted.startswith(FORWARDED):
+            return "a forwarded message"
+    return ""
 
 
 def to_inbound(messages: Sequence[IncomingMessage], *, workdir: str = "", edited: bool = False) -> Inbound:

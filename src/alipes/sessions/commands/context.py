@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from msgspec import Struct
 
 from alipes.agent.compaction.compaction import Compactor
+from alipes.agent.learning.learning import Learning
+from alipes.agent.memory.service import MemoryService
 from alipes.agent.search.conversations import ConversationSearch
 from alipes.agent.skills.skills import Skills
 from alipes.config.keys import KeysConfig
@@ -165,6 +167,10 @@ class CommandContext(Struct, frozen=True):
     """Scheduled jobs."""
     search: ConversationSearch | None = None
     """Searches conversations, also by meaning; without it, the archive does by words."""
+    memory: MemoryService | None = None
+    """Notes of earlier conversations."""
+    learning: Learning | None = None
+    """Proposals for notes and skills."""
     skills: Skills | None = None
 
     @property

@@ -20,6 +20,7 @@ from alipes.sessions.commands.context import CommandContext, CommandReply, Quit,
 from alipes.sessions.commands.jobs import jobs
 from alipes.sessions.commands.keys import keys
 from alipes.sessions.commands.mcp import mcp
+from alipes.sessions.commands.memory import memory
 from alipes.sessions.commands.schedule import schedule
 from alipes.sessions.commands.skills import skills
 from alipes.sessions.commands.tools import tools
@@ -73,6 +74,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "While a turn runs": ("stop", "queue", "steer", "busy", "agents", "background", "jobs", "schedule"),
     "Model and cost": ("model", "effort", "moa", "status", "usage"),
     "Project": ("init", "diff", "rollback"),
+    "Memory": ("memory",),
     "Permissions": ("mode", "permissions", "approvals", "tools"),
     "alipes": ("help", "keys", "setup", "plugins", "skills", "mcp", "quit"),
 }
@@ -182,6 +184,12 @@ COMMANDS = (
     Command("approvals", "[show ID | revoke ID | revoke all]", "list what is allowed without asking", approvals),
     Command("permissions", "[add PATTERN | revoke ID]", "show or change what is allowed without asking", permissions),
     Command("mode", "[ask|edits|plan|all]", "show or set the permission mode", mode),
+    Command(
+        "memory",
+        "[history | diff N | undo N | add TEXT | edit N TEXT | remove N | pending]",
+        "show the notes of earlier conversations; change them or take a change back",
+        memory,
+    ),
     Command("tools", "[off NAME | on NAME | reset]", "list the tools; switch them off and on here", tools),
     Command("keys", "", "show the keys of the terminal", keys),
     Command("quit", "", "quit (a running turn resumes next time)", _quit, aliases=("exit", "q")),

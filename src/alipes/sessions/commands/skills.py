@@ -11,9 +11,13 @@ from alipes.agent.skills.versions import SkillChange, diff_files, hash_files, re
 from alipes.kernel.approvals import reveal
 from alipes.kernel.formatting import did_you_mean, format_columns, format_count, format_excerpt, join_names
 from alipes.sessions.commands.context import CommandContext, CommandReply
+from alipes.sessions.commands.proposals import pending
 from alipes.store.usage import SkillUsage
 
-USAGE = "Usage: /skills [show NAME | off NAME | on NAME | reset | accept NAME | history NAME | rollback NAME [N]]"
+USAGE = (
+    "Usage: /skills [show NAME | off NAME | on NAME | reset | accept NAME | history NAME | rollback NAME [N] | "
+    "pending [show ID | accept ID | edit ID TEXT | reject ID]]"
+)
 NONE = "No skills. Put folders with a SKILL.md into {}, or use `alipes skills install SOURCE`."
 OWNERS_ONLY = "Only an owner can do that."
 _STATES = {"new": "not accepted", "changed": "changed, not accepted", "broken": "broken", "shadowed": "name is taken"}
@@ -24,6 +28,12 @@ async def skills(context: CommandContext, args: str) -> CommandReply:
     known = context.skills
     if known is None:
         return CommandReply("Skills are not available here.", failed=True)
+    if args.split()[:1] == ["pending"]:
+        return await pending(context, args.strip().removeprefix("pending").strip())
+    return await _run(context, known, args)
+
+
+async def _run(context: CommandContext, known: Skills, args: str) -> CommandReply:
     match args.split():
         case [] | ["list"]:
             return await _list(context, known)

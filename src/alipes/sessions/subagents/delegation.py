@@ -184,6 +184,7 @@ def background_task(inbound: Inbound, session: str) -> Inbound:
         trusted=inbound.trusted,
         only=inbound.only,
         origin=origin,
+        owner=inbound.owner,
     )
 
 
@@ -206,6 +207,7 @@ def _inbound(
         parent=parent.id,
         depth=asker.depth + 1,
         origin=origin,
+        owner=asker.owner,
     )
 
 

@@ -152,6 +152,7 @@ class SubagentRegistry:
             trusted=inbound.trusted,
             only=origin.only,
             notice=origin.reports,
+            owner=inbound.owner,
         )
         if origin.reports == "kept":  # recorded, but not answered
             await self._sessions.submit(message, "queue", ruled=True)

@@ -205,6 +205,7 @@ class ConversationTools:
             model=model,
             workdir=self._runs.workdir,
             attended=True,
+            owner=request.caller.may("admin"),
         )
         inbound = await expand_input(self._app, inbound)
         async with self._admission.open_slot(request.caller):

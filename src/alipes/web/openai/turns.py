@@ -287,6 +287,7 @@ class OpenAiTurns:
             instructions=parsed.instructions,
             offered=parsed.offered,
             attended=terms.attended,
+            owner=caller.may("admin"),
         )
         placement = Continuation(
             inbound=await expand_input(self._app, await admit_message(inbound, self._app.hooks.dispatcher)),

@@ -184,6 +184,7 @@ class RunEndpoints:
                 only=body.tools,
                 permission_mode=body.permission_mode or "",
                 attended=body.on_disconnect == "stop",
+                owner=call.caller.may("admin"),
             )
             inbound = await expand_input(self._app, inbound)
             async with self._admission.open_slot(call.caller):
@@ -250,6 +251,7 @@ class RunEndpoints:
                 body.input,
                 decode_images(body.images),
                 workdir=run.inbound.workdir,
+                owner=call.caller.may("admin"),
             )
             message = await self._runs.begin(await expand_input(self._app, inbound), "steer")
         assert message is not None

@@ -88,6 +88,7 @@ _SINGLE_TOOL_SETS = {
     "image_gen": "image_generate",
     "code_execution": "execute_code",
     "todo": "todo",
+    "memory": "memory",
     "clarify": "clarify",
     "messaging": "send_file",
 }

@@ -1,0 +1,203 @@
+"""`/memory`: the notes that are kept from one conversation to the next: lists, changes, undoes and decides."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from msgspec import structs
+
+from alipes.agent.memory.entries import Entry, format_diff, parse_entries
+from alipes.agent.memory.files import FILE_NAMES
+from alipes.agent.memory.memory import describe_change
+from alipes.agent.memory.service import MemoryService, decode_edit
+from alipes.kernel.approvals import reveal
+from alipes.kernel.formatting import format_ago, format_count, join_names
+from alipes.kernel.memory import OWNER, MemoryChange, MemoryEdit, MemoryOrigin, MemoryTarget, memory_scope
+from alipes.sessions.commands.context import CommandContext, CommandReply, parse_count
+from alipes.store.memory.proposals import Proposal
+
+USAGE = (
+    "Usage: /memory [history | diff [N] | undo [N] | add [user] TEXT | edit N TEXT | remove N | "
+    "pending | accept ID [TEXT] | reject ID]"
+)
+NOT_HERE = "There is no memory here."
+BY_MAIL = "The sender of a mail is not certain, so notes cannot be changed by mail. Use another messenger."
+MAIL = "email"
+MAX_NUMBER = 1_000_000_000
+MAX_ENTRIES = 10_000
+_AUTHORS = {"agent": "by the agent", "person": "by you", "file": "by hand", "learning": "learned"}
+_Place: TypeAlias = tuple[MemoryService, str, MemoryOrigin]
+"""The memory, whose notes are meant, and who changes them."""
+
+
+async def memory(context: CommandContext, args: str) -> CommandReply:
+    service, scope = context.memory, memory_scope(context.inbound)
+    if service is None or scope is None:
+        return CommandReply(NOT_HERE, failed=True)
+    action, _, rest = args.strip().partition(" ")
+    place: _Place = service, scope, MemoryOrigin("person")
+    if action in ("", "list"):
+        return await _list(context, service, scope)
+    if action in _READERS:
+        return await _READERS[action](place, rest.strip())
+    if action not in _WRITERS:
+        return CommandReply(USAGE, failed=True)
+    if context.inbound.address.platform == MAIL:
+        return CommandReply(BY_MAIL, failed=True)
+    standing = await context.store.sessions.active(context.key)
+    origin = MemoryOrigin("person", standing.session if standing is not None else "")
+    return await _WRITERS[action]((service, scope, origin), rest.strip())
+
+
+async def _list(context: CommandContext, service: MemoryService, scope: str) -> CommandReply:
+    lines, number = [], 0
+    for target, name in FILE_NAMES.items():
+        text = await service.memory.read(scope, target)
+        where = f"  {service.memory.files.path(scope, target)}" if context.local_files and scope == OWNER else ""
+        lines.append(f"{name} ({len(text):,} of {service.memory.limit(target):,} characters){where}")
+        entries = parse_entries(text)
+        lines += [f"{number + each:3}. {_indent(entry)}" for each, entry in enumerate(entries, 1)] or ["  (empty)"]
+        number += len(entries)
+    if waiting := await service.proposals.list_pending(scope, "memory"):
+        lines.append(f"{format_count(len(waiting), 'proposal')} waiting: /memory pending")
+    if scope.startswith("chats/"):
+        lines.append("These notes belong to this group; all of its members can see them.")
+    if off := service.why_unavailable():
+        lines.append(off)
+    return CommandReply("\n".join([*lines, "New conversations see changes. " + USAGE]))
+
+
+async def _history(place: _Place, _rest: str) -> CommandReply:
+    service, scope, _ = place
+    changes = await service.memory.history(scope)
+    if not changes:
+        return CommandReply("No changes yet.")
+    lines = [f"{each.number}  {format_ago(each.created)}  {_describe(each)}" for each in changes]
+    return CommandReply("\n".join([*lines, "/memory diff N shows one, /memory undo N takes it back."]))
+
+
+async def _diff(place: _Place, rest: str) -> CommandReply:
+    service, scope, _ = place
+    if not rest:
+        latest = await service.memory.history(scope, 1)
+        if not latest:
+            return CommandReply("No changes yet.")
+        change = latest[0]
+    elif (number := parse_count(rest, MAX_NUMBER)) is None:
+        return CommandReply(USAGE, failed=True)
+    else:
+        change = await service.memory.find_change(scope, number)
+    return CommandReply(reveal(format_diff(change.before, change.after, FILE_NAMES[change.target])), diff=True)
+
+
+async def _undo(place: _Place, rest: str) -> CommandReply:
+    service, scope, origin = place
+    number = parse_count(rest, MAX_NUMBER) if rest else 0
+    if number is None:
+        return CommandReply(USAGE, failed=True)
+    change = await service.memory.undo(scope, number, origin)
+    return CommandReply(f"Undone. {describe_change(change)}")
+
+
+async def _add(place: _Place, rest: str) -> CommandReply:
+    target: MemoryTarget = "memory"
+    first, _, more = rest.partition(" ")
+    if first == "user":
+        target, rest = "user", more.strip()
+    if not rest:
+        return CommandReply(USAGE, failed=True)
+    return await _change(place, MemoryEdit("add", target, rest))
+
+
+async def _edit(place: _Place, rest: str) -> CommandReply:
+    number, _, text = rest.partition(" ")
+    found = await _find_entry(place, number)
+    if found is None or not text.strip():
+        return CommandReply(USAGE, failed=True)
+    return await _change(place, MemoryEdit("replace", found[0], text.strip(), found[1].text))
+
+
+async def _remove(place: _Place, rest: str) -> CommandReply:
+    found = await _find_entry(place, rest)
+    if found is None:
+        return CommandReply(USAGE, failed=True)
+    return await _change(place, MemoryEdit("remove", found[0], old_text=found[1].text))
+
+
+async def _pending(place: _Place, _rest: str) -> CommandReply:
+    service, scope, _ = place
+    waiting = await service.proposals.list_pending(scope, "memory")
+    if not waiting:
+        return CommandReply("No proposals are waiting.")
+    shown = [_describe_proposal(each) for each in waiting]
+    return CommandReply("\n".join([*shown, "/memory accept ID saves one, /memory reject ID discards it."]))
+
+
+async def _accept(place: _Place, rest: str) -> CommandReply:
+    service, scope, origin = place
+    id, _, text = rest.partition(" ")
+    proposal = await service.proposals.find_pending(scope, id)
+    edit = decode_edit(proposal)
+    edit = structs.replace(edit, content=text.strip()) if text.strip() else edit
+    change = await service.accept(proposal, edit, origin)
+    if change is None:
+        return CommandReply("That proposal was decided already.", failed=True)
+    return CommandReply(f"Saved. {describe_change(change)}")
+
+
+async def _reject(place: _Place, rest: str) -> CommandReply:
+    service, scope, _ = place
+    proposal = await service.proposals.find_pending(scope, rest)
+    if not await service.proposals.decide(proposal.id, "rejected", "person"):
+        return CommandReply("That proposal was decided already.", failed=True)
+    return CommandReply("Rejected; nothing was saved.")
+
+
+async def _change(place: _Place, edit: MemoryEdit) -> CommandReply:
+    service, scope, origin = place
+    change = await service.memory.change(scope, edit, origin)
+    return CommandReply(f"Saved. {describe_change(change)}")
+
+
+async def _find_entry(place: _Place, text: str) -> tuple[MemoryTarget, Entry] | None:
+    """The entry with this number in the list of both files."""
+    service, scope, _ = place
+    number = parse_count(text.rstrip("."), MAX_ENTRIES)
+    found = [
+        (target, entry) for target in FILE_NAMES for entry in parse_entries(await service.memory.read(scope, target))
+    ]
+    return found[number - 1] if number is not None and number <= len(found) else None
+
+
+def _describe(change: MemoryChange) -> str:
+    undone = f" (undone by {change.undone_by})" if change.undone_by is not None else ""
+    where = f" in {change.origin.session[:6]}" if change.origin.session else ""
+    read = f", after reading {join_names(change.origin.sources[:2])}" if change.origin.sources else ""
+    what = f"undo: {describe_change(change)}" if change.action == "undo" else describe_change(change)
+    return reveal(f"{what}  [{_AUTHORS[change.origin.author]}{where}{read}]{undone}")
+
+
+def _describe_proposal(proposal: Proposal) -> str:
+    edit = decode_edit(proposal)
+    what = {"add": "add", "replace": f"replace “{edit.old_text}” by", "remove": f"remove “{edit.old_text}”"}
+    where = f"from conversation {proposal.session[:6]}, turn {proposal.turn[:6]}, {format_ago(proposal.created)}"
+    text = f"{proposal.id}  {FILE_NAMES[edit.target]}: {what[edit.action]} {edit.content}".rstrip()
+    return reveal(f"{text}\n    {proposal.reason}; {where}")
+
+
+def _indent(entry: Entry) -> str:
+    return reveal(entry.text).replace("\n", "\n     ")
+
+
+_READERS: dict[str, Callable[[_Place, str], Awaitable[CommandReply]]] = {
+    "history": _history,
+    "diff": _diff,
+    "pending": _pending,
+}
+_WRITERS: dict[str, Callable[[_Place, str], Awaitable[CommandReply]]] = {
+    "undo": _undo,
+    "add": _add,
+    "edit": _edit,
+    "remove": _remove,
+    "accept": _accept,
+    "reject": _reject,
+}

@@ -1,0 +1,77 @@
+"""`/skills pending`: proposals for skills that wait for a person: shows, accepts, edits and rejects them."""
+
+from alipes.agent.learning.learning import Learning, decode_skill
+from alipes.kernel.approvals import reveal
+from alipes.kernel.errors import ToolError
+from alipes.kernel.formatting import format_ago, format_count, join_names
+from alipes.kernel.memory import OWNER, memory_scope
+from alipes.sessions.commands.context import CommandContext, CommandReply
+from alipes.store.memory.proposals import Proposal
+
+USAGE = "Usage: /skills pending [show ID | accept ID | edit ID TEXT | reject ID]"
+NONE = "No proposals are waiting."
+OWNERS_ONLY = "Skills are proposed to owners only."
+DECIDED = "That proposal was decided already."
+
+
+async def pending(context: CommandContext, args: str) -> CommandReply:
+    learning, words = context.learning, args.split(maxsplit=2)
+    if learning is None:
+        return CommandReply(NONE)
+    if memory_scope(context.inbound) != OWNER:
+        return CommandReply(OWNERS_ONLY, failed=True)
+    match words:
+        case []:
+            return await _list(learning)
+        case [id] | ["show", id]:
+            return await _show(learning, await _find(learning, id))
+        case ["accept", id]:
+            done = await learning.accept(await _find(learning, id))
+            return CommandReply(f"Accepted: {done}. /skills history shows its versions.")
+        case ["edit", id, text]:
+            proposal = await _find(learning, id)
+            await learning.replace_text(proposal, text)
+            return await _show(learning, await _find(learning, proposal.id))
+        case ["reject", id]:
+            proposal = await _find(learning, id)
+            decided = await learning.memory.proposals.decide(proposal.id, "rejected", "person")
+            return CommandReply("Rejected; nothing was changed." if decided else DECIDED, failed=not decided)
+    return CommandReply(USAGE, failed=True)
+
+
+async def _list(learning: Learning) -> CommandReply:
+    waiting = await learning.memory.proposals.list_pending(OWNER)
+    skills = [each for each in waiting if each.kind == "skill"]
+    notes = len(waiting) - len(skills)
+    lines = [f"{each.id}  {_title(each)}\n    {_origin(each)}" for each in skills]
+    lines += [f"{format_count(notes, 'note')} waiting: /memory pending"] if notes else []
+    return CommandReply("\n".join([*lines, USAGE] if lines else [NONE]))
+
+
+async def _show(learning: Learning, proposal: Proposal) -> CommandReply:
+    head = f"{proposal.id}  {_title(proposal)}\n{_origin(proposal)}\n"
+    try:
+        diff = await learning.diff(proposal)
+    except ToolError as error:
+        return CommandReply(f"{head}{error}", failed=True)
+    return CommandReply(f"{head}\n{reveal(diff)}", diff=True)
+
+
+async def _find(learning: Learning, id: str) -> Proposal:
+    """Raises `SessionError`."""
+    found = await learning.memory.proposals.find_pending(OWNER, id)
+    if found.kind != "skill":
+        raise ToolError("That is a proposal for a note: /memory pending.")
+    return found
+
+
+def _title(proposal: Proposal) -> str:
+    skill = decode_skill(proposal)
+    return f"{'change' if skill.base else 'new'} skill {skill.name}"
+
+
+def _origin(proposal: Proposal) -> str:
+    """Why, and from where; what untrusted text may have caused says so."""
+    read = f"; the conversation had read {join_names(proposal.sources[:3])}" if proposal.sources else ""
+    where = f"conversation {proposal.session[:6]}, turn {proposal.turn[:6]}, {format_ago(proposal.created)}"
+    return reveal(f"{proposal.reason or 'no reason given'}; {where}{read}")
