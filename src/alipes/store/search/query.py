@@ -18,6 +18,8 @@ MAX_RANKED = 2_000
 """Ranking looks at this many of the newest matches."""
 MAX_WORDS = 32
 """Of a query; the rest is ignored."""
+MAX_SCANNED = 20_000
+"""So many messages of a scope are searched for parts of words without the index."""
 _MIN_PREFIX = 3
 """A shorter last word must be complete: too many words begin with two letters."""
 _CONTEXT_CHARS = 60
@@ -120,8 +122,11 @@ def _candidates(db: sqlite3.Connection, parts: Sequence[str], messages: ScopedMe
     """Messages that may contain the parts, latest first: from the index, and those it does not have yet."""
     first, last = index.indexed_span(db)
     match = index.match_parts(parts)
-    if not match:
-        first, last = 1, 0  # the parts are too short for the index
+    spans = messages.spans
+    if not match or (messages.is_scoped and messages.count <= MAX_SCANNED):
+        first, last = 1, 0  # the parts are too short for the index, or reading the texts is faster
+    elif messages.is_scoped:
+        spans = ((spans[-1][0], spans[0][1]),)
     in_scope = "AND in_scope({})" if messages.is_scoped else ""
     scan = f"SELECT id, c0 FROM search_index_content WHERE id BETWEEN ? AND ? {in_scope.format('id')}"
     values = list[str]()
@@ -132,7 +137,7 @@ def _candidates(db: sqlite3.Connection, parts: Sequence[str], messages: ScopedMe
     find = f"""SELECT rowid, (SELECT c0 FROM search_index_content WHERE id = search_trigrams.rowid)
         FROM search_trigrams WHERE search_trigrams MATCH ? AND rowid BETWEEN ? AND ?
         {in_scope.format("rowid")} ORDER BY rowid DESC"""
-    for low, high in messages.spans:
+    for low, high in spans:
         if first > last:
             yield from db.execute(scan, (low, high, *values))
             continue

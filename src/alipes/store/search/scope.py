@@ -82,6 +82,11 @@ class ScopedMessages:
         return self._numbers is None or number in self._numbers
 
     @property
+    def count(self) -> int:
+        """How many messages are in a scope."""
+        return len(self._numbers or ())
+
+    @property
     def is_scoped(self) -> bool:
         """False: all messages are in it. Otherwise queries filter with the SQL function `in_scope(number)`."""
         return self._numbers is not None
