@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from alipes import __version__
+from alipes.agent.memory.files import FILE_NAMES, MemoryFiles
 from alipes.agent.skills.catalog import usable
 from alipes.agent.skills.versions import SkillStore
 from alipes.agent.web_services import explain_missing_extra
@@ -27,8 +28,9 @@ from alipes.config.loader import load_settings
 from alipes.config.mcp_files import load_project
 from alipes.config.paths import DEFAULT_PROFILE, all_homes, find_home, profile_name
 from alipes.config.settings import Settings
-from alipes.kernel.errors import AlipesError, ConfigError, ProviderError, StoreError
+from alipes.kernel.errors import AlipesError, ConfigError, ProviderError, StoreError, ToolError
 from alipes.kernel.formatting import format_ago, format_count
+from alipes.kernel.memory import OWNER
 from alipes.kernel.messages import user
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import ModelReply
@@ -205,6 +207,22 @@ def _check_project_servers(settings: Settings) -> Iterator[CheckResult]:
     workdir = Path(settings.workdir or os.getcwd())
     for note in load_project(settings.home, settings.paths.env, workdir)[1]:
         yield CheckResult("mcp", "note", note)
+
+
+def _check_memory(settings: Settings) -> CheckResult:
+    """How full the owner's notes are."""
+    if not settings.memory.enabled:
+        return CheckResult("memory", "ok", "off (memory.enabled)")
+    files, limits = MemoryFiles(settings.paths.memory, settings.paths.run / "memory.lock"), settings.memory
+    try:
+        sizes = {name: len(files.read(OWNER, target)) for target, name in FILE_NAMES.items()}
+    except ToolError as error:
+        return CheckResult("memory", "wrong", str(error))
+    bounds = {FILE_NAMES["memory"]: limits.limit, FILE_NAMES["user"]: limits.user_limit}
+    says = ", ".join(f"{name} {size:,} of {bounds[name]:,} characters" for name, size in sizes.items())
+    if any(size > bounds[name] for name, size in sizes.items()):
+        return CheckResult("memory", "note", says, "a longer file is cut in prompts: shorten it with /memory")
+    return CheckResult("memory", "ok", says)
 
 
 def _check_skills(settings: Settings) -> Iterator[CheckResult]:
@@ -392,6 +410,7 @@ def run(argv: list[str]) -> int:
             *_check_mcp(settings),
             *_check_project_servers(settings),
             *_check_skills(settings),
+            _check_memory(settings),
         ]
         more, clients = asyncio.run(_check_services(settings, options.live))
         found += more
