@@ -77,9 +77,9 @@ def _choose_profile(words: list[str]) -> list[str]:
     """The words without `-P NAME`, whose profile is used from now on."""
     if not any(word.startswith(("-P", "--profile")) for word in words):
         return words
-    from alipes.cli.commands import profile  # noqa: PLC0415
+    from alipes.cli import options  # noqa: PLC0415
 
-    return profile.take_option(words, COMMANDS)
+    return options.take_profile(words, COMMANDS)
 
 
 def _dispatch(words: list[str]) -> int:

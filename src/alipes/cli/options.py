@@ -3,19 +3,21 @@
 import argparse
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import wraps
 from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
 from msgspec import Struct
 
 from alipes.cli import help_text
+from alipes.config.paths import DEFAULT_PROFILE, choose_profile
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.turns import PermissionMode
 
 SESSION_ACTIONS = ("list", "show", "search", "export", "delete")
 OPTION = re.compile(r"^  (?:(-\w), )?--([\w-]+)(?: (\[?[A-Z]+\]?))?  +(.*)$", re.MULTILINE)
 """A line of a help page: short name, name, value (in brackets if it may be missing) and description of an option."""
+PROFILE_OPTION = ("-P", "--profile")
 MISSING = "\0"
 """The value of an option that was given without its optional value."""
 
@@ -162,6 +164,46 @@ def split_words(words: list[str]) -> tuple[list[str], list[str]]:
         if value and at < len(words) and not (value.startswith("[") and words[at].startswith("-")):
             at += 1
     return words[:at], words[at:]
+
+
+def take_profile(words: list[str], commands: Collection[str]) -> list[str]:
+    """The words of a command line without `-P NAME`, whose profile is used from now on.
+
+    Several of them stay, for `serve`. Raises ConfigError.
+    """
+    given, rest = split_words(words)
+    names, given = _take_names(given, len(given))
+    if rest and rest[0] in commands:
+        end = rest.index("--") if "--" in rest else len(rest)
+        inner, rest = _take_names(rest, 3 if rest[:2] == ["config", "set"] else end)  # a value may be -P
+        names += inner
+    if len(names) == 1:
+        choose_profile(names[0])
+    elif names and rest[:1] != ["serve"]:
+        raise ConfigError("Only `alipes serve` takes several profiles; give -P once.")
+    elif names:
+        choose_profile(DEFAULT_PROFILE)
+        rest += [word for name in names for word in (PROFILE_OPTION[0], name)]
+    return [*given, *rest]
+
+
+def _take_names(words: list[str], end: int) -> tuple[list[str], list[str]]:
+    """The profiles named in the first `end` words, and the words without them."""
+    names, rest, at = list[str](), list[str](), 0
+    while at < len(words):
+        word, at = words[at], at + 1
+        option, equals, value = word.partition("=")
+        if at > end or not (option in PROFILE_OPTION or (word.startswith("-P") and not word.startswith("--"))):
+            rest.append(word)
+            continue
+        if word in PROFILE_OPTION:
+            value, at = words[at] if at < min(end, len(words)) else "", at + 1
+        elif option not in PROFILE_OPTION or not equals:
+            value = word[2:]
+        if not value or value.startswith("-"):
+            raise ConfigError(f"{option[:2] if option not in PROFILE_OPTION else option} needs the name of a profile.")
+        names.append(value)
+    return names, rest
 
 
 def parse_sessions(argv: list[str]) -> SessionsOptions:

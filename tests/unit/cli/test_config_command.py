@@ -92,7 +92,7 @@ def test_get_prints_only_the_value(config, written):
     assert config("get", "providers.ollama.base_url") == (0, "http://127.0.0.1:11434/v1\n", "")
     status, out, _ = config("get", "serve")
     assert status == 0
-    serve = {"host": "127.0.0.1", "port": 9000, "key_env": "ALIPES_API_KEY", "drain": 20.0}
+    serve = {"host": "127.0.0.1", "port": 9000, "key_env": "ALIPES_API_KEY", "drain": 20.0, "profiles": []}
     assert tomllib.loads(out) == {"serve": serve}
 
 

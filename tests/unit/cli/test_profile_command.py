@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from alipes.cli import options
 from alipes.cli.commands import profile
 from alipes.cli.main import COMMANDS
 from alipes.config.loader import load_settings
@@ -37,26 +38,26 @@ def home_of(root: Path, name: str) -> Path:
     ],
 )
 def test_the_option_chooses_the_profile_of_every_command(root, words, left):
-    assert profile.take_option(words.split(), COMMANDS) == left.split()
+    assert options.take_profile(words.split(), COMMANDS) == left.split()
     assert os.environ["ALIPES_PROFILE"] == "work"
 
 
 @pytest.mark.parametrize("words", ["ask -- -P work", "config set model -P", "a-plugin -P x", "mcp add x -- npx -P y"])
 def test_words_of_others_are_not_taken_for_the_option(root, words):
-    assert profile.take_option(words.split(), COMMANDS) == words.split()
+    assert options.take_profile(words.split(), COMMANDS) == words.split()
     assert os.environ["ALIPES_PROFILE"] == ""
 
 
 def test_only_serve_takes_several_profiles(root):
-    assert profile.take_option(["serve", "-P", "a", "-P", "b"], COMMANDS) == ["serve", "-P", "a", "-P", "b"]
+    assert options.take_profile(["serve", "-P", "a", "-P", "b"], COMMANDS) == ["serve", "-P", "a", "-P", "b"]
     with pytest.raises(ConfigError, match="Only `alipes serve`"):
-        profile.take_option(["ask", "-P", "a", "-P", "b", "hi"], COMMANDS)
+        options.take_profile(["ask", "-P", "a", "-P", "b", "hi"], COMMANDS)
 
 
 @pytest.mark.parametrize("words", ["-P", "ask -P", "--profile= ask", "-P -m x"])
 def test_the_option_needs_a_name(root, words):
     with pytest.raises(ConfigError, match="needs the name"):
-        profile.take_option(words.split(), COMMANDS)
+        options.take_profile(words.split(), COMMANDS)
 
 
 def test_a_new_profile_is_a_private_home_with_its_own_port(root, capsys):

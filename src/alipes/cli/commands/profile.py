@@ -1,15 +1,15 @@
-"""`alipes profile`: lists, creates, clones and removes profiles; and the option `-P`, which chooses one."""
+"""`alipes profile`: lists, creates, clones and removes profiles."""
 
 import os
 import shutil
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
 
-from alipes.cli import help_text, options, render
+from alipes.cli import help_text, render
 from alipes.cli.common import print_list, run_in_archive
 from alipes.cli.options import OptionParser
 from alipes.cli.stdio import is_terminal
@@ -23,7 +23,6 @@ from alipes.config.paths import (
     Paths,
     all_homes,
     check_profile_name,
-    choose_profile,
     find_home,
     find_profile,
     find_root,
@@ -38,53 +37,12 @@ from alipes.kernel.formatting import closest_matches, format_count
 from alipes.runtime.process_lock import find_holder
 from alipes.runtime.processes.ancestors import living_agents
 
-OPTION = ("-P", "--profile")
 _OWN = (
     *("run", "logs", "spill", "files", "checkpoints", "outgoing", "browser", "cache", "sandbox", "plugin-data"),
     *(PROFILES, "history", "programs-reported", "__pycache__"),
 )
 """What a clone does not get from its source: conversations, files of chats, logs, data of plugins."""
 _OWN_ENDINGS = (".db", ".db-wal", ".db-shm", ".db-journal", ".key", ".pem", ".sock", ".lock", ".part")
-
-
-def take_option(words: list[str], commands: Collection[str]) -> list[str]:
-    """The words of a command line without `-P NAME`, whose profile is used from now on.
-
-    Several of them stay, for `serve`. Raises ConfigError.
-    """
-    given, rest = options.split_words(words)
-    names, given = _take_names(given, len(given))
-    if rest and rest[0] in commands:
-        end = rest.index("--") if "--" in rest else len(rest)
-        inner, rest = _take_names(rest, 3 if rest[:2] == ["config", "set"] else end)  # a value may be -P
-        names += inner
-    if len(names) == 1:
-        choose_profile(names[0])
-    elif names and rest[:1] != ["serve"]:
-        raise ConfigError("Only `alipes serve` takes several profiles; give -P once.")
-    elif names:
-        choose_profile(DEFAULT_PROFILE)
-        rest += [word for name in names for word in (OPTION[0], name)]
-    return [*given, *rest]
-
-
-def _take_names(words: list[str], end: int) -> tuple[list[str], list[str]]:
-    """The profiles named in the first `end` words, and the words without them."""
-    names, rest, at = list[str](), list[str](), 0
-    while at < len(words):
-        word, at = words[at], at + 1
-        option, equals, value = word.partition("=")
-        if at > end or not (option in OPTION or (word.startswith("-P") and not word.startswith("--"))):
-            rest.append(word)
-            continue
-        if word in OPTION:
-            value, at = words[at] if at < min(end, len(words)) else "", at + 1
-        elif option not in OPTION or not equals:
-            value = word[2:]
-        if not value or value.startswith("-"):
-            raise ConfigError(f"{option[:2] if option not in OPTION else option} needs the name of a profile.")
-        names.append(value)
-    return names, rest
 
 
 class ProfileFacts(Struct, frozen=True):
