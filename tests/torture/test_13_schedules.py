@@ -184,7 +184,7 @@ async def test_a_weekend_with_a_change_of_the_clocks_has_one_fire_each_at_the_ri
         for n, cron in enumerate(CRONS):
             job = Job(f"job{n}", cron, Timetable("cron", cron=cron), zone, prompt="x")
             await jobs.add(job, next_cron_time(parse_cron(cron), first, find_zone(zone)))
-        while (wake := await jobs.next_wake(0.0)) is not None and wake <= last:
+        while (wake := await jobs.next_wake(clock.now)) is not None and wake <= last:
             clock.now = wake
             await jobs.fire_due(wake, lambda schedule: plan_fire(schedule, clock.now, find_zone(schedule.job.zone)))
         rows = await store.database.fetch_all("SELECT name, fire_at FROM schedule_runs ORDER BY fire_at")
