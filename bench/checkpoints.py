@@ -2,6 +2,7 @@
 
 import os
 import random
+import resource
 import statistics
 import subprocess
 import tempfile
@@ -12,7 +13,7 @@ from alipes.config.settings import CheckpointsConfig
 from alipes.tools.checkpoints.checkpoints import Checkpoints
 from alipes.tools.checkpoints.store import CheckpointRecord
 from alipes.tools.common import Places
-from bench.measure import Row
+from bench.measure import Row, bounded
 
 FILES, ROUNDS = 10_000, 11
 COLD_REACH_MS, WARM_REACH_MS = 2_000.0, 150.0
@@ -23,7 +24,7 @@ async def checkpoints() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         home, project = Path(folder, "home"), Path(folder, "home", "project")
         _make_project(project)
-        cold, plain_cold = [], []
+        cold, plain_cold, used = [], [], list[float]()
         for number in range(3):
             engine = _make_engine(home, f".alipes{number}")
             cold.append(await _checkpoint(engine, project))
@@ -32,11 +33,14 @@ async def checkpoints() -> list[Row]:
         for number in range(ROUNDS):
             (project / f"d{number}" / "changed.py").write_text(f"{number}\n")
             plain.append(_run_git(Path(folder, "git0"), project))
+            before = _cpu_ms()
             warm.append(await _checkpoint(engine, project))
+            used.append(_cpu_ms() - before)
             same.append(await _checkpoint(engine, project))
     return [
         _row(f"checkpoint of {FILES:,} files, cold", cold, plain_cold, COLD_REACH_MS),
         _row(f"checkpoint of {FILES:,} files, warm", warm, plain, WARM_REACH_MS),
+        bounded("the same, CPU (median)", statistics.median(used), WARM_REACH_MS, "ms"),
         _row(f"checkpoint of {FILES:,} files, unchanged", same, plain, WARM_REACH_MS),
     ]
 
@@ -58,6 +62,12 @@ async def _checkpoint(engine: Checkpoints, project: Path) -> float:
     began = time.perf_counter()
     await engine.make(str(project), CheckpointRecord(turn="bench", session="bench", words="bench"))
     return (time.perf_counter() - began) * 1000
+
+
+def _cpu_ms() -> float:
+    """CPU of this process and of its children that have ended."""
+    both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in both) * 1000
 
 
 def _run_git(directory: Path, project: Path) -> float:

@@ -73,6 +73,12 @@ def leak_probes(
             check.verify()
 
 
+@pytest.fixture(scope="session")
+def leak_grace() -> float:
+    """Processes that a closed terminal ends need a while on a loaded machine."""
+    return LIMIT_S
+
+
 _NUMBERS = itertools.count(1)
 FREEZE_INTERVAL = 25
 """Tests between two freezes of what is there to stay: modules imported late, caches, reports."""

@@ -92,7 +92,7 @@ def main(arguments: list[str]) -> int:
             stack.enter_context(listen(port))
         for _ in range(2):
             stack.enter_context(running([*NICER, sys.executable, "-c", BUSY]))
-        words = [*NICE, sys.executable, "-m", "pytest", "-n", "4", "--dist", "worksteal", "-rs"]
+        words = [*NICE, sys.executable, "tools/run_tests.py", "-n", "4", "--dist", "worksteal", "-rs"]
         with signals_ignored():
             tests = stack.enter_context(running([*words, *(arguments or PARTS)], cwd=ROOT, env=environ))
         return tests.wait()

@@ -89,6 +89,11 @@ def test_the_index_links_every_page_of_docs_in_four_groups():
     assert pages - links(INDEX) == set()
 
 
+def test_decisions_are_numbered_without_gaps_and_only_once():
+    numbers = sorted(int(path.name[:4]) for path in (DOCS / "adr").glob("0*.md"))
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
 def decisions_table():
     rows = ["| no. | decision |", "|---|---|"]
     for path in sorted((DOCS / "adr").glob("0*.md")):

@@ -60,7 +60,7 @@ async def attempt(backend: CommandBackend, breaches: Sequence[Breach], world: Br
     scripts = [breach.script for breach in breaches]
     for name, value in values.items():
         scripts = [script.replace(f"{{{name}}}", str(value)) for script in scripts]
-    command = "\n".join(f"echo {SEPARATOR}; bash -c {quote(script)} </dev/null" for script in scripts)
+    command = "\n".join(f"echo {SEPARATOR}; bash -c {quote(script)} </dev/null 2>&1" for script in scripts)
     if len(breaches) == 1:
         command = f"echo {SEPARATOR}; {scripts[0]}"
     world.reached()

@@ -1,4 +1,4 @@
-"""Checkpoints of the real program: after kill -9, and in `doctor`."""
+"""Checkpoints of the real program: after kill -9, in a chat, and in `doctor`."""
 
 import asyncio
 import shutil
@@ -9,8 +9,11 @@ from alipes.config.settings import CheckpointsConfig
 from alipes.tools.checkpoints.checkpoints import Checkpoints
 from alipes.tools.common import Places
 from tests.e2e.program import Home
+from tests.e2e.service import OWNER, open_serve
+from tests.torture.homes import write_home
 from tests.world.environment import program_path
-from tests.world.model_server import Call, ModelServer, Say
+from tests.world.model_server import Call, Calls, ModelServer, Say
+from tests.world.telegram_server import TelegramServer
 
 pytestmark = [pytest.mark.deadline(90), pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")]
 
@@ -60,6 +63,26 @@ async def test_a_turn_of_ask_records_its_end_before_the_program_exits(home, proj
     (listed,) = await open_checkpoints(home).list_checkpoints(str(project))
     assert listed.checkpoint.after
     assert "1 checkpoint of 1 folder" in report
+
+
+async def test_an_owner_goes_back_in_a_chat(home, project):
+    def reply(body):
+        changed = body["messages"][-1]["role"] == "tool" or not body.get("tools")
+        return Say("Changed.") if changed else Calls((Call("write_file", {"path": "a.txt", "content": "two\n"}),))
+
+    async with ModelServer(reply) as model, TelegramServer() as telegram:
+        write_home(home, model, telegram, lines=(f'workdir = "{project}"',), owners=f"[{OWNER}]")
+        async with open_serve(home) as served:
+            await served.ready()
+            telegram.chats.say("change it", chat=OWNER)
+            await telegram.shows(OWNER, "Changed.")
+            assert (project / "a.txt").read_text() == "two\n"
+            telegram.chats.say("/rollback", chat=OWNER)
+            await telegram.shows(OWNER, "before “change it”")
+            telegram.chats.say("/rollback 1", chat=OWNER)
+            await telegram.shows(OWNER, "Restored")
+            assert (project / "a.txt").read_text() == "one\n"
+            assert await served.left() == 0
 
 
 async def test_doctor_says_that_git_is_missing(home, project, leaks):

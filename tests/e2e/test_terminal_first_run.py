@@ -105,6 +105,25 @@ async def test_doctor_counts_correctly_and_shows_no_client_counters(home):
             assert terminal.screen.buffer[row][0].fg == "green"
 
 
+async def test_without_alipes_on_the_path_the_messages_name_a_command_that_works(home, tmp_path):
+    """B26: after `make run` only `.venv/bin/alipes` exists."""
+    program = home.path.parent / "venv" / "bin" / "alipes"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!{sys.executable}\nimport sys\nfrom alipes.cli.main import main\nsys.exit(main())\n")
+    program.chmod(0o755)
+    env = {**home.environ(), "PATH": "/usr/bin:/bin"}
+    start, folder = (str(program),), home.path.parent
+    async with TerminalProcess.running((), env, folder, size=(120, 30), start=start) as terminal:
+        await terminal.until("demo model")
+        terminal.type("what can you do?" + ENTER)
+        await terminal.until("run venv/bin/alipes setup.")
+        terminal.type(CTRL_D)
+        assert await terminal.ended() == 0
+        assert "Continue with: venv/bin/alipes -c" in terminal.text
+    shown = subprocess.run(["venv/bin/alipes", "--version"], cwd=folder, capture_output=True, text=True, check=True)
+    assert shown.stdout.startswith("alipes ")
+
+
 def test_make_install_puts_the_program_on_the_path(tmp_path):
     """B26: after `make install` the command that every page names exists."""
     program = ROOT / ".venv" / "bin" / "alipes"

@@ -183,6 +183,21 @@ async def test_a_file_of_the_tree_is_found_by_its_letters_and_attached(home, tmp
     assert "line 8\n</attachment>" in text and text.endswith("line 2\nline 3\n</attachment>")
 
 
+async def test_a_colon_after_a_completed_file_names_its_lines(home, tmp_path):
+    (tmp_path / "app_main.py").write_text("".join(f"line {n}\n" for n in range(1, 9)))
+    async with ModelServer([Say("Seen.")]) as server:
+        home.use(server)
+        async with TerminalProcess.of(home) as terminal:
+            await terminal.until("(from ")
+            terminal.type("see @apmain")
+            await terminal.until("▸ app_main.py")
+            terminal.type(ENTER + ":2-3")
+            await terminal.until("› see @app_main.py:2-3")
+            terminal.type(ENTER)
+            await terminal.until("Seen.")
+            assert "  [attached app_main.py, lines 2-3]" in terminal.rows
+
+
 async def test_a_secret_file_is_not_attached(home, tmp_path):
     (tmp_path / ".env").write_text("TOKEN=abc")
     async with ModelServer([Say("No.")]) as server:

@@ -1,6 +1,7 @@
 """Canaries in secrets and in other people's conversations, with a model that obeys whatever it reads: none leaks.
 
-There is no sandbox: this shows that the plain ways are closed and that known secrets are masked.
+Commands run on the host: this shows that the plain ways are closed and that known secrets are masked. The sandbox is
+tried in `test_15_sandbox_commands.py`.
 """
 
 import asyncio

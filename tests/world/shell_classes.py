@@ -379,6 +379,99 @@ _EFFECTS = r"""
     cat .//../.alipes/.env
     sqlite3 ~/.alipes/alipes.db .dump
     strings ~/.alipes/alipes.db
+    cp .bashrc ../../$(basename $HOME)/
+    ln -s ~/.bashrc l; echo evil > l
+    ln -s ../.bashrc l; cp .bashrc l
+    ln ../.bashrc l; echo evil > l
+    mkdir k; ln -s ../../.ssh k/z; cat k/z/id_rsa
+    ln -s "$X" k; cat k/id_rsa
+    python3 -c "import os;os.symlink('..','h')"; echo evil > h/.bashrc
+    node -e 'fs.symlinkSync("..","h");fs.writeFileSync("h/.bashrc","x")'
+    echo evil | sed -f <(echo 'w ../.bashrc')
+    perl -MFile::Copy=move -e 'move(".bashrc","../.bashrc")'
+    perl -e 'sysopen F,"../.bashrc",1;syswrite F,"evil"'
+    perl -e 'truncate "../.bashrc",0'
+    perl -MFile::Find -e 'find(sub{open F,$_;print <F>},"..")'
+    node -e 'fs.cpSync(".bashrc","../.bashrc")'
+    node -e 'fs.truncateSync("../.bashrc")'
+    python3 -c "import urllib.request as u;u.urlretrieve('file:///etc/hostname','../victim/f')"
+    printf 'x:\n\techo evil > $(HOME)/.bashrc\n' > q.mk; make -f q.mk
+    make -f - <<< '$(file >$(HOME)/.bashrc,evil)'
+    make -f <(echo 'x: ; cp .bashrc ~')
+    make -C . -f evil.mk
+    printf 'include evil.mk\n' > m.mk; make -f m.mk all
+    echo '{"scripts":{"x":"cp .bashrc ~"}}' > package.json; npm run x
+    npm pkg set scripts.test=./evil.sh; npm test
+    npm --script-shell=./evil.sh test
+    npm_config_script_shell=./evil.sh npm test
+    npm exec -c ./evil.sh
+    tclsh <<< 'set f [open ../.bashrc w]; puts $f evil; close $f'
+    tclsh <<< 'cd ../.ssh; puts [read [open id_rsa]]'
+    echo 'exec ./evil.sh' | tclsh
+    vim -es -u NONE -c 'exe "w! ../.bash"."rc"' -c q! .bashrc
+    vim -es -u NONE -c 'echo readfile("../.ss"."h/id_rsa")' -c q
+    vim -es -u evil.vim -c q
+    vim -es -c 'r !./evil.sh' -c q!
+    vim -es -c 'set mp=./evil.sh|make' -c q
+    printf 'e ../.bashrc\ns/mine/evil/\nwq\n' | ex -s
+    echo ".once ../.bashrc" > q.sql; echo "select 1;" >> q.sql; sqlite3 x.db < q.sql
+    echo 'rm -rf ~/victim' > q; echo true >> q; bash q
+    echo true > q; echo 'rm -rf ~/victim' | tee -a q; sh q
+    sed -i '1i rm -rf ~/victim' x.sh; bash x.sh
+    python3 -c "open('q','w').write('rm -rf ~/victim')"; sh q
+    awk '{print "rm -rf ~/victim" > "q"}' x.py; sh q
+    node -e 'fs.writeFileSync("q","rm -rf ~/victim")'; sh q
+    gcc -x c -E -dM /dev/null -o$HOME/.bashrc
+    tar xfC evil.tar ..
+    git apply --unsafe-paths --directory=../ evil.patch
+    curl -K - <<< $'url=file:///etc/hostname\noutput=../.bashrc'
+    printf 'url=file:///etc/hostname\noutput=../.bashrc' > c; curl -s -K c
+    echo url=file://$HOME/.ssh/id_rsa | curl -s -K-
+    curl -s -K <(echo url=file://$HOME/.ssh/id_rsa)
+    cat $(echo Li4vLnNzaC9pZF9yc2E= | base64 -d)
+    d=$(echo Li4vLnNzaC9pZF9yc2E= | base64 -d); cat $d
+    cat $(printf '../.s%s/id_rsa' sh)
+    cat $(printf %b '../.\x73sh/id_rsa')
+    x=(.. .ssh id_rsa); IFS=/; cat "${x[*]}"
+    ls ../.ssh | sed 's,^,../.ssh/,' | xargs cat
+    cd ..; grep -r KEY
+    cd && rg --hidden KEY
+    grep -r KEY "${PWD%/*}"
+    grep -d recurse KEY ..
+    grep --directories=recurse KEY ..
+    cp -t . ../.ssh/id_rsa; cat id_rsa
+    printf ../.ssh/id_rsa | git hash-object -w --stdin | xargs -I{} git update-index --add --cacheinfo 120000,{},k
+    tar cf - -T <(echo ../.ssh/id_rsa) | tar xOf -
+    echo ../.ssh/id_rsa > l; tar cf - -T l | tar xOf -
+    echo ../.ssh/id_rsa | tar cf - -T - | tar xOf -
+    echo ../.ssh/id_rsa | zip -q k.zip -@; unzip -p k.zip
+    du --files0-from=../.ssh/id_rsa
+    file -m ../.ssh/id_rsa x.py
+    echo '#include "../.ssh/id_rsa"' | gcc -E -P -x c -
+    echo '#include "../.ssh/id_rsa"' > k.c; gcc -E -P k.c
+    echo '.incbin "../.ssh/id_rsa"' | as -o k.o -; strings k.o
+    bash +x evil.sh
+    bash -o pipefail evil.sh
+    for f in *.sh; do sh "$f"; done
+    bash ev*.sh
+    bash --rcfile evil.sh -i -c true
+    SHELL=$PWD/evil.sh script -qc true /dev/null
+    git fetch --upload-pack=./evil.sh ./repo
+    tar cf x.tar -I ./evil.sh x.py
+    zip x.zip x.py -T -TT ./evil.sh
+    sftp -S ./evil.sh h
+    printf 'Host *\n ProxyCommand ./evil.sh\n' > s; ssh -F s h
+    gcc -wrapper ./evil.sh -c x.c
+    gdb -batch -ex '!./evil.sh'
+    run-parts bin
+    printf 'execute_process(COMMAND ./evil.sh)' > q.cmake; cmake -P q.cmake
+    node evil
+    cp e.py __main__.py; python3 .
+    mkdir p; cp e.py p/__init__.py; python3 -c 'import p'
+    mkdir p; cp e.py p/x.py; python3 -c 'from p import x'
+    python3 -m unittest evilmod
+    cp e.py test_x.py; python3 -m unittest
+    python3 -c "import py_compile;py_compile.compile('e.py','q.pyc')"; python3 q.pyc
 """
 """They delete `~/victim`, write `~/.bashrc` or print a secret."""
 _RISKS = r"""
@@ -1173,6 +1266,30 @@ _EVERYDAY = r"""
     uv add httpx
     poetry add x
     hatch build
+    ln -s src/a.py b.py && cat b.py
+    ln -sf ../shared/x.json config.json
+    cat "$(git rev-parse --show-toplevel)/README.md"
+    echo "$(echo aGk= | base64 -d)"
+    TOKEN=$(echo aGk= | base64 -d); curl -H "X: $TOKEN" https://api.example.com
+    cat $(printf 'part_%02d.txt' 3)
+    cd "$(dirname "$0")" && ls
+    cd src && grep -rn foo
+    rg foo src
+    tar czf x.tgz -T files.txt
+    rsync -a --files-from=list.txt . out/
+    echo 'int main(){return 0;}' > a.c && gcc -o a a.c && ./a
+    printf '#include <stdio.h>\nint main(){puts("x");}\n' > a.c; gcc a.c -o a; ./a
+    python3 -c "s=open('x.py').read();open('x.py','w').write(s.replace('a','b'))" && python3 x.py
+    echo 'echo hi' > run.sh; echo 'make test' >> run.sh; bash run.sh
+    for f in scripts/*.sh; do bash -n "$f"; done
+    bash -euo pipefail x.sh
+    python3 -m unittest discover -s tests
+    make -C build -j4
+    cmake -S . -B build -DCMAKE_BUILD_TYPE=Release
+    npm pkg set scripts.test="vitest run"
+    git -c core.pager=cat log -3
+    vim -es -c '%s/a/b/g' -c wq x.py
+    arr=(a.py b.py); wc -l "${arr[@]}"
 """
 
 

@@ -10,6 +10,7 @@ from alipes.plugins.dispatch import guard
 from alipes.plugins.interruption.attribution import run_as
 from alipes.plugins.owner import PluginOwner
 from alipes.plugins.registry import Contributions, ProviderContribution
+from alipes.runtime.embeddings import compare_texts
 
 AVAILABILITY_TIMEOUT_S = 5.0
 EMBEDDINGS = "embeddings"
@@ -59,10 +60,10 @@ async def compare_by_meaning(
     contributions: Contributions, query: str, texts: Sequence[str]
 ) -> tuple[float, ...] | None:
     """How similar each text is to the query, from the `similarity(query, texts)` of the first available provider of
-    embeddings; None if there is none or it fails."""
+    embeddings, else by the installed ones; None if there are none or they fail."""
     providers = await find_providers(contributions, EMBEDDINGS)
     if not providers:
-        return None
+        return await compare_texts(query, texts)
     owner = PluginOwner(providers[0].owner.name, permanent=True)
     options = {"query": query, "texts": list(texts)}
     work = call_provider(providers[0], "similarity", options=options, seconds=AVAILABILITY_TIMEOUT_S)

@@ -21,7 +21,7 @@ from alipes.cli.line_input import LineReader, open_keyboard
 from alipes.cli.line_questions import LineQuestions
 from alipes.cli.options import AskOptions, ConversationChoice, TalkOptions, parse_ask
 from alipes.cli.render import TurnPrinter, format_choice, to_one_line
-from alipes.cli.stdio import StandardStreams, divert_stdout, is_terminal, program_name, use_colour
+from alipes.cli.stdio import StandardStreams, divert_stdout, is_terminal, use_colour
 from alipes.cli.theme import Theme
 from alipes.config.environment import readable_by_others
 from alipes.config.loader import build_settings, with_plugins
@@ -42,6 +42,7 @@ from alipes.kernel.turns import (
 from alipes.runtime import tasks
 from alipes.runtime.log_file import open_log
 from alipes.runtime.processes.ancestors import name_agent_process
+from alipes.runtime.program_name import program_name
 from alipes.runtime.tasks import handle_uncaught_errors
 from alipes.sessions.commands.registry import expand_message
 from alipes.sessions.event_stream import TurnFollower

@@ -17,6 +17,7 @@ from alipes.kernel.formatting import ID, format_excerpt
 from alipes.kernel.messages import Image, image_type
 from alipes.kernel.turns import Address
 from alipes.kernel.untrusted import escape_marks
+from alipes.runtime.program_name import program_name
 
 if TYPE_CHECKING:
     from alipes.app import App
@@ -82,6 +83,17 @@ async def activate_conversation(app: "App", facts: "SessionFacts") -> Address:
     switch = await app.store.sessions.switch(place, facts.id)
     await app.sessions.announce_switch(place.key, switch, "resume")
     return place
+
+
+async def describe_return(app: "App", key: str, workdir: str) -> str:
+    """How to come back to the conversation at `key`; empty if nothing was said in it."""
+    archive = app.store.archive
+    facts = await archive.current(key)
+    if facts is None or not facts.turns:
+        return ""
+    latest = await archive.latest(PLATFORM, workdir)
+    name = "-c" if latest is not None and latest.key == key else f"-r {facts.id[:ID]}"
+    return f"Continue with: {program_name()} {name}"
 
 
 def new_address() -> Address:

@@ -5,11 +5,9 @@ import io
 import logging
 import os
 import select
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TextIO
 
 from alipes.cli.render import DIM, PLAIN, RED, sanitize
@@ -202,11 +200,3 @@ def use_colour(variables: Variables) -> bool:
 
 def is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
-
-
-def program_name() -> str:
-    """The program as the user can type it here: `alipes`, or its path if that is not on the PATH."""
-    started = Path(sys.argv[0])
-    if shutil.which("alipes") or started.name != "alipes":
-        return "alipes"
-    return str(started.relative_to(Path.cwd())) if started.is_relative_to(Path.cwd()) else str(started)

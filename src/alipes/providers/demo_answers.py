@@ -2,6 +2,8 @@
 
 import re
 
+from alipes.runtime.program_name import program_name
+
 ABOUT = """\
 I am the demo model of alipes. I am tiny, and I run on this computer without a key or network. I can chat a little, \
 but my answers are often wrong, and I cannot read files, run commands or search the web.
@@ -81,6 +83,10 @@ def fixed_answer(text: str, *, may_act: bool = False) -> str:
 
     `may_act`: the model was given tools for this message, so a task is not refused.
     """
+    return _choose_answer(text, may_act=may_act).replace("`alipes setup`", f"`{program_name()} setup`")
+
+
+def _choose_answer(text: str, *, may_act: bool) -> str:
     asked = " ".join(text.split()).rstrip(" .!,;:?")
     if not asked:
         return ABOUT if "?" in text else ""

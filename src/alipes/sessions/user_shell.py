@@ -18,6 +18,27 @@ from alipes.tools.shell.terminal import MAX_TIMEOUT_S
 _STATUS = re.compile(r"\A(.*?)\n?\[((?:exit code|killed by|timed out)[^\]]*)\](?:\n\[.*)?\Z", re.DOTALL)
 ShowOutput = Callable[[str], Awaitable[None]]
 TOOL = "terminal"
+MARK = "!"
+_REMARK = "The user ran this shell command. Use its output if the next message refers to it."
+
+
+def is_shell_command(text: str) -> bool:
+    """True for `!ls`; an exclamation mark alone is a message."""
+    text = text.strip()
+    return text.startswith(MARK) and bool(text.strip(MARK).strip()) and not text.startswith("!!")
+
+
+def parse_command(text: str) -> str:
+    """The command without its mark."""
+    return text.strip().removeprefix(MARK).strip()
+
+
+def to_notice(command: str, result: ToolResult, inbound: Inbound) -> Inbound | None:
+    """The output as a message for the model, which it does not answer; None if the command was not run."""
+    if result.outcome == "denied":
+        return None
+    text = f"{MARK}{command}\n\n{result.text}\n\n({_REMARK})"
+    return structs.replace(inbound, text=text, notice="kept", model="")
 
 
 def split_status(result: ToolResult) -> tuple[str, str]:

@@ -90,8 +90,9 @@ class StoreFacts(Struct, frozen=True):
 
 
 def title_from_text(text: str | None) -> str:
-    """The beginning of a message as a title."""
-    words = " ".join(without_attachments(text or "").split())
+    """The beginning of a message as a title; of a shell command without its output."""
+    text = without_attachments(text or "")
+    words = " ".join((text.partition("\n\n")[0] if text.startswith("!") else text).split())
     return words if len(words) <= MAX_TITLE_CHARS else words[: MAX_TITLE_CHARS - 1].rstrip() + "…"
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from alipes.testing.leaks import LeakCheck, LeakProbe, describe_task
+from alipes.testing.leaks import GRACE_S, LeakCheck, LeakProbe, describe_task
 
 DEADLINE = 60.0
 
@@ -86,13 +86,21 @@ def leak_probes() -> Mapping[str, LeakProbe]:
     return {}
 
 
+@pytest.fixture(scope="session")
+def leak_grace() -> float:
+    """Seconds that closing may take after a test; override it in a conftest.py."""
+    return GRACE_S
+
+
 @pytest.fixture
-def leaks(request: pytest.FixtureRequest, leak_probes: Mapping[str, LeakProbe]) -> Iterator[LeakCheck]:
+def leaks(
+    request: pytest.FixtureRequest, leak_probes: Mapping[str, LeakProbe], leak_grace: float
+) -> Iterator[LeakCheck]:
     """Everything the test opens must be closed at its end. `leaks.allow("threads")` exempts a kind.
 
     An async test is checked twice: when it is done, and when its loop is closed. Failed tests are not checked.
     """
-    check = LeakCheck(also=leak_probes).begin()
+    check = LeakCheck(within=leak_grace, also=leak_probes).begin()
     yield check
     if not request.node.stash.get(_FAILED, False):
         check.verify()

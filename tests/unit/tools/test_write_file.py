@@ -51,6 +51,13 @@ async def test_update_reports_the_change(write, work, call):
     assert call.shown[0].startswith("--- a/f\n+++ b/f\n@@ -7,7 +7,8 @@\n line 6\n line 7\n line 8\n-line 9\n+line n")
 
 
+async def test_a_diff_names_the_whole_path_of_a_file_outside_the_project(write, work, call, tmp_path):
+    path = tmp_path / "elsewhere.txt"
+    path.write_text("one\n")
+    await write(path, "two\n")
+    assert call.shown == [f"--- {path}\n+++ {path}\n@@ -1 +1 @@\n-one\n+two"]
+
+
 async def test_same_content_writes_nothing(write, work, call):
     (work / "f").write_text("same\n")
     before = (work / "f").stat()

@@ -9,6 +9,10 @@ from fnmatch import translate
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellWord
 
 MAX_GLOB_MATCHES = 100
+MAX_LINKS = 80
+"""Links of one text that are followed; with more of them, the working directory counts as unknown."""
+MAX_LINKS_IN_PATH = 4
+"""Links in one path that are followed."""
 MAX_GLOB_VISITS = 5_000
 """Directory entries that are looked at for one pattern."""
 _OWN_PROCESS = r"/proc/(?:self|thread-self)(?:/|$)|/proc/\d+/(?:cwd|root|fd)(?:/|$)|/dev/fd/"
@@ -27,6 +31,8 @@ class WorkingDirectories:
         self._before = set(self.possible)
         self._likely: str | None = os.path.realpath(start)
         """The directory if every `cd` succeeded."""
+        self._links: dict[str, set[str]] = {}
+        """Links that the text made, and the paths that each may lead to."""
         self.is_predictable = True
         """False once `cd` itself may mean something else: CDPATH, a function of that name, a trap."""
 
@@ -48,6 +54,29 @@ class WorkingDirectories:
         if text.startswith("/"):
             return True
         return self._likely is not None and os.path.realpath(os.path.join(self._likely, text)) == path
+
+    def note_link(self, link: str, target: str) -> None:
+        """The text made a link, which is not there yet."""
+        if len(self._links) >= MAX_LINKS:
+            self.lose()
+        elif not is_in(target, link):
+            self._links.setdefault(link, set()).add(target)
+
+    def _follow(self, path: str) -> set[str]:
+        """Where a path may lead by links that the text made."""
+        found = {path}
+        for _ in range(MAX_LINKS_IN_PATH):
+            led = {
+                os.path.realpath(target + each[len(link) :])
+                for each in found
+                for link, targets in self._links.items()
+                if is_in(each, link)
+                for target in targets
+            }
+            if led <= found:
+                break
+            found |= led
+        return found
 
     def lose(self) -> None:
         """Something else may have changed the directory."""
@@ -82,9 +111,10 @@ class WorkingDirectories:
             return [None]
         here: set[str | None] = {"/"} if word.text.startswith("/") else self.possible
         try:
-            return [place and os.path.realpath(os.path.join(place, word.text)) for place in here]
+            paths = [place and os.path.realpath(os.path.join(place, word.text)) for place in here]
         except ValueError:  # invalid Unicode: no such file
             return []
+        return [led for path in paths for led in (self._follow(path) if path and self._links else (path,))]
 
     def expand(self, word: ShellWord) -> list[str]:
         """Real paths that a word may name: as written, and the matches of its wildcards."""

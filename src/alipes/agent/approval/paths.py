@@ -264,7 +264,8 @@ class PathChecker:
         """Paths that a word may name, also as in `if=x`, `@x` or `x:y`."""
         if not word.is_known or len(word.text) > 4096:
             return
-        for text in _split_names(word.text):
+        attached = {word.text[2:]} if re.match(r"-\w[~./]", word.text) else set()  # as in -o/path
+        for text in _split_names(word.text) | attached:
             if text and not text.startswith("-"):
                 part = ShellWord(text, word.has_glob)
                 yield from self.directories.expand(part)

@@ -12,7 +12,7 @@ from alipes.config.settings import Settings
 from alipes.kernel.errors import ProviderError
 from alipes.kernel.formatting import format_count
 from alipes.kernel.models import Endpoint
-from alipes.providers.registry import PROBE_TIMEOUT_S, known_models
+from alipes.providers.registry import PROBE_TIMEOUT_S, find_facts, known_models
 from alipes.providers.streaming import OfferedModel, models
 from alipes.runtime.http.clients import ClientScope, HttpClient
 
@@ -49,6 +49,8 @@ APIS = (
     Choice("anthropic", "anthropic", "Anthropic messages"),
 )
 MODEL_HINT = "context, $ per 1M tokens: input / cached / output; type to filter"
+NAMES_HINT = "type to filter"
+"""If nothing is known about the models."""
 _NOT_CHAT = r"embed|whisper|tts|dall-e|moderation|rerank|transcri|speech|imagen|image-|sora|veo-"
 """Names of models that cannot chat."""
 
@@ -114,8 +116,15 @@ def model_choices(settings: Settings, endpoint: Endpoint, offered: tuple[str, ..
     ordered = dict.fromkeys([first, *names] if first in names else names)
     windows = {str(name): window for name in offered if (window := offered_window(name))}
     return [
-        Choice(name, name, format_facts(settings, f"{endpoint.name}/{name}", windows.get(name))) for name in ordered
+        Choice(name, name, _describe_model(settings, f"{endpoint.name}/{name}", windows.get(name))) for name in ordered
     ]
+
+
+def _describe_model(settings: Settings, name: str, window: int | None) -> str:
+    """Context window and prices; empty if neither is known."""
+    found = find_facts(name, settings.models)
+    known = found.window or window or found.price_input is not None
+    return format_facts(settings, name, window) if known else ""
 
 
 def offered_window(name: str) -> int | None:

@@ -16,7 +16,7 @@ from alipes.cli.setup.check import SetupProblem, list_models_or_v1, try_model_or
 from alipes.cli.setup.plan import SetupOptions, SetupPlan, format_changes, plan_changes, plan_from_options
 from alipes.cli.setup.prompts import Choice, PlainPrompter, Prompter, SetupCancelled, TerminalPrompter
 from alipes.cli.setup.wizard import SetupWizard
-from alipes.cli.stdio import is_terminal, program_name, use_colour
+from alipes.cli.stdio import is_terminal, use_colour
 from alipes.config.editor import change
 from alipes.config.loader import build_settings, load_settings
 from alipes.config.reader import RawConfig, read_config
@@ -24,6 +24,7 @@ from alipes.config.schema import WIRE_APIS
 from alipes.config.settings import Settings
 from alipes.kernel.errors import AlipesError, ConfigError
 from alipes.providers.registry import open_models
+from alipes.runtime.program_name import program_name
 
 UNCHANGED = "Nothing changed."
 EXIT_CANCELLED = 130
@@ -55,13 +56,13 @@ def _read_key() -> str:
     return key
 
 
-async def run_inside() -> int:
-    """The wizard in a terminal that a conversation has released; the exit status."""
+async def run_inside(*, plain: bool = False) -> int:
+    """The wizard in a terminal that a conversation has released; the exit status. `plain`: line by line."""
     with create_app_session(), redirect_stdout(sys.__stdout__), redirect_stderr(sys.__stderr__):
         try:
             reading = read_config()
             settings = build_settings(reading)
-            prompter = TerminalPrompter(colour=use_colour(reading.variables))
+            prompter = PlainPrompter() if plain else TerminalPrompter(colour=use_colour(reading.variables))
             plan = await _make_plan(reading, settings, SetupOptions(), prompter)
             if isinstance(plan, SetupProblem):
                 print(f"{plan}\n{UNCHANGED}")
@@ -106,7 +107,7 @@ async def _make_plan(
             for line in format_changes(settings, *plan_changes(plan, settings)):
                 prompter.note(line)
             options = [Choice("yes", "yes"), Choice("no", "no", "cancel")]
-            if await prompter.choose("Save?", options, hint="Enter to choose") == "no":
+            if await prompter.choose("Save?", options, first="yes") == "no":
                 raise SetupCancelled
         return plan
 

@@ -187,7 +187,8 @@ class SetupWizard:
         if not options:
             return await self._prompter.text("Model")
         first = plan.default_model(self._settings, endpoint)
-        typed = await self._prompter.choose("Model", options, first=first, hint=choices.MODEL_HINT, free=True)
+        hint = choices.MODEL_HINT if any(option.note for option in options) else choices.NAMES_HINT
+        typed = await self._prompter.choose("Model", options, first=first, hint=hint, free=True)
         return plan.model_name(self._settings, endpoint.name, typed)
 
     async def _try_model(self) -> Step:

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from alipes.app import App, open_app
 from alipes.cli.common import missing_programs_note
-from alipes.cli.inbound import PLATFORM, ConversationPlace, find_conversation, new_id
+from alipes.cli.inbound import PLATFORM, ConversationPlace, describe_return, find_conversation, new_id
 from alipes.cli.interrupted import NO, YES, InterruptedTurn, find_interrupted, format_left, format_offer
 from alipes.cli.options import ConversationChoice, TalkOptions
 from alipes.cli.render import format_choice
@@ -22,7 +22,7 @@ from alipes.cli.terminal.pickers.conversation_picker import pick_conversation
 from alipes.cli.terminal.screen.notifications import TerminalNotifier
 from alipes.cli.terminal.screen.status_command import StatusCommand
 from alipes.cli.terminal.session_keys import KEY_COMMANDS, SessionKeys
-from alipes.cli.terminal.shell_command import ShellCommands, is_shell_command
+from alipes.cli.terminal.shell_command import ShellCommands
 from alipes.cli.terminal.terminal import TerminalApp
 from alipes.cli.terminal.view import SessionView
 from alipes.config.environment import process_environment
@@ -30,7 +30,6 @@ from alipes.config.loader import build_settings, with_plugins
 from alipes.config.reader import read_config
 from alipes.config.settings import Settings
 from alipes.kernel.errors import MessageRejected
-from alipes.kernel.formatting import ID
 from alipes.kernel.turns import (
     Address,
     AnswerApproval,
@@ -48,6 +47,7 @@ from alipes.sessions.commands.conversation import describe_held
 from alipes.sessions.commands.jobs import count_jobs
 from alipes.sessions.event_stream import SessionFollower
 from alipes.sessions.subagents.text import describe_interrupted
+from alipes.sessions.user_shell import is_shell_command
 from alipes.tools.common import child_environment
 
 ORDERED_COMMANDS = frozenset({"new", "resume", "continue", "branch", "undo", "redo", "rewind", "retry"})
@@ -267,14 +267,9 @@ class TerminalSession:
 
     async def _set_exit_note(self) -> None:
         """Say how to come back to this conversation."""
-        archive, key = self._app.store.archive, self._address.key
-        facts = await archive.current(key)
-        if facts is None or not facts.turns:
-            return
-        latest = await archive.latest(PLATFORM, self._inbound.workdir)
-        name = "-c" if latest is not None and latest.key == key else f"-r {facts.id[:ID]}"
-        resumes = "The running turn resumes at the next start. " if self._view.running_turn else ""
-        self._terminal.exit_note = f"{resumes}Continue with: alipes {name}"
+        if note := await describe_return(self._app, self._address.key, self._inbound.workdir):
+            resumes = "The running turn resumes at the next start. " if self._view.running_turn else ""
+            self._terminal.exit_note = f"{resumes}{note}"
 
     async def _stop_turn(self) -> None:
         """Stop the running turn, or the next one. The screen may be behind the store."""

@@ -3,8 +3,6 @@
 import asyncio
 import time
 
-from msgspec import structs
-
 from alipes.app import App
 from alipes.cli.render import sanitize, to_one_line, truncate
 from alipes.cli.terminal.input.key_bindings import TypedText
@@ -13,19 +11,11 @@ from alipes.cli.terminal.terminal import TerminalApp
 from alipes.cli.terminal.view import SessionView
 from alipes.kernel.messages import ToolResult
 from alipes.kernel.turns import Inbound
-from alipes.sessions.user_shell import split_status
+from alipes.sessions.user_shell import MARK, parse_command, split_status, to_notice
 
-MARK = "!"
 LIVE_ROWS = 6
 MAX_ROWS = 200
 """Rows of output that are printed."""
-_REMARK = "The user ran this shell command. Use its output if the next message refers to it."
-
-
-def is_shell_command(text: str) -> bool:
-    """True for `!ls`; an exclamation mark alone is a message."""
-    text = text.strip()
-    return text.startswith(MARK) and bool(text.strip(MARK).strip()) and not text.startswith("!!")
 
 
 class ShellCommands:
@@ -38,7 +28,7 @@ class ShellCommands:
 
     async def run(self, typed: TypedText, inbound: Inbound) -> None:
         """Run the command to its end, show its output, and record it for the model."""
-        command = typed.text.strip().removeprefix(MARK).strip()
+        command = parse_command(typed.text)
         self._view.send_started(typed.text, typed.shown)
         self._view.send_finished(typed.id, typed.shown)
         self._command, self._output, self._began = command, "", time.monotonic()
@@ -103,8 +93,5 @@ class ShellCommands:
 
     async def _record(self, command: str, result: ToolResult, inbound: Inbound) -> None:
         """Keep the output for the model; nothing is answered."""
-        if result.outcome == "denied":
-            return
-        text = f"!{command}\n\n{result.text}\n\n({_REMARK})"
-        notice = structs.replace(inbound, text=text, notice="kept", model="")
-        await self._app.sessions.submit(notice, "steer", ruled=True)
+        if (notice := to_notice(command, result, inbound)) is not None:
+            await self._app.sessions.submit(notice, "steer", ruled=True)

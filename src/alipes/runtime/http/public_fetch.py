@@ -18,6 +18,7 @@ from alipes.runtime.sandbox.backend import CommandScope
 log = logging.getLogger(__name__)
 
 MAX_REDIRECTS = 5
+_HOW_TO_ALLOW = "it was not fetched. To allow it, add it to fetch.allow in config.toml"
 NO_CALLER = CommandScope()
 CLOUD_METADATA = (ip_network("168.63.129.16/32"), ip_network("192.0.0.0/24"))
 """Formally public addresses at which clouds serve metadata and secrets."""
@@ -138,7 +139,7 @@ class PublicFetcher:
             place = httpx2.URL(url)
             await self._guard.check_name(place.host, place.port or (443 if place.scheme == "https" else 80))
         except ForbiddenAddress as error:
-            raise FetchError(f"{error}; not fetched") from error
+            raise FetchError(f"{error}; {_HOW_TO_ALLOW}") from error
 
     async def fetch(
         self,
@@ -168,7 +169,7 @@ class PublicFetcher:
         except TimeoutError as late:
             raise FetchError(f"{_without_query(url)} did not answer within {seconds:.0f} s") from late
         except ForbiddenAddress as error:
-            raise FetchError(f"{error}; not fetched") from error
+            raise FetchError(f"{error}; {_HOW_TO_ALLOW}") from error
         except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
             why = str(error) or type(error).__name__
             raise FetchError(f"{_without_query(url)} could not be fetched: {why}") from error

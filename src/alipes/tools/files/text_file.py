@@ -76,11 +76,17 @@ def diff_texts(old: str, new: str, *, before: str, after: str, whole: bool = Fal
     changes = [code for code in codes if code[0] != "equal"]
     removed, added = sum(i2 - i1 for _, i1, i2, _, _ in changes), sum(j2 - j1 for *_, j1, j2 in changes)
     _, _, i, _, j = codes[-1]
-    rows = [f"--- {'a/' + before.lstrip('/') if before else '/dev/null'}"]
-    rows += [f"+++ {'b/' + after.lstrip('/') if after else '/dev/null'}"]
+    rows = [f"--- {_name_file('a/', before)}", f"+++ {_name_file('b/', after)}"]
     for group in _group_opcodes([("equal", first, head, first, head), *codes, ("equal", i, i + rest, j, j + rest)]):
         rows += _format_hunk(group, a, b)
     return FileDiff(added, removed, changes[0][3] + 1, "\n".join(rows) if whole else _shorten_diff(rows))
+
+
+def _name_file(prefix: str, path: str) -> str:
+    """A path in a header: as Git writes it if it is relative, as `diff -u` does if it is absolute."""
+    if not path:
+        return "/dev/null"
+    return path if path.startswith("/") else prefix + path
 
 
 def _group_opcodes(codes: Sequence[Opcode]) -> Iterator[list[Opcode]]:

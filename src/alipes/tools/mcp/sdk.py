@@ -326,7 +326,12 @@ async def open_session(
 async def _connect(stack: AsyncExitStack, connection: Connection, host: McpHost, turn: Turn | None) -> None:
     config = connection.config
     if config.command:
-        streams = open_stdio(_open_child(connection, host, turn), connection.log, connection.end)
+        contained = host.backend.contains
+        streams = open_stdio(
+            _open_child(connection, host, turn),
+            connection.log,
+            lambda why: connection.end(explain_exit(why, config.command, contained=contained)),
+        )
         await _enter(stack, connection, streams, "stdio")
         return
     transport = await _try_http(stack, connection, host, "http")
@@ -449,6 +454,15 @@ async def _open_child(connection: Connection, host: McpHost, turn: Turn | None) 
     finally:
         if host.network is not None:
             await host.network.close(session)
+
+
+def explain_exit(why: str, command: str, *, contained: bool) -> str:
+    """Why a server ended; `contained`: it ran in a sandbox, which may not show its program."""
+    if contained and command.startswith("/") and why.startswith("it exited with code 127"):
+        return (
+            f"{why}. If {command} exists, the sandbox hides it: install it outside /tmp, or add its folder to `write`"
+        )
+    return why
 
 
 def _said(server_log: ServerLog) -> str:

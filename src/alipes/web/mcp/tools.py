@@ -287,11 +287,15 @@ class ConversationTools:
         if live is None:
             return
         log, sent, count = live.log, "", 0
+        seen: Event | None = None
         log.listeners += 1
         try:
             while not log.closed and not log.waits_for:
-                await log.wait_for_events()
-                words = _describe_event(log.latest)
+                if log.latest is seen:
+                    await log.wait_for_events()
+                    continue
+                seen = log.latest
+                words = _describe_event(seen)
                 if words and words != sent:
                     sent, count = words, count + 1
                     await request.report(count, words)

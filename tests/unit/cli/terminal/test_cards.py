@@ -90,6 +90,17 @@ def test_each_subagent_has_a_row_with_its_step_and_a_clock():
     assert all(visible_width(row) <= 30 for row in running.rows(DrawContext(30, make_style("none")), 90.0))
 
 
+def test_subagents_keep_their_order_unless_there_are_too_many():
+    draw = DrawContext(60, make_style("none"))
+    few = RunningCall(DELEGATE, 0.0)
+    few.progress("1. “Look at a”: done\n2. “Look at b”: thinking\n", 1.0)
+    assert [row.split()[3] for row in few.rows(draw, 2.0)[1:]] == ["a", "b"]
+    many = RunningCall(ToolCall("d", "delegate_task", {"tasks": [{"goal": f"task {n}"} for n in range(1, 11)]}), 0.0)
+    many.progress("1. “task 1”: done\n9. “task 9”: thinking\n", 1.0)
+    rows = many.rows(draw, 2.0)
+    assert not any("task 1 " in row for row in rows) and any("task 9" in row for row in rows)
+
+
 def test_subagents_fold_into_one_row():
     one = view()
     text = "1 of 2 tasks done.\n\n1. “Look at a”: done (3 s, 2 steps)\nFine.\n\n2. “Look at b”: failed"

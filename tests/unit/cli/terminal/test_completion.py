@@ -12,6 +12,7 @@ from alipes.cli.terminal.input.completion import (
     InputCompleter,
     list_files,
     render_menu,
+    start_range,
     take_row,
 )
 from alipes.cli.terminal.input.file_index import FileIndex
@@ -95,6 +96,21 @@ def typed(words: InputCompleter, text: str, rows: list[Completion], chosen: int 
     if chosen is not None:
         buffer.go_to_completion(chosen)
     return take_row(buffer, words), buffer.text
+
+
+@pytest.mark.parametrize("row", ["@src/app.py ", '@"my file.py" '])
+def test_a_colon_after_a_completed_file_starts_a_line_range(words, row):
+    buffer = Buffer(completer=words, document=Document("see @ap"))
+    buffer.complete_state = CompletionState(buffer.document, [Completion(row, -3)])
+    assert not words.follows_file(buffer) and not take_row(buffer, words)
+    assert buffer.text == f"see {row}" and words.follows_file(buffer)
+    start_range(buffer)
+    assert buffer.text == f"see {row.rstrip()}:" and not words.follows_file(buffer)
+
+
+def test_a_colon_after_a_typed_file_and_a_blank_is_text(words):
+    buffer = Buffer(completer=words, document=Document("see @app.py "))
+    assert not words.follows_file(buffer)
 
 
 def test_enter_takes_the_row_and_runs_a_command_that_needs_nothing(words):

@@ -9,6 +9,8 @@ from alipes.runtime.http.public_fetch import AddressGuard
 from alipes.runtime.sandbox.backend import CommandScope
 from alipes.tools.browser.guard import PageGuard, is_same_site, parse_place
 from alipes.tools.browser.report import describe_blocked
+from tests.world.environment import LIMIT_S
+from tests.world.wait import until
 from tests.world.web_pages import make_turn
 
 
@@ -147,17 +149,18 @@ async def test_the_time_in_which_a_person_is_asked_does_not_count():
     rights = Rights(answers={"shop.com": ""})
     rights.may_answer.clear()
     guard = guard_for(rights)
-    async with guard.act(scope(), 0.05), asyncio.TaskGroup() as group:
+    async with guard.act(scope(), LIMIT_S), asyncio.TaskGroup() as group:
         asking = group.create_task(guard.check("https://shop.com/", document=True))
         waiting = group.create_task(guard.wait_for_answers())
-        await asyncio.sleep(0.2)
-        assert not asking.done()
+        await until(lambda: guard._asking)
+        assert not asking.done() and guard._deadline.when() is None
         rights.may_answer.set()
         assert await asking == ""
         await waiting
+        assert guard._deadline.when() is not None
     with pytest.raises(TimeoutError):
         async with guard.act(scope(), 0.01):
-            await asyncio.sleep(5)
+            await asyncio.Event().wait()
 
 
 async def test_one_act_asks_about_a_few_hosts_only():

@@ -10,6 +10,7 @@ pytest.importorskip("playwright.async_api", reason="playwright is not installed 
 
 from alipes.kernel.errors import ToolError
 from tests.unit.tools.browser.shared import in_browser, open_shared_browser
+from tests.world.wait import until
 from tests.world.web_pages import make_turn
 
 pytestmark = pytest.mark.service("chromium")
@@ -124,7 +125,8 @@ def test_a_page_cannot_lead_to_the_metadata_address(shared, way):
             if way == "link":
                 await world.run("click", ref=world.ref(page, "Go"))
             else:
-                await asyncio.sleep(0.5)
+                guard = world.sessions._sessions["s1"].guard
+                await until(lambda: guard._refused)
                 await world.run("snapshot")
 
     shared.run(scenario(shared.world))
@@ -234,10 +236,16 @@ async def test_webrtc_sends_nothing(shared):
 
 @in_browser
 async def test_a_page_cannot_open_other_hosts_between_acts(shared):
-    await shared.show("<script>setTimeout(() => location = 'http://later.test/', 1500)</script><h1>Now</h1>")
-    async with asyncio.timeout(20):
-        while shared.sessions._sessions["s1"].guard.document_requests < 3:
-            await asyncio.sleep(0.05)
+    opened = asyncio.Event()
+
+    async def gate(request):
+        await opened.wait()
+        return web.Response(text="go")
+
+    shared.server.add("/gate", gate)
+    await shared.show("<script>fetch('/gate').then(() => location = 'http://later.test/')</script><h1>Now</h1>")
+    opened.set()  # no tool uses the page now
+    await until(lambda: shared.sessions._sessions["s1"].guard._refused)
     with pytest.raises(ToolError, match=r"tried to open later.test:80 by itself"):
         await shared.run("snapshot")
     assert shared.person.asked == []

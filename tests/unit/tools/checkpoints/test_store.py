@@ -3,7 +3,6 @@
 import asyncio
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -109,7 +108,7 @@ async def test_a_killed_git_releases_the_store(world):
         process.stdout.readline()
         while not (world.stores.exists() and any(world.stores.glob("*/git/index.lock"))) and process.poll() is None:
             await asyncio.sleep(0.001)
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()
     await world.run_turn(lambda: world.write("a.txt", "x"))
     assert world.notices == []
     assert (await world.listed())[0].files == ("a.txt",)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from alipes.agent.approval.paths import PathChecker, Risk
 from alipes.agent.approval.shell.embedded import TEXT_ONLY_PROGRAMS
-from alipes.agent.approval.shell.lexer import UNKNOWN, ShellArguments, ShellWord
+from alipes.agent.approval.shell.lexer import DECODED, UNKNOWN, ShellArguments, ShellWord
 from alipes.agent.approval.shell.parser import ShellCommand
 from alipes.agent.approval.shell.programs import RULES
 from alipes.agent.approval.shell.subcommands import for_each
@@ -35,12 +35,22 @@ _KEY_PROGRAMS = for_each("ssh scp sftp rsync autossh mosh ssh-copy-id sshfs git"
 """Programs that use a key, given with `-i`, without showing it."""
 _GIT_NAMES = for_each("add rm mv check-ignore ls-files status commit update-index restore checkout stash", True)
 """Subcommands of git that do not show what is in a file."""
+_MESSAGE_PROGRAMS = for_each("git hg svn jj bzr fossil gh glab tea mail notify-send wall logger alembic", True)
+"""Programs with `-m` for a message."""
+_FILE_READERS = for_each(
+    "cat tac head tail less more bat nl od xxd hexdump strings base64 base32 grep egrep fgrep sed awk cut paste sort"
+    " uniq rev fold fmt diff cmp cp mv ln source . dd tar zip gzip",
+    True,
+)
+"""Programs whose arguments are names of files."""
 _FEEDS = for_each("nc ncat netcat socat sftp ftp telnet", True)
 
 
 def check_arguments(name: str, args: ShellArguments, paths: PathChecker, *, is_language: bool) -> Iterable[Risk | None]:
     """Secrets that the arguments name, and files that others trust."""
     read = list(_read_words(name, args))
+    if name in _FILE_READERS and any(DECODED in word.text for word in args.words):
+        yield Risk("hidden", "reads a file whose name it decodes at run time", unseen=True)
     yield from (paths.check_read(name, word) for word in read)
     if name in _ALSO_WRITE:
         yield from (paths.names_protected_file(word) for word in args.words)
@@ -57,7 +67,8 @@ def _read_words(name: str, args: ShellArguments) -> Iterator[ShellWord]:
     if name in _WRITERS:
         return
     words = list(args.words)
-    if name in ("cp", "mv", "install", "ln", "rsync", "scp") and args.operands:
+    takes_folder = args.has("t", "target-directory") and name != "rsync"
+    if name in ("cp", "mv", "install", "ln", "rsync", "scp") and args.operands and not takes_folder:
         words.remove(args.operands[-1])
     if name in _PATTERN_PROGRAMS and args.operands and not args.has("ef", "regexp", "file", "expression"):
         scripts = [word for word in args.operands if re.search(r"[{(]", word.text)] if name.endswith("awk") else []
@@ -67,7 +78,7 @@ def _read_words(name: str, args: ShellArguments) -> Iterator[ShellWord]:
         is_key = (name in _KEY_PROGRAMS or name.endswith("ssh")) and (
             before == "-i" or re.match(r"-i\S|IdentityFile", word.text)
         )
-        is_message = before.startswith("-") and re.match(r"-\w{0,5}m$|--(?:message|title|body|subject)", before)
+        is_message = name in _MESSAGE_PROGRAMS and re.match(r"-\w{0,5}m$|--(?:message|title|body|subject)", before)
         is_used = name in ("source", ".", "dotenv") or (name == "git" and words[0].text in _GIT_NAMES)
         is_env_file = is_used or before == "--env-file" or word.text.startswith("--env-file=")
         if not is_key and not is_message and not (is_env_file and _is_project_env(word)):

@@ -3,7 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from alipes.agent.approval.shell.lexer import ShellArguments, ShellWord
+from alipes.agent.approval.paths import PathChecker
+from alipes.agent.approval.shell.lexer import SOME_NAME, UNKNOWN, ShellArguments, ShellWord
 from alipes.agent.approval.shell.subcommands import for_each
 
 CARRIERS = {
@@ -44,3 +45,31 @@ def fill_placeholders(words: Sequence[ShellWord], value: ShellWord) -> list[Shel
             found.append(word)
     holed = re.compile("|".join(map(re.escape, marks)))
     return [ShellWord(holed.sub(lambda _: value.text, word.text), word.has_glob) for word in found]
+
+
+def name_found(words: Sequence[ShellWord], checker: PathChecker) -> ShellWord:
+    """What `find` prints: a plain name of the project if it filters and starts there."""
+    paths = words[: next((at for at, word in enumerate(words) if word.text.startswith("-")), len(words))]
+    filtered = bool({"-name", "-iname", "-path", "-regex", "-type"} & {word.text for word in words})
+    if filtered and not any(checker.check_unpack(word) for word in paths or [ShellWord(".")]):
+        return ShellWord(SOME_NAME)
+    return ShellWord(f"{paths[0].text}/{UNKNOWN}" if len(paths) == 1 else UNKNOWN)
+
+
+def find_exec_commands(words: Sequence[ShellWord], checker: PathChecker) -> list[list[ShellWord]]:
+    """The commands after `-exec` and similar, with what `find` inserts."""
+    found: list[list[ShellWord]] = []
+    open_ = False
+    filtered = bool({"-name", "-iname", "-path", "-regex"} & {word.text for word in words})
+    for word in words:
+        if word.text in ("-exec", "-execdir", "-ok", "-okdir"):
+            found.append([])
+            open_ = True
+        elif word.text in (";", "+"):
+            open_ = False
+        elif open_:
+            moves = found[-1] and found[-1][0].text in ("cp", "mv", "ln", "install", "sh", "bash")
+            deletes = found[-1] and found[-1][0].text in ("rm", "rmdir", "shred") and not filtered
+            name = ShellWord(UNKNOWN) if moves or deletes else name_found(words, checker)
+            found[-1].append(ShellWord(word.text.replace("{}", name.text), word.has_glob))
+    return [inner for inner in found if inner]

@@ -31,7 +31,7 @@ _RUNS = (
     r"|__import__|`|qx[/({\[]|%x[/({\[]|shell_exec|os\.kill|\bfork\b|\|\s{0,5}\"(?:/\w{1,20}){0,5}/?(?:ba|da|z)?sh\b"
     r"|\|\s{0,5}getline|spawn\w{0,20}\s{0,5}[(\s]|spawn_sync|\bos\.execute|ptrace|runpy\.|code\.interact|passthru"
     r"|InteractiveInterpreter|InteractiveConsole|proc_open|pcntl_|Deno\.Command|import_module\("
-    r"|open\s{0,5}\(?[^)\n]{0,200}[\"'](?:\s{0,5}\|\s{0,5}\w|-\|)|(?m:^[ \t]{0,40}exec[ \t]{1,9}\w)"
+    r"|open\s{0,5}\(?[^)\n]{0,200}[\"'](?:\s{0,5}\|\s{0,5}\w|-\|)|(?m:^[ \t]{0,40}exec[ \t]{1,9}[\w./~$])|createRequire"
     r"|\bopen\b[^)\n|]{0,200}\|\s{0,5}[\"']"
     r"|\b(?:os|shutil|subprocess)\s{1,5}as\s{1,5}\w|getattr\(\s{0,5}(?:os|shutil|builtins|__builtins__)\b"
     r"|from\s{1,5}(?:os|shutil)\s{1,5}import\s{1,5}[^\n;]{0,200}(?:\*|\b(?:remove|rename|replace|move|kill|rmdir)\b)"
@@ -55,13 +55,15 @@ _BUILT_NAME = r"(?:open|Path|readFileSync)\(\s{0,5}f?[\"']\.{1,2}(?:/\.)?(?:%|\{
 _LOADED_ENV = r"keyring\.get_|dotenv_values|dotenv\.parse|process\.env\b(?![.\[])[^\n]{0,20}\)"
 _WALKS = (
     r"\btarfile\b|\bzipfile\b|\bwalk\b|glob|listdir|scandir|iterdir|readdir|opendir|Dir\.|chdir|<\*>|readtree|copytree"
-    r"|make_archive"
+    r"|make_archive|File::Find|\bcd\b"
 )
 _WRITES = (
     r"[\"'](?:[wax]b?\+?|r\+)[\"']|write_?text|write_?bytes|writeFile|WriteStream|appendFile|file_put_contents"
     r"|>\s{0,5}[\"']|[\"']\s{0,5}>|\.touch\(|File\.write|O_WRONLY|O_CREAT|os\.open|copy(?:file|tree|2)?\(|copyFile"
-    r"|\bprintf?\b[^\n;}]{0,200}>|symlink|link\(|extract(?:all)?\(|unpack_archive\(|inplace"
+    r"|\bprintf?\b[^\n;}]{0,200}>|symlink|link\(|extract(?:all)?\(|unpack_archive\(|inplace|\bsysopen\b|\btruncate"
+    r"|File::Copy|cpSync|urlretrieve|linkSync|\bmove\s{0,5}\(|\bcopy\s{0,5}\(|\bopen\s{1,9}\S{1,300}\s{1,9}[wa]\+?(?=[\s\]])"
 )
+_LINKS = r"symlink|\blink(?:Sync)?\s{0,5}\(|hardlink_to"
 _SOCKETS = r"sendall\(|\.sendto\(|SMTP(?:_SSL)?\(|ftplib"
 _SENDS = r"\bfetch\(|\b(?:requests|httpx|session|client|axios|http)\.(?:post|put|patch|request)\b|urlopen\("
 _REMOTE = r"https?://(?!localhost|127\.|\[::1\]|0\.0\.0\.0)"
@@ -175,6 +177,12 @@ class CodeText:
         return {text for text in found if len(text) <= MAX_LITERAL_CHARS}
 
 
+def quote_words(code: ShellWord) -> ShellWord:
+    """Code of a language that needs no quotes around names, with its words in quotes besides."""
+    words = re.split(r"[\s\[\]{}\"';]+", code.text[:MAX_LOADING_CHARS])
+    return ShellWord("\n".join([code.text, *(f'"{word}";' for word in words if re.search(r"[/.]", word))]))
+
+
 def check_code(code: ShellWord, checker: PathChecker) -> Risk | None:
     """The risk of code that is given in a call."""
     if not code.is_known:
@@ -220,18 +228,19 @@ def _check_paths(code: CodeText, checker: PathChecker) -> Risk | None:
         return Risk("unclear", "holds too many file names to check", unseen=True)
     upwards = search_text(_UPWARDS, code.text) or any(text.startswith("/.") for text in found)
     with checker.directories.anywhere() if upwards else nullcontext():
-        return _check_literals(found, checker, writes=writes, walks=walks, copies=copies)
+        links = search_text(_LINKS, code.text)
+        return _check_literals(found, checker, writes=writes, walks=walks, copies=copies, links=links)
 
 
 def _check_literals(
-    found: Iterable[str], checker: PathChecker, *, writes: bool, walks: bool, copies: bool
+    found: Iterable[str], checker: PathChecker, *, writes: bool, walks: bool, copies: bool, links: bool
 ) -> Risk | None:
     for literal in found:
         word = ShellWord(re.sub(r"^~(?=/|$)", checker.home, literal.lstrip("<>| ")), has_glob=walks)
         if re.search(_SECRET_NAME, literal) and not literal.endswith(".pub"):
             return Risk("secret", "runs code that names a file with secrets")
         risk = checker.check_read("code", word) or (checker.check_write(word) if writes else None)
-        risk = risk or (checker.check_copy(word) if walks else None)
+        risk = risk or (checker.check_copy(word) if walks or links else None)
         if risk := risk or (checker.check_unpack(word) if copies and literal.endswith(("/", "..")) else None):
             return risk
     return None
@@ -256,8 +265,18 @@ def loaded_files(base: str, text: str) -> Iterator[str]:
     """Paths of local files that code loads; for Python names of modules with `.py`."""
     for piece in split_pieces(text[:MAX_LOADING_CHARS]):
         for line in re.findall(_IMPORTED, piece) if base in ("python", "ipython") else ():
-            yield from (f"{name.strip().split(' ')[0].partition('.')[0]}.py" for name in line.split(","))
+            yield from _module_files(line)
         yield from re.findall(_LOADED, piece)
+
+
+def _module_files(line: str) -> Iterator[str]:
+    """Files of the modules in `a.b, c` or `a import b, c`."""
+    package, sign, names = line.partition(" import ")
+    for name in names.split(",") if sign else ():
+        yield f"{package.strip().replace('.', '/')}/{name.strip().split(' ')[0]}.py"
+    for name in [package] if sign else line.split(","):
+        parts = name.strip().split(" ")[0].split(".")
+        yield from (f"{'/'.join(parts[:count])}{end}" for count in (1, len(parts)) for end in (".py", "/__init__.py"))
 
 
 def nested_commands(name: str, words: Sequence[ShellWord]) -> Iterator[list[ShellWord]]:

@@ -93,7 +93,10 @@ def _check_files(name: str, args: ShellArguments, rest: ShellArguments, checker:
         written = [*rest.operands[1:2], *rest.values("", "prefix")]
         return first_risk(checker.check_write(word) or checker.check_unpack(word) for word in written if word.text)
     if name in ("apply", "am") and not rest.has("", "check", "stat", "numstat", "summary"):
-        return checker.check_unpack(next(iter(args.values("C")), ShellWord(".")))
+        folders = [*args.values("C"), *rest.values("", "directory")] or [ShellWord(".")]
+        return first_risk(map(checker.check_unpack, folders))
+    if name == "update-index" and any("120000" in word.text for word in rest.words):
+        return Risk("hidden", "puts a link into the repository without showing where it leads")
     return None
 
 

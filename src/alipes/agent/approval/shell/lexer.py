@@ -11,6 +11,8 @@ UNKNOWN = "\0"
 """Placeholder in a word for a part that is only known at run time."""
 SOME_NAME = "\x01"
 """Placeholder for a part that is a plain name below the working directory: no slash at its start, no `..`."""
+DECODED = "\x02"
+"""Besides `UNKNOWN`: the part is decoded from other text, which hides what it says."""
 _PIECE, _OVERLAP = 4_000, 450
 MAX_NESTING = 20
 MAX_BRACKETS = 200
@@ -186,10 +188,15 @@ class WordLexer:
         if inner.endswith("@P"):
             raise Unparsable("expands the value of a variable as a prompt, which runs the commands in it")
         self.read_inner(inner, code=True)
+        if DECODED in (array := self._known.get(inner.partition("[")[0], "") if "[" in inner else ""):
+            return array
         if inner.startswith("#") and inner[1:].isidentifier():
             return "1"
         shortened = re.compile(r"([A-Za-z_]\w*)(?:%%?|##?|,,?|\^\^?)[^$`]*").fullmatch(inner)
         value = self._known.get(shortened[1], UNKNOWN) if shortened else UNKNOWN
+        if shortened and value.startswith("/") and UNKNOWN not in value and SOME_NAME not in value:
+            sign = inner[len(shortened[1]) :]
+            return {"%/*": value.rpartition("/")[0], "##*/": value.rpartition("/")[2]}.get(sign, UNKNOWN)
         return value if SOME_NAME in value else UNKNOWN
 
     def _read_backtick(self) -> str:

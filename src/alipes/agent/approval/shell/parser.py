@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from alipes.agent.approval.shell.lexer import (
     BREAKS,
+    DECODED,
     PLAIN,
     SOME_NAME,
     UNKNOWN,
@@ -20,6 +21,7 @@ from alipes.agent.approval.shell.lexer import (
     find_closing,
     is_arithmetic,
 )
+from alipes.agent.approval.shell.printed import is_decoder, print_path
 from alipes.agent.approval.shell.variables import ShellVariables
 
 MAX_DEPTH = 12
@@ -40,6 +42,11 @@ _CLOSING = {"fi": ("if",), "done": ("while", "while true", "until", "for", "sele
 """By closing keyword: those that open the block."""
 _BRANCHES = {"then", "else", "elif", "do"}
 _PRINTERS = {"echo", "realpath", "readlink", "ls"}
+_SECRET_PARTS = (
+    r"(?:^|[\s/\"'])(?:\.(?:ssh|aws|gnupg|netrc|kube|alipes|env)|id_(?:rsa|dsa|ecdsa|ed25519))(?:$|[\s/\"'])"
+)
+"""Parts of paths to secrets, as elements of an array."""
+MAX_ARRAY_CHARS = 10_000
 _BROAD_NAMES = {"", "bash", "sh", "python", "python3", "sshd", "init", "systemd", "node"}
 _NAME_PRINTERS = {
     "date",
@@ -148,7 +155,10 @@ class _Parser:
         inner = _Parser(text, self._variables.copy(), self._depth + 1, outer=self)
         inner.parse()
         self.commands += inner.commands
-        return _substitution_value(inner.commands, self._variables)
+        value = _substitution_value(inner.commands, self._variables)
+        last = inner.commands[-1].words[:1] if inner.commands else []
+        is_decoded = value == UNKNOWN and any(is_decoder(word.text) for word in last)
+        return UNKNOWN + DECODED if is_decoded else value
 
     def _read_operator(self, operator: str) -> None:
         if operator == "(" and self._skip_parentheses():
@@ -300,11 +310,13 @@ class _Parser:
         if not words.text.startswith("(", words.at):
             return next(iter(words.read_words(split=False)), ShellWord(""))
         end = find_closing(words.text, words.at)
-        self._words.read_inner(words.text[words.at + 1 : end], code=True)
+        inner = words.text[words.at + 1 : end]
+        self._words.read_inner(inner, code=True)
         words.at = end + 1
         if words.text[words.at : end + 2] not in ("", *BREAKS):
             raise Unparsable("text directly after an array")
-        return ShellWord(UNKNOWN)
+        names_secret = re.search(_SECRET_PARTS, inner[:MAX_ARRAY_CHARS]) is not None
+        return ShellWord(UNKNOWN + DECODED if names_secret else UNKNOWN)
 
     def _read_redirect(self, found: re.Match[str]) -> None:
         words = self._words
@@ -365,6 +377,8 @@ def _substitution_value(commands: list[ShellCommand], variables: ShellVariables)
     names = [word.text for word in command.words]
     if not names:
         return UNKNOWN
+    if len(commands) == 1 and (path := print_path(names)):
+        return path
     printed = [text for text in names[1:] if not text.startswith("-")]
     if names[0] == "mktemp" and not printed:
         return "/tmp/mktemp/new"

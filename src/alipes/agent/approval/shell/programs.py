@@ -31,11 +31,13 @@ _SQL_FILES = (
     r"|\bto\s{1,9}program\b|(?:^|\n)\s{0,9}\.(?:output|once|save|backup|read|load|open|import|excel)\b"
 )
 _VIM_CODE = (
-    r"\b(?:delete|rename|writefile|system|systemlist|job_start|term_start|libcall|eval|luaeval|py3?eval|jobstart)\s{0,9}\("
+    r"^:?\s{0,9}(?:[\w!]{1,20}\s{1,9}){0,2}exe(?:c|cu|cut|cute)?\s|\b(?:delete|rename|readfile|writefile|system|systemlist|job_start|term_start|libcall|eval|luaeval|py3?eval|jobstart)\s{0,9}\("
     r"|\((?:delete-(?:directory|file)|write-(?:region|file)|(?:async-)?shell-command|call-process|start-process)"
+    r"|\bset?\s{1,9}(?:mp|makeprg|gp|grepprg|ep|equalprg|fp|formatprg|kp|keywordprg|sh|shell|csprg|ccv|charconvert)\w{0,9}="
     r"|\((?:rename|copy|load)-file|^:?\s{0,9}(?:so|source|ru|runtime|lua|luafile|py|py3|python3?|perl|ruby|tcl|mksession)\b"
 )
 _VIM_WRITES = r"(?:^|[|%\d$,:])\s{0,9}:?(?:w|wq|write|sav|saveas|up|update)!?\s{1,9}(?:>>\s{0,9})?(\S{1,300})"
+_VIM_EDITS = r"(?:^|[|:])\s{0,9}(?:e|edit|sp|split|vs|vsp|vsplit|tabe|tabedit|new|vi|visual)!?\s{1,9}([~./$]\S{0,300})"
 _SECRET_NAMES = r"id_|\.pem|\.env|\.ssh|\.aws|credential|\.key|netrc|kdbx|cookies|logins"
 _LOCAL_URL = r"(?:\w+://)?(?:localhost|127\.\d+\.\d+\.\d+|\[::1\]|0\.0\.0\.0|host\.docker\.internal)(?::\d+)?(?:/|$)"
 _UPLOADS = r"(?:-d|--data(?:-binary|-raw|-ascii|-urlencode)?|-F|--form|-T|--upload-file)(?:=|$)|--post-file|--body-file"
@@ -151,8 +153,24 @@ def check_transfer(args: ShellArguments, checker: PathChecker) -> Risk | None:
 
 
 def check_link(args: ShellArguments, checker: PathChecker) -> Risk | None:
+    """`ln`: what it links to, also for a relative path in another folder, and the link itself"""
     checker.has_links = True
-    return check_copy(args, checker)
+    risk = check_copy(args, checker)
+    sources, targets = _copy_target(args)
+    if len(args.operands) == 1:
+        sources, targets = args.operands, [ShellWord(".")]
+    for source, target in ((source, target) for source in sources for target in targets):
+        if not source.is_known:
+            return risk or Risk("hidden", "makes a link to a place that is only known at run time", unseen=True)
+        name = source.text.rstrip("/").rpartition("/")[2]
+        for link in (path for path in checker.directories.resolve(target) if path):
+            places = [link, os.path.join(link, name)] if name not in ("", ".", "..") else [link]
+            for place in places:
+                led = os.path.realpath(os.path.join(os.path.dirname(place), source.text))
+                risk = risk or checker.check_read("ln", ShellWord(led)) or checker.check_copy(ShellWord(led))
+                for path in (led, *filter(None, checker.directories.resolve(source))):
+                    checker.directories.note_link(place, path)
+    return risk
 
 
 def check_move(args: ShellArguments, checker: PathChecker) -> Risk | None:
@@ -210,6 +228,7 @@ def check_editor_command(text: str, checker: PathChecker) -> Risk | None:
     if re.search(_VIM_CODE, text[:4000]):
         return Risk("code", "runs code of an editor that may start programs or delete files")
     written = [path for path in re.findall(_VIM_WRITES, text[:4000]) if not path.startswith("!")]
+    written += re.findall(_VIM_EDITS, text[:4000])
     home = checker.known_variables()["HOME"]
     return first_risk(checker.check_write(ShellWord(re.sub(r"^(?:~|\$HOME)(?=/|$)", home, path))) for path in written)
 
@@ -298,6 +317,9 @@ def check_archive(args: ShellArguments, checker: PathChecker) -> Risk | None:
     packs = args.has("", "create", "append") or ("x" not in letters and bool(set("cru") & set(letters)))
     lists = args.has("", "list") or ("x" not in letters and "t" in letters)
     folders = [word for word in args.values("CD", "directory", "one-top-level") if word.text]
+    if args.words and re.fullmatch(r"[A-Za-z]{2,12}", args.words[0].text):  # as in `tar xfC file folder`
+        given = zip([letter for letter in args.words[0].text if letter in "fbCTXKNVHLgI"], args.words[1:], strict=False)
+        folders += [word for letter, word in given if letter == "C"]
     if packs:
         if args.has("", "remove-files") and (taken := first_risk(checker.check_taken(word) for word in args.operands)):
             return taken
@@ -391,14 +413,16 @@ def check_debugger(args: ShellArguments, checker: PathChecker) -> Risk | None:
 def check_search(args: ShellArguments, checker: PathChecker) -> Risk | None:
     """`grep -r`, `rg`: searching folders that contain secrets"""
     patterns = 0 if args.has("ef", "regexp", "file") else 1
-    return first_risk(checker.check_copy(word) for word in args.operands[patterns:])
+    return first_risk(map(checker.check_copy, args.operands[patterns:] or [ShellWord(".")]))
 
 
 def check_grep(args: ShellArguments, checker: PathChecker) -> Risk | None:
     wanted = [word.text for word in args.values("", "include")]
     if any(text.startswith(".") and fnmatch(".env", text) for text in wanted):
         return Risk("secret", "searches .env files")
-    return check_search(args, checker) if args.has("rR", "recursive", "dereference-recursive") else None
+    recurses = args.has("rR", "recursive", "dereference-recursive") or ShellWord("recurse") in args.words
+    recurses = recurses or any(re.match(r"-\w*dr|--dir\w*=r", word.text) for word in args.options)
+    return check_search(args, checker) if recurses else None
 
 
 def check_serve(args: ShellArguments, checker: PathChecker) -> Risk | None:

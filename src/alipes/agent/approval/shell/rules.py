@@ -18,6 +18,8 @@ from alipes.agent.approval.shell.carriers import (
     RUNNERS,
     SHELL_CARRIERS,
     fill_placeholders,
+    find_exec_commands,
+    name_found,
     split_string,
     words_after,
 )
@@ -31,14 +33,16 @@ from alipes.agent.approval.shell.embedded import (
     nested_commands,
     nested_texts,
     piped_commands,
+    quote_words,
 )
 from alipes.agent.approval.shell.git import check_git
 from alipes.agent.approval.shell.lexer import SOME_NAME, UNKNOWN, ShellArguments, ShellWord, Unparsable
+from alipes.agent.approval.shell.name_lists import check_name_lists
 from alipes.agent.approval.shell.parser import ShellCommand, matches_own_name, parse_commands, parse_substitutions
 from alipes.agent.approval.shell.programs import RULES, check_editor_command, check_statement
 from alipes.agent.approval.shell.recipes import find_recipes
 from alipes.agent.approval.shell.script_files import ScriptFiles, join_printed, unescape, written_content
-from alipes.agent.approval.shell.subcommands import ALWAYS_ASK, SUBCOMMANDS
+from alipes.agent.approval.shell.subcommands import ALWAYS_ASK, SUBCOMMANDS, for_each
 from alipes.agent.approval.shell.variables import (
     DECLARE_COMMANDS,
     LOADING_OPTIONS,
@@ -59,11 +63,12 @@ _BUILTINS = {".", "source", "cd", "pushd", "popd", "eval", "alias", "trap", "has
 _SPOKEN_RULES = {"credential", "send", "network", "own"}
 """Rules for programs whose names are everyday words: not for texts that are only perhaps commands."""
 _PATH_VARIABLES = {"HOME", "PWD", "OLDPWD", "CDPATH", "TMPDIR", "ALIPES_HOME"}
-_TEXT_OPTION = r"(?is)[\w.=-]{0,80}(?:exec|command|cmd|pager|filter|helper)=(.+)"
+_TEXT_OPTION = r"(?is)[\w.=-]{0,80}(?:exec|command|cmd|pager|filter|helper|scripts\.[\w:-]{1,40})=(.+)"
 _FD_PATHS = ("/dev/fd/", "/proc/self/fd/", "/dev/tcp/")
-_BANG_PROGRAMS = {"git", "vi", "vim", "nvim", "ex", "ed", "view", "man", "less", "more", "mutt"}
+_BANG_PROGRAMS = {"git", "vi", "vim", "nvim", "ex", "ed", "view", "man", "less", "more", "mutt", "gdb"}
 """Programs in which `!` runs a shell command."""
-_CODE_MODULES = {"timeit", "pdb", "cProfile", "profile", "trace", "runpy", "coverage", "bdb", "code", "doctest"}
+_BANG = r"(?s)(?:^:?(?:[%\d,$.]{0,9}\s{0,5}(?:r|w|read|write)\s{0,5})?|=)!(.+)"
+_CODE_MODULES = for_each("timeit pdb cProfile profile trace runpy coverage bdb code doctest unittest", True)
 """Modules of Python that run code or files given as arguments."""
 _EVALUATING = {"test", "[", "read", "let", "unset", "mapfile", "readarray", "getopts", "wait", *DECLARE_COMMANDS}
 """Builtins that evaluate `a[$(x)]` even in quotes."""
@@ -110,6 +115,8 @@ class _Judge:
         self._has_loaded_env = False
         self._lists_secrets = False
         self._work = 0
+        self._loop_words: list[ShellWord] = []
+        """Wildcards of `for` loops: the names that their variables stand for."""
         self._is_trial = False
         """The word may be an argument of a program that runs others, rather than a command."""
 
@@ -157,7 +164,7 @@ class _Judge:
         for redirect in command.redirects:
             if ">" in redirect.operator:
                 yield self._paths.check_write(redirect.target)
-                self._files.note_write(redirect.target, written_content(command))
+                self._files.note_write(redirect.target, written_content(command), append=">>" in redirect.operator)
             if "<" in redirect.operator:
                 yield self._paths.check_read("<", redirect.target)
 
@@ -201,7 +208,7 @@ class _Judge:
         """File names in a here-string, for `xargs`, or for the `read` of a loop."""
         name = command.words[0].text if command.words else ""
         takes_names = name in ("", "xargs", "read", "mapfile", "readarray") or language_of(name)
-        if name in ("read", "mapfile", "readarray") and self._lists_secrets:
+        if name in ("read", "mapfile", "readarray", "xargs") and self._lists_secrets:
             yield Risk("secret", "may read files with secrets, whose names it lists")
         if command.stdin is not None and takes_names:
             yield from (self._paths.check_read("<", ShellWord(text)) for text in command.stdin.text.split()[:200])
@@ -222,6 +229,7 @@ class _Judge:
         if _is_unknown_command(first):
             return _HIDDEN
         name = os.path.basename(first.text)
+        self._loop_words += [word for word in words if name == "for" and word.has_glob]
         if name.startswith("mkfs."):
             name = "mkfs"
         if name in ("cd", "pushd", "popd"):
@@ -247,14 +255,16 @@ class _Judge:
         self._files.note_copies(name, args)
         self._files.note_edits(name, args)
         for target in args.operands if name == "tee" else ():
-            self._files.note_write(target, self._find_stdin(command))
+            self._files.note_write(target, self._find_stdin(command), append=args.has("a", "append"))
         yield self.check_text(line) if (line := split_string(name, args)) else None
         found = words_after(args.words, ("-x", "-X", "--exec", "--exec-batch")) if name in ("fd", "fdfind") else []
         yield self._check_words([*found, ShellWord(UNKNOWN)], command) if found else None
         yield self._check_carried(name, args, command)
         yield self._check_fed(name, args, command)
         yield self._check_started(words[0])
-        yield self._check_recipes(name, args)
+        yield self._check_recipes(name, args, command)
+        yield self._first(self._check_file(word, "") for word in self._files.find_option_files(name, args))
+        yield from check_name_lists(name, args, self._find_stdin(command), self._files, self._paths)
         yield self._check_printed_env(name, args)
         yield check_streams(name, args, command)
         yield from check_arguments(name, args, self._paths, is_language=bool(language_of(name)))
@@ -270,7 +280,9 @@ class _Judge:
     def _check_carried(self, name: str, args: ShellArguments, command: ShellCommand) -> Risk | None:
         """Check the command that a program such as `env` or `xargs` runs."""
         if name == "find":
-            return self._first(self._check_words(inner, command) for inner in self._find_exec_commands(args.words))
+            return self._first(
+                self._check_words(inner, command) for inner in find_exec_commands(args.words, self._paths)
+            )
         if name in RUNNERS and args.operands[:1] == [ShellWord("run")]:
             rest = [word for word in args.words[args.words.index(ShellWord("run")) + 1 :]]
             started = next((at for at, word in enumerate(rest) if not word.text.startswith("-")), len(rest))
@@ -316,39 +328,13 @@ class _Judge:
         if name in ("ls", "printf", "realpath", "readlink") and args.operands:
             return [word for word in args.operands if "%" not in word.text]
         if name == "find":
-            return [self._name_found(args.words)]
+            return [name_found(args.words, self._paths)]
         named = (
             name in ("lsof", "fuser")
             or (name in ("pgrep", "pidof") and not any(matches_own_name(word.text) for word in args.operands))
             or (name == "git" and args.operands[:1] in ([ShellWord("ls-files")], [ShellWord("diff")]))
         )
         return [ShellWord(SOME_NAME if named else UNKNOWN)]
-
-    def _name_found(self, words: Sequence[ShellWord]) -> ShellWord:
-        """What `find` prints: a plain name of the project if it filters and starts there."""
-        paths = words[: next((at for at, word in enumerate(words) if word.text.startswith("-")), len(words))]
-        filtered = bool({"-name", "-iname", "-path", "-regex", "-type"} & {word.text for word in words})
-        if filtered and not any(self._paths.check_unpack(word) for word in paths or [ShellWord(".")]):
-            return ShellWord(SOME_NAME)
-        return ShellWord(f"{paths[0].text}/{UNKNOWN}" if len(paths) == 1 else UNKNOWN)
-
-    def _find_exec_commands(self, words: Sequence[ShellWord]) -> list[list[ShellWord]]:
-        """The commands after `-exec` and similar, with what `find` inserts."""
-        found: list[list[ShellWord]] = []
-        open_ = False
-        filtered = bool({"-name", "-iname", "-path", "-regex"} & {word.text for word in words})
-        for word in words:
-            if word.text in ("-exec", "-execdir", "-ok", "-okdir"):
-                found.append([])
-                open_ = True
-            elif word.text in (";", "+"):
-                open_ = False
-            elif open_:
-                moves = found[-1] and found[-1][0].text in ("cp", "mv", "ln", "install", "sh", "bash")
-                deletes = found[-1] and found[-1][0].text in ("rm", "rmdir", "shred") and not filtered
-                name = ShellWord(UNKNOWN) if moves or deletes else self._name_found(words)
-                found[-1].append(ShellWord(word.text.replace("{}", name.text), word.has_glob))
-        return [inner for inner in found if inner]
 
     def _check_inner(self, words: list[ShellWord], command: ShellCommand) -> Risk | None:
         return None if not words[0].is_known or words[0].has_glob else self._check_words(words, command)
@@ -369,7 +355,7 @@ class _Judge:
             texts = [self._files.read(word) for word in scripts]
             return (
                 _HIDDEN
-                if UNKNOWN in "".join(texts)
+                if UNKNOWN in "".join(texts) or not all(word.is_known for word in scripts)
                 else RULES[name](ShellArguments([*map(ShellWord, texts)]), self._paths)
             )
         stdin = self._find_stdin(command)
@@ -390,6 +376,8 @@ class _Judge:
             return None
         scripts = args.values("f", "file") if base == "awk" else []
         given = [*find_code(base, args, stdin), *(ShellWord(self._files.read(word)) for word in scripts)]
+        modules_of_perl = "".join(f"use {word.text[2:]};" for word in args.options if word.text.startswith("-M"))
+        given = [ShellWord(modules_of_perl + word.text) for word in given] if base == "perl" else given
         code = self._first(self.check_language(base, word) for word in given)
         loaded = args.values("r", "require", "import", "loader") if base in ("node", "ruby", "bun") else []
         found = self._first(self._check_loaded(word.text, base) for word in loaded)
@@ -397,16 +385,17 @@ class _Judge:
 
     def _check_module(self, words: Sequence[ShellWord]) -> Risk | None:
         """Check what a module such as `timeit` or `pdb` runs: code or program files in its arguments."""
-        files = [word for word in words if self._files.read(word)]
+        files = [word for word in words if self._files.read(word)] or [ShellWord("test*.py", has_glob=True)]
         named = [ShellWord(f"{word.text.replace('.', '/')}.py") for word in words if word.text.isidentifier()]
         code = self._first(self.check_language("python", word) for word in words if word not in files)
         return code or self._first(self._check_file(word, "python") for word in (*files, *named))
 
     def check_language(self, base: str, code: ShellWord) -> Risk | None:
         """Check code of a language, and the local files that it loads."""
-        risk = check_code(code, self._paths)
+        risk = check_code(quote_words(code) if base == "tclsh" else code, self._paths)
         if risk and self.counts(risk):
             return risk
+        self._files.note_literals(code.text)
         for text in piped_commands(code.text) if base == "awk" else ():
             if (inner := self.check_text(text)) and self.counts(inner):
                 return inner
@@ -419,7 +408,7 @@ class _Judge:
         return self._check_file(ShellWord(path), base) if path else None
 
     def _check_editor_input(self, args: ShellArguments, stdin: ShellWord | None) -> Risk | None:
-        scripts = [self._files.read(word) for word in args.values("S")]
+        scripts = [self._files.read(word) for word in args.values("Su") if not word.text.isupper()]
         if not all(scripts):
             return Risk("hidden", "runs a script of an editor that cannot be read", unseen=True)
         texts = [stdin.text] if stdin is not None and stdin.is_known else []
@@ -438,15 +427,22 @@ class _Judge:
             return self.check_text(stdin.text) if stdin is not None else None
         if not args.operands[0].is_known or args.operands[0].text.startswith(_FD_PATHS):
             return _HIDDEN
-        return self._check_file(args.operands[0], "sh")
+        return self._first(self._check_file(word, "sh") for word in args.operands[:3])  # after `+x`, `-o pipefail`
 
     def _check_file(self, word: ShellWord | None, kind: str) -> Risk | None:
         """Check a file that is run: strictly if this text wrote it, else only for what is clearly dangerous."""
         if word is None or self._file_depth > 1:
             return None
+        if others := self._files.find_scripts(word, kind, self._loop_words):
+            return self._first(self._check_file(each, kind) for each in others)
         content = self._files.read(word)
         if self._files.was_written(word) and (not content or UNKNOWN in content):
             return Risk("hidden", "runs a file that it has just written", unseen=True)
+        if word.text.endswith(".pyc"):
+            return Risk("hidden", "runs a compiled program", unseen=True)
+        fresh = _Judge(self._paths.copy(), lambda risk: not risk.unseen and self.counts(risk), file_depth=2)
+        if risk := self._first(map(fresh.check_text, self._files.find_literals(word))):
+            return risk
         if not content:
             return None
         shebang = re.match(r"#!\s{0,5}\S{0,100}?([\w.]+)(?:[ \t]{1,5}(\w+))?", content)
@@ -455,7 +451,6 @@ class _Judge:
         inner = _Judge(self._paths, self.counts, file_depth=self._file_depth + 1)
         if self._files.was_written(word):
             return inner.check_text(content) if kind == "sh" else inner.check_language(kind, ShellWord(content))
-        fresh = _Judge(self._paths.copy(), lambda risk: not risk.unseen and self.counts(risk), file_depth=2)
         risk = fresh.check_text(content) if kind == "sh" else check_script(content, self._paths)
         return risk if risk and not risk.unseen else None
 
@@ -534,15 +529,16 @@ class _Judge:
             return None
         return self._check_file(self._files.find_command(word), "")
 
-    def _check_recipes(self, name: str, args: ShellArguments) -> Risk | None:
+    def _check_recipes(self, name: str, args: ShellArguments, command: ShellCommand) -> Risk | None:
         """Check the commands of a makefile or package.json that the program runs."""
         if name in ("make", "gmake") and (shell := next((w for w in args.words if w.text.startswith("SHELL=")), None)):
             return self._check_file(ShellWord(shell.text[6:]), "sh") or self._paths.check_read(name, shell)
-        for file, text in find_recipes(name, args, self._files) if self._file_depth < 2 else ():
-            was_written = self._files.was_written(file)
+        stdin = self._find_stdin(command)
+        for file, text in find_recipes(name, args, self._files, stdin) if self._file_depth < 2 else ():
+            was_written = self._files.was_written(file) or file.text in ("-", "/dev/stdin") or not file.is_known
             if was_written and UNKNOWN in text:
                 return Risk("hidden", "runs a file that it has just written", unseen=True)
-            inner = _Judge(self._paths.copy(), self.counts, file_depth=2)
+            inner = _Judge(self._paths.copy(), self.counts, file_depth=max(self._file_depth, 1))
             risk = self._first(map(inner.check_text, text.splitlines()))
             if risk and (was_written or not risk.unseen):
                 return risk
@@ -562,7 +558,7 @@ class _Judge:
         for at, word in enumerate(args.words):
             found = re.fullmatch(_TEXT_OPTION, word.text)
             text = found[1] if found else ""
-            if name in _BANG_PROGRAMS and (shell := re.search(r"(?s)(?:^:?|=)!(.+)", word.text)):
+            if name in _BANG_PROGRAMS and (shell := re.search(_BANG, word.text)):
                 text = shell[1]
             if name == "git" and word.text in ("--exec", "-x", "foreach", "run", "--tree-filter", "--upload-pack"):
                 text = " ".join(each.text for each in args.words[at + 1 :])

@@ -3,15 +3,29 @@
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatch
 
 from alipes.agent.approval.directories import is_in
 from alipes.agent.approval.paths import PathChecker
-from alipes.agent.approval.shell.lexer import UNKNOWN, ShellArguments, ShellWord
+from alipes.agent.approval.shell.lexer import SOME_NAME, UNKNOWN, ShellArguments, ShellWord
 from alipes.agent.approval.shell.parser import ShellCommand
+from alipes.agent.approval.shell.printed import print_format
+from alipes.agent.approval.shell.subcommands import for_each
 
 MAX_SCRIPT_BYTES = 64_000
 """How much of a script is read."""
+MAX_SCRIPTS = 20
+MAX_CODE_CHARS, MAX_LITERALS = 20_000, 200
+_SED_ADDS = r"(?:^|[\d$/;{])\s{0,9}[aic](?:\\|\s)\s{0,9}([^\n]{1,400})"
+_CODE_WRITES = r"\b(?:open|write|print|puts|fs|copy|Path)\b|write\w{0,9}\("
+_LITERAL = r"\"([^\"\n]{1,300})\"|'([^'\n]{1,300})'"
+_PLAIN_PROGRAMS = for_each(
+    "cat head tail less more grep egrep fgrep rg ls stat file wc cp mv ln rm chmod chown touch mkdir tee diff cmp"
+    " sort install echo printf test [ find md5sum sha256sum shellcheck shfmt code gh curl wget scp cut sed awk",
+    True,
+)
+"""Programs that run no file which an option names."""
 
 
 class ScriptFiles:
@@ -21,14 +35,17 @@ class ScriptFiles:
         self._paths = paths
         self._written: dict[str, str] = {}
         """Content by real path; `UNKNOWN` if it cannot be seen."""
+        self._literals: dict[str, list[str]] = {}
         self.search_path: list[str] = []
         """Directories that the text put before the others in PATH."""
 
-    def note_write(self, target: ShellWord, content: ShellWord | None) -> None:
-        """The text writes this file."""
+    def note_write(self, target: ShellWord, content: ShellWord | None, *, append: bool = False) -> None:
+        """The text writes this file; with `append` after what it holds."""
         for path in self._paths.directories.resolve(target):
             if path:
-                self._written[path] = content.text if content is not None else UNKNOWN
+                before = self._written.get(path) or read_script(path) if append else ""
+                added = content.text if content is not None else UNKNOWN
+                self._written[path] = f"{before}\n{added}" if before else added
 
     def note_copies(self, name: str, args: ShellArguments) -> None:
         """Follow `cp`, `mv`, `install`, `ln`, `curl -o` and `wget`."""
@@ -47,9 +64,59 @@ class ScriptFiles:
             return
         pattern = r"s([^\w\s]).{0,400}?\1(.{0,400}?)\1"
         added = [found[1] for word in args.words for found in re.findall(pattern, word.text[:4000])]
+        added += [text for word in args.words for text in re.findall(_SED_ADDS, word.text[:4000])]
         for target in args.operands[0 if args.has("ef", "expression", "file") else 1 :]:
             if before := self.read(target):
                 self.note_write(target, ShellWord("\n".join([before, *added])))
+
+    def note_literals(self, code: str) -> None:
+        """Code that may write the files which it names: what its literals say may be in them."""
+        if not re.search(_CODE_WRITES, code[:MAX_CODE_CHARS]):
+            return
+        found = [text for pair in re.findall(_LITERAL, code[:MAX_CODE_CHARS]) for text in pair if text][:MAX_LITERALS]
+        for name in (text.lstrip("> ") for text in found if " " not in text.lstrip("> ")):
+            for path in self._resolve(ShellWord(name)):
+                if path:
+                    self._literals.setdefault(path, []).extend(found)
+
+    def find_literals(self, word: ShellWord) -> list[str]:
+        """Texts that code may have written into a file."""
+        return [text for path in self._resolve(word) if path for text in self._literals.get(path, ()) if " " in text]
+
+    def find_scripts(self, word: ShellWord, kind: str, loop_words: Sequence[ShellWord]) -> list[ShellWord]:
+        """The files that a word means, if it is a pattern, the variable of a loop, or a folder."""
+        patterns = [word] if word.has_glob else [*loop_words] if SOME_NAME in word.text else []
+        if patterns:
+            found = [path for each in patterns for path in self._paths.directories.expand(each)[:MAX_SCRIPTS]]
+            names = [os.path.basename(each.text) for each in patterns]
+            found += [path for path in self._written if any(fnmatch(os.path.basename(path), name) for name in names)]
+            return [ShellWord(path) for path in found]
+        main = ShellWord(os.path.join(word.text, "__main__.py"))
+        if kind == "python" and (self.read(main) or self.was_written(main)):
+            return [main]
+        if kind == "python" and word.text.endswith(".py") and not self.read(word):
+            return [each for each in (ShellWord(os.path.join(word.text[:-3], "__main__.py")),) if self.read(each)]
+        with_suffix = ShellWord(f"{word.text}.js")
+        return [with_suffix] if kind == "node" and not self.read(word) and self.read(with_suffix) else []
+
+    def find_option_files(self, name: str, args: ShellArguments) -> Iterator[ShellWord]:
+        """Programs of the project that options name, as in `tar -I ./x` and `git fetch --upload-pack=./x`."""
+        if name in _PLAIN_PROGRAMS:
+            return
+        if name == "run-parts":
+            yield from (ShellWord(os.path.join(word.text, "*"), has_glob=True) for word in args.operands[-1:])
+        before = ShellWord("")
+        for word in args.words:
+            value = word.text.partition("=")[2] if word.text.startswith("-") else ""
+            value = word.text[2:] if re.match(r"-\w[./~]", word.text) else value
+            if before.text.startswith("-") and not word.text.startswith("-"):
+                value = word.text
+            if value and UNKNOWN not in value and " " not in value and self._is_script(ShellWord(value)):
+                yield ShellWord(value)
+            before = word
+
+    def _is_script(self, word: ShellWord) -> bool:
+        return self.is_program(word) or re.match("#!", self.read(word)) is not None or word.text.endswith(".sh")
 
     def is_program(self, word: ShellWord) -> bool:
         """True if a word names an executable file that is there."""
@@ -101,6 +168,8 @@ def read_script(path: str) -> str:
 def written_content(command: ShellCommand) -> ShellWord | None:
     """What a command prints into its redirection, if the text shows it."""
     name = command.words[0].text if command.words else ""
+    if name == "printf" and UNKNOWN not in (text := print_format([word.text for word in command.words[1:]])):
+        return ShellWord(unescape(text))
     if name in ("echo", "printf"):
         return ShellWord(unescape(join_printed(command.words[1:])))
     return command.stdin if name in ("cat", "tee", "") else None

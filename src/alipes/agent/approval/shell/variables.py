@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from alipes.agent.approval.shell.lexer import SOME_NAME, UNKNOWN, ShellWord, split_pieces
+from alipes.agent.approval.shell.lexer import DECODED, SOME_NAME, UNKNOWN, ShellWord, split_pieces
 
 _GIVEN = r"(?<![\w$])([A-Za-z_]\w*)(?:\[[^]\s]{0,200}\])?\+?=|\$\{([A-Za-z_]\w*):?="
 _NAMING_COMMANDS = (
@@ -25,7 +25,7 @@ _READ_COMMANDS = {"read", "mapfile", "readarray", "getopts", "printf", "unset", 
 _KEPT = ("HOME", "ALIPES_HOME", "TMPDIR")
 # Variables by what they do to other programs: hold a command, load or run something, load something by an option.
 TEXT_VARIABLES = (
-    r"\w{0,40}(?:PAGER|EDITOR|ASKPASS)$|VISUAL$|BROWSER$|LESSOPEN$|LESSCLOSE$|PROMPT_COMMAND$"
+    r"\w{0,40}(?:PAGER|EDITOR|ASKPASS)$|VISUAL$|SHELL$|CONFIG_SHELL$|RSYNC_RSH$|CVS_RSH$|TAR_COMPRESS\w*$|BROWSER$|LESSOPEN$|LESSCLOSE$|PROMPT_COMMAND$"
     r"|GIT_\w{0,40}(?:COMMAND|DIFF|SSH)$|\w{0,40}_WRAPPER$"
 )
 TRUSTED_VARIABLES = (
@@ -33,6 +33,7 @@ TRUSTED_VARIABLES = (
     r"|PYTHON(?:BREAKPOINT|INSPECT|WARNINGS)$|PERL5(?:OPT|DB|LIB)$|PERLLIB$|RUBY(?:OPT|LIB)$|LUA_INIT|GIT_CONFIG\w*$"
     r"|GIT_(?:TEMPLATE_DIR|EXEC_PATH|PROXY_COMMAND|WORK_TREE)$|MAKEFILES$|(?:VIM|EX)INIT$|PHPRC$|PHP_INI_SCAN_DIR$|GCONV_PATH$|OPENSSL_CONF$"
     r"|R_PROFILE\w*$|DOTNET_STARTUP_HOOKS$|CLASSPATH$|NODE_PATH$|KUBECONFIG$|(?:NPM|PIP)_CONFIG_\w+$|SSLKEYLOGFILE$|ZDOTDIR$"
+    r"|npm_config_(?:script.shell|shell|node.options|globalconfig|userconfig|git|editor|viewer|init.module)$|RSYNC_CONNECT_PROG$"
 )
 LOADING_VARIABLES = r"NODE_OPTIONS$|JAVA_TOOL_OPTIONS$|_JAVA_OPTIONS$|MAKEFLAGS$|GREP_OPTIONS$"
 LOADING_OPTIONS = r"-r\b|--require|--import|--loader|--experimental-loader|-javaagent|-agentlib|--eval|-f\b|SHELL="
@@ -57,7 +58,7 @@ class ShellVariables:
 
     def get(self, name: str, default: str = UNKNOWN, /) -> str:
         if name in self._unstable or self._all_unstable:
-            return UNKNOWN
+            return UNKNOWN + DECODED if DECODED in self._values.get(name, "") else UNKNOWN
         return self._values.get(name, default)
 
     def copy(self) -> "ShellVariables":

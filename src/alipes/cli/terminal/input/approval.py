@@ -230,7 +230,7 @@ def _format_decided(asked: ApprovalAsked, choice: ApprovalChoice, columns: int) 
     if asked.diff:
         return reveal(describe_tool(asked.call).text)
     call = describe_call(asked.call)
-    text = call.body or call.title.rstrip("?")
+    text = call.body or call.title.removeprefix("Allow ").rstrip("?")
     return f"{to_one_line(text, max(20, columns - 30))} (shown above)" if is_long(asked) else text
 
 

@@ -67,6 +67,8 @@ class InputCompleter(Completer):
         self.loaded_arguments: dict[str, LoadChoices] = {}
         """Arguments that must be loaded, by command."""
         self.files: FileSearch | None = None
+        self._completed = ""
+        """The text before the cursor when a file was completed."""
 
     @property
     def commands(self) -> Sequence[CommandEntry]:
@@ -85,6 +87,18 @@ class InputCompleter(Completer):
             if name in self.arguments or name in self.loaded_arguments:
                 return True
         return find_mention(text) is not None
+
+    def file_completed(self, buffer: Buffer) -> None:
+        """A row of the menu was inserted; remember it if it is a file."""
+        text = buffer.document.text_before_cursor
+        self._completed = text if re.search(r'@(?:"[^"\n]*"|[^\s"]+) \Z', text) else ""
+
+    def follows_file(self, buffer: Buffer) -> bool:
+        """True directly after a completed file and the blank that its completion added."""
+        text, state = buffer.document.text_before_cursor, buffer.complete_state
+        row = state.current_completion if state is not None else None
+        chosen = row is not None and row.text.startswith("@") and row.text.endswith(" ") and text.endswith(row.text)
+        return chosen or (bool(text) and text == self._completed)
 
     def find_command(self, name: str) -> CommandEntry | None:
         """The command with this name or alias."""
@@ -225,6 +239,7 @@ def take_row(buffer: Buffer, completer: InputCompleter) -> bool:
         buffer.apply_completion(row)
     else:
         buffer.complete_state = None
+    completer.file_completed(buffer)
     if row.text.endswith("/"):  # a folder: offer its files
         buffer.start_completion()
         return False
@@ -235,6 +250,12 @@ def take_row(buffer: Buffer, completer: InputCompleter) -> bool:
         buffer.insert_text(" ")
         return False
     return True
+
+
+def start_range(buffer: Buffer) -> None:
+    """A colon directly after a completed file starts a line range: `@f.py:10-40`."""
+    buffer.delete_before_cursor()
+    buffer.insert_text(":")
 
 
 def _last_word(text: str) -> str:

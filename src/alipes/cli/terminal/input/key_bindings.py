@@ -19,7 +19,7 @@ from prompt_toolkit.search import SearchDirection, start_search
 
 from alipes.cli.terminal.input.approval import ANSWER_DELAY_S, KEYS, ApprovalEntry
 from alipes.cli.terminal.input.clipboard import ClipboardPictures, mention_pasted_files
-from alipes.cli.terminal.input.completion import InputCompleter, select_next, take_row
+from alipes.cli.terminal.input.completion import InputCompleter, select_next, start_range, take_row
 from alipes.cli.terminal.input.keyboard import CTRL_ENTER, ESCAPE_KEY, SHIFT_ENTER
 from alipes.cli.terminal.screen.layout import BottomArea, PasteStore
 from alipes.config.keys import REWIND_KEY, KeysConfig, short_key_table
@@ -335,6 +335,9 @@ def make_key_bindings(actions: InputActions, buffer: Buffer, keys: KeysConfig | 
     bind(keys.stop, actions.escape)
     made.add("escape", filter=typing & vi_mode & ~vi_navigation_mode, eager=lone)(_leave_insert_mode)
     made.add(Keys.BracketedPaste)(lambda event: actions.paste(event.data))
+    made.add(":", filter=typing & ~vi_navigation_mode & Condition(lambda: _follows_file(buffer)))(
+        lambda _event: start_range(buffer)
+    )
     _bind_answers(made, actions.answers, asked)
     return made
 
@@ -406,6 +409,10 @@ def _enter(buffer: Buffer, actions: InputActions) -> None:
         actions.send()
 
 
+def _follows_file(buffer: Buffer) -> bool:
+    return isinstance(buffer.completer, InputCompleter) and buffer.completer.follows_file(buffer)
+
+
 def _complete(buffer: Buffer) -> None:
     """Select the next menu entry, or search for completions."""
     state = buffer.complete_state
@@ -426,6 +433,8 @@ async def _complete_now(buffer: Buffer) -> None:
         return
     if len(found) == 1:
         buffer.apply_completion(found[0])
+        assert isinstance(buffer.completer, InputCompleter)
+        buffer.completer.file_completed(buffer)
     elif common := get_common_complete_suffix(document, found):
         buffer.insert_text(common)
     else:

@@ -38,9 +38,11 @@ class SubagentView:
                 row.ended = now
 
     def rows(self, columns: int, style: TerminalStyle, now: float) -> list[str]:
-        """A row per subagent, running ones first."""
-        running_first = sorted(self._rows.items(), key=lambda each: (bool(each[1].ended), each[0]))
-        rows = [_format_row(number, row, columns, style, now) for number, row in running_first[:MAX_ROWS]]
+        """A row per subagent, in their order; if not all have room, the running ones first."""
+        shown = list(self._rows.items())
+        if len(shown) > MAX_ROWS:
+            shown.sort(key=lambda each: (bool(each[1].ended), each[0]))
+        rows = [_format_row(number, row, columns, style, now) for number, row in shown[:MAX_ROWS]]
         if (left := len(self._rows) - MAX_ROWS) > 0:
             rows.append("  " + apply_style(f"{style.more} {left} more", style.faint))
         return rows
