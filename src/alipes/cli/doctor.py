@@ -23,6 +23,7 @@ from alipes.cli import common, render, security_audit
 from alipes.cli.common import CheckResult, print_json
 from alipes.cli.options import parse_doctor
 from alipes.cli.plugins.list import check_plugins_state
+from alipes.cli.serve.signals import LOCK_NAME
 from alipes.config.environment import process_environment
 from alipes.config.loader import load_settings
 from alipes.config.mcp_files import load_project
@@ -38,10 +39,13 @@ from alipes.providers.embedded import find_weights
 from alipes.providers.errors import explain_connection
 from alipes.providers.registry import Backend, Models, choose_model, open_models
 from alipes.runtime.http.clients import ClientScope
+from alipes.runtime.process_lock import find_holder
 from alipes.sessions.tool_access import ToolState
 from alipes.store.archive import Archive
 from alipes.store.database.files import find_loss, is_writable
 from alipes.store.peers import open_processes
+from alipes.store.schedules.jobs import SqliteSchedules
+from alipes.store.schedules.runs import SqliteScheduleRuns
 from alipes.store.store import Store, open_archive, open_store
 from alipes.tools.browser.chromium import find_chromium, find_obstacle, uses_sandbox
 from alipes.tools.checkpoints.git import find_git
@@ -107,9 +111,24 @@ async def check_store(settings: Settings) -> list[CheckResult]:
                 return await _check_database(archive)
         async with open_store(settings.home) as store:
             database = await _check_database(store.archive)
-            return [*database, *_check_processes(settings, store), *await _check_unfinished(store)]
+            schedules = await _check_schedules(settings, store)
+            return [*database, *_check_processes(settings, store), *await _check_unfinished(store), *schedules]
     except StoreError as error:
         return [CheckResult("database", "wrong", str(error))]
+
+
+async def _check_schedules(settings: Settings, store: Store) -> list[CheckResult]:
+    """Jobs that nobody runs, and the latest ones that failed."""
+    jobs, last = SqliteSchedules(store), await SqliteScheduleRuns(store).last_runs()
+    if not (count := await jobs.count()):
+        return []
+    failed = sorted(run.job.name for run in last.values() if run.state == "failed")
+    names, says = ", ".join(failed[:5]), f"{format_count(count, 'job')} scheduled"
+    if find_holder(settings.paths.run / LOCK_NAME) is None:
+        return [CheckResult("schedules", "wrong", f"{says}, and no server runs them", "start `alipes serve`")]
+    if failed:
+        return [CheckResult("schedules", "note", f"{says}; last run failed: {names}", "see `alipes schedule history`")]
+    return [CheckResult("schedules", "ok", says)]
 
 
 async def check_models(settings: Settings, scope: ClientScope, models: Models, *, live: bool) -> list[CheckResult]:
