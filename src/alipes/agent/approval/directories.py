@@ -9,6 +9,8 @@ from fnmatch import translate
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellWord
 
 MAX_GLOB_MATCHES = 100
+MAX_LINKS = 80
+"""Links of one text that are followed; with more of them, the working directory counts as unknown."""
 MAX_LINKS_IN_PATH = 4
 """Links in one path that are followed."""
 MAX_GLOB_VISITS = 5_000
@@ -55,7 +57,9 @@ class WorkingDirectories:
 
     def note_link(self, link: str, target: str) -> None:
         """The text made a link, which is not there yet."""
-        if not is_in(target, link):
+        if len(self._links) >= MAX_LINKS:
+            self.lose()
+        elif not is_in(target, link):
             self._links.setdefault(link, set()).add(target)
 
     def _follow(self, path: str) -> set[str]:

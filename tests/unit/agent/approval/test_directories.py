@@ -2,7 +2,7 @@
 
 import os
 
-from alipes.agent.approval.directories import MAX_GLOB_MATCHES, WorkingDirectories, match_glob
+from alipes.agent.approval.directories import MAX_GLOB_MATCHES, MAX_LINKS, WorkingDirectories, match_glob
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellWord
 
 
@@ -47,4 +47,18 @@ def test_after_a_cd_and_a_double_ampersand_the_directory_is_certain(tmp_path):
 def test_a_cd_to_an_unknown_place_makes_the_directory_unknown(tmp_path):
     folders = WorkingDirectories(str(tmp_path), "/home/u")
     folders.change(ShellWord(f"/usr/{UNKNOWN}"))
+    assert folders.possible == {None}
+
+
+def test_a_link_that_the_text_made_is_followed(tmp_path):
+    folders = WorkingDirectories(str(tmp_path), "/home/u")
+    folders.note_link(f"{tmp_path}/link", "/etc")
+    folders.note_link(f"{tmp_path}/second", f"{tmp_path}/link")
+    assert set(folders.resolve(ShellWord("second/hosts"))) >= {f"{tmp_path}/second/hosts", "/etc/hosts"}
+
+
+def test_with_too_many_links_the_working_directory_is_unknown(tmp_path):
+    folders = WorkingDirectories(str(tmp_path), "/home/u")
+    for number in range(MAX_LINKS + 1):
+        folders.note_link(f"{tmp_path}/{number}", "/etc")
     assert folders.possible == {None}

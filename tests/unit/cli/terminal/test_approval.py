@@ -177,6 +177,14 @@ def test_a_connection_is_asked_about_by_host(dialogue):
     assert rows(dialogue)[:2] == ["? Allow a connection to pypi.org?", "  Why: pip install rich"]
 
 
+def test_a_decision_about_a_connection_names_the_host():
+    transcript = TranscriptView(make_theme("none"), LOOK, 80)
+    call = ToolCall("c", "network", {"host": "pypi.org", "port": 443})
+    transcript.handle_event(ApprovalAsked("1", call, "pip install rich", "connect to pypi.org"))
+    transcript.handle_event(ApprovalAnswered("1", "no"))
+    assert [strip_escapes(row) for row in transcript.take_final()] == ["· denied: a connection to pypi.org"]
+
+
 @pytest.mark.parametrize(
     ("answer", "note"),
     [

@@ -84,7 +84,7 @@ class ScriptFiles:
         return [text for path in self._resolve(word) if path for text in self._literals.get(path, ()) if " " in text]
 
     def find_scripts(self, word: ShellWord, kind: str, loop_words: Sequence[ShellWord]) -> list[ShellWord]:
-        """The files that a word stands for, if it is a pattern, the variable of a loop, or a folder."""
+        """The files that a word means, if it is a pattern, the variable of a loop, or a folder."""
         patterns = [word] if word.has_glob else [*loop_words] if SOME_NAME in word.text else []
         if patterns:
             found = [path for each in patterns for path in self._paths.directories.expand(each)[:MAX_SCRIPTS]]

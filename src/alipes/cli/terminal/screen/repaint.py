@@ -3,7 +3,6 @@
 import asyncio
 import io
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
@@ -63,7 +62,7 @@ class RepaintTimer:
     """Repaints with timers of the event loop; there are none while idle."""
 
     def __init__(self, status: StatusLine, paint: Callable[[], None], painted: Callable[[], float]) -> None:
-        """`painted()`: when the screen last changed."""
+        """`painted()`: when the screen last changed, by the clock of the event loop."""
         self._status, self._paint, self._painted = status, paint, painted
         self._due: asyncio.TimerHandle | None = None
         self._tick: asyncio.TimerHandle | None = None
@@ -73,7 +72,7 @@ class RepaintTimer:
         """Schedule a repaint. During a turn, also repaint every second for the elapsed time."""
         loop = asyncio.get_running_loop()
         if self._due is None:
-            wait = self._painted() + 1 / MAX_FPS - time.monotonic()
+            wait = self._painted() + 1 / MAX_FPS - loop.time()
             self._due = loop.call_later(max(0.0, wait), self._on_due)
         if self._tick is None and self._status.is_running:
             self._tick = loop.call_later(1.0, self._on_tick)
