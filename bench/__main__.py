@@ -22,6 +22,7 @@ from bench import (
     remote,
     results,
     sandbox,
+    schedules,
     serve,
     terminal,
     tool_stops,
@@ -64,6 +65,7 @@ ALL = {
     "web": web.extraction,
     "mcp": mcp.servers,
     "checkpoints": checkpoints.checkpoints,
+    "schedules": schedules.schedules,
 }
 GROUPS = {"terminal": ("start", "keys", "resizing", "idling", "streaming", "stopping")}
 """Names for several figures."""

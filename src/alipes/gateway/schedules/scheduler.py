@@ -22,7 +22,6 @@ from alipes.kernel.timetable import find_zone, format_moment
 from alipes.kernel.turns import Inbound
 from alipes.sessions.schedules import Schedules
 from alipes.sessions.sessions import Sessions
-from alipes.store.schedules.rows import BATCH
 from alipes.store.schedules.runs import cost_since
 
 log = logging.getLogger(__name__)
@@ -74,19 +73,23 @@ class Scheduler:
 
     async def step(self) -> float | None:
         """Do what is due; returns when to look again, or None if nothing is planned."""
-        while await self._schedules.jobs.fire_due(self._clock(), self._plan) >= BATCH:
-            pass
+        jobs = self._schedules.jobs
+        while await jobs.has_due(self._clock()):
+            await jobs.fire_due(self._clock(), self._plan)
+            await self.start_runs()
         watching = await self._files.look()
         await self.settle()
         await self.start_runs()
         now = self._clock()
-        wake_at = await self._schedules.jobs.next_wake(now)
+        wake_at = await jobs.next_wake(now)
         if watching:
             wake_at = min(wake_at or now + WATCH_INTERVAL_S, now + WATCH_INTERVAL_S)
         return wake_at
 
     async def start_runs(self, only: int = 0) -> tuple[str, ...]:
         """Start waiting runs, or the one with a number; returns their session keys."""
+        if not await self._schedules.runs.has_waiting(self._clock()):
+            return ()
         limit = self._limits.parallel
         keys = await self._schedules.runs.start_waiting(self._clock(), limit, self.prepare, self._refuse, only=only)
         for key in keys:
