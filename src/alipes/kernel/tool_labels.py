@@ -191,6 +191,9 @@ _LABELS: dict[str, Callable[[Args], ToolLabel]] = {
     "mixture_of_agents": lambda args: ToolLabel("Ask several models", _text(args, "prompt")),
     "clarify": lambda args: ToolLabel("Ask", _text(args, "question")),
     "send_file": lambda args: ToolLabel("Send", _text(args, "path")),
+    "cronjob": lambda args: ToolLabel(
+        "Schedule", " ".join(_text(args, key) for key in ("action", "name", "when") if args.get(key))
+    ),
     "tool_search": lambda args: ToolLabel("Find tools", _text(args, "query")),
     "vision_analyze": lambda args: ToolLabel("Look at", _text(args, "path") or _text(args, "image_url")),
     "image_generate": lambda args: ToolLabel("Generate image", _text(args, "prompt")),
@@ -225,6 +228,7 @@ _ACTIVITIES = {
     "mixture_of_agents": "asking several models",
     "clarify": "waiting for your answer",
     "send_file": "sending a file",
+    "cronjob": "looking at schedules",
     "tool_search": "looking for tools",
     "vision_analyze": "looking at an image",
     "image_generate": "generating an image",

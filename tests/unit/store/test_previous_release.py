@@ -67,7 +67,7 @@ NEW_NAMES = {
 }
 PREVIOUS = 9
 """The schema of the previous release."""
-NEW_TABLES = {"approvals", "untrusted_sources"}
+NEW_TABLES = {"approvals", "untrusted_sources", "schedules", "schedule_runs", "schedule_posts"}
 NEW_VALUES = {"debts": {"owed": "queued", "trying": "sending", "dead": "failed"}}
 PAYLOADS = {
     ("turns", "inbound"): Inbound,
