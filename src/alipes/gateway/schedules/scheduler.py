@@ -17,8 +17,8 @@ from alipes.config.loader import parse_amount
 from alipes.gateway.schedules.events import FileWatch
 from alipes.gateway.schedules.settlement import RunSettler
 from alipes.kernel.models import SCRIPT_MODEL
-from alipes.kernel.schedules import SILENT, FirePlan, JobRun, Schedule, plan_fire
-from alipes.kernel.timetable import find_zone, format_moment
+from alipes.kernel.schedules import SILENT, FirePlan, JobRun, Schedule, plan_fire, zone_of
+from alipes.kernel.timetable import format_moment
 from alipes.kernel.turns import Inbound
 from alipes.sessions.schedules import Schedules
 from alipes.sessions.sessions import Sessions
@@ -102,7 +102,7 @@ class Scheduler:
         await self._settler.send_posts()
 
     def _plan(self, schedule: Schedule) -> FirePlan:
-        return plan_fire(schedule, self._clock(), find_zone(schedule.job.zone))
+        return plan_fire(schedule, self._clock(), zone_of(schedule.job))
 
     def prepare(self, run: JobRun) -> Inbound:
         """The message that starts the turn of a run."""
@@ -123,7 +123,7 @@ class Scheduler:
 
     def _refuse(self, db: sqlite3.Connection, run: JobRun) -> str:
         """Why the run must not start: the budget of the day is used up."""
-        job, zone = run.job, find_zone(run.job.zone)
+        job, zone = run.job, zone_of(run.job)
         midnight = datetime.fromtimestamp(self._clock(), zone).replace(hour=0, minute=0, second=0, microsecond=0)
         for text, schedule, whose in ((job.daily_budget, run.schedule, "its"), (self._limits.per_day, "", "the")):
             if (amount := parse_amount(text)) is None or job.script:
@@ -148,6 +148,6 @@ def _instructions(run: JobRun) -> str:
     job = run.job
     places = [each for each in job.targets if each not in ("files", "none")]
     where = f" to {', '.join(places)}" if places else " to a file" if "files" in job.targets else " to nobody"
-    when = format_moment(run.fire_at, find_zone(job.zone))
+    when = format_moment(run.fire_at, zone_of(job))
     text = INSTRUCTIONS.format(name=job.name, when=when, where=where, silent=SILENT)
     return f"{text} Use these skills: {', '.join(job.skills)}." if job.skills else text
