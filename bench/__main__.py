@@ -22,6 +22,7 @@ from bench import (
     remote,
     results,
     sandbox,
+    schedules,
     search,
     serve,
     terminal,
@@ -66,6 +67,7 @@ ALL = {
     "mcp": mcp.servers,
     "checkpoints": checkpoints.checkpoints,
     "search": search.search,
+    "schedules": schedules.schedules,
 }
 GROUPS = {"terminal": ("start", "keys", "resizing", "idling", "streaming", "stopping")}
 """Names for several figures."""

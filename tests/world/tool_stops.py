@@ -58,6 +58,7 @@ OTHERS = {
     "todo": "starts nothing",
     "clarify": "waits for a person: tests/unit/sessions",
     "send_file": "starts nothing",
+    "cronjob": "starts nothing",
 }
 """Tools without a case, and why."""
 

@@ -2,13 +2,13 @@
 
 import hashlib
 import re
-from datetime import datetime, tzinfo
+from datetime import UTC, datetime, tzinfo
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
 from alipes.kernel.errors import ConfigError
-from alipes.kernel.timetable import Timetable, next_time, parse_duration
+from alipes.kernel.timetable import Timetable, find_zone, next_time, parse_duration
 from alipes.kernel.turns import SCHEDULED, Address, PermissionMode
 
 SILENT = "[SILENT]"
@@ -119,6 +119,14 @@ class JobRun(Struct, frozen=True):
         again = f"-{self.attempt}" if self.attempt > 1 else ""
         thread = "" if self.job.together else f"{format_fire(self.fire_at)}{again}"
         return Address(SCHEDULED, self.schedule, thread=thread)
+
+
+def zone_of(job: Job) -> tzinfo:
+    """The time zone of a job; UTC if this machine no longer knows it, so that one job cannot stop the others."""
+    try:
+        return find_zone(job.zone)
+    except ConfigError:
+        return UTC
 
 
 def format_fire(moment: float) -> str:

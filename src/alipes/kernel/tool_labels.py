@@ -198,6 +198,9 @@ _LABELS: dict[str, Callable[[Args], ToolLabel]] = {
     "mixture_of_agents": lambda args: ToolLabel("Ask several models", _text(args, "prompt")),
     "clarify": lambda args: ToolLabel("Ask", _text(args, "question")),
     "send_file": lambda args: ToolLabel("Send", _text(args, "path")),
+    "cronjob": lambda args: ToolLabel(
+        "Schedule", " ".join(_text(args, key) for key in ("action", "name", "when") if args.get(key))
+    ),
     "tool_search": lambda args: ToolLabel("Find tools", _text(args, "query")),
     "skills_list": lambda args: ToolLabel("List skills", _text(args, "query")),
     "skill_view": lambda args: ToolLabel("Read the skill", f"{_text(args, 'name')} {_text(args, 'file')}".rstrip()),
@@ -237,6 +240,7 @@ _ACTIVITIES = {
     "mixture_of_agents": "asking several models",
     "clarify": "waiting for your answer",
     "send_file": "sending a file",
+    "cronjob": "looking at schedules",
     "tool_search": "looking for tools",
     **dict.fromkeys(("skills_list", "skill_view"), "reading a skill"),
     "skill_manage": "changing a skill",

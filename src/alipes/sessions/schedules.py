@@ -14,7 +14,7 @@ from alipes.config.schedules import find_local_zone
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_duration, format_excerpt
-from alipes.kernel.schedules import Job, JobRun, OverlapPolicy, Schedule, ScheduleState, parse_quiet_hours
+from alipes.kernel.schedules import Job, JobRun, OverlapPolicy, Schedule, ScheduleState, parse_quiet_hours, zone_of
 from alipes.kernel.timetable import (
     Timetable,
     find_zone,
@@ -256,7 +256,7 @@ class Schedules:
         return next(name for n in range(1, 100_000) if (name := base if n == 1 else f"{base}-{n}") not in taken)
 
     def _view(self, schedule: Schedule, last: JobRun | None = None, count: int = 3) -> ScheduleView:
-        zone = find_zone(schedule.job.zone)
+        zone = zone_of(schedule.job)
         if schedule.due is None:
             moments: tuple[float, ...] = ()
         elif count == 1:

@@ -16,6 +16,7 @@ from alipes.kernel.schedules import (
     plan_fire,
     retry_time,
     wake_time,
+    zone_of,
 )
 from alipes.kernel.timetable import Timetable, parse_timetable
 
@@ -103,6 +104,11 @@ def test_retries_double_their_pause_and_end():
 def test_an_answer_that_is_just_silent_is_not_delivered():
     assert all(is_silent(each) for each in ("[SILENT]", " [silent]\n", "`[SILENT]`", "", "  "))
     assert not any(is_silent(each) for each in ("[SILENT] but the disk is full", "Silent night", "ok"))
+
+
+def test_a_zone_that_is_no_longer_known_counts_as_utc():
+    assert str(zone_of(Job("x", "", Timetable("manual"), "Gone/Zone"))) == "UTC"
+    assert str(zone_of(daily().job)) == "Europe/Berlin"
 
 
 def test_each_run_has_an_id_of_its_own():

@@ -41,6 +41,7 @@ SEARCH = "src/a.py\n3: def one():\n9: def two():\n\nsrc/b.py\n1- import os\n2: d
         ("mixture_of_agents", {"prompt": "why?"}, "Ask several models why?"),
         ("clarify", {"question": "Which?"}, "Ask Which?"),
         ("send_file", {"path": "a.pdf"}, "Send a.pdf"),
+        ("cronjob", {"action": "add", "name": "tea", "when": "in 5m"}, "Schedule add tea in 5m"),
         ("vision_analyze", {"image_url": "http://x/y.png", "question": "?"}, "Look at http://x/y.png"),
         ("image_generate", {"prompt": "a cat"}, "Generate image a cat"),
         ("browser_navigate", {"url": "https://a.example/x"}, "Open https://a.example/x"),

@@ -17,8 +17,8 @@ from alipes.config.loader import load_settings
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_duration, format_excerpt
-from alipes.kernel.schedules import JobRun
-from alipes.kernel.timetable import find_zone, format_moment
+from alipes.kernel.schedules import JobRun, zone_of
+from alipes.kernel.timetable import format_moment
 from alipes.runtime.process_lock import find_holder
 from alipes.sessions.schedules import Schedules, ScheduleView, describe_last
 from alipes.store.store import Store
@@ -191,7 +191,7 @@ def _history(settings: Settings, name: str = "", *, limit: int, json: bool) -> i
         (
             str(run.number),
             run.job.name,
-            format_moment(run.fire_at, find_zone(run.job.zone)),
+            format_moment(run.fire_at, zone_of(run.job)),
             f"{run.state}{f' (attempt {run.attempt})' if run.attempt > 1 else ''}",
             run.session[:12],
             " ".join(filter(None, (run.cause, format_excerpt(run.detail, 80)[1:-1] if run.detail else ""))),

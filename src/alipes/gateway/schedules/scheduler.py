@@ -17,12 +17,11 @@ from alipes.config.loader import parse_amount
 from alipes.gateway.schedules.events import FileWatch
 from alipes.gateway.schedules.settlement import RunSettler
 from alipes.kernel.models import SCRIPT_MODEL
-from alipes.kernel.schedules import SILENT, FirePlan, JobRun, Schedule, plan_fire
-from alipes.kernel.timetable import find_zone, format_moment
+from alipes.kernel.schedules import SILENT, FirePlan, JobRun, Schedule, plan_fire, zone_of
+from alipes.kernel.timetable import format_moment
 from alipes.kernel.turns import Inbound
 from alipes.sessions.schedules import Schedules
 from alipes.sessions.sessions import Sessions
-from alipes.store.schedules.rows import BATCH
 from alipes.store.schedules.runs import cost_since
 
 log = logging.getLogger(__name__)
@@ -74,19 +73,23 @@ class Scheduler:
 
     async def step(self) -> float | None:
         """Do what is due; returns when to look again, or None if nothing is planned."""
-        while await self._schedules.jobs.fire_due(self._clock(), self._plan) >= BATCH:
-            pass
+        jobs = self._schedules.jobs
+        while await jobs.has_due(self._clock()):
+            await jobs.fire_due(self._clock(), self._plan)
+            await self.start_runs()
         watching = await self._files.look()
         await self.settle()
         await self.start_runs()
         now = self._clock()
-        wake_at = await self._schedules.jobs.next_wake(now)
+        wake_at = await jobs.next_wake(now)
         if watching:
             wake_at = min(wake_at or now + WATCH_INTERVAL_S, now + WATCH_INTERVAL_S)
         return wake_at
 
     async def start_runs(self, only: int = 0) -> tuple[str, ...]:
         """Start waiting runs, or the one with a number; returns their session keys."""
+        if not await self._schedules.runs.has_waiting(self._clock()):
+            return ()
         limit = self._limits.parallel
         keys = await self._schedules.runs.start_waiting(self._clock(), limit, self.prepare, self._refuse, only=only)
         for key in keys:
@@ -99,7 +102,7 @@ class Scheduler:
         await self._settler.send_posts()
 
     def _plan(self, schedule: Schedule) -> FirePlan:
-        return plan_fire(schedule, self._clock(), find_zone(schedule.job.zone))
+        return plan_fire(schedule, self._clock(), zone_of(schedule.job))
 
     def prepare(self, run: JobRun) -> Inbound:
         """The message that starts the turn of a run."""
@@ -120,7 +123,7 @@ class Scheduler:
 
     def _refuse(self, db: sqlite3.Connection, run: JobRun) -> str:
         """Why the run must not start: the budget of the day is used up."""
-        job, zone = run.job, find_zone(run.job.zone)
+        job, zone = run.job, zone_of(run.job)
         midnight = datetime.fromtimestamp(self._clock(), zone).replace(hour=0, minute=0, second=0, microsecond=0)
         for text, schedule, whose in ((job.daily_budget, run.schedule, "its"), (self._limits.per_day, "", "the")):
             if (amount := parse_amount(text)) is None or job.script:
@@ -145,6 +148,6 @@ def _instructions(run: JobRun) -> str:
     job = run.job
     places = [each for each in job.targets if each not in ("files", "none")]
     where = f" to {', '.join(places)}" if places else " to a file" if "files" in job.targets else " to nobody"
-    when = format_moment(run.fire_at, find_zone(job.zone))
+    when = format_moment(run.fire_at, zone_of(job))
     text = INSTRUCTIONS.format(name=job.name, when=when, where=where, silent=SILENT)
     return f"{text} Use these skills: {', '.join(job.skills)}." if job.skills else text

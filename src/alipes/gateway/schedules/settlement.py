@@ -16,8 +16,7 @@ from alipes.gateway.outbound.delivery import address_message
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.outbox import Media, Outbound
-from alipes.kernel.schedules import JobRun, is_silent, retry_time
-from alipes.kernel.timetable import find_zone
+from alipes.kernel.schedules import JobRun, is_silent, retry_time, zone_of
 from alipes.kernel.turns import Address, Inbound, Turn
 from alipes.runtime.http.public_fetch import FetchError, FetchRequest, PublicFetcher
 from alipes.sessions.sessions import Sessions
@@ -153,7 +152,7 @@ class RunSettler:
         places.notices.append(Inbound(id, origin, run.job.owner, note, notice="kept"))
 
     async def _save(self, places: _Addressed, run: JobRun, text: str) -> None:
-        moment = datetime.fromtimestamp(run.fire_at, find_zone(run.job.zone))
+        moment = datetime.fromtimestamp(run.fire_at, zone_of(run.job))
         again = f"-{run.attempt}" if run.attempt > 1 else ""
         path = self._places.folder / run.job.name / f"{moment:%Y-%m-%dT%H-%M-%S}{again}.md"
         try:

@@ -88,6 +88,11 @@ class SqliteSchedules(SqliteRows):
         row = await self._database.fetch_one(sql, now)
         return None if row is None else row[0]
 
+    async def has_due(self, now: float) -> bool:
+        """True if the time of a job has come."""
+        sql = "SELECT 1 FROM schedules WHERE wake_at <= ? AND wake_at IS NOT NULL AND state = 'on' LIMIT 1"
+        return await self._database.fetch_one(sql, now) is not None
+
     async def fire_due(self, now: float, plan: Callable[[Schedule], FirePlan]) -> int:
         """Make runs of the jobs whose time has come, and set their next time. Returns how many jobs there were."""
 
@@ -99,7 +104,7 @@ class SqliteSchedules(SqliteRows):
                 _fire(db, schedule, plan(schedule), now)
             return len(found)
 
-        return await self._database.run(work)
+        return await self._database.run(work, sync=False)  # if a power cut takes it, the job fires again
 
     async def fire_event(self, schedule: Schedule, run: NewRun, seen: str = "") -> bool:
         """Make a run for an event, and remember what was seen. False if the event, named by the cause, has started

@@ -82,6 +82,11 @@ class SqliteScheduleRuns(SqliteRows):
         await self.changes.announce()
         return added
 
+    async def has_waiting(self, now: float) -> bool:
+        """True if a run waits to be started."""
+        sql = "SELECT 1 FROM schedule_runs WHERE state = 'waiting' AND start_at <= ? LIMIT 1"
+        return await self._database.fetch_one(sql, now) is not None
+
     async def start_waiting(
         self,
         now: float,
@@ -109,7 +114,7 @@ class SqliteScheduleRuns(SqliteRows):
                     keys.append(turn.key)
             return keys
 
-        return tuple(await self._database.run(work))
+        return tuple(await self._database.run(work, sync=False))  # a turn syncs before it acts
 
     async def add_detail(self, number: int, text: str) -> None:
         """Add a sentence to the detail of a run."""
