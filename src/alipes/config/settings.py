@@ -11,11 +11,11 @@ from msgspec import Struct
 
 from alipes.config.browser import BrowserConfig
 from alipes.config.keys import KeysConfig
-from alipes.config.learning import LearningConfig
 from alipes.config.mcp import McpConfig
-from alipes.config.memory import MemoryConfig
 from alipes.config.paths import Paths
 from alipes.config.platforms import Messengers, PluginPlatformConfig
+from alipes.config.sections.learning import LearningConfig
+from alipes.config.sections.memory import MemoryConfig
 from alipes.config.skills import SkillsConfig
 from alipes.config.tools import ToolsConfig
 from alipes.config.value_types import (

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from alipes.agent.memory.files import MemoryFiles
 from alipes.agent.memory.memory import Memory
-from alipes.config.memory import MemoryConfig
+from alipes.config.sections.memory import MemoryConfig
 from alipes.kernel.errors import ToolError
 from alipes.kernel.memory import OWNER, MemoryEdit, MemoryOrigin, memory_scope
 from alipes.kernel.turns import Address, Inbound, Origin, Turn
