@@ -187,7 +187,7 @@ usage: alipes skills [list] [--json]               list the skills, their state 
        alipes skills accept [NAME]                show skills of this project and changed ones, ask
        alipes skills remove NAME                  remove one of your own; its versions are kept
        alipes skills new NAME                     create one in your home, to be edited
-       alipes skills check [NAME|FOLDER ...]      report problems and what stands out
+       alipes skills check [NAME|FOLDER ...]      report problems and warnings
        alipes skills history NAME [--json]        list its versions
        alipes skills rollback NAME [VERSION]      return to an earlier version, ask
        alipes skills test NAME                    replay the turns it came from, and show what changed

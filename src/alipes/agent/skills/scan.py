@@ -59,7 +59,7 @@ class SkillFinding(Struct, frozen=True):
 
 
 def scan_skill(files: SkillFiles, places: Places) -> tuple[SkillFinding, ...]:
-    """What stands out in the files of a skill. Call it in a thread."""
+    """Warnings about the files of a skill. Call it in a thread."""
     found: dict[SkillFinding, None] = {}
     for path, file in sorted(files.items()):
         text = _decode(file)

@@ -189,7 +189,7 @@ def _find(skills: tuple[Skill, ...], name: str) -> Skill:
 
 
 def _check(settings: Settings, names: list[str]) -> int:
-    """Report what departs from the specification and what stands out. The status is 1 if a skill cannot be used."""
+    """Report what departs from the specification, and warnings. The status is 1 if a skill cannot be used."""
     known = load_skills(settings)
     chosen = [_read_path(name) if _is_path(name) else _find(known, name) for name in names] if names else list(known)
     broken = 0

@@ -1,4 +1,4 @@
-"""Shows a skill before a person accepts it: its fields, files, and what stands out in them."""
+"""Shows a skill before a person accepts it: its fields, files, and warnings about them."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
