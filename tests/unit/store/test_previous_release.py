@@ -68,6 +68,7 @@ NEW_NAMES = {
 PREVIOUS = 9
 """The schema of the previous release."""
 NEW_TABLES = {"approvals", "untrusted_sources", "prompt_sections", "skill_uses"}
+NEW_TABLES |= {"memory_snapshots", "memory_changes", "proposals"}
 NEW_VALUES = {"debts": {"owed": "queued", "trying": "sending", "dead": "failed"}}
 PAYLOADS = {
     ("turns", "inbound"): Inbound,
