@@ -76,7 +76,8 @@ async def open_app(
         app.hooks.add(CORE, turn_checkpoints.turn_ended)
         set_title = partial(set_title_if_empty, app.store.database)
         app.hooks.add(CORE, ConversationTitles(app.auxiliary, set_title, resources.tasks).turn_ended)
-        app.hooks.add(CORE, app.learning.turn_ended)
+        if interactive:  # otherwise the process ends with the turn
+            app.hooks.add(CORE, app.learning.turn_ended)
         app.hooks.add(CORE, app.compactor.turn_ended)
         app.hooks.add(CORE, app.search.turn_ended)
         app.hooks.add(CORE, app.compactor.session_left)

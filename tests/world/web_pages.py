@@ -11,7 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from alipes.agent.approval.egress import EgressRights
-from alipes.config.browser import BrowserConfig
+from alipes.config.sections.browser import BrowserConfig
 from alipes.config.settings import EgressConfig
 from alipes.kernel.turns import Address, Inbound, Turn
 from alipes.runtime.http.public_fetch import AddressGuard

@@ -18,6 +18,7 @@ from alipes.config.platforms import Messengers, PluginPlatformConfig
 from alipes.config.reader import KeyPath, RawConfig, read_config
 from alipes.config.schema import KEYS
 from alipes.config.secret_store import read_keyring
+from alipes.config.sections.web import WebConfig
 from alipes.config.settings import (
     MIXTURE_PREFIX,
     PERMISSION_MODES,
@@ -34,7 +35,6 @@ from alipes.config.settings import (
 from alipes.config.tools import PlatformTools, ToolsConfig
 from alipes.config.urls import InvalidValue, check_no_proxy, check_proxy, check_usable
 from alipes.config.value_types import AMOUNT_FORM
-from alipes.config.web import WebConfig
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import closest_matches, did_you_mean
 from alipes.kernel.models import Endpoint, ModelFacts, Proxies, Secret

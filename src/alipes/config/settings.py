@@ -9,15 +9,16 @@ from typing import Annotated, Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
-from alipes.config.browser import BrowserConfig
 from alipes.config.keys import KeysConfig
-from alipes.config.learning import LearningConfig
 from alipes.config.mcp import McpConfig
-from alipes.config.memory import MemoryConfig
 from alipes.config.paths import Paths, profile_name
 from alipes.config.platforms import Messengers, PluginPlatformConfig
-from alipes.config.schedules import ZONE, HeartbeatConfig, SchedulesConfig
-from alipes.config.skills import SkillsConfig
+from alipes.config.sections.browser import BrowserConfig
+from alipes.config.sections.learning import LearningConfig
+from alipes.config.sections.memory import MemoryConfig
+from alipes.config.sections.schedules import ZONE, HeartbeatConfig, SchedulesConfig
+from alipes.config.sections.skills import SkillsConfig
+from alipes.config.sections.web import WebConfig
 from alipes.config.tools import ToolsConfig
 from alipes.config.value_types import (
     AMOUNT,
@@ -40,7 +41,6 @@ from alipes.config.value_types import (
     seconds,
     whole,
 )
-from alipes.config.web import WebConfig
 from alipes.kernel.messages import Json
 from alipes.kernel.models import Endpoint, ModelFacts, Proxies, Secret
 from alipes.kernel.ports import Effort

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from msgspec import Struct, structs
 
 from alipes.config.loader import parse_amount
-from alipes.config.schedules import find_local_zone
+from alipes.config.sections.schedules import find_local_zone
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_duration, format_excerpt

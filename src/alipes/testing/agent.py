@@ -87,6 +87,8 @@ Person: TypeAlias = ApprovalChoice | Literal["nobody", "trusts"]
 MODEL = "scripted"
 NO_CHECKPOINTS = {"checkpoints": {"enabled": False}}
 """Unless a test asks for them: the folder in which tests run is not to be saved before every call."""
+NO_LEARNING = {"learning": {"mode": "off"}}
+"""Unless a test asks for it: a script has no line for requests between turns."""
 _MESSAGE_NUMBERS = count(1)
 
 
@@ -244,7 +246,9 @@ def _write_settings(home: Path, config: Mapping[str, Any], plugins: tuple[str, .
     about = dict(config.get("plugins", {}))
     for list_name in ("enabled", "unpinned"):  # a plugin under test may change between two starts
         about[list_name] = [*about.get(list_name, ()), *plugins]
-    (home / "config.toml").write_text(tomlkit.dumps({"model": MODEL, **NO_CHECKPOINTS, **config, "plugins": about}))
+    (home / "config.toml").write_text(
+        tomlkit.dumps({"model": MODEL, **NO_CHECKPOINTS, **NO_LEARNING, **config, "plugins": about})
+    )
     settings = load_settings(home, {})
     settings.paths.make()
     return settings

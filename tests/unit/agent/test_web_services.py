@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from alipes.agent import web_services
+from alipes.config.sections.web import WebConfig
 from alipes.config.settings import Settings
-from alipes.config.web import WebConfig
 from alipes.kernel.turns import ApprovalAsked, ToolProgress, ToolStarted
 from alipes.plugins.owner import PluginOwner
 from alipes.plugins.registry import Contributions, ProviderContribution

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from alipes.agent.auxiliary import BackgroundTasks
 from alipes.agent.memory.recall import MemoryRecall
-from alipes.config.memory import MemoryConfig
+from alipes.config.sections.memory import MemoryConfig
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import Text, assistant, user
 from alipes.kernel.turns import Origin

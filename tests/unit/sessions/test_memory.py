@@ -1,7 +1,10 @@
 """The memory in a whole app: the tool, the prompt of conversations, questions, proposals, `/memory`, and other people."""
 
 import pytest
+from msgspec import structs
 
+from alipes.gateway.outbound.policy import OutboundPolicy
+from alipes.kernel.outbox import lane
 from alipes.kernel.turns import Address, ApprovalAsked, Inbound, Notice
 from alipes.sessions.commands import registry
 from alipes.testing.agent import open_agent
@@ -195,6 +198,18 @@ async def test_a_persons_own_messages_are_no_reason_to_ask():
     async with open_agent(model=[save("likes tea"), "ok"]) as agent:
         await say_as(agent, ANN, "I like tea", untrusted="a message from Ann, who is not an owner")
         assert "likes tea" in notes(agent, "people/telegram/7/MEMORY.md")
+
+
+@pytest.mark.parametrize("notify", [True, False])
+async def test_a_chat_gets_a_line_about_a_changed_note_unless_that_is_switched_off(notify):
+    async with open_agent(model=[save("likes tea"), "ok"], config={"memory": {"notify": notify}}) as agent:
+        sessions = agent.app.sessions
+        sessions.defaults = structs.replace(sessions.defaults, outbound=OutboundPolicy(["telegram"]))
+        await say_as(agent, ANN, "I like tea")
+        sent = await agent.app.store.outbox.head(lane(ANN["address"]))
+        assert (sent is not None) is notify
+        if sent is not None:
+            assert sent.outbound.text.startswith("Memory: MEMORY.md: added “likes tea”") and sent.outbound.notice
 
 
 async def test_a_hostile_note_approves_nothing(tmp_path):

@@ -30,7 +30,7 @@ from alipes.agent.memory.service import MemoryService, decode_edit
 from alipes.agent.skills.skill import SKILL_FILE, find_name_problem
 from alipes.agent.skills.skills import Skills
 from alipes.agent.skills.versions import SkillChange, SkillFile, SkillFiles, check_files, diff_files, hash_files
-from alipes.config.learning import LearningConfig
+from alipes.config.sections.learning import LearningConfig
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.front_matter import split_front_matter
 from alipes.kernel.memory import OWNER, MemoryOrigin, memory_scope

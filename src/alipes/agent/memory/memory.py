@@ -13,7 +13,7 @@ from typing import TypeAlias
 from alipes.agent.memory.entries import apply_edit, format_diff, parse_entries, suggest_merges, undo_change
 from alipes.agent.memory.files import FILE_NAMES, MemoryFiles
 from alipes.agent.memory.secrets import contains_secret
-from alipes.config.memory import MemoryConfig
+from alipes.config.sections.memory import MemoryConfig
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import format_excerpt
 from alipes.kernel.memory import MemoryChange, MemoryEdit, MemoryOrigin, MemoryTarget, memory_scope

@@ -13,7 +13,7 @@ from typing import Any
 
 from alipes.agent.auxiliary import BackgroundTasks
 from alipes.agent.provider_calls import call_provider, find_providers
-from alipes.config.memory import MemoryConfig
+from alipes.config.sections.memory import MemoryConfig
 from alipes.kernel.errors import AlipesError
 from alipes.kernel.memory import MemoryChange, MemoryEdit, memory_scope
 from alipes.kernel.messages import Message

@@ -21,7 +21,7 @@ from alipes.agent.skills.skill import (
     to_name,
 )
 from alipes.agent.skills.versions import SkillStore
-from alipes.config.skills import SkillsConfig
+from alipes.config.sections.skills import SkillsConfig
 from alipes.plugins.pins import PluginPin
 
 PROJECT_FOLDERS = (".alipes/skills", ".agents/skills", ".claude/skills")

@@ -11,7 +11,7 @@ from alipes.agent.skills.catalog import SkillCatalog, usable
 from alipes.agent.skills.prompt import allowed_tools, format_list, format_message, format_skill
 from alipes.agent.skills.skill import Skill, parse_skill
 from alipes.agent.skills.versions import SkillStore, check_path
-from alipes.config.skills import SkillsConfig
+from alipes.config.sections.skills import SkillsConfig
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import did_you_mean
 from alipes.kernel.turns import Turn

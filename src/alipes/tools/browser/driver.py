@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from alipes.config.browser import BrowserConfig
+from alipes.config.sections.browser import BrowserConfig
 from alipes.kernel.errors import ToolError
 from alipes.runtime.processes.child import Child, open_child
 from alipes.runtime.processes.process_tree import OrphanGuard, scratch_directory

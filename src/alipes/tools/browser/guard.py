@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from alipes.config.browser import Subresources
+from alipes.config.sections.browser import Subresources
 from alipes.runtime.http.egress import EgressRequest, EgressRule, format_authority, is_address, normalise_host
 from alipes.runtime.http.public_fetch import AddressGuard
 from alipes.runtime.sandbox.backend import CommandScope

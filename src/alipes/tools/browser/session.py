@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from alipes.config.browser import BrowserConfig
+from alipes.config.sections.browser import BrowserConfig
 from alipes.kernel.errors import ToolError
 from alipes.tools.browser.chromium import HIDE_DIRECT_CONNECTIONS
 from alipes.tools.browser.guard import PageGuard, parse_place

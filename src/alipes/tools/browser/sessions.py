@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from alipes.config.browser import BrowserConfig
+from alipes.config.sections.browser import BrowserConfig
 from alipes.kernel.errors import ToolError
 from alipes.kernel.ports import ToolContext
 from alipes.runtime.http.egress import EgressRequest

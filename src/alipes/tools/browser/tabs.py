@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from alipes.config.browser import DialogAnswer
+from alipes.config.sections.browser import DialogAnswer
 from alipes.kernel.formatting import format_excerpt
 from alipes.tools.browser.guard import PageGuard
 

@@ -9,7 +9,7 @@ from urllib.parse import urldefrag, urlsplit
 
 from msgspec import Struct
 
-from alipes.config.web import WebConfig
+from alipes.config.sections.web import WebConfig
 from alipes.kernel.errors import ToolError
 from alipes.kernel.messages import image_type
 from alipes.runtime.http.public_fetch import FetchedResource, FetchError, FetchRequest, PublicFetcher

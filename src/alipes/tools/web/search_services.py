@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from alipes.config.web import WebConfig
+from alipes.config.sections.web import WebConfig
 from alipes.kernel.errors import ToolError
 from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.runtime.sandbox.backend import CommandScope

@@ -55,7 +55,7 @@ async def open_proposals(agent, scope=""):
 
 
 async def test_a_long_turn_is_looked_at_and_its_proposals_wait_with_their_origin():
-    async with open_agent(model=[todo(), "done", learned(NOTE, SKILL)], config=EVERY_TURN) as agent:
+    async with open_agent(model=[todo(), "done", learned(NOTE, SKILL)], config=EVERY_TURN, person="once") as agent:
         reply = await agent.say("make tea")
         await reviewed(agent)
         note, skill = await open_proposals(agent)
@@ -72,7 +72,7 @@ async def test_a_long_turn_is_looked_at_and_its_proposals_wait_with_their_origin
 
 
 async def test_an_accepted_skill_is_a_version_with_its_origin_and_can_be_rolled_back():
-    async with open_agent(model=[todo(), "done", learned(SKILL)], config=EVERY_TURN) as agent:
+    async with open_agent(model=[todo(), "done", learned(SKILL)], config=EVERY_TURN, person="once") as agent:
         await agent.say("make tea")
         await reviewed(agent)
         (proposal,) = await open_proposals(agent)
@@ -87,7 +87,7 @@ async def test_an_accepted_skill_is_a_version_with_its_origin_and_can_be_rolled_
 
 async def test_a_proposed_skill_can_be_edited_or_rejected():
     second = {**SKILL, "name": "make-coffee"}
-    async with open_agent(model=[todo(), "done", learned(SKILL, second)], config=EVERY_TURN) as agent:
+    async with open_agent(model=[todo(), "done", learned(SKILL, second)], config=EVERY_TURN, person="once") as agent:
         await agent.say("make tea")
         await reviewed(agent)
         tea, coffee = await open_proposals(agent)
@@ -101,7 +101,7 @@ async def test_a_proposed_skill_can_be_edited_or_rejected():
 
 async def test_a_change_of_a_skill_keeps_its_fields_and_is_refused_once_the_skill_was_changed():
     changed = {**SKILL, "body": "# Tea\n1. Warm the pot."}
-    async with open_agent(model=[todo(), "done", learned(changed)], config=EVERY_TURN) as agent:
+    async with open_agent(model=[todo(), "done", learned(changed)], config=EVERY_TURN, person="once") as agent:
         text = "---\nname: make-tea\ndescription: My own words.\nlicense: MIT\n---\n\n# Tea\n"
         store = agent.app.skills.store
         store.create("make-tea", {"SKILL.md": SkillFile(text.encode())}, SkillChange("person"))
@@ -121,7 +121,7 @@ async def test_a_change_of_a_skill_keeps_its_fields_and_is_refused_once_the_skil
 
 async def test_with_auto_it_is_saved_at_once_and_shown():
     config = {"learning": {"steps": 1, "mode": "auto"}}
-    async with open_agent(model=[todo(), "done", learned(NOTE, SKILL)], config=config) as agent:
+    async with open_agent(model=[todo(), "done", learned(NOTE, SKILL)], config=config, person="once") as agent:
         async with agent.app.sessions.watch(agent.key) as events:
             await agent.say("make tea")
             await reviewed(agent)
@@ -137,7 +137,7 @@ async def test_with_auto_it_is_saved_at_once_and_shown():
 @pytest.mark.parametrize("mode", ["propose", "auto"])
 async def test_what_untrusted_text_may_have_caused_says_so_and_waits_also_with_auto(mode):
     config = {"learning": {"steps": 1, "mode": mode}}
-    async with open_agent(model=[todo(), "done", learned(NOTE, SKILL)], config=config) as agent:
+    async with open_agent(model=[todo(), "done", learned(NOTE, SKILL)], config=config, person="once") as agent:
         await agent.say("make tea", untrusted="a forwarded message")
         await reviewed(agent)
         proposals = await open_proposals(agent)
@@ -147,12 +147,14 @@ async def test_what_untrusted_text_may_have_caused_says_so_and_waits_also_with_a
 
 
 async def test_off_nothing_is_asked_and_the_cap_of_a_day_holds():
-    async with open_agent(model=[todo(), "done"], config={"learning": {"steps": 1, "mode": "off"}}) as agent:
+    async with open_agent(
+        model=[todo(), "done"], config={"learning": {"steps": 1, "mode": "off"}}, person="once"
+    ) as agent:
         await agent.say("make tea")
         await agent.wait_until_idle()
         assert len(agent.model.requests) == 2
     script = [todo(), "done", learned(), todo(), "done"]
-    async with open_agent(model=script, config={"learning": {"steps": 1, "per_day": 1}}) as agent:
+    async with open_agent(model=script, config={"learning": {"steps": 1, "per_day": 1}}, person="once") as agent:
         await agent.say("make tea")
         await reviewed(agent)
         await agent.say("make more")
@@ -162,7 +164,7 @@ async def test_off_nothing_is_asked_and_the_cap_of_a_day_holds():
 
 @pytest.mark.parametrize("ending", ["failed", "stopped"])
 async def test_a_turn_that_was_not_answered_teaches_nothing(ending):
-    async with open_agent(model=[todo()], config=EVERY_TURN) as agent:
+    async with open_agent(model=[todo()], config=EVERY_TURN, person="once") as agent:
         if ending == "failed":
             assert (await agent.say("go")).ending == "failed"
         else:
@@ -173,7 +175,7 @@ async def test_a_turn_that_was_not_answered_teaches_nothing(ending):
 
 async def test_other_people_are_proposed_notes_only_and_decide_about_their_own():
     ann = {"address": Address("telegram", "7"), "sender": "7", "owner": False}
-    async with open_agent(model=[todo(), "done", learned(NOTE, SKILL)], config=EVERY_TURN) as agent:
+    async with open_agent(model=[todo(), "done", learned(NOTE, SKILL)], config=EVERY_TURN, person="once") as agent:
         async with agent.app.sessions.ask(Inbound("m", text="tea", **ann)) as turn:
             assert [event async for event in turn]
         await reviewed(agent)
@@ -184,7 +186,7 @@ async def test_other_people_are_proposed_notes_only_and_decide_about_their_own()
 
 async def test_a_secret_a_bad_name_and_nonsense_are_not_proposed():
     bad = [{**SKILL, "body": "use password: correcthorse"}, {**SKILL, "name": "../x"}]
-    async with open_agent(model=[todo(), "done", learned(*bad)], config=EVERY_TURN) as agent:
+    async with open_agent(model=[todo(), "done", learned(*bad)], config=EVERY_TURN, person="once") as agent:
         await agent.say("go")
         await reviewed(agent)
         assert await open_proposals(agent) == ()
@@ -195,7 +197,7 @@ async def test_a_secret_a_bad_name_and_nonsense_are_not_proposed():
 async def test_one_line_says_that_a_proposal_waits_and_only_if_none_was_waiting():
     other = {**NOTE, "content": "Likes milk"}
     script = [todo(), "done", learned(NOTE), todo(), "done", learned(other)]
-    async with open_agent(model=script, config=EVERY_TURN) as agent:
+    async with open_agent(model=script, config=EVERY_TURN, person="once") as agent:
         shown = []
         async with agent.app.sessions.watch(agent.key) as events:
             for number in (1, 2):
@@ -229,7 +231,7 @@ async def test_a_skill_is_tested_on_the_turn_it_came_from_with_recorded_results_
     file.write_text("the old text")
     read, write = call("read_file", path=str(file)), call("write_file", path=str(file), content="new")
     script = [(read, write), "written", learned(SKILL)]
-    async with open_agent(model=script, config={"learning": {"steps": 2}}, person="trusts") as agent:
+    async with open_agent(model=script, config={"learning": {"steps": 2}}, person="once") as agent:
         reply = await agent.say("make tea")
         await reviewed(agent)
         (proposal,) = await open_proposals(agent)

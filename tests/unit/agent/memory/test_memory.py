@@ -10,11 +10,12 @@ from msgspec import structs
 
 from alipes.agent.memory.files import MemoryFiles
 from alipes.agent.memory.memory import Memory
-from alipes.config.memory import MemoryConfig
+from alipes.config.sections.memory import MemoryConfig
 from alipes.kernel.errors import ToolError
 from alipes.kernel.memory import OWNER, MemoryEdit, MemoryOrigin, memory_scope
 from alipes.kernel.turns import Address, Inbound, Origin, Turn
 from alipes.runtime.redaction import make_mask
+from alipes.store.backup_archive import _list_files
 from alipes.store.database.database import open_database
 from alipes.store.memory.memory import SqliteMemory
 from alipes.store.turns import insert_session
@@ -199,3 +200,11 @@ async def test_nothing_stays_open(tmp_path):
         await memory.change(OWNER, add("warm"), AGENT)
         async with no_leaks():
             await memory.change(OWNER, add("one"), AGENT)
+
+
+async def test_a_backup_contains_the_notes_and_nothing_unfinished(tmp_path):
+    async with open_memory(tmp_path) as memory:
+        await memory.change("people/telegram/7", add("likes tea"), AGENT)
+        (tmp_path / "memory" / "MEMORY.md.12ab.part").write_text("x")
+    listed = [name for name in _list_files(tmp_path) if name.startswith("memory/")]
+    assert listed == ["memory/people/telegram/7/MEMORY.md"]

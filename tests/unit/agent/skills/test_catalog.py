@@ -8,7 +8,7 @@ from msgspec import structs
 from alipes.agent.skills.catalog import PluginSkill, SkillCatalog, usable
 from alipes.agent.skills.skill import MAX_SKILL_BYTES
 from alipes.agent.skills.versions import SkillStore
-from alipes.config.skills import SkillsConfig
+from alipes.config.sections.skills import SkillsConfig
 
 
 def put(folder: Path, name: str, description: str = "Helps.", body: str = "") -> Path:

@@ -5,7 +5,7 @@ import pytest
 from alipes.agent.skills.prompt import HEAD, allowed_tools, format_list, format_message
 from alipes.agent.skills.skill import Skill
 from alipes.agent.skills.tools import SkillManage, SkillsList, SkillView
-from alipes.config.skills import SkillsConfig
+from alipes.config.sections.skills import SkillsConfig
 
 
 def many(count: int, words: int = 40) -> list[Skill]:

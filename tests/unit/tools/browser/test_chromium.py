@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from alipes.cli.doctor import check_browser
-from alipes.config.browser import BrowserConfig
+from alipes.config.sections.browser import BrowserConfig
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ToolError
 from alipes.tools.browser import specs

@@ -4,8 +4,8 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from alipes.config.sections.web import WebConfig
 from alipes.config.settings import DocumentsConfig
-from alipes.config.web import WebConfig
 from alipes.kernel.turns import Address, Inbound, Turn
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.http.public_fetch import PublicFetcher

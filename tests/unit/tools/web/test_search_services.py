@@ -2,7 +2,7 @@
 
 import pytest
 
-from alipes.config.web import WebConfig
+from alipes.config.sections.web import WebConfig
 from alipes.kernel.errors import ToolError
 from alipes.kernel.models import Secret
 from alipes.runtime.http.clients import ClientScope
