@@ -69,9 +69,8 @@ class App:
         self.settings, self.store, self.models, self.scope = settings, store, models, resources.scope
         self.background, self.backend, self.network = resources.background, resources.backend, resources.network
         self.checkpoints = resources.checkpoints
-        self.documents = DocumentConverter(
-            settings.documents, backend=resources.backend, env=tool_environment(settings)
-        )
+        env = tool_environment(settings)
+        self.documents = DocumentConverter(settings.documents, backend=resources.backend, env=env)
         self.files: FileAttacher
         self.secrets, self._env_file = resources.secrets, EnvFileWatch(settings.paths.env)
         self.hooks = Hooks(settings.plugins.deadline, self._report, deadlines=settings.plugins.deadlines)
