@@ -36,7 +36,8 @@ from alipes.tools.browser import specs as browser_specs
 TOOLS = (
     *("terminal", "process", "read_file", "write_file", "patch", "search_files"),
     *("delegate_task", "mixture_of_agents", "vision_analyze", "image_generate"),
-    *("todo", "clarify", "execute_code", "send_file", "session_search", "cronjob", "web_search", "web_extract"),
+    *("todo", "memory", "clarify", "execute_code", "send_file", "session_search", "cronjob"),
+    *("web_search", "web_extract"),
     *("skills_list", "skill_view", "skill_manage"),
     *(spec.name for spec in browser_specs.ALL),
 )
