@@ -34,7 +34,6 @@ from alipes.plugins.registry import Contributions, PromptTemplate, SkillContribu
 from alipes.providers.registry import ModelChoice, choose_model
 from alipes.runtime.sandbox.policy import is_inside
 from alipes.sessions.commands.context import CommandContext
-from alipes.sessions.commands.registry import BY_NAME
 from alipes.sessions.commands.templates import TemplateFolders
 from alipes.sessions.memory import make_memory_service
 from alipes.sessions.plugin_host import PluginHost
@@ -76,7 +75,7 @@ class App:
         self.hooks = Hooks(settings.plugins.deadline, self._report, deadlines=settings.plugins.deadlines)
         self.workdir = settings.workdir or os.getcwd()
         self.templates = _template_folders(settings)
-        self.contributions = Contributions(lambda: BY_NAME, self._load_templates)
+        self.contributions = Contributions(_builtin_commands, self._load_templates)
         self.user_shell = UserShell(store, self.contributions, make_places(settings))
         self.plugins: Plugins
         self.mcp: McpServers | None = None
@@ -271,6 +270,12 @@ class App:
         turn = offered.get("turn") or TURN.get()
         if isinstance(turn, Turn):
             self.store.bus.publish(Envelope(turn.key, turn.id, Notice(what)))
+
+
+def _builtin_commands() -> Mapping[str, object]:
+    """The chat commands by name, imported when a plugin adds one: they have two dozen modules."""
+    commands: Mapping[str, object] = import_module("alipes.sessions.commands.registry").BY_NAME
+    return commands
 
 
 def _is_pinned(inbound: Inbound) -> bool:

@@ -44,7 +44,6 @@ from alipes.runtime.log_file import open_log
 from alipes.runtime.processes.ancestors import name_agent_process
 from alipes.runtime.program_name import program_name
 from alipes.runtime.tasks import handle_uncaught_errors
-from alipes.sessions.commands.registry import expand_message
 from alipes.sessions.event_stream import TurnFollower
 from alipes.sessions.subagents.text import describe_interrupted
 
@@ -317,7 +316,7 @@ async def _ask(
                 print_warnings(app, streams)
             inbound, note = await make_inbound(app, options, here)
             inbound = structs.replace(inbound, text=question[0], attachments=question[1])
-            inbound = await expand_message(app.context(inbound))
+            inbound = await _expand_message(app, inbound)
             inbound, files = await app.files.attach(inbound, options.prompt)
             for problem in files.problems:
                 streams.error(problem)
@@ -339,6 +338,15 @@ def keyboard(nobody: bool = False) -> Iterator[TextIO | None]:
     finally:
         if stream is not None and stream is not sys.stdin:
             stream.close()
+
+
+async def _expand_message(app: App, inbound: Inbound) -> Inbound:
+    """The message, or the one that a template makes of it. The commands are imported for a message with a slash."""
+    if not inbound.text.lstrip().startswith("/"):
+        return inbound
+    from alipes.sessions.commands.registry import expand_message  # noqa: PLC0415
+
+    return await expand_message(app.context(inbound))
 
 
 async def make_inbound(app: App, options: AskOptions | TalkOptions, here: str) -> tuple[Inbound, str]:

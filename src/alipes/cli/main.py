@@ -1,5 +1,6 @@
 """Entry point of `alipes`: finds the command and imports only its module."""
 
+import gc
 import os
 import sys
 from types import TracebackType
@@ -146,9 +147,21 @@ def _is_terminal(stream: "TextIO | None") -> bool:
 
 def _load_session() -> "RunSession":
     """Called once the prompt is visible."""
-    from alipes.cli.terminal.session import run_session  # noqa: PLC0415
+    with _CollectionPaused():
+        from alipes.cli.terminal.session import run_session  # noqa: PLC0415
 
     return run_session
+
+
+class _CollectionPaused:
+    """No garbage collection meanwhile: among imported modules it finds nothing, and takes a tenth of the start."""
+
+    def __enter__(self) -> None:
+        gc.disable()
+
+    def __exit__(self, *error: object) -> None:
+        gc.freeze()
+        gc.enable()
 
 
 def _run_command(name: str, argv: list[str], given: list[str] | None = None) -> int:
@@ -166,7 +179,8 @@ def _run_command(name: str, argv: list[str], given: list[str] | None = None) -> 
         return 2
     path, _, function = COMMANDS[name].partition(":")
     try:
-        module = import_module(f"alipes.cli.{path}")
+        with _CollectionPaused():
+            module = import_module(f"alipes.cli.{path}")
     except ModuleNotFoundError as missing:
         if name not in EXTRAS or (missing.name or "").startswith("alipes"):
             raise

@@ -67,6 +67,8 @@ class Job(Struct, frozen=True, omit_defaults=True):
     """Whose text it may contain, if the conversation in which it was made had read text of strangers."""
     owner: str = ""
     """Who made it: the sender of the message."""
+    by_owner: bool = False
+    """An owner of this home made it, and not in a group: its runs may use the owner's notes."""
 
 
 class Schedule(Struct, frozen=True):

@@ -83,8 +83,9 @@ class ScheduleEditor:
         _require_owner(fields, turn)
         request = {"workdir": turn.inbound.workdir, **fields, **({"name": name} if name else {})}
         origin = turn.inbound.origin.address if turn.inbound.origin is not None else turn.inbound.address
+        by_owner = turn.inbound.owner and origin.chat_type == "dm"
         view = await self._schedules().add(
-            request, origin=origin, owner=turn.inbound.sender, untrusted=await self._taint(turn)
+            request, origin=origin, owner=turn.inbound.sender, by_owner=by_owner, untrusted=await self._taint(turn)
         )
         return f"Added {view.describe()}"
 

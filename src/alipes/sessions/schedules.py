@@ -95,8 +95,10 @@ class Schedules:
     def default_zone(self) -> str:
         return self._settings.timezone or find_local_zone()
 
-    async def add(self, request: Mapping[str, Any], *, origin: Address | None = None, **facts: str) -> ScheduleView:
-        """Store a new job. `facts`: `owner` and `untrusted` of the job. Raises `ConfigError`."""
+    async def add(
+        self, request: Mapping[str, Any], *, origin: Address | None = None, **facts: str | bool
+    ) -> ScheduleView:
+        """Store a new job. `facts`: `owner`, `by_owner` and `untrusted` of the job. Raises `ConfigError`."""
         job = structs.replace(self._build(None, request), origin=origin, **facts)
         if not job.name:
             job = structs.replace(job, name=await self._make_name(job.prompt or job.script))
@@ -202,6 +204,7 @@ class Schedules:
             daily_budget=chosen.per_day,
             workdir=workdir,
             missed="skip",
+            by_owner=True,
         )
         due = next_time(job.timetable, now, find_zone(job.zone))
         if found is None:

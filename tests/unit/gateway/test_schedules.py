@@ -79,6 +79,18 @@ async def test_the_prompt_says_that_nobody_is_there_and_the_system_prompt_is_not
         assert "weather" in request.system
 
 
+async def test_only_a_job_of_an_owner_uses_the_notes_of_the_owner(tmp_path):
+    notes = tmp_path / "home" / "memory" / "MEMORY.md"
+    async with a_world(tmp_path, "one", "two") as world:
+        notes.parent.mkdir(parents=True, exist_ok=True)
+        notes.write_text("- tea at five\n")
+        await world.add(name="theirs")
+        await world.schedules.add({"when": "in 60s", "prompt": "x", "name": "ours"}, by_owner=True)
+        await world.step(60)
+        systems = {each.messages[-1].text: each.system for each in world.agent.model.requests}
+        assert "tea at five" in systems["x"] and "tea at five" not in systems["report"]
+
+
 async def test_a_silent_answer_is_not_sent(tmp_path):
     async with a_world(tmp_path, "[SILENT]") as world:
         await world.add()

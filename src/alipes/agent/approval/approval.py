@@ -3,14 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Literal, Protocol, TypeAlias
+from importlib import import_module
+from typing import Any, Literal, Protocol, TypeAlias
 
 from msgspec import structs
 
-from alipes.agent.approval.paths import PathChecker, Risk
+from alipes.agent.approval.paths import Counts, PathChecker, Risk, first_risk
 from alipes.agent.approval.shell.lexer import ShellWord
-from alipes.agent.approval.shell.programs import first_risk
-from alipes.agent.approval.shell.rules import Counts, judge, judge_code
 from alipes.agent.approval.terminal_lines import TerminalLines
 from alipes.kernel.conversations import ApprovalDecision, DeniedBecause, denial_reason
 from alipes.kernel.errors import ToolError
@@ -202,6 +201,11 @@ def _is_floor(risk: Risk) -> bool:
     return risk.floor
 
 
+def _shell_rules() -> Any:
+    """The rules for commands, imported with the first one that is checked: they are two dozen modules."""
+    return import_module("alipes.agent.approval.shell.rules")
+
+
 def _assess(call: ToolCall, workdir: str, places: Places, counts: Counts) -> Risk | None:
     with suppress(ToolError):  # an invalid path, which the tool reports
         match call.name, call.args:
@@ -210,11 +214,13 @@ def _assess(call: ToolCall, workdir: str, places: Places, counts: Counts) -> Ris
                 start = str(places.resolve(folder, workdir)) if isinstance(folder, str) and folder else ""
                 if len(command) > MAX_CHARS:
                     return _too_long(command, counts)
-                return judge(command, places, workdir, start, counts=counts)
+                found: Risk | None = _shell_rules().judge(command, places, workdir, start, counts=counts)
+                return found
             case "execute_code", {"code": str(code)}:
                 if len(code) > MAX_CHARS:
                     return _too_long(code, counts)
-                return judge_code(code, places, workdir, counts=counts)
+                found = _shell_rules().judge_code(code, places, workdir, counts=counts)
+                return found  # noqa: RET504 - typed
             case "process", {"action": "write", "data": str(data)}:  # it may go to a shell or to another program
                 if len(data) > MAX_CHARS:
                     return _too_long(data, counts)
@@ -237,7 +243,8 @@ def _too_long(text: str, counts: Counts) -> Risk | None:
 
 def _assess_input(data: str, workdir: str, places: Places, counts: Counts) -> Risk | None:
     """Input that cannot be parsed may be unfinished, or for another program than a shell: then line by line."""
-    risk = judge(data, places, workdir, counts=counts)
+    judge = _shell_rules().judge
+    risk: Risk | None = judge(data, places, workdir, counts=counts)
     if risk is None or risk.rule != "unclear":
         return risk
     lines = (judge(line, places, workdir, counts=counts) for line in data.splitlines()[-MAX_LINES:])

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -47,6 +47,16 @@ class Risk(Struct, frozen=True):
 
 
 _UNKNOWN_TARGET = Risk("write", "writes to a file or directory that is only known at run time", unseen=True)
+
+
+Counts: TypeAlias = Callable[[Risk], bool]
+"""Whether a risk counts; others are passed over, so that one behind them is found."""
+
+
+def first_risk(risks: Iterable[Risk | None]) -> Risk | None:
+    """The first risk that nothing allows; if there is none, the first."""
+    found = [risk for risk in risks if risk]
+    return next((risk for risk in found if risk.floor), found[0] if found else None)
 
 
 class PathChecker:

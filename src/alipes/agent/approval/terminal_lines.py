@@ -1,11 +1,11 @@
 """Lines that are written to a process piece by piece: a shell runs them when they are complete."""
 
 import re
+from importlib import import_module
 
 from msgspec import structs
 
 from alipes.agent.approval.shell.lexer import Unparsable
-from alipes.agent.approval.shell.parser import parse_commands
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.turns import Turn
 
@@ -60,7 +60,7 @@ def _erase(line: str) -> str:
 def _is_open(text: str) -> bool:
     """True if a shell would wait for more lines, for example because of an open quote."""
     try:
-        parse_commands(text, {})
+        import_module("alipes.agent.approval.shell.parser").parse_commands(text, {})
     except Unparsable:
         return True
     return False

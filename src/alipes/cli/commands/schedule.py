@@ -82,7 +82,7 @@ def _add(settings: Settings, args: argparse.Namespace, words: list[str], parser:
 
     async def work(schedules: Schedules, store: Store) -> ScheduleView:
         request.setdefault("targets", ["home"] if await store.people.default_chats() else ["files"])
-        return await schedules.add(request, owner="cli")
+        return await schedules.add(request, owner="cli", by_owner=True)
 
     view: ScheduleView = _in_schedules(settings, work)
     print(f"Added {view.name}: {view.schedule.job.when}")

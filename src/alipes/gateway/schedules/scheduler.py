@@ -118,6 +118,7 @@ class Scheduler:
             only=("terminal",) if job.script else job.tools,
             budget=job.budget,
             untrusted=run.given_untrusted or job.untrusted,
+            owner=job.by_owner,
         )
         return inbound if job.script else structs.replace(inbound, instructions=_instructions(run))
 

@@ -48,7 +48,13 @@ async def _add(context: CommandContext, schedules: "Schedules", text: str) -> Co
         )
     inbound = context.inbound
     request = {"when": found["when"], "prompt": found["prompt"], "workdir": inbound.workdir}
-    view = await schedules.add(request, origin=inbound.address, owner=inbound.sender, untrusted=inbound.untrusted)
+    view = await schedules.add(
+        request,
+        origin=inbound.address,
+        owner=inbound.sender,
+        by_owner=inbound.owner and inbound.address.chat_type == "dm",
+        untrusted=inbound.untrusted,
+    )
     return CommandReply(f"Added {view.describe()}")
 
 

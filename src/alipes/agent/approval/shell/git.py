@@ -2,9 +2,8 @@
 
 import re
 
-from alipes.agent.approval.paths import PathChecker, Risk
+from alipes.agent.approval.paths import PathChecker, Risk, first_risk
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellArguments, ShellWord
-from alipes.agent.approval.shell.programs import first_risk
 
 _DISCARDS = "discards uncommitted changes"
 _FORCE_PUSH = "force-pushes or deletes, which can overwrite work on the remote"

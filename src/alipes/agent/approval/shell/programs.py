@@ -2,14 +2,14 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from fnmatch import fnmatch
 from functools import cache
 from typing import TypeAlias
 from urllib.parse import unquote
 
-from alipes.agent.approval.paths import PathChecker, Risk
+from alipes.agent.approval.paths import PathChecker, Risk, first_risk
 from alipes.agent.approval.shell.lexer import UNKNOWN, ShellArguments, ShellWord
 from alipes.agent.approval.shell.parser import matches_own_name
 from alipes.agent.approval.shell.subcommands import METADATA_HOST, OWN_API, for_each
@@ -41,12 +41,6 @@ _VIM_EDITS = r"(?:^|[|:])\s{0,9}(?:e|edit|sp|split|vs|vsp|vsplit|tabe|tabedit|ne
 _SECRET_NAMES = r"id_|\.pem|\.env|\.ssh|\.aws|credential|\.key|netrc|kdbx|cookies|logins"
 _LOCAL_URL = r"(?:\w+://)?(?:localhost|127\.\d+\.\d+\.\d+|\[::1\]|0\.0\.0\.0|host\.docker\.internal)(?::\d+)?(?:/|$)"
 _UPLOADS = r"(?:-d|--data(?:-binary|-raw|-ascii|-urlencode)?|-F|--form|-T|--upload-file)(?:=|$)|--post-file|--body-file"
-
-
-def first_risk(risks: Iterable[Risk | None]) -> Risk | None:
-    """The first risk that nothing allows; if there is none, the first."""
-    found = [risk for risk in risks if risk]
-    return next((risk for risk in found if risk.floor), found[0] if found else None)
 
 
 def check_remove(args: ShellArguments, checker: PathChecker) -> Risk | None:

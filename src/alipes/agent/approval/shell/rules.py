@@ -7,11 +7,10 @@ a command that is only known at run time needs approval.
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias
 
-from alipes.agent.approval.paths import PathChecker, Risk
+from alipes.agent.approval.paths import Counts, PathChecker, Risk
 from alipes.agent.approval.shell.arguments import check_arguments, check_streams
 from alipes.agent.approval.shell.carriers import (
     CARRIERS,
@@ -53,8 +52,6 @@ from alipes.agent.approval.shell.variables import (
 from alipes.config.protected_paths import is_secret_in_project
 from alipes.tools.common import Places
 
-Counts: TypeAlias = Callable[[Risk], bool]
-"""Whether a risk counts; others are passed over, so that one behind them is found."""
 _MAX_DEPTH = 8
 _MAX_GUESS_DEPTH = 3
 """Nesting beyond which only texts that are certainly run are checked."""
