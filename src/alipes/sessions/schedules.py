@@ -204,6 +204,7 @@ class Schedules:
             daily_budget=chosen.per_day,
             workdir=workdir,
             missed="skip",
+            owner=HEARTBEAT,
             by_owner=True,
         )
         due = next_time(job.timetable, now, find_zone(job.zone))

@@ -85,7 +85,7 @@ async def test_only_a_job_of_an_owner_uses_the_notes_of_the_owner(tmp_path):
         notes.parent.mkdir(parents=True, exist_ok=True)
         notes.write_text("- tea at five\n")
         await world.add(name="theirs")
-        await world.schedules.add({"when": "in 60s", "prompt": "x", "name": "ours"}, by_owner=True)
+        await world.schedules.add({"when": "in 60s", "prompt": "x", "name": "ours"}, owner="me", by_owner=True)
         await world.step(60)
         systems = {each.messages[-1].text: each.system for each in world.agent.model.requests}
         assert "tea at five" in systems["x"] and "tea at five" not in systems["report"]
