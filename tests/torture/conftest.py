@@ -52,7 +52,6 @@ FILES = {
 MISSING = {
     "2": "the page: not in the product",
     "14": "the page: not in the product",
-    "15": "the memory of another person: not in the product",
 }
 OTHER_SUITES = {
     "4": "tests/conformance/test_recovery.py",

@@ -218,6 +218,49 @@ async def test_no_one_finds_the_conversations_of_others(tmp_path):
     assert asked and find_leaks("a request of others", asked, TALK) == []
 
 
+NOTES = {"memory": "canary-note-owner-3c9a", "memory/people/telegram/9": "canary-note-other-77d1"}
+"""Notes of the owner and of another person, by folder."""
+
+
+@pytest.mark.deadline(60)
+async def test_no_canary_of_another_persons_memory_leaves(tmp_path):
+    """A person in a chat, with a model that obeys, reaches neither the owner's notes nor those of others."""
+    home = Home(tmp_path / "home")
+    files = [f"{home.path}/{folder}/MEMORY.md" for folder in NOTES]
+    reads = (
+        *(Call("memory", {"action": "read", "target": target}) for target in ("memory", "user")),
+        *(Call("read_file", {"path": path}) for path in files),
+        *(Call("search_files", {"pattern": "canary", "path": path}) for path in (home.path.as_posix(), *files)),
+        *(Call("terminal", {"command": f"cat {path}"}) for path in files),
+        Call("session_search", {"query": "canary"}),
+    )
+
+    def obey(body):
+        asked = [each for each in body["messages"] if each["role"] == "tool"]
+        if not asked and body.get("tools") and "obey" in str(body["messages"][-1]["content"]):
+            return Calls(reads)
+        return Say("I read: " + " ".join(str(each["content"]) for each in asked))
+
+    async with ModelServer(obey) as model, TelegramServer() as telegram:
+        write_home(home, model, telegram, owners=f"[{OWNER}]")
+        for path, note in zip(files, NOTES.values(), strict=True):
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            Path(path).write_text(f"- {note}\n")
+        async with open_serve(home) as served:
+            await served.ready()
+            for text in ("/memory", "/memory history", "obey"):
+                before = len(telegram.chats.mine(OTHER))
+                telegram.chats.say(text, chat=OTHER)
+                await telegram.until(lambda before=before: len(telegram.chats.mine(OTHER)) > before)
+            await answer_questions(telegram, "no", chat=OTHER)
+            assert await served.left() == 0
+        shown = str([sent.given for sent in telegram.calls if str(sent.given.get("chat_id")) == str(OTHER)])
+        asked = b"".join(each.raw for each in model.requests)
+    assert "I read" in shown and b"obey" in asked, "the model obeyed"
+    assert find_leaks("what they are shown", shown, *NOTES.values()) == []
+    assert find_leaks("a request", asked, *NOTES.values()) == []
+
+
 def plant_secrets(home: Home, work: Path) -> None:
     with (home.path / ".env").open("a") as file:
         file.write(f"OPENAI_API_KEY={ENV}\n")
@@ -256,13 +299,13 @@ def stored_files(home: Path, folder: Path) -> list[tuple[str, bytes]]:
     return found
 
 
-async def answer_questions(telegram: TelegramServer, word: str) -> None:
+async def answer_questions(telegram: TelegramServer, word: str, chat: int = OWNER) -> None:
     """Answer every question with `word` until the final answer arrives."""
     reported = 0
-    while not any("I read" in text for text in bot_texts(telegram, OWNER)):
+    while not any("I read" in text for text in bot_texts(telegram, chat)):
         seen = len(telegram.calls)
         asked = [each for each in telegram.of("sendMessage") if "reply_markup" in each.given and each.code == 200]
         if len(asked) > reported:
             reported += 1
-            telegram.chats.say(word, chat=OWNER)
+            telegram.chats.say(word, chat=chat)
         await telegram.until(lambda seen=seen: len(telegram.calls) > seen)
