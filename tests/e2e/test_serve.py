@@ -29,7 +29,7 @@ async def test_it_prints_what_it_serves_and_is_ready_at_once(home):
             assert f"serves no platform yet at {served.address}" in said
             assert "docs/messengers.md" in said
             assert (await served.get("/health")).json() == {"status": "alive"}
-            assert (await served.get("/ready")).json() == {"status": "ready"}
+            assert (await served.get("/ready")).json() == {"status": "ready", "profile": "default"}
             assert (await served.get("/metrics", host="rebound.example")).status_code == 421
             assert await served.left() == 0
         assert not list((home.path / "run").glob("*.sock")), "nothing is left behind"

@@ -49,10 +49,7 @@ FILES = {
     "store_processes": "2",
 }
 """The scenario of files without a number in their name."""
-MISSING = {
-    "2": "the page: not in the product",
-    "14": "the page: not in the product",
-}
+MISSING = {"2": "the page: not in the product", "14": "the page: not in the product"}
 OTHER_SUITES = {
     "4": "tests/conformance/test_recovery.py",
     "5": "tests/conformance/test_stop.py",

@@ -289,7 +289,9 @@ async def export_sessions(home: Home, folder: Path, *, theirs: bool) -> None:
 def stored_files(home: Path, folder: Path) -> list[tuple[str, bytes]]:
     """Everything stored except the files of the secrets: logs, outputs, database, exports, backup."""
     with closing(sqlite3.connect(home / "alipes.db")) as db:
-        found = [("the store", "\n".join(db.iterdump()).encode())]
+        tables = [name for (name,) in db.execute("select name from sqlite_master where type = 'table'")]
+        tables.remove("search_trigrams")  # has no rows of its own, only the tables of its index
+        found = [("the store", str([db.execute(f'select * from "{name}"').fetchall() for name in tables]).encode())]
     files = [*(home / "logs").rglob("*"), *(home / "spill").rglob("*"), *folder.glob("export-*")]
     found += [(path.name, path.read_bytes()) for path in files if path.is_file()]
     with tarfile.open(folder / "backup.tar.gz") as archive:

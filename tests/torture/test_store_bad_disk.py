@@ -60,7 +60,7 @@ async def main():
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     async with open_store(home) as store:
         await store.turns.accept(inbound("first"))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, resource.RLIM_INFINITY))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (800_000, resource.RLIM_INFINITY))
         await fill(store)
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         tell("kept", await store.turns.accept(inbound("after")))

@@ -5,7 +5,7 @@ import os
 import random
 import shutil
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Container, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -91,6 +91,7 @@ async def stop_tool(tool: str, folder: Path, *, points: int, seed: int = 17) -> 
     async with open_web_site() as site:
         await asyncio.to_thread(_prepare, folder / "work", site)
         check.begin()
+        shared = frozenset(find_descendants(os.getpid()))  # servers of other tests
         async with _open_app(folder, site, tool) as agent:
             await _run_and_stop(agent, site, _Point("0", max(SPANS_S), after_start=True), tool)
             before = len(asyncio.all_tasks())
@@ -100,7 +101,7 @@ async def stop_tool(tool: str, folder: Path, *, points: int, seed: int = 17) -> 
                 ending, was_started, seconds = await _run_and_stop(agent, site, point, tool)
                 stopped, started = stopped + (ending == "stopped"), started + was_started
                 slowest = max(slowest, seconds)
-            left = await _settle(site, before)
+            left = await _settle(site, before, shared)
         try:
             await check.settle()
         except AssertionError as error:
@@ -180,18 +181,18 @@ async def _open_app(folder: Path, site: WebSite, tool: str) -> AsyncIterator[Con
         yield agent
 
 
-async def _settle(site: WebSite, tasks: int) -> tuple[str, ...]:
+async def _settle(site: WebSite, tasks: int, shared: frozenset[int]) -> tuple[str, ...]:
     """What of the stopped calls is still there after the time limit."""
     left: tuple[str, ...] = ("not looked yet",)
     with suppress(TimeoutError):
         async with asyncio.timeout(LIMIT_S):
-            while left := tuple(_find_left(site, tasks)):
+            while left := tuple(_find_left(site, tasks, shared)):
                 await asyncio.sleep(PAUSE_S)
     return left
 
 
-def _find_left(site: WebSite, tasks: int) -> Iterator[str]:
-    for pid in find_descendants(os.getpid()):
+def _find_left(site: WebSite, tasks: int, shared: frozenset[int]) -> Iterator[str]:
+    for pid in find_descendants(os.getpid(), shared):
         line = command_line(str(pid))
         if line and not any(name in line for name in KEPT_BY_DESIGN):
             yield f"process {pid}: {line}"
@@ -201,10 +202,11 @@ def _find_left(site: WebSite, tasks: int) -> Iterator[str]:
         yield from (f"task {describe_task(task)}" for task in running)
 
 
-def find_descendants(pid: int) -> Iterator[int]:
-    """All descendants of a process at this moment."""
+def find_descendants(pid: int, left_out: Container[int] = ()) -> Iterator[int]:
+    """All descendants of a process at this moment, except those in `left_out` and their own."""
     for path in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):
             for child in map(int, path.read_text().split()):
-                yield child
-                yield from find_descendants(child)
+                if child not in left_out:
+                    yield child
+                    yield from find_descendants(child, left_out)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TypeAlias
@@ -48,6 +49,7 @@ MAX_LABEL_PATTERN = 40
 """Characters of a pattern that fit on a button."""
 _NO_BECAUSE = r"(?is)(?:no|nope|deny|denied)(?:\s*[:;]\s*|\s*,?\s+because:?\s+)(\S.*)"
 EXPIRED = "That question has expired."
+MAX_CLOSED = 1000
 NOT_ALLOWED = "Only the person who asked, or an owner, can answer."
 MAX_CALL_CHARS = 6000
 """Characters of a call that are shown in messages, several if necessary; a longer one is sent as a file."""
@@ -104,6 +106,8 @@ class ChatQuestions:
         self._outbox, self._runners, self._outgoing = outbox, runners, outgoing
         self._open: dict[str, ChatQuestion] = {}
         self._earlier: dict[str, _EarlierQuestion] = {}
+        self._closed: deque[str] = deque(maxlen=MAX_CLOSED)
+        """Questions that were answered or withdrawn, although the store may not say so yet."""
 
     def pending(self, key: str) -> tuple[tuple[str, Asked], ...]:
         """What the session under `key` is asking now, each with its turn."""
@@ -140,6 +144,7 @@ class ChatQuestions:
         question = self._open.pop(answered.ask, None)
         if question is None:
             return
+        self._closed.append(answered.ask)
         runner = self._runners[question.address.platform]
         async with self._outbox.lock(lane(question.address)):
             await stored.mark_answered(self._store.database, question.id)  # it may have been answered elsewhere
@@ -277,7 +282,9 @@ class ChatQuestions:
 
     async def _press(self, message: IncomingMessage) -> str:
         kind, ask, choice = (*message.pressed.split(":"), "", "")[:3]
-        question = self._open.get(ask) or await self._find_earlier(ask, message.address)
+        question = self._open.get(ask)
+        if question is None and ask not in self._closed:
+            question = await self._find_earlier(ask, message.address)
         if question is None or question.address.platform != message.address.platform:
             return EXPIRED
         if kind == APPROVAL_BUTTON and choice == PATTERN_BUTTON and isinstance(question.asked, ApprovalAsked):

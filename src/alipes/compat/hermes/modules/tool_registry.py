@@ -91,14 +91,18 @@ _SINGLE_TOOL_SETS = {
     "memory": "memory",
     "clarify": "clarify",
     "messaging": "send_file",
+    "session_search": "session_search",
+    "cronjob": "cronjob",
 }
 """Toolsets with a single tool, by their Hermes names."""
 _WEB_TOOLS = ("web_search", "web_extract")
+_SKILL_TOOLS = ("skills_list", "skill_view", "skill_manage")
 _BROWSER_TOOLS = tuple(spec.name for spec in browser_specs.ALL)
 CORE_TOOLS = (
     *("terminal", "process", "read_file", "write_file", "patch", "search_files"),
     *_SINGLE_TOOL_SETS.values(),
     *_WEB_TOOLS,
+    *_SKILL_TOOLS,
     *_BROWSER_TOOLS,
 )
 """The built-in tools."""
@@ -141,6 +145,7 @@ def reset_toolsets() -> None:
     TOOLSETS["terminal"] = _toolset("commands and processes", CORE_TOOLS[:2])
     TOOLSETS["file"] = _toolset("reading, writing and finding files", CORE_TOOLS[2:6])
     TOOLSETS["web"] = _toolset("searching the web and reading pages", _WEB_TOOLS)
+    TOOLSETS["skills"] = _toolset("reading and changing skills", _SKILL_TOOLS)
     TOOLSETS["browser"] = _toolset("using web pages", _BROWSER_TOOLS)
     for name, tool in _SINGLE_TOOL_SETS.items():
         TOOLSETS[name] = _toolset(f"only {tool}", (tool,))
