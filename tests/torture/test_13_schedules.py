@@ -127,7 +127,7 @@ async def _check_runs(schedules: Schedules, figures) -> None:
     wrong = [row for row in rows if row[2] not in ("ok", "skipped") and "gave up after 3 attempts" not in row[4]]
     assert wrong == []
     turns = await database.fetch_all("SELECT inbound_id, id FROM turns WHERE platform = 'schedule'")
-    assert sorted(id for _, id in turns) == sorted(row[3] for row in rows if row[3])
+    assert {row[3] for row in rows if row[3]} <= {id for _, id in turns}  # old rows are removed, turns are not
     assert max(Counter(inbound for inbound, _ in turns).values()) == 1
     figures.tried(len(rows))
 
