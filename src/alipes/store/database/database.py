@@ -333,7 +333,12 @@ class Database:
             before_sync = callbacks if self.during_sync else None
             self._submit(partial(self._writer.commit, batch, before_sync), partial(self._finish_batch, batch))
         elif self._closed is not None:
-            self._submit(self._connection.close, self._finish_close)
+            self._submit(self._close_file, self._finish_close)
+
+    def _close_file(self) -> None:
+        """A read-only connection that is closed last leaves the write-ahead log, with deleted text in it."""
+        self._long_reads.wait_closed()
+        self._connection.close()
 
     async def _run_on_thread(self, work: Callable[[], T]) -> T:
         """The result of `work` on the SQLite thread, after the writes submitted before."""

@@ -29,6 +29,7 @@ class LongReads:
         self._running: object = None
         """The read that the thread works on."""
         self._used = False
+        self._closed: ThreadFuture[None] | None = None
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` in one read transaction. Raises what it raises, and errors of SQLite as `StoreError`."""
@@ -58,7 +59,12 @@ class LongReads:
         if self._running is not None and self._connection is not None:
             self._connection.interrupt()
         if self._used:
-            self._thread.submit(self._close)
+            self._closed = self._thread.submit(self._close)
+
+    def wait_closed(self) -> None:
+        """Block until the connection is closed. Call it in another thread than the loop's."""
+        if self._closed is not None:
+            self._closed.result()
 
     def _close(self) -> None:
         if self._connection is not None:

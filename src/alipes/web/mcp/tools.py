@@ -292,15 +292,16 @@ class ConversationTools:
         seen: Event | None = None
         log.listeners += 1
         try:
-            while not log.closed and not log.waits_for:
-                if log.latest is seen:
-                    await log.wait_for_events()
-                    continue
-                seen = log.latest
-                words = _describe_event(seen)
-                if words and words != sent:
-                    sent, count = words, count + 1
-                    await request.report(count, words)
+            while True:
+                while log.latest is not seen:
+                    seen = log.latest
+                    words = _describe_event(seen)
+                    if words and words != sent:
+                        sent, count = words, count + 1
+                        await request.report(count, words)
+                if log.closed or log.waits_for:
+                    return
+                await log.wait_for_events()
         finally:
             log.listeners -= 1
 
