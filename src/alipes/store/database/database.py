@@ -223,6 +223,7 @@ class Database:
         self._sync = DiskSync(path, sync_thread, self._record_failure)
         self._synced = asyncio.Event()
         """Set while everything written is on disk."""
+        self._reads_closed = False
         self._queue: deque[WriteJob[Any]] = deque()
         self._single: deque[WriteJob[Any]] = deque()
         """Jobs of a batch that failed as a whole: each is tried alone."""
@@ -307,9 +308,7 @@ class Database:
         """Finish all submitted writes, then close the file; a cancellation is raised after that."""
         if self._closed is None:
             self._closed = asyncio.get_running_loop().create_future()
-            self._long_reads.close()
-            if not self._busy:
-                self._start_next()
+            self._long_reads.close(self._close_file)
         await wait_to_end(self._closed)
 
     def _require_open(self) -> None:
@@ -332,13 +331,15 @@ class Database:
             callbacks = partial(loop.call_soon_threadsafe, _call_all, self.during_sync)
             before_sync = callbacks if self.during_sync else None
             self._submit(partial(self._writer.commit, batch, before_sync), partial(self._finish_batch, batch))
-        elif self._closed is not None:
-            self._submit(self._close_file, self._finish_close)
+        elif self._reads_closed:
+            self._submit(self._connection.close, self._finish_close)
 
     def _close_file(self) -> None:
-        """A read-only connection that is closed last leaves the write-ahead log, with deleted text in it."""
-        self._long_reads.wait_closed()
-        self._connection.close()
+        """Close the file after the connection for long reads: closed last, that one would leave the write-ahead log
+        with deleted text in it."""
+        self._reads_closed = True
+        if not self._busy:
+            self._start_next()
 
     async def _run_on_thread(self, work: Callable[[], T]) -> T:
         """The result of `work` on the SQLite thread, after the writes submitted before."""

@@ -29,7 +29,6 @@ class LongReads:
         self._running: object = None
         """The read that the thread works on."""
         self._used = False
-        self._closed: ThreadFuture[None] | None = None
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` in one read transaction. Raises what it raises, and errors of SQLite as `StoreError`."""
@@ -54,17 +53,15 @@ class LongReads:
                 self._connection.interrupt()
             raise
 
-    def close(self) -> None:
-        """Interrupt what is running and close the connection."""
+    def close(self, then: Callable[[], None]) -> None:
+        """Interrupt what is running, close the connection, and call `then` on the loop."""
         if self._running is not None and self._connection is not None:
             self._connection.interrupt()
         if self._used:
-            self._closed = self._thread.submit(self._close)
-
-    def wait_closed(self) -> None:
-        """Block until the connection is closed. Call it in another thread than the loop's."""
-        if self._closed is not None:
-            self._closed.result()
+            loop = asyncio.get_running_loop()
+            self._thread.submit(self._close).add_done_callback(lambda _: loop.call_soon_threadsafe(then))
+        else:
+            then()
 
     def _close(self) -> None:
         if self._connection is not None:
