@@ -7,6 +7,7 @@ import pytest
 
 from alipes.runtime.sandbox.backend import CommandScope
 from alipes.tools.sandbox import SandboxExtras
+from tests.world.environment import require
 from tests.world.sandboxes import open_backend
 
 SCRIPT = "cat {skill}/SKILL.md; sh {skill}/go.sh; cat {home}/.alipes/skills/other/SKILL.md {home}/.alipes/.env; echo x > {skill}/new"
@@ -15,6 +16,8 @@ SCRIPT = "cat {skill}/SKILL.md; sh {skill}/go.sh; cat {home}/.alipes/skills/othe
 @pytest.mark.parametrize("name", ["bubblewrap", "landlock"])
 @pytest.mark.deadline(60)
 async def test_only_the_folders_of_usable_skills_are_visible_and_they_are_read_only(tmp_path, name):
+    if name == "bubblewrap":
+        require("bwrap")
     home, project = tmp_path / "home", tmp_path / "home" / "project"
     skill = _put(home / ".alipes" / "skills" / "tea", "Boil water.")
     _put(home / ".alipes" / "skills" / "other", "canary-other")

@@ -13,6 +13,7 @@ import pytest
 from alipes.cli.plugins.trees import unpack
 from alipes.cli.skills.command import run
 from alipes.kernel.errors import ConfigError
+from tests.world.environment import require
 from tests.world.plugin_sources import native
 
 
@@ -105,7 +106,10 @@ def test_all_skills_of_a_source_can_be_installed_and_a_broken_one_does_not_matte
 
 def git(folder: Path, *words: str) -> None:
     subprocess.run(
-        ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], cwd=folder, check=True, capture_output=True
+        [require("git"), "-c", "user.name=a", "-c", "user.email=a@b", *words],
+        cwd=folder,
+        check=True,
+        capture_output=True,
     )
 
 
