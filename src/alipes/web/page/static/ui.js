@@ -1,7 +1,7 @@
 // Shared controls of the page: buttons, dialogs, forms, tables, times, diffs and the frame of a screen.
-import { html, render, signal, useEffect, useRef, useState } from "./vendor/preact.js";
+import { html, render, signal, useEffect, useId, useRef, useState } from "./vendor/preact.js";
 
-/** @typedef {any} Child what htm makes: an element, a text, a list of them or nothing */
+/** @typedef {import("./vendor/preact.js").Child} Child */
 
 // ---- texts and figures ----
 
@@ -258,13 +258,6 @@ document.body.append(overlays);
 render(html`<${Overlays} />`, overlays);
 
 // ---- forms ----
-
-let lastId = 0;
-/** An id for a label and its control. */
-export function useId() {
-  const id = useRef("");
-  return (id.current ||= `id-${++lastId}`);
-}
 
 /**
  * A labelled text control with its hint and error. `onInput` gets the text.
