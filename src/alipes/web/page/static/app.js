@@ -1,0 +1,149 @@
+// The page: login screen, sidebar, and the screen that the address names.
+import { html, render, signal, useEffect, useRef, useState } from "./vendor/preact.js";
+import { ApiError, loggedIn, login, loginProblem } from "./api.js";
+import { go, route } from "./router.js";
+import { connected } from "./live.js";
+import { Sidebar, drawer } from "./chat/list.js";
+import { save } from "./storage.js";
+import { Button } from "./ui.js";
+import { startWorker } from "./worker.js";
+
+/** @type {Record<string, string>} Screens by the first word of the address, and their titles. */
+export const SCREENS = {
+  inbox: "Inbox", search: "Search", usage: "Usage", schedules: "Schedules", skills: "Skills", memory: "Memory",
+  mcp: "MCP servers", plugins: "Plugins", people: "People", settings: "Settings", log: "Log", doctor: "Doctor",
+  browsers: "Browsers",
+};
+
+/** @type {Record<string, any>} */
+const loaded = {};
+
+/** A screen that is loaded when it is first shown. @param {{name: string, route: import("./router.js").Route}} props */
+function LazyScreen({ name, route }) {
+  const [, redraw] = useState(0);
+  const problem = useRef("");
+  const isChat = name === "chat";
+  useEffect(() => {
+    if (loaded[name]) return;
+    const path = isChat ? "./chat/chat.js" : `./screens/${name}.js`;
+    const styles = isChat ? Promise.resolve() : loadStyles("screens.css");
+    Promise.all([import(path), styles])
+      .then(([module]) => (loaded[name] = module.default))
+      .catch(() => (problem.current = "This screen could not be loaded. Check the connection, then reload the page."))
+      .finally(() => redraw((count) => count + 1));
+  }, [name]);
+  const Screen = loaded[name];
+  if (Screen && isChat) return html`<${Screen} route=${route} />`;
+  if (Screen) return html`<div class="screen"><${Screen} route=${route} /></div>`;
+  return html`<div class="screen-wait" role=${problem.current ? "alert" : null}>${problem.current}</div>`;
+}
+
+/** @param {string} name @returns {Promise<void>} */
+function loadStyles(name) {
+  const href = new URL(name, import.meta.url).href;
+  if (document.querySelector(`link[href="${href}"]`)) return Promise.resolve();
+  return new Promise((resolve) => {
+    const link = Object.assign(document.createElement("link"), { rel: "stylesheet", href });
+    link.onload = link.onerror = () => resolve();
+    document.head.append(link);
+  });
+}
+
+function Login() {
+  const [busy, setBusy] = useState(false);
+  /** @param {SubmitEvent} event */
+  const submit = async (event) => {
+    event.preventDefault();
+    const form = /** @type {HTMLFormElement} */ (event.currentTarget);
+    const typed = String(new FormData(form).get("code") || "").trim();
+    setBusy(true);
+    await redeem(typed.split("#login=").pop() || "");
+    setBusy(false);
+  };
+  return html`<main class="login" id="main">
+    <h1>alipes</h1>
+    <p>This browser is not logged in.</p>
+    ${loginProblem.value && html`<p class="problem" role="alert">${loginProblem.value}</p>`}
+    <p>On the machine where alipes runs:</p>
+    <pre class="command"><code>alipes page</code></pre>
+    <p class="muted">It prints a link that works once, for five minutes. Open it here, or paste it:</p>
+    <form onSubmit=${submit}>
+      <label class="hidden" for="code">Login link or code</label>
+      <input id="code" name="code" autocomplete="off" spellcheck=${false} placeholder="Login link or code" required />
+      <${Button} kind="primary" type="submit" busy=${busy}>Log in<//>
+    </form>
+  </main>`;
+}
+
+/** @param {string} code */
+async function redeem(code) {
+  try {
+    await login(code);
+    go("", { replace: true });
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+    loginProblem.value = error.message;
+    save("secret", "");
+    loggedIn.value = false;
+  }
+}
+
+function App() {
+  if (redeeming.value) return html`<main class="login"><h1>alipes</h1><p role="status">Logging in …</p></main>`;
+  if (!loggedIn.value) return html`<${Login} />`;
+  const now = route.value;
+  const name = now.name === "c" || now.name === "new" ? "chat" : Object.hasOwn(SCREENS, now.name) ? now.name : "";
+  const title = SCREENS[name];
+  useTitle(title);
+  return html`<a class="skip" href="#main" onClick=${skipToMain}>Skip to content</a>
+    <${Sidebar} screens=${SCREENS} />
+    <div class="shade" hidden=${!drawer.value} onClick=${() => (drawer.value = false)}></div>
+    <main class="main" id="main" tabindex="-1" inert=${drawer.value}>
+      ${!connected.value && html`<div class="offline" role="status">Not connected. Trying again …</div>`}
+      ${name
+        ? html`<${LazyScreen} key=${name} name=${name} route=${now} />`
+        : html`<div class="screen-wait"><p>There is no screen “${now.name}”.</p></div>`}
+    </main>`;
+}
+
+/** @param {string | undefined} title */
+function useTitle(title) {
+  useEffect(() => {
+    if (title) document.title = `${title} · alipes`;
+  }, [title]);
+}
+
+/** @param {Event} event */
+function skipToMain(event) {
+  event.preventDefault();
+  document.getElementById("main")?.focus();
+}
+
+const redeeming = signal(location.hash.startsWith("#login="));
+
+async function start() {
+  const root = /** @type {HTMLElement} */ (document.getElementById("page"));
+  root.replaceChildren();
+  render(html`<${App} />`, root);
+  if (redeeming.value) {
+    const code = location.hash.slice("#login=".length);
+    history.replaceState(null, "", "#/");
+    await redeem(code);
+    redeeming.value = false;
+  }
+  startWorker();
+}
+
+addEventListener("hashchange", () => {
+  if (!location.hash.startsWith("#login=")) return;
+  const code = location.hash.slice("#login=".length);
+  history.replaceState(null, "", "#/");
+  redeem(code);
+});
+addEventListener("keydown", async (event) => {
+  if (!loggedIn.value || event.key.toLowerCase() !== "k" || !(event.ctrlKey || event.metaKey)) return;
+  event.preventDefault();
+  await loadStyles("screens.css");
+  (await import("./palette.js")).openPalette();
+});
+start();
