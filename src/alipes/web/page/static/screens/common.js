@@ -1,7 +1,8 @@
 // What all screens share: their style, data loaded with its loading and error states, and lists of facts.
 import { html, useCallback, useEffect, useRef, useState } from "../vendor/preact.js";
 import { onEvent } from "../live.js";
-import { Button, ErrorBox, Spinner } from "../ui.js";
+import { drawer } from "../chat/list.js";
+import { Button, ErrorBox, IconButton, Spinner } from "../ui.js";
 
 /** @typedef {import("../vendor/preact.js").Child} Child */
 /** @template T @typedef {{data?: T, error?: unknown, loading: boolean, reload: () => Promise<void>, set: (data: T) => void}} Resource */
@@ -106,3 +107,19 @@ export const codeOf = (error) => String(/** @type {{code?: unknown}} */ (error)?
 
 /** @param {unknown} error @returns {number} */
 export const statusOf = (error) => Number(/** @type {{status?: unknown}} */ (error)?.status ?? 0);
+
+/**
+ * The frame of a screen: its title, what can be done on it, and one column.
+ * @param {{title: string, lead?: Child, actions?: Child, wide?: boolean, children?: Child}} props
+ */
+export function Page({ title, lead, actions, wide, children }) {
+  useEffect(() => { document.title = `${title} · alipes`; }, [title]);
+  return html`<div class=${`page${wide ? " wide" : ""}`}>
+    <header class="page-head">
+      <${IconButton} icon="menu" label="Open the menu" class="only-phone" onClick=${() => (drawer.value = true)} />
+      <div class="page-title"><h1 tabindex="-1" dir="auto">${title}</h1>${lead && html`<p class="muted" dir="auto">${lead}</p>`}</div>
+      ${actions && html`<div class="page-actions">${actions}</div>`}
+    </header>
+    ${children}
+  </div>`;
+}

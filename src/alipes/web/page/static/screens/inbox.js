@@ -2,8 +2,8 @@
 import { html, useRef, useState } from "../vendor/preact.js";
 import { get, post } from "../api.js";
 import { mayChange } from "../state.js";
-import { Badge, Button, CodeBlock, Diff, Empty, Field, LongText, Page, Time, Text, toast } from "../ui.js";
-import { codeOf, ConversationLink, Facts, Loaded, statusOf, textOf, useResource } from "./common.js";
+import { Badge, Button, CodeBlock, Diff, Empty, Field, LongText, Text, Time, toast } from "../ui.js";
+import { codeOf, ConversationLink, Facts, Loaded, Page, statusOf, textOf, useResource } from "./common.js";
 
 /**
  * @typedef {{ask: string, kind: string, run?: string, session?: string, title?: string, origin?: string, created?: number, until?: number,
