@@ -287,6 +287,17 @@ def _origin(text: str) -> str:
     return address
 
 
+def _network(text: str) -> str:
+    import ipaddress  # noqa: PLC0415
+
+    try:
+        return str(ipaddress.ip_network(text.strip()))
+    except ValueError:
+        raise InvalidValue(
+            f'contains {text!r}: give addresses or networks, as in "127.0.0.1" or "10.0.0.0/8"'
+        ) from None
+
+
 def _amount(value: object) -> str:
     if not isinstance(value, str):
         raise InvalidValue(f"has no unit: write an {_AMOUNT}, in quotes")
@@ -355,6 +366,7 @@ HOST_PATTERNS = ValueType(
     "list of hosts", _list_of(_host_pattern, '["pypi.org", "*.example.com", "registry.example.com:8443"]'), _words
 )
 ORIGINS = ValueType("list of addresses", _list_of(_origin, '["https://page.example.com"]'), _words)
+NETWORKS = ValueType("list of addresses", _list_of(_network, '["127.0.0.1", "10.0.0.0/8"]'), _words)
 PROFILE = ValueType("name", _profile)
 PATHS = ValueType("list of paths", _list_of(_listed_path, '["~/data", "/srv/models"]'), _words)
 AMOUNT = ValueType(_AMOUNT, _amount)

@@ -38,6 +38,7 @@ from alipes.runtime.process_setup import raise_file_limit
 from alipes.runtime.systemd import SystemdNotifier
 from alipes.runtime.tasks import handle_uncaught_errors
 from alipes.store.api_keys import SqliteApiKeys, SqliteWebhooks
+from alipes.store.browsers import SqliteBrowsers
 from alipes.store.quick_reads import check_writable, read_status
 from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, RequestLimits
@@ -46,6 +47,9 @@ from alipes.web.health import ModelHealth, Readiness, ServiceRoutes
 from alipes.web.mcp.http import McpEndpoint
 from alipes.web.mcp.tools import ConversationTools
 from alipes.web.metrics import QueueDepths, ServerMetrics
+from alipes.web.page.browsers import BrowserEndpoints, BrowserLogins
+from alipes.web.page.location import PageLocator
+from alipes.web.page.static import PageFiles
 from alipes.web.router import ApiRouter
 from alipes.web.runs.events import LiveRuns
 from alipes.web.server import bind_socket, endpoints, open_server, server_url
@@ -272,8 +276,11 @@ class _Server:
         limits = RequestLimits(chosen.body, chosen.body_seconds, chosen.wait, chosen.rate)
         admission = TurnAdmission(self._app, max_runs=chosen.max_runs, max_runs_per_key=chosen.max_runs_per_key)
         fetcher = PublicFetcher(self._app.scope, settings.fetch.allow, name="api-images")
-        served = endpoints(self._app, self._runs, admission, fetcher)
-        api = self._api = ApiRouter(served, keys, limits, state=self._state)
+        locator = PageLocator(settings.page.address, settings.page.trusted_proxies)
+        logins = BrowserLogins(SqliteBrowsers(database), keys, locator, home=str(settings.home), secrets=secrets)
+        browsers = BrowserEndpoints(logins, settings.page.address)
+        served = endpoints(self._app, self._runs, admission, fetcher, browsers)
+        api = self._api = ApiRouter(served, keys, limits, state=self._state, logins=logins)
         tools = ConversationTools(self._app, self._runs, admission, send=self._send, state=self._state)
         self._mcp = McpEndpoint(tools, api, keys, max_body=chosen.body)
         hooks = WebhookRoutes(
@@ -284,7 +291,8 @@ class _Server:
             state=self._state,
             secrets=secrets,
         )
-        return service.app(make_host_rules(settings), keys, api, [*hooks.routes(), self._mcp.route()])
+        routes = [*PageFiles().routes(), *logins.routes(), *hooks.routes(), self._mcp.route()]
+        return service.app(make_host_rules(settings), keys, api, routes)
 
     async def _target(self, name: str) -> Address:
         """The address for the answer of a webhook."""
