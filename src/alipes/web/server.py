@@ -139,12 +139,22 @@ class HostPolicyMiddleware:
             raise HttpProblem(400, "the Host header is not valid; send HOST or HOST:PORT", code="host")
         if not self._policy.allows_host(host[1]):
             raise HttpProblem(421, "Host not allowed; see api.hosts", code="host")
-        if not self._policy.allows_origin(headers):
+        if not self._policy.allows_origin(headers) and not (path in NAVIGABLE and _is_navigation(headers)):
             raise HttpProblem(403, "Origin not allowed; see api.origins", code="origin")
         if path not in self._guarded or self._policy.is_local:
             return
         if await self._keys.authenticate(headers.get("authorization", ""), peer) is None:
             raise unauthorized_problem()
+
+
+NAVIGABLE = frozenset({"/", "/install"})
+"""Documents without data: a link on any other page may lead to them."""
+
+
+def _is_navigation(headers: Headers) -> bool:
+    """True if a person opens the address in a tab, and not a script, a form or a frame of another page."""
+    fetch = {name: headers.get(f"sec-fetch-{name}") for name in ("mode", "dest")}
+    return "origin" not in headers and fetch == {"mode": "navigate", "dest": "document"}
 
 
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:]*)(?::[0-9]{1,5})?")
@@ -183,6 +193,12 @@ def _add_cors_headers(send: Send, origin: str) -> Send:
 
 NO_SNIFF = ("x-content-type-options", "nosniff")
 """On every answer: a browser must not guess another content type."""
+_DEFAULT_HEADERS = {
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+}
+"""On every answer that does not set its own: no browser shows it as a page, in a frame or in another site."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
@@ -203,6 +219,8 @@ class CommonHeadersMiddleware:
                 message.setdefault("headers", [])
                 headers = MutableHeaders(scope=message)
                 headers["x-request-id"], headers[NO_SNIFF[0]] = request_id, NO_SNIFF[1]
+                for name, value in _DEFAULT_HEADERS.items():
+                    headers.setdefault(name, value)
                 _log_answer(scope, message["status"])
             await send(message)
 

@@ -46,6 +46,7 @@ from alipes.web.health import ModelHealth, Readiness, ServiceRoutes
 from alipes.web.mcp.http import McpEndpoint
 from alipes.web.mcp.tools import ConversationTools
 from alipes.web.metrics import QueueDepths, ServerMetrics
+from alipes.web.page.static import PageFiles
 from alipes.web.router import ApiRouter
 from alipes.web.runs.events import LiveRuns
 from alipes.web.server import bind_socket, endpoints, open_server, server_url
@@ -284,7 +285,8 @@ class _Server:
             state=self._state,
             secrets=secrets,
         )
-        return service.app(make_host_rules(settings), keys, api, [*hooks.routes(), self._mcp.route()])
+        routes = [*PageFiles().routes(), *hooks.routes(), self._mcp.route()]
+        return service.app(make_host_rules(settings), keys, api, routes)
 
     async def _target(self, name: str) -> Address:
         """The address for the answer of a webhook."""
