@@ -137,6 +137,12 @@ export class MessageNodes {
     return line;
   }
 
+  /** @param {Call} call @param {(line: CallLine) => void} change */
+  addCallState(call, change) {
+    const line = this.calls.get(call.id);
+    if (line) change(line);
+  }
+
   /** @param {Item} item @returns {HTMLElement | null} */
   #buildResults(item) {
     const node = make("article", "msg assistant results");
