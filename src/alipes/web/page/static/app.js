@@ -6,7 +6,6 @@ import { connected } from "./live.js";
 import { Sidebar, drawer } from "./chat/list.js";
 import { save } from "./storage.js";
 import { Button } from "./ui.js";
-import { startWorker } from "./worker.js";
 
 /** @type {Record<string, string>} Screens by the first word of the address, and their titles. */
 export const SCREENS = {
@@ -79,7 +78,8 @@ function Login() {
 async function redeem(code) {
   try {
     await login(code);
-    go("", { replace: true });
+    if ("serviceWorker" in navigator && isSecureContext) location.replace("install#/");
+    else go("", { replace: true });
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
     loginProblem.value = error.message;
@@ -131,7 +131,6 @@ async function start() {
     await redeem(code);
     redeeming.value = false;
   }
-  startWorker();
 }
 
 addEventListener("hashchange", () => {

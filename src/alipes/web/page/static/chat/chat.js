@@ -1,7 +1,288 @@
-// A conversation: header, transcript, composer.
-import { html } from "../vendor/preact.js";
+// The screen of a conversation: header, transcript, what happens beside it, and the composer.
+import { html, useEffect, useLayoutEffect, useRef, useState } from "../vendor/preact.js";
+import { ApiError, download, get } from "../api.js";
+import { go, href } from "../router.js";
+import { randomId } from "../storage.js";
+import { mayChange, placeConversation } from "../state.js";
+import { Button, IconButton, attempt, toast } from "../ui.js";
+import { Activity, OwnMessages, Waiting } from "./activity.js";
+import { Composer, insertion } from "./composer.js";
+import { Conversation } from "./conversation.js";
+import { Header, branch, listModels } from "./header.js";
+import { describeItem, items, make } from "./nodes.js";
+import { outbox } from "./outbox.js";
+import { Questions } from "./questions.js";
+
+/** Name of a conversation that the first message creates. */
+const NEW_NAME = "page-";
 
 /** @param {{route: import("../router.js").Route}} props */
 export default function Chat({ route }) {
-  return html`<p>${route.name}</p>`;
+  const id = route.name === "c" ? route.params[0] ?? "" : "";
+  const number = route.params[1] === "m" ? Number(route.params[2]) || 0 : 0;
+  return html`<${Screen} key=${id || "new"} id=${id} number=${number} />`;
+}
+
+/** @param {{id: string, number: number}} props */
+function Screen({ id, number }) {
+  const [conversation] = useState(() => (id ? new Conversation(id) : null));
+  const [options, setOptions] = useState(/** @type {Record<string, string>} */ ({}));
+  const [checkpoints, setCheckpoints] = useState(false);
+  const [replies, setReplies] = useState(/** @type {Reply[]} */ ([]));
+  useEffect(() => {
+    outbox.onAccepted = async (message) => {
+      if (conversation && message.session === id && message.run) {
+        if (conversation.isRunning.value) conversation.update();
+        else conversation.follow(message.run);
+      } else if (message.session.startsWith(NEW_NAME)) await openNew(message, !id);
+    };
+    return () => {
+      outbox.onAccepted = null;
+    };
+  }, []);
+  useEscape(conversation);
+  /** @param {string} text */
+  const onCommand = async (text) => {
+    if (!conversation) return;
+    try {
+      const done = await conversation.runCommand(text);
+      if (done?.text) setReplies((all) => [...all.slice(-9), { text: done.text, diff: done.diff, failed: done.failed, command: text }]);
+      await act(done?.action, conversation);
+      for (const run of done?.runs ?? []) conversation.follow(run);
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      toast(error.message, { kind: "error" });
+      insertion.value = text;
+    }
+  };
+  /** @param {{key: string, text: string, body: any}} message */
+  const onNew = (message) => {
+    const session = `${NEW_NAME}${message.key.slice(0, 10) || randomId().slice(0, 10)}`;
+    outbox.add({ ...message, session, body: { ...message.body, session } });
+  };
+  return html`<${Header} conversation=${conversation} onCheckpoints=${() => setCheckpoints(true)} onCommand=${onCommand} />
+    ${conversation ? html`<${Log} conversation=${conversation} number=${number} replies=${replies} />` : html`<${Welcome} />`}
+    <${Foot} conversation=${conversation} options=${options} setOptions=${setOptions} onCommand=${onCommand} onNew=${onNew} />
+    ${checkpoints && conversation && html`<${Lazy} path="./checkpoints.js" conversation=${conversation} onClose=${() => setCheckpoints(false)} />`}`;
+}
+
+/** Show the conversation that a first message created. @param {import("./outbox.js").Sending} message @param {boolean} isShown */
+async function openNew(message, isShown) {
+  const session = await get(`sessions/${message.session}`);
+  placeConversation(session);
+  outbox.move(message.key, session.id);
+  if (isShown) go(`c/${session.id}`, { replace: true });
+}
+
+/** @typedef {{text: string, diff?: string, failed?: boolean, command: string}} Reply */
+
+/** What a command asks the front end to do. @param {any} action @param {Conversation} conversation */
+async function act(action, conversation) {
+  if (!action) return;
+  if (action.type === "show" && action.session && action.session !== conversation.id) go(`c/${action.session}`);
+  else if (action.type === "put") insertion.value = action.text ?? "";
+  else if (action.type === "copy") await navigator.clipboard.writeText(action.text ?? "");
+  else if (action.type === "file") saveText(action.text ?? "", action.name || "export.txt");
+}
+
+/** @param {string} text @param {string} name */
+function saveText(text, name) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(new Blob([text], { type: "text/plain" }));
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+}
+
+/** Escape stops the run unless something else is open. @param {Conversation | null} conversation */
+function useEscape(conversation) {
+  useEffect(() => {
+    /** @param {KeyboardEvent} event */
+    const onKey = (event) => {
+      if (event.key !== "Escape" || event.isComposing || event.defaultPrevented || document.querySelector("dialog[open]")) return;
+      if (conversation?.isRunning.value && mayChange.value) attempt(() => conversation.stop());
+    };
+    addEventListener("keydown", onKey);
+    return () => removeEventListener("keydown", onKey);
+  }, []);
+}
+
+/** @param {{path: string, [rest: string]: any}} props */
+function Lazy({ path, ...rest }) {
+  const [Part, setPart] = useState(/** @type {any} */ (null));
+  useEffect(() => {
+    import(path).then((module) => setPart(() => module.default));
+  }, [path]);
+  return Part ? html`<${Part} ...${rest} />` : null;
+}
+
+function Welcome() {
+  const own = outbox.messages.value.filter((each) => each.session.startsWith(NEW_NAME));
+  if (own.length) return html`<div class="log"><div class="column"><${OwnMessages} messages=${own} /></div></div>`;
+  return html`<div class="welcome"><p>What shall we work on?</p></div>`;
+}
+
+/** @param {{conversation: Conversation, number: number, replies: Reply[]}} props */
+function Log({ conversation, number, replies }) {
+  const scroller = useRef(/** @type {any} */ (null));
+  const sheets = useRef(/** @type {any} */ (null));
+  const tail = useRef(/** @type {any} */ (null));
+  const first = useRef(true);
+  useLayoutEffect(() => {
+    conversation.open(scroller.current, sheets.current, tail.current, number);
+    return () => conversation.close();
+  }, []);
+  useEffect(() => {
+    if (!first.current && number) attempt(() => conversation.show(number));
+    first.current = false;
+  }, [number]);
+  const transcript = conversation.loaded.value ? conversation.transcript : null;
+  const away = transcript && (!transcript.atEnd.value || transcript.moreAfter.value);
+  return html`<div ref=${scroller} class="log" role="log" aria-live="off" aria-label="Messages" tabindex="0"
+      onClick=${(/** @type {MouseEvent} */ event) => onAct(event, conversation)} onKeyDown=${moveFocus}
+      onPointerOver=${showTools} onFocusIn=${showTools}>
+    <div class="column">
+      ${conversation.problem.value && html`<p class="problem" role="alert">${conversation.problem.value}</p>`}
+      <div ref=${sheets} class="sheets"></div>
+      ${replies.map((each, index) => html`<${CommandReply} key=${index} reply=${each} />`)}
+      <div ref=${tail}></div>
+      <${Questions} conversation=${conversation} />
+      ${conversation.notice.value && html`<p class="state" role="status" dir="auto">${conversation.notice.value}</p>`}
+      ${conversation.isRunning.value && !conversation.questions.value.length && html`<p class="working"><span class="dot running"></span><span class="hidden">Working</span></p>`}
+      <${Waiting} conversation=${conversation} />
+    </div>
+    </div>
+    <div class="hidden" aria-live="polite">${conversation.questions.value.length ? "An answer from you is needed. " : ""}${conversation.announcement.value}</div>
+    ${away && html`<div class="to-end"><${Button} small icon="down" onClick=${() => conversation.showEnd()}>Latest<//></div>`}`;
+}
+
+/** @param {{reply: Reply}} props */
+function CommandReply({ reply }) {
+  return html`<article class=${`msg note reply${reply.failed ? " failed" : ""}`}><p class="from"><code>${reply.command}</code></p>
+    <div class="plain" dir="auto">${reply.text}</div></article>`;
+}
+
+/** The buttons of the message under the pointer or with the focus. There is one set for the whole transcript. */
+const tools = make("div", "msg-tools");
+
+/** @param {Event} event */
+function showTools(event) {
+  const node = /** @type {Element} */ (event.target).closest?.("article[data-run]");
+  if (!node || node === tools.parentElement) return;
+  if (!tools.childElementCount) {
+    for (const [act, label] of [["copy", "Copy"], ["branch", "Branch"], ["link", "Link"], ["details", "Details"]]) {
+      const button = /** @type {HTMLButtonElement} */ (make("button", "tool-button", label));
+      button.type = "button";
+      button.dataset.act = act;
+      tools.append(button);
+    }
+  }
+  const item = items.get(node);
+  const branchButton = /** @type {HTMLElement} */ (tools.children[1]);
+  branchButton.hidden = !mayChange.value || !item?.number;
+  /** @type {HTMLElement} */ (tools.children[2]).hidden = !item?.number;
+  node.append(tools);
+}
+
+/** @param {MouseEvent} event @param {Conversation} conversation */
+async function onAct(event, conversation) {
+  const button = /** @type {HTMLElement | null} */ (/** @type {Element} */ (event.target).closest("[data-act]"));
+  if (!button?.dataset.act) return;
+  const node = button.closest("article");
+  const item = node ? items.get(node) : undefined;
+  await attempt(async () => {
+    switch (button.dataset.act) {
+      case "copy-code":
+        return copyText(button, button.closest(".code")?.querySelector("code")?.textContent ?? "");
+      case "copy":
+        return copyText(button, item?.text ?? "");
+      case "branch":
+        return branch(conversation.id, item?.number);
+      case "link":
+        return copyText(button, `${location.href.split("#")[0]}${href("c", conversation.id, "m", item?.number ?? 0)}`);
+      case "details":
+        return toggleDetails(/** @type {HTMLElement} */ (node), item);
+      case "download":
+        return download(`downloads/${button.dataset.file}`, button.dataset.name ?? "file");
+    }
+  });
+}
+
+/** @param {HTMLElement} button @param {string} text */
+async function copyText(button, text) {
+  await navigator.clipboard.writeText(text);
+  const label = button.textContent;
+  button.textContent = "Copied";
+  setTimeout(() => (button.textContent = label), 1_500);
+}
+
+/** @param {HTMLElement} node @param {import("./nodes.js").Item | undefined} item */
+function toggleDetails(node, item) {
+  const shown = node.querySelector(":scope > .details");
+  if (shown) shown.remove();
+  else if (item) node.append(make("p", "details", describeItem(item)));
+}
+
+/** J and K, or Alt with the arrows, move between messages. @param {KeyboardEvent} event */
+function moveFocus(event) {
+  const target = /** @type {HTMLElement} */ (event.target);
+  if (/^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName) || event.ctrlKey || event.metaKey) return;
+  const step = event.key === "j" || (event.altKey && event.key === "ArrowDown") ? 1 : event.key === "k" || (event.altKey && event.key === "ArrowUp") ? -1 : 0;
+  if (!step) return;
+  event.preventDefault();
+  const log = /** @type {HTMLElement} */ (event.currentTarget);
+  const all = /** @type {HTMLElement[]} */ ([...log.querySelectorAll("article[data-run]")]);
+  const at = all.indexOf(/** @type {HTMLElement} */ (target.closest("article")));
+  const next = all[at < 0 ? (step > 0 ? 0 : all.length - 1) : at + step];
+  if (!next) return;
+  next.tabIndex = -1;
+  next.focus();
+}
+
+/** @type {Record<string, string>} */
+const MODES = { ask: "Ask first", edits: "Allow edits", plan: "Plan only", all: "Allow all" };
+const EFFORTS = ["", "low", "medium", "high"];
+
+/**
+ * @param {{conversation: Conversation | null, options: Record<string, string>, setOptions: (options: Record<string, string>) => void,
+ *   onCommand: (text: string) => Promise<unknown>, onNew: (message: any) => void}} props
+ */
+function Foot({ conversation, options, setOptions, onCommand, onNew }) {
+  const session = conversation?.session.value;
+  if (!mayChange.value) return html`<footer class="foot"><p class="closed muted">This browser may only read.</p></footer>`;
+  if (session && session.current === false) {
+    return html`<footer class="foot"><p class="closed muted">This conversation has ended where it took place. Branch it to continue here.
+      <${Button} small icon="branch" onClick=${() => branch(session.id)}>Branch<//></p></footer>`;
+  }
+  return html`<footer class="foot">${conversation && html`<${Activity} conversation=${conversation} />`}
+    <${Composer} conversation=${conversation} options=${options} onCommand=${onCommand} onNew=${onNew}>
+      <${Choices} conversation=${conversation} options=${options} setOptions=${setOptions} />
+    <//></footer>`;
+}
+
+/** Model, permission mode and effort. @param {{conversation: Conversation | null, options: Record<string, string>, setOptions: (options: Record<string, string>) => void}} props */
+function Choices({ conversation, options, setOptions }) {
+  const [known, setKnown] = useState(/** @type {{current: string, models: {name: string}[]}} */ ({ current: "", models: [] }));
+  const session = conversation?.session.value;
+  const model = (conversation ? session?.model : options.model) ?? "";
+  const mode = (conversation ? session?.permission_mode : options.permission_mode) || "ask";
+  /** @param {string} name */
+  const changed = (name) => (/** @type {Event} */ event) => {
+    const { value } = /** @type {HTMLSelectElement} */ (event.currentTarget);
+    if (conversation) attempt(() => conversation.change({ [name]: value }));
+    else setOptions({ ...options, [name]: value });
+  };
+  const load = () => listModels().then(setKnown);
+  const names = [...new Set([model, ...known.models.map((each) => each.name)])].filter(Boolean);
+  const short = (/** @type {string} */ name) => name.split("/").pop() ?? name;
+  return html`<select class="quiet-select" aria-label="Model" title=${model || known.current || "Default model"} value=${model} onFocus=${load} onPointerDown=${load} onChange=${changed("model")}>
+      <option value="" selected=${!model}>${known.current ? `Default (${short(known.current)})` : "Default model"}</option>
+      ${names.map((name) => html`<option key=${name} value=${name} selected=${name === model}>${short(name)}</option>`)}
+    </select>
+    <select class="quiet-select" aria-label="Permission mode" value=${mode} onChange=${changed("permission_mode")}>
+      ${Object.entries(MODES).map(([value, label]) => html`<option key=${value} value=${value} selected=${value === mode}>${label}</option>`)}
+    </select>
+    ${conversation && html`<select class="quiet-select" aria-label="Thinking effort" value=${session?.effort ?? ""} onChange=${changed("effort")}>
+      ${EFFORTS.map((value) => html`<option key=${value} value=${value} selected=${value === (session?.effort ?? "")}>${value ? `Effort: ${value}` : "Effort: default"}</option>`)}
+    </select>`}`;
 }

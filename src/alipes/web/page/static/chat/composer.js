@@ -1,0 +1,243 @@
+// Where a message is written: grows with its text, keeps drafts, takes pictures and files, completes commands.
+import { html, signal, useEffect, useLayoutEffect, useRef, useState } from "../vendor/preact.js";
+import { ApiError, get, upload } from "../api.js";
+import { randomId } from "../storage.js";
+import { Button, IconButton, formatSize, toast } from "../ui.js";
+import { NEW, findDraft, keepDraft } from "./drafts.js";
+import { outbox } from "./outbox.js";
+
+/** @typedef {{name: string, args?: string, help?: string}} Command */
+/**
+ * @typedef {object} Attachment
+ * @property {string} id @property {string} name @property {number} size @property {string} [preview] @property {string} [image] A data URL.
+ * @property {string} [file] Id of the upload. @property {string} [problem] @property {boolean} [busy]
+ */
+
+const PICTURES = /^image\/(png|jpeg|gif|webp)$/;
+const phone = matchMedia("(pointer: coarse) and (max-width: 48rem)");
+/** @type {Record<string, string>} */
+export const BUSY = { steer: "Steer", queue: "Queue", interrupt: "Interrupt" };
+/** @type {Record<string, string>} */
+const BUSY_HELP = {
+  steer: "The running task reads it at its next step", queue: "It waits for the running task", interrupt: "It stops the running task",
+};
+/** Text to put into the composer, by another part of the page. */
+export const insertion = signal("");
+
+/** @type {Map<string, Promise<Command[]>>} */
+const commandLists = new Map();
+
+/** @param {string} session @returns {Promise<Command[]>} */
+function listCommands(session) {
+  let found = commandLists.get(session);
+  if (!found) {
+    found = get("commands", { session }).then((body) => body.commands).catch(() => {
+      commandLists.delete(session);
+      return [];
+    });
+    commandLists.set(session, found);
+  }
+  return found;
+}
+
+/**
+ * @param {{conversation: import("./conversation.js").Conversation | null, options: any, onCommand: (text: string) => Promise<unknown>,
+ *   onNew: (message: {key: string, text: string, body: any}) => void, children?: any}} props
+ */
+export function Composer({ conversation, options, onCommand, onNew, children }) {
+  const id = conversation?.id ?? NEW;
+  const area = useRef(/** @type {HTMLTextAreaElement | null} */ (null));
+  const draft = useRef(findDraft(id));
+  const checking = useRef(false);
+  const [text, setText] = useState(draft.current.text);
+  const [files, setFiles] = useState(/** @type {Attachment[]} */ ([]));
+  const [over, setOver] = useState(false);
+  const [busyMode, setBusyMode] = useState("");
+  const running = Boolean(conversation?.isRunning.value);
+  const mode = busyMode || conversation?.session.value?.busy || "steer";
+
+  useLayoutEffect(() => grow(area.current), [text]);
+  useEffect(() => {
+    if (!phone.matches) area.current?.focus({ preventScroll: true });
+  }, [id]);
+  useEffect(() => {
+    if (!insertion.value) return;
+    change(insertion.value);
+    insertion.value = "";
+    area.current?.focus();
+  }, [insertion.value]);
+
+  /** @param {string} next */
+  const change = (next) => {
+    draft.current = { text: next, key: draft.current.text ? draft.current.key : randomId() };
+    keepDraft(id, draft.current);
+    setText(next);
+  };
+  const send = async () => {
+    const message = draft.current.text;
+    const ready = files.filter((each) => !each.problem);
+    if (!message.trim() && !ready.length) return;
+    if (files.some((each) => each.busy)) return toast("A file is still being uploaded.");
+    if (message.startsWith("/") && conversation) {
+      if (checking.current) return;
+      checking.current = true;
+      const known = await isCommand(id, message);
+      checking.current = false;
+      if (known) {
+        change("");
+        return onCommand(message.trim());
+      }
+    }
+    const { key } = draft.current;
+    const images = ready.flatMap((each) => (each.image ? [each.image] : []));
+    const uploads = ready.flatMap((each) => (each.file ? [each.file] : []));
+    const input = message.trim() ? message : "See the attachment.";
+    const body = { input, ...(images.length && { images }), ...(uploads.length && { files: uploads }), ...options };
+    draft.current = { text: "", key: randomId() };
+    keepDraft(id, draft.current);
+    setText("");
+    setFiles([]);
+    if (!conversation) return onNew({ key, text: message, body });
+    outbox.add({ key, session: id, text: message, body: { ...body, session: id, ...(running && { busy: mode }) } });
+    conversation.transcript?.scrollToEnd();
+  };
+  /** @param {Iterable<File>} added */
+  const attach = (added) => {
+    for (const file of added) addFile(file, setFiles);
+  };
+  const completion = useCompletion(id, text, conversation !== null);
+  /** @param {string} name */
+  const complete = (name) => {
+    change(`/${name} `);
+    area.current?.focus();
+  };
+  /** @param {KeyboardEvent} event */
+  const onKey = (event) => {
+    if (event.isComposing || event.keyCode === 229) return;
+    if (completion.handleKey(event, complete)) return;
+    if (event.key === "Enter" && !event.shiftKey && !phone.matches) {
+      event.preventDefault();
+      send();
+    }
+  };
+  return html`<form class=${`composer${over ? " over" : ""}`} onSubmit=${(/** @type {Event} */ event) => { event.preventDefault(); send(); }}
+    onDragOver=${(/** @type {DragEvent} */ event) => { event.preventDefault(); setOver(true); }} onDragLeave=${() => setOver(false)}
+    onDrop=${(/** @type {DragEvent} */ event) => { event.preventDefault(); setOver(false); attach(event.dataTransfer?.files ?? []); }}>
+    ${completion.commands.length > 0 && html`<${Completion} ...${completion} choose=${complete} />`}
+    ${files.length > 0 && html`<ul class="attachments" aria-label="Attachments">${files.map((each) => html`<${AttachmentChip} key=${each.id} file=${each}
+      remove=${() => setFiles((all) => all.filter((other) => other.id !== each.id))} />`)}</ul>`}
+    <textarea ref=${area} rows="1" dir="auto" value=${text} aria-label="Message" placeholder=${running ? "Add to the running task" : "Message alipes"}
+      enterkeyhint=${phone.matches ? "enter" : "send"} aria-expanded=${completion.commands.length > 0 ? "true" : undefined}
+      aria-activedescendant=${completion.commands.length ? `command-${completion.at}` : undefined}
+      onInput=${(/** @type {Event} */ event) => change(/** @type {HTMLTextAreaElement} */ (event.currentTarget).value)} onKeyDown=${onKey}
+      onPaste=${(/** @type {ClipboardEvent} */ event) => {
+        const pasted = [...(event.clipboardData?.files ?? [])];
+        if (pasted.length) { event.preventDefault(); attach(pasted); }
+      }}></textarea>
+    <div class="composer-row">
+      <label class="button quiet icon-only small" title="Attach files"><span class="hidden">Attach files</span><${AttachIcon} />
+        <input type="file" multiple class="hidden" onChange=${(/** @type {Event} */ event) => {
+          const input = /** @type {HTMLInputElement} */ (event.currentTarget);
+          attach([...(input.files ?? [])]);
+          input.value = "";
+        }} /></label>
+      ${children}
+      <span class="fill"></span>
+      ${running && text.trim() && html`<select class="quiet-select" aria-label="While a task is running" title=${BUSY_HELP[mode]} value=${mode}
+        onChange=${(/** @type {Event} */ event) => setBusyMode(/** @type {HTMLSelectElement} */ (event.currentTarget).value)}>
+        ${Object.entries(BUSY).map(([value, label]) => html`<option value=${value} selected=${value === mode}>${label}</option>`)}</select>`}
+      ${running && html`<${Button} small icon="stop" class="stop" onClick=${() => conversation?.stop()} title="Stop (Esc)">Stop<//>`}
+      <${Button} kind="primary" small icon="send" label="Send" type="submit" disabled=${!text.trim() && !files.length} />
+    </div>
+  </form>`;
+}
+
+const AttachIcon = () => html`<svg class="icon" viewBox="0 0 20 20" width="16" height="16" aria-hidden="true"><path fill="none" stroke="currentColor"
+  stroke-width="1.5" stroke-linecap="round" stroke-linejoin="round" d="M14 9l-5 5a2.5 2.5 0 0 1-4-4l6-6a3.5 3.5 0 0 1 5 5l-6.5 6.5" /></svg>`;
+
+/** @param {HTMLTextAreaElement | null} area */
+function grow(area) {
+  if (!area || CSS.supports("field-sizing", "content")) return;
+  area.style.height = "auto";
+  area.style.height = `${Math.min(area.scrollHeight, innerHeight * 0.4)}px`;
+}
+
+/** @param {string} session @param {string} text */
+async function isCommand(session, text) {
+  const name = text.slice(1).split(/\s/)[0];
+  return (await listCommands(session)).some((each) => each.name === name);
+}
+
+/** @param {string} session @param {string} text @param {boolean} enabled */
+function useCompletion(session, text, enabled) {
+  const [all, setAll] = useState(/** @type {Command[]} */ ([]));
+  const [at, setAt] = useState(0);
+  const [closedFor, setClosedFor] = useState("");
+  const typed = enabled && /^\/[\w-]*$/.test(text) && closedFor !== text;
+  useEffect(() => {
+    if (typed) listCommands(session).then(setAll);
+  }, [typed, session]);
+  const commands = typed ? all.filter((each) => each.name.startsWith(text.slice(1))).slice(0, 50) : [];
+  const index = Math.min(at, commands.length - 1);
+  /** @param {KeyboardEvent} event @param {(name: string) => void} choose @returns {boolean} Whether the key was used. */
+  const handleKey = (event, choose) => {
+    const current = commands[index];
+    if (!current) return false;
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      setAt((index + (event.key === "ArrowDown" ? 1 : commands.length - 1)) % commands.length);
+    } else if (event.key === "Tab" || (event.key === "Enter" && current.name !== text.slice(1))) choose(current.name);
+    else if (event.key === "Escape") setClosedFor(text);
+    else return false;
+    event.preventDefault();
+    event.stopPropagation();
+    return true;
+  };
+  return { commands, at: index, handleKey };
+}
+
+/** @param {{commands: Command[], at: number, choose: (name: string) => void}} props */
+function Completion({ commands, at, choose }) {
+  const list = useRef(/** @type {HTMLElement | null} */ (null));
+  useEffect(() => list.current?.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: "nearest" }), [at]);
+  return html`<ul ref=${list} class="completion" role="listbox" aria-label="Commands">${commands.map((each, index) => html`
+    <li key=${each.name} id=${`command-${index}`} role="option" aria-selected=${index === at ? "true" : "false"}
+      onMouseDown=${(/** @type {Event} */ event) => { event.preventDefault(); choose(each.name); }}>
+      <code>/${each.name} ${each.args}</code><span class="muted">${each.help}</span></li>`)}</ul>`;
+}
+
+/** @param {File} file @param {import("../vendor/preact.js").SetState<Attachment[]>} setFiles */
+async function addFile(file, setFiles) {
+  const id = randomId();
+  const isPicture = PICTURES.test(file.type);
+  /** @param {Partial<Attachment>} more */
+  const change = (more) => setFiles((all) => all.map((each) => (each.id === id ? { ...each, ...more } : each)));
+  const preview = isPicture ? URL.createObjectURL(file) : undefined;
+  setFiles((all) => [...all, { id, name: file.name || "picture", size: file.size, preview, busy: true }]);
+  try {
+    if (isPicture && file.size <= 4_000_000) change({ image: await readDataUrl(file), busy: false });
+    else change({ file: (await upload(file)).id, busy: false });
+  } catch (error) {
+    const why = error instanceof ApiError ? error.message : "The file could not be read.";
+    change({ problem: why, busy: false });
+  }
+}
+
+/** @param {File} file @returns {Promise<string>} */
+function readDataUrl(file) {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(String(reader.result));
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(file);
+  });
+}
+
+/** @param {{file: Attachment, remove: () => void}} props */
+function AttachmentChip({ file, remove }) {
+  return html`<li class=${`attachment${file.problem ? " failed" : ""}`}>
+    ${file.preview && html`<img src=${file.preview} alt="" onError=${(/** @type {Event} */ event) => /** @type {HTMLElement} */ (event.currentTarget).remove()} />`}
+    <span><bdi class="attachment-name">${file.name}</bdi>
+      <span class="muted small">${file.busy ? "uploading …" : formatSize(file.size)}</span>
+      ${file.problem && html`<span class="problem small" role="alert">Not attached: ${file.problem}</span>`}</span>
+    <${IconButton} small icon="close" label=${`Remove ${file.name}`} onClick=${remove} /></li>`;
+}

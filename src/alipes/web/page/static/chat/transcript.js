@@ -1,0 +1,230 @@
+// The messages of a conversation in sheets of 50. Sheets that are far away are not laid out; a reader is never moved.
+import { signal } from "../vendor/preact.js";
+import { get } from "../api.js";
+import { MessageNodes, buildEnding, items, make, setNumber } from "./nodes.js";
+
+const SHEET = 50;
+const NEAR_PX = 2_500;
+const END_PX = 48;
+
+/** @typedef {import("./nodes.js").Item} Item */
+/** @typedef {{status?: string, detail?: string, created?: number, ended?: number}} RunFacts */
+/**
+ * @typedef {object} Page
+ * @property {Item[]} messages @property {number} first @property {number} last @property {number} total
+ * @property {boolean} more_before @property {boolean} more_after @property {Record<string, RunFacts>} [runs]
+ */
+
+export class Transcript {
+  /** @param {string} session @param {HTMLElement} scroller @param {HTMLElement} sheets */
+  constructor(session, scroller, sheets) {
+    this.session = session;
+    this.scroller = scroller;
+    this.sheets = sheets;
+    this.nodes = new MessageNodes(session);
+    /** Whether the reader is at the end, and stays there when something is added. */
+    this.atEnd = signal(true);
+    /** Whether newer messages exist that are not loaded. */
+    this.moreAfter = signal(false);
+    this.total = 0;
+    this.first = 0;
+    this.last = 0;
+    this.#observer = new ResizeObserver(() => this.#keepEnd());
+    this.#observer.observe(sheets.parentElement ?? sheets);
+    this.#observer.observe(scroller);
+    scroller.addEventListener("scroll", this.#onScroll, { passive: true });
+  }
+
+  #observer;
+  #moreBefore = false;
+  #loading = false;
+  #closed = false;
+  #height = 0;
+
+  close() {
+    this.#closed = true;
+    this.#observer.disconnect();
+    this.scroller.removeEventListener("scroll", this.#onScroll);
+  }
+
+  #onScroll = () => {
+    const { scrollTop, scrollHeight, clientHeight } = this.scroller;
+    const below = scrollHeight - scrollTop - clientHeight;
+    // a taller text or a smaller window also scrolls: only a person's scrolling leaves the end
+    if (scrollHeight === this.#height || below <= END_PX) this.atEnd.value = below <= END_PX && !this.moreAfter.value;
+    this.#height = scrollHeight;
+    if (scrollTop < NEAR_PX) this.loadOlder();
+    if (below < NEAR_PX) this.loadNewer();
+  };
+
+  #keepEnd() {
+    if (this.atEnd.value) this.scrollToEnd();
+    else this.#height = this.scroller.scrollHeight;
+  }
+
+  scrollToEnd() {
+    this.atEnd.value = true;
+    this.scroller.scrollTop = this.scroller.scrollHeight;
+    this.#height = this.scroller.scrollHeight;
+  }
+
+  /** Load the newest messages, or those around one. @param {number} [number] @returns {Promise<Page>} */
+  async open(number) {
+    const page = await this.#fetch(number ? { around: number } : {});
+    if (this.#closed) return page;
+    this.nodes.calls.clear();
+    this.first = page.first;
+    this.last = page.last;
+    this.#moreBefore = page.more_before;
+    this.moreAfter.value = page.more_after;
+    this.sheets.replaceChildren(this.#buildSheet(page));
+    if (number) this.showMessage(number);
+    else this.scrollToEnd();
+    return page;
+  }
+
+  /** @param {number} number @returns {boolean} Whether it is loaded. */
+  showMessage(number) {
+    const found = /** @type {HTMLElement | null} */ (this.sheets.querySelector(`[data-number="${number}"]`));
+    if (!found) return false;
+    this.atEnd.value = false;
+    found.scrollIntoView({ block: "center" });
+    found.tabIndex = -1;
+    found.focus({ preventScroll: true });
+    found.classList.add("found");
+    setTimeout(() => found.classList.remove("found"), 2_500);
+    return true;
+  }
+
+  async loadOlder() {
+    if (this.#loading || !this.#moreBefore) return;
+    await this.#load({ before: this.first }, (page) => {
+      this.first = page.first;
+      this.#moreBefore = page.more_before && page.messages.length > 0;
+      this.#insertAbove(this.#buildSheet(page));
+    });
+  }
+
+  async loadNewer() {
+    if (this.#loading || !this.moreAfter.value) return;
+    await this.#load({ after: this.last }, (page) => {
+      this.last = page.last || this.last;
+      this.moreAfter.value = page.more_after && page.messages.length > 0;
+      this.sheets.append(this.#buildSheet(page));
+    });
+  }
+
+  /** @param {Record<string, number>} where @param {(page: Page) => void} show */
+  async #load(where, show) {
+    this.#loading = true;
+    const page = await this.#fetch(where).catch(() => null);
+    this.#loading = false;
+    if (!page || this.#closed) return;
+    show(page);
+    requestAnimationFrame(this.#onScroll); // a fast reader may be at the border again
+  }
+
+  /** @param {Record<string, number>} where @returns {Promise<Page>} */
+  async #fetch(where) {
+    const page = await get(`sessions/${this.session}/messages`, { limit: SHEET, ...where });
+    this.total = page.total ?? 0;
+    return page;
+  }
+
+  /** @param {Page} page @returns {HTMLElement} */
+  #buildSheet(page) {
+    const sheet = make("section", "sheet");
+    const runs = page.runs ?? {};
+    page.messages.forEach((item, index) => {
+      const node = this.nodes.build(item);
+      if (node) sheet.append(node);
+      const next = page.messages[index + 1];
+      const ending = item.run && next?.run !== item.run && (next || !page.more_after) ? buildEnding(runs[item.run] ?? {}) : null;
+      if (ending) sheet.append(ending);
+    });
+    return sheet;
+  }
+
+  /** Insert a sheet whose height is known from the start, and keep what is read in its place. @param {HTMLElement} sheet */
+  #insertAbove(sheet) {
+    const anchor = this.sheets.firstElementChild;
+    const before = anchor?.getBoundingClientRect().top ?? 0;
+    sheet.classList.add("fresh");
+    this.sheets.prepend(sheet);
+    sheet.style.setProperty("contain-intrinsic-block-size", `auto ${sheet.offsetHeight}px`);
+    sheet.classList.remove("fresh");
+    const moved = (anchor?.getBoundingClientRect().top ?? 0) - before;
+    if (Math.abs(moved) >= 1) this.scroller.scrollTop += moved;
+    this.#height = this.scroller.scrollHeight;
+  }
+
+  /** Add a node at the end. @param {HTMLElement} node */
+  append(node) {
+    let sheet = /** @type {HTMLElement | null} */ (this.sheets.lastElementChild);
+    if (!sheet || !sheet.classList.contains("open") || sheet.childElementCount >= SHEET) {
+      sheet?.classList.remove("open");
+      sheet = make("section", "sheet open");
+      this.sheets.append(sheet);
+    }
+    sheet.append(node);
+  }
+
+  /** @param {string} run @param {number} said @returns {HTMLElement | null} The node of this message of a run. */
+  find(run, said) {
+    return this.sheets.querySelector(`[data-run="${CSS.escape(run)}"][data-said="${said}"]`);
+  }
+
+  /** @param {string} run @returns {number} How many messages of the run are shown or known. */
+  countSaid(run) {
+    let most = 0;
+    for (const node of this.sheets.querySelectorAll(`[data-run="${CSS.escape(run)}"]`)) {
+      most = Math.max(most, Number(/** @type {HTMLElement} */ (node).dataset.said ?? 0));
+    }
+    return most;
+  }
+
+  /**
+   * Fetch what was added since: numbers for messages that were followed live, and new messages of others.
+   * @param {Set<string>} following Runs whose new messages come by themselves.
+   */
+  async update(following) {
+    if (this.moreAfter.value) return;
+    const before = this.total;
+    const page = await this.#fetch({ after: this.last, limit: 500 });
+    if (this.#closed) return;
+    if (page.total < before) {
+      await this.open();
+      return;
+    }
+    for (const [index, item] of page.messages.entries()) {
+      if (this.#place(item, following)) this.last = item.number;
+      else break;
+      const next = page.messages[index + 1];
+      if (item.run && next?.run !== item.run && !following.has(item.run)) this.addEnding(item.run, page.runs?.[item.run] ?? {});
+    }
+  }
+
+  /** @param {Item} item @param {Set<string>} following @returns {boolean} */
+  #place(item, following) {
+    const known = item.run && item.said ? this.find(item.run, item.said) : null;
+    if (known) {
+      setNumber(known, { ...items.get(known), ...item });
+      return true;
+    }
+    if (item.run && following.has(item.run)) return false;
+    if (item.role === "tool" || !item.said || item.said > this.countSaid(item.run ?? "")) {
+      const node = this.nodes.build(item);
+      if (node) this.append(node);
+    }
+    return true;
+  }
+
+  /** @param {string} run @param {RunFacts} facts */
+  addEnding(run, facts) {
+    const known = this.sheets.querySelector(`.ending[data-run="${CSS.escape(run)}"]`);
+    const node = known ? null : buildEnding(facts);
+    if (!node) return;
+    node.dataset.run = run;
+    this.append(node);
+  }
+}
