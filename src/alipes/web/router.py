@@ -99,9 +99,9 @@ class ApiRouter:
         if known is None:
             raise unauthorized_problem()
         caller = known.caller
-        if caller.name == OPERATOR or endpoint.path.endswith("/approval"):
+        if caller.name == OPERATOR or endpoint.scope == "admin" or endpoint.path.endswith("/approval"):
             await self._keys.refuse_own_child(request.scope)
-        if not caller.may(endpoint.scope):
+        if not endpoint.allows(caller):
             raise HttpProblem(403, f"this key lacks the scope {endpoint.scope}", code="scope")
         self._rate_limiter.check(caller.name, self._limits.rate if known.rate is None else known.rate)
         starts_work = endpoint.method == "POST" and endpoint.scope != "read"

@@ -1,0 +1,11 @@
+"""All administration endpoints."""
+
+from alipes.web.admin.schedules import ScheduleEndpoints
+from alipes.web.admin.services import AdminServices, ServerControl
+from alipes.web.endpoint import ApiEndpoint, endpoints_of
+
+
+def admin_endpoints(app: AdminServices, control: ServerControl) -> tuple[ApiEndpoint, ...]:
+    """`control`: what the process that serves does."""
+    groups = (ScheduleEndpoints(app),)
+    return tuple(endpoint for group in groups for endpoint in endpoints_of(group))
