@@ -2,10 +2,11 @@
 
 from alipes.web.admin.schedules import ScheduleEndpoints
 from alipes.web.admin.services import AdminServices, ServerControl
+from alipes.web.admin.settings import SettingsEndpoints
 from alipes.web.endpoint import ApiEndpoint, endpoints_of
 
 
 def admin_endpoints(app: AdminServices, control: ServerControl) -> tuple[ApiEndpoint, ...]:
     """`control`: what the process that serves does."""
-    groups = (ScheduleEndpoints(app),)
+    groups = (ScheduleEndpoints(app), SettingsEndpoints(app, control))
     return tuple(endpoint for group in groups for endpoint in endpoints_of(group))
