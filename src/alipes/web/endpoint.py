@@ -89,6 +89,8 @@ class ApiEndpoint(Struct, frozen=True):
     path: str
     """With parameters in braces, as in `/v1/runs/{id}`."""
     scope: Scope
+    readable: bool = False
+    """With the scope `admin`: a caller with `sees_all` and the scope `read` may call it as well."""
     handle: Handler = _no_handler
     summary: str = ""
     """One sentence for the OpenAPI document."""
@@ -109,6 +111,9 @@ class ApiEndpoint(Struct, frozen=True):
     @property
     def error_format(self) -> ErrorFormat:
         return error_format_at(self.path)
+
+    def allows(self, caller: Caller) -> bool:
+        return caller.may(self.scope) or (self.readable and caller.sees_all and caller.may("read"))
 
     def __call__(self, method: Method) -> Method:
         method.__dict__.setdefault("endpoints", []).insert(0, self)

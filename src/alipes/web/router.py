@@ -104,9 +104,14 @@ class ApiRouter:
         """The caller of a request, within its rate limit. Raises `HttpProblem`."""
         known = await self._identify(request)
         caller = known.caller
-        if caller.browser or caller.name == OPERATOR or endpoint.path.endswith("/approval"):
+        if (
+            caller.browser
+            or caller.name == OPERATOR
+            or endpoint.scope == "admin"
+            or endpoint.path.endswith("/approval")
+        ):
             await self._keys.refuse_own_child(request.scope, agents=bool(caller.browser))
-        if not caller.may(endpoint.scope):
+        if not endpoint.allows(caller):
             what = "this browser may only read: run `alipes page` for a link that may change things"
             why = what if caller.browser else f"this key lacks the scope {endpoint.scope}"
             raise HttpProblem(403, why, code="scope")

@@ -16,6 +16,7 @@ from msgspec import Struct
 from alipes import __version__
 from alipes.app import App, open_app
 from alipes.cli.doctor import find_connection_error
+from alipes.cli.serve.admin import ServeControl
 from alipes.cli.serve.api_keys import key_finder, make_host_rules
 from alipes.cli.serve.platforms import ServedPlatforms
 from alipes.cli.serve.scheduler import make_scheduler
@@ -40,6 +41,7 @@ from alipes.runtime.tasks import handle_uncaught_errors
 from alipes.store.api_keys import SqliteApiKeys, SqliteWebhooks
 from alipes.store.browsers import SqliteBrowsers
 from alipes.store.quick_reads import check_writable, read_status
+from alipes.web.admin.endpoints import admin_endpoints
 from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, RequestLimits
 from alipes.web.endpoint import ServerState
@@ -210,7 +212,7 @@ async def serve_home(
         platforms = ServedPlatforms(settings)
         async with open_app(settings, interactive=True, outbound=platforms.outbound) as app:
             # No await before the hooks are added: resumed turns need them from the start.
-            server = _Server(app, platforms, exit_request)
+            server = _Server(app, platforms, exit_request, address)
             async with asyncio.TaskGroup() as group, open_server(server.service(), door):
                 beside = [group.create_task(each) for each in server.background(notifier)]
                 await server.print_addresses(address)
@@ -240,13 +242,14 @@ async def wait_for_exit(exit_request: ExitRequest, check: Callable[[], object]) 
 class _Server:
     """The parts of the server."""
 
-    def __init__(self, app: App, platforms: ServedPlatforms, exit_request: ExitRequest) -> None:
+    def __init__(self, app: App, platforms: ServedPlatforms, exit_request: ExitRequest, address: str) -> None:
         self._app, self._platforms, self._exit_request = app, platforms, exit_request
         self._tally, self._drain = ServerMetrics(__version__, app.settings.profile), TurnDrain()
         self._model_reach = ModelHealth(self._model)
         platforms.open(app, partial(exit_request.request, "restart"))
         self._runs = LiveRuns(app, workdir=platforms.workdir)
         self._scheduler = make_scheduler(app, platforms)
+        self._control = ServeControl(app, platforms, exit_request, address)
         self._api: ApiRouter
         self._mcp: McpEndpoint
         for each in (self._tally, self._model_reach, self._drain):
@@ -279,7 +282,10 @@ class _Server:
         locator = PageLocator(settings.page.address, settings.page.trusted_proxies)
         logins = BrowserLogins(SqliteBrowsers(database), keys, locator, home=str(settings.home), secrets=secrets)
         browsers = BrowserEndpoints(logins, settings.page.address)
-        served = endpoints(self._app, self._runs, admission, fetcher, browsers)
+        served = (
+            *endpoints(self._app, self._runs, admission, fetcher, browsers),
+            *admin_endpoints(self._app, self._control),
+        )
         api = self._api = ApiRouter(served, keys, limits, state=self._state, logins=logins)
         tools = ConversationTools(self._app, self._runs, admission, send=self._send, state=self._state)
         self._mcp = McpEndpoint(tools, api, keys, max_body=chosen.body)
