@@ -30,10 +30,10 @@ export function formatShort(value) {
 /** @param {number | null | undefined} bytes */
 export const formatSize = (bytes) => ((bytes ?? 0) < 1000 ? `${bytes ?? 0} bytes` : `${formatShort(bytes).replace("k", " k").replace("M", " M").replace("G", " G")}B`);
 
-/** @param {number | null | undefined} value in dollars */
+/** Dollars: two digits after the point, three below one dollar, two that count below a tenth of a cent. @param {number | null | undefined} value */
 export function formatMoney(value) {
   const amount = value ?? 0;
-  return `$${amount === 0 || amount >= 0.995 ? amount.toFixed(2) : amount.toPrecision(2).replace(/e.*/, "")}`;
+  return `$${amount === 0 || amount >= 1 ? amount.toFixed(2) : amount >= 0.001 ? amount.toFixed(3) : amount.toLocaleString("en", { maximumSignificantDigits: 2 })}`;
 }
 
 /** @param {number | null | undefined} seconds */
@@ -327,7 +327,7 @@ export function Table({ caption, columns, rows, keyOf, foot }) {
   const cells = (/** @type {any} */ row) => columns.map((column, place) => {
     const content = column.render ? column.render(row) : html`<${Text} value=${String(row[column.name] ?? "")} />`;
     const look = `${column.align === "end" ? "end" : ""}${column.class ? ` ${column.class}` : ""}` || undefined;
-    return html`<td key=${column.name} role="cell" class=${look} data-label=${column.hideLabel || place === 0 ? undefined : column.label}>${content}</td>`;
+    return html`<td key=${column.name} role="cell" class=${look} data-label=${column.hideLabel || place === 0 ? undefined : column.label}><div>${content}</div></td>`;
   });
   return html`<div class="table-box"><table role="table" class="table">
     <caption class="hidden-label">${caption}</caption>

@@ -59,13 +59,13 @@ function People() {
       { name: "asked", label: "Asked", render: (/** @type {PairingRequest} */ row) => html`<${Time} value=${row.asked} />` },
       { name: "expires", label: "Code expires", render: (/** @type {PairingRequest} */ row) => html`<${Time} value=${row.expires} />` },
     ]} /><p class="muted small">Each of them was sent a pairing code. Ask for it, and type it here.</p>${mayChange.value ? html`<${PairByCode} onPaired=${found.reload} />` : null}<//>` : null}
-    ${people.length ? html`<${Table} caption="People with access" rows=${people} keyOf=${(/** @type {Person} */ row) => row.id} columns=${[
+    ${people.length ? html`<${Section} title="People with access" count=${people.length}><${Table} caption="People with access" rows=${people} keyOf=${(/** @type {Person} */ row) => row.id} columns=${[
       { name: "name", label: "Name", render: (/** @type {Person} */ row) => html`<strong><${Text} value=${row.name || row.user} /></strong>` },
       { name: "platform", label: "Platform", render: (/** @type {Person} */ row) => html`${row.platform} <span class="muted" dir="auto">${row.user ?? ""}</span>` },
       { name: "since", label: "Since", render: (/** @type {Person} */ row) => html`<${Time} value=${row.since} />` },
       { name: "role", label: "Role", render: (/** @type {Person} */ row) => (mayChange.value && !row.settings ? html`<${Select} label=${`Role of ${row.name || row.user}`} hideLabel value=${row.role} options=${[...new Set([...ROLES, row.role ?? "user"])]} onChange=${setRole(row)} />` : html`<${Badge}>${row.role}<//>`) },
       ...(mayChange.value ? [{ name: "act", label: "Action", hideLabel: true, align: "end", render: (/** @type {Person} */ row) => (row.settings ? html`<span class="muted small">in config.toml</span>` : html`<${Button} small kind="danger" onClick=${revoke(row)}>Remove<//>`) }] : []),
-    ]} />` : html`<${Empty} icon="people" title="Nobody has access by pairing">Who writes to the agent on a messenger gets a pairing code. It appears here, and you give access.<//>`}
+    ]} /><//>` : html`<${Empty} icon="people" title="Nobody has access by pairing">Who writes to the agent on a messenger gets a pairing code. It appears here, and you give access.<//>`}
     ${mayChange.value && !requests.length ? html`<${Section} title="Give access by code"><${PairByCode} onPaired=${found.reload} /><//>` : null}`}<//>`;
 }
 

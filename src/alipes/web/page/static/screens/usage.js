@@ -119,7 +119,7 @@ function drawChart(UPlot, element, series, unit, onPlace) {
     series: [{}, ...stacked.map((_, place) => ({ label: series.names[place], fill: resolveColour(element, `--chart-${place + 1}`), stroke: "transparent", width: 0, paths: bars, points: { show: false } }))],
     axes: [
       { ...axis, grid: { show: false }, space: 70, size: 30, values: (/** @type {any} */ _u, /** @type {number[]} */ ticks) => ticks.map((time) => (time % 86400 ? "" : new Date(time * 1000).toLocaleDateString(undefined, { day: "numeric", month: "short", timeZone: "UTC" }))) },
-      { ...axis, size: 64, values: (/** @type {any} */ _u, /** @type {number[]} */ ticks) => ticks.map((value) => showAmount(value, unit)) },
+      { ...axis, size: 64, values: (/** @type {any} */ _u, /** @type {number[]} */ ticks) => ticks.map((value) => showAmount(value, unit).replace(/(\.\d\d)0$/, "$1")) },
     ],
     hooks: { setCursor: [(/** @type {{cursor: {idx?: number | null, left?: number}}} */ plot) => onPlace((plot.cursor.left ?? -1) < 0 ? -1 : plot.cursor.idx ?? -1)] },
   }, [times, ...stacked], element);
