@@ -77,6 +77,22 @@ def to_toml(value: object, name: str = "", depth: int = 0) -> str:
             return _digits(value)
 
 
+def mask_value(value: object, name: str = "", depth: int = 0) -> object:
+    """`value` with everything masked that may be a secret, but not the name of a variable; `name` is its key."""
+    if name and is_secret_name(name) and value not in ("", None) and not str(value).startswith("${"):
+        return HIDDEN
+    match value:
+        case str():
+            return mask(value)
+        case list() | tuple() if depth < MAX_DEPTH:
+            return [mask_value(item, "", depth + 1) for item in value]
+        case dict() if depth < MAX_DEPTH:
+            return {key: mask_value(item, key, depth + 1) for key, item in value.items()}
+        case list() | tuple() | dict():
+            return "…"
+    return value
+
+
 def _digits(value: object) -> str:
     try:
         return str(value)

@@ -1,6 +1,7 @@
 """Edits config.toml and `.env` without losing comments. Imports tomlkit, so load it only when needed."""
 
 import copy
+import hashlib
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,7 @@ from alipes.config.schema import find_key
 from alipes.config.urls import InvalidValue, check_no_proxy, check_proxy
 from alipes.config.value_types import HEADERS
 from alipes.kernel.errors import ConfigError
+from alipes.kernel.messages import Json
 
 
 def set_secret(name: str, value: str, *, home: Path | None = None, environ: Mapping[str, str] | None = None) -> Path:
@@ -30,24 +32,37 @@ def set_secret(name: str, value: str, *, home: Path | None = None, environ: Mapp
     return Paths(home or find_home(environ)).env
 
 
+class ConfigConflict(ConfigError):
+    """Somebody else has changed config.toml meanwhile."""
+
+
+def hash_text(text: str) -> str:
+    """Identifies the text of a file that a person edits."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
 def change(
-    values: Mapping[KeyPath, str | None],
+    values: Mapping[KeyPath, Json],
     secrets: Mapping[str, str | None] | None = None,
     *,
     home: Path | None = None,
     environ: Mapping[str, str] | None = None,
+    base: str = "",
 ) -> list[str]:
-    """Write settings into config.toml and variables into `.env`: all or none. None removes one.
+    """Write settings into config.toml and variables into `.env`: all or none. None removes one; text is read like an
+    argument of the command line. `base`: `hash_text` of the config.toml that is meant; another one is not changed.
 
     Returns older problems of config.toml. Raises ConfigError, leaving both files unchanged.
     """
-    parsed = {path: None if text is None else _parsed(path, text) for path, text in values.items()}
+    parsed = {path: _parsed(path, value) if isinstance(value, str) else value for path, value in values.items()}
     given = [_nested({}, path, value) for path, value in parsed.items() if value is not None]
     checked = [checked for tables in given for _, checked in check_tables(tables)]
     _refuse([each for each in checked if isinstance(each, ConfigProblem)])
     for name, value in (secrets or {}).items():
         _check_variable(name, value)
     with _locked(Paths(home or find_home(environ))) as paths, ExitStack() as undo:
+        if base and base != hash_text(read_text(paths.config) or ""):
+            raise ConfigConflict(f"{paths.config} was changed meanwhile. Nothing was changed: load the settings again.")
         env = read_text(paths.env)
         new_env = _env_text(paths.env, env or "", secrets or {})
         edited, left = _checked(paths, environ, new_env, parsed) if parsed else ("", [])

@@ -93,7 +93,9 @@ def _check_keys(value: object) -> list[Json]:
     return list(dict.fromkeys(parse_key(text) for text in texts))
 
 
-KEY_LIST = ValueType("key or list of keys", _check_keys, lambda text: [one for one in text.split(",") if one.strip()])
+KEY_LIST = ValueType(
+    "key or list of keys", _check_keys, lambda text: [one for one in text.split(",") if one.strip()], "list"
+)
 _Keys = tuple[str, ...]
 
 

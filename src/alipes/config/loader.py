@@ -151,7 +151,7 @@ _VALUES = (
 )
 _TABLES = (
     *("terminal", "api", "compaction", "delegation", "fetch", "egress", "images", "clarify", "approvals", "code"),
-    *("checkpoints", "documents", "schedules", "heartbeat", "skills", "memory", "learning"),
+    *("checkpoints", "documents", "schedules", "heartbeat", "skills", "memory", "learning", "page"),
 )
 """Values and tables that settings have as they are in the file."""
 

@@ -112,11 +112,15 @@ class RawConfig:
             inner = inner.get(name) if isinstance(inner, dict) else None
         return iter(inner if isinstance(inner, dict) else ())
 
-    def where(self, place: Place) -> str:
-        """`/home/me/.alipes/config.toml:7`"""
+    def line(self, place: Place) -> int | None:
+        """The line of the file that is nearest to `place`; None if there is none."""
         if self._lines is None:
             self._lines = lines_of(self.text)
-        line = nearest_line(self._lines, place)
+        return nearest_line(self._lines, place)
+
+    def where(self, place: Place) -> str:
+        """`/home/me/.alipes/config.toml:7`"""
+        line = self.line(place)
         return f"{self.paths.config}:{line}" if line else str(self.paths.config)
 
     def raise_problems(self) -> None:
@@ -126,8 +130,7 @@ class RawConfig:
             raise ConfigError("\n".join(dict.fromkeys(lines)))
 
     def _line(self, problem: ConfigProblem) -> int:
-        self.where(problem.place)
-        return nearest_line(self._lines or {}, problem.place) or 0
+        return self.line(problem.place) or 0
 
 
 def read_config(home: Path | None = None, environ: Mapping[str, str] | None = None) -> RawConfig:

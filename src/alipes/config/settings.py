@@ -16,6 +16,7 @@ from alipes.config.platforms import Messengers, PluginPlatformConfig
 from alipes.config.sections.browser import BrowserConfig
 from alipes.config.sections.learning import LearningConfig
 from alipes.config.sections.memory import MemoryConfig
+from alipes.config.sections.page import PageConfig
 from alipes.config.sections.schedules import ZONE, HeartbeatConfig, SchedulesConfig
 from alipes.config.sections.skills import SkillsConfig
 from alipes.config.sections.web import WebConfig
@@ -481,6 +482,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Where `model` was set: the file, or the name of its variable."""
     models: dict[str, ModelFacts] = {}
     api: ApiConfig = ApiConfig()
+    page: PageConfig = PageConfig()
     auxiliary: dict[str, AuxiliaryConfig] = {}
     """By task; tasks that are not listed use the defaults."""
     spend: SpendConfig = SpendConfig()

@@ -7,7 +7,7 @@ import math
 import os
 import re
 from collections.abc import Callable
-from typing import cast
+from typing import Literal, TypeAlias, cast
 
 from msgspec import Struct
 
@@ -25,12 +25,20 @@ AMOUNT_FORM = r"\$(\d+(?:\.\d+)?)|(\d+(?:\.\d+)?) ?([kM]?) tokens"
 _AMOUNT = 'amount like "$0.50" or "200k tokens"'
 
 
+ValueForm: TypeAlias = Literal["text", "flag", "whole", "number", "choice", "list", "table"]
+
+
 class ValueType(Struct, frozen=True):
     description: str
     """For people: `whole number from 1 to 65535`."""
     check: Callable[[object], Json]
     parse: Callable[[str], object] | None = str
     """Reads a variable or a command line argument; None if only a file can hold the value."""
+    form: ValueForm = "text"
+    """Which control a form shows for it."""
+    choices: tuple[str, ...] = ()
+    low: float | None = None
+    high: float | None = None
 
 
 def whole(low: int, high: int) -> ValueType:
@@ -49,7 +57,14 @@ def _range(description: str, low: float, high: float, kind: type[int | float], f
             raise InvalidValue(f"is out of range: give a {description}")
         return kind(value)
 
-    return ValueType(description, check, lambda text: kind(text) if re.fullmatch(form, text) else text)
+    return ValueType(
+        description,
+        check,
+        lambda text: kind(text) if re.fullmatch(form, text) else text,
+        "whole" if kind is int else "number",
+        low=low,
+        high=high,
+    )
 
 
 def seconds(low: float, high: float) -> ValueType:
@@ -65,7 +80,7 @@ def choice(*options: str) -> ValueType:
             raise InvalidValue(f"must be {description}.{meant}".removesuffix("."))
         return value
 
-    return ValueType(description, check)
+    return ValueType(description, check, form="choice", choices=options)
 
 
 def _text(value: object) -> str:
@@ -287,6 +302,17 @@ def _origin(text: str) -> str:
     return address
 
 
+def _network(text: str) -> str:
+    import ipaddress  # noqa: PLC0415
+
+    try:
+        return str(ipaddress.ip_network(text.strip()))
+    except ValueError:
+        raise InvalidValue(
+            f'contains {text!r}: give addresses or networks, as in "127.0.0.1" or "10.0.0.0/8"'
+        ) from None
+
+
 def _amount(value: object) -> str:
     if not isinstance(value, str):
         raise InvalidValue(f"has no unit: write an {_AMOUNT}, in quotes")
@@ -332,31 +358,35 @@ def _words(text: str) -> list[str]:
 
 TEXT = ValueType("text", _text)
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
-FLAG = ValueType("true or false", _flag, lambda text: _FLAGS.get(text.lower(), text))
+FLAG = ValueType("true or false", _flag, lambda text: _FLAGS.get(text.lower(), text), "flag")
 MODEL = ValueType("provider/model", _model)
-MODELS = ValueType("list of provider/model", _models, _words)
-ALLOW = ValueType("list of user ids", _allow, _words)
+MODELS = ValueType("list of provider/model", _models, _words, "list")
+ALLOW = ValueType("list of user ids", _allow, _words, "list")
 VARIABLE = ValueType("name of a variable", _variable)
 HOST = ValueType("host", _host)
 URL = ValueType("address", lambda value: check_base_url(_text(value)))
 ENDPOINT = ValueType("address", _endpoint)
 WEBHOOK = ValueType("https address", _webhook)
-HEADERS = ValueType("table of header = text", _headers, None)
-BODY = ValueType("table", _body, None)
-NAMES = ValueType("list of names", _names, _words)
-TEXTS = ValueType("list of texts", _texts, None)
-VARIABLES = ValueType("table of variable = text", _variables, None)
-ENTRY = ValueType("table", _entry, None)
-SHELL_HOOKS = ValueType("list of tables", _shell_hooks, None)
+HEADERS = ValueType("table of header = text", _headers, None, "table")
+BODY = ValueType("table", _body, None, "table")
+NAMES = ValueType("list of names", _names, _words, "list")
+TEXTS = ValueType("list of texts", _texts, None, "list")
+VARIABLES = ValueType("table of variable = text", _variables, None, "table")
+ENTRY = ValueType("table", _entry, None, "table")
+SHELL_HOOKS = ValueType("list of tables", _shell_hooks, None, "list")
 _HOOK_TIME = number(0.1, 3600, "seconds as timeout")
-HOSTS = ValueType("list of hosts", _list_of(_host_name, '["agent.example.com"]'), _words)
-HOSTS_AND_PORTS = ValueType("list of hosts", _list_of(_host_and_port, '["nas.lan", "127.0.0.1:8000"]'), _words)
+HOSTS = ValueType("list of hosts", _list_of(_host_name, '["agent.example.com"]'), _words, "list")
+HOSTS_AND_PORTS = ValueType("list of hosts", _list_of(_host_and_port, '["nas.lan", "127.0.0.1:8000"]'), _words, "list")
 HOST_PATTERNS = ValueType(
-    "list of hosts", _list_of(_host_pattern, '["pypi.org", "*.example.com", "registry.example.com:8443"]'), _words
+    "list of hosts",
+    _list_of(_host_pattern, '["pypi.org", "*.example.com", "registry.example.com:8443"]'),
+    _words,
+    "list",
 )
-ORIGINS = ValueType("list of addresses", _list_of(_origin, '["https://page.example.com"]'), _words)
+ORIGINS = ValueType("list of addresses", _list_of(_origin, '["https://page.example.com"]'), _words, "list")
+NETWORKS = ValueType("list of addresses", _list_of(_network, '["127.0.0.1", "10.0.0.0/8"]'), _words, "list")
 PROFILE = ValueType("name", _profile)
-PATHS = ValueType("list of paths", _list_of(_listed_path, '["~/data", "/srv/models"]'), _words)
+PATHS = ValueType("list of paths", _list_of(_listed_path, '["~/data", "/srv/models"]'), _words, "list")
 AMOUNT = ValueType(_AMOUNT, _amount)
 SECONDS = seconds(0.1, 86_400)
 PORT = whole(1, 65535)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from alipes.gateway.policy import GatewayPolicy
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.platform import IncomingMessage
-from alipes.store.people import CODE_VALID_S, PairingRequest, Person, PersonRole, SqlitePeople
+from alipes.sessions.people import EVERYONE, role_in_settings
+from alipes.store.people import CODE_VALID_S, PairingRequest, PersonRole, SqlitePeople
 
-EVERYONE = "*"
 CODE_INTERVAL = 30.0
 """Seconds in which a stranger is not offered another code."""
 MAX_STRANGERS = 1000
@@ -27,10 +27,8 @@ class Access:
         policy = self._policy.for_platform(platform)
         if not person:
             return None
-        if person in policy.owners:
-            return "owner"
-        if person in policy.allow and person != EVERYONE:
-            return "user" if policy.owners else "owner"
+        if listed := role_in_settings(person, policy.allow, policy.owners):
+            return listed
         if paired := await self.people.role(platform, person):
             return paired
         if known := policy.known_role(person):
@@ -65,13 +63,3 @@ class Access:
 
         applicant = PairingRequest(address.platform, message.sender, message.name, address)
         return await self.people.request_pairing(applicant, offer)
-
-
-async def approve(people: SqlitePeople, code: str, role: PersonRole = "user") -> Person:
-    """Give access to the person with this code and tell them. Raises `MessageRejected`."""
-
-    def welcome(who: PairingRequest) -> Outbound:
-        id = f"welcome:{who.platform}:{who.person}:{who.created}"
-        return Outbound(id, who.address, "You now have access. Send me a message, or /help for commands.")
-
-    return await people.approve(code, role, welcome)

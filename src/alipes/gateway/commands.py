@@ -1,6 +1,6 @@
 """Commands that exist only in chats, and built-in commands that show less in a chat."""
 
-from alipes.gateway.access import Access, approve
+from alipes.gateway.access import Access
 from alipes.gateway.live_view import LiveViews
 from alipes.gateway.platform_runner import PlatformState
 from alipes.gateway.questions import ChatQuestions
@@ -12,6 +12,7 @@ from alipes.sessions.commands import registry as builtin
 from alipes.sessions.commands import search
 from alipes.sessions.commands.context import CommandContext, CommandReply
 from alipes.sessions.commands.registry import Command, Parsed
+from alipes.sessions.people import approve
 from alipes.store.export import SessionFacts
 from alipes.store.people import Progress
 from alipes.store.search.scope import EVERYTHING, SearchScope

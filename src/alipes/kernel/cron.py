@@ -206,3 +206,72 @@ def first_moment(local: datetime, zone: tzinfo) -> float:
         else:
             high = middle
     return high
+
+
+_WEEKDAY_NAMES = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
+_MONTH_NAMES = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+_NUMBERS = ("last", "first", "second", "third", "fourth", "fifth")
+_MAX_TIMES = 4
+"""Times of a day that are listed in words."""
+
+
+def describe_cron(cron: Cron) -> str:
+    """The expression in words, such as `at 09:00, Monday to Friday`."""
+    parts = [_describe_times(cron), _describe_days(cron), _describe_months(cron)]
+    return ", ".join(filter(None, parts))
+
+
+def _describe_times(cron: Cron) -> str:
+    minutes, hours = cron.minutes, cron.hours
+    if len(minutes) * len(hours) <= _MAX_TIMES:
+        return f"at {_join([f'{hour:02}:{minute:02}' for hour in hours for minute in minutes])}"
+    between = "" if len(hours) == 24 else f", {_describe_hours(hours)}"
+    if len(minutes) == 60:
+        return f"every minute{between}"
+    step = minutes[1] - minutes[0] if len(minutes) > 1 else 0
+    if step > 1 and minutes == tuple(range(0, 60, step)) and 60 % step == 0:
+        return f"every {step} minutes{between}"
+    if minutes == (0,):
+        pause = hours[1] - hours[0]
+        return f"every {pause} hours" if pause > 1 and hours == tuple(range(0, 24, pause)) else f"every hour{between}"
+    return f"at minute {_join(list(map(str, minutes)))} of every hour{between}"
+
+
+def _describe_hours(hours: tuple[int, ...]) -> str:
+    if len(hours) > 1 and hours == tuple(range(hours[0], hours[-1] + 1)):
+        return f"from {hours[0]:02}:00 to {hours[-1]:02}:59"
+    return f"in the hours {_join([f'{hour:02}' for hour in hours])}"
+
+
+def _describe_days(cron: Cron) -> str:
+    nth = [f"the {_NUMBERS[number]} {_WEEKDAY_NAMES[day]} of the month" for day, number in sorted(cron.nth_weekdays)]
+    every_weekday, every_date = len(cron.weekdays) == 7, len(cron.days) == 31
+    weekdays = [] if every_weekday else [*_runs(sorted(cron.weekdays, key=lambda day: day or 7)), *nth]
+    dates = [] if every_date else [str(day) for day in sorted(cron.days)]
+    on_date = f"on day {_join(dates)} of the month" if dates else ""
+    if cron.last_day:
+        on_date = _join([*filter(None, [on_date]), "on the last day of the month"])
+    by_weekday = _join(weekdays)
+    if cron.either_day:
+        return " or ".join(filter(None, (on_date, by_weekday)))
+    return ", ".join(filter(None, (by_weekday, on_date))) or ("every day" if cron.days else "")
+
+
+def _runs(days: list[int]) -> list[str]:
+    """Weekdays with three or more in a row as `Monday to Friday`."""
+    numbers = [day or 7 for day in days]
+    if len(numbers) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return [f"{_WEEKDAY_NAMES[numbers[0] % 7]} to {_WEEKDAY_NAMES[numbers[-1] % 7]}"]
+    return [_WEEKDAY_NAMES[day] for day in days]
+
+
+def _describe_months(cron: Cron) -> str:
+    months = sorted(cron.months)
+    return "" if len(months) == 12 else f"in {_join([_MONTH_NAMES[month - 1] for month in months])}"
+
+
+def _join(words: list[str]) -> str:
+    return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "".join(words)

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from alipes.kernel.cron import first_moment, next_cron_time, parse_cron
+from alipes.kernel.cron import describe_cron, first_moment, next_cron_time, parse_cron
 from alipes.kernel.errors import ConfigError
 
 TimetableKind: TypeAlias = Literal["at", "every", "cron", "after", "file", "mail", "manual"]
@@ -99,6 +99,35 @@ def format_moment(moment: float, zone: tzinfo) -> str:
     local = datetime.fromtimestamp(moment, zone)
     seconds = f":{local.second:02}" if local.second else ""
     return f"{local:%a %Y-%m-%d %H:%M}{seconds} {local.tzname()}"
+
+
+def describe_timetable(timetable: Timetable, zone: tzinfo) -> str:
+    """The time in words, such as `at 09:00, Monday to Friday`."""
+    match timetable.kind:
+        case "at":
+            return f"once: {format_moment(timetable.at, zone)}"
+        case "every":
+            return f"every {_describe_interval(timetable.every_s)}"
+        case "cron":
+            return describe_cron(parse_cron(timetable.cron))
+        case "after":
+            return f"after the job {timetable.job} has succeeded"
+        case "file":
+            return f"when {timetable.path} changes"
+        case "mail":
+            return f"when a mail arrives: {timetable.filter}" if timetable.filter else "when a mail arrives"
+    return "only by hand or by a webhook"
+
+
+def _describe_interval(seconds: float) -> str:
+    """Such as `2 hours` or `1 hour 30 minutes`."""
+    parts, left = [], seconds
+    for name, length in (("day", 86_400), ("hour", 3600), ("minute", 60), ("second", 1)):
+        count = left // length if length > 1 else left
+        left -= count * length
+        if count:
+            parts.append(f"{count:g} {name}{'' if count == 1 else 's'}")
+    return " ".join(parts).removeprefix("1 ") if len(parts) == 1 else " ".join(parts)
 
 
 def parse_duration(text: str) -> float | None:

@@ -17,6 +17,7 @@ from alipes.kernel.formatting import did_you_mean, format_duration, format_excer
 from alipes.kernel.schedules import Job, JobRun, OverlapPolicy, Schedule, ScheduleState, parse_quiet_hours, zone_of
 from alipes.kernel.timetable import (
     Timetable,
+    describe_timetable,
     find_zone,
     format_moment,
     next_time,
@@ -33,6 +34,8 @@ from alipes.store.store import Store
 
 HEARTBEAT = "heartbeat"
 """The name and id of the job that `[heartbeat]` describes."""
+ALL_TOOLS = "*"
+"""As the only name in `tools`: no restriction."""
 MAX_PROMPT_CHARS = 100_000
 MAX_RETRIES = 20
 MAX_DELAY_S = 86_400.0
@@ -57,6 +60,16 @@ class ScheduleView(Struct, frozen=True):
     @property
     def name(self) -> str:
         return self.schedule.job.name
+
+    @property
+    def is_fixed(self) -> bool:
+        """The heartbeat, which is set in config.toml."""
+        return self.schedule.id == HEARTBEAT
+
+    @property
+    def when_text(self) -> str:
+        """Its time in words."""
+        return describe_timetable(self.schedule.job.timetable, self.zone)
 
     @property
     def when(self) -> str:
@@ -88,12 +101,22 @@ class Schedules:
         clock: Callable[[], float] = time.time,
         sessions: Sessions | None = None,
     ) -> None:
-        self._settings, self._clock, self._sessions = settings, clock, sessions
+        self._settings, self._clock, self._sessions, self._people = settings, clock, sessions, store.people
         self.jobs, self.runs = SqliteSchedules(store, clock=clock), SqliteScheduleRuns(store, clock=clock)
 
     @property
     def default_zone(self) -> str:
         return self._settings.timezone or find_local_zone()
+
+    async def default_targets(self) -> list[str]:
+        """Where answers go if nobody says where: to the default chats, or into files if there are none."""
+        return ["home"] if await self._people.default_chats() else ["files"]
+
+    def preview(self, when: str, zone: str = "", count: int = 5) -> tuple[str, tuple[float, ...]]:
+        """A time in words, and the next moments at which it fires. Raises `ConfigError`."""
+        place, now = find_zone(zone or self.default_zone), self._clock()
+        timetable = parse_timetable(when, now, place)
+        return describe_timetable(timetable, place), next_times(timetable, now, place, count)
 
     async def add(
         self, request: Mapping[str, Any], *, origin: Address | None = None, **facts: str | bool
@@ -173,14 +196,15 @@ class Schedules:
             raise ConfigError(f"there is no job {name!r}.{did_you_mean(name, names)}")
         return schedule
 
-    async def view(self, name: str) -> ScheduleView:
+    async def view(self, name: str, *, count: int = 3) -> ScheduleView:
+        """One job with its next `count` times."""
         schedule = await self.find(name)
         runs = await self.runs.latest(schedule.id, 1)
-        return self._view(schedule, runs[0] if runs else None)
+        return self._view(schedule, runs[0] if runs else None, count)
 
-    async def list(self) -> tuple[ScheduleView, ...]:
+    async def list(self, *, count: int = 1) -> tuple[ScheduleView, ...]:
         last = await self.runs.last_runs()
-        return tuple(self._view(each, last.get(each.id), count=1) for each in await self.jobs.all())
+        return tuple(self._view(each, last.get(each.id), count) for each in await self.jobs.all())
 
     async def sync_heartbeat(self, workdir: str) -> None:
         """Make the job of `[heartbeat]`, change it, or remove it."""
@@ -292,6 +316,8 @@ def _read_fields(request: Mapping[str, Any]) -> dict[str, Any]:
         found["name"] = _check_name(str(request["name"]))
     lists = [name for name in ("tools", "skills", "targets") if request.get(name) is not None]
     found |= {name: _read_names(request[name]) for name in lists}
+    if found.get("tools") == (ALL_TOOLS,):
+        found["tools"] = None
     found |= _read_policies(request)
     for name in ("budget", "daily_budget"):
         if found.get(name) and parse_amount(found[name]) is None:

@@ -118,6 +118,11 @@ class SqliteOutbox(SqliteRows):
         row = await self._database.fetch_one(sql, id)
         return None if row is None else _delivery_from_row(row)
 
+    async def find_number(self, number: int) -> Delivery | None:
+        """The delivery with this number."""
+        row = await self._database.fetch_one(f"SELECT {_COLUMNS} FROM outbox WHERE number = ?", number)
+        return None if row is None else _delivery_from_row(row)
+
     async def list_deliveries(self, *states: DeliveryState, limit: int = 100) -> tuple[Delivery, ...]:
         """Deliveries in these states, or all, latest first."""
         where = f"WHERE state IN ({', '.join('?' * len(states))})" if states else ""

@@ -69,6 +69,11 @@ class SqlitePeople(SqliteRows):
         sql = "DELETE FROM people WHERE platform = ? AND person_id = ?"
         return bool(await self._database.execute(sql, platform, person))
 
+    async def set_role(self, platform: str, person: str, role: PersonRole) -> bool:
+        """False if they have no access."""
+        sql = "UPDATE people SET role = ? WHERE platform = ? AND person_id = ?"
+        return bool(await self._database.execute(sql, role, platform, person))
+
     async def request_pairing(self, request: PairingRequest, message: Callable[[str], Outbound]) -> bool:
         """Create a code, stored only as a hash, and queue `message` with it for their chat.
 

@@ -47,6 +47,8 @@ class Caller(Struct, frozen=True):
     scopes: frozenset[Scope]
     sees_all: bool = False
     """True for the owner's browsers: every conversation may be read, whichever scopes they have."""
+    browser: str = ""
+    """The id of the browser, if it is one."""
 
     def may(self, scope: Scope) -> bool:
         return scope in self.scopes or "admin" in self.scopes or (scope == "read" and "run" in self.scopes)
@@ -87,6 +89,8 @@ class ApiEndpoint(Struct, frozen=True):
     path: str
     """With parameters in braces, as in `/v1/runs/{id}`."""
     scope: Scope
+    readable: bool = False
+    """With the scope `admin`: a caller with `sees_all` and the scope `read` may call it as well."""
     handle: Handler = _no_handler
     summary: str = ""
     """One sentence for the OpenAPI document."""
@@ -107,6 +111,9 @@ class ApiEndpoint(Struct, frozen=True):
     @property
     def error_format(self) -> ErrorFormat:
         return error_format_at(self.path)
+
+    def allows(self, caller: Caller) -> bool:
+        return caller.may(self.scope) or (self.readable and caller.sees_all and caller.may("read"))
 
     def __call__(self, method: Method) -> Method:
         method.__dict__.setdefault("endpoints", []).insert(0, self)

@@ -74,7 +74,7 @@ def _operation(endpoint: ApiEndpoint, schemas: dict[str, Any], components: dict[
     operation: dict[str, Any] = {
         "operationId": "_".join([endpoint.method.lower(), *re.findall(r"\w+", endpoint.path)]),
         "summary": endpoint.summary,
-        "description": f"Needs the scope `{endpoint.scope}`.",
+        "description": _describe_scope(endpoint),
         "parameters": list(_parameters(endpoint, schemas, components)),
         "responses": {str(endpoint.status): _success_response(endpoint, schemas)},
     }
@@ -86,6 +86,11 @@ def _operation(endpoint: ApiEndpoint, schemas: dict[str, Any], components: dict[
         content = {"application/json": {"schema": schemas[repr(endpoint.body)]}}
         operation["requestBody"] = {"required": required, "content": content}
     return operation
+
+
+def _describe_scope(endpoint: ApiEndpoint) -> str:
+    also = ", or a browser that may read" if endpoint.readable else ""
+    return f"Needs the scope `{endpoint.scope}`{also}."
 
 
 def _error_statuses(endpoint: ApiEndpoint) -> set[int]:

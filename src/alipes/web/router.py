@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from alipes.web.auth import (
     OPERATOR,
     Authenticator,
+    KeyHolder,
     RateLimiter,
     RequestLimits,
     peer_address,
@@ -32,15 +33,18 @@ from alipes.web.endpoint import (
     forbid_retry,
     problem_response,
 )
+from alipes.web.page.browsers import BrowserLogins
 
 DISCONNECT_GRACE_S = 0.1
 """Seconds that clients have to disconnect by themselves at shutdown."""
 _ALLOWED_AT_SHUTDOWN = ("/stop", "/approval", "/reply")
 """Calls that help a run to end are accepted during shutdown."""
+BROWSER_CHECK_INTERVAL_S = 10.0
+"""How soon a stream to a browser ends after it was logged out."""
 
 
 class ApiRouter:
-    """Routes of the API endpoints, with the requests that are open."""
+    """Routes of the API endpoints, with the requests that are open. `logins`: of browsers; without, only keys count."""
 
     def __init__(
         self,
@@ -49,9 +53,10 @@ class ApiRouter:
         limits: RequestLimits,
         *,
         state: ServerState | None = None,
+        logins: BrowserLogins | None = None,
     ) -> None:
         self.endpoints = tuple(endpoints)
-        self._keys, self._limits, self._state = keys, limits, state or ServerState()
+        self._keys, self._limits, self._state, self._logins = keys, limits, state or ServerState(), logins
         self._rate_limiter = RateLimiter()
         self.requests = OpenRequests()
 
@@ -91,23 +96,41 @@ class ApiRouter:
             if self.requests.closed:
                 raise _shutdown_problem("alipes has shut down") from error
             raise HttpProblem(504, f"no response after {self._limits.wait:g} s (api.wait)", code="timeout") from error
-        return _CancellableStream(response, self.requests) if endpoint.streams else response
+        if not endpoint.streams:
+            return response
+        return _CancellableStream(response, self.requests, caller.browser, self._logins)
 
     async def authorize(self, endpoint: ApiEndpoint, request: Request) -> Caller:
         """The caller of a request, within its rate limit. Raises `HttpProblem`."""
-        known = await self._keys.authenticate(request.headers.get("authorization", ""), peer_address(request.client))
-        if known is None:
-            raise unauthorized_problem()
+        known = await self._identify(request)
         caller = known.caller
-        if caller.name == OPERATOR or endpoint.path.endswith("/approval"):
-            await self._keys.refuse_own_child(request.scope)
-        if not caller.may(endpoint.scope):
-            raise HttpProblem(403, f"this key lacks the scope {endpoint.scope}", code="scope")
-        self._rate_limiter.check(caller.name, self._limits.rate if known.rate is None else known.rate)
+        if (
+            caller.browser
+            or caller.name == OPERATOR
+            or endpoint.scope == "admin"
+            or endpoint.path.endswith("/approval")
+        ):
+            await self._keys.refuse_own_child(request.scope, agents=bool(caller.browser))
+        if not endpoint.allows(caller):
+            what = "this browser may only read: run `alipes page` for a link that may change things"
+            why = what if caller.browser else f"this key lacks the scope {endpoint.scope}"
+            raise HttpProblem(403, why, code="scope")
+        rate = self._limits.rate if known.rate is None else known.rate
+        self._rate_limiter.check(caller.browser or caller.name, rate)
         starts_work = endpoint.method == "POST" and endpoint.scope != "read"
         if starts_work and (why := self._state.shutdown_reason) and not endpoint.path.endswith(_ALLOWED_AT_SHUTDOWN):
             raise _shutdown_problem(why)
         return caller
+
+    async def _identify(self, request: Request) -> KeyHolder:
+        """The browser or the holder of the key that sent the request. Raises `HttpProblem`."""
+        header = request.headers.get("authorization", "")
+        if not header and self._logins is not None and self._logins.is_browser(request):
+            return await self._logins.authenticate(request)
+        known = await self._keys.authenticate(header, peer_address(request.client))
+        if known is None:
+            raise unauthorized_problem()
+        return known
 
 
 class OpenRequests:
@@ -118,12 +141,12 @@ class OpenRequests:
         self.waiting: set[asyncio.Timeout] = set()
 
     @asynccontextmanager
-    async def open(self, seconds: float | None) -> AsyncIterator[None]:
+    async def open(self, seconds: float | None) -> AsyncIterator[asyncio.Timeout]:
         """Raises `TimeoutError` after `seconds`, or on `cancel_all`."""
         async with asyncio.timeout(0 if self.closed else seconds) as limit:
             self.waiting.add(limit)
             try:
-                yield
+                yield limit
             finally:
                 self.waiting.discard(limit)
 
@@ -135,19 +158,32 @@ class OpenRequests:
 
 
 class _CancellableStream(Response):
-    """A stream that shutdown can cut off. It then lacks its end, so no client takes it for complete."""
+    """A stream that shutdown can cut off, and the logout of its browser. It then lacks its end, so no client takes it
+    for complete."""
 
-    def __init__(self, response: Response, lines: OpenRequests) -> None:
-        self._response, self._requests = response, lines
+    def __init__(self, response: Response, lines: OpenRequests, browser: str, logins: BrowserLogins | None) -> None:
+        self._response, self._requests, self._browser, self._logins = response, lines, browser, logins
         self.status_code, self.raw_headers = response.status_code, response.raw_headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            async with self._requests.open(None):
-                await self._response(scope, receive, send)
+            async with self._requests.open(None) as limit:
+                if not self._browser or self._logins is None:
+                    return await self._response(scope, receive, send)
+                async with asyncio.TaskGroup() as group:
+                    watch = group.create_task(self._watch_login(self._logins, limit))
+                    await self._response(scope, receive, send)
+                    watch.cancel()
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from failed
         except TimeoutError:
-            if not self._requests.closed:
+            if not limit.expired():
                 raise
+
+    async def _watch_login(self, logins: BrowserLogins, limit: asyncio.Timeout) -> None:
+        while await logins.browsers.exists(self._browser):  # noqa: ASYNC110 - another process may have logged it out
+            await asyncio.sleep(BROWSER_CHECK_INTERVAL_S)
+        limit.reschedule(0)
 
 
 def _shutdown_problem(why: str) -> HttpProblem:

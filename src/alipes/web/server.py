@@ -39,6 +39,7 @@ from alipes.web.endpoint import (
     problem_response,
 )
 from alipes.web.openai import endpoints as openai
+from alipes.web.page.browsers import BrowserEndpoints
 from alipes.web.runs.endpoints import RunEndpoints
 from alipes.web.runs.events import LiveRuns
 from alipes.web.sessions import SessionEndpoints
@@ -86,6 +87,8 @@ class HostPolicy(Struct, frozen=True):
     """Accepted host names, besides IP addresses and this machine's own names."""
     origins: frozenset[str] = frozenset()
     """Accepted origins besides our own: `https://NAME`, with a port if it has one."""
+    page: str = ""
+    """The origin of the page behind a proxy, which is our own, whatever Host the proxy sends."""
 
     @property
     def is_local(self) -> bool:
@@ -105,7 +108,8 @@ class HostPolicy(Struct, frozen=True):
         if origin is None:
             return headers.get("sec-fetch-site", "none") in ("none", "same-origin")
         _, _, place = origin.partition("://")
-        return origin in self.origins or (bool(place) and place == headers.get("host"))
+        ours = place == headers.get("host") or origin == self.page
+        return origin in self.origins or (bool(place) and ours)
 
 
 class HostPolicyMiddleware:
@@ -326,7 +330,7 @@ class KeyEndpoint:
 
 
 def endpoints(
-    app: ApiServices, live_runs: LiveRuns, admission: TurnAdmission, fetcher: PublicFetcher
+    app: ApiServices, live_runs: LiveRuns, admission: TurnAdmission, fetcher: PublicFetcher, browsers: BrowserEndpoints
 ) -> tuple[ApiEndpoint, ...]:
     """All API endpoints. `live_runs` must be running; tools of all callers work in its `workdir`.
 
@@ -334,6 +338,7 @@ def endpoints(
     """
     return (
         *endpoints_of(KeyEndpoint()),
+        *endpoints_of(browsers),
         *endpoints_of(RunEndpoints(app, live_runs, admission)),
         *endpoints_of(SessionEndpoints(app, admission)),
         *endpoints_of(CheckpointEndpoints(app, workdir=live_runs.workdir)),

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from alipes.kernel.cron import next_cron_time, parse_cron
+from alipes.kernel.cron import describe_cron, next_cron_time, parse_cron
 from alipes.kernel.errors import ConfigError
 
 CASES = json.loads((Path(__file__).parent / "cron_cases.json").read_text())
@@ -91,3 +91,23 @@ def test_29_february_is_found_years_ahead():
 def test_a_wrong_field_is_named(text, says):
     with pytest.raises(ConfigError, match=says):
         parse_cron(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("0 9 * * 1-5", "at 09:00, Monday to Friday"),
+        ("*/15 * * * *", "every 15 minutes, every day"),
+        ("0 */2 * * *", "every 2 hours, every day"),
+        ("30 8,17 * * *", "at 08:30 and 17:30, every day"),
+        ("0 9 * * 1#1", "at 09:00, the first Monday of the month"),
+        ("0 0 L * *", "at 00:00, on the last day of the month"),
+        ("0 9 1,15 * 5", "at 09:00, on day 1 and 15 of the month or Friday"),
+        ("* 9-17 * * 1-5", "every minute, from 09:00 to 17:59, Monday to Friday"),
+        ("10,40 * * * 6,0", "at minute 10 and 40 of every hour, Saturday and Sunday"),
+        ("0 9 * 6-8 *", "at 09:00, every day, in June, July and August"),
+        ("0 22 1 1 *", "at 22:00, on day 1 of the month, in January"),
+    ],
+)
+def test_an_expression_is_described_in_words(text, words):
+    assert describe_cron(parse_cron(text)) == words

@@ -11,13 +11,22 @@ from alipes.config.editor import change, has_value, set_secret
 from alipes.config.environment import read_variables
 from alipes.config.known_providers import KEYED
 from alipes.config.loader import CA_VARIABLE, PROXY_VARIABLES, build_settings
-from alipes.config.paths import PROFILE_VARIABLE, Paths, find_home
-from alipes.config.reader import EffectiveValue, KeyPath, RawConfig, read_config
-from alipes.config.schema import KEYS, Key, find_key, tree
+from alipes.config.paths import Paths, find_home
+from alipes.config.reader import KeyPath, RawConfig, read_config
+from alipes.config.schema import find_key
 from alipes.config.settings import Settings
 from alipes.config.toml_lines import split_key
+from alipes.config.values import (
+    check_secret_name,
+    describe_value,
+    effective_value,
+    explain_value,
+    format_origin,
+    is_variable,
+    list_keys,
+    resolve_key,
+)
 from alipes.kernel.errors import ConfigError
-from alipes.kernel.formatting import did_you_mean
 
 
 @print_config_errors
@@ -49,53 +58,14 @@ def _run_action(action: str, key: str, value: str | None) -> Iterator[str]:
     settings = build_settings(reading)
     if action == "show":
         return _show(reading, settings)
-    if _is_variable(key):
+    if is_variable(key):
         return _describe_variable(reading, key, action)
-    return (_get if action == "get" else _why)(reading, _resolve_key(reading, key))
-
-
-def _resolve_key(reading: RawConfig, key: str) -> KeyPath:
-    way = split_key(key)
-    if way and (find_key(way) or any(each[: len(way)] == way for each in _all_keys(reading))):
-        return way
-    names = [toml_path(each) for each in _all_keys(reading)]
-    raise ConfigError(f"Unknown setting {key}.{did_you_mean(key, names)} `alipes config show` lists all of them.")
-
-
-def _all_keys(reading: RawConfig) -> list[KeyPath]:
-    """All settings: the fixed ones, those of providers in use, and other named ones."""
-    fixed = [tuple(key.path.split(".")) for key in KEYS if "*" not in key.path]
-    keyed = [name for name in KEYED if reading.variables.get(str(_value(reading, "providers", name, "key_env")))]
-    fields = tree()["providers"]
-    assert isinstance(fields, dict) and isinstance(fields["*"], dict)
-    providers = [
-        ("providers", name, field)
-        for name in dict.fromkeys([*reading.names("providers"), *keyed])
-        for field in fields["*"]
-    ]
-    named = (way for way in reading.values if way[0] != "providers" and "*" in _find_key(way).path)
-    return [*fixed, *providers, *named]
-
-
-def _value(reading: RawConfig, *way: str) -> object:
-    return reading.effective(*way).value
-
-
-def _format_origin(reading: RawConfig, way: KeyPath, found: EffectiveValue) -> str:
-    if found.layer == "variable":
-        variable = _find_key(way).variable
-        return f"{variable}, {reading.variables.where(variable)}"
-    return {"file": reading.where(way), "known": "known provider", "default": "default"}[found.layer]
-
-
-def _find_key(way: KeyPath) -> Key:
-    key = find_key(way)
-    assert key is not None
-    return key
+    way = resolve_key(reading, key)
+    return _get(reading, way) if action == "get" or find_key(way) is None else explain_value(reading, way)
 
 
 def _show(reading: RawConfig, settings: Settings) -> Iterator[str]:
-    yield from _format_settings(reading, _all_keys(reading))
+    yield from _format_settings(reading, list_keys(reading))
     missing = [f"{name} ({settings.providers[name].key_env})" for name in KEYED if not settings.providers[name].key]
     if missing:
         yield f"\n# known providers without a key: {', '.join(missing)}"
@@ -114,7 +84,7 @@ def _format_settings(reading: RawConfig, ways: list[KeyPath]) -> Iterator[str]:
             table = way[:-1]
             yield f"\n[{toml_path(table)}]"
         found = reading.effective(*way)
-        origin = _format_origin(reading, way, found)
+        origin = format_origin(reading, way, found)
         if way[-1].endswith("_env") and found.value:
             place = reading.variables.where(str(found.value))
             origin += f"; {'set, ' + place if place else 'not set'}"
@@ -124,38 +94,14 @@ def _format_settings(reading: RawConfig, ways: list[KeyPath]) -> Iterator[str]:
 def _get(reading: RawConfig, way: KeyPath) -> Iterator[str]:
     key = find_key(way)
     if key is None:
-        yield from _format_settings(reading, [each for each in _all_keys(reading) if each[: len(way)] == way])
+        yield from _format_settings(reading, [each for each in list_keys(reading) if each[: len(way)] == way])
         return
     depth = key.path.count(".") + 1
-    value = _value(reading, *way[:depth])
+    value = effective_value(reading, *way[:depth])
     for name in way[depth:]:  # in a table such as headers or body
         value = value.get(name) if isinstance(value, dict) else None
     if value is not None:
         yield mask(value) if isinstance(value, str) else to_toml(value)
-
-
-def _why(reading: RawConfig, way: KeyPath) -> Iterator[str]:
-    key = find_key(way)
-    if key is None:
-        yield from _get(reading, way)
-        return
-    yield from _describe_value(reading, way[: key.path.count(".") + 1])
-    yield f"  {key.description}"
-    default = "none" if key.default is None else to_toml(key.default)
-    yield f"  {key.type.description}; default {default}" + (f"; variable {key.variable}" if key.variable else "")
-
-
-def _describe_value(reading: RawConfig, way: KeyPath) -> Iterator[str]:
-    found = reading.effective(*way)
-    value = "not set" if found.value is None else to_toml(found.value)
-    yield f"{toml_path(way)} = {value}"
-    yield f"  from {_format_origin(reading, way, found)}"
-    if found.layer == "variable" and way in reading.values:
-        yield f"  overrides {to_toml(reading.values[way])} from {reading.where(way)}"
-
-
-def _is_variable(key: str) -> bool:
-    return key.isidentifier() and key.isascii() and (key.isupper() or key.upper() in PROXY_VARIABLES)
 
 
 def _describe_variable(reading: RawConfig, name: str, action: str) -> Iterator[str]:
@@ -168,18 +114,14 @@ def _describe_variable(reading: RawConfig, name: str, action: str) -> Iterator[s
     yield f"{name} = {shown}" if where else f"{name} is not set"
     if where:
         yield f"  from {where}"
-    for way in _all_keys(reading):
-        if way[-1].endswith("_env") and _value(reading, *way) == name:
+    for way in list_keys(reading):
+        if way[-1].endswith("_env") and effective_value(reading, *way) == name:
             yield f"  named by {toml_path(way)}"
 
 
 def _set(key: str, value: str) -> Iterator[str]:
-    if _is_variable(key):
-        for known in KEYS:
-            if known.variable == key:
-                raise ConfigError(f"{key} sets a setting: use `alipes config set {known.path} VALUE`.")
-        if key in ("ALIPES_HOME", PROFILE_VARIABLE):
-            raise ConfigError(f"{key} cannot be set in .env, which is inside the home: set it in the environment.")
+    if is_variable(key):
+        check_secret_name(key)
         if value == "-":
             value = getpass(f"{key}: ") if sys.stdin.isatty() else sys.stdin.read().strip()
         yield f"{key} saved in {set_secret(key, value)}"
@@ -190,7 +132,7 @@ def _set(key: str, value: str) -> Iterator[str]:
     left = change({way: value})
     reading = read_config()
     if setting := find_key(way):
-        yield from _describe_value(reading, way[: setting.path.count(".") + 1])
+        yield from describe_value(reading, way[: setting.path.count(".") + 1])
     else:
         yield f"{toml_path(way)} is set, {reading.where(way)}"
     if left:
@@ -198,7 +140,7 @@ def _set(key: str, value: str) -> Iterator[str]:
 
 
 def _unset(key: str) -> Iterator[str]:
-    if _is_variable(key):
+    if is_variable(key):
         where = read_variables(Paths(find_home()).env, {}).where(key)
         if where:
             change({}, {key: None})
@@ -207,13 +149,13 @@ def _unset(key: str) -> Iterator[str]:
     reading = read_config()
     way = split_key(key)
     if not way or not has_value(reading.tables, way):
-        way = _resolve_key(reading, key)
+        way = resolve_key(reading, key)
         yield f"{toml_path(way)} is not set in {reading.paths.config}"
         return
     where = reading.where(way)
     left = change({way: None})
     yield f"{toml_path(way)} is no longer set, {where}"
     if find_key(way):
-        yield from _describe_value(read_config(), way)
+        yield from describe_value(read_config(), way)
     if left:
         print("Remaining problems in the file:", *left, sep="\n", file=sys.stderr)

@@ -6,11 +6,10 @@ from alipes.cli import help_text, render
 from alipes.cli.common import print_list, run_in_store
 from alipes.cli.options import OptionParser
 from alipes.config.loader import load_settings
-from alipes.config.platforms import MESSENGERS, CommonPlatformConfig, PluginPlatformConfig
 from alipes.config.settings import Settings
-from alipes.gateway.access import approve
-from alipes.kernel.errors import ConfigError, MessageRejected
-from alipes.kernel.formatting import did_you_mean, format_ago
+from alipes.kernel.errors import MessageRejected
+from alipes.kernel.formatting import format_ago
+from alipes.sessions.people import approve, find_person, is_listed
 from alipes.store.people import PairingRequest, Person, PersonRole
 from alipes.store.store import Store
 
@@ -55,9 +54,7 @@ def _show(settings: Settings, *, json: bool) -> None:
 
 def _approve(settings: Settings, code: str, role: PersonRole | None) -> int:
     async def act(store: Store) -> Person:
-        others = await store.people.all()
-        chosen = role or ("user" if any(each.role == "owner" for each in others) else "owner")
-        return await approve(store.people, code, chosen)
+        return await approve(store.people, code, role)
 
     try:
         person = run_in_store(settings, act)
@@ -70,31 +67,16 @@ def _approve(settings: Settings, code: str, role: PersonRole | None) -> int:
 
 def _revoke(settings: Settings, who: str) -> int:
     async def act(store: Store) -> Person:
-        person = _find_person(await store.people.all(), who)
+        person = find_person(await store.people.all(), who)
         await store.people.revoke_access(person.platform, person.person)
         return person
 
     person = run_in_store(settings, act)
     print(f"Access of {_display_name(person)} was revoked.")
-    config: CommonPlatformConfig = settings.platforms.get(person.platform, PluginPlatformConfig())
-    if person.platform in MESSENGERS:
-        config = settings.messengers.get(person.platform)
-    if {person.person, person.name} & {*config.allow}:
+    if is_listed(settings, person):
         print(f"But {person.platform}.allow in config.toml still lists them: remove them there too.")
     return 0
 
 
 def _display_name(person: Person) -> str:
     return f"{render.sanitize(person.name or person.person)} ({person.platform}:{person.person})"
-
-
-def _find_person(people: tuple[Person, ...], who: str) -> Person:
-    platform, _, id = who.partition(":")
-    exact = [each for each in people if (each.platform, each.person) == (platform, id)]
-    found = exact or [each for each in people if who.lower() in (each.name.lower(), each.person.lower())]
-    if len(found) == 1:
-        return found[0]
-    names = [f"{each.platform}:{each.person}" for each in found or people]
-    if found:
-        raise ConfigError(f"{who} matches {', '.join(names)}; choose one of these")
-    raise ConfigError(f"{who} is not paired.{did_you_mean(who, names)}")

@@ -80,8 +80,8 @@ def _add(settings: Settings, args: argparse.Namespace, words: list[str], parser:
         request["name"] = args.name
     request.setdefault("workdir", settings.workdir or os.getcwd())
 
-    async def work(schedules: Schedules, store: Store) -> ScheduleView:
-        request.setdefault("targets", ["home"] if await store.people.default_chats() else ["files"])
+    async def work(schedules: Schedules, _store: Store) -> ScheduleView:
+        request.setdefault("targets", await schedules.default_targets())
         return await schedules.add(request, owner="cli", by_owner=True)
 
     view: ScheduleView = _in_schedules(settings, work)

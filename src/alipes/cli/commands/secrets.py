@@ -3,27 +3,12 @@
 import getpass
 import sys
 
-from msgspec import Struct
-
 from alipes.cli import help_text
 from alipes.cli.common import print_list
 from alipes.cli.options import OptionParser
-from alipes.config.editor import change, set_secret
-from alipes.config.loader import build_settings
 from alipes.config.reader import RawConfig, read_config
-from alipes.config.secret_store import read_keyring, remove_from_keyring, write_keyring
+from alipes.config.secrets import find_sources, remove_secret, save_secret
 from alipes.kernel.errors import ConfigError
-
-MISSING = "missing"
-
-
-class SecretSource(Struct, frozen=True):
-    """A secret by its name; `source` is `environment`, `.env:LINE`, `keyring` or `missing`."""
-
-    name: str
-    source: str
-    used: bool
-    """A setting names it."""
 
 
 def run(argv: list[str]) -> int:
@@ -34,24 +19,12 @@ def run(argv: list[str]) -> int:
         case [] | ["list"]:
             return _list(config, json=args.json)
         case ["set", name]:
-            return _set(config, _check_name(name))
+            return _set(config, name)
         case ["remove", name]:
-            return _remove(config, _check_name(name))
+            return _remove(config, name)
         case ["set" | "remove" as act, *_]:
             parser.error(f"`{act}` takes one NAME")
     return parser.error(f"unknown action: {' '.join(named)} (use list, set or remove)")
-
-
-def find_sources(config: RawConfig) -> list[SecretSource]:
-    """The secrets that settings name, and the other variables in `.env`. Raises ConfigError."""
-    build_settings(config)
-    used = [
-        SecretSource(name, source or MISSING, True)
-        for name, (source, needed) in sorted(config.secret_sources.items())
-        if source or needed
-    ]
-    others = sorted(config.variables.lines.keys() - config.secret_sources.keys())
-    return [*used, *(SecretSource(name, config.variables.where(name), False) for name in others)]
 
 
 def _list(config: RawConfig, *, json: bool) -> int:
@@ -63,12 +36,7 @@ def _list(config: RawConfig, *, json: bool) -> int:
 
 
 def _set(config: RawConfig, name: str) -> int:
-    value = _read_value(name)
-    if _uses_keyring(config):
-        write_keyring(config.paths.home, name, value)
-        where = "the keyring"
-    else:
-        where = str(set_secret(name, value, home=config.paths.home))
+    where = save_secret(config, name, _read_value(name))
     print(f"{name} is saved in {where}. Restart a running `alipes serve`.")
     if config.variables.environ.get(name):
         print(f"  the environment also sets {name}, and its value is used")
@@ -76,26 +44,8 @@ def _set(config: RawConfig, name: str) -> int:
 
 
 def _remove(config: RawConfig, name: str) -> int:
-    if name in config.variables.lines:
-        change({}, {name: None}, home=config.paths.home)
-        print(f"{name} was removed from {config.paths.env}.")
-    elif _uses_keyring(config) and read_keyring(config.paths.home, name):
-        remove_from_keyring(config.paths.home, name)
-        print(f"{name} was removed from the keyring.")
-    else:
-        stores = f"{config.paths.env} or the keyring" if _uses_keyring(config) else str(config.paths.env)
-        raise ConfigError(f"{name} is not in {stores}.")
+    print(f"{name} was removed from {remove_secret(config, name)}.")
     return 0
-
-
-def _uses_keyring(config: RawConfig) -> bool:
-    return config.effective("secret_store").value == "keyring"
-
-
-def _check_name(name: str) -> str:
-    if not (name.isascii() and name.isidentifier()):
-        raise ConfigError(f"{name!r} is not a name: use A-Z, 0-9 and _, as in OPENAI_API_KEY.")
-    return name
 
 
 def _read_value(name: str) -> str:

@@ -17,17 +17,19 @@ from alipes.store.api_keys import ApiKey, KeyScope, SqliteApiKeys
 from alipes.store.store import Store
 from alipes.web.auth import MIN_KEY_CHARS, OPERATOR, FindKey, KeyHolder, hash_key
 from alipes.web.endpoint import Caller
+from alipes.web.page.browsers import PAGE
 from alipes.web.server import HostPolicy
 
 DAY_S = 86_400.0
 
 
 def make_host_rules(settings: Settings) -> HostPolicy:
-    """The host names and origins that the server accepts, including the one of Telegram's webhook."""
-    telegram = settings.messengers.telegram
+    """The host names and origins that the server accepts, including those of Telegram's webhook and of the page."""
+    telegram, page = settings.messengers.telegram, urlsplit(settings.page.address)
     brought = urlsplit(telegram.webhook_url).hostname if telegram.mode == "webhook" else None
-    hosts = frozenset({*settings.api.hosts, *((brought,) if brought else ())})
-    return HostPolicy(settings.serve.host, hosts, frozenset(settings.api.origins))
+    hosts = frozenset({*settings.api.hosts, *filter(None, (brought, page.hostname))})
+    own = f"{page.scheme}://{page.netloc}"  # a proxy may send another Host than the browser saw
+    return HostPolicy(settings.serve.host, hosts, frozenset(settings.api.origins), own if page.netloc else "")
 
 
 def key_finder(callers: SqliteApiKeys) -> FindKey:
@@ -74,7 +76,11 @@ def print_operator_key(settings: Settings, *, new: bool) -> int:
 
 def add_key(settings: Settings, name: str, scope: KeyScope, *, days: float, rate: int | None) -> int:
     """Create the key `name` and print it once."""
-    check_label("key", name, f"; {OPERATOR} is the key in {settings.serve.key_env}" if name == OPERATOR else "")
+    reserved = {
+        OPERATOR: f"; {OPERATOR} is the key in {settings.serve.key_env}",
+        PAGE: f"; {PAGE} is what browsers are",
+    }
+    check_label("key", name, reserved.get(name, ""))
     key = f"alipes_{secrets.token_urlsafe(32)}"
 
     async def act(store: Store) -> bool:

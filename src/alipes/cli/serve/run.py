@@ -16,6 +16,7 @@ from msgspec import Struct
 from alipes import __version__
 from alipes.app import App, open_app
 from alipes.cli.doctor import find_connection_error
+from alipes.cli.serve.admin import ServeControl
 from alipes.cli.serve.api_keys import key_finder, make_host_rules
 from alipes.cli.serve.platforms import ServedPlatforms
 from alipes.cli.serve.scheduler import make_scheduler
@@ -38,7 +39,9 @@ from alipes.runtime.process_setup import raise_file_limit
 from alipes.runtime.systemd import SystemdNotifier
 from alipes.runtime.tasks import handle_uncaught_errors
 from alipes.store.api_keys import SqliteApiKeys, SqliteWebhooks
+from alipes.store.browsers import SqliteBrowsers
 from alipes.store.quick_reads import check_writable, read_status
+from alipes.web.admin.endpoints import admin_endpoints
 from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, RequestLimits
 from alipes.web.endpoint import ServerState
@@ -46,6 +49,8 @@ from alipes.web.health import ModelHealth, Readiness, ServiceRoutes
 from alipes.web.mcp.http import McpEndpoint
 from alipes.web.mcp.tools import ConversationTools
 from alipes.web.metrics import QueueDepths, ServerMetrics
+from alipes.web.page.browsers import BrowserEndpoints, BrowserLogins
+from alipes.web.page.location import PageLocator
 from alipes.web.page.static import PageFiles
 from alipes.web.router import ApiRouter
 from alipes.web.runs.events import LiveRuns
@@ -207,7 +212,7 @@ async def serve_home(
         platforms = ServedPlatforms(settings)
         async with open_app(settings, interactive=True, outbound=platforms.outbound) as app:
             # No await before the hooks are added: resumed turns need them from the start.
-            server = _Server(app, platforms, exit_request)
+            server = _Server(app, platforms, exit_request, address)
             async with asyncio.TaskGroup() as group, open_server(server.service(), door):
                 beside = [group.create_task(each) for each in server.background(notifier)]
                 await server.print_addresses(address)
@@ -237,13 +242,14 @@ async def wait_for_exit(exit_request: ExitRequest, check: Callable[[], object]) 
 class _Server:
     """The parts of the server."""
 
-    def __init__(self, app: App, platforms: ServedPlatforms, exit_request: ExitRequest) -> None:
+    def __init__(self, app: App, platforms: ServedPlatforms, exit_request: ExitRequest, address: str) -> None:
         self._app, self._platforms, self._exit_request = app, platforms, exit_request
         self._tally, self._drain = ServerMetrics(__version__, app.settings.profile), TurnDrain()
         self._model_reach = ModelHealth(self._model)
         platforms.open(app, partial(exit_request.request, "restart"))
         self._runs = LiveRuns(app, workdir=platforms.workdir)
         self._scheduler = make_scheduler(app, platforms)
+        self._control = ServeControl(app, platforms, exit_request, address)
         self._api: ApiRouter
         self._mcp: McpEndpoint
         for each in (self._tally, self._model_reach, self._drain):
@@ -273,8 +279,14 @@ class _Server:
         limits = RequestLimits(chosen.body, chosen.body_seconds, chosen.wait, chosen.rate)
         admission = TurnAdmission(self._app, max_runs=chosen.max_runs, max_runs_per_key=chosen.max_runs_per_key)
         fetcher = PublicFetcher(self._app.scope, settings.fetch.allow, name="api-images")
-        served = endpoints(self._app, self._runs, admission, fetcher)
-        api = self._api = ApiRouter(served, keys, limits, state=self._state)
+        locator = PageLocator(settings.page.address, settings.page.trusted_proxies)
+        logins = BrowserLogins(SqliteBrowsers(database), keys, locator, home=str(settings.home), secrets=secrets)
+        browsers = BrowserEndpoints(logins, settings.page.address)
+        served = (
+            *endpoints(self._app, self._runs, admission, fetcher, browsers),
+            *admin_endpoints(self._app, self._control),
+        )
+        api = self._api = ApiRouter(served, keys, limits, state=self._state, logins=logins)
         tools = ConversationTools(self._app, self._runs, admission, send=self._send, state=self._state)
         self._mcp = McpEndpoint(tools, api, keys, max_body=chosen.body)
         hooks = WebhookRoutes(
@@ -285,7 +297,7 @@ class _Server:
             state=self._state,
             secrets=secrets,
         )
-        routes = [*PageFiles().routes(), *hooks.routes(), self._mcp.route()]
+        routes = [*PageFiles().routes(), *logins.routes(), *hooks.routes(), self._mcp.route()]
         return service.app(make_host_rules(settings), keys, api, routes)
 
     async def _target(self, name: str) -> Address:

@@ -1,7 +1,7 @@
-// Shared controls of the page: buttons, dialogs, forms, tables, times, diffs and the frame of a screen.
-import { html, render, signal, useEffect, useRef, useState } from "./vendor/preact.js";
+// Shared controls of the page: buttons, dialogs, forms, tables, times and diffs.
+import { html, render, signal, useEffect, useId, useRef, useState } from "./vendor/preact.js";
 
-/** @typedef {any} Child what htm makes: an element, a text, a list of them or nothing */
+/** @typedef {import("./vendor/preact.js").Child} Child */
 
 // ---- texts and figures ----
 
@@ -259,13 +259,6 @@ render(html`<${Overlays} />`, overlays);
 
 // ---- forms ----
 
-let lastId = 0;
-/** An id for a label and its control. */
-export function useId() {
-  const id = useRef("");
-  return (id.current ||= `id-${++lastId}`);
-}
-
 /**
  * A labelled text control with its hint and error. `onInput` gets the text.
  * @param {{label: string, value?: string | number | null, onInput?: (value: string) => void, hint?: Child, error?: string, type?: string,
@@ -398,7 +391,7 @@ export function Tabs({ label, tabs, current, onChange }) {
       onClick=${() => onChange(each.id)}>${each.label}${each.count ? html`<span class="count">${each.count}</span>` : ""}</button>`)}</div>`;
 }
 
-// ---- states and frame ----
+// ---- states ----
 
 /** @param {{label?: string}} props */
 export const Spinner = ({ label = "Loading" }) => html`<div class="spinner" role="status"><span class="hidden-label">${label}</span><i></i><i></i><i></i></div>`;
@@ -412,11 +405,4 @@ export function ErrorBox({ error, onRetry, title }) {
   const text = error instanceof Error ? error.message : String(error);
   return html`<div class="error-box" role="alert"><${Icon} name="warn" /><div>${title && html`<p class="error-title">${title}</p>`}<p dir="auto">${text}</p>
     ${onRetry && html`<${Button} small icon="refresh" onClick=${onRetry}>Try again<//>`}</div></div>`;
-}
-
-/** The frame of a screen: its title, what can be done on it, and one column. @param {{title: string, lead?: Child, actions?: Child, wide?: boolean, children?: Child}} props */
-export function Page({ title, lead, actions, wide, children }) {
-  useEffect(() => { document.title = `${title} · alipes`; }, [title]);
-  return html`<div class=${`page${wide ? " wide" : ""}`}><header class="page-head"><div><h1 tabindex="-1">${title}</h1>${lead && html`<p class="muted">${lead}</p>`}</div>
-    ${actions && html`<div class="page-actions">${actions}</div>`}</header>${children}</div>`;
 }

@@ -1,0 +1,98 @@
+"""What the administration endpoints need of the process that serves: platforms, the outbox, doctor, restart."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+
+import msgspec
+
+from alipes.app import App
+from alipes.cli.doctor import DoctorReport
+from alipes.cli.serve.platforms import ServedPlatforms
+from alipes.cli.serve.signals import ExitRequest
+from alipes.config.environment import process_environment
+from alipes.config.loader import load_settings
+from alipes.config.paths import PROFILE_VARIABLE
+from alipes.config.platforms import MESSENGERS
+from alipes.kernel.errors import ConfigError
+from alipes.runtime.processes.child import open_child
+from alipes.web.admin.services import CheckStatus, DoctorCheck, PlatformStatus
+
+DOCTOR_TIMEOUT_S = 120.0
+_LABELS = {"irc": "IRC", "email": "Email"}
+_STATUSES: dict[str, CheckStatus] = {"ok": "ok", "note": "warn", "wrong": "error"}
+
+
+class ServeControl:
+    """Implements `ServerControl`."""
+
+    def __init__(self, app: App, platforms: ServedPlatforms, exit_request: ExitRequest, address: str) -> None:
+        self._app, self._platforms, self._exit_request = app, platforms, exit_request
+        self.address, self.started = address, time.time()
+        self.environ = process_environment()
+
+    def platforms(self) -> Sequence[PlatformStatus]:
+        """All messengers, those that are not set up too."""
+        platforms, counters = self._platforms, self._platforms.gateway.counters
+        states = {state.name: state for state in platforms.gateway.states()}
+        found = []
+        for health in platforms.health():
+            state = states.get(health.name)
+            found.append(
+                PlatformStatus(
+                    health.name,
+                    _label(health.name),
+                    ready=health.ready,
+                    why=health.why,
+                    since=state.since if state else 0.0,
+                    restarts=state.restarts if state else 0,
+                    sent=counters.sent[health.name],
+                    received=counters.arrived[health.name],
+                )
+            )
+        named = {each.name for each in found}
+        missing = (self._describe_missing(name) for name in MESSENGERS if name not in named)
+        return [*found, *missing]
+
+    def _describe_missing(self, name: str) -> PlatformStatus:
+        needs = self._app.settings.messengers.get(name).needs
+        keys = ", ".join(key for key, is_set in needs.items() if not is_set)
+        return PlatformStatus(
+            name, _label(name), configured=False, why=f"Not set up: set {keys}. See docs/messengers.md."
+        )
+
+    def notify_outbox(self, platform: str, lane: str) -> None:
+        self._platforms.gateway.delivery.notify(platform, lane)
+
+    def restart(self) -> None:
+        """Raises `ConfigError` if the settings have errors: the server would not start again."""
+        load_settings(self._app.settings.home, self.environ)
+        self._exit_request.request("restart")
+
+    async def check(self, *, live: bool) -> Sequence[DoctorCheck]:
+        """Run `alipes doctor` in a process of its own, so that slow checks do not delay the server."""
+        argv = [sys.executable, "-m", "alipes", "doctor", "--json", *(["--live"] if live else [])]
+        environ = {**self.environ, "ALIPES_HOME": str(self._app.settings.home)}
+        environ.pop(PROFILE_VARIABLE, None)
+        output = bytearray()
+        try:
+            async with asyncio.timeout(DOCTOR_TIMEOUT_S), open_child(argv, cwd=self._app.workdir, env=environ) as child:
+                while piece := await child.read():
+                    output += piece
+        except TimeoutError:
+            raise ConfigError(f"the checks took longer than {DOCTOR_TIMEOUT_S:.0f} s: run `alipes doctor`") from None
+        lines = [line for line in bytes(output).splitlines() if line.startswith(b"{")]
+        try:
+            report = msgspec.json.decode(lines[-1] if lines else b"", type=DoctorReport)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise ConfigError("the checks could not be run: run `alipes doctor` in a terminal") from None
+        mask = self._app.secrets
+        return [
+            DoctorCheck(each.about, _STATUSES[each.state], mask(each.says), mask(each.advice))
+            for each in report.findings
+        ]
+
+
+def _label(name: str) -> str:
+    return _LABELS.get(name, name.capitalize())

@@ -1,0 +1,20 @@
+"""All administration endpoints."""
+
+from alipes.web.admin.people import PeopleEndpoints
+from alipes.web.admin.platforms import OutboxEndpoints, PlatformEndpoints
+from alipes.web.admin.schedules import ScheduleEndpoints
+from alipes.web.admin.services import AdminServices, ServerControl
+from alipes.web.admin.settings import SettingsEndpoints
+from alipes.web.endpoint import ApiEndpoint, endpoints_of
+
+
+def admin_endpoints(app: AdminServices, control: ServerControl) -> tuple[ApiEndpoint, ...]:
+    """`control`: what the process that serves does."""
+    groups = (
+        ScheduleEndpoints(app),
+        SettingsEndpoints(app, control),
+        PeopleEndpoints(app),
+        PlatformEndpoints(app, control),
+        OutboxEndpoints(app, control),
+    )
+    return tuple(endpoint for group in groups for endpoint in endpoints_of(group))

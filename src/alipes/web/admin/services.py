@@ -1,0 +1,100 @@
+"""What the administration endpoints use: the parts of the app, what the server itself does, and shared errors."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from alipes.agent.learning.learning import Learning
+from alipes.agent.memory.service import MemoryService
+from alipes.agent.skills.skills import Skills
+from alipes.config.settings import Settings
+from alipes.kernel.errors import ConfigError, MessageRejected, ToolError
+from alipes.plugins.loader import Plugins
+from alipes.runtime.redaction import SecretRegistry
+from alipes.sessions.schedules import Schedules
+from alipes.web.endpoint import ApiServices, HttpProblem
+
+if TYPE_CHECKING:
+    from alipes.tools.mcp.servers import McpServers
+
+CheckStatus: TypeAlias = Literal["ok", "warn", "error"]
+
+
+class PlatformStatus(Struct, frozen=True, omit_defaults=True):
+    """A configured messenger, or one that a plugin adds."""
+
+    name: str
+    label: str
+    configured: bool = True
+    ready: bool = False
+    why: str = ""
+    """Why it is not ready, and how to set it up."""
+    since: float = 0.0
+    """When it became ready, or broke."""
+    restarts: int = 0
+    sent: int = 0
+    received: int = 0
+
+
+class DoctorCheck(Struct, frozen=True):
+    """What one check found."""
+
+    group: str
+    """What was checked: `database`, `model`, `sandbox` and so on."""
+    status: CheckStatus
+    text: str
+    fix: str = ""
+
+
+class ServerControl(Protocol):
+    """What only the process that serves can do and knows."""
+
+    started: float
+    """When the server was started, in seconds since the epoch."""
+    address: str
+    """Where the server listens, such as `http://127.0.0.1:8742`."""
+    environ: dict[str, str]
+    """The environment of the server, which may override settings."""
+
+    def platforms(self) -> Sequence[PlatformStatus]:
+        """All messengers, those that are not set up too."""
+        ...
+
+    def notify_outbox(self, platform: str, lane: str) -> None:
+        """A message of this lane can be sent."""
+        ...
+
+    def restart(self) -> None:
+        """Restart once running turns have reached a safe point. Raises `ConfigError` if the settings have errors."""
+        ...
+
+    async def check(self, *, live: bool) -> Sequence[DoctorCheck]:
+        """The checks of `alipes doctor`; `live`: also ask the model."""
+        ...
+
+
+class AdminServices(ApiServices, Protocol):
+    """The parts of the app that the administration endpoints use."""
+
+    settings: Settings
+    secrets: SecretRegistry
+    plugins: Plugins
+    memory: MemoryService
+    learning: Learning
+    skills: Skills
+    workdir: str
+    mcp: "McpServers | None"
+
+    @property
+    def schedules(self) -> Schedules: ...
+
+
+@contextmanager
+def refuse_invalid(status: int = 422, code: str = "invalid") -> Iterator[None]:
+    """Answer with `status` and the sentence of the error if the request cannot be carried out as it is."""
+    try:
+        yield
+    except (ConfigError, ToolError, MessageRejected) as error:
+        raise HttpProblem(status, str(error), code=code) from error
