@@ -276,13 +276,13 @@ function Choices({ conversation, options, setOptions }) {
   const names = [...new Set([model, ...known.models.map((each) => each.name)])].filter(Boolean);
   const short = (/** @type {string} */ name) => name.split("/").pop() ?? name;
   return html`<select class="quiet-select" aria-label="Model" title=${model || known.current || "Default model"} value=${model} onFocus=${load} onPointerDown=${load} onChange=${changed("model")}>
-      <option value="" selected=${!model}>${known.current ? `Default (${short(known.current)})` : "Default model"}</option>
+      <option value="" selected=${!model}>${known.current ? `Default (${short(known.current)})` : "Model"}</option>
       ${names.map((name) => html`<option key=${name} value=${name} selected=${name === model}>${short(name)}</option>`)}
     </select>
     <select class="quiet-select" aria-label="Permission mode" value=${mode} onChange=${changed("permission_mode")}>
       ${Object.entries(MODES).map(([value, label]) => html`<option key=${value} value=${value} selected=${value === mode}>${label}</option>`)}
     </select>
     ${conversation && html`<select class="quiet-select" aria-label="Thinking effort" value=${session?.effort ?? ""} onChange=${changed("effort")}>
-      ${EFFORTS.map((value) => html`<option key=${value} value=${value} selected=${value === (session?.effort ?? "")}>${value ? `Effort: ${value}` : "Effort: default"}</option>`)}
+      ${EFFORTS.map((value) => html`<option key=${value} value=${value} selected=${value === (session?.effort ?? "")}>${value ? `Effort ${value}` : "Effort"}</option>`)}
     </select>`}`;
 }

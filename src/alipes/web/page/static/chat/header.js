@@ -26,7 +26,7 @@ export function Header({ conversation, onCheckpoints, onCommand }) {
     <div class="chat-title">
       ${editing
         ? html`<${TitleInput} title=${session?.title ?? title} done=${rename} cancel=${() => setEditing(false)} />`
-        : html`<h1 dir="auto" title=${title} onDblClick=${() => mayChange.value && session && setEditing(true)}>${title}</h1>`}
+        : html`<h1 title=${title} onDblClick=${() => mayChange.value && session && setEditing(true)}><bdi>${title}</bdi></h1>`}
       ${session?.origin && html`<p class="muted small"><bdi>${session.origin}</bdi></p>`}
     </div>
     ${conversation && session && html`<${Menu} label="Conversation menu" entries=${entries(conversation, { onCheckpoints, onCommand, onRename: () => setEditing(true) })} />`}

@@ -132,11 +132,11 @@ function Row({ session, top, open, reachable, place, count }) {
   return html`<li style=${{ transform: `translateY(${top}px)` }} aria-posinset=${place} aria-setsize=${count}>
     <a class="conversation" href=${href("c", session.id)} aria-current=${open ? "page" : null} tabindex=${reachable ? 0 : -1}>
       <span class=${`dot ${session.status ?? ""}`} title=${status} aria-hidden="true"></span>
-      <span class="conversation-title" dir="auto">${title.slice(0, 200)}</span>
+      <span class="conversation-title"><bdi>${title.slice(0, 200)}</bdi></span>
       ${status && html`<span class="hidden">, ${status}</span>`}
       <span class="conversation-note">
         ${draftIds.value.has(session.id) && html`<span class="draft">Draft · </span>`}<bdi>${(session.origin ?? "").slice(0, 80)}</bdi>
       </span>
-      <time class="conversation-time">${session.updated ? formatAge(session.updated, clock.value) : ""}</time>
+      <time class="conversation-time">${session.updated ? formatAge(session.updated, clock.value).replace(" ago", "") : ""}</time>
     </a></li>`;
 }
