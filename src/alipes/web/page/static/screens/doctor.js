@@ -1,7 +1,7 @@
 // Doctor: the checks of `alipes doctor`, grouped, with what to do.
 import { html, useState } from "../vendor/preact.js";
 import { post } from "../api.js";
-import { Badge, Button, Empty, ErrorBox, formatDuration, LongText, Spinner } from "../ui.js";
+import { Badge, Button, Empty, ErrorBox, formatDuration, LongText, Spinner } from "./controls.js";
 import { Page, Section } from "./common.js";
 
 /** @typedef {{group?: string, name?: string, status: string, text?: string, fix?: string}} Check */

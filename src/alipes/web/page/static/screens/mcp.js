@@ -2,7 +2,7 @@
 import { html } from "../vendor/preact.js";
 import { get, post } from "../api.js";
 import { mayChange } from "../state.js";
-import { Badge, Button, Empty, LongText, Text, toast } from "../ui.js";
+import { Badge, Button, Empty, LongText, Text, toast } from "./controls.js";
 import { Command, Facts, Loaded, Page, useResource } from "./common.js";
 
 /**

@@ -2,7 +2,7 @@
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { get, patch, post } from "../api.js";
 import { mayChange } from "../state.js";
-import { Badge, Button, confirm, Diff, Empty, Field, formatCount, LongText, Select, Table, Time, toast } from "../ui.js";
+import { Badge, Button, confirm, Diff, Empty, Field, formatCount, LongText, Select, Table, Time, toast } from "./controls.js";
 import { Loaded, Page, Section, statusOf, textOf, useResource } from "./common.js";
 
 /**

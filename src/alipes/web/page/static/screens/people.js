@@ -3,7 +3,7 @@ import { html, useState } from "../vendor/preact.js";
 import { del, get, patch, post } from "../api.js";
 import { go } from "../router.js";
 import { mayChange } from "../state.js";
-import { Badge, Button, clock, confirm, Empty, Field, formatCount, formatDuration, LongText, Select, Table, Tabs, Text, Time, toast } from "../ui.js";
+import { Badge, Button, clock, confirm, Empty, Field, formatCount, formatDuration, LongText, Select, Table, Tabs, Text, Time, toast } from "./controls.js";
 import { Facts, Loaded, Page, Section, textOf, useResource } from "./common.js";
 
 /**

@@ -1,7 +1,7 @@
 // Usage: cost or tokens per day, stacked; cache share; limits; the same figures as a table and as CSV.
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { download, get } from "../api.js";
-import { Button, Empty, Field, formatCount, formatMoney, formatShort, Select, Table, Tabs } from "../ui.js";
+import { Button, Empty, Field, formatCount, formatMoney, formatShort, Select, Table, Tabs } from "./controls.js";
 import { ConversationLink, Loaded, loadStyle, Page, Section, useResource } from "./common.js";
 
 /**
