@@ -45,6 +45,8 @@ class Caller(Struct, frozen=True):
 
     name: str
     scopes: frozenset[Scope]
+    sees_all: bool = False
+    """True for the owner's browsers: every conversation may be read, whichever scopes they have."""
 
     def may(self, scope: Scope) -> bool:
         return scope in self.scopes or "admin" in self.scopes or (scope == "read" and "run" in self.scopes)
