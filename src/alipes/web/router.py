@@ -37,10 +37,12 @@ from alipes.web.page.browsers import BrowserLogins
 
 DISCONNECT_GRACE_S = 0.1
 """Seconds that clients have to disconnect by themselves at shutdown."""
-_ALLOWED_AT_SHUTDOWN = ("/stop", "/approval", "/reply")
+_ALLOWED_AT_SHUTDOWN = ("/stop", "/approval", "/reply", "/inbox/{ask}")
 """Calls that help a run to end are accepted during shutdown."""
 BROWSER_CHECK_INTERVAL_S = 10.0
 """How soon a stream to a browser ends after it was logged out."""
+_FOR_PEOPLE = ("/approval", "/inbox/{ask}", "/commands")
+"""Calls by which a person decides: processes of the agent may not make them, whichever key they have."""
 
 
 class ApiRouter:
@@ -104,12 +106,8 @@ class ApiRouter:
         """The caller of a request, within its rate limit. Raises `HttpProblem`."""
         known = await self._identify(request)
         caller = known.caller
-        if (
-            caller.browser
-            or caller.name == OPERATOR
-            or endpoint.scope == "admin"
-            or endpoint.path.endswith("/approval")
-        ):
+        for_people = endpoint.scope == "admin" or endpoint.path.endswith(_FOR_PEOPLE)
+        if caller.browser or caller.name == OPERATOR or for_people:
             await self._keys.refuse_own_child(request.scope, agents=bool(caller.browser))
         if not endpoint.allows(caller):
             what = "this browser may only read: run `alipes page` for a link that may change things"
