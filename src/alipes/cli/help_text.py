@@ -23,6 +23,7 @@ commands:
   backup      write everything into one file
   restore     restore from a backup
   serve       answer in your chats: Telegram, Discord and others
+  page        log a browser in to the page of `alipes serve`
   pair        approve people who message the bot
   approvals   list what the agent may do without asking, and revoke it
   send        send a message to a chat, without a model
@@ -341,6 +342,28 @@ options:
   -h, --help            show this page
 
 Exit status: 0 done; 1 failed; 2 wrong usage or settings, or this home is already served.
+"""
+
+PAGE = """\
+usage: alipes page [OPTIONS]          print a link that logs one browser in, once
+       alipes page list [--json]      list browsers that are logged in
+       alipes page revoke BROWSER     log a browser out
+       alipes page revoke --all       log all browsers out
+
+`alipes serve` shows a page with your conversations, approvals, usage and settings. A link
+is valid for five minutes. A browser stays logged in until 30 days pass without use.
+BROWSER is an id as shown by `list`, its start, or a name that only one browser has.
+
+options:
+  --open                open the link in the browser of this machine
+  --qr                  also show the link as a QR code, for a phone
+  --scope SCOPE         admin (default; may do everything) or read (may change nothing)
+  --name NAME           what the browser is called in the list (default: what it says)
+  --all                 for revoke: all browsers
+  --json                print one JSON document instead of text
+  -h, --help            show this page
+
+Exit status: 0 done; 1 `alipes serve` is not running; 2 wrong usage or settings.
 """
 
 PAIR = """\

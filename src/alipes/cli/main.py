@@ -31,6 +31,7 @@ COMMANDS = {
     "backup": "commands.backup:run_backup",
     "restore": "commands.backup:run_restore",
     "serve": "serve.command",
+    "page": "commands.page",
     "pair": "commands.pair",
     "approvals": "commands.approvals",
     "send": "commands.send",

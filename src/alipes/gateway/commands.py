@@ -13,6 +13,7 @@ from alipes.sessions.commands import search
 from alipes.sessions.commands.context import CommandContext, CommandReply
 from alipes.sessions.commands.registry import Command, Parsed
 from alipes.sessions.people import approve
+from alipes.store.browsers import SqliteBrowsers
 from alipes.store.export import SessionFacts
 from alipes.store.people import Progress
 from alipes.store.search.scope import EVERYTHING, SearchScope
@@ -31,6 +32,7 @@ OWNER_COMMANDS = frozenset(
         "init",
         "rollback",
         "schedule",
+        "page",
     }
 )
 _NOT_IN_CHATS = frozenset({"quit", "setup", "keys"})
@@ -40,8 +42,10 @@ _ID_CHARS = 6
 
 
 class ChatCommands:
-    def __init__(self, access: Access, questions: ChatQuestions, views: LiveViews) -> None:
-        self._access, self._questions, self._views = access, questions, views
+    """`page_address`: where browsers reach the page; empty if only this machine's own do."""
+
+    def __init__(self, access: Access, questions: ChatQuestions, views: LiveViews, *, page_address: str = "") -> None:
+        self._access, self._questions, self._views, self._page_address = access, questions, views, page_address
         own = (
             Command("help", "[COMMAND]", "show the commands, or one of them", self._help),
             Command("approve", "[session|always] [all]", "approve the pending question", self._approve),
@@ -50,6 +54,7 @@ class ChatCommands:
             Command("sethome", "", "make this the default chat of this platform", self._sethome),
             Command("pair", "[CODE] [owner]", "list pairing requests, or approve one", self._pair),
             Command("platforms", "", "show the status of the platforms", self._platforms),
+            Command("page", "[read]", "get a link that logs a browser in to the page", self._page),
             Command("restart", "", "restart the gateway (running tasks resume)", self._restart),
             Command("sessions", "[WORDS]", "list conversations, newest first", self._sessions),
             Command("search", search.HINT, "search the messages, or read around one", self._search),
@@ -133,6 +138,18 @@ class ChatCommands:
     async def _platforms(self, _context: CommandContext, _args: str) -> CommandReply:
         runners = self._views.runners.values()
         return CommandReply(format_columns([(each.name, _describe(each.state)) for each in runners]))
+
+    async def _page(self, context: CommandContext, args: str) -> CommandReply:
+        if not await self._sees_everything(context):
+            return CommandReply("/page works only in an owner's private chat.", failed=True)
+        if not self._page_address:
+            why = "No address is set at which your browser reaches the page. Set page.address; see docs/page.md."
+            return CommandReply(why, failed=True)
+        if args not in ("", "read"):
+            return CommandReply("Usage: /page [read]. With read, the browser can change nothing.", failed=True)
+        code = await SqliteBrowsers(context.store.database).add_code("read" if args else "admin")
+        link = code.link(self._page_address)
+        return CommandReply(f"Open this link within five minutes. It logs one browser in, once:\n{link}")
 
     async def _restart(self, _context: CommandContext, _args: str) -> CommandReply:
         return CommandReply("Restarting. Running tasks will resume in a moment.")

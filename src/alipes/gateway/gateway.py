@@ -62,7 +62,7 @@ class Gateway:
         self._views = LiveViews(app.store, self._runners, policy, self.delivery, self._questions, tasks=self._tasks)
         if outbound is not None:
             outbound.attach(self)
-        self.commands = ChatCommands(self.access, self._questions, self._views)
+        self.commands = ChatCommands(self.access, self._questions, self._views, page_address=policy.page_address)
         self._pipeline = InboundPipeline(
             app, policy, self.commands, self._views, restart=restart, transcribe=transcribe
         )

@@ -107,6 +107,8 @@ class GatewayPolicy(Struct, frozen=True):
     """Time between two looks at the outbox for messages of other processes."""
     menu_interval: float = 5.0
     """Time between two checks whether plugins changed the commands."""
+    page_address: str = ""
+    """Where browsers reach the page, for links in chats; empty: there are none."""
     workdir: str = ""
     """Working directory of tools in chats."""
     outgoing: str = ""

@@ -51,6 +51,10 @@ class LoginCode(Struct, frozen=True):
     code: str
     expires: float
 
+    def link(self, address: str) -> str:
+        """The link that logs in, for the page at `address`. The code is in the fragment, which is sent to no server."""
+        return f"{address.rstrip('/')}/#login={self.code}"
+
 
 class SqliteBrowsers(SqliteRows):
     async def add_code(self, scope: BrowserScope, name: str = "") -> LoginCode:

@@ -84,6 +84,8 @@ def _options(pages: Iterable[HelpPage]) -> dict[str, list[str]]:
 
 def _kind(command: str, option: OptionHelp) -> str:
     """What completes the value: `models`, `sessions`, `files`, words, or nothing."""
+    if command == "page" and option.takes == "SCOPE":
+        return "read admin"
     if option.takes in _CHOICES:
         return " ".join(_CHOICES[option.takes])
     if option.takes in _FILES:

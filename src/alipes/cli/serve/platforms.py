@@ -132,6 +132,7 @@ class ServedPlatforms:
             pairing=settings.gateway.pairing,
             expiry=settings.gateway.expiry,
             max_attempts=settings.gateway.tries,
+            page_address=settings.page.address,
             workdir=self.workdir,
             outgoing=str(settings.paths.outgoing),
         )

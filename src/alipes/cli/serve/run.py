@@ -331,6 +331,7 @@ class _Server:
         webhooks = await SqliteWebhooks(self._app.store.database).all()
         for note in (*self._platforms.notes, *await self._app.notes(), *list_toolless(webhooks)):
             print(f"  {note}")
+        print(f"  Page: {self._app.settings.page.address or address}/ (log in with `alipes page`)")
         print(f"  API: {address}/v1 (get a key with `alipes serve key`)")
         print("  Status: /health, /ready, /metrics. Press Ctrl-C to exit", flush=True)
 

@@ -219,7 +219,7 @@ class BrowserEndpoints:
         await self._logins.refuse_agent(call.request)
         code = await self._logins.browsers.add_code(call.body.scope, call.body.name)
         base = self._address or self._logins.locator.locate(call.request).url
-        return json_response(LoginLink(format_link(base, code.code), code.code, code.expires), 201)
+        return json_response(LoginLink(code.link(base), code.code, code.expires), 201)
 
     @ApiEndpoint("DELETE", "/v1/browsers/{id}", "admin", status=204)
     async def revoke(self, call: ApiCall) -> Response:
@@ -227,11 +227,6 @@ class BrowserEndpoints:
         if not await self._logins.browsers.revoke(call.path["id"]):
             raise HttpProblem(404, "there is no such browser; it may have been logged out already", code="not_found")
         return no_content()
-
-
-def format_link(base: str, code: str) -> str:
-    """The link that logs in. The code is in the fragment, which no server, log or proxy sees."""
-    return f"{base.rstrip('/')}/#login={code}"
 
 
 def _describe(browser: Browser, caller: Caller) -> BrowserInfo:
