@@ -10,6 +10,7 @@ from alipes.kernel.conversations import AdmittedTurn, PendingTurn, SessionSwitch
 from alipes.kernel.errors import AlipesError, MessageRejected
 from alipes.kernel.turns import (
     AnswerApproval,
+    AnswerQuestion,
     BusyMode,
     Envelope,
     Inbound,
@@ -165,13 +166,24 @@ class Sessions:
 
     async def post(self, key: str, op: Op) -> None:
         """Send `op` to the session, in whichever process it runs. An answer that comes too late is ignored."""
+        if isinstance(op, AnswerApproval | AnswerQuestion):
+            await self.answer(key, op)
+        else:
+            await self._open.wait()
+            await self.deliver(key, op)
+
+    async def answer(self, key: str, answer: AnswerApproval | AnswerQuestion) -> bool:
+        """Answer a question of the session, in whichever process it runs; False if it was answered before."""
         await self._open.wait()
-        if isinstance(op, AnswerApproval):
-            first = await self.questions.record(op)
-            if first is None:
-                return
-            op = first
-        await self.deliver(key, op)
+        if isinstance(answer, AnswerQuestion):
+            if not await self.questions.record_reply(answer):
+                return False
+        elif (first := await self.questions.record(answer)) is None:
+            return False
+        else:
+            answer = first
+        await self.deliver(key, answer)
+        return True
 
     async def deliver(self, key: str, op: Op) -> None:
         """Like `post`, for an answer that is recorded already."""

@@ -37,10 +37,12 @@ from alipes.web.page.browsers import BrowserLogins
 
 DISCONNECT_GRACE_S = 0.1
 """Seconds that clients have to disconnect by themselves at shutdown."""
-_ALLOWED_AT_SHUTDOWN = ("/stop", "/approval", "/reply")
+_ALLOWED_AT_SHUTDOWN = ("/stop", "/approval", "/reply", "/inbox/{ask}")
 """Calls that help a run to end are accepted during shutdown."""
 BROWSER_CHECK_INTERVAL_S = 10.0
 """How soon a stream to a browser ends after it was logged out."""
+_FOR_PEOPLE = ("/approval", "/inbox/{ask}", "/commands")
+"""Calls by which a person decides: processes of the agent may not make them, whichever key they have."""
 
 
 class ApiRouter:
@@ -108,7 +110,7 @@ class ApiRouter:
             caller.browser
             or caller.name == OPERATOR
             or endpoint.scope == "admin"
-            or endpoint.path.endswith("/approval")
+            or endpoint.path.endswith(_FOR_PEOPLE)
         ):
             await self._keys.refuse_own_child(request.scope, agents=bool(caller.browser))
         if not endpoint.allows(caller):

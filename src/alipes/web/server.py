@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import socket
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager
 
 import uvicorn
@@ -22,6 +22,7 @@ from alipes.kernel.errors import ConfigError
 from alipes.runtime.http.proxies import is_loopback
 from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.runtime.log_file import log_context
+from alipes.web.activity import ActivityEndpoints
 from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, peer_address, unauthorized_problem
 from alipes.web.checkpoints import CheckpointEndpoints
@@ -38,6 +39,10 @@ from alipes.web.endpoint import (
     json_response,
     problem_response,
 )
+from alipes.web.events import EventEndpoints
+from alipes.web.files import ApiFiles, FileEndpoints
+from alipes.web.inbox import InboxEndpoints
+from alipes.web.messages import MessageEndpoints
 from alipes.web.openai import endpoints as openai
 from alipes.web.page.browsers import BrowserEndpoints
 from alipes.web.runs.endpoints import RunEndpoints
@@ -329,8 +334,27 @@ class KeyEndpoint:
         return json_response(KeyInfo(call.caller.name, [scope for scope in SCOPES if call.caller.may(scope)]))
 
 
+def conversation_endpoints(
+    app: ApiServices, live_runs: LiveRuns, admission: TurnAdmission, files: ApiFiles
+) -> Iterator[ApiEndpoint]:
+    """Endpoints for conversations and runs, and what the page shows beside them."""
+    inbox = InboxEndpoints(app)
+    yield from endpoints_of(RunEndpoints(app, live_runs, admission, files))
+    yield from endpoints_of(SessionEndpoints(app, admission))
+    yield from endpoints_of(MessageEndpoints(app))
+    yield from endpoints_of(ActivityEndpoints(app, inbox))
+    yield from endpoints_of(inbox)
+    yield from endpoints_of(EventEndpoints(app, live_runs))
+    yield from endpoints_of(FileEndpoints(app, files))
+
+
 def endpoints(
-    app: ApiServices, live_runs: LiveRuns, admission: TurnAdmission, fetcher: PublicFetcher, browsers: BrowserEndpoints
+    app: ApiServices,
+    live_runs: LiveRuns,
+    admission: TurnAdmission,
+    fetcher: PublicFetcher,
+    files: ApiFiles,
+    browsers: BrowserEndpoints,
 ) -> tuple[ApiEndpoint, ...]:
     """All API endpoints. `live_runs` must be running; tools of all callers work in its `workdir`.
 
@@ -339,8 +363,7 @@ def endpoints(
     return (
         *endpoints_of(KeyEndpoint()),
         *endpoints_of(browsers),
-        *endpoints_of(RunEndpoints(app, live_runs, admission)),
-        *endpoints_of(SessionEndpoints(app, admission)),
+        *conversation_endpoints(app, live_runs, admission, files),
         *endpoints_of(CheckpointEndpoints(app, workdir=live_runs.workdir)),
         *endpoints_of(TemplateEndpoints(app)),
         *openai.endpoints(app, admission, fetcher, workdir=live_runs.workdir),

@@ -45,6 +45,7 @@ from alipes.web.admin.endpoints import admin_endpoints
 from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, RequestLimits
 from alipes.web.endpoint import ServerState
+from alipes.web.files import UPLOADS, ApiFiles
 from alipes.web.health import ModelHealth, Readiness, ServiceRoutes
 from alipes.web.mcp.http import McpEndpoint
 from alipes.web.mcp.tools import ConversationTools
@@ -279,11 +280,12 @@ class _Server:
         limits = RequestLimits(chosen.body, chosen.body_seconds, chosen.wait, chosen.rate)
         admission = TurnAdmission(self._app, max_runs=chosen.max_runs, max_runs_per_key=chosen.max_runs_per_key)
         fetcher = PublicFetcher(self._app.scope, settings.fetch.allow, name="api-images")
+        files = ApiFiles(settings.paths.files / UPLOADS, platforms.outbound, self._app.files, limits)
         locator = PageLocator(settings.page.address, settings.page.trusted_proxies)
         logins = BrowserLogins(SqliteBrowsers(database), keys, locator, home=str(settings.home), secrets=secrets)
         browsers = BrowserEndpoints(logins, settings.page.address)
         served = (
-            *endpoints(self._app, self._runs, admission, fetcher, browsers),
+            *endpoints(self._app, self._runs, admission, fetcher, files, browsers),
             *admin_endpoints(self._app, self._control),
         )
         api = self._api = ApiRouter(served, keys, limits, state=self._state, logins=logins)

@@ -27,7 +27,7 @@ from alipes.kernel.turns import (
     ToolStarted,
     TurnStarted,
 )
-from alipes.store.api_runs import ApiSession, SqliteApiRuns
+from alipes.store.api_runs import ApiSession, SessionQuery, SqliteApiRuns
 from alipes.web.admission import TurnAdmission
 from alipes.web.endpoint import ApiServices, Caller, HttpProblem, Scope, ServerState, problem_from_error
 from alipes.web.runs.events import LiveRun, LiveRuns
@@ -265,7 +265,8 @@ class ConversationTools:
         return ToolAnswer("\n".join(lines) or "No matches.", {"hits": msgspec.to_builtins(hits)})
 
     async def conversations(self, args: ListArguments, request: ToolRequest) -> ToolAnswer:
-        found = await self._store.sessions(visible_scope(request.caller).owner, limit=args.limit, words=args.words)
+        wanted = SessionQuery(args.limit, args.words)
+        found = await self._store.sessions(visible_scope(request.caller).owner, wanted)
         listed = [
             {
                 "id": row.id,

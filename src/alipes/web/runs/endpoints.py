@@ -31,6 +31,7 @@ from alipes.kernel.turns import (
 from alipes.store.api_runs import RunQuery, SqliteApiRuns
 from alipes.web.admission import TurnAdmission
 from alipes.web.endpoint import PLATFORM, ApiCall, ApiEndpoint, ApiServices, HttpProblem, json_response, no_content
+from alipes.web.files import ApiFiles
 from alipes.web.runs.events import END_ID, LiveRuns, parse_position, replay_events
 from alipes.web.runs.lookup import Name, Run, RunLookup, Status, find_session, owner
 from alipes.web.sse import EventStream, finished_stream
@@ -57,6 +58,8 @@ class RunBody(Struct, frozen=True, forbid_unknown_fields=True):
     instructions: str = ""
     """Added to the system prompt of this run."""
     images: tuple[ImageDataUrl, ...] = ()
+    files: Annotated[tuple[Name, ...], Meta(max_length=50)] = ()
+    """Ids of uploaded files."""
     tools: tuple[str, ...] | None = None
     """Names of the tools it may use; null means all."""
     permission_mode: PermissionMode | None = None
@@ -156,8 +159,8 @@ class IdempotentRequests:
 
 
 class RunEndpoints:
-    def __init__(self, app: ApiServices, runs: LiveRuns, admission: TurnAdmission) -> None:
-        self._app, self._runs, self._admission = app, runs, admission
+    def __init__(self, app: ApiServices, runs: LiveRuns, admission: TurnAdmission, files: ApiFiles) -> None:
+        self._app, self._runs, self._admission, self._files = app, runs, admission, files
         self._store, self._lookup = SqliteApiRuns(app.store.database), RunLookup(app, runs)
         self._idempotency = IdempotentRequests(self._store)
 
@@ -186,7 +189,7 @@ class RunEndpoints:
                 attended=body.on_disconnect == "stop",
                 owner=call.caller.may("admin"),
             )
-            inbound = await expand_input(self._app, inbound)
+            inbound = await self._files.attach(await expand_input(self._app, inbound), call.caller, body.files)
             async with self._admission.open_slot(call.caller):
                 turn = await self._runs.begin(inbound, body.busy)
         assert turn is not None  # the id is new

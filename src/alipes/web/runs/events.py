@@ -246,6 +246,11 @@ class LiveRuns:
             self.stopping = True
             self._spawn(self._app.sessions.post(key, stop))
 
+    async def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work` beside the runs, until the server ends."""
+        await self._open.wait()
+        self._spawn(work)
+
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         assert self._group is not None
         self._group.create_task(work)

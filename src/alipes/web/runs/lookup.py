@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
-from alipes.kernel.turns import Address, ApprovalAsked, Ending, Inbound, QuestionAsked, Usage
+from alipes.kernel.turns import SCHEDULED, Address, ApprovalAsked, Ending, Inbound, QuestionAsked, Usage
 from alipes.store.api_runs import ApiSession, SqliteApiRuns
 from alipes.store.export import TurnFacts
 from alipes.store.search.scope import EVERYTHING, SearchScope, SessionOwner
@@ -40,6 +40,8 @@ class Run(Struct, frozen=True, omit_defaults=True):
     """In the answer to a stop: the queued runs of the conversation that are kept back."""
 
 
+PAGE = "page"
+"""The caller name of browsers, and the surface of what is typed there."""
 _ID = re.compile(r"[0-9a-f]{12}")
 
 
@@ -138,13 +140,27 @@ async def find_session(store: SqliteApiRuns, caller: Caller, name: str) -> ApiSe
     return row
 
 
+_LABELS = {"api": "API", "irc": "IRC", "email": "Email"}
+
+
+def describe_origin(address: Address, person: str = "") -> str:
+    """Where a conversation takes place, for people: "Telegram · Ann", "terminal", "API · ci"."""
+    platform = address.platform
+    if platform == PLATFORM and person == PAGE:
+        return PAGE
+    if platform in ("terminal", "webhook", SCHEDULED, "plugin"):
+        return f"{platform} · {person or address.chat}" if platform != "terminal" else platform
+    label = _LABELS.get(platform) or platform[:1].upper() + platform[1:]
+    return f"{label} · {person or address.user or address.chat}"
+
+
 def may_see(caller: Caller, address: Address) -> bool:
-    return caller.may("admin") or owner(caller).has(address)
+    return caller.may("admin") or caller.sees_all or owner(caller).has(address)
 
 
 def visible_scope(caller: Caller) -> SearchScope:
     """The conversations that the caller may see."""
-    return EVERYTHING if caller.may("admin") else SearchScope(owner=owner(caller))
+    return EVERYTHING if caller.may("admin") or caller.sees_all else SearchScope(owner=owner(caller))
 
 
 def owner(caller: Caller) -> SessionOwner:
