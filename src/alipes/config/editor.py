@@ -1,7 +1,6 @@
 """Edits config.toml and `.env` without losing comments. Imports tomlkit, so load it only when needed."""
 
 import copy
-import hashlib
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -23,6 +22,7 @@ from alipes.config.schema import find_key
 from alipes.config.urls import InvalidValue, check_no_proxy, check_proxy
 from alipes.config.value_types import HEADERS
 from alipes.kernel.errors import ConfigError
+from alipes.kernel.formatting import hash_text
 from alipes.kernel.messages import Json
 
 
@@ -34,11 +34,6 @@ def set_secret(name: str, value: str, *, home: Path | None = None, environ: Mapp
 
 class ConfigConflict(ConfigError):
     """Somebody else has changed config.toml meanwhile."""
-
-
-def hash_text(text: str) -> str:
-    """Identifies the text of a file that a person edits."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def change(

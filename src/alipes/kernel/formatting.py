@@ -1,5 +1,6 @@
 """Formats numbers, times, money and excerpts for people. Pure functions."""
 
+import hashlib
 import re
 import time
 from collections.abc import Iterable
@@ -54,6 +55,11 @@ def _distance(one: str, other: str) -> int:
             row.append(cost)
         before, above = above, row
     return above[-1]
+
+
+def hash_text(text: str) -> str:
+    """Identifies the text of a file that a person edits."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def format_excerpt(text: str, width: int = 60) -> str:

@@ -56,7 +56,7 @@ class MemoryChange(Struct, frozen=True):
     scope: str
     target: MemoryTarget
     action: str
-    """As in `MemoryAction`, or `edit` (by hand) or `undo`."""
+    """As in `MemoryAction`, or `edit` (by hand), `rewrite` (the whole file) or `undo`."""
     before: str
     after: str
     origin: MemoryOrigin

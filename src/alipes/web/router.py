@@ -106,12 +106,8 @@ class ApiRouter:
         """The caller of a request, within its rate limit. Raises `HttpProblem`."""
         known = await self._identify(request)
         caller = known.caller
-        if (
-            caller.browser
-            or caller.name == OPERATOR
-            or endpoint.scope == "admin"
-            or endpoint.path.endswith(_FOR_PEOPLE)
-        ):
+        for_people = endpoint.scope == "admin" or endpoint.path.endswith(_FOR_PEOPLE)
+        if caller.browser or caller.name == OPERATOR or for_people:
             await self._keys.refuse_own_child(request.scope, agents=bool(caller.browser))
         if not endpoint.allows(caller):
             what = "this browser may only read: run `alipes page` for a link that may change things"

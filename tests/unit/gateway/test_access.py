@@ -7,12 +7,13 @@ from contextlib import closing
 import pytest
 
 from alipes.config.paths import DATABASE_FILE
-from alipes.gateway.access import Access, approve
+from alipes.gateway.access import Access
 from alipes.gateway.policy import GatewayPolicy, PlatformPolicy
 from alipes.kernel.errors import MessageRejected
 from alipes.kernel.outbox import Outbound, lane
 from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.turns import Address
+from alipes.sessions.people import approve
 from alipes.store.inbox import KEEP_S, SqliteInbox
 from alipes.store.people import CODE_VALID_S, MAX_REQUESTS, MAX_WRONG_CODES, REQUEST_INTERVAL_S, SqlitePeople
 from alipes.store.store import open_store

@@ -15,7 +15,7 @@ from alipes.agent.memory.files import FILE_NAMES, MemoryFiles
 from alipes.agent.memory.secrets import contains_secret
 from alipes.config.sections.memory import MemoryConfig
 from alipes.kernel.errors import ToolError
-from alipes.kernel.formatting import format_excerpt
+from alipes.kernel.formatting import format_excerpt, hash_text
 from alipes.kernel.memory import MemoryChange, MemoryEdit, MemoryOrigin, MemoryTarget, memory_scope
 from alipes.kernel.turns import Turn
 from alipes.kernel.untrusted import escape_marks
@@ -38,6 +38,10 @@ _TAG = re.compile(r"<(?=\s{0,8}/?\s{0,8}memory\b)", re.IGNORECASE)
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\U000e0000-\U000e007f]"
 )
+
+
+class MemoryConflict(ToolError):
+    """Somebody else has changed the file meanwhile."""
 
 
 class Memory:
@@ -69,6 +73,18 @@ class Memory:
         """Make the edit and record it. A file that was edited by hand is read again first."""
         change = MemoryChange(0, scope, edit.target, edit.action, "", "", origin, 0.0)
         return await self._write(change, partial(self._apply, edit=edit))
+
+    async def rewrite(
+        self, scope: str, target: MemoryTarget, text: str, base: str, origin: MemoryOrigin
+    ) -> MemoryChange:
+        """Replace the whole file. `base`: `hash_text` of the text that was edited; raises `MemoryConflict` if the file
+        has another text now."""
+        change = MemoryChange(0, scope, target, "rewrite", "", "", origin, 0.0)
+        return await self._write(change, partial(self._replace, target=target, text=text, base=base))
+
+    async def list_scopes(self) -> tuple[str, ...]:
+        """The scopes whose notes were ever changed."""
+        return await self._store.list_scopes()
 
     async def undo(self, scope: str, number: int, origin: MemoryOrigin) -> MemoryChange:
         """Take back a change; zero: the last one that was not undone."""
@@ -137,11 +153,25 @@ class Memory:
                 return change
         raise ToolError("There is nothing to undo.")
 
-    def _apply(self, text: str, edit: MemoryEdit) -> str:
-        if edit.action != "remove" and contains_secret(edit.content, self._mask):
+    def _replace(self, before: str, *, target: MemoryTarget, text: str, base: str) -> str:
+        if base != hash_text(before):
+            raise MemoryConflict(f"not saved: {FILE_NAMES[target]} was changed meanwhile. Load it again.")
+        after = text.strip() + "\n" if text.strip() else ""
+        if self._mask(before) != before:
+            raise ToolError(f"not saved: {FILE_NAMES[target]} contains a secret. Remove it from the file first.")
+        self._check_text(after)
+        if len(after) > self.limit(target) and len(after) > len(before):
+            raise ToolError(describe_full(before, len(after), self.limit(target), FILE_NAMES[target]))
+        return after
+
+    def _check_text(self, text: str) -> None:
+        if contains_secret(text, self._mask):
             raise ToolError("not saved: this looks like a secret. Note where it is kept instead, such as a variable.")
-        if _HIDDEN.search(edit.content):
+        if _HIDDEN.search(text):
             raise ToolError("not saved: the text contains invisible characters")
+
+    def _apply(self, text: str, edit: MemoryEdit) -> str:
+        self._check_text("" if edit.action == "remove" else edit.content)
         after, limit = apply_edit(text, edit), self.limit(edit.target)
         if len(after) > limit and len(after) > len(text):
             raise ToolError(describe_full(text, len(after), limit, FILE_NAMES[edit.target]))

@@ -89,6 +89,10 @@ class SkillCatalog:
         self._loaded[workdir] = tuple(sorted(listed, key=lambda each: each.name))
         return self._loaded[workdir]
 
+    def set_off(self, names: Iterable[str]) -> None:
+        """Replace the skills that are off everywhere, after the settings were changed."""
+        self._config = structs.replace(self._config, off=tuple(names))
+
     def folders(self, workdir: str) -> tuple[str, ...]:
         """The folders of usable skills, which sandboxed commands may read: as they were last loaded, which every turn
         does. A single file of a plugin has none."""

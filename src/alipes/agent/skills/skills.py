@@ -5,15 +5,15 @@ import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from alipes.agent.skills.catalog import SkillCatalog, usable
 from alipes.agent.skills.prompt import allowed_tools, format_list, format_message, format_skill
 from alipes.agent.skills.skill import Skill, parse_skill
-from alipes.agent.skills.versions import SkillStore, check_path
+from alipes.agent.skills.versions import SkillChange, SkillStore, check_path, diff_files, hash_files, read_folder
 from alipes.config.sections.skills import SkillsConfig
 from alipes.kernel.errors import ConfigError, ToolError
-from alipes.kernel.formatting import did_you_mean
+from alipes.kernel.formatting import did_you_mean, format_excerpt
 from alipes.kernel.turns import Turn
 from alipes.plugins.pins import TOOL_OUTPUT
 from alipes.plugins.registry import PromptTemplate
@@ -23,7 +23,18 @@ from alipes.store.usage import SkillUsage, SqliteSkillUses
 
 SECTION = "skills"
 MAX_VIEW_CHARS = 200_000
+MIN_HASH_CHARS = 12
+"""So much of a hash names the files that are accepted."""
 OFF_HERE = "Switched off in this conversation."
+
+
+class SkillRollback(Struct, frozen=True):
+    """What a rollback did."""
+
+    version: int
+    """The number of the new version."""
+    reason: str
+    diff: str
 
 
 class Skills:
@@ -61,6 +72,42 @@ class Skills:
             why = known.reason or OFF_HERE
             raise ToolError(f"the skill {name} cannot be used. {why}")
         raise ToolError(f"no skill named {name}.{did_you_mean(name, [each.name for each in listed])}")
+
+    async def find_any(self, workdir: str, name: str, session: str = "") -> Skill:
+        """A skill by its name, usable or not; one that waits for the person first. Raises ConfigError."""
+        listed = await self.list(workdir, session)
+        found = [each for each in listed if each.name == name]
+        if not found:
+            near = did_you_mean(name, [each.name for each in listed])
+            raise ConfigError(f"Unknown skill {format_excerpt(name, 40)}.{near}")
+        waiting = [each for each in found if each.state in ("new", "changed")]
+        return (waiting or found)[0]
+
+    async def roll_back(self, name: str, number: int) -> SkillRollback:
+        """Bring a version back, as a new one; 0: the one before the last change. Raises ConfigError."""
+        before = await asyncio.to_thread(self.store.read, name)
+        reason = f"rolled back to version {number}" if number else "undid the last change"
+        version = await asyncio.to_thread(self.store.roll_back, name, number, SkillChange("person", reason))
+        after = await asyncio.to_thread(self.store.read, name)
+        return SkillRollback(version.number, reason, diff_files(before, after))
+
+    async def remove(self, name: str, known: Skill | None = None) -> None:
+        """Remove a skill of the home; its versions are kept. `known`: the skill of this name. Raises ConfigError."""
+        check_removable(self.store, name, known)
+        await asyncio.to_thread(self.store.remove, name, SkillChange("person", "removed"))
+
+    async def accept(self, skill: Skill, digest: str) -> str:
+        """Accept the files of a skill if they have this hash, or its start; returns an empty text then, else the hash
+        of the present files. Raises ConfigError."""
+        present = hash_files(await asyncio.to_thread(read_folder, Path(skill.folder)))
+        if len(digest) < MIN_HASH_CHARS or not present.startswith(digest):
+            return present
+        await asyncio.to_thread(self.store.accept, skill.name, skill.folder)
+        return ""
+
+    def set_off(self, names: tuple[str, ...]) -> None:
+        """Replace the skills that are off everywhere, after the settings were changed."""
+        self._catalog.set_off(names)
 
     async def prompt_section(self, turn: Turn) -> str:
         """The list for the system prompt; the same text for the whole conversation."""
@@ -117,6 +164,16 @@ class Skills:
                 found[skill.name] = template
                 found[f"skill:{skill.name}"] = template
         return found
+
+
+def check_removable(store: SkillStore, name: str, known: Skill | None) -> None:
+    """Raises ConfigError unless `name` is a skill of the home."""
+    if store.exists(name):
+        return
+    if known is None:
+        raise ConfigError(f"There is no skill {name} in {store.folder}.")
+    where = f"the plugin {known.owner}" if known.owner else known.folder
+    raise ConfigError(f"{name} belongs to {where}: remove it there, or list it in skills.off.")
 
 
 def view_skill(skill: Skill, file: str = "") -> str:

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from alipes.agent.skills.catalog import MAX_DEPTH
 from alipes.agent.skills.skill import SKILL_FILE, Skill
+from alipes.agent.skills.skills import check_removable
 from alipes.agent.skills.versions import (
     SkillChange,
     SkillFile,
@@ -154,11 +155,7 @@ def _accept_one(settings: Settings, skill: Skill, *, yes: bool) -> int:
 
 def remove(settings: Settings, skill: Skill | None, name: str, *, yes: bool) -> int:
     store = SkillStore(settings.home)
-    if not store.exists(name):
-        if skill is None:
-            raise ConfigError(f"There is no skill {name} in {store.folder}.")
-        where = f"the plugin {skill.owner}" if skill.owner else skill.folder
-        raise ConfigError(f"{name} belongs to {where}: remove it there, or list it in skills.off.")
+    check_removable(store, name, skill)
     if not yes and not confirm(f"Remove {store.folder / name}? Its versions are kept.", "remove it"):
         _note("nothing removed")
         return 1

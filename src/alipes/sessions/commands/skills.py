@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from alipes.agent.skills.skill import Skill
-from alipes.agent.skills.skills import Skills
-from alipes.agent.skills.versions import SkillChange, diff_files, hash_files, read_folder
+from alipes.agent.skills.skills import MIN_HASH_CHARS, Skills
+from alipes.agent.skills.versions import SkillChange, read_folder
 from alipes.kernel.approvals import reveal
+from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_columns, format_count, format_excerpt, join_names
 from alipes.sessions.commands.context import CommandContext, CommandReply
 from alipes.sessions.commands.proposals import pending
@@ -21,7 +22,6 @@ USAGE = (
 NONE = "No skills. Put folders with a SKILL.md into {}, or use `alipes skills install SOURCE`."
 OWNERS_ONLY = "Only an owner can do that."
 _STATES = {"new": "not accepted", "changed": "changed, not accepted", "broken": "broken", "shadowed": "name is taken"}
-_HASH_CHARS = 12
 
 
 async def skills(context: CommandContext, args: str) -> CommandReply:
@@ -89,13 +89,10 @@ async def _session(context: CommandContext) -> str:
 
 
 async def _find(context: CommandContext, known: Skills, name: str) -> Skill | CommandReply:
-    listed = await known.list(context.inbound.workdir, await _session(context))
-    found = [each for each in listed if each.name == name]
-    if not found:
-        near = did_you_mean(name, [each.name for each in listed])
-        return CommandReply(f"Unknown skill {format_excerpt(name, 40)}.{near} /skills lists them.", failed=True)
-    waiting = [each for each in found if each.state in ("new", "changed")]
-    return (waiting or found)[0]
+    try:
+        return await known.find_any(context.inbound.workdir, name, await _session(context))
+    except ConfigError as error:
+        return CommandReply(f"{error} /skills lists them.", failed=True)
 
 
 async def _describe(known: Skills, skill: Skill) -> str:
@@ -140,13 +137,10 @@ async def _accept(context: CommandContext, known: Skills, name: str, given: str)
         return skill
     if skill.state not in ("new", "changed"):
         return CommandReply(f"{name} needs no acceptance.")
-    files = await asyncio.to_thread(read_folder, Path(skill.folder))
-    digest = hash_files(files)[:_HASH_CHARS]
-    if given != digest:
-        shown = await _describe(known, skill)
-        names = _join_files(files)
-        return CommandReply(f"{shown}\n\nFiles: {names}\nAccept exactly these files: /skills accept {name} {digest}")
-    await asyncio.to_thread(known.store.accept, name, skill.folder)
+    if present := await known.accept(skill, given):
+        shown, repeat = await _describe(known, skill), f"/skills accept {name} {present[:MIN_HASH_CHARS]}"
+        names = _join_files(await asyncio.to_thread(read_folder, Path(skill.folder)))
+        return CommandReply(f"{shown}\n\nFiles: {names}\nAccept exactly these files: {repeat}")
     return CommandReply(f"{name} is accepted.")
 
 
@@ -180,9 +174,6 @@ def describe_change(change: SkillChange) -> str:
 async def _roll_back(context: CommandContext, known: Skills, name: str, number: int) -> CommandReply:
     if context.inbound.untrusted:
         return CommandReply(OWNERS_ONLY, failed=True)
-    before = await asyncio.to_thread(known.store.read, name)
-    reason = f"rolled back to version {number}" if number else "undid the last change"
-    version = await asyncio.to_thread(known.store.roll_back, name, number, SkillChange("person", reason))
-    diff = diff_files(before, await asyncio.to_thread(known.store.read, name))
-    head = f"{name} is version {version.number} now: {reason}."
-    return CommandReply(f"{head}\n{diff}", diff=True) if diff else CommandReply(head)
+    done = await known.roll_back(name, number)
+    head = f"{name} is version {done.version} now: {done.reason}."
+    return CommandReply(f"{head}\n{done.diff}", diff=True) if done.diff else CommandReply(head)

@@ -15,6 +15,23 @@ def _sum_trigger(table: str, event: str, task: str) -> str:
             ON CONFLICT DO UPDATE SET {added}; END"""
 
 
+_BROWSERS = (
+    """CREATE TABLE browsers (  -- logged in to the page; both halves of what a browser holds, as hashes
+        id          TEXT PRIMARY KEY,
+        name        TEXT NOT NULL,
+        scope       TEXT NOT NULL,
+        cookie_hash BLOB NOT NULL,
+        secret_hash BLOB NOT NULL,
+        created     REAL NOT NULL,
+        last_seen   REAL NOT NULL
+    ) WITHOUT ROWID""",
+    """CREATE TABLE login_codes (  -- of links to the page; deleted when used
+        code_hash BLOB PRIMARY KEY,
+        scope     TEXT NOT NULL,
+        name      TEXT NOT NULL,  -- of the browser; empty: from what the browser says about itself
+        expires   REAL NOT NULL
+    ) WITHOUT ROWID""",
+)
 _PAGE = (
     """CREATE TABLE questions (  -- questions of the model to people, and the answers
         number      INTEGER PRIMARY KEY,
@@ -56,22 +73,5 @@ _PAGE = (
         FROM model_calls GROUP BY 1, 2, 3, 4""",
     *(_sum_trigger("messages", event, "'answer'") for event in ("INSERT", "DELETE")),
     *(_sum_trigger("auxiliary_calls", event, "{row}.task") for event in ("INSERT", "DELETE")),
-)
-_BROWSERS = (
-    """CREATE TABLE browsers (  -- logged in to the page; both halves of what a browser holds, as hashes
-        id          TEXT PRIMARY KEY,
-        name        TEXT NOT NULL,
-        scope       TEXT NOT NULL,
-        cookie_hash BLOB NOT NULL,
-        secret_hash BLOB NOT NULL,
-        created     REAL NOT NULL,
-        last_seen   REAL NOT NULL
-    ) WITHOUT ROWID""",
-    """CREATE TABLE login_codes (  -- of links to the page; deleted when used
-        code_hash BLOB PRIMARY KEY,
-        scope     TEXT NOT NULL,
-        name      TEXT NOT NULL,  -- of the browser; empty: from what the browser says about itself
-        expires   REAL NOT NULL
-    ) WITHOUT ROWID""",
 )
 STATEMENTS: tuple[str, ...] = (*_BROWSERS, *_PAGE)

@@ -68,6 +68,11 @@ class SqliteMemory(SqliteRows):
         sql = f"SELECT {_COLUMNS} FROM memory_changes WHERE scope = ? ORDER BY number DESC LIMIT ?"
         return tuple(map(_change, await self._database.fetch_all(sql, clean_text(scope), limit)))
 
+    async def list_scopes(self) -> tuple[str, ...]:
+        """The scopes with changes."""
+        rows = await self._database.fetch_all("SELECT DISTINCT scope FROM memory_changes ORDER BY scope")
+        return tuple(scope for (scope,) in rows)
+
     async def find_change(self, scope: str, number: int) -> MemoryChange | None:
         """A change of this scope; of others nothing is found."""
         sql = f"SELECT {_COLUMNS} FROM memory_changes WHERE scope = ? AND number = ?"

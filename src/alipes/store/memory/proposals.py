@@ -62,6 +62,11 @@ class SqliteProposals(SqliteRows):
         problem = "matches several proposals; give more of the id" if found else "is not the id of a pending proposal"
         raise SessionError(f'"{id}" {problem}.')
 
+    async def find(self, id: str) -> Proposal | None:
+        """The proposal with this id, decided or not."""
+        row = await self._database.fetch_one(f"SELECT {_COLUMNS} FROM proposals WHERE id = ?", id)
+        return None if row is None else _proposal(row)
+
     async def decide(self, id: str, state: ProposalState, by: str) -> bool:
         """False if it was decided before."""
         sql = "UPDATE proposals SET state = ?, decided_by = ?, decided = ? WHERE id = ? AND state = 'pending'"

@@ -1,10 +1,12 @@
 """All administration endpoints."""
 
+from alipes.web.admin.memory import MemoryEndpoints
 from alipes.web.admin.people import PeopleEndpoints
 from alipes.web.admin.platforms import OutboxEndpoints, PlatformEndpoints
 from alipes.web.admin.schedules import ScheduleEndpoints
 from alipes.web.admin.services import AdminServices, ServerControl
 from alipes.web.admin.settings import SettingsEndpoints
+from alipes.web.admin.skills import ProposalEndpoints, SkillEndpoints
 from alipes.web.endpoint import ApiEndpoint, endpoints_of
 
 
@@ -16,5 +18,8 @@ def admin_endpoints(app: AdminServices, control: ServerControl) -> tuple[ApiEndp
         PeopleEndpoints(app),
         PlatformEndpoints(app, control),
         OutboxEndpoints(app, control),
+        SkillEndpoints(app, control),
+        ProposalEndpoints(app),
+        MemoryEndpoints(app),
     )
     return tuple(endpoint for group in groups for endpoint in endpoints_of(group))

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from alipes.config.display import HIDDEN, mask_value, toml_path
-from alipes.config.editor import ConfigConflict, change, has_value, hash_text
+from alipes.config.editor import ConfigConflict, change, has_value
 from alipes.config.environment import REFERENCE
 from alipes.config.loader import build_settings
 from alipes.config.reader import KeyPath, Layer, RawConfig, read_config
@@ -18,6 +18,7 @@ from alipes.config.toml_lines import split_key
 from alipes.config.value_types import HEADERS, VARIABLES, ValueForm
 from alipes.config.values import explain_value, format_origin, list_keys, resolve_key
 from alipes.kernel.errors import ConfigError
+from alipes.kernel.formatting import hash_text
 from alipes.web.admin.services import AdminServices, ServerControl, refuse_invalid
 from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response
 

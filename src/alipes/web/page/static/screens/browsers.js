@@ -2,7 +2,7 @@
 import { html, useState } from "../vendor/preact.js";
 import { del, get, logout, post } from "../api.js";
 import { mayChange } from "../state.js";
-import { Badge, Button, CodeBlock, confirm, Empty, Field, Select, Table, Text, Time, toast } from "../ui.js";
+import { Badge, Button, CodeBlock, confirm, Empty, Field, Select, Table, Text, Time, toast } from "./controls.js";
 import { Loaded, Page, Section, textOf, useResource } from "./common.js";
 
 /** @typedef {{id: string | number, name?: string, scope?: string, created?: number, last_seen?: number, expires?: number, current?: boolean}} Browser */

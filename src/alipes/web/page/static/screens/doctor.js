@@ -1,7 +1,7 @@
 // Doctor: the checks of `alipes doctor`, grouped, with what to do.
 import { html, useState } from "../vendor/preact.js";
 import { post } from "../api.js";
-import { Badge, Button, Empty, ErrorBox, formatDuration, LongText, Spinner } from "../ui.js";
+import { Badge, Button, Empty, ErrorBox, formatDuration, LongText, Spinner } from "./controls.js";
 import { Page, Section } from "./common.js";
 
 /** @typedef {{group?: string, name?: string, status: string, text?: string, fix?: string}} Check */
@@ -19,10 +19,10 @@ function Results({ report }) {
   }
   const bad = report.checks.filter((check) => check.status !== "ok").length;
   return html`<p role="status">${bad ? `${bad} of ${report.checks.length} checks need your attention.` : `All ${report.checks.length} checks passed.`} <span class="muted">${report.seconds !== undefined ? formatDuration(report.seconds) : ""}</span></p>
-    ${[...groups].map(([group, checks]) => html`<${Section} key=${group} title=${group}><ul class="checks">${checks.map((check, place) => {
+    <div class="doctor">${[...groups].map(([group, checks]) => html`<${Section} key=${group} title=${group}><ul class="checks">${checks.map((check, place) => {
       const [kind, word] = WORDS[check.status] ?? ["warn", check.status];
       return html`<li key=${place}><${Badge} kind=${kind}>${word}<//><div>${check.name ? html`<strong dir="auto">${check.name}</strong>` : null}<${LongText} text=${check.text} limit=${1500} />${check.fix ? html`<div class="fix" dir="auto">${check.fix}</div>` : null}</div></li>`;
-    })}</ul><//>`)}`;
+    })}</ul><//>`)}</div>`;
 }
 
 /** @param {{route?: unknown}} _props */

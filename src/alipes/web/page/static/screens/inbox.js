@@ -2,7 +2,7 @@
 import { html, useRef, useState } from "../vendor/preact.js";
 import { get, post } from "../api.js";
 import { mayChange } from "../state.js";
-import { Badge, Button, CodeBlock, Diff, Empty, Field, LongText, Text, Time, toast } from "../ui.js";
+import { Badge, Button, CodeBlock, Diff, Empty, Field, LongText, Text, Time, toast } from "./controls.js";
 import { codeOf, ConversationLink, Facts, Loaded, Page, statusOf, textOf, useResource } from "./common.js";
 
 /**

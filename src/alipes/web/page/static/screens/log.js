@@ -2,7 +2,7 @@
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { get } from "../api.js";
 import { stream } from "../live.js";
-import { Button, CodeBlock, Dialog, Empty, ErrorBox, Field, formatCount, Select, Spinner, formatTime } from "../ui.js";
+import { Button, CodeBlock, Dialog, Empty, ErrorBox, Field, formatCount, Select, Spinner, formatTime } from "./controls.js";
 import { ConversationLink, Facts, Page } from "./common.js";
 
 /** @typedef {{id: number | string, time: number, level: string, logger?: string, text: string, session?: string, run?: string}} Line */

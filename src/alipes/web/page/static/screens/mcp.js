@@ -2,7 +2,7 @@
 import { html } from "../vendor/preact.js";
 import { get, post } from "../api.js";
 import { mayChange } from "../state.js";
-import { Badge, Button, Empty, LongText, Text, toast } from "../ui.js";
+import { Badge, Button, Empty, LongText, Text, toast } from "./controls.js";
 import { Command, Facts, Loaded, Page, useResource } from "./common.js";
 
 /**
@@ -25,7 +25,7 @@ function ServerCard({ server, reload }) {
     ${server.why ? html`<${LongText} text=${server.why} limit=${800} />` : null}
     <${Facts} facts=${[["Where", server.where && html`<code dir="auto">${server.where}</code>`], ["Tools", tools.length ? html`<span class="muted">${tools.length}: </span>${tools.slice(0, 60).join(", ")}${tools.length > 60 ? " …" : ""}` : ""]]} />
     ${pending.length ? html`<div class="stack"><p>${pending.length === 1 ? "One tool has" : `${pending.length} tools have`} changed since you accepted ${pending.length === 1 ? "it" : "them"}. The agent does not use changed tools until you accept them:</p>
-      <ul class="plain">${pending.map((each) => html`<li key=${nameOf(each)}><code dir="auto">${nameOf(each)}</code> ${typeof each === "string" ? null : html`<${LongText} text=${each.why ?? each.description ?? each.diff} limit=${400} />`}</li>`)}</ul></div>` : null}
+      <ul class="bare">${pending.map((each) => html`<li key=${nameOf(each)}><code dir="auto">${nameOf(each)}</code> ${typeof each === "string" ? null : html`<${LongText} text=${each.why ?? each.description ?? each.diff} limit=${400} />`}</li>`)}</ul></div>` : null}
     ${mayChange.value ? html`<div class="row"><${Button} icon="refresh" onClick=${act("reload", "Reloaded.")}>Reload<//>${pending.length ? html`<${Button} kind="primary" icon="check" onClick=${act("accept", "Accepted.")}>Accept the changes<//>` : null}</div>` : null}
   </article>`;
 }

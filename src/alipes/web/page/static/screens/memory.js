@@ -2,7 +2,7 @@
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { get, patch, post } from "../api.js";
 import { mayChange } from "../state.js";
-import { Badge, Button, confirm, Diff, Empty, Field, formatCount, LongText, Select, Table, Time, toast } from "../ui.js";
+import { Badge, Button, confirm, Diff, Empty, Field, formatCount, LongText, Select, Table, Time, toast } from "./controls.js";
 import { Loaded, Page, Section, statusOf, textOf, useResource } from "./common.js";
 
 /**
@@ -47,7 +47,7 @@ function TargetEditor({ target, person, onSaved }) {
   const name = target.label ?? NAMES[target.target] ?? target.target;
   if (!mayChange.value) return html`<${Section} title=${name}><${LongText} text=${target.text} limit=${20000} /><p class="muted small">${hint}</p><//>`;
   return html`<${Section} title=${name}>
-    <${Field} label=${`Text: ${name}`} hideLabel rows=${Math.min(24, Math.max(6, target.text.split("\n").length + 1))} value=${draft ? draft.text : target.text} hint=${hint} error=${problem}
+    <${Field} label=${`Text: ${name}`} hideLabel rows=${4} value=${draft ? draft.text : target.text} hint=${hint} error=${problem}
       onInput=${(/** @type {string} */ text) => change(text === target.text ? null : { text, base: draft?.base ?? target.base ?? "" })} />
     ${conflict && draft && html`<div class="card" role="alert"><p>This memory was changed meanwhile. Your text is still above; this is the stored one:</p>
       <div class="stored" dir="auto">${target.text.slice(0, 5000) || "(empty)"}</div>
@@ -83,7 +83,7 @@ export default function Screen(_props) {
   const people = (found.data?.people ?? []).map((each) => (typeof each === "string" ? { value: each, label: each || "Owner" } : { value: each.person ?? each.id ?? "", label: each.label ?? each.name ?? each.person ?? each.id ?? "" }));
   const options = people.some((each) => each.value === "") ? people : [{ value: "", label: "Owner" }, ...people];
   return html`<${Page} title="Memory" lead="What the agent remembers between conversations. It reads this at the start of each one.">
-    ${found.data?.pending ? html`<a class="notice" href="#/skills?tab=pending">${found.data.pending} proposed changes wait for an answer</a>` : null}
+    ${found.data?.pending ? html`<a class="notice" href="#/skills?tab=pending">${found.data.pending === 1 ? "One proposed change waits" : `${found.data.pending} proposed changes wait`} for an answer</a>` : null}
     ${options.length > 1 && html`<div class="controls"><${Select} label="Memory of" value=${person} options=${options} onChange=${setPerson} /></div>`}
     <${Loaded} resource=${found}>${(/** @type {Memory} */ memory) => html`
       ${memory.targets.length ? memory.targets.map((target) => html`<${TargetEditor} key=${`${person} ${target.target}`} target=${target} person=${person} onSaved=${found.reload} />`) : html`<${Empty} icon="note" title="Nothing is remembered yet" />`}

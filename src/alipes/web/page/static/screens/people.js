@@ -3,32 +3,18 @@ import { html, useState } from "../vendor/preact.js";
 import { del, get, patch, post } from "../api.js";
 import { go } from "../router.js";
 import { mayChange } from "../state.js";
-import { Badge, Button, confirm, Empty, Field, formatCount, formatDuration, LongText, Select, Table, Tabs, Text, Time, toast, clock } from "../ui.js";
+import { Badge, Button, clock, confirm, Empty, Field, formatCount, formatDuration, LongText, Select, Table, Tabs, Text, Time, toast } from "./controls.js";
 import { Facts, Loaded, Page, Section, textOf, useResource } from "./common.js";
 
 /**
- * @typedef {{id: string | number, platform: string, user?: string, name?: string, role?: string, since?: number, chats?: (string | {name?: string, id?: string})[] | number, fixed?: boolean}} Person
- * @typedef {{code: string, platform: string, user?: string, name?: string, asked?: number, expires?: number}} PairingRequest
+ * @typedef {{id: string | number, platform: string, user?: string, name?: string, role?: string, since?: number, settings?: boolean}} Person
+ * @typedef {{platform: string, user?: string, name?: string, asked?: number, expires?: number}} PairingRequest
  * @typedef {{people: Person[], requests?: PairingRequest[]}} PeopleAnswer
  * @typedef {{name: string, label?: string, configured?: boolean, ready?: boolean, why?: string, since?: number, sent?: number, received?: number, restarts?: number, home_chat?: string}} Platform
- * @typedef {{number: number, platform: string, chat?: string, text?: string, state: string, attempts?: number, due?: number, reason?: string, created?: number}} OutboxMessage
+ * @typedef {{number: number, platform: string, chat?: string, text?: string, state: string, attempts?: number, due?: number, reason?: string, created?: number, files?: number, uncertain?: boolean}} OutboxMessage
  */
 
 const ROLES = ["user", "owner"];
-
-/** @param {{request: PairingRequest, reload: () => Promise<void>}} props */
-function RequestCard({ request, reload }) {
-  const [role, setRole] = useState("user");
-  const pair = async () => {
-    if (role === "owner" && !(await confirm({ title: "Make this person an owner?", text: "Owners can approve commands, pair others and change settings.", action: "Pair as owner" }))) return;
-    await post("/v1/people/pair", { code: request.code, role });
-    toast(`${request.name || request.user} now has access on ${request.platform}.`);
-    await reload();
-  };
-  return html`<article class="card"><header class="card-head"><strong><${Text} value=${request.name || request.user} /></strong><span class="muted small">asked <${Time} value=${request.asked} /></span></header>
-    <${Facts} facts=${[["Platform", request.platform], ["User", request.user], ["Code", html`<code dir="auto">${request.code}</code>`], ["Expires", html`<${Time} value=${request.expires} />`]]} />
-    ${mayChange.value ? html`<div class="row"><${Select} label="Role" hideLabel value=${role} options=${ROLES} onChange=${setRole} /><${Button} kind="primary" onClick=${pair}>Give access<//></div>` : null}</article>`;
-}
 
 /** @param {{onPaired: () => Promise<void>}} props */
 function PairByCode({ onPaired }) {
@@ -38,6 +24,7 @@ function PairByCode({ onPaired }) {
   const submit = async (/** @type {Event} */ event) => {
     event.preventDefault();
     setProblem("");
+    if (role === "owner" && !(await confirm({ title: "Make this person an owner?", text: "Owners can approve commands, pair others and change settings.", action: "Give access as owner" }))) return;
     try {
       await post("/v1/people/pair", { code: code.trim(), role });
       setCode("");
@@ -65,18 +52,21 @@ function People() {
     toast("Access removed.");
     await found.reload();
   };
-  const chats = (/** @type {Person} */ person) => (Array.isArray(person.chats) ? person.chats.map((each) => (typeof each === "string" ? each : each.name ?? each.id ?? "")).join(", ") : person.chats ? formatCount(person.chats) : "");
   return html`<${Loaded} resource=${found}>${(/** @type {PeopleAnswer} */ { people, requests = [] }) => html`
-    ${requests.length ? html`<${Section} title="Asking for access" count=${requests.length}><div class="stack">${requests.map((each) => html`<${RequestCard} key=${each.code} request=${each} reload=${found.reload} />`)}</div><//>` : null}
-    ${people.length ? html`<${Table} caption="People with access" rows=${people} keyOf=${(/** @type {Person} */ row) => row.id} columns=${[
+    ${requests.length ? html`<${Section} title="Asking for access" count=${requests.length}><${Table} caption="Pairing requests" rows=${requests} keyOf=${(/** @type {PairingRequest} */ row) => `${row.platform}:${row.user}`} columns=${[
+      { name: "name", label: "Name", render: (/** @type {PairingRequest} */ row) => html`<strong><${Text} value=${row.name || row.user} /></strong>` },
+      { name: "platform", label: "Platform", render: (/** @type {PairingRequest} */ row) => html`${row.platform} <span class="muted" dir="auto">${row.user ?? ""}</span>` },
+      { name: "asked", label: "Asked", render: (/** @type {PairingRequest} */ row) => html`<${Time} value=${row.asked} />` },
+      { name: "expires", label: "Code expires", render: (/** @type {PairingRequest} */ row) => html`<${Time} value=${row.expires} />` },
+    ]} /><p class="muted small">Each of them was sent a pairing code. Ask for it, and type it here.</p>${mayChange.value ? html`<${PairByCode} onPaired=${found.reload} />` : null}<//>` : null}
+    ${people.length ? html`<${Section} title="People with access" count=${people.length}><${Table} caption="People with access" rows=${people} keyOf=${(/** @type {Person} */ row) => row.id} columns=${[
       { name: "name", label: "Name", render: (/** @type {Person} */ row) => html`<strong><${Text} value=${row.name || row.user} /></strong>` },
       { name: "platform", label: "Platform", render: (/** @type {Person} */ row) => html`${row.platform} <span class="muted" dir="auto">${row.user ?? ""}</span>` },
-      { name: "chats", label: "Chats", render: (/** @type {Person} */ row) => html`<span class="muted" dir="auto">${chats(row) || "–"}</span>` },
       { name: "since", label: "Since", render: (/** @type {Person} */ row) => html`<${Time} value=${row.since} />` },
-      { name: "role", label: "Role", render: (/** @type {Person} */ row) => (mayChange.value && !row.fixed ? html`<${Select} label=${`Role of ${row.name || row.user}`} hideLabel value=${row.role} options=${[...new Set([...ROLES, row.role ?? "user"])]} onChange=${setRole(row)} />` : html`<${Badge}>${row.role}<//>`) },
-      ...(mayChange.value ? [{ name: "act", label: "Action", hideLabel: true, align: "end", render: (/** @type {Person} */ row) => (row.fixed ? html`<span class="muted small">set in config.toml</span>` : html`<${Button} small kind="danger" onClick=${revoke(row)}>Remove<//>`) }] : []),
-    ]} />` : html`<${Empty} icon="people" title="Nobody has access by pairing">Who writes to the agent on a messenger gets a pairing code. It appears here, and you give access.<//>`}
-    ${mayChange.value ? html`<${Section} title="Give access by code"><${PairByCode} onPaired=${found.reload} /><//>` : null}`}<//>`;
+      { name: "role", label: "Role", render: (/** @type {Person} */ row) => (mayChange.value && !row.settings ? html`<${Select} label=${`Role of ${row.name || row.user}`} hideLabel value=${row.role} options=${[...new Set([...ROLES, row.role ?? "user"])]} onChange=${setRole(row)} />` : html`<${Badge}>${row.role}<//>`) },
+      ...(mayChange.value ? [{ name: "act", label: "Action", hideLabel: true, align: "end", render: (/** @type {Person} */ row) => (row.settings ? html`<span class="muted small">in config.toml</span>` : html`<${Button} small kind="danger" onClick=${revoke(row)}>Remove<//>`) }] : []),
+    ]} /><//>` : html`<${Empty} icon="people" title="Nobody has access by pairing">Who writes to the agent on a messenger gets a pairing code. It appears here, and you give access.<//>`}
+    ${mayChange.value && !requests.length ? html`<${Section} title="Give access by code"><${PairByCode} onPaired=${found.reload} /><//>` : null}`}<//>`;
 }
 
 function Platforms() {
@@ -89,23 +79,23 @@ function Platforms() {
         ${each.why ? html`<${LongText} text=${each.why} limit=${800} />` : null}
         <${Facts} facts=${[[each.ready ? "Connected for" : "Since", each.since ? (each.ready ? formatDuration(clock.value - each.since) : html`<${Time} value=${each.since} />`) : ""], ["Received", formatCount(each.received)], ["Sent", formatCount(each.sent)], ["Restarts", each.restarts ? formatCount(each.restarts) : ""], ["Default chat", each.home_chat]]} /></article>`)}</div>`
       : html`<${Empty} icon="chat" title="No messenger is set up" />`}
-      ${others.length ? html`<${Section} title="Not set up"><ul class="plain">${others.map((each) => html`<li key=${each.name}><strong>${each.label ?? each.name}</strong> <span class="muted" dir="auto">${(each.why ?? "").slice(0, 300)}</span></li>`)}</ul><//>` : null}`;
+      ${others.length ? html`<${Section} title="Not set up"><ul class="bare">${others.map((each) => html`<li key=${each.name}><strong>${each.label ?? each.name}</strong> <span class="muted" dir="auto">${(each.why ?? "").slice(0, 300)}</span></li>`)}</ul><//>` : null}`;
   }}<//>`;
 }
 
 function Outbox() {
-  const [state, setState] = useState("");
+  const [state, setState] = useState("unsent");
   const found = useResource(() => /** @type {Promise<{messages: OutboxMessage[], more?: boolean}>} */ (get("/v1/outbox", { state })), [state], ["outbox"]);
   const act = (/** @type {OutboxMessage} */ message, /** @type {string} */ action) => async () => {
     if (action === "drop" && !(await confirm({ title: "Drop this message?", text: "It will not be sent.", action: "Drop", danger: true }))) return;
     await post(`/v1/outbox/${message.number}/${action}`, {});
     await found.reload();
   };
-  return html`<div class="controls"><${Select} label="State" value=${state} onChange=${setState} options=${[{ value: "", label: "All" }, { value: "waiting", label: "Waiting" }, { value: "failed", label: "Failed" }, { value: "sent", label: "Sent" }]} /></div>
+  return html`<div class="controls"><${Select} label="State" value=${state} onChange=${setState} options=${[{ value: "unsent", label: "Not sent" }, ...["queued", "sending", "failed", "expired", "sent", "all"].map((value) => ({ value, label: value }))]} /></div>
     <${Loaded} resource=${found}>${(/** @type {{messages: OutboxMessage[]}} */ { messages }) => (messages.length ? html`<${Table} caption="Outgoing messages" rows=${messages} keyOf=${(/** @type {OutboxMessage} */ row) => row.number} columns=${[
-      { name: "text", label: "Message", render: (/** @type {OutboxMessage} */ row) => html`<${LongText} text=${row.text} limit=${200} />` },
+      { name: "text", label: "Message", render: (/** @type {OutboxMessage} */ row) => html`<${LongText} text=${row.text} limit=${200} />${row.files ? html` <span class="muted small">${row.files === 1 ? "one file" : `${row.files} files`}</span>` : null}${row.uncertain ? html` <${Badge} kind="warn">may have arrived<//>` : null}` },
       { name: "chat", label: "To", render: (/** @type {OutboxMessage} */ row) => html`${row.platform} <span class="muted" dir="auto">${row.chat ?? ""}</span>` },
-      { name: "state", label: "State", render: (/** @type {OutboxMessage} */ row) => html`<${Badge} kind=${row.state === "sent" ? "ok" : /fail|drop|dead|undeliverable/.test(row.state) ? "danger" : "plain"}>${row.state}<//>${row.attempts ? html` <span class="muted small">${row.attempts} ${row.attempts === 1 ? "attempt" : "attempts"}</span>` : null}${row.reason ? html`<div class="muted small" dir="auto">${row.reason.slice(0, 400)}</div>` : null}` },
+      { name: "state", label: "State", render: (/** @type {OutboxMessage} */ row) => html`<${Badge} kind=${row.state === "sent" ? "ok" : /failed|expired/.test(row.state) ? "danger" : "plain"}>${row.state}<//>${row.attempts ? html` <span class="muted small">${row.attempts} ${row.attempts === 1 ? "attempt" : "attempts"}</span>` : null}${row.reason ? html`<div class="muted small" dir="auto">${row.reason.slice(0, 400)}</div>` : null}` },
       { name: "created", label: "Made", render: (/** @type {OutboxMessage} */ row) => html`<${Time} value=${row.created} />` },
       ...(mayChange.value ? [{ name: "act", label: "Action", hideLabel: true, align: "end", render: (/** @type {OutboxMessage} */ row) => (row.state === "sent" ? null : html`<span class="row end"><${Button} small onClick=${act(row, "retry")}>Retry<//><${Button} small kind="danger" onClick=${act(row, "drop")}>Drop<//></span>`) }] : []),
     ]} />` : html`<${Empty} icon="send" title="No messages" />`)}<//>`;

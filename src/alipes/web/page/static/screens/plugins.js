@@ -2,7 +2,7 @@
 import { html } from "../vendor/preact.js";
 import { get, post } from "../api.js";
 import { mayChange } from "../state.js";
-import { Badge, Button, confirm, Empty, LongText, Text, toast } from "../ui.js";
+import { Badge, Button, confirm, Empty, LongText, Text, toast } from "./controls.js";
 import { Command, Facts, Loaded, Page, useResource } from "./common.js";
 
 /**
@@ -27,7 +27,7 @@ function PluginCard({ plugin, reload }) {
     ${plugin.description ? html`<${LongText} text=${plugin.description} limit=${500} />` : null}
     ${plugin.why ? html`<${LongText} text=${plugin.why} limit=${800} />` : null}
     <${Facts} facts=${[...adds.map(([what, names]) => /** @type {[string, string]} */ ([`Adds ${what}`, names.join(", ")])),
-      ["Asks for", asks.length ? html`<ul class="plain">${asks.map((each) => html`<li key=${each} dir="auto">${each}</li>`)}</ul>` : ""],
+      ["Asks for", asks.length ? html`<ul class="bare">${asks.map((each) => html`<li key=${each} dir="auto">${each}</li>`)}</ul>` : ""],
       ["Kind", plugin.kind], ["Source", plugin.source && html`<code dir="auto">${plugin.source}</code>`], ["Failures", plugin.strikes ? `${plugin.strikes}; it is switched off after too many` : ""]]} />
     ${mayChange.value ? html`<div class="row">
       ${enabled ? html`<${Button} onClick=${act("disable", "Disabled.")}>Disable<//><${Button} icon="refresh" onClick=${act("reload", "Reloaded.")}>Reload<//>` : html`<${Button} kind="primary" onClick=${enable}>Enable<//>`}

@@ -2,7 +2,7 @@
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { get } from "../api.js";
 import { go } from "../router.js";
-import { Badge, Button, Empty, Field, Text, Time } from "../ui.js";
+import { Badge, Button, Empty, Field, Text, Time } from "./controls.js";
 import { Loaded, Page, useResource } from "./common.js";
 
 /**

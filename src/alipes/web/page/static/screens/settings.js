@@ -3,7 +3,7 @@ import { batch, html, signal, useEffect, useState } from "../vendor/preact.js";
 import { get, patch, post } from "../api.js";
 import { go } from "../router.js";
 import { mayChange } from "../state.js";
-import { Badge, Button, confirm, Empty, Field, LongText, Select, toast, Toggle } from "../ui.js";
+import { Badge, Button, confirm, Empty, Field, LongText, Select, toast, Toggle } from "./controls.js";
 import { Loaded, Page, Section, statusOf, textOf, useResource } from "./common.js";
 
 /**

@@ -3,7 +3,7 @@ import { html, useState } from "../vendor/preact.js";
 import { del, get, patch, post } from "../api.js";
 import { go } from "../router.js";
 import { mayChange } from "../state.js";
-import { Badge, Button, CodeBlock, confirm, Diff, Empty, Field, formatCount, LongText, Table, Tabs, Text, Time, toast, Toggle } from "../ui.js";
+import { Badge, Button, CodeBlock, confirm, Diff, Empty, Field, formatCount, LongText, Table, Tabs, Text, Time, toast, Toggle } from "./controls.js";
 import { Back, Command, ConversationLink, Facts, Loaded, Page, Section, textOf, useResource } from "./common.js";
 
 /**

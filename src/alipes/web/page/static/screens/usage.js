@@ -1,7 +1,7 @@
 // Usage: cost or tokens per day, stacked; cache share; limits; the same figures as a table and as CSV.
 import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { download, get } from "../api.js";
-import { Button, Empty, Field, formatCount, formatMoney, formatShort, Select, Table, Tabs } from "../ui.js";
+import { Button, Empty, Field, formatCount, formatMoney, formatShort, Select, Table, Tabs } from "./controls.js";
 import { ConversationLink, Loaded, loadStyle, Page, Section, useResource } from "./common.js";
 
 /**
@@ -118,8 +118,8 @@ function drawChart(UPlot, element, series, unit, onPlace) {
     scales: { x: { range: () => [(times[0] ?? 0) - 43200, (times.at(-1) ?? 0) + 43200] }, y: { range: (/** @type {any} */ _u, /** @type {number} */ _low, /** @type {number} */ high) => [0, (high || 1) * 1.08] } },
     series: [{}, ...stacked.map((_, place) => ({ label: series.names[place], fill: resolveColour(element, `--chart-${place + 1}`), stroke: "transparent", width: 0, paths: bars, points: { show: false } }))],
     axes: [
-      { ...axis, grid: { show: false }, space: 70, values: (/** @type {any} */ _u, /** @type {number[]} */ ticks) => ticks.map((time) => (time % 86400 ? "" : new Date(time * 1000).toLocaleDateString(undefined, { day: "numeric", month: "short", timeZone: "UTC" }))) },
-      { ...axis, size: 64, values: (/** @type {any} */ _u, /** @type {number[]} */ ticks) => ticks.map((value) => showAmount(value, unit)) },
+      { ...axis, grid: { show: false }, space: 70, size: 30, values: (/** @type {any} */ _u, /** @type {number[]} */ ticks) => ticks.map((time) => (time % 86400 ? "" : new Date(time * 1000).toLocaleDateString(undefined, { day: "numeric", month: "short", timeZone: "UTC" }))) },
+      { ...axis, size: 64, values: (/** @type {any} */ _u, /** @type {number[]} */ ticks) => ticks.map((value) => showAmount(value, unit).replace(/(\.\d\d)0$/, "$1")) },
     ],
     hooks: { setCursor: [(/** @type {{cursor: {idx?: number | null, left?: number}}} */ plot) => onPlace((plot.cursor.left ?? -1) < 0 ? -1 : plot.cursor.idx ?? -1)] },
   }, [times, ...stacked], element);

@@ -1,0 +1,335 @@
+"""Endpoints for skills and for proposals: list, read, switch off, accept, roll back, remove, decide."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+from msgspec import Meta, Struct, structs
+from starlette.responses import Response
+
+from alipes.agent.learning.learning import decode_skill
+from alipes.agent.memory.files import FILE_NAMES
+from alipes.agent.memory.memory import describe_change
+from alipes.agent.memory.service import decode_edit
+from alipes.agent.skills.skill import Skill, SkillOrigin, SkillState
+from alipes.agent.skills.skills import MIN_HASH_CHARS, list_files, read_body
+from alipes.agent.skills.versions import SkillVersion, hash_files, read_folder
+from alipes.config.editor import change
+from alipes.config.reader import read_config
+from alipes.kernel.errors import ConfigError, ToolError
+from alipes.kernel.memory import OWNER, MemoryOrigin
+from alipes.sessions.commands.skills import describe_change as describe_skill_change
+from alipes.store.memory.proposals import Proposal, ProposalKind
+from alipes.store.usage import SkillUsage
+from alipes.web.admin.services import AdminServices, ServerControl, refuse_invalid
+from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response, no_content
+
+Hash: TypeAlias = Annotated[str, Meta(min_length=MIN_HASH_CHARS, max_length=64)]
+_WAITING: tuple[SkillState, ...] = ("new", "changed")
+
+
+class SkillDocument(Struct, frozen=True, omit_defaults=True):
+    name: str
+    description: str
+    source: SkillOrigin
+    path: str
+    state: SkillState
+    """`new`, `changed`: it has to be accepted before it is used; `shadowed`: another one has its name."""
+    enabled: bool
+    plugin: str = ""
+    problem: str = ""
+    """Why it cannot be used."""
+    uses: int = 0
+    """Turns that used it."""
+    answered: int = 0
+    failed: int = 0
+    last: float = 0.0
+
+
+class SkillList(Struct, frozen=True):
+    skills: tuple[SkillDocument, ...]
+    pending: int
+    """Proposals that wait for a decision."""
+    folder: str
+    """Where the skills of this home are."""
+
+
+class SkillVersionDocument(Struct, frozen=True):
+    number: int
+    created: float
+    why: str
+    removed: bool
+
+
+class SkillDetails(SkillDocument, frozen=True, omit_defaults=True, kw_only=True):
+    text: str = ""
+    files: tuple[str, ...] = ()
+    versions: tuple[SkillVersionDocument, ...] = ()
+    """Oldest first."""
+    remarks: tuple[str, ...] = ()
+    license: str = ""
+    compatibility: str = ""
+    tools: tuple[str, ...] | None = None
+    hash: str = ""
+    """For a skill that has to be accepted: names the present files."""
+
+
+class SkillChanges(Struct, frozen=True, forbid_unknown_fields=True):
+    enabled: bool
+    """False: off everywhere (`skills.off` in config.toml)."""
+
+
+class AcceptBody(Struct, frozen=True, forbid_unknown_fields=True):
+    hash: Hash
+    """`hash` of the skill as it was shown."""
+
+
+class SkillRollbackBody(Struct, frozen=True, forbid_unknown_fields=True):
+    version: Annotated[int, Meta(ge=0, le=1_000_000_000)] = 0
+    """0: the one before the last change."""
+
+
+class SkillRollbackDocument(Struct, frozen=True):
+    version: int
+    """The number of the new version."""
+    diff: str
+
+
+class ProposalDocument(Struct, frozen=True, omit_defaults=True):
+    id: str
+    kind: ProposalKind
+    name: str
+    """The skill, or the file of notes."""
+    reason: str
+    session: str
+    run: str
+    created: float
+    text: str = ""
+    """The text that would be saved; it may be changed when it is accepted."""
+    diff: str = ""
+    problem: str = ""
+    """Why it cannot be carried out now."""
+    sources: tuple[str, ...] = ()
+    """Text of strangers that the conversation had read."""
+
+
+class ProposalList(Struct, frozen=True):
+    proposals: tuple[ProposalDocument, ...]
+
+
+class ProposalDecision(Struct, frozen=True, forbid_unknown_fields=True):
+    action: Literal["accept", "reject"]
+    text: Annotated[str, Meta(max_length=1_000_000)] = ""
+    """With `accept`: save this text instead."""
+
+
+class DecidedProposal(Struct, frozen=True):
+    done: str
+    """What was done, in words."""
+
+
+class SkillEndpoints:
+    def __init__(self, app: AdminServices, control: ServerControl) -> None:
+        self._app, self._control, self._skills = app, control, app.skills
+
+    @ApiEndpoint("GET", "/v1/skills", "admin", readable=True, answer=SkillList)
+    async def list(self, _call: ApiCall) -> Response:
+        """List the skills of this home, of the working directory and of plugins."""
+        listed, used = await self._skills.list(self._app.workdir), await self._skills.usage()
+        pending = await self._app.learning.memory.proposals.list_pending(OWNER)
+        documents = tuple(_skill_document(each, used.get(each.name)) for each in listed)
+        return json_response(SkillList(documents, len(pending), str(self._skills.store.folder)))
+
+    @ApiEndpoint("GET", "/v1/skills/{name}", "admin", readable=True, answer=SkillDetails)
+    async def look(self, call: ApiCall) -> Response:
+        """Get a skill with its text, files and versions."""
+        return json_response(await self._describe(await self._find(call)))
+
+    @ApiEndpoint("PATCH", "/v1/skills/{name}", "admin", body=SkillChanges, answer=SkillDetails, errors=(409,))
+    async def change(self, call: ApiCall) -> Response:
+        """Switch a skill off or on everywhere."""
+        body: SkillChanges = call.body
+        skill = await self._find(call)
+        if skill.state not in ("on", "off"):
+            raise HttpProblem(409, f"{skill.name} cannot be used. {skill.reason}", code="state")
+        with refuse_invalid(409, "config"):
+            off = await asyncio.to_thread(self._write_off, skill.name, off=not body.enabled)
+        self._skills.set_off(off)
+        return json_response(await self._describe(await self._find(call)))
+
+    @ApiEndpoint("DELETE", "/v1/skills/{name}", "admin", status=204, errors=(409,))
+    async def delete(self, call: ApiCall) -> Response:
+        """Remove a skill of this home; its versions are kept."""
+        skill = await self._find(call)
+        with refuse_invalid(409, "not_removable"):
+            await self._skills.remove(skill.name, skill)
+        return no_content()
+
+    @ApiEndpoint("POST", "/v1/skills/{name}/accept", "admin", body=AcceptBody, answer=SkillDetails, errors=(409,))
+    async def accept(self, call: ApiCall) -> Response:
+        """Accept exactly the files that were shown, so that the skill can be used."""
+        body: AcceptBody = call.body
+        skill = await self._find(call)
+        if skill.state not in _WAITING:
+            raise HttpProblem(409, f"{skill.name} needs no acceptance", code="state")
+        with refuse_invalid(409):
+            if await self._skills.accept(skill, body.hash):
+                why = f"the files of {skill.name} were changed since: look at them again"
+                raise HttpProblem(409, why, code="changed")
+        return json_response(await self._describe(await self._find(call)))
+
+    @ApiEndpoint(
+        "POST",
+        "/v1/skills/{name}/rollback",
+        "admin",
+        body=SkillRollbackBody,
+        answer=SkillRollbackDocument,
+        errors=(409,),
+    )
+    async def rollback(self, call: ApiCall) -> Response:
+        """Make an earlier version of a skill the present one; also brings a removed skill back."""
+        body: SkillRollbackBody = call.body
+        name = call.path["name"]
+        if not await asyncio.to_thread(self._skills.store.versions.history, name):
+            raise HttpProblem(404, f"the skill {name} has no stored versions", code="no_skill")
+        with refuse_invalid(409, "no_version"):
+            done = await self._skills.roll_back(name, body.version)
+        return json_response(SkillRollbackDocument(done.version, done.diff))
+
+    async def _find(self, call: ApiCall) -> Skill:
+        with refuse_invalid(404, "no_skill"):
+            return await self._skills.find_any(self._app.workdir, call.path["name"])
+
+    async def _describe(self, skill: Skill) -> SkillDetails:
+        used = (await self._skills.usage()).get(skill.name)
+        return await asyncio.to_thread(self._read_details, _skill_document(skill, used), skill)
+
+    def _read_details(self, document: SkillDocument, skill: Skill) -> SkillDetails:
+        text, digest = "", ""
+        try:
+            text = self._app.secrets(read_body(skill))
+            if skill.state in _WAITING:
+                digest = hash_files(read_folder(Path(skill.folder)))
+        except (ToolError, ConfigError) as error:
+            document = structs.replace(document, problem=document.problem or str(error))
+        versions = self._skills.store.versions.history(skill.name) if skill.origin == "home" else ()
+        return SkillDetails(
+            **structs.asdict(document),
+            text=text,
+            files=tuple(list_files(skill)),
+            versions=tuple(map(_version_document, versions)),
+            remarks=skill.remarks,
+            license=skill.license,
+            compatibility=skill.compatibility,
+            tools=skill.allowed_tools,
+            hash=digest,
+        )
+
+    def _write_off(self, name: str, *, off: bool) -> tuple[str, ...]:
+        """Write `skills.off`; returns what is off now. Raises ConfigError."""
+        home, environ = self._app.settings.home, self._control.environ
+        found = read_config(home, environ).effective("skills", "off")
+        if found.layer == "variable":
+            raise ConfigError("the environment sets skills.off (ALIPES_SKILLS_OFF): change it there")
+        names = [str(each) for each in found.value or ()] if isinstance(found.value, list) else []
+        after = [*dict.fromkeys([*names, name])] if off else [each for each in names if each != name]
+        if after != names:
+            change({("skills", "off"): list(after)}, home=home, environ=environ)
+        return tuple(after)
+
+
+class ProposalEndpoints:
+    def __init__(self, app: AdminServices) -> None:
+        self._app, self._learning = app, app.learning
+        self._proposals = app.learning.memory.proposals
+
+    @ApiEndpoint("GET", "/v1/skills/pending", "admin", readable=True, answer=ProposalList)
+    async def list(self, _call: ApiCall) -> Response:
+        """List the proposed changes of skills and notes that wait for a decision, oldest first."""
+        found = [await self._describe(each) for each in await self._proposals.list_pending(OWNER)]
+        return json_response(ProposalList(tuple(found)))
+
+    @ApiEndpoint(
+        "POST", "/v1/skills/pending/{id}", "admin", body=ProposalDecision, answer=DecidedProposal, errors=(409,)
+    )
+    async def decide(self, call: ApiCall) -> Response:
+        """Accept or reject a proposal."""
+        body: ProposalDecision = call.body
+        proposal = await self._proposals.find(call.path["id"])
+        if proposal is None or proposal.scope != OWNER:
+            raise HttpProblem(404, f"there is no proposal {call.path['id']}", code="no_proposal")
+        if proposal.state != "pending":
+            raise _decided_problem(proposal.state)
+        if body.action == "reject":
+            if not await self._proposals.decide(proposal.id, "rejected", "person"):
+                raise _decided_problem("decided")
+            return json_response(DecidedProposal("Rejected; nothing was changed."))
+        with refuse_invalid(409, "not_applicable"):
+            return json_response(DecidedProposal(await self._accept(proposal, body.text)))
+
+    async def _accept(self, proposal: Proposal, text: str) -> str:
+        if proposal.kind == "memory":
+            edit, origin = decode_edit(proposal), MemoryOrigin("person")
+            edit = structs.replace(edit, content=text.strip()) if text.strip() else edit
+            made = await self._learning.memory.accept(proposal, edit, origin)
+            if made is None:
+                raise _decided_problem("decided")
+            return describe_change(made)
+        if text.strip():
+            await self._learning.replace_text(proposal, text)
+            proposal = await self._proposals.find(proposal.id) or proposal
+        return await self._learning.accept(proposal)
+
+    async def _describe(self, proposal: Proposal) -> ProposalDocument:
+        diff = problem = ""
+        try:
+            diff = await self._learning.diff(proposal)
+        except (ToolError, ConfigError) as error:
+            problem = str(error)
+        if proposal.kind == "memory":
+            edit = decode_edit(proposal)
+            name, text = FILE_NAMES[edit.target], edit.content
+        else:
+            skill = decode_skill(proposal)
+            name, text = skill.name, skill.text
+        mask = self._app.secrets
+        return ProposalDocument(
+            proposal.id,
+            proposal.kind,
+            name,
+            proposal.reason,
+            proposal.session,
+            proposal.turn,
+            proposal.created,
+            text=mask(text),
+            diff=mask(diff),
+            problem=problem,
+            sources=proposal.sources,
+        )
+
+
+def _decided_problem(state: str) -> HttpProblem:
+    return HttpProblem(409, f"this proposal was {state} already", code="decided")
+
+
+def _skill_document(skill: Skill, used: SkillUsage | None) -> SkillDocument:
+    return SkillDocument(
+        skill.name,
+        skill.description,
+        skill.origin,
+        skill.folder,
+        skill.state,
+        skill.state == "on",
+        plugin=skill.owner,
+        problem=skill.reason,
+        uses=used.uses if used else 0,
+        answered=used.answered if used else 0,
+        failed=used.failed if used else 0,
+        last=used.last if used else 0.0,
+    )
+
+
+def _version_document(version: SkillVersion) -> SkillVersionDocument:
+    return SkillVersionDocument(
+        version.number, version.when, describe_skill_change(version.change), removed=version.removed
+    )
