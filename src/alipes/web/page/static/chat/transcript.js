@@ -4,7 +4,8 @@ import { get } from "../api.js";
 import { MessageNodes, buildEnding, items, make, setNumber } from "./nodes.js";
 
 const SHEET = 50;
-const NEAR_PX = 2_500;
+const PER_FRAME = 6;
+const NEAR_PX = 4_000;
 const END_PX = 48;
 
 /** @typedef {import("./nodes.js").Item} Item */
@@ -98,30 +99,29 @@ export class Transcript {
 
   async loadOlder() {
     if (this.#loading || !this.#moreBefore) return;
-    await this.#load({ before: this.first }, (page) => {
+    await this.#load({ before: this.first }, async (page) => {
       this.first = page.first;
       this.#moreBefore = page.more_before && page.messages.length > 0;
-      this.#insertAbove(this.#buildSheet(page));
+      await this.#insertAbove(page);
     });
   }
 
   async loadNewer() {
     if (this.#loading || !this.moreAfter.value) return;
-    await this.#load({ after: this.last }, (page) => {
+    await this.#load({ after: this.last }, async (page) => {
       this.last = page.last || this.last;
       this.moreAfter.value = page.more_after && page.messages.length > 0;
       this.sheets.append(this.#buildSheet(page));
     });
   }
 
-  /** @param {Record<string, number>} where @param {(page: Page) => void} show */
+  /** @param {Record<string, number>} where @param {(page: Page) => Promise<void>} show */
   async #load(where, show) {
     this.#loading = true;
     const page = await this.#fetch(where).catch(() => null);
+    if (page && !this.#closed) await show(page);
     this.#loading = false;
-    if (!page || this.#closed) return;
-    show(page);
-    requestAnimationFrame(this.#onScroll); // a fast reader may be at the border again
+    if (page && !this.#closed) requestAnimationFrame(this.#onScroll); // a fast reader may be at the border again
   }
 
   /** @param {Record<string, number>} where @returns {Promise<Page>} */
@@ -133,29 +133,41 @@ export class Transcript {
 
   /** @param {Page} page @returns {HTMLElement} */
   #buildSheet(page) {
-    const sheet = make("section", "sheet");
-    const runs = page.runs ?? {};
-    page.messages.forEach((item, index) => {
-      const node = this.nodes.build(item);
-      if (node) sheet.append(node);
-      const next = page.messages[index + 1];
-      const ending = item.run && next?.run !== item.run && (next || !page.more_after) ? buildEnding(runs[item.run] ?? {}) : null;
-      if (ending) sheet.append(ending);
-    });
-    return sheet;
+    return make("section", "sheet", ...this.#buildRange(page, 0, page.messages.length));
   }
 
-  /** Insert a sheet whose height is known from the start, and keep what is read in its place. @param {HTMLElement} sheet */
-  #insertAbove(sheet) {
-    const anchor = this.sheets.firstElementChild;
-    const before = anchor?.getBoundingClientRect().top ?? 0;
-    sheet.classList.add("fresh");
+  /** @param {Page} page @param {number} from @param {number} to @returns {HTMLElement[]} */
+  #buildRange(page, from, to) {
+    const built = [];
+    for (let index = from; index < to; index++) {
+      const item = /** @type {Item} */ (page.messages[index]);
+      const next = page.messages[index + 1];
+      const node = this.nodes.build(item);
+      if (node) built.push(node);
+      const ends = item.run && next?.run !== item.run && (next || !page.more_after);
+      const ending = ends ? buildEnding(page.runs?.[item.run ?? ""] ?? {}) : null;
+      if (ending) built.push(ending);
+    }
+    return built;
+  }
+
+  /** Insert a sheet, some messages per frame, and keep what is read in its place. @param {Page} page */
+  async #insertAbove(page) {
+    const sheet = make("section", "sheet fresh");
+    const anchor = /** @type {HTMLElement | null} */ (this.sheets.firstElementChild);
     this.sheets.prepend(sheet);
+    for (let to = page.messages.length; to > 0 && !this.#closed; to -= PER_FRAME) {
+      const nodes = this.#buildRange(page, Math.max(0, to - PER_FRAME), to);
+      const before = anchor?.getBoundingClientRect().top ?? 0;
+      sheet.prepend(...nodes);
+      const moved = (anchor?.getBoundingClientRect().top ?? 0) - before;
+      if (Math.abs(moved) >= 1) this.scroller.scrollTop += moved;
+      this.#height = this.scroller.scrollHeight;
+      await new Promise((resolve) => setTimeout(resolve, 4));
+    }
+    // its height is known from now on, although it is not laid out while it is far away
     sheet.style.setProperty("contain-intrinsic-block-size", `auto ${sheet.offsetHeight}px`);
     sheet.classList.remove("fresh");
-    const moved = (anchor?.getBoundingClientRect().top ?? 0) - before;
-    if (Math.abs(moved) >= 1) this.scroller.scrollTop += moved;
-    this.#height = this.scroller.scrollHeight;
   }
 
   /** Add a node at the end. @param {HTMLElement} node */
