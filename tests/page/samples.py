@@ -86,7 +86,13 @@ QUESTIONS = [
     | {"origin": "page", "question": "Which train should I book?", "choices": ["08:10, 3 h 05", "09:40, 2 h 55"]},
 ]
 SETTINGS = [
-    {"key": "model", "value": "anthropic/claude-sonnet", "default": "", "source": "file", "origin": "config.toml, line 1"}
+    {
+        "key": "model",
+        "value": "anthropic/claude-sonnet",
+        "default": "",
+        "source": "file",
+        "origin": "config.toml, line 1",
+    }
     | {"line": 1, "type": "text", "accepts": "provider/model", "description": "Model of new conversations."},
     {"key": "api.port", "value": 8742, "default": 8742, "source": "default", "type": "whole", "min": 1, "max": 65535}
     | {"accepts": "whole number from 1 to 65535", "description": "Port of the server.", "restart": True},
@@ -109,7 +115,12 @@ SESSIONS = [
     {"id": f"s{number}", "name": f"s{number}", "platform": "telegram", "title": title, "updated": NOW - 900 * number}
     | {"origin": origin, "preview": "The build is clean.", "messages": 12, "status": "idle", "current": True}
     for number, (title, origin) in enumerate(
-        [("Clean up the build", "Telegram · Ann"), ("Notes", "terminal"), ("Trip to Rome", "page"), ("News", "schedule")]
+        [
+            ("Clean up the build", "Telegram · Ann"),
+            ("Notes", "terminal"),
+            ("Trip to Rome", "page"),
+            ("News", "schedule"),
+        ]
     )
 ]
 
