@@ -1,8 +1,10 @@
 """All administration endpoints."""
 
+from alipes.web.admin.mcp import McpEndpoints
 from alipes.web.admin.memory import MemoryEndpoints
 from alipes.web.admin.people import PeopleEndpoints
 from alipes.web.admin.platforms import OutboxEndpoints, PlatformEndpoints
+from alipes.web.admin.plugins import PluginEndpoints
 from alipes.web.admin.schedules import ScheduleEndpoints
 from alipes.web.admin.services import AdminServices, ServerControl
 from alipes.web.admin.settings import SettingsEndpoints
@@ -21,5 +23,7 @@ def admin_endpoints(app: AdminServices, control: ServerControl) -> tuple[ApiEndp
         SkillEndpoints(app, control),
         ProposalEndpoints(app),
         MemoryEndpoints(app),
+        PluginEndpoints(app, control),
+        McpEndpoints(app),
     )
     return tuple(endpoint for group in groups for endpoint in endpoints_of(group))

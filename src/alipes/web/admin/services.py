@@ -1,6 +1,6 @@
 """What the administration endpoints use: the parts of the app, what the server itself does, and shared errors."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
@@ -48,6 +48,18 @@ class DoctorCheck(Struct, frozen=True):
     fix: str = ""
 
 
+class PluginFacts(Struct, frozen=True):
+    """What is known about a plugin without loading it."""
+
+    version: str = ""
+    description: str = ""
+    source: str = ""
+    """Where it was installed from, or found."""
+    adds: dict[str, tuple[str, ...]] = {}
+    asks: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+
+
 class ServerControl(Protocol):
     """What only the process that serves can do and knows."""
 
@@ -70,8 +82,16 @@ class ServerControl(Protocol):
         """Restart once running turns have reached a safe point. Raises `ConfigError` if the settings have errors."""
         ...
 
+    async def describe_plugins(self) -> Mapping[str, PluginFacts]:
+        """All plugins by name, from their files."""
+        ...
+
+    async def check_plugin(self, name: str) -> Sequence[DoctorCheck]:
+        """The checks of `alipes plugins doctor`. Raises `ConfigError`."""
+        ...
+
     async def check(self, *, live: bool) -> Sequence[DoctorCheck]:
-        """The checks of `alipes doctor`; `live`: also ask the model."""
+        """The checks of `alipes doctor`; `live`: also ask the model. Raises `ConfigError`."""
         ...
 
 
