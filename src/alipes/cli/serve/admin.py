@@ -72,9 +72,10 @@ class ServeControl:
     def notify_outbox(self, platform: str, lane: str) -> None:
         self._platforms.gateway.delivery.notify(platform, lane)
 
-    def restart(self) -> None:
-        """Raises `ConfigError` if the settings have errors: the server would not start again."""
+    def check_settings(self) -> None:
         load_settings(self._app.settings.home, self.environ)
+
+    def restart(self) -> None:
         self._exit_request.request("restart")
 
     async def describe_plugins(self) -> Mapping[str, PluginFacts]:

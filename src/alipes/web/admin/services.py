@@ -12,6 +12,7 @@ from alipes.agent.skills.skills import Skills
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError, MessageRejected, ToolError
 from alipes.plugins.loader import Plugins
+from alipes.providers.registry import ModelChoice
 from alipes.runtime.redaction import SecretRegistry
 from alipes.sessions.schedules import Schedules
 from alipes.web.endpoint import ApiServices, HttpProblem
@@ -78,8 +79,12 @@ class ServerControl(Protocol):
         """A message of this lane can be sent."""
         ...
 
+    def check_settings(self) -> None:
+        """Raises `ConfigError` if the server could not start again with the settings as they are now. It blocks."""
+        ...
+
     def restart(self) -> None:
-        """Restart once running turns have reached a safe point. Raises `ConfigError` if the settings have errors."""
+        """Restart once running turns have reached a safe point."""
         ...
 
     async def describe_plugins(self) -> Mapping[str, PluginFacts]:
@@ -109,6 +114,10 @@ class AdminServices(ApiServices, Protocol):
 
     @property
     def schedules(self) -> Schedules: ...
+
+    async def choice(self) -> ModelChoice:
+        """The default model."""
+        ...
 
 
 @contextmanager
