@@ -17,6 +17,7 @@ from bench import (
     figures,
     gateway,
     mcp,
+    page,
     plugins,
     relay,
     remote,
@@ -68,8 +69,17 @@ ALL = {
     "checkpoints": checkpoints.checkpoints,
     "search": search.search,
     "schedules": schedules.schedules,
+    "pageload": page.load,
+    "pagestream": page.streaming,
+    "pagelong": page.long_conversation,
+    "pagestops": page.stops,
+    "pages": page.many_pages,
+    "pageidle": page.idle_page,
 }
-GROUPS = {"terminal": ("start", "keys", "resizing", "idling", "streaming", "stopping")}
+GROUPS = {
+    "terminal": ("start", "keys", "resizing", "idling", "streaming", "stopping"),
+    "page": ("pageload", "pagestream", "pagelong", "pagestops", "pages", "pageidle"),
+}
 """Names for several figures."""
 HEAD = ("figure", "ours", "raw limit", "ratio", f"rivals ({', '.join(SHORT.values())})", "reach", "")
 
