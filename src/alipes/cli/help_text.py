@@ -193,6 +193,7 @@ usage: alipes skills [list] [--json]               list the skills, their state 
        alipes skills check [NAME|FOLDER ...]      report problems and warnings
        alipes skills history NAME [--json]        list its versions
        alipes skills rollback NAME [VERSION]      return to an earlier version, ask
+       alipes skills pending [ACTION] [ID]        list proposals; show, accept, edit or reject one
        alipes skills test NAME                    replay the turns it came from, and show what changed
 
 A skill is a folder with a SKILL.md: instructions that the model reads when they fit a task, and

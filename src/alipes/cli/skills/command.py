@@ -17,7 +17,7 @@ from alipes.cli import help_text, render
 from alipes.cli.common import print_list, run_in_archive
 from alipes.cli.options import OptionParser
 from alipes.cli.plugins.standalone import open_standalone
-from alipes.cli.skills import describe, install, replay
+from alipes.cli.skills import describe, install, pending, replay
 from alipes.config.loader import load_settings
 from alipes.config.paths import DATABASE_FILE
 from alipes.config.settings import Settings
@@ -29,9 +29,10 @@ from alipes.sessions.commands.skills import describe_change
 from alipes.store.archive import Archive
 from alipes.store.usage import SkillUsage
 
-ACTIONS = ("list", "show", "install", "update", "remove", "accept", "new", "check", "history", "rollback", "test")
+_CHANGES = ("install", "update", "remove", "accept", "new", "rollback", "pending")
+ACTIONS = ("list", "show", *_CHANGES, "check", "history", "test")
 _NEEDS_NAME = ("show", "install", "remove", "new", "history", "rollback", "test")
-_MOST_WORDS = {"list": 0, "install": 100, "check": 1000, "rollback": 2}
+_MOST_WORDS = {"list": 0, "install": 100, "check": 1000, "rollback": 2, "pending": 2}
 """How many words an action takes; others take one."""
 
 
@@ -75,6 +76,8 @@ def run(argv: list[str]) -> int:
             return install.install(settings, name, names, yes=args.yes, ref=args.ref, folder=args.folder)
         case "test":
             return asyncio.run(replay.test_skill(settings, name, args.model))
+        case "pending":
+            return pending.run_pending(settings, words, yes=args.yes)
         case "rollback":
             return install.roll_back(settings, name, _number(parser, words[1:]), yes=args.yes)
     return _change(settings, action, name, yes=args.yes)
@@ -85,6 +88,10 @@ def _check_words(parser: OptionParser, action: str, words: list[str]) -> None:
         parser.error(f"unknown action: {action} (use {', '.join(ACTIONS)}).{did_you_mean(action, ACTIONS)}")
     if action in _NEEDS_NAME and not words:
         parser.error(f"`{action}` needs a {'SOURCE' if action == 'install' else 'NAME'}")
+    if action == "pending" and len(words) == 2 and words[0] not in pending.ACTIONS:
+        parser.error(f"unknown action: {action} {words[0]} (use {', '.join(pending.ACTIONS)})")
+    if action == "pending" and len(words) == 1 and words[0] in pending.ACTIONS:
+        parser.error(f"`pending {words[0]}` needs an ID; `alipes skills pending` lists them")
     if len(words) > _MOST_WORDS.get(action, 1):
         parser.error(f"`{action}` got too many words: {' '.join(words)}")
 
