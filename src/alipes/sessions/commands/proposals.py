@@ -78,7 +78,7 @@ async def find_skill_proposal(learning: Learning, id: str) -> Proposal:
     """The pending proposal for a skill. Raises `SessionError`, and `ToolError` if it is one for a note."""
     found = await learning.memory.proposals.find_pending(OWNER, id)
     if found.kind != "skill":
-        raise ToolError("That is a proposal for a note: /memory pending.")
+        raise ToolError("That is a proposal for a note: see /memory pending, or `alipes memory pending`.")
     return found
 
 
