@@ -219,6 +219,7 @@ MEMORY = """\
 usage: alipes memory [list]                       list all notes with their numbers
        alipes memory add [user] TEXT              add a note about the work, or about you
        alipes memory edit N TEXT                  change note N
+       alipes memory merge N M TEXT               make one note of two
        alipes memory remove N                     remove note N
        alipes memory history                      list the changes
        alipes memory diff [N]                     show change N, or the last one

@@ -109,7 +109,7 @@ class SkillVersions:
         versions = self.history(name)
         found = next((each for each in versions if each.number == number), None)
         if found is None:
-            known = f"it has {versions[0].number} to {versions[-1].number}" if versions else "it has no versions"
+            known = f"`alipes skills history {name}` lists them" if versions else "none is stored"
             raise ConfigError(f"The skill {name} has no version {number}: {known}.")
         return found
 

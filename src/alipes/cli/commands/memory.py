@@ -14,7 +14,7 @@ from alipes.kernel.turns import Address, Inbound
 from alipes.sessions.commands.context import CommandContext, CommandReply
 from alipes.sessions.commands.memory import memory
 
-ACTIONS = ("list", "add", "edit", "remove", "history", "diff", "undo", "pending", "accept", "reject")
+ACTIONS = ("list", "add", "edit", "merge", "remove", "history", "diff", "undo", "pending", "accept", "reject")
 
 
 def run(argv: list[str]) -> int:

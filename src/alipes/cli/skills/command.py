@@ -21,6 +21,7 @@ from alipes.cli.skills import describe, install, pending, replay
 from alipes.config.loader import load_settings
 from alipes.config.paths import DATABASE_FILE
 from alipes.config.settings import Settings
+from alipes.kernel.approvals import reveal
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_count
 from alipes.plugins.discovery import has_plugins
@@ -174,7 +175,7 @@ def _uses(skill: ListedSkill) -> str:
 
 
 def _about(skill: ListedSkill) -> str:
-    return render.to_one_line(skill.reason if skill.state in ("broken", "changed") else skill.description, 60)
+    return render.to_one_line(reveal(skill.reason if skill.state in ("broken", "changed") else skill.description), 60)
 
 
 def _show(settings: Settings, name: str) -> int:
@@ -184,14 +185,15 @@ def _show(settings: Settings, name: str) -> int:
     except OSError as error:
         where = f" (plugin {skill.owner})" if skill.owner else ""
         raise ConfigError(f"{skill.file}{where}: {error.strerror}.") from error
-    print(render.sanitize(text), end="" if text.endswith("\n") else "\n")
+    print(reveal(text), end="" if text.endswith("\n") else "\n")
     return 0
 
 
 def _find(skills: tuple[Skill, ...], name: str) -> Skill:
     found = next((each for each in skills if each.name == name), None)
     if found is None:
-        raise ConfigError(f"Unknown skill {name}.{did_you_mean(name, [each.name for each in skills])}")
+        near = did_you_mean(name, [each.name for each in skills]) or " `alipes skills` lists them."
+        raise ConfigError(f"Unknown skill {name}.{near}")
     return found
 
 

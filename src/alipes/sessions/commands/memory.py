@@ -9,16 +9,18 @@ from msgspec import Struct, structs
 
 from alipes.agent.memory.entries import Entry, format_diff, parse_entries
 from alipes.agent.memory.files import FILE_NAMES
-from alipes.agent.memory.memory import describe_change
+from alipes.agent.memory.memory import MemoryFull, describe_change
 from alipes.agent.memory.service import MemoryService, decode_edit
 from alipes.kernel.approvals import reveal
+from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import format_ago, format_count, join_names
 from alipes.kernel.memory import OWNER, MemoryChange, MemoryEdit, MemoryOrigin, MemoryTarget, memory_scope
 from alipes.sessions.commands.context import CommandContext, CommandReply, parse_count
 from alipes.store.memory.proposals import Proposal
 
 USAGE = (
-    "Usage: {} [history | diff [N] | undo [N] | add [user] TEXT | edit N TEXT | remove N | "
+    "Usage: {} [history | diff [N] | undo [N] | add [user] TEXT | edit N TEXT | merge N M TEXT | "
+    "remove N | "
     "pending | accept ID [TEXT] | reject ID]"
 )
 NOT_HERE = "There is no memory here."
@@ -62,7 +64,10 @@ async def memory(context: CommandContext, args: str, command: str = "/memory") -
         return CommandReply(BY_MAIL, failed=True)
     standing = await context.store.sessions.active(context.key)
     origin = MemoryOrigin("person", standing.session if standing is not None else "")
-    return await _WRITERS[action](structs.replace(place, origin=origin), rest.strip())
+    try:
+        return await _WRITERS[action](structs.replace(place, origin=origin), rest.strip())
+    except MemoryFull as error:
+        return CommandReply(await _describe_full(place, error), failed=True)
 
 
 async def _list(context: CommandContext, place: _Place) -> CommandReply:
@@ -71,7 +76,9 @@ async def _list(context: CommandContext, place: _Place) -> CommandReply:
     for target, name in FILE_NAMES.items():
         text = await service.memory.read(scope, target)
         where = f"  {service.memory.files.path(scope, target)}" if context.local_files and scope == OWNER else ""
-        lines.append(f"{name} ({len(text):,} of {service.memory.limit(target):,} characters){where}")
+        limit = service.memory.limit(target)
+        lines.append(f"{name} ({len(text):,} of {limit:,} characters){where}")
+        lines += [f"  The prompt has only the first {limit:,} characters: shorten it."] if len(text) > limit else []
         entries = parse_entries(text)
         lines += [f"{number + each:3}. {_indent(entry)}" for each, entry in enumerate(entries, 1)] or ["  (empty)"]
         number += len(entries)
@@ -135,6 +142,30 @@ async def _edit(place: _Place, rest: str) -> CommandReply:
     return await _change(place, MemoryEdit("replace", found[0], text.strip(), found[1].text))
 
 
+async def _merge(place: _Place, rest: str) -> CommandReply:
+    """Two notes of a file become one; both changes can be undone."""
+    words = rest.split(maxsplit=2)
+    if len(words) < 3:
+        return place.refuse()
+    found = [await _find_entry(place, number) for number in words[:2]]
+    for number, entry in zip(words, found, strict=False):
+        if entry is None:
+            return place.refuse_number(number)
+    one, two = (each for each in found if each is not None)
+    if one[0] != two[0] or one[1] == two[1]:
+        return CommandReply("Only two different notes of the same file can be merged.", failed=True)
+    memory = place.service.memory
+    removed = await memory.change(place.scope, MemoryEdit("remove", two[0], old_text=two[1].text), place.origin)
+    try:
+        merged = await memory.change(
+            place.scope, MemoryEdit("replace", one[0], words[2].strip(), one[1].text), place.origin
+        )
+    except ToolError:
+        await memory.undo(place.scope, removed.number, place.origin)
+        raise
+    return CommandReply(f"Merged. {describe_change(merged)}")
+
+
 async def _remove(place: _Place, rest: str) -> CommandReply:
     if not rest:
         return place.refuse()
@@ -157,6 +188,8 @@ async def _pending(place: _Place, _rest: str) -> CommandReply:
 async def _accept(place: _Place, rest: str) -> CommandReply:
     service, scope, origin = place.service, place.scope, place.origin
     id, _, text = rest.partition(" ")
+    if not id:
+        return place.refuse()
     proposal = await service.proposals.find_pending(scope, id)
     edit = decode_edit(proposal)
     edit = structs.replace(edit, content=text.strip()) if text.strip() else edit
@@ -167,6 +200,8 @@ async def _accept(place: _Place, rest: str) -> CommandReply:
 
 
 async def _reject(place: _Place, rest: str) -> CommandReply:
+    if not rest:
+        return place.refuse()
     service, scope = place.service, place.scope
     proposal = await service.proposals.find_pending(scope, rest)
     if not await service.proposals.decide(proposal.id, "rejected", "person"):
@@ -180,13 +215,24 @@ async def _change(place: _Place, edit: MemoryEdit) -> CommandReply:
     return CommandReply(f"Saved. {describe_change(change)}")
 
 
+async def _describe_full(place: _Place, full: MemoryFull) -> str:
+    """What does not fit, and the numbers of notes that could be merged."""
+    command, texts = place.command, [entry.text for _, entry in await _list_entries(place)]
+    similar = [(texts.index(one) + 1, texts.index(two) + 1) for one, two in full.pairs if one in texts and two in texts]
+    offer = [f"Similar notes: {', '.join(f'{one} and {two}' for one, two in similar)}."] if similar else []
+    how = f"{command} merge N M TEXT makes one note of two, {command} remove N removes one; or ask me to merge them."
+    return "\n".join([full.problem, *offer, how])
+
+
+async def _list_entries(place: _Place) -> list[tuple[MemoryTarget, Entry]]:
+    """The entries of both files, in the order of their numbers."""
+    read = place.service.memory.read
+    return [(target, entry) for target in FILE_NAMES for entry in parse_entries(await read(place.scope, target))]
+
+
 async def _find_entry(place: _Place, text: str) -> tuple[MemoryTarget, Entry] | None:
     """The entry with this number in the list of both files."""
-    service, scope = place.service, place.scope
-    number = parse_count(text.rstrip("."), MAX_ENTRIES)
-    found = [
-        (target, entry) for target in FILE_NAMES for entry in parse_entries(await service.memory.read(scope, target))
-    ]
+    number, found = parse_count(text.rstrip("."), MAX_ENTRIES), await _list_entries(place)
     return found[number - 1] if number is not None and number <= len(found) else None
 
 
@@ -219,6 +265,7 @@ _WRITERS: dict[str, Callable[[_Place, str], Awaitable[CommandReply]]] = {
     "undo": _undo,
     "add": _add,
     "edit": _edit,
+    "merge": _merge,
     "remove": _remove,
     "accept": _accept,
     "reject": _reject,
