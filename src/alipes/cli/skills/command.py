@@ -17,7 +17,7 @@ from alipes.cli import help_text, render
 from alipes.cli.common import print_list, run_in_archive
 from alipes.cli.options import OptionParser
 from alipes.cli.plugins.standalone import open_standalone
-from alipes.cli.skills import describe, install, pending, replay
+from alipes.cli.skills import describe, install, proposals, replay
 from alipes.config.loader import load_settings
 from alipes.config.paths import DATABASE_FILE
 from alipes.config.settings import Settings
@@ -78,7 +78,7 @@ def run(argv: list[str]) -> int:
         case "test":
             return asyncio.run(replay.test_skill(settings, name, args.model))
         case "pending":
-            return pending.run_pending(settings, words, yes=args.yes)
+            return proposals.run_pending(settings, words, yes=args.yes)
         case "rollback":
             return install.roll_back(settings, name, _number(parser, words[1:]), yes=args.yes)
     return _change(settings, action, name, yes=args.yes)
@@ -89,9 +89,9 @@ def _check_words(parser: OptionParser, action: str, words: list[str]) -> None:
         parser.error(f"unknown action: {action} (use {', '.join(ACTIONS)}).{did_you_mean(action, ACTIONS)}")
     if action in _NEEDS_NAME and not words:
         parser.error(f"`{action}` needs a {'SOURCE' if action == 'install' else 'NAME'}")
-    if action == "pending" and len(words) == 2 and words[0] not in pending.ACTIONS:
-        parser.error(f"unknown action: {action} {words[0]} (use {', '.join(pending.ACTIONS)})")
-    if action == "pending" and len(words) == 1 and words[0] in pending.ACTIONS:
+    if action == "pending" and len(words) == 2 and words[0] not in proposals.ACTIONS:
+        parser.error(f"unknown action: {action} {words[0]} (use {', '.join(proposals.ACTIONS)})")
+    if action == "pending" and len(words) == 1 and words[0] in proposals.ACTIONS:
         parser.error(f"`pending {words[0]}` needs an ID; `alipes skills pending` lists them")
     if len(words) > _MOST_WORDS.get(action, 1):
         parser.error(f"`{action}` got too many words: {' '.join(words)}")

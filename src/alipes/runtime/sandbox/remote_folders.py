@@ -39,7 +39,7 @@ class RemoteFolders:
         self._copies = dict[str, str]()
         """Paths there, by the hash of the content."""
         self.root = f"/tmp/alipes-{secrets.token_hex(8)}"
-        """Where the copies are. Whoever ends the connection removes it."""
+        """Where the copies are. It is removed with the connection."""
 
     async def translate(self, command: str | Sequence[str], cwd: str, workdir: str) -> tuple[str | list[str], str]:
         """The command and its directory with the paths there, after the folders that it names were copied.
