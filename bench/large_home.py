@@ -32,10 +32,15 @@ class LargeHome(msgspec.Struct, frozen=True):
     folder: Path
     sessions: int
     messages: int
-    common: str
-    """A word in most of the messages."""
+    words: tuple[str, ...]
+    """The most common words."""
     rare: str
     """A word in a few messages."""
+
+    @property
+    def common(self) -> str:
+        """A word in most of the messages."""
+        return self.words[0]
 
 
 def guest_address(number: int) -> Address:
@@ -46,10 +51,18 @@ def caller_address(session: int, number: int) -> Address:
     return Address("api", f"chat{session}", user=f"caller{number}")
 
 
-def make_home(folder: Path, sessions: int, messages_each: int = 20) -> LargeHome:
-    """Create the home; takes about 0.1 ms per message."""
-    asyncio.run(_create(folder))
+def load_home(folder: Path, sessions: int, messages_each: int = 20) -> LargeHome:
+    """The home in `folder`, created if it does not exist; takes about 0.1 ms per message."""
     vocabulary, stream = _make_language(random.Random(1))
+    home = LargeHome(folder, sessions, sessions * messages_each, tuple(vocabulary[:10]), vocabulary[-1])
+    if not (folder / DATABASE_FILE).exists():
+        _make_home(home, stream, messages_each)
+    return home
+
+
+def _make_home(home: LargeHome, stream: list[str], messages_each: int) -> None:
+    folder, sessions = home.folder, home.sessions
+    asyncio.run(_create(folder))
     chance, now = random.Random(2), time.time()
     with closing(sqlite3.connect(folder / DATABASE_FILE, isolation_level=None)) as db:
         db.execute("PRAGMA synchronous = OFF")
@@ -61,7 +74,6 @@ def make_home(folder: Path, sessions: int, messages_each: int = 20) -> LargeHome
                 insert_session(db, number, _address(number), _texts(chance, stream, messages_each), moment)
             db.execute("COMMIT")
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    return LargeHome(folder, sessions, sessions * messages_each, vocabulary[0], vocabulary[-1])
 
 
 async def _create(folder: Path) -> None:

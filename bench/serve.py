@@ -23,7 +23,7 @@ async def idle_service() -> list[Row]:
     """No platform, no plugin. Ready is when systemd would be notified, which is when `/ready` succeeds."""
     waits, megabytes, percent = [], 0.0, 0.0
     for number in range(STARTS + 1):  # the first one warms up
-        async with _open_service() as (pid, wait):
+        async with open_service() as (pid, wait):
             if number:
                 waits.append(wait)
             if number == STARTS:
@@ -31,7 +31,7 @@ async def idle_service() -> list[Row]:
                 before, began = _cpu(pid), time.monotonic()
                 await asyncio.sleep(REST)
                 percent = 100 * (_cpu(pid) - before) / (time.monotonic() - began)
-                megabytes = _resident(pid)
+                megabytes = resident(pid)
     spread = f"{min(waits):.2f} to {max(waits):.2f} s"
     return [
         bounded(f"serve: start to ready, median of {STARTS} ({spread})", statistics.median(waits), 1, "s"),
@@ -41,10 +41,10 @@ async def idle_service() -> list[Row]:
 
 
 @asynccontextmanager
-async def _open_service() -> AsyncIterator[tuple[int, float]]:
-    """The program on a new home, once it is ready: its pid and the seconds that it took."""
+async def open_service(home: Path | None = None) -> AsyncIterator[tuple[int, float]]:
+    """The program on a home, or on a new one, once it is ready: its pid and the seconds that it took."""
     with tempfile.TemporaryDirectory() as name, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as seen:
-        home = Path(name)
+        home = home or Path(name)
         (home / "config.toml").write_text('model = "ollama/none"\n')
         seen.bind(str(Path(name) / "notify"))
         seen.setblocking(False)
@@ -70,5 +70,6 @@ def _cpu(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _resident(pid: int) -> float:
+def resident(pid: int) -> float:
+    """Megabytes of a process in memory."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20

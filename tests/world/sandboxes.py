@@ -56,7 +56,8 @@ async def open_backend(
                     yield containers
             case "ssh":
                 assert machine is not None
-                async with SshBackend(machine["settings"], guard) as ssh:
+                folders = (extras or SandboxExtras()).folders
+                async with SshBackend(machine["settings"], guard, folders) as ssh:
                     yield ssh
 
 

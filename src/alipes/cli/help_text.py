@@ -16,6 +16,7 @@ commands:
   secrets     list, save or remove keys and passwords
   plugins     list, enable, install, update or create plugins
   skills      list, install and check skills
+  memory      show and change the notes that conversations see
   mcp         add, test, list and remove MCP servers
   doctor      check that everything works
   profile     list, create, clone or remove profiles: separate homes
@@ -194,6 +195,7 @@ usage: alipes skills [list] [--json]               list the skills, their state 
        alipes skills check [NAME|FOLDER ...]      report problems and warnings
        alipes skills history NAME [--json]        list its versions
        alipes skills rollback NAME [VERSION]      return to an earlier version, ask
+       alipes skills pending [ACTION] [ID]        list proposals; show, accept, edit or reject one
        alipes skills test NAME                    replay the turns it came from, and show what changed
 
 A skill is a folder with a SKILL.md: instructions that the model reads when they fit a task, and
@@ -212,6 +214,28 @@ options:
 
 Exit status: 0 done; 1 declined, or a skill cannot be used; 2 wrong usage or settings, or SOURCE
 is not available; then nothing changed.
+"""
+
+MEMORY = """\
+usage: alipes memory [list]                       list all notes with their numbers
+       alipes memory add [user] TEXT              add a note about the work, or about you
+       alipes memory edit N TEXT                  change note N
+       alipes memory merge N M TEXT               make one note of two
+       alipes memory remove N                     remove note N
+       alipes memory history                      list the changes
+       alipes memory diff [N]                     show change N, or the last one
+       alipes memory undo [N]                     take change N back, or the last one
+       alipes memory pending                      list notes that wait for your decision
+       alipes memory accept ID [TEXT]             save one, or TEXT instead
+       alipes memory reject ID                    discard one
+
+The notes are in memory/MEMORY.md and memory/USER.md of the home; `/memory` does the same in a
+conversation. New conversations see changes.
+
+options:
+  -h, --help            show this page
+
+Exit status: 0 done; 1 nothing changed, the text says why; 2 wrong usage or settings.
 """
 
 DOCTOR = """\

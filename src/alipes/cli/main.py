@@ -24,6 +24,7 @@ COMMANDS = {
     "secrets": "commands.secrets",
     "plugins": "plugins.command",
     "skills": "skills.command",
+    "memory": "commands.memory",
     "mcp": "commands.mcp",
     "doctor": "doctor",
     "profile": "commands.profile",

@@ -70,7 +70,7 @@ class SqliteResponses:
 
     async def _delete_session(self, session: str) -> None:
         try:
-            await self._archive.delete(session)
+            await self._archive.delete(session, clean_steps=0)  # frequent: cleaned up in the background
         except SessionError:
             return  # a branch uses it, or a turn is running in it
 

@@ -1,6 +1,7 @@
 """The stored conversations, for people: list, show, search, count, export, delete."""
 
 import sqlite3
+import sys
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -14,7 +15,7 @@ from alipes.store import backup, export, history
 from alipes.store.database.database import Decoders, SqliteRows, clean_text, usage_from_row
 from alipes.store.database.schema_14 import SESSION_CHAT
 from alipes.store.export import SearchContext, SearchHit, SessionFacts, StoreFacts, TurnFacts, UsageGrouping, UsageSum
-from alipes.store.search import index
+from alipes.store.search import cleanup, index
 from alipes.store.search.context import read_around
 from alipes.store.search.query import MessageQuery, escape_like, search_messages
 from alipes.store.search.scope import EVERYTHING, SearchScope
@@ -42,6 +43,8 @@ _NOT_EMPTY = """platform <> 'subagent' AND
     (title <> '' OR parent_id IS NOT NULL OR EXISTS (SELECT 1 FROM turns WHERE session_id = sessions.id))"""
 _IN_FOLDER = "(? = '' OR workdir = ?)"
 MATCHES_WORD = "(title LIKE ? ESCAPE '\\' OR first_text LIKE ? ESCAPE '\\')"
+CLEAN_STEPS = 20
+"""Enough for a home with some thousand messages."""
 MESSAGES_PER_DELETE = 1000
 """Messages deleted per transaction, so that other writers do not wait long."""
 _GROUPS: dict[UsageGrouping, str] = {
@@ -143,12 +146,23 @@ class Archive(SqliteRows):
         """The whole session as JSON values; `export.to_markdown` makes a readable text of it."""
         return await self._database.read_long(lambda db: export.export_session(db, _load_session(db, session)))
 
-    async def delete(self, session: str) -> None:
+    async def delete(self, session: str, *, clean_steps: int = CLEAN_STEPS) -> None:
         """Delete it with its turns, its subagents' sessions and its search entries. Refused while a turn is
-        unfinished."""
+        unfinished.
+
+        Its words leave the file with the clean-up of the search indexes, of which at most `clean_steps` are done here.
+        """
         for id in await self._database.read(lambda db: _with_subagents(db, session)):
             while await self._database.run(partial(_delete_part, id=id)):
                 pass
+        await self.clean_indexes(clean_steps)
+
+    async def clean_indexes(self, steps: int = sys.maxsize) -> bool:
+        """Remove deleted text from the search indexes; True if nothing of it is left after so many steps."""
+        for _ in range(steps):
+            if not await self._database.run(cleanup.clean_some, sync=False):
+                return True
+        return False
 
     async def usage(self, *, session: str = "", turn: str = "", days: int = 0) -> UsageSum:
         """The total of a session, a turn, the last `days` days including today, or everything.
@@ -205,7 +219,6 @@ def _delete_part(db: sqlite3.Connection, id: str) -> bool:
     """Delete some of its messages, and the session with the last of them; False when all is deleted."""
     _require_deletable(db, id)
     db.execute("UPDATE leases SET session_id = NULL WHERE session_id = ?", (id,))
-    db.execute("PRAGMA secure_delete = ON")  # deleted text must not remain in free pages
     part = "SELECT number FROM messages WHERE session_id = ? ORDER BY number DESC LIMIT ?"
     numbers = [number for (number,) in db.execute(part, (id, MESSAGES_PER_DELETE))]
     index.remove_parts(db, numbers)
@@ -214,9 +227,7 @@ def _delete_part(db: sqlite3.Connection, id: str) -> bool:
     if not more:
         db.execute("DELETE FROM auxiliary_calls WHERE session_id = ?", (id,))
         db.execute("DELETE FROM sessions WHERE id = ?", (id,))
-        for table in ("search_index", "search_trigrams"):
-            db.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")  # nor in old index segments
-    db.execute("PRAGMA secure_delete = OFF")
+        cleanup.request_cleanup(db)  # deleted text must not remain in old segments
     return more
 
 

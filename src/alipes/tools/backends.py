@@ -24,7 +24,8 @@ _DESCRIPTIONS = {
     " read-only, the user's home is replaced by a private one, and connections are asked about by host.",
     "docker": "Commands run in a container that shares the working directory and has no network.",
     "podman": "Commands run in a container that shares the working directory and has no network.",
-    "ssh": "Commands run on another machine. Read and change its files with commands.",
+    "ssh": "Commands run on another machine. Read and change its files with commands. The folder of a skill is copied"
+    " there when a command names it.",
 }
 
 

@@ -289,7 +289,7 @@ def make_backend(
         "landlock": lambda: _make_landlock(projects, namespaces, guard),
         "docker": lambda: _make_container("docker", config, offline, guard),
         "podman": lambda: _make_container("podman", config, offline, guard),
-        "ssh": lambda: _make_ssh(config, guard),
+        "ssh": lambda: _make_ssh(config, guard, extras),
     }
     return ChosenBackend(config.backend, makers, saved=settings.home / "sandbox" / "check.json")
 
@@ -312,11 +312,11 @@ def _make_container(
     return ContainerBackend(given, projects.make_policy, guard)
 
 
-def _make_ssh(config: SandboxConfig, guard: OrphanGuard | None) -> CommandBackend:
+def _make_ssh(config: SandboxConfig, guard: OrphanGuard | None, extras: SandboxExtras) -> CommandBackend:
     from alipes.runtime.sandbox.ssh import SshBackend, SshSettings  # noqa: PLC0415
 
     given = SshSettings(config.ssh, config.ssh_workdir, process_environment(), names=config.environment)
-    return SshBackend(given, guard)
+    return SshBackend(given, guard, extras.folders)
 
 
 def read_git_settings(path: str) -> list[tuple[str, str]]:

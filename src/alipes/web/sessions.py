@@ -276,6 +276,7 @@ class SessionEndpoints:
         """Delete a conversation permanently."""
         row = await self._find_session(call)
         await self._app.store.archive.delete(row.id)
+        self._app.search.clean_soon()
         return no_content()
 
     @ApiEndpoint(

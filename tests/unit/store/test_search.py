@@ -13,7 +13,7 @@ from alipes.kernel.messages import Text, ToolCall, ToolResult, assistant, user
 from alipes.kernel.turns import Address, Inbound, Origin, Said, Usage
 from alipes.store.api_runs import SessionQuery, SqliteApiRuns
 from alipes.store.database.database import open_database
-from alipes.store.search import index
+from alipes.store.search import index, query
 from alipes.store.search.indexer import SqliteSearchIndexer
 from alipes.store.search.scope import MAX_SPANS, SearchScope, SessionOwner, find_spans
 from alipes.store.store import open_store
@@ -269,3 +269,23 @@ async def test_a_conversation_is_found_by_the_start_of_its_first_message_whateve
         assert (await store.archive.resolve("plan the g", title_start=True)).id == turn.session
         assert await store.archive.find_own("Plan the Garden in detail", Address("cli", "a").key) == [turn.session]
         assert await store.archive.find_own(turn.session[:5], Address("cli", "b").key) == []
+
+
+async def test_the_newest_messages_of_a_wide_scope_are_ranked(tmp_path, monkeypatch):
+    monkeypatch.setattr(query, "MAX_RANKED", 10)
+    monkeypatch.setattr(query, "_WIDE_SPAN", 20)
+    addresses = [Address("telegram", "mine" if number % 40 == 0 else f"other{number}") for number in range(800)]
+    async with open_store(tmp_path) as store:
+        await add_sessions(store, addresses)
+        hits = await store.archive.search("hello", 50, scope=SearchScope(key=addresses[0].key))
+        assert len(hits) == 10 and {hit.chat for hit in hits} == {"mine"}
+        assert min(hit.message for hit in hits) > 1_100
+
+
+async def test_short_parts_are_searched_in_the_newest_messages_only(tmp_path, monkeypatch):
+    monkeypatch.setattr(query, "MAX_UNINDEXED", 10)
+    async with open_store(tmp_path) as store:
+        await add_sessions(store, [Address("terminal", f"t{number}") for number in range(20)], word="+-")
+        assert {hit.message for hit in await store.archive.search("+-", 100)} == set(range(30, 41))
+        scope = SearchScope(key=Address("terminal", "t0").key)
+        assert len(await store.archive.search("+-", 100, scope=scope)) == 2

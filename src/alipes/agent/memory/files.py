@@ -45,9 +45,11 @@ class MemoryFiles:
             if not stat.S_ISREG(facts.st_mode) or facts.st_size > MAX_FILE_BYTES:
                 raise ToolError(f"{path} cannot be read: it is not a text file of at most {MAX_FILE_BYTES // 1000} KB")
             with path.open("rb") as file:
-                return file.read(MAX_FILE_BYTES).decode("utf-8", "replace").replace("\r\n", "\n")
+                return file.read(MAX_FILE_BYTES).decode("utf-8-sig").replace("\r\n", "\n")
         except FileNotFoundError:
             return ""
+        except UnicodeDecodeError as error:  # replaced characters would be lost with the next change
+            raise ToolError(f"{path} cannot be read: it is not UTF-8 text. Save it as UTF-8.") from error
         except OSError as error:
             raise ToolError(f"{path} cannot be read: {error.strerror}") from error
 

@@ -102,7 +102,7 @@ class Memory:
     async def find_change(self, scope: str, number: int) -> MemoryChange:
         """Raises `ToolError` if there is none."""
         if (change := await self._store.find_change(scope, number)) is None:
-            raise ToolError(f"There is no change {number}.")
+            raise ToolError(f"There is no change {number}. `history` lists them.")
         return change
 
     async def snapshot(self, turn: Turn, find_block: FindBlock) -> str:
@@ -174,7 +174,7 @@ class Memory:
         self._check_text("" if edit.action == "remove" else edit.content)
         after, limit = apply_edit(text, edit), self.limit(edit.target)
         if len(after) > limit and len(after) > len(text):
-            raise ToolError(describe_full(text, len(after), limit, FILE_NAMES[edit.target]))
+            raise MemoryFull(edit.target, text, len(after), limit)
         return after
 
     def _render(self, scope: str) -> str:
@@ -199,19 +199,23 @@ def _format_file(name: str, text: str, limit: int) -> str:
     return f'<memory file="{name}" size="{len(text):,} of {limit:,} characters">\n{shown}\n</memory>\n'
 
 
-def describe_full(text: str, needed: int, limit: int, name: str) -> str:
-    """Why nothing was saved, and what could be merged."""
-    lines = [
-        f"Not saved: {name} is full. It has {len(text):,} of {limit:,} characters, and would have {needed:,}. "
-        "Nothing was dropped. Merge or remove entries (`replace`, `remove`), then save this again."
-    ]
-    if pairs := suggest_merges(text):
-        lines.append("Similar entries that could be merged:")
-        lines += [f"- {_shorten(one)}\n  {_shorten(two)}" for one, two in pairs]
-    else:
-        longest = sorted((entry.text for entry in parse_entries(text)), key=len, reverse=True)[:3]
-        lines += ["Longest entries:", *(f"- {_shorten(each)}" for each in longest)]
-    return "\n".join(lines)
+class MemoryFull(ToolError):
+    """A note does not fit. Nothing was saved or dropped; the text tells the model what could be merged."""
+
+    def __init__(self, target: MemoryTarget, text: str, needed: int, limit: int) -> None:
+        self.target, self.pairs = target, suggest_merges(text)
+        self.problem = (
+            f"Not saved: {FILE_NAMES[target]} is full. It has {len(text):,} of {limit:,} characters, and would have "
+            f"{needed:,}. Nothing was dropped."
+        )
+        lines = [f"{self.problem} Merge or remove entries (`replace`, `remove`), then save this again."]
+        if self.pairs:
+            lines.append("Similar entries that could be merged:")
+            lines += [f"- {_shorten(one)}\n  {_shorten(two)}" for one, two in self.pairs]
+        else:
+            longest = sorted((entry.text for entry in parse_entries(text)), key=len, reverse=True)[:3]
+            lines += ["Longest entries:", *(f"- {_shorten(each)}" for each in longest)]
+        super().__init__("\n".join(lines))
 
 
 def describe_change(change: MemoryChange) -> str:

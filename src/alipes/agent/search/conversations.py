@@ -23,6 +23,8 @@ MAX_EMBEDDED_CHARS = 2_000
 _PAUSE_SHARE = 4.0
 """Pauses while indexing are this much longer than the work, so that turns do not wait."""
 _MIN_PAUSE_S = 0.02
+CLEAN_EVERY_S = 600.0
+"""Deleted text leaves the indexes at most this often, because that writes all of them again."""
 
 
 class ConversationSearch:
@@ -35,6 +37,7 @@ class ConversationSearch:
         self._archive, self._indexer, self._tasks, self._embed = archive, indexer, tasks, embed
         self._turns = 0
         self._indexing = False
+        self._clean_at = 0.0
 
     async def search(
         self, text: str, limit: int = 20, *, scope: SearchScope = EVERYTHING, marks: tuple[str, str] = ("[", "]")
@@ -60,6 +63,10 @@ class ConversationSearch:
         if self._turns % TURNS_PER_CHECK == 0:
             self._index_soon()
 
+    def clean_soon(self) -> None:
+        """A conversation was deleted: remove its words from the indexes in the background."""
+        self._index_soon()
+
     def _index_soon(self) -> None:
         if not self._indexing:
             self._indexing = True
@@ -67,6 +74,9 @@ class ConversationSearch:
 
     async def _index(self) -> None:
         try:
+            if time.monotonic() >= self._clean_at and await self._indexer.clean_some():
+                await self._repeat(self._indexer.clean_some)
+                self._clean_at = time.monotonic() + CLEAN_EVERY_S
             if await self._indexer.count_missing(MIN_MISSING) >= MIN_MISSING:
                 await self._repeat(self._indexer.index_some)
             if self._embed is not None:

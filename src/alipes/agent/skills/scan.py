@@ -91,8 +91,19 @@ def _scan_text(path: str, text: str, places: Places) -> Iterator[SkillFinding]:
     if _SHELL_FILE.search(path):
         yield from _scan_command(path, text, 1, places)
     elif path.endswith((".md", ".mdx", ".txt")):
-        for block in _FENCE.finditer(text[:MAX_CHECKED_CHARS]):
-            yield from _scan_command(path, block[1], text.count("\n", 0, block.start(1)) + 1, places)
+        yield from _scan_document(path, text[:MAX_CHECKED_CHARS], places)
+
+
+def _scan_document(path: str, text: str, places: Places) -> Iterator[SkillFinding]:
+    """The commands in its blocks of code, and in sentences those that run text as a program."""
+    seen = set[str]()
+    for block in _FENCE.finditer(text):
+        for finding in _scan_command(path, block[1], text.count("\n", 0, block.start(1)) + 1, places):
+            seen.add(finding.place)
+            yield finding
+    for number, line in enumerate(text.splitlines(), 1):
+        if (place := f"{path}:{number}") not in seen and len(line) <= 2000 and (piped := _PIPED.search(line)):
+            yield SkillFinding(place, "command", f"runs text as a program: {format_excerpt(reveal(piped[0]), 80)}")
 
 
 def _scan_command(path: str, text: str, line: int, places: Places) -> Iterator[SkillFinding]:
@@ -111,7 +122,7 @@ def _scan_command(path: str, text: str, line: int, places: Places) -> Iterator[S
 
 def find_hidden(text: str) -> tuple[str, ...]:
     """Characters that people do not see, such as `U+200B`; joints of emoji do not count."""
-    if text.isascii():
+    if text.isascii() and text.isprintable():
         return ()
     found: dict[str, None] = {}
     for at, char in enumerate(text):

@@ -17,7 +17,6 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from difflib import unified_diff
 from fcntl import LOCK_EX, flock
 from pathlib import Path, PurePosixPath
 from typing import Literal, TypeAlias
@@ -110,7 +109,7 @@ class SkillVersions:
         versions = self.history(name)
         found = next((each for each in versions if each.number == number), None)
         if found is None:
-            known = f"it has {versions[0].number} to {versions[-1].number}" if versions else "it has no versions"
+            known = f"`alipes skills history {name}` lists them" if versions else "none is stored"
             raise ConfigError(f"The skill {name} has no version {number}: {known}.")
         return found
 
@@ -389,6 +388,8 @@ def hash_files(files: SkillFiles) -> str:
 
 def diff_files(old: SkillFiles, new: SkillFiles) -> str:
     """A unified diff; of binary files only their names."""
+    from difflib import unified_diff  # noqa: PLC0415
+
     lines: list[str] = []
     for path in sorted({*old, *new}):
         before, after = old.get(path), new.get(path)

@@ -23,7 +23,7 @@ from alipes.kernel.formatting import format_ago, format_count
 from alipes.kernel.messages import Image, Json, Message, Text, ToolCall, ToolResult
 from alipes.kernel.turns import Usage
 from alipes.sessions.commands.usage_report import lines, report
-from alipes.store.archive import Archive
+from alipes.store.archive import CLEAN_STEPS, Archive
 from alipes.store.export import SearchHit, SessionFacts, to_markdown
 from alipes.store.html_export import to_html
 from alipes.store.search.scope import SearchScope
@@ -191,8 +191,11 @@ def _delete(settings: Settings, options: SessionsOptions) -> int:
     if not options.yes and not confirm(f"Delete {what}? This cannot be undone.", "delete"):
         sys.stderr.write("alipes: nothing deleted\n")
         return 1
-    run_in_store(settings, lambda store: store.archive.delete(facts.id))
-    print(f"Deleted {what}.")
+    run_in_store(settings, lambda store: store.archive.delete(facts.id, clean_steps=0))
+    print(f"Deleted {what}.", flush=True)
+    if not run_in_store(settings, lambda store: store.archive.clean_indexes(CLEAN_STEPS)):
+        sys.stderr.write("alipes: removing its words from the search index (some seconds in a large home)\n")
+        run_in_store(settings, lambda store: store.archive.clean_indexes())
     return 0
 
 

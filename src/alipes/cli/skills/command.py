@@ -17,10 +17,11 @@ from alipes.cli import help_text, render
 from alipes.cli.common import print_list, run_in_archive
 from alipes.cli.options import OptionParser
 from alipes.cli.plugins.standalone import open_standalone
-from alipes.cli.skills import describe, install, replay
+from alipes.cli.skills import describe, install, proposals, replay
 from alipes.config.loader import load_settings
 from alipes.config.paths import DATABASE_FILE
 from alipes.config.settings import Settings
+from alipes.kernel.approvals import reveal
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_count
 from alipes.plugins.discovery import has_plugins
@@ -29,9 +30,10 @@ from alipes.sessions.commands.skills import describe_change
 from alipes.store.archive import Archive
 from alipes.store.usage import SkillUsage
 
-ACTIONS = ("list", "show", "install", "update", "remove", "accept", "new", "check", "history", "rollback", "test")
+_CHANGES = ("install", "update", "remove", "accept", "new", "rollback", "pending")
+ACTIONS = ("list", "show", *_CHANGES, "check", "history", "test")
 _NEEDS_NAME = ("show", "install", "remove", "new", "history", "rollback", "test")
-_MOST_WORDS = {"list": 0, "install": 100, "check": 1000, "rollback": 2}
+_MOST_WORDS = {"list": 0, "install": 100, "check": 1000, "rollback": 2, "pending": 2}
 """How many words an action takes; others take one."""
 
 
@@ -75,6 +77,8 @@ def run(argv: list[str]) -> int:
             return install.install(settings, name, names, yes=args.yes, ref=args.ref, folder=args.folder)
         case "test":
             return asyncio.run(replay.test_skill(settings, name, args.model))
+        case "pending":
+            return proposals.run_pending(settings, words, yes=args.yes)
         case "rollback":
             return install.roll_back(settings, name, _number(parser, words[1:]), yes=args.yes)
     return _change(settings, action, name, yes=args.yes)
@@ -85,6 +89,10 @@ def _check_words(parser: OptionParser, action: str, words: list[str]) -> None:
         parser.error(f"unknown action: {action} (use {', '.join(ACTIONS)}).{did_you_mean(action, ACTIONS)}")
     if action in _NEEDS_NAME and not words:
         parser.error(f"`{action}` needs a {'SOURCE' if action == 'install' else 'NAME'}")
+    if action == "pending" and len(words) == 2 and words[0] not in proposals.ACTIONS:
+        parser.error(f"unknown action: {action} {words[0]} (use {', '.join(proposals.ACTIONS)})")
+    if action == "pending" and len(words) == 1 and words[0] in proposals.ACTIONS:
+        parser.error(f"`pending {words[0]}` needs an ID; `alipes skills pending` lists them")
     if len(words) > _MOST_WORDS.get(action, 1):
         parser.error(f"`{action}` got too many words: {' '.join(words)}")
 
@@ -167,7 +175,7 @@ def _uses(skill: ListedSkill) -> str:
 
 
 def _about(skill: ListedSkill) -> str:
-    return render.to_one_line(skill.reason if skill.state in ("broken", "changed") else skill.description, 60)
+    return render.to_one_line(reveal(skill.reason if skill.state in ("broken", "changed") else skill.description), 60)
 
 
 def _show(settings: Settings, name: str) -> int:
@@ -177,14 +185,15 @@ def _show(settings: Settings, name: str) -> int:
     except OSError as error:
         where = f" (plugin {skill.owner})" if skill.owner else ""
         raise ConfigError(f"{skill.file}{where}: {error.strerror}.") from error
-    print(render.sanitize(text), end="" if text.endswith("\n") else "\n")
+    print(reveal(text), end="" if text.endswith("\n") else "\n")
     return 0
 
 
 def _find(skills: tuple[Skill, ...], name: str) -> Skill:
     found = next((each for each in skills if each.name == name), None)
     if found is None:
-        raise ConfigError(f"Unknown skill {name}.{did_you_mean(name, [each.name for each in skills])}")
+        near = did_you_mean(name, [each.name for each in skills]) or " `alipes skills` lists them."
+        raise ConfigError(f"Unknown skill {name}.{near}")
     return found
 
 

@@ -12,6 +12,7 @@ from alipes.cli.common import print_lines
 from alipes.cli.plugins.describe import DescriptionRow, print_rows
 from alipes.cli.plugins.scan import POWER_LABELS, scan_code
 from alipes.config.settings import Settings
+from alipes.kernel.approvals import reveal
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_count
 
@@ -31,7 +32,7 @@ def read_skill(files: SkillFiles, folder: str) -> Skill:
 
 def show_skill(settings: Settings, skill: Skill, files: SkillFiles, *, source: str, folder: Path) -> None:
     """Print what a person needs to decide about a skill. `folder`: where its files are now."""
-    print_rows(_rows(settings, skill, files, source, folder))
+    print_rows((label, reveal(text)) for label, text in _rows(settings, skill, files, source, folder))
 
 
 def _rows(settings: Settings, skill: Skill, files: SkillFiles, source: str, folder: Path) -> Iterator[DescriptionRow]:
@@ -69,7 +70,7 @@ def describe_findings(findings: Iterable[SkillFinding]) -> Iterator[DescriptionR
 
 
 def print_diff(diff: str) -> None:
-    print_lines(render.sanitize(line) for line in diff.splitlines())
+    print_lines(reveal(line) for line in diff.splitlines())
 
 
 def _join(names: list[str], most: int) -> str:

@@ -102,6 +102,7 @@ def end_argv(marks: int | str, others: str = "") -> list[str]:
     return ["sh", "-c", _END, "alipes", str(marks), others]
 
 
-def hold_argv(marks: str = "") -> list[str]:
-    """Prints `READY` and waits for the end of its input; then ends all processes whose mark matches."""
-    return ["sh", "-c", f"{_HOLD}\n{_END if marks else ''}", "alipes", marks, ""]
+def hold_argv(marks: str = "", finish: str = "") -> list[str]:
+    """Prints `READY` and waits for the end of its input; then ends all processes whose mark matches, and runs the
+    script `finish`."""
+    return ["sh", "-c", f"{_HOLD}\n{_END if marks else ''}\n{finish}", "alipes", marks, ""]

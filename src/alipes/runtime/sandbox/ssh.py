@@ -9,7 +9,7 @@ import logging
 import os
 import shlex
 import shutil
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import PurePosixPath
 from typing import Any, Self
@@ -20,11 +20,12 @@ from alipes.runtime.processes.child import Child, Link, open_child
 from alipes.runtime.processes.process_tree import OrphanGuard, scratch_directory
 from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.sandbox.remote_commands import READY, CommandMarks, end_argv, hold_argv, run_argv
+from alipes.runtime.sandbox.remote_folders import RemoteFolders, remove_script
 
 log = logging.getLogger(__name__)
 PASSED = ("TERM", "COLUMNS", "LINES", "NO_COLOR", "PAGER", "GIT_PAGER", "GIT_TERMINAL_PROMPT", "LANG", "LC_ALL", "TZ")
 """Variables that commands get from here, besides those that are set; the others describe this machine."""
-CONNECT_TIMEOUT_S, STOP_TIMEOUT_S = 20, 10.0
+CONNECT_TIMEOUT_S, STOP_TIMEOUT_S, COPY_TIMEOUT_S = 20, 10.0, 60.0
 _SOCKET = "./s"
 """Relative to the working directory of the clients: the path of a socket may have 100 characters only."""
 _CHECK = "[ -r /proc/self/limits ] && command -v grep >/dev/null && ulimit -m 900000000000000"
@@ -48,13 +49,20 @@ class SshBackend:
 
     name, contains = "ssh", True
 
-    def __init__(self, settings: SshSettings, guard: OrphanGuard | None = None) -> None:
-        self._settings, self._guard = settings, guard
+    def __init__(
+        self,
+        settings: SshSettings,
+        guard: OrphanGuard | None = None,
+        folders: Callable[[str], Sequence[str]] = lambda _workdir: (),
+    ) -> None:
+        """`folders`: folders of this machine that commands of a project may read; copied when a command names them."""
+        self._settings, self._guard, self._list_folders = settings, guard, folders
         self._marks = CommandMarks()
         self._connecting = asyncio.Lock()
         self._stack = AsyncExitStack()
         self._master: Child | None = None
         self._folder = "/"
+        self._copies = RemoteFolders(folders, self._send)
 
     async def __aenter__(self) -> Self:
         return self
@@ -88,7 +96,7 @@ class SshBackend:
         env: Mapping[str, str],
         link: Link = "output",
     ) -> AbstractAsyncContextManager[Child]:
-        return self._open(command, self._remote_folder(cwd, scope.workdir), env, link)
+        return self._open(command, scope, cwd, env, link)
 
     def host_path(self, path: str, scope: CommandScope) -> str:
         """Empty: the files of commands are on the other machine."""
@@ -99,13 +107,14 @@ class SshBackend:
 
     @asynccontextmanager
     async def _open(
-        self, command: str | Sequence[str], cwd: str, env: Mapping[str, str], link: Link
+        self, command: str | Sequence[str], scope: CommandScope, cwd: str, env: Mapping[str, str], link: Link
     ) -> AsyncIterator[Child]:
         await self._connect()
+        command, copied = await self._copies.translate(command, cwd, scope.workdir)
         mark = self._marks.next()
         names = (*PASSED, *self._settings.names)
         variables = [f"{name}={env[name]}" for name in names if name in env]
-        argv = ["env", *variables, *run_argv(command, mark, cwd)]
+        argv = ["env", *variables, *run_argv(command, mark, copied or self._remote_folder(cwd, scope.workdir))]
         options = ("-tt",) if link == "terminal" else ("-T",)
         async with self._client(argv, options, link) as child:
             try:
@@ -122,7 +131,8 @@ class SshBackend:
             await self._stack.aclose()
             async with AsyncExitStack() as stack:
                 self._folder = str(stack.enter_context(scratch_directory(self._guard)))
-                hold = hold_argv(self._marks.pattern)
+                self._copies = RemoteFolders(self._list_folders, self._send)
+                hold = hold_argv(self._marks.pattern, remove_script(self._copies.root))
                 master = await stack.enter_async_context(self._client(hold, ("-M", "-T"), "pipes"))
                 stack.push_async_callback(_close_connection, master)
                 await _wait_until_ready(master, self._settings.destination)
@@ -135,6 +145,22 @@ class SshBackend:
                 return await child.wait()
         except (OSError, TimeoutError):
             return 255
+
+    async def _send(self, argv: Sequence[str], data: bytes) -> None:
+        """Run something there with this input. Raises OSError if it fails."""
+        output, host = b"", self._settings.destination
+        try:
+            async with self._client(argv, ("-T",), "pipes") as child, asyncio.timeout(COPY_TIMEOUT_S):
+                await child.input.write(data, COPY_TIMEOUT_S)
+                await child.input.finish()
+                while piece := await child.read():
+                    output += piece
+                code = await child.wait()
+        except TimeoutError:
+            raise OSError(f"files could not be copied to {host} within {COPY_TIMEOUT_S:.0f} seconds") from None
+        if code:
+            reason = (output.decode(errors="replace").strip().splitlines() or ["no output"])[-1]
+            raise OSError(f"files could not be copied to {host}: {reason}")
 
     def _client(self, argv: Sequence[str], options: Sequence[str], link: Link) -> AbstractAsyncContextManager[Child]:
         fixed = ["-S", _SOCKET, "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_TIMEOUT_S}"]

@@ -1,4 +1,7 @@
-"""`/skills pending`: proposals for skills that wait for a person: shows, accepts, edits and rejects them."""
+"""`/skills pending`: proposals for skills that wait for a person: shows, accepts, edits and rejects them.
+
+`alipes skills pending` does the same in a shell.
+"""
 
 from alipes.agent.learning.learning import Learning, decode_skill
 from alipes.kernel.approvals import reveal
@@ -22,33 +25,30 @@ async def pending(context: CommandContext, args: str) -> CommandReply:
         return CommandReply(OWNERS_ONLY, failed=True)
     match words:
         case []:
-            return await _list(learning)
+            return await list_proposals(learning, USAGE)
         case [id] | ["show", id]:
-            return await _show(learning, await _find(learning, id))
+            return await show_proposal(learning, id)
         case ["accept", id]:
-            done = await learning.accept(await _find(learning, id))
-            return CommandReply(f"Accepted: {done}. /skills history shows its versions.")
+            return await accept_proposal(learning, id)
         case ["edit", id, text]:
-            proposal = await _find(learning, id)
-            await learning.replace_text(proposal, text)
-            return await _show(learning, await _find(learning, proposal.id))
+            return await edit_proposal(learning, id, text)
         case ["reject", id]:
-            proposal = await _find(learning, id)
-            decided = await learning.memory.proposals.decide(proposal.id, "rejected", "person")
-            return CommandReply("Rejected; nothing was changed." if decided else DECIDED, failed=not decided)
+            return await reject_proposal(learning, id)
     return CommandReply(USAGE, failed=True)
 
 
-async def _list(learning: Learning) -> CommandReply:
+async def list_proposals(learning: Learning, usage: str) -> CommandReply:
     waiting = await learning.memory.proposals.list_pending(OWNER)
     skills = [each for each in waiting if each.kind == "skill"]
     notes = len(waiting) - len(skills)
     lines = [f"{each.id}  {_title(each)}\n    {_origin(each)}" for each in skills]
     lines += [f"{format_count(notes, 'note')} waiting: /memory pending"] if notes else []
-    return CommandReply("\n".join([*lines, USAGE] if lines else [NONE]))
+    return CommandReply("\n".join([*lines, usage] if lines else [NONE]))
 
 
-async def _show(learning: Learning, proposal: Proposal) -> CommandReply:
+async def show_proposal(learning: Learning, id: str) -> CommandReply:
+    """Its reason, its origin and its diff. Raises `SessionError` and `ToolError`, as do all of these."""
+    proposal = await find_skill_proposal(learning, id)
     head = f"{proposal.id}  {_title(proposal)}\n{_origin(proposal)}\n"
     try:
         diff = await learning.diff(proposal)
@@ -57,11 +57,28 @@ async def _show(learning: Learning, proposal: Proposal) -> CommandReply:
     return CommandReply(f"{head}\n{reveal(diff)}", diff=True)
 
 
-async def _find(learning: Learning, id: str) -> Proposal:
-    """Raises `SessionError`."""
+async def accept_proposal(learning: Learning, id: str) -> CommandReply:
+    done = await learning.accept(await find_skill_proposal(learning, id))
+    return CommandReply(f"Accepted: {done}. /skills history shows its versions.")
+
+
+async def edit_proposal(learning: Learning, id: str, text: str) -> CommandReply:
+    proposal = await find_skill_proposal(learning, id)
+    await learning.replace_text(proposal, text)
+    return await show_proposal(learning, proposal.id)
+
+
+async def reject_proposal(learning: Learning, id: str) -> CommandReply:
+    proposal = await find_skill_proposal(learning, id)
+    decided = await learning.memory.proposals.decide(proposal.id, "rejected", "person")
+    return CommandReply("Rejected; nothing was changed." if decided else DECIDED, failed=not decided)
+
+
+async def find_skill_proposal(learning: Learning, id: str) -> Proposal:
+    """The pending proposal for a skill. Raises `SessionError`, and `ToolError` if it is one for a note."""
     found = await learning.memory.proposals.find_pending(OWNER, id)
     if found.kind != "skill":
-        raise ToolError("That is a proposal for a note: /memory pending.")
+        raise ToolError("That is a proposal for a note: see /memory pending, or `alipes memory pending`.")
     return found
 
 

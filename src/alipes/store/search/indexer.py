@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from alipes.store.database.database import SqliteRows
-from alipes.store.search import index, vectors
+from alipes.store.search import cleanup, index, vectors
 
 
 class SqliteSearchIndexer(SqliteRows):
@@ -15,6 +15,10 @@ class SqliteSearchIndexer(SqliteRows):
     async def index_some(self) -> bool:
         """Index parts of words of some more messages; False if there are no more."""
         return await self._database.run(index.index_parts, sync=False)  # repeated after a power cut
+
+    async def clean_some(self) -> bool:
+        """Remove some deleted text from the indexes; False if there is no more."""
+        return await self._database.run(cleanup.clean_some, sync=False)  # repeated after a power cut
 
     async def next_texts(self, count: int) -> list[tuple[int, str]]:
         """Some messages without a vector, and their texts."""

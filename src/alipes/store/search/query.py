@@ -18,8 +18,11 @@ MAX_RANKED = 2_000
 """Ranking looks at this many of the newest matches."""
 MAX_WORDS = 32
 """Of a query; the rest is ignored."""
-MAX_SCANNED = 20_000
+MAX_SCANNED = 1_000
 """So many messages of a scope are searched for parts of words without the index."""
+MAX_UNINDEXED = 500_000
+"""Parts that are too short for the index are searched in the newest messages only, in a fifth of a second."""
+_WIDE_SPAN = 20_000
 _MIN_PREFIX = 3
 """A shorter last word must be complete: too many words begin with two letters."""
 _CONTEXT_CHARS = 60
@@ -83,13 +86,15 @@ def _match(db: sqlite3.Connection, match: str, messages: ScopedMessages) -> list
     if not messages.is_scoped:
         sql = f"SELECT {columns} {where} ORDER BY rowid DESC LIMIT ?"
         return db.execute(sql, (match, *messages.spans[0], MAX_RANKED)).fetchall()
-    # ascending, because FTS5 finds the start of a span ten times faster like this
     sql = f"SELECT {columns} {where} AND in_scope(rowid) ORDER BY rowid"
     found: list[tuple[int, int, int]] = []
     for first, last in messages.spans:
-        if len(found) >= MAX_RANKED:
+        if (left := MAX_RANKED - len(found)) <= 0:
             break
-        found += db.execute(sql, (match, first, last)).fetchall()[::-1]
+        if last - first > _WIDE_SPAN:  # has much more than is ranked
+            found += db.execute(f"{sql} DESC LIMIT ?", (match, first, last, left)).fetchall()
+        else:  # ascending, because FTS5 finds the start of a span ten times faster like this
+            found += db.execute(sql, (match, first, last)).fetchall()[::-1]
     return found[:MAX_RANKED]
 
 
@@ -125,6 +130,8 @@ def _candidates(db: sqlite3.Connection, parts: Sequence[str], messages: ScopedMe
     spans = messages.spans
     if not match or (messages.is_scoped and messages.count <= MAX_SCANNED):
         first, last = 1, 0  # the parts are too short for the index, or reading the texts is faster
+        if not messages.is_scoped:
+            spans = [(max(low, high - MAX_UNINDEXED), high) for low, high in spans]
     elif messages.is_scoped:
         spans = ((spans[-1][0], spans[0][1]),)
     in_scope = "AND in_scope({})" if messages.is_scoped else ""

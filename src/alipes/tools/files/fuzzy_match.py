@@ -7,7 +7,6 @@ with a better one.
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from difflib import SequenceMatcher
 from heapq import nlargest
 from itertools import islice
 
@@ -182,6 +181,8 @@ def _best_start(lines: Sequence[str], wanted: Sequence[str]) -> int | None:
 
 
 def _most_similar(lines: Sequence[str], wanted: Sequence[str]) -> int | None:
+    from difflib import SequenceMatcher  # noqa: PLC0415
+
     number, line = max(enumerate(wanted), key=lambda each: len(each[1].strip()), default=(0, ""))
     matcher = SequenceMatcher(None, b=line.strip()[:MAX_LINE_CHARS])
     weighed: list[tuple[float, str]] = []

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from difflib import SequenceMatcher
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
@@ -59,6 +58,8 @@ class PlacedHunk(Struct, frozen=True):
 
 def diff_hunk(old: Sequence[str], new: Sequence[str]) -> Hunk:
     """The hunk that changes `old` into `new`."""
+    from difflib import SequenceMatcher  # noqa: PLC0415
+
     ops: list[DiffLine] = []
     for tag, i1, i2, j1, j2 in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if tag == "equal":

@@ -5,7 +5,6 @@ import io
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from difflib import SequenceMatcher
 from pathlib import Path
 
 from msgspec import Struct
@@ -61,6 +60,8 @@ class FileDiff(Struct, frozen=True):
 def diff_texts(old: str, new: str, *, before: str, after: str, whole: bool = False) -> FileDiff:
     """Unified diff from `old` to `new`; `before` and `after` are the paths, empty if there is no file. A long one is
     shortened unless `whole`."""
+    from difflib import SequenceMatcher  # noqa: PLC0415
+
     # not `splitlines`, which would also split at form feeds
     a, b = list(io.StringIO(old, newline="\n")), list(io.StringIO(new, newline="\n"))
     head = common_prefix(a, b)

@@ -1,7 +1,6 @@
 """Search services: SearXNG, Brave, Tavily, Exa, Google and DuckDuckGo, each over our own HTTP client."""
 
 import datetime
-import html
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -143,6 +142,8 @@ def _results(
 def _plain(value: Any) -> str:
     """Text without tags; the parts of a list joined."""
     text = " … ".join(map(str, value)) if isinstance(value, list) else str(value or "")
+    import html  # noqa: PLC0415
+
     return html.unescape(re.sub(_TAG, "", text))
 
 

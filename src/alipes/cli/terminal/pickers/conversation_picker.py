@@ -60,6 +60,7 @@ class _Actions:
 
     def __init__(self, app: App, current: str) -> None:
         self._archive, self._sessions, self._current = app.store.archive, app.store.sessions, current
+        self._search = app.search
 
     async def preview(self, item: PickerItem) -> Sequence[str]:
         """The start of its last messages."""
@@ -92,6 +93,7 @@ class _Actions:
         except SessionError as error:
             picker.note = str(error)
         else:
+            self._search.clean_soon()
             picker.replace(item, None)
 
 

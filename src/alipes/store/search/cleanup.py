@@ -1,0 +1,49 @@
+"""Removes deleted text from the search indexes, a few pages per transaction.
+
+FTS5 only notes that a message is deleted: its words remain in older segments of an index until these are merged. That
+rewrites the whole index, so it is done in small steps, and continues after a restart.
+"""
+
+import sqlite3
+
+TABLES = ("search_index", "search_trigrams")
+PAGES = 32
+"""Pages that are written in one step, in about three milliseconds."""
+_REQUESTED, _MERGING, _MERGING_REQUESTED = 1, 2, 3
+"""States, in the column `first` of `search_progress`. The last: something was deleted while segments are merged."""
+
+
+def request_cleanup(db: sqlite3.Connection) -> None:
+    """Something was deleted."""
+    sql = """INSERT INTO search_progress VALUES (?, ?, 0)
+        ON CONFLICT DO UPDATE SET first = iif(first = ?, excluded.first, ?)"""
+    db.executemany(sql, [(_name(table), _REQUESTED, _REQUESTED, _MERGING_REQUESTED) for table in TABLES])
+
+
+def clean_some(db: sqlite3.Connection) -> bool:
+    """Do one step; False if no deleted text is left."""
+    for table in TABLES:
+        row = db.execute("SELECT first FROM search_progress WHERE name = ?", (_name(table),)).fetchone()
+        if row is not None:
+            _merge(db, table, row[0])
+            return True
+    return False
+
+
+def _merge(db: sqlite3.Connection, table: str, state: int) -> None:
+    if state == _REQUESTED:
+        db.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('usermerge', 2)")
+        db.execute("UPDATE search_progress SET first = ? WHERE name = ?", (_MERGING, _name(table)))
+    before = db.total_changes
+    pages = -PAGES if state == _REQUESTED else PAGES  # negative: all segments there are now become one
+    db.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('merge', ?)", (pages,))
+    if db.total_changes - before >= 2:  # else nothing was left to merge
+        return
+    if state == _MERGING_REQUESTED:
+        db.execute("UPDATE search_progress SET first = ? WHERE name = ?", (_REQUESTED, _name(table)))
+    else:
+        db.execute("DELETE FROM search_progress WHERE name = ?", (_name(table),))
+
+
+def _name(table: str) -> str:
+    return f"cleanup of {table}"
