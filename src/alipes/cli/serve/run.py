@@ -274,7 +274,7 @@ class _Server:
         admission = TurnAdmission(self._app, max_runs=chosen.max_runs, max_runs_per_key=chosen.max_runs_per_key)
         fetcher = PublicFetcher(self._app.scope, settings.fetch.allow, name="api-images")
         files = ApiFiles(settings.paths.files / UPLOADS, platforms.outbound, self._app.files, limits)
-        served = endpoints(self._app, self._runs, admission, fetcher, files)
+        served = endpoints(self._app, self._runs, admission, fetcher, files, settings.spend)
         api = self._api = ApiRouter(served, keys, limits, state=self._state)
         tools = ConversationTools(self._app, self._runs, admission, send=self._send, state=self._state)
         self._mcp = McpEndpoint(tools, api, keys, max_body=chosen.body)
