@@ -251,6 +251,30 @@ async def test_a_session_of_the_terminal_is_continued_by_an_admin_as_the_owner(t
         assert marks == [("hello", "me", ""), ("x", "owner", "page")]
 
 
+async def test_a_message_of_the_owner_in_a_guests_chat_has_the_rights_and_notes_of_the_guest(tmp_path: Path):
+    async with open_api(tmp_path, ScriptedProvider()) as api:
+        chat, source = Address("telegram", "42"), "a message of Eve"
+        turn = await api.house.sessions.submit(Inbound("1", chat, "42", "hello", workdir="/w", untrusted=source))
+        assert turn is not None
+        session = (await api.finish(turn, by="page"))["session_id"]
+        run = await api.begin("be nice", session=session, by="page")
+        await api.finish(run, by="page")
+        facts = await api.house.store.archive.turn(run)
+        assert facts is not None and facts.inbound.via == "page"
+        given = (facts.inbound.sender, facts.inbound.owner, facts.inbound.untrusted, facts.inbound.workdir)
+        assert given == ("42", False, source, "/w")
+
+
+async def test_a_message_of_the_owner_in_a_group_names_its_sender(tmp_path: Path):
+    async with open_api(tmp_path, ScriptedProvider()) as api:
+        chat = Address("telegram", "-5", "group")
+        turn = await api.house.sessions.submit(Inbound("1", chat, "42", "Ann: hello"))
+        assert turn is not None
+        session = (await api.finish(turn, by="page"))["session_id"]
+        run = await api.finish(await api.begin("hi all", session=session, by="page"), by="page")
+        assert run["input"] == "Owner: hi all"
+
+
 async def test_a_turn_that_another_process_lives_is_heard_and_stopped_from_here(tmp_path: Path):
     model = play(("Half", asyncio.Event()))
     async with open_sessions(tmp_path, model) as other, open_api(tmp_path, ScriptedProvider()) as api:
