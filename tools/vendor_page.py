@@ -95,9 +95,8 @@ def _build(work: Path) -> dict[str, bytes]:
     for name, (package, path) in COPIES.items():
         text = (work / "node_modules" / package / path).read_text()
         # The map is not here, and the type is that of a module with a default export.
-        text = re.sub(r"//# sourceMappingURL=.*\n?", "", text).replace(
-            "export as namespace uPlot;", "export default uPlot;"
-        )
+        text = re.sub(r"//# sourceMappingURL=.*\n?|export as namespace uPlot;\n?", "", text)
+        text = text.replace("export = uPlot;", "export default uPlot;")
         built[name] = text.encode()
     for package in PACKAGES:
         (licence,) = (each for each in (work / "node_modules" / package).iterdir() if each.stem.lower() == "license")
