@@ -4,6 +4,7 @@ import { ApiError, loggedIn, login, loginProblem } from "./api.js";
 import { go, route } from "./router.js";
 import { connected } from "./live.js";
 import { Sidebar, drawer } from "./chat/list.js";
+import "./chat/outbox.js";
 import { save } from "./storage.js";
 import { Button } from "./ui.js";
 

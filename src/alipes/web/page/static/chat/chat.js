@@ -1,7 +1,7 @@
 // The screen of a conversation: header, transcript, what happens beside it, and the composer.
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../vendor/preact.js";
 import { ApiError, download, get } from "../api.js";
-import { go, href } from "../router.js";
+import { go, href, route } from "../router.js";
 import { randomId } from "../storage.js";
 import { mayChange, placeConversation } from "../state.js";
 import { Button, IconButton, attempt, toast } from "../ui.js";
@@ -17,9 +17,9 @@ import { Questions } from "./questions.js";
 const NEW_NAME = "page-";
 
 /** @param {{route: import("../router.js").Route}} props */
-export default function Chat({ route }) {
-  const id = route.name === "c" ? route.params[0] ?? "" : "";
-  const number = route.params[1] === "m" ? Number(route.params[2]) || 0 : 0;
+export default function Chat({ route: { name, params } }) {
+  const id = name === "c" ? params[0] ?? "" : "";
+  const number = params[1] === "m" ? Number(params[2]) || 0 : 0;
   return html`<${Screen} key=${id || "new"} id=${id} number=${number} />`;
 }
 
@@ -30,14 +30,9 @@ function Screen({ id, number }) {
   const [checkpoints, setCheckpoints] = useState(false);
   const [replies, setReplies] = useState(/** @type {Reply[]} */ ([]));
   useEffect(() => {
-    outbox.onAccepted = async (message) => {
-      if (conversation && message.session === id && message.run) {
-        if (conversation.isRunning.value) conversation.update();
-        else conversation.follow(message.run);
-      } else if (message.session.startsWith(NEW_NAME)) await openNew(message, !id);
-    };
+    shown = conversation;
     return () => {
-      outbox.onAccepted = null;
+      if (shown === conversation) shown = null;
     };
   }, []);
   useEscape(conversation);
@@ -66,12 +61,23 @@ function Screen({ id, number }) {
     ${checkpoints && conversation && html`<${Lazy} path="./checkpoints.js" conversation=${conversation} onClose=${() => setCheckpoints(false)} />`}`;
 }
 
-/** Show the conversation that a first message created. @param {import("./outbox.js").Sending} message @param {boolean} isShown */
-async function openNew(message, isShown) {
+/** The conversation on the screen. @type {Conversation | null} */
+let shown = null;
+
+outbox.onAccepted = async (message) => {
+  if (message.session.startsWith(NEW_NAME)) await openNew(message);
+  else if (shown && message.session === shown.id && message.run) {
+    if (shown.isRunning.value) await shown.update();
+    else shown.follow(message.run);
+  }
+};
+
+/** Show the conversation that a first message created. @param {import("./outbox.js").Sending} message */
+async function openNew(message) {
   const session = await get(`sessions/${message.session}`);
   placeConversation(session);
   outbox.move(message.key, session.id);
-  if (isShown) go(`c/${session.id}`, { replace: true });
+  if (route.value.name === "new") go(`c/${session.id}`, { replace: true });
 }
 
 /** @typedef {{text: string, diff?: string, failed?: boolean, command: string}} Reply */

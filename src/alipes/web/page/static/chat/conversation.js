@@ -1,7 +1,7 @@
 // One open conversation: its messages, its runs, its questions and its queue, kept up to date.
 import { batch, computed, signal } from "../vendor/preact.js";
 import { ApiError, get, post } from "../api.js";
-import { onEvent } from "../live.js";
+import { onEvent, reconnected } from "../live.js";
 import { findConversation, placeConversation } from "../state.js";
 import { toast } from "../ui.js";
 import { LiveRun } from "./live_run.js";
@@ -63,12 +63,19 @@ export class Conversation {
     try {
       const activity = this.#fetchActivity();
       const session = this.#fetchSession();
-      await this.transcript.open(number);
+      const page = await this.transcript.open(number);
+      this.#settle(page.messages);
       this.loaded.value = true;
       await Promise.all([activity, session]);
       this.#followActive();
     } catch (error) {
+      if (this.#closed) return;
+      this.transcript.close();
       this.#report(error);
+      if (error instanceof ApiError && error.status !== 0) return;
+      await reconnected();
+      this.problem.value = "";
+      if (!this.#closed) await this.open(scroller, sheets, tail, number);
     }
   }
 
@@ -119,7 +126,7 @@ export class Conversation {
       await Promise.all([this.#fetchActivity(), this.#fetchSession()]);
       if (this.#closed || !this.loaded.value) return;
       this.#followActive();
-      if (!this.#live.size) await this.transcript?.update(new Set());
+      if (!this.#live.size) this.#settle((await this.transcript?.update()) ?? []);
     } catch (error) {
       if (error instanceof ApiError && error.status === 404) this.#report(error);
     }
@@ -207,6 +214,11 @@ export class Conversation {
     if (/^\/(undo|retry|new|rollback|branch|compress)\b/.test(text)) await this.reload();
     else await this.update();
     return done;
+  }
+
+  /** Messages that are in the transcript are no longer on their way. @param {import("./nodes.js").Item[]} items */
+  #settle(items) {
+    outbox.settle(this.id, items.flatMap((item) => (item.run ? [item.run] : [])));
   }
 
   /** @param {unknown} error */

@@ -106,8 +106,8 @@ export class MessageNodes {
 
   /** @param {HTMLElement} node @param {Item} item */
   #fillUser(node, item) {
-    const from = [item.sender === "owner" ? "Owner" : item.sender, item.via === "page" ? "from the page" : item.via].filter(Boolean);
-    if (from.length) node.append(make("p", "from", isolated(from.join(" "))));
+    const from = item.via === "page" ? `${item.sender === "owner" || !item.sender ? "Owner" : item.sender}, from the page` : item.sender;
+    if (from && from !== "page") node.append(make("p", "from", isolated(from)));
     const body = make("div", "body plain");
     body.dir = "auto";
     showFolded(body, item.text ?? "", showPlain);
@@ -124,7 +124,6 @@ export class MessageNodes {
       showFolded(body, item.text, writeMarkdown);
     }
     this.addAttachments(node, item);
-    if (item.partial) node.append(make("p", "ending", "This answer was cut off."));
     for (const call of item.calls ?? []) node.append(this.addCall(call).node);
   }
 
