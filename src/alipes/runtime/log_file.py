@@ -4,7 +4,7 @@ import fcntl
 import logging
 import os
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -136,6 +136,9 @@ class LogFile(logging.Handler):
         self.scope: str | None = None
         """Set before the first record; None: everything is written."""
         self.least = logging.NOTSET
+        self.path = path
+        self.listeners: set[Callable[[], None]] = set()
+        """Called on the log's thread after lines were written; see `watch_log`."""
         self.mask, self._most, self._batch = mask, most, min(largest // 8, BATCH_BYTES)
         self._file = RotatingFile(path, largest=largest, kept=kept)
         # no lock: logging may be interrupted by the garbage collector or a signal that logs as well
@@ -194,6 +197,8 @@ class LogFile(logging.Handler):
         while lines := self._next_batch():
             self._file.append(lines)
             self._written += len(lines)
+            for notify in tuple(self.listeners):
+                notify()
             if self._lines.empty():
                 self._report_dropped()
         self._report_dropped()
@@ -239,6 +244,19 @@ def log_secrets() -> SecretRegistry:
         if isinstance(handler, LogFile) and handler.scope in (None, _scope.get()):
             return handler.mask
     return SecretRegistry()
+
+
+@contextmanager
+def watch_log(path: Path, notify: Callable[[], None]) -> Iterator[None]:
+    """Call `notify` on another thread after this process has written to the log at `path`, while it is open."""
+    handlers = [each for each in logging.getLogger().handlers if isinstance(each, LogFile) and each.path == path]
+    for handler in handlers:
+        handler.listeners.add(notify)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            handler.listeners.discard(notify)
 
 
 @contextmanager

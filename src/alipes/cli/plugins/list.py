@@ -13,6 +13,7 @@ from alipes.cli.plugins.describe import ADDED_KINDS, list_abilities, scan_plugin
 from alipes.cli.plugins.install_dir import InstalledPlugin, read_installed
 from alipes.cli.plugins.packages import missing_packages
 from alipes.cli.plugins.project import read_requirements
+from alipes.cli.plugins.scan import POWER_LABELS
 from alipes.config.editor import change
 from alipes.config.environment import current_variables
 from alipes.config.loader import build_settings
@@ -186,6 +187,16 @@ def check_needs(found: DiscoveredPlugin, settings: Settings) -> list[CheckResult
         says = f"{', '.join(each.text for each in missing)}, which {verb} not installed"
         needs.append(CheckResult(found.name, "note", says, f"`{advice}`"))
     return needs
+
+
+def list_powers(found: DiscoveredPlugin, settings: Settings) -> list[str]:
+    """What the code of a plugin uses, such as `network (plugin.py:3)`, and the variables it needs."""
+    variables = [f"variable {name}" for name in found.manifest.requires_env if name]
+    if found.path is None:
+        return variables
+    installed = read_installed(settings.home / "plugins").get(found.name)
+    said = list_abilities(found, scan_plugin(found.path, installed.now.packages if installed else ()))
+    return [*(f"{label}: {item}" for label in POWER_LABELS.values() for item in said.get(label, ())), *variables]
 
 
 def _make_entry(

@@ -3,12 +3,15 @@
 import asyncio
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from alipes.app import App
+from alipes.cli.common import CheckResult
 from alipes.cli.doctor import DoctorReport
+from alipes.cli.plugins.list import check_needs, list_plugins, list_powers
 from alipes.cli.serve.platforms import ServedPlatforms
 from alipes.cli.serve.signals import ExitRequest
 from alipes.config.environment import process_environment
@@ -16,10 +19,14 @@ from alipes.config.loader import load_settings
 from alipes.config.paths import PROFILE_VARIABLE
 from alipes.config.platforms import MESSENGERS
 from alipes.kernel.errors import ConfigError
+from alipes.plugins.discovery import find_plugins
 from alipes.runtime.processes.child import open_child
-from alipes.web.admin.services import CheckStatus, DoctorCheck, PlatformStatus
+from alipes.web.admin.services import CheckStatus, DoctorCheck, PlatformStatus, PluginFacts
 
+T = TypeVar("T")
 DOCTOR_TIMEOUT_S = 120.0
+MAX_ERROR_BYTES = 1000
+"""Of the output of a command that failed."""
 _LABELS = {"irc": "IRC", "email": "Email"}
 _STATUSES: dict[str, CheckStatus] = {"ok": "ok", "note": "warn", "wrong": "error"}
 
@@ -65,33 +72,64 @@ class ServeControl:
     def notify_outbox(self, platform: str, lane: str) -> None:
         self._platforms.gateway.delivery.notify(platform, lane)
 
-    def restart(self) -> None:
-        """Raises `ConfigError` if the settings have errors: the server would not start again."""
+    def check_settings(self) -> None:
         load_settings(self._app.settings.home, self.environ)
+
+    def restart(self) -> None:
         self._exit_request.request("restart")
 
+    async def describe_plugins(self) -> Mapping[str, PluginFacts]:
+        return await asyncio.to_thread(self._read_plugins)
+
+    def _read_plugins(self) -> dict[str, PluginFacts]:
+        settings = load_settings(self._app.settings.home, self.environ)
+        found = {each.name: each for each in find_plugins(settings)}
+        facts = {}
+        for entry in list_plugins(settings):
+            plugin = found.get(entry.name)
+            asks = list_powers(plugin, settings) if plugin is not None else ()
+            needs = check_needs(plugin, settings) if plugin is not None else ()
+            facts[entry.name] = PluginFacts(
+                entry.version,
+                entry.description,
+                entry.source,
+                entry.adds,
+                tuple(asks),
+                tuple(f"{need.says}: {need.advice}" for need in needs),
+            )
+        return facts
+
+    async def check_plugin(self, name: str) -> Sequence[DoctorCheck]:
+        return self._to_checks(await self._run("plugins", "doctor", name, "--json", into=list[CheckResult]))
+
     async def check(self, *, live: bool) -> Sequence[DoctorCheck]:
-        """Run `alipes doctor` in a process of its own, so that slow checks do not delay the server."""
-        argv = [sys.executable, "-m", "alipes", "doctor", "--json", *(["--live"] if live else [])]
+        words = ["doctor", "--json", *(["--live"] if live else [])]
+        return self._to_checks((await self._run(*words, into=DoctorReport)).findings)
+
+    async def _run(self, *words: str, into: type[T]) -> T:
+        """What a command prints as JSON. It runs in a process of its own, so that it does not delay the server."""
+        argv = [sys.executable, "-m", "alipes", *words]
         environ = {**self.environ, "ALIPES_HOME": str(self._app.settings.home)}
         environ.pop(PROFILE_VARIABLE, None)
-        output = bytearray()
+        command, output = f"`alipes {' '.join(words)}`".replace(" --json", ""), bytearray()
         try:
             async with asyncio.timeout(DOCTOR_TIMEOUT_S), open_child(argv, cwd=self._app.workdir, env=environ) as child:
                 while piece := await child.read():
                     output += piece
         except TimeoutError:
-            raise ConfigError(f"the checks took longer than {DOCTOR_TIMEOUT_S:.0f} s: run `alipes doctor`") from None
-        lines = [line for line in bytes(output).splitlines() if line.startswith(b"{")]
+            raise ConfigError(f"the checks took longer than {DOCTOR_TIMEOUT_S:.0f} s: run {command}") from None
+        except OSError as error:
+            raise ConfigError(f"the checks could not be started: {error.strerror}. Run {command}") from error
+        lines = [line for line in bytes(output).splitlines() if line.startswith((b"{", b"["))]
         try:
-            report = msgspec.json.decode(lines[-1] if lines else b"", type=DoctorReport)
+            return msgspec.json.decode(lines[-1] if lines else b"", type=into)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            raise ConfigError("the checks could not be run: run `alipes doctor` in a terminal") from None
+            why = self._app.secrets(bytes(output[-MAX_ERROR_BYTES:]).decode("utf-8", "replace").strip())
+            raise ConfigError(f"{command} failed: {why or 'no output'}") from None
+
+    def _to_checks(self, found: Sequence[CheckResult]) -> list[DoctorCheck]:
         mask = self._app.secrets
-        return [
-            DoctorCheck(each.about, _STATUSES[each.state], mask(each.says), mask(each.advice))
-            for each in report.findings
-        ]
+        return [DoctorCheck(each.about, _STATUSES[each.state], mask(each.says), mask(each.advice)) for each in found]
 
 
 def _label(name: str) -> str:

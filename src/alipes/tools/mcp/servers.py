@@ -195,6 +195,13 @@ class McpServers:
             config.approve,
         )
 
+    def tool_names(self, name: str) -> tuple[str, ...]:
+        """The accepted tools of a server, by its own names."""
+        server = self.servers[name]
+        stored = self.catalog.find(name, server.config)
+        names = self._tools_of(server, stored) if stored is not None else ()
+        return tuple((split_mcp_name(each) or (name, each))[1] for each in names)
+
     async def reload(self, name: str) -> ServerStatus:
         """Connect again and list the tools. Raises `ToolError` and `ConfigError`."""
         server = self.servers.get(name)

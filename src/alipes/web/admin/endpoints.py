@@ -1,9 +1,13 @@
 """All administration endpoints."""
 
+from alipes.web.admin.log import LogEndpoints
+from alipes.web.admin.mcp import McpEndpoints
 from alipes.web.admin.memory import MemoryEndpoints
 from alipes.web.admin.people import PeopleEndpoints
 from alipes.web.admin.platforms import OutboxEndpoints, PlatformEndpoints
+from alipes.web.admin.plugins import PluginEndpoints
 from alipes.web.admin.schedules import ScheduleEndpoints
+from alipes.web.admin.server import ServerEndpoints
 from alipes.web.admin.services import AdminServices, ServerControl
 from alipes.web.admin.settings import SettingsEndpoints
 from alipes.web.admin.skills import ProposalEndpoints, SkillEndpoints
@@ -21,5 +25,9 @@ def admin_endpoints(app: AdminServices, control: ServerControl) -> tuple[ApiEndp
         SkillEndpoints(app, control),
         ProposalEndpoints(app),
         MemoryEndpoints(app),
+        PluginEndpoints(app, control),
+        McpEndpoints(app),
+        LogEndpoints(app),
+        ServerEndpoints(app, control),
     )
     return tuple(endpoint for group in groups for endpoint in endpoints_of(group))

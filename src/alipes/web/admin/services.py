@@ -1,6 +1,6 @@
 """What the administration endpoints use: the parts of the app, what the server itself does, and shared errors."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
@@ -12,6 +12,7 @@ from alipes.agent.skills.skills import Skills
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError, MessageRejected, ToolError
 from alipes.plugins.loader import Plugins
+from alipes.providers.registry import ModelChoice
 from alipes.runtime.redaction import SecretRegistry
 from alipes.sessions.schedules import Schedules
 from alipes.web.endpoint import ApiServices, HttpProblem
@@ -48,6 +49,18 @@ class DoctorCheck(Struct, frozen=True):
     fix: str = ""
 
 
+class PluginFacts(Struct, frozen=True):
+    """What is known about a plugin without loading it."""
+
+    version: str = ""
+    description: str = ""
+    source: str = ""
+    """Where it was installed from, or found."""
+    adds: dict[str, tuple[str, ...]] = {}
+    asks: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+
+
 class ServerControl(Protocol):
     """What only the process that serves can do and knows."""
 
@@ -66,12 +79,24 @@ class ServerControl(Protocol):
         """A message of this lane can be sent."""
         ...
 
+    def check_settings(self) -> None:
+        """Raises `ConfigError` if the server could not start again with the settings as they are now. It blocks."""
+        ...
+
     def restart(self) -> None:
-        """Restart once running turns have reached a safe point. Raises `ConfigError` if the settings have errors."""
+        """Restart once running turns have reached a safe point."""
+        ...
+
+    async def describe_plugins(self) -> Mapping[str, PluginFacts]:
+        """All plugins by name, from their files."""
+        ...
+
+    async def check_plugin(self, name: str) -> Sequence[DoctorCheck]:
+        """The checks of `alipes plugins doctor`. Raises `ConfigError`."""
         ...
 
     async def check(self, *, live: bool) -> Sequence[DoctorCheck]:
-        """The checks of `alipes doctor`; `live`: also ask the model."""
+        """The checks of `alipes doctor`; `live`: also ask the model. Raises `ConfigError`."""
         ...
 
 
@@ -89,6 +114,10 @@ class AdminServices(ApiServices, Protocol):
 
     @property
     def schedules(self) -> Schedules: ...
+
+    async def choice(self) -> ModelChoice:
+        """The default model."""
+        ...
 
 
 @contextmanager

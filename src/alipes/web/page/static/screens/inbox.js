@@ -17,7 +17,7 @@ const WORDS = /** @type {Record<string, string>} */ ({ once: "Allow once", sessi
 /** The answers to a command: buttons, an editable pattern for "always" and a note for "no". @param {{question: Question, answer: (body: object) => Promise<void>}} props */
 function ApprovalAnswers({ question, answer }) {
   const [open, setOpen] = useState("");
-  const [pattern, setPattern] = useState(question.pattern ?? question.command ?? "");
+  const [pattern, setPattern] = useState(question.pattern ?? "");
   const [note, setNote] = useState("");
   const answers = question.answers ?? ["once", "session", "no"];
   const submit = (/** @type {object} */ body) => (/** @type {Event} */ event) => { event.preventDefault(); return answer(body); };
@@ -27,10 +27,10 @@ function ApprovalAnswers({ question, answer }) {
         onClick=${() => (each === "always" ? setOpen(open === "always" ? "" : "always") : answer({ choice: each }))}>${WORDS[each]}<//>`)}
       ${answers.includes("no") && html`<${Button} kind="quiet" aria-expanded=${String(open === "note")} onClick=${() => setOpen(open === "note" ? "" : "note")}>Deny with a note…<//>`}
     </div>
-    ${open === "always" && html`<form class="answer-form" onSubmit=${submit({ choice: "always", pattern })}>
+    ${open === "always" && html`<form class="answer-form" onSubmit=${submit({ choice: "always", ...(pattern.trim() ? { pattern: pattern.trim() } : {}) })}>
       <${Field} label="Always allow commands that match" mono value=${pattern} onInput=${setPattern} autofocus
-        hint="* stands for any text. You can remove it later in the settings." />
-      <${Button} kind="primary" type="submit" disabled=${!pattern.trim()}>Always allow<//></form>`}
+        hint=${html`* stands for any text. Empty: only ${question.rule ? html`<bdi dir="auto">${question.rule.slice(0, 300)}</bdi>` : "exactly this call"}.`} />
+      <${Button} kind="primary" type="submit">Always allow<//></form>`}
     ${open === "note" && html`<form class="answer-form" onSubmit=${submit({ choice: "no", note })}>
       <${Field} label="What should it do instead?" rows=${2} value=${note} onInput=${setNote} autofocus />
       <${Button} kind="danger" type="submit">Deny<//></form>`}`;
@@ -71,7 +71,7 @@ export function QuestionCard({ question, onDone }) {
     <${Facts} facts=${[
       ["From", html`${question.origin ? html`<${Badge}>${question.origin}<//> ` : null}<${ConversationLink} id=${question.session} title=${question.title} />`],
       ["Folder", question.workdir && html`<code dir="auto">${question.workdir}</code>`],
-      ["Rule", question.rule],
+      ["Always covers", question.rule],
       ["Expires", question.until ? html`<${Time} value=${question.until} />` : null],
     ]} />
     ${error && html`<p class="field-error" role="alert" dir="auto">${error}</p>`}

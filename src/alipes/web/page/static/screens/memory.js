@@ -2,13 +2,13 @@
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { get, patch, post } from "../api.js";
 import { mayChange } from "../state.js";
-import { Badge, Button, confirm, Diff, Empty, Field, formatCount, LongText, Select, Table, Time, toast } from "./controls.js";
-import { Loaded, Page, Section, statusOf, textOf, useResource } from "./common.js";
+import { Button, confirm, Diff, Empty, Field, formatCount, LongText, Select, Table, Time, toast } from "./controls.js";
+import { ConversationLink, Loaded, Page, Section, statusOf, textOf, useResource } from "./common.js";
 
 /**
- * @typedef {{target: string, text: string, base?: string, entries?: unknown[], used?: number, limit?: number, label?: string}} Target
- * @typedef {{targets: Target[], people?: (string | {id?: string, person?: string, name?: string, label?: string})[], pending?: number, person?: string}} Memory
- * @typedef {{number?: number, version?: number, target?: string, created?: number, why?: string, text?: string, diff?: string, person?: string}} Version
+ * @typedef {{target: string, file?: string, text: string, base?: string, entries?: unknown[], used?: number, limit?: number, label?: string}} Target
+ * @typedef {{targets: Target[], people?: {scope: string, label?: string}[], pending?: number, person?: string}} Memory
+ * @typedef {{number: number, target?: string, created?: number, what?: string, author?: string, diff?: string, session?: string, run?: string, sources?: string[], undone_by?: number}} Version
  */
 
 const NAMES = /** @type {Record<string, string>} */ ({ memory: "Notes of the agent", user: "About the person" });
@@ -60,27 +60,26 @@ function TargetEditor({ target, person, onSaved }) {
 function Versions({ person, onUndone }) {
   const found = useResource(() => /** @type {Promise<{versions: Version[]}>} */ (get("/v1/memory/versions", { person })), [person], ["memory"]);
   const undo = (/** @type {Version} */ version) => async () => {
-    const number = version.number ?? version.version;
-    if (!(await confirm({ title: "Go back to this version?", text: "The present text becomes a version too, so this can be undone.", action: "Go back" }))) return;
-    await post("/v1/memory/undo", { target: version.target, version: number, ...(person ? { person } : {}) });
-    toast("The earlier text is in use again.");
+    if (!(await confirm({ title: "Undo this change?", text: "Later changes stay. The undoing is a version too, so it can be undone.", action: "Undo" }))) return;
+    await post("/v1/memory/undo", { version: version.number, ...(person ? { person } : {}) });
+    toast("Undone.");
     await onUndone();
     await found.reload();
   };
-  return html`<${Section} title="Versions"><${Loaded} resource=${found}>${(/** @type {{versions: Version[]}} */ { versions }) => (versions.length ? html`<${Table} caption="Versions" rows=${versions}
-    keyOf=${(/** @type {Version} */ row) => `${row.target} ${row.number ?? row.version}`} columns=${[
-      { name: "created", label: "From", render: (/** @type {Version} */ row) => html`<${Time} value=${row.created} />` },
-      { name: "target", label: "Memory", render: (/** @type {Version} */ row) => html`<${Badge}>${NAMES[row.target ?? ""] ?? row.target}<//>` },
-      { name: "why", label: "Change", render: (/** @type {Version} */ row) => html`${row.why ? html`<${LongText} text=${row.why} limit=${300} />` : null}${row.diff ? html`<details><summary>Changes</summary><${Diff} text=${row.diff} lines=${80} /></details>` : row.text ? html`<details><summary>Text</summary><${LongText} text=${row.text} /></details>` : null}` },
-      { name: "act", label: "Action", hideLabel: true, align: "end", render: (/** @type {Version} */ row) => (mayChange.value ? html`<${Button} small icon="undo" onClick=${undo(row)}>Go back<//>` : null) },
-    ]} />` : html`<p class="muted">No earlier versions.</p>`)}<//><//>`;
+  return html`<${Section} title="Changes"><${Loaded} resource=${found}>${(/** @type {{versions: Version[]}} */ { versions }) => (versions.length ? html`<${Table} caption="Versions" rows=${versions}
+    keyOf=${(/** @type {Version} */ row) => row.number} columns=${[
+      { name: "created", label: "When", render: (/** @type {Version} */ row) => html`<${Time} value=${row.created} />` },
+      { name: "target", label: "Memory", render: (/** @type {Version} */ row) => NAMES[row.target ?? ""] ?? html`<bdi dir="auto">${row.target}</bdi>` },
+      { name: "what", label: "Change", render: (/** @type {Version} */ row) => html`<${LongText} text=${[row.what, row.author].filter(Boolean).join(" · ")} limit=${300} />${row.session ? html`<${ConversationLink} id=${row.session} title="Conversation" />` : null}${row.diff ? html`<details><summary>Changes</summary><${Diff} text=${row.diff} lines=${80} /></details>` : null}` },
+      { name: "act", label: "Action", hideLabel: true, align: "end", render: (/** @type {Version} */ row) => (row.undone_by ? html`<span class="muted small">undone</span>` : mayChange.value ? html`<${Button} small icon="undo" onClick=${undo(row)}>Undo<//>` : null) },
+    ]} />` : html`<p class="muted">No changes yet.</p>`)}<//><//>`;
 }
 
 /** @param {{route?: unknown}} _props */
 export default function Screen(_props) {
   const [person, setPerson] = useState("");
   const found = useResource(() => /** @type {Promise<Memory>} */ (get("/v1/memory", { person })), [person], ["memory"]);
-  const people = (found.data?.people ?? []).map((each) => (typeof each === "string" ? { value: each, label: each || "Owner" } : { value: each.person ?? each.id ?? "", label: each.label ?? each.name ?? each.person ?? each.id ?? "" }));
+  const people = (found.data?.people ?? []).map((each) => ({ value: each.scope, label: each.label || each.scope || "Owner" }));
   const options = people.some((each) => each.value === "") ? people : [{ value: "", label: "Owner" }, ...people];
   return html`<${Page} title="Memory" lead="What the agent remembers between conversations. It reads this at the start of each one.">
     ${found.data?.pending ? html`<a class="notice" href="#/skills?tab=pending">${found.data.pending === 1 ? "One proposed change waits" : `${found.data.pending} proposed changes wait`} for an answer</a>` : null}

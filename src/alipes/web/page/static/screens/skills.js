@@ -7,10 +7,10 @@ import { Badge, Button, CodeBlock, confirm, Diff, Empty, Field, formatCount, Lon
 import { Back, Command, ConversationLink, Facts, Loaded, Page, Section, textOf, useResource } from "./common.js";
 
 /**
- * @typedef {{name: string, description?: string, source?: string, path?: string, enabled?: boolean, uses?: number, answered?: number, failed?: number,
- *   last?: number, problem?: string, text?: string, files?: (string | {path?: string, name?: string, size?: number})[],
- *   versions?: {number: number, created?: number, why?: string, current?: boolean}[]}} Skill
- * @typedef {{id: string, kind: string, name: string, reason?: string, diff?: string, session?: string, run?: string, created?: number, text?: string, problem?: string}} Proposal
+ * @typedef {{name: string, description?: string, source?: string, path?: string, state?: string, enabled?: boolean, plugin?: string, uses?: number, answered?: number, failed?: number,
+ *   last?: number, problem?: string, text?: string, hash?: string, remarks?: string[], license?: string, compatibility?: string, tools?: string[], files?: (string | {path?: string, name?: string, size?: number})[],
+ *   versions?: {number: number, created?: number, why?: string, removed?: boolean}[]}} Skill
+ * @typedef {{id: string | number, kind: string, name: string, reason?: string, diff?: string, session?: string, run?: string, created?: number, text?: string, problem?: string, sources?: string[]}} Proposal
  */
 
 /** One proposed change: its reason, its diff, and the answers. @param {{proposal: Proposal, onDone: () => unknown}} props */
@@ -20,8 +20,8 @@ export function ProposalCard({ proposal, onDone }) {
   const decide = async (/** @type {"accept" | "reject"} */ action) => {
     setProblem("");
     try {
-      await post(`/v1/skills/pending/${encodeURIComponent(proposal.id)}`, { action, ...(action === "accept" && text !== null ? { text } : {}) });
-      toast(action === "accept" ? "Accepted." : "Rejected.");
+      const answer = /** @type {{done?: string}} */ (await post(`/v1/skills/pending/${encodeURIComponent(proposal.id)}`, { action, ...(action === "accept" && text !== null ? { text } : {}) }));
+      toast(answer?.done || (action === "accept" ? "Accepted." : "Rejected."));
       await onDone();
     } catch (error) {
       setProblem(textOf(error));
@@ -31,6 +31,7 @@ export function ProposalCard({ proposal, onDone }) {
     <header class="card-head"><span><${Badge}>${proposal.kind}<//> <strong><${Text} value=${proposal.name} /></strong></span><span class="muted small"><${Time} value=${proposal.created} /></span></header>
     <${LongText} text=${proposal.reason} limit=${600} />
     ${text !== null ? html`<${Field} label="Text to accept" rows=${12} mono value=${text} onInput=${setText} />` : proposal.diff ? html`<${Diff} text=${proposal.diff} />` : proposal.text ? html`<${CodeBlock} text=${proposal.text} label="Text" />` : null}
+    ${proposal.sources?.length ? html`<p class="muted small" dir="auto">The conversation had read text of: ${proposal.sources.join(", ").slice(0, 500)}</p>` : null}
     ${proposal.session ? html`<p class="muted small">From <${ConversationLink} id=${proposal.session} title="this conversation" /></p>` : null}
     ${(problem || proposal.problem) && html`<p class="field-error" role="alert" dir="auto">${problem || proposal.problem}</p>`}
     ${mayChange.value && html`<div class="row"><${Button} kind="primary" icon="check" onClick=${() => decide("accept")}>${text === null ? "Accept" : "Accept edited"}<//>
@@ -46,8 +47,13 @@ function Pending() {
     : html`<${Empty} icon="check" title="Nothing is proposed">When the agent learns something from a conversation, it proposes it here.<//>`)}<//>`;
 }
 
-/** @param {{skill: Skill}} props */
-const SkillState = ({ skill }) => (skill.problem ? html`<${Badge} kind="danger" title=${skill.problem}>problem<//>` : skill.enabled === false ? html`<${Badge}>off<//>` : null);
+const KINDS = /** @type {Record<string, "warn" | "danger" | "plain">} */ ({ new: "warn", changed: "warn", broken: "danger", shadowed: "plain", off: "plain" });
+
+/** What keeps a skill from use; nothing for one that is on. @param {{skill: Skill}} props */
+function SkillState({ skill }) {
+  const state = skill.state ?? (skill.problem ? "broken" : skill.enabled === false ? "off" : "on");
+  return state === "on" ? null : html`<${Badge} kind=${KINDS[state] ?? "plain"} title=${skill.problem}>${state}<//>`;
+}
 
 /** @param {{skills: Skill[]}} props */
 function SkillList({ skills }) {
@@ -73,18 +79,24 @@ function Detail({ name }) {
     toast(`Version ${version} is in use again.`);
     await found.reload();
   };
+  const accept = async () => {
+    await post(`${path}/accept`, { hash: found.data?.hash });
+    toast("Accepted.");
+    await found.reload();
+  };
   const toggle = async (/** @type {boolean} */ enabled) => { await patch(path, { enabled }); await found.reload(); };
   return html`<${Page} title=${name} lead=${skill?.description?.slice(0, 1000)} actions=${skill && mayChange.value ? html`<${Button} kind="danger" icon="trash" label="Remove" onClick=${remove} />` : null}>
     <${Back} href="#/skills">All skills<//>
     <${Loaded} resource=${found}>${(/** @type {Skill} */ data) => html`
       ${data.problem ? html`<p class="field-error" dir="auto">${data.problem}</p>` : null}
+      ${data.state === "new" || data.state === "changed" ? html`<div class="notice row"><span>${data.state === "new" ? "The agent does not use this skill until you accept its text below." : "Its text was changed since you accepted it. The agent does not use it until you accept it again."}</span>${mayChange.value ? html`<${Button} kind="primary" icon="check" onClick=${accept}>Accept<//>` : null}</div>` : null}
       ${mayChange.value ? html`<${Toggle} label="In use" checked=${data.enabled !== false} onChange=${toggle} />` : html`<${SkillState} skill=${data} />`}
-      <${Facts} facts=${[["Source", data.source], ["Path", data.path && html`<code dir="auto">${data.path}</code>`], ["Used", data.uses ? `${formatCount(data.uses)} times; answered ${formatCount(data.answered)}, failed ${formatCount(data.failed)}` : "never"],
+      <${Facts} facts=${[["Source", data.plugin ? `plugin ${data.plugin}` : data.source], ["Remarks", data.remarks?.join("\n")], ["License", data.license], ["Compatibility", data.compatibility], ["Tools", Array.isArray(data.tools) ? data.tools.join(", ") : data.tools], ["Path", data.path && html`<code dir="auto">${data.path}</code>`], ["Used", data.uses ? `${formatCount(data.uses)} times; answered ${formatCount(data.answered)}, failed ${formatCount(data.failed)}` : "never"],
         ["Last used", data.last ? html`<${Time} value=${data.last} />` : ""], ["Files", data.files?.length ? data.files.map((each) => (typeof each === "string" ? each : each.path ?? each.name)).join(", ") : ""]]} />
       <${Section} title="Text"><${CodeBlock} text=${data.text ?? ""} label="Text of the skill" /><//>
       <${Section} title="Versions">${data.versions?.length ? html`<${Table} caption="Versions" rows=${data.versions} keyOf=${(/** @type {{number: number}} */ row) => row.number} columns=${[
         { name: "number", label: "Version" }, { name: "created", label: "From", render: (/** @type {any} */ row) => html`<${Time} value=${row.created} />` },
-        { name: "why", label: "Why", render: (/** @type {any} */ row) => html`<${LongText} text=${row.why} limit=${300} />` },
+        { name: "why", label: "Why", render: (/** @type {any} */ row) => html`<${LongText} text=${row.why} limit=${300} />${row.removed ? html` <${Badge}>removed<//>` : null}` },
         { name: "act", label: "Action", hideLabel: true, align: "end", render: (/** @type {any} */ row) => (mayChange.value ? html`<${Button} small icon="undo" onClick=${rollback(row.number)}>Go back<//>` : null) },
       ]} />` : html`<p class="muted">No earlier versions.</p>`}<//>`}<//>
   <//>`;
