@@ -61,12 +61,12 @@ export class Conversation {
     this.transcript = new Transcript(this.id, scroller, sheets);
     this.#tail = tail;
     try {
-      const activity = this.#fetchActivity();
-      const session = this.#fetchSession();
+      const beside = Promise.all([this.#fetchActivity(), this.#fetchSession()]);
+      beside.catch(() => {}); // reported below, if the messages are there
       const page = await this.transcript.open(number);
       this.#settle(page.messages);
       this.loaded.value = true;
-      await Promise.all([activity, session]);
+      await beside;
       this.#followActive();
     } catch (error) {
       if (this.#closed) return;
