@@ -13,7 +13,7 @@ from tests.world.model_server import Call, Calls, Say
 from tests.world.wait import until
 
 pytestmark = [pytest.mark.deadline(120), pytest.mark.service("chromium")]
-COMMAND = "rm -rf ../secret-folder"
+COMMAND = "git push --force origin main"
 
 
 def terminal(command=COMMAND):
@@ -26,37 +26,38 @@ def clarify(**question):
 
 
 async def test_an_approval_shows_the_whole_command_and_allowing_it_once_runs_it(site, tmp_path):
-    folder = tmp_path / "secret-folder"
-    folder.mkdir()
-    async with site(terminal(f"rm -rf {folder}; echo {'long ' * 400}end")) as running:
+    async with site(terminal(f"echo {'long ' * 400}end > {tmp_path}/said; {COMMAND}")) as running:
         page = await running.log_in()
         await show(page, "inbox", "Inbox")
         await expect(page.get_by_text("No open questions")).to_be_visible()
-        await start_run(page, "Clean up")
+        await start_run(page, "Push it")
         card = page.get_by_role("article", name="Approval")
-        await expect(card.get_by_role("group", name="Command")).to_contain_text("long end")
+        await expect(card.get_by_role("group", name="Command")).to_contain_text(
+            f"long end > {tmp_path}/said; {COMMAND}"
+        )
+        assert not (tmp_path / "said").exists()
         await card.get_by_role("button", name="Allow once").click()
         await expect(page.get_by_text("No open questions")).to_be_visible()
         await expect(page.get_by_text("elsewhere")).to_have_count(0)
-        await until(lambda: not folder.exists())
+        await until((tmp_path / "said").exists)
 
 
 async def test_a_denial_with_a_note_reaches_the_model(site):
     async with site(terminal()) as running:
         page = await running.log_in()
-        await start_run(page, "Clean up")
+        await start_run(page, "Push it")
         await show(page, "inbox", "Inbox")
         await page.get_by_role("button", name="Deny with a note…").click()
-        await page.get_by_label("What should it do instead?").fill("move it to the bin")
+        await page.get_by_label("What should it do instead?").fill("ask Ann first")
         await page.locator(".answer-form").get_by_role("button", name="Deny").click()
         await expect(page.get_by_text("No open questions")).to_be_visible()
-        await until(lambda: "move it to the bin" in json.dumps(running.model.bodies[-1]))
+        await until(lambda: "ask Ann first" in json.dumps(running.model.bodies[-1]))
 
 
 async def test_always_allows_the_edited_pattern_and_shows_why_a_pattern_is_refused(site):
-    async with site((*terminal(), *terminal("rm -rf ../secret-other"))) as running:
+    async with site((*terminal(), *terminal("git push --force origin other"))) as running:
         page = await running.log_in()
-        await start_run(page, "Clean up")
+        await start_run(page, "Push it")
         await show(page, "inbox", "Inbox")
         await page.get_by_role("button", name="Always allow…").click()
         pattern = page.get_by_label("Always allow commands that match")
@@ -64,10 +65,10 @@ async def test_always_allows_the_edited_pattern_and_shows_why_a_pattern_is_refus
         await page.get_by_role("button", name="Always allow", exact=True).click()
         await expect(page.locator(".question .field-error")).not_to_be_empty()
         await expect(pattern).to_have_value("*")
-        await pattern.fill("rm -rf ../secret-*")
+        await pattern.fill("git push --force origin *")
         await page.get_by_role("button", name="Always allow", exact=True).click()
         await expect(page.get_by_text("No open questions")).to_be_visible()
-        await start_run(page, "Clean up again")
+        await start_run(page, "Push again")
         await until(lambda: len(running.model.bodies) == 4)  # the second command ran without a question
         assert (await call(page, "GET", "inbox"))["questions"] == []
 
@@ -75,7 +76,7 @@ async def test_always_allows_the_edited_pattern_and_shows_why_a_pattern_is_refus
 async def test_an_answer_given_elsewhere_resolves_the_card(site):
     async with site(terminal()) as running:
         page = await running.log_in()
-        await start_run(page, "Clean up")
+        await start_run(page, "Push it")
         await show(page, "inbox", "Inbox")
         await expect(page.get_by_role("article", name="Approval")).to_be_visible()
         ask = (await call(page, "GET", "inbox"))["questions"][0]["ask"]
@@ -89,7 +90,7 @@ async def test_an_answer_given_elsewhere_resolves_the_card(site):
 async def test_a_second_answer_is_told_what_was_decided(site):
     async with site(terminal()) as running:
         page = await running.log_in()
-        await start_run(page, "Clean up")
+        await start_run(page, "Push it")
         await show(page, "inbox", "Inbox")
         allow = page.get_by_role("button", name="Allow once")
         await expect(allow).to_be_visible()
@@ -123,7 +124,7 @@ async def test_a_question_is_answered_by_a_choice_or_by_a_text(site):
 async def test_a_reader_sees_the_question_and_no_answers(site):
     async with site(terminal()) as running:
         page = await running.log_in()
-        await start_run(page, "Clean up")
+        await start_run(page, "Push it")
         reader = await running.log_in("read")
         await show(reader, "inbox", "Inbox")
         await expect(reader.get_by_role("article", name="Approval")).to_contain_text(COMMAND)

@@ -11,14 +11,17 @@ import httpx2
 import msgspec
 from starlette.applications import Starlette
 
+from alipes.config.settings import SpendConfig
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.kernel.errors import ConfigError
+from alipes.kernel.models import ModelFacts
 from alipes.kernel.ports import Provider, Tool
 from alipes.kernel.turns import Inbound
 from alipes.plugins.registry import Contributions
 from alipes.providers.registry import Backend, ModelChoice
 from alipes.sessions.commands.context import CommandContext
 from alipes.tools.checkpoints.checkpoints import Checkpoints
+from alipes.tools.shell.background import BackgroundProcesses
 from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, KeyHolder, RequestLimits, hash_key
 from alipes.web.checkpoints import CheckpointEndpoints
@@ -57,6 +60,15 @@ class KnownModels(SingleModel):
         if name not in ("a/b", "a/c"):
             raise ConfigError(f"No model or provider is called {name!r}. Did you mean a/b?")
         return await super().open(name)
+
+    def names(self) -> tuple[str, ...]:
+        return "a/b", "a/c"
+
+    def is_for_tests(self, _name: str) -> bool:
+        return False
+
+    def facts(self, name: str) -> ModelFacts:
+        return ModelFacts(window=1000, price_input=1.0, price_output=2.0) if name == "a/b" else ModelFacts()
 
 
 class StreamEvent:
@@ -162,6 +174,7 @@ def _context(house: Any, inbound: Inbound, *, local_files: bool = True) -> Comma
         contributions=house.contributions,
         local_files=local_files,
         checkpoints=house.checkpoints,
+        processes=house.background,
     )
 
 
@@ -181,6 +194,8 @@ async def open_api(
     run: Path | None = None,
     checkpoints: Checkpoints | None = None,
     workdir: str = "",
+    spend: SpendConfig | None = None,
+    background: BackgroundProcesses | None = None,
     **habits: Any,
 ) -> AsyncIterator[ApiHarness]:
     """`limits`: of `TurnAdmission`; `contributions`: with templates; `run`: names the processes of the agent;
@@ -189,6 +204,7 @@ async def open_api(
         house.models = KnownModels(provider)  # type: ignore[attr-defined]
         house.contributions = contributions or Contributions()  # type: ignore[attr-defined]
         house.checkpoints = checkpoints  # type: ignore[attr-defined]
+        house.background = background  # type: ignore[attr-defined]
         house.context = partial(_context, house)  # type: ignore[attr-defined]
         house.search = house.store.archive  # type: ignore[attr-defined]
         living = LiveRuns(house, workdir=workdir)  # type: ignore[arg-type]
@@ -198,7 +214,7 @@ async def open_api(
             request_limits = RequestLimits(rate=0)
             files = ApiFiles(home / "files" / UPLOADS, OutboundPolicy((), [str(home)]), NoText(), request_limits)
             rooms = (
-                *conversation_endpoints(house, living, admission, files),  # type: ignore[arg-type]
+                *conversation_endpoints(house, living, admission, files, spend or SpendConfig()),  # type: ignore[arg-type]
                 *endpoints_of(TemplateEndpoints(house)),  # type: ignore[arg-type]
                 *endpoints_of(CheckpointEndpoints(house, workdir=workdir)),  # type: ignore[arg-type]
             )

@@ -17,6 +17,7 @@ from alipes.kernel.conversations import ApprovalDecision, DeniedBecause, Questio
 from alipes.kernel.formatting import join_names
 from alipes.kernel.mcp import mcp_source, split_mcp_name
 from alipes.kernel.messages import Json, ToolCall
+from alipes.kernel.outbox import Outbound
 from alipes.kernel.turns import (
     SCHEDULED_PREFIX,
     AnswerApproval,
@@ -53,6 +54,9 @@ class FrontEnd(Protocol):
 
     def can_reach(self, key: str) -> bool:
         """True if questions for `key` can be delivered later even though no client is connected."""
+
+    def send_soon(self, outbound: Outbound) -> None:
+        """A message to a chat is in the outbox: send it now."""
 
     async def before_resume(self, keys: tuple[str, ...]) -> None:
         """Awaited with the sessions whose interrupted turns are about to resume."""

@@ -78,7 +78,8 @@ class SqliteResponses:
 _SESSION = f"""SELECT id, address,
     EXISTS (SELECT 1 FROM leases WHERE leases.key = sessions.key AND leases.session_id = sessions.id),
     title, model, busy_mode, permission_mode, effort, workdir,
-    (SELECT iif(max(attempts), 'running', iif(min(held), 'held', 'queued')) FROM turns INDEXED BY turns_unfinished
+    (SELECT CASE WHEN max(attempts) THEN 'running' WHEN max(held = 0) THEN 'queued' WHEN count(*) THEN 'held' END
+        FROM turns INDEXED BY turns_unfinished
         WHERE key = sessions.key AND session_id = sessions.id AND ending IS NULL),
     {SESSION_DETAILS}"""
 _LAST_MESSAGES = """SELECT number, message FROM messages WHERE session_id = ? AND role IN ('user', 'assistant')

@@ -121,6 +121,7 @@ class SessionDocument(Struct, frozen=True, omit_defaults=True):
     unfinished: int
     """Running and queued runs."""
     messages: int
+    status: SessionStatus
     model: str = ""
     parent: str = ""
     """Id of the session it was forked from."""
@@ -132,7 +133,6 @@ class SessionDocument(Struct, frozen=True, omit_defaults=True):
     """Where it takes place, for people: `Telegram · Ann`, `terminal`, `API · ci`."""
     current: bool = False
     """It is the active conversation of its place: messages there continue it."""
-    status: SessionStatus = "idle"
     preview: str = ""
     """The start of the last message."""
     busy: str = ""

@@ -44,7 +44,7 @@ from alipes.store.quick_reads import check_writable, read_status
 from alipes.web.admin.endpoints import admin_endpoints
 from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, RequestLimits
-from alipes.web.endpoint import ServerState
+from alipes.web.endpoint import ServerState, endpoints_of
 from alipes.web.files import UPLOADS, ApiFiles
 from alipes.web.health import ModelHealth, Readiness, ServiceRoutes
 from alipes.web.mcp.http import McpEndpoint
@@ -285,7 +285,8 @@ class _Server:
         logins = BrowserLogins(SqliteBrowsers(database), keys, locator, home=str(settings.home), secrets=secrets)
         browsers = BrowserEndpoints(logins, settings.page.address)
         served = (
-            *endpoints(self._app, self._runs, admission, fetcher, files, browsers),
+            *endpoints(self._app, self._runs, admission, fetcher, files, settings.spend),
+            *endpoints_of(browsers),
             *admin_endpoints(self._app, self._control),
         )
         api = self._api = ApiRouter(served, keys, limits, state=self._state, logins=logins)

@@ -17,7 +17,6 @@ from alipes.kernel.turns import (
     AnswerQuestion,
     ApprovalAsked,
     Event,
-    Inbound,
     Notice,
     QuestionAsked,
     Retracted,
@@ -196,25 +195,16 @@ class ConversationTools:
 
     async def ask(self, args: AskArguments, request: ToolRequest) -> ToolAnswer:
         model = await self._admission.resolve_model(args.model)
-        address = await self._lookup.address(request.caller, args.conversation)
-        inbound = Inbound(
-            f"mcp:{os.urandom(12).hex()}",
-            address,
-            request.caller.name,
-            args.prompt,
-            model=model,
-            workdir=self._runs.workdir,
-            attended=True,
-            owner=request.caller.may("admin"),
-        )
-        inbound = await expand_input(self._app, inbound)
+        place = await self._lookup.place(request.caller, args.conversation)
+        inbound = place.make_inbound(f"mcp:{os.urandom(12).hex()}", args.prompt)
+        inbound = await expand_input(self._app, structs.replace(inbound, model=model, attended=True))
         async with self._admission.open_slot(request.caller):
             turn = await self._runs.begin(inbound, "queue")
         assert turn is not None  # its id is new
         try:
             await self._watch(self._runs.find(turn), request)
         except asyncio.CancelledError:  # by the client, or it disconnected
-            self._runs.stop_soon(address.key, Stop("user_stop", "session_interrupt", turn))
+            self._runs.stop_soon(place.address.key, Stop("user_stop", "session_interrupt", turn))
             raise
         return await self._describe(turn)
 

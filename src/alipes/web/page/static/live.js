@@ -7,6 +7,17 @@ const HIDDEN_MS = 15_000;
 /** Whether the server answered last time we asked. */
 export const connected = signal(true);
 
+/** @returns {Promise<void>} When the server answers again. */
+export function reconnected() {
+  connected.value = false;
+  return new Promise((resolve) => {
+    const end = connected.subscribe((now) => {
+      if (now) queueMicrotask(() => end());
+      if (now) resolve();
+    });
+  });
+}
+
 /** @type {Set<() => void>} */
 const sleepers = new Set();
 const wakeAll = () => [...sleepers].forEach((wake) => wake());

@@ -1,7 +1,7 @@
 // What several parts of the page know: who we are, the conversations, the open questions.
 import { batch, computed, signal } from "./vendor/preact.js";
 import { ApiError, get, loggedIn } from "./api.js";
-import { onEvent } from "./live.js";
+import { onEvent, reconnected } from "./live.js";
 
 /**
  * @typedef {object} Session
@@ -56,7 +56,9 @@ async function loadPage(mine, fresh) {
     });
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
-    if (mine === generation) listState.value = "failed";
+    if (mine !== generation) return;
+    listState.value = "failed";
+    if (error.status === 0) reconnected().then(reloadConversations);
   }
 }
 
@@ -107,9 +109,10 @@ export async function countQuestions() {
   if (found) waiting.value = found.questions.length + (found.pairing || 0) + (found.proposals || 0);
 }
 
+/** @returns {Promise<void>} */
 async function start() {
   const who = await get("key").catch(() => null);
-  if (!who) return;
+  if (!who && loggedIn.value) return reconnected().then(start);
   caller.value = who;
   countQuestions();
 }

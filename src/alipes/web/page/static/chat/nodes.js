@@ -21,7 +21,7 @@ import { fetchBlob, text as fetchText } from "../api.js";
  * @property {number} number 0: not known yet. @property {string} [run] @property {number} [said] @property {string} role
  * @property {string} [text] @property {number} [created] @property {string} [model] @property {Usage | null} [usage]
  * @property {string} [thinking] @property {Call[]} [calls] @property {Result[]} [results] @property {Picture[]} [images]
- * @property {FileInfo[]} [files] @property {boolean} [partial] @property {string} [sender] @property {string} [via]
+ * @property {FileInfo[]} [files] @property {boolean} [partial] @property {boolean} [truncated] @property {number} [length] @property {string} [sender] @property {string} [via]
  */
 
 const FOLD_CHARS = 30_000;
@@ -106,12 +106,13 @@ export class MessageNodes {
 
   /** @param {HTMLElement} node @param {Item} item */
   #fillUser(node, item) {
-    const from = [item.sender === "owner" ? "Owner" : item.sender, item.via === "page" ? "from the page" : item.via].filter(Boolean);
-    if (from.length) node.append(make("p", "from", isolated(from.join(" "))));
+    const from = item.via === "page" ? `${item.sender === "owner" || !item.sender ? "Owner" : item.sender}, from the page` : item.sender;
+    if (from && from !== "page") node.append(make("p", "from", isolated(from)));
     const body = make("div", "body plain");
     body.dir = "auto";
     showFolded(body, item.text ?? "", showPlain);
     if (item.text) node.append(body);
+    if (item.truncated) node.append(cutNote(item));
     this.addAttachments(node, item);
   }
 
@@ -123,8 +124,8 @@ export class MessageNodes {
       node.append(body);
       showFolded(body, item.text, writeMarkdown);
     }
+    if (item.truncated) node.append(cutNote(item));
     this.addAttachments(node, item);
-    if (item.partial) node.append(make("p", "ending", "This answer was cut off."));
     for (const call of item.calls ?? []) node.append(this.addCall(call).node);
   }
 
@@ -179,6 +180,11 @@ export class MessageNodes {
     });
     return box;
   }
+}
+
+/** @param {Item} item */
+function cutNote(item) {
+  return make("p", "from", `These are the first ${formatCount(item.text?.length)} of ${formatCount(item.length)} characters. An export has all.`);
 }
 
 /** @type {Record<string, string>} */

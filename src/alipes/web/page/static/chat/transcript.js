@@ -197,38 +197,32 @@ export class Transcript {
 
   /**
    * Fetch what was added since: numbers for messages that were followed live, and new messages of others.
-   * @param {Set<string>} following Runs whose new messages come by themselves.
+   * @returns {Promise<Item[]>}
    */
-  async update(following) {
-    if (this.moreAfter.value) return;
+  async update() {
+    if (this.moreAfter.value) return [];
     const before = this.total;
     const page = await this.#fetch({ after: this.last, limit: 500 });
-    if (this.#closed) return;
-    if (page.total < before) {
-      await this.open();
-      return;
-    }
-    for (const [index, item] of page.messages.entries()) {
-      if (this.#place(item, following)) this.last = item.number;
-      else break;
+    if (this.#closed) return [];
+    if (page.total < before) return (await this.open()).messages;
+    page.messages.forEach((item, index) => {
+      this.#place(item);
+      this.last = item.number;
       const next = page.messages[index + 1];
-      if (item.run && next?.run !== item.run && !following.has(item.run)) this.addEnding(item.run, page.runs?.[item.run] ?? {});
-    }
+      if (item.run && next?.run !== item.run) this.addEnding(item.run, page.runs?.[item.run] ?? {});
+    });
+    return page.messages;
   }
 
-  /** @param {Item} item @param {Set<string>} following @returns {boolean} */
-  #place(item, following) {
+  /** @param {Item} item */
+  #place(item) {
     const known = item.run && item.said ? this.find(item.run, item.said) : null;
     if (known) {
       setNumber(known, { ...items.get(known), ...item });
-      return true;
+      return;
     }
-    if (item.run && following.has(item.run)) return false;
-    if (item.role === "tool" || !item.said || item.said > this.countSaid(item.run ?? "")) {
-      const node = this.nodes.build(item);
-      if (node) this.append(node);
-    }
-    return true;
+    const node = this.nodes.build(item);
+    if (node) this.append(node);
   }
 
   /** @param {string} run @param {RunFacts} facts */

@@ -71,7 +71,12 @@ export function Loaded({ resource, children }) {
     if (error) return html`<${ErrorBox} error=${error} onRetry=${reload} />`;
     return loading ? html`<${Spinner} />` : null;
   }
-  return html`${error ? html`<${ErrorBox} title="This may be out of date" error=${error} onRetry=${reload} />` : null}${children(data)}`;
+  try {
+    return html`${error ? html`<${ErrorBox} title="This may be out of date" error=${error} onRetry=${reload} />` : null}${children(data)}`;
+  } catch (problem) {
+    console.warn(problem);
+    return html`<${ErrorBox} title="The server's answer could not be shown" error=${problem} onRetry=${reload} />`;
+  }
 }
 
 /** Pairs of a name and a value; empty values are left out. @param {{facts: [string, Child][]}} props */

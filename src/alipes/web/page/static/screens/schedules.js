@@ -187,7 +187,7 @@ function Detail({ id, zone }) {
         ]} />
         <${Section} title=${data.script ? "Shell commands" : "Prompt"}>${data.script ? html`<${CodeBlock} text=${data.script} label="Shell commands" />` : html`<${LongText} text=${data.prompt} />`}<//>
         <${Section} title="Next times"><${NextTimes} times=${data.next} zone=${data.zone} /><//>
-        <${History} id=${data.id} />`}<//>
+        <${History} id=${id} />`}<//>
   <//>`;
 }
 
