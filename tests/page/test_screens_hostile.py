@@ -98,10 +98,13 @@ async def open_watched(running: PageSite, answer: Any) -> Page:
 
 
 async def check_harmless(running: PageSite, page: Page) -> None:
+    assert running.errors == [], page.url
     assert await page.evaluate("window.pwned") is None
     assert await page.evaluate("window.reports") == []
     assert [url for url in running.requests if not url.startswith((running.url, "blob:"))] == []
-    assert await page.evaluate("document.querySelectorAll('script:not([src]), iframe, object, embed, base').length") == 0
+    assert (
+        await page.evaluate("document.querySelectorAll('script:not([src]), iframe, object, embed, base').length") == 0
+    )
 
 
 def test_the_corpus_has_at_least_150_different_strings():

@@ -32,7 +32,9 @@ async def test_an_approval_shows_the_whole_command_and_allowing_it_once_runs_it(
         await expect(page.get_by_text("No open questions")).to_be_visible()
         await start_run(page, "Push it")
         card = page.get_by_role("article", name="Approval")
-        await expect(card.get_by_role("group", name="Command")).to_contain_text(f"long end > {tmp_path}/said; {COMMAND}")
+        await expect(card.get_by_role("group", name="Command")).to_contain_text(
+            f"long end > {tmp_path}/said; {COMMAND}"
+        )
         assert not (tmp_path / "said").exists()
         await card.get_by_role("button", name="Allow once").click()
         await expect(page.get_by_text("No open questions")).to_be_visible()

@@ -2,7 +2,7 @@
 import { html, useCallback, useEffect, useRef, useState } from "../vendor/preact.js";
 import { onEvent } from "../live.js";
 import { drawer } from "../chat/list.js";
-import { Badge, Button, ErrorBox, IconButton, LongText, Spinner } from "./controls.js";
+import { Badge, Button, ErrorBox, IconButton, LongText, lookUp, Spinner } from "./controls.js";
 
 /** @typedef {import("../vendor/preact.js").Child} Child */
 /** @template T @typedef {{data?: T, error?: unknown, loading: boolean, reload: () => Promise<void>, set: (data: T) => void}} Resource */
@@ -133,7 +133,7 @@ const STATUSES = /** @type {Record<string, ["ok" | "warn" | "danger", string]>} 
 
 /** Results of checks, with what to do. @param {{checks: {name?: string, status: string, text?: string, fix?: string}[]}} props */
 export const Checks = ({ checks }) => html`<ul class="checks">${checks.map((check, place) => {
-  const [kind, word] = STATUSES[check.status] ?? ["warn", check.status];
+  const [kind, word] = lookUp(STATUSES, check.status, /** @type {["warn", string]} */ (["warn", check.status]));
   return html`<li key=${place}><${Badge} kind=${kind}>${word}<//><div>${check.name ? html`<strong dir="auto">${check.name}</strong>` : null}<${LongText} text=${check.text} limit=${1500} />
     ${check.fix ? html`<div class="fix" dir="auto">${check.fix}</div>` : null}</div></li>`;
 })}</ul>`;

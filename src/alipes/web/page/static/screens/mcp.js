@@ -2,7 +2,7 @@
 import { html } from "../vendor/preact.js";
 import { get, post } from "../api.js";
 import { mayChange } from "../state.js";
-import { Badge, Button, Empty, LongText, Text, toast } from "./controls.js";
+import { Badge, Button, Empty, LongText, lookUp, Text, toast } from "./controls.js";
 import { Command, Facts, Loaded, Page, useResource } from "./common.js";
 
 /**
@@ -26,7 +26,7 @@ function ServerCard({ server, reload }) {
   };
   const shown = server.changes?.length ? server.changes : pending;
   return html`<article class="card" aria-label=${server.name}>
-    <header class="card-head"><strong><${Text} value=${server.name} /></strong><${Badge} kind=${KINDS[server.state ?? ""] ?? "plain"}>${server.enabled === false ? "off" : server.state ?? "unknown"}<//></header>
+    <header class="card-head"><strong><${Text} value=${server.name} /></strong><${Badge} kind=${lookUp(KINDS, server.state, "plain")}>${server.enabled === false ? "off" : server.state ?? "unknown"}<//></header>
     ${server.why ? html`<${LongText} text=${server.why} limit=${800} />` : null}
     <${Facts} facts=${[["Where", server.where && html`<code dir="auto">${server.where}</code>`], ["Named in", server.source], ["Asks before", server.approve],
       ["Tools", tools.length ? html`<span class="muted">${tools.length}: </span>${tools.slice(0, 60).join(", ")}${tools.length > 60 ? " …" : ""}` : ""]]} />

@@ -2,7 +2,7 @@
 import { html, useState } from "../vendor/preact.js";
 import { get, post } from "../api.js";
 import { mayChange } from "../state.js";
-import { Badge, Button, confirm, Dialog, Empty, LongText, Text, toast } from "./controls.js";
+import { Badge, Button, confirm, Dialog, Empty, LongText, lookUp, Text, toast } from "./controls.js";
 import { Checks, Facts, Loaded, Page, useResource } from "./common.js";
 
 /**
@@ -42,7 +42,7 @@ function PluginCard({ plugin, reload }) {
   };
   const enabled = plugin.enabled ?? plugin.state !== "disabled";
   return html`<article class="card" aria-label=${plugin.name}>
-    <header class="card-head"><span><strong><${Text} value=${plugin.name} /></strong> <span class="muted" dir="auto">${plugin.version}</span></span><${Badge} kind=${KINDS[plugin.state ?? ""] ?? "plain"}>${WORDS[plugin.state ?? ""] ?? plugin.state}<//></header>
+    <header class="card-head"><span><strong><${Text} value=${plugin.name} /></strong> <span class="muted" dir="auto">${plugin.version}</span></span><${Badge} kind=${lookUp(KINDS, plugin.state, "plain")}>${lookUp(WORDS, plugin.state, plugin.state)}<//></header>
     ${plugin.description ? html`<${LongText} text=${plugin.description} limit=${500} />` : null}
     ${plugin.why ? html`<div class="field-error" dir="auto">${plugin.why.slice(0, 1500)}</div>` : null}
     <${Facts} facts=${[...adds.map(([what, names]) => /** @type {[string, string]} */ ([`Adds ${what}`, names.join(", ")])),

@@ -3,7 +3,7 @@ import { batch, html, signal, useEffect, useState } from "../vendor/preact.js";
 import { get, patch, post } from "../api.js";
 import { go } from "../router.js";
 import { mayChange } from "../state.js";
-import { Badge, Button, confirm, Empty, Field, LongText, Select, toast, Toggle } from "./controls.js";
+import { Badge, Button, confirm, Empty, Field, LongText, lookUp, Select, toast, Toggle } from "./controls.js";
 import { Loaded, Page, Section, statusOf, textOf, useResource } from "./common.js";
 
 /**
@@ -89,9 +89,9 @@ function SecretField({ secret, onSaved }) {
 function SettingControl({ setting }) {
   const kind = kindOf(setting);
   const stored = show(setting, setting.value);
-  const draft = drafts.value[setting.key];
+  const draft = lookUp(drafts.value, setting.key, undefined);
   const text = draft === null ? show(setting, setting.default) : draft ?? stored;
-  const error = problems.value[setting.key];
+  const error = lookUp(problems.value, setting.key, undefined);
   const disabled = !mayChange.value || Boolean(setting.fixed);
   const input = (/** @type {string} */ next) => setDraft(setting.key, next === stored ? undefined : next);
   const label = { label: setting.key, hideLabel: true, error, disabled };
@@ -133,7 +133,7 @@ function notesOf(setting) {
 
 /** @param {{setting: Setting, onSaved: () => unknown}} props */
 function SettingRow({ setting, onSaved }) {
-  const changed = setting.key in drafts.value;
+  const changed = Object.hasOwn(drafts.value, setting.key);
   const secret = setting.secret;
   return html`<div class=${`setting${changed ? " changed" : ""}`} id=${`setting-${setting.key}`}>
     <div class="setting-name"><h3><code dir="auto">${setting.key}</code>${changed ? html` <${Badge} kind="accent">not saved<//>` : null}</h3><p class="muted" dir="auto">${setting.description}</p></div>

@@ -3,7 +3,7 @@ import { html, useState } from "../vendor/preact.js";
 import { del, get, patch, post } from "../api.js";
 import { go } from "../router.js";
 import { mayChange } from "../state.js";
-import { Badge, Button, CodeBlock, confirm, Diff, Empty, Field, formatCount, LongText, Table, Tabs, Text, Time, toast, Toggle } from "./controls.js";
+import { Badge, Button, CodeBlock, confirm, Diff, Empty, Field, formatCount, LongText, lookUp, Table, Tabs, Text, Time, toast, Toggle } from "./controls.js";
 import { Back, Command, ConversationLink, Facts, Loaded, Page, Section, textOf, useResource } from "./common.js";
 
 /**
@@ -52,7 +52,7 @@ const KINDS = /** @type {Record<string, "warn" | "danger" | "plain">} */ ({ new:
 /** What keeps a skill from use; nothing for one that is on. @param {{skill: Skill}} props */
 function SkillState({ skill }) {
   const state = skill.state ?? (skill.problem ? "broken" : skill.enabled === false ? "off" : "on");
-  return state === "on" ? null : html`<${Badge} kind=${KINDS[state] ?? "plain"} title=${skill.problem}>${state}<//>`;
+  return state === "on" ? null : html`<${Badge} kind=${lookUp(KINDS, state, "plain")} title=${skill.problem}>${state}<//>`;
 }
 
 /** @param {{skills: Skill[]}} props */
