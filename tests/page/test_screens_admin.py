@@ -1,7 +1,9 @@
 """Settings, people, plugins, usage, log, doctor, search and browsers on the page of a real server."""
 
 import json
+import logging
 import re
+import time
 
 import pytest
 
@@ -11,6 +13,7 @@ from playwright.async_api import expect
 
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.turns import Address
+from alipes.runtime.log_file import open_log
 from alipes.store.database.database import open_database
 from alipes.store.people import PairingRequest, SqlitePeople
 from tests.page.screen_steps import call, show, start_run
@@ -18,6 +21,7 @@ from tests.world.model_server import Say
 from tests.world.plugin_sources import native
 
 pytestmark = [pytest.mark.deadline(120), pytest.mark.service("chromium")]
+log = logging.getLogger("alipes.test")
 CLEO = Address("telegram", "9", user="9")
 
 
@@ -64,16 +68,16 @@ async def test_an_invalid_setting_has_its_error_beside_it_and_a_valid_one_is_wri
 
 
 async def test_settings_are_found_by_words_and_go_back_to_the_default(site):
-    async with site(busy='"steer"') as running:
+    async with site(**{"terminal.busy": '"steer"'}) as running:
         page = await running.log_in()
         await show(page, "settings", "Settings")
         await page.get_by_label("Search settings").fill("busy")
-        row = page.locator("[id='setting-busy']")
+        row = page.locator("[id='setting-terminal.busy']")
         await expect(row.get_by_role("combobox")).to_have_value("steer")
         await row.get_by_role("button", name="Back to the default").click()
         await page.get_by_role("button", name="Save").click()
         await expect(page.get_by_role("region", name="Unsaved changes")).to_have_count(0)
-        assert (await find_setting(page, "busy"))["source"] == "default"
+        assert (await find_setting(page, "terminal.busy"))["source"] == "default"
 
 
 async def test_a_secret_is_stored_and_never_shown(site):
@@ -99,8 +103,8 @@ async def test_a_secret_is_stored_and_never_shown(site):
 async def test_a_person_is_paired_by_code_given_another_role_and_removed(site):
     async with site() as running:
         page = await running.log_in()
-        await show(page, "people", "People and platforms")
         code = await request_code(running)
+        await show(page, "people", "People and platforms")
         await expect(page.get_by_role("table", name="Pairing requests")).to_contain_text("Cleo")
         await page.get_by_label("Pairing code").fill("AAAA-BBBB")
         await page.get_by_role("button", name="Give access").click()
@@ -119,7 +123,7 @@ async def test_a_person_is_paired_by_code_given_another_role_and_removed(site):
         assert (await call(page, "GET", "people"))["people"] == []
 
 
-async def test_a_message_that_waits_to_be_sent_is_dropped(site):
+async def test_a_message_that_waits_to_be_sent_is_dropped_tried_again_and_deleted(site):
     async with site() as running:
         page = await running.log_in()
         await request_code(running)
@@ -127,6 +131,13 @@ async def test_a_message_that_waits_to_be_sent_is_dropped(site):
         await expect(page.get_by_role("table", name="Outgoing messages")).to_contain_text("code ")
         await page.get_by_role("button", name="Drop").click()
         await page.get_by_role("dialog").get_by_role("button", name="Drop").click()
+        await expect(page.get_by_text("discarded by the operator")).to_be_visible()
+        await page.get_by_role("button", name="Retry").click()
+        await expect(page.get_by_text("queued", exact=True).last).to_be_visible()
+        assert [each["state"] for each in (await call(page, "GET", "outbox"))["messages"]] == ["queued"]
+        await page.get_by_role("button", name="Drop").click()
+        await page.get_by_role("dialog").get_by_role("button", name="Drop").click()
+        await page.get_by_role("button", name="Delete").click()
         await expect(page.get_by_text("No messages")).to_be_visible()
         assert (await call(page, "GET", "outbox"))["messages"] == []
 
@@ -160,7 +171,8 @@ async def test_usage_is_drawn_listed_and_downloaded(site):
         await expect(page.locator(".chart canvas")).to_be_visible()
         await expect(page.get_by_role("table", name="Tokens per day")).to_contain_text("test/scripted")
         await page.get_by_role("tab", name="By surface").click()
-        await expect(page.get_by_role("columnheader", name="page")).to_be_visible()
+        surface = (await call(page, "GET", "usage?by=surface"))["rows"][0]["surface"]
+        await expect(page.get_by_role("columnheader", name=surface)).to_be_visible()
         await page.get_by_label("Days in time zone").select_option("Asia/Tokyo")
         await expect(page.get_by_role("table", name="Conversations by cost").get_by_role("link").first).to_be_visible()
         async with page.expect_download() as waiting:
@@ -169,22 +181,42 @@ async def test_usage_is_drawn_listed_and_downloaded(site):
     assert rows[0].startswith("day,model,task,surface") and "test/scripted" in rows[1]
 
 
-async def test_the_log_shows_new_lines_and_pauses(site):
-    async with site((Say("Hello."), Say("Hello again."))) as running:
+async def test_the_log_shows_new_lines_pauses_and_filters(site):
+    async with site() as running:
+        page = await running.log_in()
+        with open_log(running.home.path / "logs" / "alipes.log", "debug"):
+            log.info("the cat is in")
+            await show(page, "log", "Log")
+            lines = page.locator(".log-line")
+            await expect(lines.filter(has_text="the cat is in")).to_be_visible()
+            log.error("the cat is out")
+            await expect(lines.filter(has_text="the cat is out")).to_be_visible()
+            await page.get_by_role("button", name="Pause").click()
+            log.warning("the dog is out")
+            await page.get_by_role("button", name="Continue (1 new)").click()
+            await expect(lines.filter(has_text="the dog is out")).to_be_visible()
+            await page.get_by_label("Level").select_option("error")
+            await expect(lines.filter(has_text="the dog is out")).to_have_count(0)
+            await lines.filter(has_text="the cat is out").click()
+            await expect(page.get_by_role("dialog")).to_contain_text("alipes.test")
+            await page.keyboard.press("Escape")
+            await page.get_by_label("Text", exact=True).fill("no such text anywhere")
+            await expect(page.get_by_text("No lines match")).to_be_visible()
+
+
+async def test_ten_thousand_lines_of_log_do_not_freeze_the_page(site):
+    async with site() as running:
         page = await running.log_in()
         await show(page, "log", "Log")
-        await page.get_by_label("Level").select_option("debug")
-        lines = page.locator(".log-line")
-        run = await start_run(page, "Hello")
-        await expect(lines.first).to_be_visible()
-        await page.get_by_role("button", name="Pause").click()
-        await start_run(page, "Hello again")
-        await expect(page.get_by_role("button", name=re.compile(r"Continue \(\d+ new\)"))).to_be_visible()
-        await page.get_by_role("button", name="Continue").click()
-        await expect(page.get_by_role("button", name="Pause")).to_be_visible()
-        await page.get_by_label("Text", exact=True).fill("no such text anywhere")
-        await expect(page.get_by_text("No lines match")).to_be_visible()
-        assert run["id"]
+        with open_log(running.home.path / "logs" / "alipes.log", "debug"):
+            for number in range(10_000):
+                log.info("line %s", number)
+        await expect(page.locator(".log-line").filter(has_text="line 9999")).to_be_visible(timeout=60_000)
+        assert await page.locator(".log-line").count() < 200  # only those in view are in the document
+        started = time.monotonic()
+        await page.locator(".log-lines").evaluate("(box) => { box.scrollTop = 0; }")
+        await expect(page.get_by_role("button", name="Follow")).to_be_enabled()
+        assert time.monotonic() - started < 5
 
 
 async def test_doctor_shows_its_checks_with_what_to_do(site):

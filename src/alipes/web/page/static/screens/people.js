@@ -83,11 +83,14 @@ function Platforms() {
   }}<//>`;
 }
 
+/** It was given up, and can be sent again. @param {OutboxMessage} message */
+const isOver = (message) => message.state === "failed" || message.state === "expired";
+
 function Outbox() {
   const [state, setState] = useState("unsent");
   const found = useResource(() => /** @type {Promise<{messages: OutboxMessage[], more?: boolean}>} */ (get("/v1/outbox", { state })), [state], ["outbox"]);
   const act = (/** @type {OutboxMessage} */ message, /** @type {string} */ action) => async () => {
-    if (action === "drop" && !(await confirm({ title: "Drop this message?", text: "It will not be sent.", action: "Drop", danger: true }))) return;
+    if (action === "drop" && !isOver(message) && !(await confirm({ title: "Drop this message?", text: "It will not be sent.", action: "Drop", danger: true }))) return;
     await post(`/v1/outbox/${message.number}/${action}`, {});
     await found.reload();
   };
@@ -97,7 +100,7 @@ function Outbox() {
       { name: "chat", label: "To", render: (/** @type {OutboxMessage} */ row) => html`${row.platform} <span class="muted" dir="auto">${row.chat ?? ""}</span>` },
       { name: "state", label: "State", render: (/** @type {OutboxMessage} */ row) => html`<${Badge} kind=${row.state === "sent" ? "ok" : /failed|expired/.test(row.state) ? "danger" : "plain"}>${row.state}<//>${row.attempts ? html` <span class="muted small">${row.attempts} ${row.attempts === 1 ? "attempt" : "attempts"}</span>` : null}${row.reason ? html`<div class="muted small" dir="auto">${row.reason.slice(0, 400)}</div>` : null}` },
       { name: "created", label: "Made", render: (/** @type {OutboxMessage} */ row) => html`<${Time} value=${row.created} />` },
-      ...(mayChange.value ? [{ name: "act", label: "Action", hideLabel: true, align: "end", render: (/** @type {OutboxMessage} */ row) => (row.state === "sent" ? null : html`<span class="row end"><${Button} small onClick=${act(row, "retry")}>Retry<//><${Button} small kind="danger" onClick=${act(row, "drop")}>Drop<//></span>`) }] : []),
+      ...(mayChange.value ? [{ name: "act", label: "Action", hideLabel: true, align: "end", render: (/** @type {OutboxMessage} */ row) => html`<span class="row end">${isOver(row) ? html`<${Button} small onClick=${act(row, "retry")}>Retry<//>` : null}${isOver(row) || row.state === "queued" ? html`<${Button} small kind="danger" onClick=${act(row, "drop")}>${isOver(row) ? "Delete" : "Drop"}<//>` : null}</span>` }] : []),
     ]} />` : html`<${Empty} icon="send" title="No messages" />`)}<//>`;
 }
 
