@@ -46,6 +46,8 @@ async def test_a_proposed_skill_is_edited_accepted_and_rolled_back(site):
         files = {"SKILL.md": SkillFile((running.home.path / "skills" / "tea" / "SKILL.md").read_bytes())}
         base = hash_files(files)
         await propose(running, "skill", SkillProposal("tea", TEXT.format("Use cold water."), base), "Again.")
+        await show(page, "skills", "Skills")
+        await show(page, "skills?tab=pending", "Skills")
         await page.get_by_role("article", name="Proposal tea").get_by_role("button", name="Accept").click()
         await expect(page.get_by_text("Nothing is proposed")).to_be_visible()
         await show(page, "skills/tea", "tea")

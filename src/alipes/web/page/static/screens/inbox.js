@@ -29,7 +29,7 @@ function ApprovalAnswers({ question, answer }) {
     </div>
     ${open === "always" && html`<form class="answer-form" onSubmit=${submit({ choice: "always", ...(pattern.trim() ? { pattern: pattern.trim() } : {}) })}>
       <${Field} label="Always allow commands that match" mono value=${pattern} onInput=${setPattern} autofocus
-        hint=${html`* stands for any text. Empty: only ${question.rule ? html`<bdi dir="auto">${question.rule.slice(0, 300)}</bdi>` : "exactly this call"}.`} />
+        hint=${html`* matches any text. Empty: only ${question.rule ? html`<bdi dir="auto">${question.rule.slice(0, 300)}</bdi>` : "exactly this call"}.`} />
       <${Button} kind="primary" type="submit">Always allow<//></form>`}
     ${open === "note" && html`<form class="answer-form" onSubmit=${submit({ choice: "no", note })}>
       <${Field} label="What should it do instead?" rows=${2} value=${note} onInput=${setNote} autofocus />

@@ -3,7 +3,7 @@ import { html, useState } from "../vendor/preact.js";
 import { get, post } from "../api.js";
 import { mayChange } from "../state.js";
 import { Badge, Button, confirm, Dialog, Empty, LongText, lookUp, Text, toast } from "./controls.js";
-import { Checks, Facts, Loaded, Page, useResource } from "./common.js";
+import { Checks, Facts, Loaded, Page, Sentence, useResource } from "./common.js";
 
 /**
  * @typedef {{name: string, version?: string, kind?: string, state?: string, why?: string, source?: string, path?: string, description?: string,
@@ -15,7 +15,7 @@ const KINDS = /** @type {Record<string, "ok" | "danger" | "plain">} */ ({ on: "o
 const WORDS = /** @type {Record<string, string>} */ ({ off: "off after failures" });
 
 /** A list of sentences. @param {string[] | undefined} texts */
-const lines = (texts) => (texts?.length ? html`<ul class="bare">${texts.map((each) => html`<li key=${each} dir="auto">${each}</li>`)}</ul>` : "");
+const lines = (texts) => (texts?.length ? html`<ul class="bare">${texts.map((each) => html`<li key=${each}><${Sentence} text=${each} /></li>`)}</ul>` : "");
 
 /** What the check of a plugin's files found. @param {{name: string, onClose: () => void}} props */
 function CheckDialog({ name, onClose }) {
@@ -44,7 +44,7 @@ function PluginCard({ plugin, reload }) {
   return html`<article class="card" aria-label=${plugin.name}>
     <header class="card-head"><span><strong><${Text} value=${plugin.name} /></strong> <span class="muted" dir="auto">${plugin.version}</span></span><${Badge} kind=${lookUp(KINDS, plugin.state, "plain")}>${lookUp(WORDS, plugin.state, plugin.state)}<//></header>
     ${plugin.description ? html`<${LongText} text=${plugin.description} limit=${500} />` : null}
-    ${plugin.why ? html`<div class="field-error" dir="auto">${plugin.why.slice(0, 1500)}</div>` : null}
+    ${plugin.why ? html`<p class=${plugin.state === "disabled" ? "muted" : "field-error"}><${Sentence} text=${plugin.why.slice(0, 1500)} /></p>` : null}
     <${Facts} facts=${[...adds.map(([what, names]) => /** @type {[string, string]} */ ([`Adds ${what}`, names.join(", ")])),
       ["Its code uses", lines(asks)], ["Needs", lines(plugin.needs)], ["Kind", plugin.kind], ["Source", plugin.source], ["Path", plugin.path && html`<code dir="auto">${plugin.path}</code>`],
       ["Failures", plugin.strikes ? String(plugin.strikes) : ""], ["Silenced", lines(Object.entries(plugin.silenced ?? {}).map(([name, why]) => `${name}: ${why}`))]]} />

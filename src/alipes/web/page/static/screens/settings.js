@@ -3,8 +3,8 @@ import { batch, html, signal, useEffect, useState } from "../vendor/preact.js";
 import { get, patch, post } from "../api.js";
 import { go } from "../router.js";
 import { mayChange } from "../state.js";
-import { Badge, Button, confirm, Empty, Field, LongText, lookUp, Select, toast, Toggle } from "./controls.js";
-import { Loaded, Page, Section, statusOf, textOf, useResource } from "./common.js";
+import { Badge, Button, confirm, Empty, Field, lookUp, Select, toast, Toggle } from "./controls.js";
+import { Loaded, Page, Section, Sentence, statusOf, textOf, useResource } from "./common.js";
 
 /**
  * @typedef {{key: string, value?: unknown, default?: unknown, source?: string, origin?: string, line?: number, type?: string, accepts?: string, choices?: string[],
@@ -116,7 +116,7 @@ function Why({ setting }) {
       setWhy(textOf(error));
     }
   };
-  return html`<details class="why" onToggle=${open}><summary>Why this value?</summary><${LongText} text=${why || "…"} /></details>`;
+  return html`<details class="why" onToggle=${open}><summary>Why this value?</summary><div class="long-text"><${Sentence} text=${why || "…"} /></div></details>`;
 }
 
 /** Where the value comes from, what is allowed and what a change needs, in one line. @param {Setting} setting */
@@ -136,7 +136,7 @@ function SettingRow({ setting, onSaved }) {
   const changed = Object.hasOwn(drafts.value, setting.key);
   const secret = setting.secret;
   return html`<div class=${`setting${changed ? " changed" : ""}`} id=${`setting-${setting.key}`}>
-    <div class="setting-name"><h3><code dir="auto">${setting.key}</code>${changed ? html` <${Badge} kind="accent">not saved<//>` : null}</h3><p class="muted" dir="auto">${setting.description}</p></div>
+    <div class="setting-name"><h3><code dir="auto">${setting.key}</code>${changed ? html` <${Badge} kind="accent">not saved<//>` : null}</h3><p class="muted"><${Sentence} text=${setting.description} /></p></div>
     <div class="setting-value"><${SettingControl} setting=${setting} />
       <p class="muted small" dir="auto">${notesOf(setting)}</p>
       ${secret ? html`<${SecretField} secret=${{ name: secret, set: setting.set }} onSaved=${onSaved} />` : null}
