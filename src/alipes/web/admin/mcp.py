@@ -96,7 +96,7 @@ class McpEndpoints:
             self._hide(status.where),
             status.state,
             servers.servers[status.name].config.enabled,
-            tools=servers.tool_names(status.name),
+            tools=status.tool_names,
             pending=status.pending,
             changes=servers.describe_pending(status.name),
             why=self._hide(status.error),

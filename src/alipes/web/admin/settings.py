@@ -180,7 +180,7 @@ class SettingsEndpoints:
             if not way:
                 raise HttpProblem(422, f"{key!r} is not a setting: use dots, as in serve.port", code="invalid")
             if _has_hidden(value):
-                why = f"{key} contains {HIDDEN}, which stands for a hidden secret: give the whole value"
+                why = f"{key} contains {HIDDEN}, which hides a secret: give the whole value"
                 raise HttpProblem(422, why, code="hidden")
             if value is None and not has_value(config.tables, way):
                 with refuse_invalid():
