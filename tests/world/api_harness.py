@@ -11,36 +11,46 @@ import httpx2
 import msgspec
 from starlette.applications import Starlette
 
+from alipes.config.settings import SpendConfig
+from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.kernel.errors import ConfigError
+from alipes.kernel.models import ModelFacts
 from alipes.kernel.ports import Provider, Tool
 from alipes.kernel.turns import Inbound
 from alipes.plugins.registry import Contributions
 from alipes.providers.registry import Backend, ModelChoice
 from alipes.sessions.commands.context import CommandContext
 from alipes.tools.checkpoints.checkpoints import Checkpoints
+from alipes.tools.shell.background import BackgroundProcesses
 from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, KeyHolder, RequestLimits, hash_key
 from alipes.web.checkpoints import CheckpointEndpoints
 from alipes.web.endpoint import Caller, endpoints_of
+from alipes.web.files import UPLOADS, ApiFiles
 from alipes.web.mcp.http import McpEndpoint
 from alipes.web.mcp.tools import ConversationTools
 from alipes.web.router import ApiRouter
-from alipes.web.runs.endpoints import RunEndpoints
 from alipes.web.runs.events import LiveRuns
-from alipes.web.server import bind_socket, open_server, server_url
-from alipes.web.sessions import SessionEndpoints
+from alipes.web.server import bind_socket, conversation_endpoints, open_server, server_url
 from alipes.web.templates import TemplateEndpoints
 from tests.world.session_harness import SessionHarness, SingleModel, open_sessions
 
-SCOPES = {"ann": "run", "bob": "run", "reader": "read", "root": "admin"}
-"""The callers; the key of each is `key-NAME`."""
+SCOPES = {"ann": "run", "bob": "run", "reader": "read", "root": "admin", "page": "admin", "phone": "read"}
+"""The callers; the key of each is `key-NAME`. `page` and `phone` are browsers, which see everything."""
 
 
 async def _find(hash: bytes) -> KeyHolder | None:
     for name, scope in SCOPES.items():
         if hash_key(f"key-{name}-0123456789abcdef") == hash:
-            return KeyHolder(Caller(name, frozenset({scope})))
+            return KeyHolder(Caller(name, frozenset({scope}), sees_all=name in ("page", "phone")))
     return None
+
+
+class NoText:
+    """Attaches files without their text."""
+
+    async def attach_received(self, inbound: Inbound, _files: Any) -> Inbound:
+        return inbound
 
 
 class KnownModels(SingleModel):
@@ -50,6 +60,15 @@ class KnownModels(SingleModel):
         if name not in ("a/b", "a/c"):
             raise ConfigError(f"No model or provider is called {name!r}. Did you mean a/b?")
         return await super().open(name)
+
+    def names(self) -> tuple[str, ...]:
+        return "a/b", "a/c"
+
+    def is_for_tests(self, _name: str) -> bool:
+        return False
+
+    def facts(self, name: str) -> ModelFacts:
+        return ModelFacts(window=1000, price_input=1.0, price_output=2.0) if name == "a/b" else ModelFacts()
 
 
 class StreamEvent:
@@ -155,6 +174,7 @@ def _context(house: Any, inbound: Inbound, *, local_files: bool = True) -> Comma
         contributions=house.contributions,
         local_files=local_files,
         checkpoints=house.checkpoints,
+        processes=house.background,
     )
 
 
@@ -174,6 +194,8 @@ async def open_api(
     run: Path | None = None,
     checkpoints: Checkpoints | None = None,
     workdir: str = "",
+    spend: SpendConfig | None = None,
+    background: BackgroundProcesses | None = None,
     **habits: Any,
 ) -> AsyncIterator[ApiHarness]:
     """`limits`: of `TurnAdmission`; `contributions`: with templates; `run`: names the processes of the agent;
@@ -182,20 +204,22 @@ async def open_api(
         house.models = KnownModels(provider)  # type: ignore[attr-defined]
         house.contributions = contributions or Contributions()  # type: ignore[attr-defined]
         house.checkpoints = checkpoints  # type: ignore[attr-defined]
+        house.background = background  # type: ignore[attr-defined]
         house.context = partial(_context, house)  # type: ignore[attr-defined]
         house.search = house.store.archive  # type: ignore[attr-defined]
         living = LiveRuns(house, workdir=workdir)  # type: ignore[arg-type]
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(living.run())
             admission = TurnAdmission(house, **(limits or {}))  # type: ignore[arg-type]
+            request_limits = RequestLimits(rate=0)
+            files = ApiFiles(home / "files" / UPLOADS, OutboundPolicy((), [str(home)]), NoText(), request_limits)
             rooms = (
-                *endpoints_of(RunEndpoints(house, living, admission)),  # type: ignore[arg-type]
-                *endpoints_of(SessionEndpoints(house, admission)),  # type: ignore[arg-type]
+                *conversation_endpoints(house, living, admission, files, spend or SpendConfig()),  # type: ignore[arg-type]
                 *endpoints_of(TemplateEndpoints(house)),  # type: ignore[arg-type]
                 *endpoints_of(CheckpointEndpoints(house, workdir=workdir)),  # type: ignore[arg-type]
             )
             keys = Authenticator("", _find, run=run)
-            router = ApiRouter(rooms, keys, RequestLimits(rate=0))
+            router = ApiRouter(rooms, keys, request_limits)
             tools = ConversationTools(house, living, admission, send=_send)  # type: ignore[arg-type]
             mcp = McpEndpoint(tools, router, keys, max_body=1_000_000)
             beside = group.create_task(mcp.run())

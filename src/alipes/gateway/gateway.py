@@ -113,6 +113,10 @@ class Gateway:
         """See `FrontEnd`. A resumed turn may have to ask before the live view of its chat is open again."""
         return key.startswith(tuple(f"agent:main:{name}:" for name in self._runners))
 
+    def send_soon(self, outbound: Outbound) -> None:
+        """See `FrontEnd`."""
+        self.delivery.notify(outbound.address.platform, outbound.lane)
+
     async def before_resume(self, keys: tuple[str, ...]) -> None:
         """See `FrontEnd`."""
         await self._resume_notices.send(keys)

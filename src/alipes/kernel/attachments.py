@@ -3,6 +3,7 @@
 import re
 
 from alipes.kernel.formatting import format_count
+from alipes.kernel.platform import ReceivedFile
 from alipes.kernel.untrusted import escape_marks, mark_untrusted, to_label
 
 MAX_PATH_CHARS = 300
@@ -29,6 +30,14 @@ def _shorten(block: re.Match[str]) -> str:
     path, lines, content = block.groups()
     which = f"lines {lines}" if lines else format_count(content.count("\n") + 1, "line")
     return f"\n[attached {path}, {which}]"
+
+
+def format_received_file(file: ReceivedFile) -> str:
+    """One line that tells the model where a received file is."""
+    mime = to_label(file.mime)
+    details = ", ".join(each for each in (mime, f"{file.size:,} bytes" if file.size else "") if each)
+    name = f" {to_label(file.name)}" if file.name else ""
+    return f"[{file.kind}{name}{f' ({details})' if details else ''} saved at {file.path}]"
 
 
 def without_attachments(text: str) -> str:

@@ -113,6 +113,8 @@ class Inbound(Struct, frozen=True, omit_defaults=True):
     """An owner of this home sent it, so it may use the owner's notes."""
     skills: tuple[str, ...] = ()
     """The skills whose text it contains: their use is counted."""
+    via: str = ""
+    """Not empty: an owner wrote it on another surface, such as `page`, into this conversation."""
 
     @property
     def message(self) -> Message:
@@ -337,6 +339,20 @@ class ModeChanged(Struct, frozen=True, tag="mode_changed"):
     mode: PermissionMode
 
 
+HOME_KEY = "agent:home"
+"""Instead of a session key: the events under it concern the whole home."""
+
+
+class HomeChanged(Struct, frozen=True, tag="home_changed", omit_defaults=True):
+    """Something that people see has changed; ids only. Published under `HOME_KEY`, and only if somebody watches."""
+
+    kind: str
+    """`session`, `run`, `inbox`, `schedule` and so on."""
+    id: str = ""
+    session: str = ""
+    status: str = ""
+
+
 class TurnEnded(Struct, frozen=True, tag="turn_ended", omit_defaults=True):
     turn: str
     ending: Ending
@@ -365,6 +381,7 @@ Event: TypeAlias = (
     | SessionChanged
     | QueueChanged
     | ModeChanged
+    | HomeChanged
     | TurnEnded
 )
 """What a turn may emit, for every front end."""

@@ -173,6 +173,10 @@ class Models(AbstractAsyncContextManager["Models"]):
         mixed = (f"{MIXTURE_PREFIX}/{name}" for name in self._settings.moa)
         return tuple(name for name in dict.fromkeys((*single, *mixed)) if not self.is_for_tests(name))
 
+    def facts(self, name: str) -> ModelFacts:
+        """What is known about a model without opening it."""
+        return find_facts(name, self._settings.models)
+
     async def list_names(self) -> tuple[str, ...]:
         """The same, with the models that custom and local servers offer: those come first."""
         return tuple(dict.fromkeys((*await self.offered(), *self.names())))

@@ -46,26 +46,27 @@ class PermissionModes:
     async def choose(self, address: Address, mode: PermissionMode) -> None:
         """Set the mode of the active conversation, which is created if needed."""
         standing = await self._sessions.open(address)
-        await self._set(address.key, standing.session, mode)
+        await self.set_mode(address.key, standing.session, mode)
 
-    async def _set(self, key: str, session: str, mode: PermissionMode) -> None:
+    async def set_mode(self, key: str, session: str, mode: PermissionMode | Literal[""]) -> None:
+        """Set the mode of a conversation; empty: the default."""
         await self._sessions.configure(session, permission_mode=mode)
-        self._bus.publish(Envelope(key, "", ModeChanged(mode)))
+        self._bus.publish(Envelope(key, "", ModeChanged(mode or self.default)))
 
     async def begin_turn(self, turn: Turn) -> None:
         """Apply the mode that came with the message, once."""
         mode = turn.inbound.permission_mode
         if mode and turn.attempt == 1 and turn.inbound.origin is None:
-            await self._set(turn.key, turn.session, mode)
+            await self.set_mode(turn.key, turn.session, mode)
 
     async def accept_plan(self, turn: Turn, answer: str) -> PlanAnswer:
         """Act on the answer to `ACCEPT_QUESTION`. Acceptance ends plan mode."""
         words = answer.strip()
         if words == ACCEPT_WITH_EDITS:
-            await self._set(turn.key, turn.session, "edits")
+            await self.set_mode(turn.key, turn.session, "edits")
             return PlanAnswer(accepted=True)
         if words.rstrip(".!").lower() in _YES:
-            await self._set(turn.key, turn.session, "ask")
+            await self.set_mode(turn.key, turn.session, "ask")
             return PlanAnswer(accepted=True)
         return PlanAnswer(wish="" if words.rstrip(".!").lower() in _NO else words)
 

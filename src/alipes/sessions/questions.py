@@ -17,6 +17,7 @@ from alipes.kernel.conversations import ApprovalDecision, DeniedBecause, Questio
 from alipes.kernel.formatting import join_names
 from alipes.kernel.mcp import mcp_source, split_mcp_name
 from alipes.kernel.messages import Json, ToolCall
+from alipes.kernel.outbox import Outbound
 from alipes.kernel.turns import (
     SCHEDULED_PREFIX,
     AnswerApproval,
@@ -33,6 +34,7 @@ from alipes.plugins import specs
 from alipes.plugins.dispatch import Hooks
 from alipes.sessions.permissions import ACCEPT, ACCEPT_QUESTION, ACCEPT_WITH_EDITS, REJECT, PermissionModes
 from alipes.store.approvals import Approval, StandingChoice
+from alipes.store.queries.questions import StoredQuestion
 from alipes.store.store import Store
 
 NOBODY = "nobody"
@@ -52,6 +54,9 @@ class FrontEnd(Protocol):
 
     def can_reach(self, key: str) -> bool:
         """True if questions for `key` can be delivered later even though no client is connected."""
+
+    def send_soon(self, outbound: Outbound) -> None:
+        """A message to a chat is in the outbox: send it now."""
 
     async def before_resume(self, keys: tuple[str, ...]) -> None:
         """Awaited with the sessions whose interrupted turns are about to resume."""
@@ -82,6 +87,7 @@ class Questions:
         """`mask` removes known secrets from what is stored about a call."""
         self._permissions = permissions or PermissionModes(store)
         self._approvals, self._sources, self._bus = store.approvals, store.sources, store.bus
+        self._questions = store.questions
         self._hooks, self._mask = hooks, mask
         self.interactive = interactive
         """A person can answer."""
@@ -185,6 +191,11 @@ class Questions:
         stored = await self._approvals.answer(*said, pattern=answer.pattern, note=answer.note)
         return answer if stored else None
 
+    async def record_reply(self, answer: AnswerQuestion) -> bool:
+        """Store an answer to a question of the model before it is sent; False if it was answered before."""
+        by = NOBODY if answer.unasked else answer.by
+        return await self._questions.answer(answer.ask, answer.text, by)
+
     async def ask_to_accept(self, turn: Turn, seconds: float) -> PlanAnswer | None:
         """Ask whether the plan of the turn is accepted; None if nobody answers."""
         choices = (ACCEPT_WITH_EDITS, ACCEPT, REJECT)
@@ -200,16 +211,19 @@ class Questions:
         nobody answers in time."""
         if not self._can_answer(_place(turn)[0]):
             return None
-        asked = QuestionAsked(os.urandom(6).hex(), text, choices, time.time() + seconds)
+        now, (key, session, _) = time.time(), _place(turn)
+        asked = QuestionAsked(os.urandom(6).hex(), text, choices, now + seconds)
         question = self._add(turn, asked)
-        self._publish(turn, asked)
         answered = QuestionAnswered(asked.ask)
         try:
+            await self._questions.ask(StoredQuestion(asked.ask, session, key, turn.id, text, choices, now, asked.until))
+            self._publish(turn, asked)
             async with asyncio.timeout(seconds):
                 answer = await question.answer
             assert isinstance(answer, AnswerQuestion)
             answered = QuestionAnswered(asked.ask, answer.text, answer.by)
         except TimeoutError:
+            await self._questions.close(asked.ask)
             return None
         else:
             return answer
@@ -227,6 +241,11 @@ class Questions:
         """The open questions of `key`, each with the turn it belongs to."""
         placed = ((_place(question.turn), question.asked) for question in self._open.values())
         return tuple((turn, asked) for (place, _, turn), asked in placed if place == key)
+
+    def find_open(self, ask: str) -> Asked | None:
+        """The question with this id, if a turn of this process waits for it."""
+        question = self._open.get(ask)
+        return None if question is None else question.asked
 
     def is_waiting(self, turn: str) -> bool:
         """True if the turn, or one that works for it, waits for a person."""

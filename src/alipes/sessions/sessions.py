@@ -6,10 +6,14 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 
 from msgspec import structs
 
+from alipes.kernel.attachments import collapse_attachments
 from alipes.kernel.conversations import AdmittedTurn, PendingTurn, SessionSwitch, StoppedQueue
 from alipes.kernel.errors import AlipesError, MessageRejected
+from alipes.kernel.formatting import format_count
+from alipes.kernel.outbox import Outbound
 from alipes.kernel.turns import (
     AnswerApproval,
+    AnswerQuestion,
     BusyMode,
     Envelope,
     Inbound,
@@ -142,8 +146,9 @@ class Sessions:
         await self._open.wait()
         if not ruled:
             inbound = await admit_message(inbound, self._hooks.dispatcher)
-        admitting = self._store.turns.admit(inbound, busy=busy, usual=usual or self.defaults.busy)
         key = inbound.address.key
+        shown = self._show_in_chat(inbound)
+        admitting = self._store.turns.admit(inbound, busy=busy, usual=usual or self.defaults.busy, owed=shown)
         woken = self._store.dispatcher.wake_if_alone(key)  # reads from now on see the new turn
         admitted = await admitting
         if admitted is None:
@@ -151,12 +156,24 @@ class Sessions:
                 await self._store.dispatcher.wake(key)
             await self._store.database.wait_synced()
             return None
+        if shown and self.questions.front_end is not None:
+            self.questions.front_end.send_soon(shown[0])
         if not woken:
             await self._store.dispatcher.wake(key)
         for op in ops_for(admitted):
             await self.post(key, op)
         await self._store.database.wait_synced(unhurried)
         return admitted.turn
+
+    def _show_in_chat(self, inbound: Inbound) -> tuple[Outbound, ...]:
+        """What an owner writes into a chat from elsewhere is shown there before it is answered."""
+        front_end = self.questions.front_end
+        if not inbound.via or front_end is None or not front_end.can_reach(inbound.address.key):
+            return ()
+        pictures = format_count(len(inbound.attachments), "picture") if inbound.attachments else ""
+        words = "\n".join(filter(None, (collapse_attachments(inbound.text), pictures and f"[{pictures}]")))
+        text = f"**Owner ({'API' if inbound.via == 'api' else inbound.via}):** {words}"
+        return (Outbound(f"via:{inbound.address.platform}:{inbound.id}", inbound.address, text),)
 
     async def wake(self, key: str) -> None:
         """A turn was queued for the session without `submit`."""
@@ -165,13 +182,24 @@ class Sessions:
 
     async def post(self, key: str, op: Op) -> None:
         """Send `op` to the session, in whichever process it runs. An answer that comes too late is ignored."""
+        if isinstance(op, AnswerApproval | AnswerQuestion):
+            await self.answer(key, op)
+        else:
+            await self._open.wait()
+            await self.deliver(key, op)
+
+    async def answer(self, key: str, answer: AnswerApproval | AnswerQuestion) -> bool:
+        """Answer a question of the session, in whichever process it runs; False if it was answered before."""
         await self._open.wait()
-        if isinstance(op, AnswerApproval):
-            first = await self.questions.record(op)
-            if first is None:
-                return
-            op = first
-        await self.deliver(key, op)
+        if isinstance(answer, AnswerQuestion):
+            if not await self.questions.record_reply(answer):
+                return False
+        elif (first := await self.questions.record(answer)) is None:
+            return False
+        else:
+            answer = first
+        await self.deliver(key, answer)
+        return True
 
     async def deliver(self, key: str, op: Op) -> None:
         """Like `post`, for an answer that is recorded already."""

@@ -1,12 +1,16 @@
 """What API clients look up: runs by their request id, their own sessions, stored responses."""
 
+import math
 import sqlite3
+import time
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from alipes.kernel.attachments import without_attachments
 from alipes.kernel.errors import SessionError
-from alipes.kernel.turns import Address, Inbound
-from alipes.store import conversations, export
+from alipes.kernel.turns import SCHEDULED, Address, Inbound
+from alipes.store import conversations, export, history
 from alipes.store.api_history import IMPORTED
 from alipes.store.archive import MATCHES_WORD, SESSION_DETAILS, Archive
 from alipes.store.database.database import Database, Decoders, SqliteRows, clean_text
@@ -14,6 +18,7 @@ from alipes.store.search.query import escape_like
 from alipes.store.search.scope import SearchScope, SessionOwner
 from alipes.store.turns import new_session_id, set_current_session
 
+API_PLATFORM = "api"
 _REMAINING = """
     SELECT 1 FROM turns LEFT JOIN responses ON responses.turn_number = turns.number
     WHERE session_id = ? AND detail <> ? AND coalesce(deleted, 0) = 0 LIMIT 1"""
@@ -72,7 +77,22 @@ class SqliteResponses:
 
 _SESSION = f"""SELECT id, address,
     EXISTS (SELECT 1 FROM leases WHERE leases.key = sessions.key AND leases.session_id = sessions.id),
-    title, model, {SESSION_DETAILS}"""
+    title, model, busy_mode, permission_mode, effort, workdir,
+    (SELECT CASE WHEN max(attempts) THEN 'running' WHEN max(held = 0) THEN 'queued' WHEN count(*) THEN 'held' END
+        FROM turns INDEXED BY turns_unfinished
+        WHERE key = sessions.key AND session_id = sessions.id AND ending IS NULL),
+    {SESSION_DETAILS}"""
+_LAST_MESSAGES = """SELECT number, message FROM messages WHERE session_id = ? AND role IN ('user', 'assistant')
+    AND turn_number NOT IN (SELECT turn_number FROM undone_turns WHERE session_id = ?)
+    ORDER BY number DESC LIMIT 3"""
+_WAITING = """SELECT session_id FROM approvals INDEXED BY approvals_open WHERE choice IS NULL
+        AND EXISTS (SELECT 1 FROM turns WHERE turns.id = turn_id AND ending IS NULL)
+    UNION SELECT session_id FROM questions WHERE answered_at IS NULL AND until > ?
+        AND EXISTS (SELECT 1 FROM turns WHERE turns.id = turn_id AND ending IS NULL)"""
+MAX_PREVIEW_CHARS = 120
+_MAX_DECODED_CHARS = 200_000
+"""A longer message, such as one with a picture, is no preview."""
+SessionStatus: TypeAlias = Literal["idle", "running", "waiting", "queued", "held"]
 
 
 class RunQuery(Struct, frozen=True):
@@ -103,12 +123,37 @@ class ApiSession(Struct, frozen=True):
     title: str
     """The title that was set; else the first words of the first message."""
     model: str
+    busy: str
+    permission_mode: str
+    effort: str
+    workdir: str
+    status: SessionStatus
     created: float
     updated: float
     parent: str
     turns: int
     unfinished: int
     messages: int
+    preview: str
+    """The start of its last message."""
+    person: str
+    """The name of the person or job that it is with, if that is known."""
+
+    @property
+    def cursor(self) -> str:
+        """Its place in the list of sessions."""
+        return f"{self.updated!r}:{self.id}"
+
+
+class SessionQuery(Struct, frozen=True):
+    """Which sessions to list; empty values select all."""
+
+    limit: int
+    words: str = ""
+    before: float = 0.0
+    cursor: str = ""
+    """`cursor` of the last one of the page before."""
+    platform: str = ""
 
 
 class SqliteApiRuns(SqliteRows):
@@ -151,19 +196,27 @@ class SqliteApiRuns(SqliteRows):
         found = await self._database.fetch_all(sql, platform)
         return [(id, Decoders.inbound.decode(inbound)) for id, inbound in found]
 
-    async def sessions(
-        self, owner: SessionOwner | None, *, limit: int, words: str = "", before: float = 0.0
-    ) -> list[ApiSession]:
-        """Latest first; `words`: all of them in the title or the first message."""
-        wanted = [f"%{escape_like(word)}%" for word in clean_text(words).split()]
+    async def sessions(self, owner: SessionOwner | None, query: SessionQuery) -> list[ApiSession]:
+        """Latest first; `words`: all of them in the title or the first message. Raises `SessionError` for a wrong
+        cursor."""
+        wanted = [f"%{escape_like(word)}%" for word in clean_text(query.words).split()]
         conditions, own = SearchScope(owner=owner).conditions()
         conditions += ["platform <> 'subagent'", *(MATCHES_WORD for _ in wanted)]
         values: list[str | float] = [*own, *(pattern for pattern in wanted for _ in range(2))]
-        if before:
+        if query.platform:
+            conditions.append("platform = ?")
+            values.append(clean_text(query.platform))
+        if query.before:
             conditions.append("updated < ?")
-            values.append(before)
-        where = f"WHERE {' AND '.join(conditions)} ORDER BY updated DESC, id LIMIT ?"
-        return await self._database.read_long(lambda db: _list_sessions(db, where, *values, limit))
+            values.append(query.before)
+        if query.cursor:
+            updated, id = _parse_cursor(query.cursor)
+            conditions.append("updated <= ? AND (updated < ? OR id > ?)")
+            values += [updated, updated, id]
+        order = "ORDER BY updated DESC, id"
+        # the rows first, so that the rest is computed for those alone
+        where = f"WHERE id IN (SELECT id FROM sessions WHERE {' AND '.join(conditions)} {order} LIMIT ?) {order}"
+        return await self._database.read_long(lambda db: _list_sessions(db, where, *values, query.limit))
 
     async def session(self, id: str) -> ApiSession | None:
         found = await self._database.read(lambda db: _list_sessions(db, "WHERE id = ?", clean_text(id)))
@@ -175,23 +228,83 @@ class SqliteApiRuns(SqliteRows):
         found = await self._database.read(lambda db: _list_sessions(db, where, clean_text(address.key)))
         return found[0] if found else None
 
-    async def fork(self, session: str, address: Address, title: str = "") -> str:
-        """Create a branch of `session` at `address` that shares its finished turns; returns its id.
+    async def fork(self, session: str, address: Address, title: str = "", until: int = 0) -> str:
+        """Create a branch of `session` at `address` that shares its finished turns, or those up to the turn number
+        `until`; returns its id.
 
         Raises `SessionError` if no turn has finished yet.
         """
         new, now = new_session_id(), self._clock()
 
         def work(db: sqlite3.Connection) -> str:
-            conversations.branch_from_end(db, session, new, title.strip(), address=address, now=now)
+            if until:
+                conversations.branch_at_turn(db, (session, until), new, title.strip(), address=address, now=now)
+            else:
+                conversations.branch_from_end(db, session, new, title.strip(), address=address, now=now)
             set_current_session(db, address.key, new)
             return new
 
         return await self._database.run(work)
 
 
+def _parse_cursor(cursor: str) -> tuple[float, str]:
+    updated, _, id = cursor.partition(":")
+    try:
+        place = float(updated)
+    except ValueError:
+        place = math.nan
+    if not math.isfinite(place) or not id:
+        raise SessionError("The cursor is not valid. Use the one of the page before, as it is.")
+    return place, clean_text(id)
+
+
 def _list_sessions(db: sqlite3.Connection, where: str, *values: str | float) -> list[ApiSession]:
-    return [
-        ApiSession(id, Decoders.address.decode(address), bool(current), title or export.title_from_text(text), *rest)
-        for id, address, current, title, *rest, text in db.execute(f"{_SESSION} {where}", values).fetchall()
-    ]
+    rows = db.execute(f"{_SESSION} {where}", values).fetchall()
+    waiting = {id for (id,) in db.execute(_WAITING, (time.time(),))} if any(row[9] for row in rows) else set()
+    found = []
+    for id, address, current, title, model, busy, mode, effort, workdir, status, *facts, text in rows:
+        place = Decoders.address.decode_or(address, Address("damaged", id), f"row {id} of sessions")
+        created, updated, parent, turns, unfinished, messages = facts
+        found.append(
+            ApiSession(
+                id=id,
+                address=place,
+                is_current=bool(current),
+                title=title or export.title_from_text(text),
+                model=model,
+                busy=busy,
+                permission_mode=mode,
+                effort=effort,
+                workdir=workdir,
+                status="waiting" if id in waiting else status or "idle",
+                created=created,
+                updated=updated,
+                parent=parent,
+                turns=turns,
+                unfinished=unfinished,
+                messages=messages,
+                preview=_preview(db, id),
+                person=_person(db, place),
+            )
+        )
+    return found
+
+
+def _preview(db: sqlite3.Connection, session: str) -> str:
+    for number, text in db.execute(_LAST_MESSAGES, (session, session)):
+        if len(text) <= _MAX_DECODED_CHARS:
+            words = " ".join(without_attachments(history.decode_message(number, text).text)[:2000].split())
+            if words:
+                return words if len(words) <= MAX_PREVIEW_CHARS else f"{words[: MAX_PREVIEW_CHARS - 1]}…"
+    return ""
+
+
+def _person(db: sqlite3.Connection, place: Address) -> str:
+    if place.platform == SCHEDULED:
+        row = db.execute("SELECT name FROM schedules WHERE id = ?", (place.chat,)).fetchone()
+    elif place.platform == API_PLATFORM:
+        return place.user
+    else:
+        sql = "SELECT name FROM people WHERE platform = ? AND person_id IN (?, ?)"
+        row = db.execute(sql, (place.platform, place.user, place.chat)).fetchone()
+    return "" if row is None else str(row[0])

@@ -12,8 +12,8 @@ from alipes.kernel.turns import ApprovalChoice, Turn
 from alipes.store.database.database import SqliteRows, clean_text, to_json
 
 StandingChoice: TypeAlias = Literal["session", "always"]
-_COLUMNS = """approvals.id, session_id, approvals.key, turn_id, tool, arguments, workdir, reason, rule, asked_at,
-    choice, answered_by, answered_at, revoked_at, pattern, note"""
+APPROVAL_COLUMNS = """approvals.id, session_id, approvals.key, turn_id, tool, arguments, approvals.workdir, reason,
+    rule, asked_at, choice, answered_by, answered_at, revoked_at, pattern, note"""
 _IN_FORCE = "choice IN ('session', 'always') AND revoked_at IS NULL"
 _ASKED_NOW = "choice IS NULL AND EXISTS (SELECT 1 FROM turns WHERE turns.id = turn_id AND ending IS NULL)"
 _CHAIN = """WITH RECURSIVE chain (id) AS (
@@ -79,10 +79,10 @@ class SqliteApprovals(SqliteRows):
 
     async def find_waiting(self, turn: str, rule: str, reason: str) -> Approval | None:
         """The same question of this turn from before a restart, if the turn has not acted on an answer yet."""
-        sql = f"""SELECT {_COLUMNS} FROM approvals
+        sql = f"""SELECT {APPROVAL_COLUMNS} FROM approvals
             WHERE turn_id = ? AND taken_at IS NULL AND rule = ? AND reason = ? ORDER BY number DESC LIMIT 1"""
         row = await self._database.fetch_one(sql, turn, _rule_bytes(rule), clean_text(reason))
-        return None if row is None else _approval(row)
+        return None if row is None else make_approval(row)
 
     async def answer(self, id: str, choice: ApprovalChoice, by: str, *, pattern: str = "", note: str = "") -> bool:
         """False if it is not open: only the first answer counts, from whichever process."""
@@ -98,15 +98,15 @@ class SqliteApprovals(SqliteRows):
 
     async def list_patterns(self, workdir: str) -> tuple[Approval, ...]:
         """The patterns of commands that are allowed in the folder, oldest first."""
-        sql = f"""SELECT {_COLUMNS} FROM approvals WHERE pattern <> '' AND {_IN_FORCE} AND workdir = ?
+        sql = f"""SELECT {APPROVAL_COLUMNS} FROM approvals WHERE pattern <> '' AND {_IN_FORCE} AND workdir = ?
             ORDER BY number"""
-        return tuple(map(_approval, await self._database.fetch_all(sql, clean_text(workdir))))
+        return tuple(map(make_approval, await self._database.fetch_all(sql, clean_text(workdir))))
 
     async def list_decided(self, session: str, limit: int) -> tuple[Approval, ...]:
         """The last answered questions of a conversation, oldest first."""
-        sql = f"""SELECT {_COLUMNS} FROM approvals WHERE session_id = ? AND choice IS NOT NULL AND turn_id <> ''
+        sql = f"""SELECT {APPROVAL_COLUMNS} FROM approvals WHERE session_id = ? AND choice IS NOT NULL AND turn_id <> ''
             ORDER BY number DESC LIMIT ?"""
-        return tuple(map(_approval, reversed(await self._database.fetch_all(sql, session, limit))))
+        return tuple(map(make_approval, reversed(await self._database.fetch_all(sql, session, limit))))
 
     async def take(self, id: str) -> None:
         """The turn is about to act on the answer, which counts once."""
@@ -140,22 +140,22 @@ class SqliteApprovals(SqliteRows):
 
     async def list_current(self) -> tuple[Approval, ...]:
         """Open questions of unfinished turns, then rights in force, oldest first; of equal rights the newest."""
-        asked = f"SELECT {_COLUMNS} FROM approvals WHERE {_ASKED_NOW} ORDER BY number"
-        standing = f"""SELECT {_COLUMNS} FROM approvals WHERE number IN (SELECT max(number) FROM approvals
+        asked = f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE {_ASKED_NOW} ORDER BY number"
+        standing = f"""SELECT {APPROVAL_COLUMNS} FROM approvals WHERE number IN (SELECT max(number) FROM approvals
             WHERE {_IN_FORCE} GROUP BY rule, pattern, choice, iif(choice = 'session', session_id, ''))
             ORDER BY number"""
 
         def work(db: sqlite3.Connection) -> tuple[Approval, ...]:
-            return tuple(_approval(row) for sql in (asked, standing) for row in db.execute(sql).fetchall())
+            return tuple(make_approval(row) for sql in (asked, standing) for row in db.execute(sql).fetchall())
 
         return await self._database.read(work)
 
     async def find(self, id: str) -> Approval:
         """The approval with this id or the start of it. Raises `SessionError`."""
-        sql = f"SELECT {_COLUMNS} FROM approvals WHERE substr(approvals.id, 1, length(?1)) = ?1 LIMIT 2"
+        sql = f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE substr(approvals.id, 1, length(?1)) = ?1 LIMIT 2"
         rows = await self._database.fetch_all(sql, clean_text(id)) if id else []
         if len(rows) == 1:
-            return _approval(rows[0])
+            return make_approval(rows[0])
         problem = "matches several approvals; give more of the id" if rows else "is not the id of an approval"
         raise SessionError(f'"{id}" {problem}.')
 
@@ -213,6 +213,6 @@ def _rule_bytes(rule: str) -> bytes:
     return rule.encode("utf-8", "surrogatepass")
 
 
-def _approval(row: tuple[Any, ...]) -> Approval:
+def make_approval(row: tuple[Any, ...]) -> Approval:
     approval = Approval(*row)
     return structs.replace(approval, rule=row[8].decode("utf-8", "surrogatepass"))

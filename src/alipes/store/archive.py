@@ -23,7 +23,8 @@ from alipes.store.usage import SkillUsage, SqliteSkillUses
 SESSION_DETAILS = """
     created, updated, coalesce(parent_id, ''),
         (SELECT count(*) FROM turns WHERE session_id = sessions.id),
-        (SELECT count(*) FROM turns WHERE session_id = sessions.id AND ending IS NULL AND held = 0),
+        (SELECT count(*) FROM turns INDEXED BY turns_unfinished
+            WHERE key = sessions.key AND session_id = sessions.id AND ending IS NULL AND held = 0),
         (SELECT count(*) FROM messages WHERE session_id = sessions.id),
         first_text
     FROM sessions"""
@@ -154,12 +155,12 @@ class Archive(SqliteRows):
 
         Auxiliary model calls are included.
         """
-        (total,) = await self._database.read_long(lambda db: _sum_usage(db, "''", session, turn, days))
+        (total,) = await self._database.read_long(lambda db: sum_usage(db, "''", session, turn, days))
         return total
 
     async def usage_by(self, group: UsageGrouping, *, session: str = "", days: int = 0) -> list[UsageSum]:
         """The totals per group, sorted by name; days are local ones."""
-        sums = await self._database.read_long(lambda db: _sum_usage(db, _GROUPS[group], session, "", days))
+        sums = await self._database.read_long(lambda db: sum_usage(db, _GROUPS[group], session, "", days))
         return [each for each in sums if each.calls]
 
     async def facts(self) -> StoreFacts:
@@ -184,7 +185,7 @@ def _list_sessions(db: sqlite3.Connection, where: str, *values: str | int) -> li
     for id, key, address, title, workdir, model, created, updated, parent, turns, unfinished, messages, text in found:
         place = Decoders.address.decode_or(address, Address("damaged", id), f"row {id} of sessions")
         facts = (id, key, place, title or export.title_from_text(text), created, updated)
-        counts = (turns, unfinished, messages, _sum_usage(db, "''", id)[0])
+        counts = (turns, unfinished, messages, sum_usage(db, "''", id)[0])
         sessions.append(SessionFacts(*facts, *counts, parent, workdir, model))
     return sessions
 
@@ -279,12 +280,12 @@ def _load_turn(db: sqlite3.Connection, id: str) -> TurnFacts | None:
     number, session, text, ending, detail, attempts, created, ended, held = row
     sql = "SELECT number, message FROM messages WHERE turn_number = ? ORDER BY number"
     said = tuple(history.decode_message(*row) for row in db.execute(sql, (number,)))
-    inbound, (spent,) = Decoders.inbound.decode(text), _sum_usage(db, "''", turn=id)
+    inbound, (spent,) = Decoders.inbound.decode(text), sum_usage(db, "''", turn=id)
     (done,) = db.execute("SELECT COUNT(result) FROM tool_calls WHERE turn_number = ?", (number,)).fetchone()
     return TurnFacts(id, session, inbound, ending, detail, attempts, created, ended, said, spent, bool(held), done)
 
 
-def _sum_usage(db: sqlite3.Connection, group: str, session: str = "", turn: str = "", days: int = 0) -> list[UsageSum]:
+def sum_usage(db: sqlite3.Connection, group: str, session: str = "", turn: str = "", days: int = 0) -> list[UsageSum]:
     year, month, day, *_ = time.localtime()
     midnight = time.mktime((year, month, day - days + 1, 0, 0, 0, 0, 0, -1)) if days else 0.0
     single = session or turn or group in (_GROUPS["turn"], _GROUPS["session"])

@@ -351,6 +351,24 @@ def branch_from_end(db: sqlite3.Connection, old: str, new: str, title: str, *, a
     insert_branch(db, (old, last_turn), new, title, address=address, now=now)
 
 
+def branch_at_turn(
+    db: sqlite3.Connection, source: tuple[str, int], new: str, title: str, *, address: Address, now: float
+) -> None:
+    """Create the session `new` at `address` with the history of another one up to a turn, which may be one that it
+    shares with its own ancestors. Raises `SessionError` if that turn has not ended."""
+    old, turn = source
+    owner, ending = db.execute("SELECT session_id, ending FROM turns WHERE number = ?", (turn,)).fetchone()
+    if ending is None:
+        raise SessionError("this run has not ended yet; fork from a message before it, or stop it first")
+    insert_branch(db, (old, turn if owner == old else None), new, title, address=address, now=now)
+    if owner != old:  # cut off what the ancestors added after that turn
+        sql = "DELETE FROM session_ancestors WHERE session_id = ? AND last_turn > ? AND ancestor_id <> ?"
+        db.execute(sql, (new, turn, owner))
+        db.execute(
+            "UPDATE session_ancestors SET last_turn = ? WHERE session_id = ? AND ancestor_id = ?", (turn, new, owner)
+        )
+
+
 def insert_branch(
     db: sqlite3.Connection, source: tuple[str, int | None], new: str, title: str, *, address: Address, now: float
 ) -> None:

@@ -17,11 +17,12 @@ import msgspec
 
 from alipes.config.paths import DATABASE_FILE
 from alipes.kernel.errors import SessionHeld, StoreError
-from alipes.kernel.turns import Op, Wake
+from alipes.kernel.turns import HOME_KEY, Op, Wake
 from alipes.store import peers
 from alipes.store.approvals import SqliteApprovals, SqliteUntrustedSources
 from alipes.store.archive import Archive
 from alipes.store.conversations import SqliteSessions, SqliteTodos, SqliteToolChoices
+from alipes.store.database.changes import HomeChanges
 from alipes.store.database.database import Database, open_database
 from alipes.store.database.files import is_writable
 from alipes.store.database.migrations import SCHEMA, schema_version
@@ -31,6 +32,7 @@ from alipes.store.memory.proposals import SqliteProposals
 from alipes.store.outbox import SqliteDrafts, SqliteOutbox
 from alipes.store.peers import LocalBus, Processes, Subscription, open_processes
 from alipes.store.people import SqlitePeople
+from alipes.store.queries.questions import SqliteQuestions
 from alipes.store.subagents import SqliteSubagents
 from alipes.store.turns import SqliteTurns
 
@@ -215,9 +217,10 @@ class PeerServer:
         dispatcher: LocalDispatcher,
         processes: Processes,
         schedule_changes: "ScheduleChanges",
+        changes: HomeChanges,
     ) -> None:
         self._tasks, self._bus, self._dispatcher, self._processes = tasks, bus, dispatcher, processes
-        self._schedule_changes = schedule_changes
+        self._schedule_changes, self._changes = schedule_changes, changes
 
     def accept_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         pid = peers.connected_pid(writer)
@@ -254,6 +257,8 @@ class PeerServer:
     async def _handle(self, request: peers.RequestFrame, subscription: Subscription, keys: set[str]) -> None:
         match request:
             case peers.SubscribeFrame(key):
+                if key == HOME_KEY:
+                    await self._changes.start()
                 keys.add(key)
                 self._bus.add_remote(key, subscription)
             case peers.UnsubscribeFrame(key):
@@ -294,6 +299,7 @@ class Store(NamedTuple):
     turns: SqliteTurns
     sessions: SqliteSessions
     approvals: SqliteApprovals
+    questions: SqliteQuestions
     sources: SqliteUntrustedSources
     archive: Archive
     outbox: SqliteOutbox
@@ -308,6 +314,7 @@ class Store(NamedTuple):
     proposals: SqliteProposals
     dispatcher: LocalDispatcher
     bus: LocalBus
+    changes: HomeChanges
     database: Database
     processes: Processes
 
@@ -332,7 +339,8 @@ async def open_store(home: Path, *, busy_timeout_s: float = 10.0, peer_timeout_s
                 bus = LocalBus(processes, tasks.spawn, turns.is_abandoned)
                 dispatcher = LocalDispatcher(turns, processes, tasks.spawn)
                 schedule_changes = ScheduleChanges(processes)
-                peer_server = PeerServer(tasks, bus, dispatcher, processes, schedule_changes)
+                changes = HomeChanges(database, bus)
+                peer_server = PeerServer(tasks, bus, dispatcher, processes, schedule_changes, changes)
                 server = await asyncio.start_unix_server(
                     peer_server.accept_connection, sock=socket, limit=peers.MAX_LINE_BYTES, start_serving=False
                 )
@@ -345,6 +353,7 @@ async def open_store(home: Path, *, busy_timeout_s: float = 10.0, peer_timeout_s
                         turns=turns,
                         sessions=SqliteSessions(database, processes),
                         approvals=SqliteApprovals(database),
+                        questions=SqliteQuestions(database),
                         sources=SqliteUntrustedSources(database),
                         archive=Archive(database),
                         outbox=SqliteOutbox(database),
@@ -359,6 +368,7 @@ async def open_store(home: Path, *, busy_timeout_s: float = 10.0, peer_timeout_s
                         proposals=SqliteProposals(database),
                         dispatcher=dispatcher,
                         bus=bus,
+                        changes=changes,
                         database=database,
                         processes=processes,
                     )

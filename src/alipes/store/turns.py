@@ -71,17 +71,30 @@ class SqliteTurns:
         return None if admitted is None else admitted.turn
 
     def admit(
-        self, inbound: Inbound, *, busy: BusyMode | None = None, usual: BusyMode = "queue"
+        self,
+        inbound: Inbound,
+        *,
+        busy: BusyMode | None = None,
+        usual: BusyMode = "queue",
+        owed: tuple[Outbound, ...] = (),
     ) -> Awaitable[AdmittedTurn | None]:
         """Queue the message and return what is ahead of it; None if it was accepted before. `busy` was chosen
         for the message; otherwise the session's own mode applies, else `usual`; a message with settings of its own
-        is then queued rather than steered.
+        is then queued rather than steered. `owed`: messages to send, queued in the same transaction.
 
         The turn is visible to other reads as soon as the call is made, so it may start at once. The sender
         may forget the message only after the database has synced it.
         """
         row = make_turn_row(inbound, self._clock())
-        return self._database.submit(lambda db: admit_turn(db, row, busy, usual), sync=False)
+        outbox_rows = [outbox.make_outbox_row(outbound) for outbound in owed]
+
+        def work(db: sqlite3.Connection) -> AdmittedTurn | None:
+            admitted = admit_turn(db, row, busy, usual)
+            if admitted is not None:
+                outbox.insert_outbound(db, outbox_rows, row.now)
+            return admitted
+
+        return self._database.submit(work, sync=False)
 
     async def claim_next(self, key: str, opening: OpeningMessages = lambda _turn: ()) -> Turn | None:
         """Claim the oldest unfinished turn of the session `key` that is not held; None if there is none.

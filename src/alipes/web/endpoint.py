@@ -28,13 +28,14 @@ from alipes.plugins.registry import Contributions
 from alipes.providers.registry import Models
 from alipes.sessions.commands.context import CommandContext
 from alipes.sessions.sessions import Sessions
+from alipes.store.api_runs import API_PLATFORM
 from alipes.store.database.database import to_json_bytes
 from alipes.store.store import Store
 
 Scope: TypeAlias = Literal["read", "run", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 ErrorFormat: TypeAlias = Literal["problem", "openai"]
-PLATFORM = "api"
+PLATFORM = API_PLATFORM
 """Platform name in the addresses of API conversations; their `user` is the caller's name."""
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 """The id of the request that this task answers."""
@@ -94,6 +95,8 @@ class ApiEndpoint(Struct, frozen=True):
     """One sentence for the OpenAPI document."""
     body: type | None = None
     """A Struct decoded from JSON; invalid bodies are refused before `handle` is called."""
+    raw_body: bool = False
+    """The body is the content of a file, which `handle` reads."""
     query: type | None = None
     """A Struct of scalars with defaults, decoded from the query string."""
     headers: Mapping[str, str] = {}

@@ -85,6 +85,8 @@ def _operation(endpoint: ApiEndpoint, schemas: dict[str, Any], components: dict[
         required = any(field.required for field in msgspec.structs.fields(endpoint.body))
         content = {"application/json": {"schema": schemas[repr(endpoint.body)]}}
         operation["requestBody"] = {"required": required, "content": content}
+    if endpoint.raw_body:
+        operation["requestBody"] = {"required": False, "content": {"application/octet-stream": {"schema": {}}}}
     return operation
 
 
@@ -97,6 +99,8 @@ def _error_statuses(endpoint: ApiEndpoint) -> set[int]:
     found = {*_ALWAYS, *endpoint.errors}
     if endpoint.body is not None:
         found |= {*_WITH_BODY}
+    if endpoint.raw_body:
+        found |= {400, 408, 413}
     if endpoint.query is not None or (endpoint.body is not None and endpoint.error_format == "problem"):
         found.add(422)
     if "{" in endpoint.path:

@@ -35,8 +35,10 @@ from alipes.web.endpoint import (
 
 DISCONNECT_GRACE_S = 0.1
 """Seconds that clients have to disconnect by themselves at shutdown."""
-_ALLOWED_AT_SHUTDOWN = ("/stop", "/approval", "/reply")
+_ALLOWED_AT_SHUTDOWN = ("/stop", "/approval", "/reply", "/inbox/{ask}")
 """Calls that help a run to end are accepted during shutdown."""
+_FOR_PEOPLE = ("/approval", "/inbox/{ask}", "/commands")
+"""Calls by which a person decides: processes of the agent may not make them, whichever key they have."""
 
 
 class ApiRouter:
@@ -99,7 +101,7 @@ class ApiRouter:
         if known is None:
             raise unauthorized_problem()
         caller = known.caller
-        if caller.name == OPERATOR or endpoint.scope == "admin" or endpoint.path.endswith("/approval"):
+        if caller.name == OPERATOR or endpoint.scope == "admin" or endpoint.path.endswith(_FOR_PEOPLE):
             await self._keys.refuse_own_child(request.scope)
         if not endpoint.allows(caller):
             raise HttpProblem(403, f"this key lacks the scope {endpoint.scope}", code="scope")

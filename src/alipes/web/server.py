@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import socket
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager
 
 import uvicorn
@@ -18,13 +18,16 @@ from starlette.types import ASGIApp, Message, Receive, Send
 from starlette.types import Scope as AsgiScope
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from alipes.config.settings import SpendConfig
 from alipes.kernel.errors import ConfigError
 from alipes.runtime.http.proxies import is_loopback
 from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.runtime.log_file import log_context
+from alipes.web.activity import ActivityEndpoints
 from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, peer_address, unauthorized_problem
 from alipes.web.checkpoints import CheckpointEndpoints
+from alipes.web.commands import CommandEndpoints
 from alipes.web.endpoint import (
     REQUEST_ID,
     SCOPES,
@@ -38,11 +41,17 @@ from alipes.web.endpoint import (
     json_response,
     problem_response,
 )
+from alipes.web.events import EventEndpoints
+from alipes.web.files import ApiFiles, FileEndpoints
+from alipes.web.inbox import InboxEndpoints
+from alipes.web.messages import MessageEndpoints
 from alipes.web.openai import endpoints as openai
 from alipes.web.runs.endpoints import RunEndpoints
 from alipes.web.runs.events import LiveRuns
+from alipes.web.runs.lookup import RunLookup
 from alipes.web.sessions import SessionEndpoints
 from alipes.web.templates import TemplateEndpoints
+from alipes.web.usage import UsageEndpoints
 
 log = logging.getLogger(__name__)
 
@@ -307,17 +316,37 @@ class KeyEndpoint:
         return json_response(KeyInfo(call.caller.name, [scope for scope in SCOPES if call.caller.may(scope)]))
 
 
+def conversation_endpoints(
+    app: ApiServices, live_runs: LiveRuns, admission: TurnAdmission, files: ApiFiles, spend: SpendConfig
+) -> Iterator[ApiEndpoint]:
+    """Endpoints for conversations and runs, and what the page shows beside them."""
+    inbox = InboxEndpoints(app)
+    yield from endpoints_of(RunEndpoints(app, live_runs, admission, files))
+    yield from endpoints_of(SessionEndpoints(app, admission))
+    yield from endpoints_of(MessageEndpoints(app))
+    yield from endpoints_of(ActivityEndpoints(app, inbox))
+    yield from endpoints_of(inbox)
+    yield from endpoints_of(EventEndpoints(app, live_runs))
+    yield from endpoints_of(FileEndpoints(app, files))
+    yield from endpoints_of(CommandEndpoints(app, RunLookup(app, live_runs)))
+    yield from endpoints_of(UsageEndpoints(app, spend))
+
+
 def endpoints(
-    app: ApiServices, live_runs: LiveRuns, admission: TurnAdmission, fetcher: PublicFetcher
+    app: ApiServices,
+    live_runs: LiveRuns,
+    admission: TurnAdmission,
+    fetcher: PublicFetcher,
+    files: ApiFiles,
+    spend: SpendConfig,
 ) -> tuple[ApiEndpoint, ...]:
     """All API endpoints. `live_runs` must be running; tools of all callers work in its `workdir`.
 
-    `fetcher`: fetches images that clients name by URL.
+    `fetcher`: fetches images that clients name by URL. `spend`: the limits that usage is shown with.
     """
     return (
         *endpoints_of(KeyEndpoint()),
-        *endpoints_of(RunEndpoints(app, live_runs, admission)),
-        *endpoints_of(SessionEndpoints(app, admission)),
+        *conversation_endpoints(app, live_runs, admission, files, spend),
         *endpoints_of(CheckpointEndpoints(app, workdir=live_runs.workdir)),
         *endpoints_of(TemplateEndpoints(app)),
         *openai.endpoints(app, admission, fetcher, workdir=live_runs.workdir),

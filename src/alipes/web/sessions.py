@@ -3,16 +3,17 @@
 import os
 from typing import Annotated, Any, Literal, TypeAlias
 
-import msgspec
 from msgspec import Meta, Struct, structs
 from starlette.responses import PlainTextResponse, Response
 
 from alipes.kernel.errors import SessionError
-from alipes.kernel.messages import Message
-from alipes.kernel.turns import Address, BusyMode
+from alipes.kernel.ports import Effort
+from alipes.kernel.turns import Address, BusyMode, PermissionMode
 from alipes.store import export
-from alipes.store.api_runs import ApiSession, SqliteApiRuns
+from alipes.store.api_runs import ApiSession, SessionQuery, SessionStatus, SqliteApiRuns
 from alipes.store.export import SearchContext, SearchHit
+from alipes.store.html_export import to_html
+from alipes.store.queries.transcript import SqliteTranscripts
 from alipes.store.search.context import MAX_MESSAGES
 from alipes.web.admission import TurnAdmission
 from alipes.web.endpoint import (
@@ -26,7 +27,7 @@ from alipes.web.endpoint import (
     json_response,
     no_content,
 )
-from alipes.web.runs.lookup import Name, find_session, visible_scope
+from alipes.web.runs.lookup import Name, describe_origin, find_session, visible_scope
 
 Limit: TypeAlias = Annotated[int, Meta(ge=1, le=500)]
 Title: TypeAlias = Annotated[str, Meta(max_length=200)]
@@ -45,12 +46,11 @@ class ListQuery(Struct, frozen=True):
     q: str = ""
     """Words in the title or the first message."""
     before: Annotated[float, Meta(ge=0)] = 0.0
-    """Only those updated before this time; for the next page, `updated` of the last one."""
-
-
-class MessagesQuery(Struct, frozen=True):
-    limit: Annotated[int, Meta(ge=0, le=100_000)] = 0
-    """Only the last messages; zero means all."""
+    """Only those updated before this time."""
+    platform: Annotated[str, Meta(max_length=100)] = ""
+    """Only those of this surface, such as `telegram`, `terminal` or `api`."""
+    cursor: Annotated[str, Meta(max_length=100)] = ""
+    """For the next page: `cursor` of the page before."""
 
 
 class SearchQuery(Struct, frozen=True):
@@ -82,6 +82,10 @@ class SessionChanges(Struct, frozen=True, forbid_unknown_fields=True):
     """Empty: the default model."""
     busy: BusyMode | Literal[""] | None = None
     """What a new message does while a turn runs. Empty: the default."""
+    permission_mode: PermissionMode | Literal[""] | None = None
+    """What it may do without asking. Empty: the default. `all` needs an admin key."""
+    effort: Effort | None = None
+    """How much the model thinks. Empty: the default."""
 
 
 class QueueBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -101,6 +105,8 @@ class QueueResult(Struct, frozen=True):
 class ForkBody(Struct, frozen=True, forbid_unknown_fields=True):
     name: NewName = ""
     title: Title = ""
+    message: Annotated[int, Meta(ge=0, le=2**62)] = 0
+    """Number of a message: the fork has its run and all before it. Zero: all that have finished."""
 
 
 class SessionDocument(Struct, frozen=True, omit_defaults=True):
@@ -115,27 +121,42 @@ class SessionDocument(Struct, frozen=True, omit_defaults=True):
     unfinished: int
     """Running and queued runs."""
     messages: int
+    status: SessionStatus
     model: str = ""
     parent: str = ""
     """Id of the session it was forked from."""
     user: str = ""
-    """Name of its owner."""
+    """Name of its owner, or the person in a group."""
+    chat_type: str = ""
+    thread: str = ""
+    origin: str = ""
+    """Where it takes place, for people: `Telegram · Ann`, `terminal`, `API · ci`."""
+    current: bool = False
+    """It is the active conversation of its place: messages there continue it."""
+    preview: str = ""
+    """The start of the last message."""
+    busy: str = ""
+    permission_mode: str = ""
+    effort: str = ""
+    workdir: str = ""
 
 
 class SessionList(Struct, frozen=True):
     sessions: tuple[SessionDocument, ...]
     more: bool
     """True if there are older ones."""
+    cursor: str
+    """For the next page; empty if this is the last one."""
 
 
-class MessageList(Struct, frozen=True):
-    messages: tuple[Message, ...]
-    first: int
-    """Number of earlier messages."""
+class FoundMessage(SearchHit, frozen=True):
+    """A message that matches a search; `message` is its number."""
+
+    origin: str = ""
 
 
 class SearchResults(Struct, frozen=True):
-    hits: tuple[SearchHit, ...]
+    hits: tuple[FoundMessage, ...]
 
 
 class SessionExport(Struct, frozen=True):
@@ -145,23 +166,51 @@ class SessionExport(Struct, frozen=True):
 
 
 def session_document(row: ApiSession) -> SessionDocument:
-    address = {"name": row.address.chat, "platform": row.address.platform, "user": row.address.user}
-    return msgspec.convert({**structs.asdict(row), **address}, SessionDocument)
+    place = row.address
+    return SessionDocument(
+        id=row.id,
+        name=place.chat,
+        platform=place.platform,
+        title=row.title,
+        created=row.created,
+        updated=row.updated,
+        turns=row.turns,
+        unfinished=row.unfinished,
+        messages=row.messages,
+        model=row.model,
+        parent=row.parent,
+        user=place.user,
+        chat_type="" if place.platform == PLATFORM else place.chat_type,
+        thread=place.thread,
+        origin=describe_origin(place, row.person),
+        current=row.is_current,
+        status=row.status,
+        preview=row.preview,
+        busy=row.busy,
+        permission_mode=row.permission_mode,
+        effort=row.effort,
+        workdir=row.workdir,
+    )
 
 
 class SessionEndpoints:
     def __init__(self, app: ApiServices, admission: TurnAdmission) -> None:
         self._app, self._admission = app, admission
         self._store = SqliteApiRuns(app.store.database)
+        self._transcripts = SqliteTranscripts(app.store.database)
 
     @ApiEndpoint("GET", "/v1/sessions", "read", query=ListQuery, answer=SessionList)
     async def list(self, call: ApiCall) -> Response:
         """List conversations, latest first."""
         query: ListQuery = call.query
-        found = await self._store.sessions(
-            visible_scope(call.caller).owner, limit=query.limit + 1, words=query.q, before=query.before
-        )
-        return json_response(SessionList(tuple(map(session_document, found[: query.limit])), len(found) > query.limit))
+        wanted = SessionQuery(query.limit + 1, query.q, query.before, query.cursor, query.platform)
+        try:
+            found = await self._store.sessions(visible_scope(call.caller).owner, wanted)
+        except SessionError as error:
+            raise HttpProblem(422, str(error), code="query") from error
+        shown, more = found[: query.limit], len(found) > query.limit
+        cursor = shown[-1].cursor if more else ""
+        return json_response(SessionList(tuple(map(session_document, shown)), more, cursor))
 
     @ApiEndpoint("POST", "/v1/sessions", "run", body=NewSession, answer=SessionDocument, status=201, errors=(404, 409))
     async def create(self, call: ApiCall) -> Response:
@@ -179,7 +228,8 @@ class SessionEndpoints:
         """Search messages for all words, best match first."""
         query: SearchQuery = call.query
         found = await self._app.search.search(query.q, query.limit, scope=visible_scope(call.caller), marks=("", ""))
-        return json_response(SearchResults(tuple(found)))
+        hits = (FoundMessage(**structs.asdict(each), origin=await self._origin(each)) for each in found)
+        return json_response(SearchResults(tuple([hit async for hit in hits])))
 
     @ApiEndpoint("GET", "/v1/sessions/search/around", "read", query=AroundQuery, answer=SearchContext, errors=(404,))
     async def around(self, call: ApiCall) -> Response:
@@ -200,11 +250,17 @@ class SessionEndpoints:
 
     @ApiEndpoint("PATCH", "/v1/sessions/{id}", "run", body=SessionChanges, answer=SessionDocument, errors=(409,))
     async def change(self, call: ApiCall) -> Response:
-        """Change the title, the model or the busy mode of a conversation."""
+        """Change the title, the model, the busy or permission mode, or the effort of a conversation."""
         body: SessionChanges = call.body
+        if body.permission_mode == "all" and not call.caller.may("admin"):
+            raise HttpProblem(403, "the mode `all` needs an admin key", code="scope")
         model = None if body.model is None else await self._admission.resolve_model(body.model)
         row = await self._find_session(call)
-        await self._app.store.sessions.configure(row.id, title=body.title, model=model, busy=body.busy)
+        await self._app.store.sessions.configure(
+            row.id, title=body.title, model=model, busy=body.busy, effort=body.effort
+        )
+        if body.permission_mode is not None:
+            await self._app.sessions.permissions.set_mode(row.address.key, row.id, body.permission_mode)
         return json_response(session_document(await self._find_session(call)))
 
     @ApiEndpoint("POST", "/v1/sessions/{id}/queue", "run", body=QueueBody, answer=QueueResult)
@@ -222,15 +278,6 @@ class SessionEndpoints:
         await self._app.store.archive.delete(row.id)
         return no_content()
 
-    @ApiEndpoint("GET", "/v1/sessions/{id}/messages", "read", query=MessagesQuery, answer=MessageList)
-    async def messages(self, call: ApiCall) -> Response:
-        """Get the messages of a conversation as the model sees them."""
-        query: MessagesQuery = call.query
-        row = await self._find_session(call)
-        said = await self._app.store.archive.messages(row.id)
-        first = max(len(said) - query.limit, 0) if query.limit else 0
-        return json_response(MessageList(said[first:], first))
-
     @ApiEndpoint(
         "POST", "/v1/sessions/{id}/fork", "run", body=ForkBody, answer=SessionDocument, status=201, errors=(409,)
     )
@@ -239,7 +286,11 @@ class SessionEndpoints:
         body: ForkBody = call.body
         row = await self._find_session(call)
         address = await self._new_address(call.caller, body.name)
-        return await self._created(await self._store.fork(row.id, address, body.title))
+        try:
+            until = await self._transcripts.turn_of(row.id, body.message) if body.message else 0
+        except SessionError as error:
+            raise HttpProblem(404, str(error), code="no_message") from error
+        return await self._created(await self._store.fork(row.id, address, body.title, until))
 
     @ApiEndpoint("GET", "/v1/sessions/{id}/export", "read", answer=SessionExport)
     async def export(self, call: ApiCall) -> Response:
@@ -253,6 +304,18 @@ class SessionEndpoints:
         row = await self._find_session(call)
         text = export.to_markdown(await self._app.store.archive.export(row.id))
         return PlainTextResponse(text, media_type="text/markdown", headers=NO_STORE)
+
+    @ApiEndpoint("GET", "/v1/sessions/{id}/export/html", "read")
+    async def html(self, call: ApiCall) -> Response:
+        """Export the conversation as one HTML page."""
+        row = await self._find_session(call)
+        text = to_html(await self._app.store.archive.export(row.id))
+        headers = {**NO_STORE, "content-disposition": f'attachment; filename="{row.id}.html"'}
+        return Response(text.encode("utf-8", "replace"), media_type="text/html", headers=headers)
+
+    async def _origin(self, hit: SearchHit) -> str:
+        row = await self._store.session(hit.parent or hit.session)
+        return "" if row is None else describe_origin(row.address, row.person)
 
     async def _created(self, session: str) -> Response:
         row = await self._store.session(session)

@@ -70,7 +70,7 @@ PREVIOUS = 9
 NEW_TABLES = {
     *("approvals", "untrusted_sources", "usage_sums", "search_trigrams", "search_progress", "message_vectors"),
     *("schedules", "schedule_runs", "schedule_posts", "prompt_sections", "skill_uses"),
-    *("memory_snapshots", "memory_changes", "proposals"),
+    *("memory_snapshots", "memory_changes", "proposals", "questions", "session_usage_sums"),
 }
 NEW_VALUES = {"debts": {"owed": "queued", "trying": "sending", "dead": "failed"}}
 PAYLOADS = {

@@ -11,7 +11,7 @@ from bench.large_home import insert_session
 from alipes.kernel.errors import SessionError, StoreError
 from alipes.kernel.messages import Text, ToolCall, ToolResult, assistant, user
 from alipes.kernel.turns import Address, Inbound, Origin, Said, Usage
-from alipes.store.api_runs import SqliteApiRuns
+from alipes.store.api_runs import SessionQuery, SqliteApiRuns
 from alipes.store.database.database import open_database
 from alipes.store.search import index
 from alipes.store.search.indexer import SqliteSearchIndexer
@@ -58,7 +58,7 @@ async def test_each_of_a_thousand_callers_finds_and_lists_its_own_conversation(t
             owner = SessionOwner("api", f"caller{number}")
             hits = await store.archive.search("hello", scope=SearchScope(owner=owner))
             assert {hit.session for hit in hits} == {f"{number:012x}"}
-            assert [each.id for each in await runs.sessions(owner, limit=10)] == [f"{number:012x}"]
+            assert [each.id for each in await runs.sessions(owner, SessionQuery(10))] == [f"{number:012x}"]
 
 
 async def test_a_search_can_be_limited_to_a_conversation_and_to_a_folder(tmp_path):

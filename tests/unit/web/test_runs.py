@@ -235,14 +235,44 @@ async def test_a_run_continues_in_the_session_whose_id_is_named(tmp_path: Path):
         assert other["session_id"] != first["session_id"]
 
 
-async def test_a_session_of_the_terminal_is_looked_at_but_not_run_in(tmp_path: Path):
+async def test_a_session_of_the_terminal_is_continued_by_an_admin_as_the_owner(tmp_path: Path):
     async with open_api(tmp_path, ScriptedProvider()) as api:
         turn = await api.house.sessions.submit(Inbound("1", _terminal(), "me", "hello"))
         assert turn is not None
         seen = await api.finish(turn, by="root")
         assert seen["text"] == "You said: hello"
-        refused = await api.ask("POST", "/runs", {"input": "x", "session": seen["session_id"]}, by="root")
-        assert (refused.status_code, refused.json()["code"]) == (409, "elsewhere")
+        theirs = await api.ask("POST", "/runs", {"input": "x", "session": seen["session_id"]}, by="ann")
+        assert (theirs.status_code, theirs.json()["code"]) == (404, "no_session")
+        run = await api.finish(await api.begin("x", session=seen["session_id"], by="page"), by="page")
+        assert run["session_id"] == seen["session_id"]
+        path = f"/sessions/{seen['session_id']}/messages"
+        said = (await api.ask("GET", path, by="page")).json()["messages"]
+        marks = [(each["text"], each["sender"], each.get("via", "")) for each in said if each["role"] == "user"]
+        assert marks == [("hello", "me", ""), ("x", "owner", "page")]
+
+
+async def test_a_message_of_the_owner_in_a_guests_chat_has_the_rights_and_notes_of_the_guest(tmp_path: Path):
+    async with open_api(tmp_path, ScriptedProvider()) as api:
+        chat, source = Address("telegram", "42"), "a message of Eve"
+        turn = await api.house.sessions.submit(Inbound("1", chat, "42", "hello", workdir="/w", untrusted=source))
+        assert turn is not None
+        session = (await api.finish(turn, by="page"))["session_id"]
+        run = await api.begin("be nice", session=session, by="page")
+        await api.finish(run, by="page")
+        facts = await api.house.store.archive.turn(run)
+        assert facts is not None and facts.inbound.via == "page"
+        given = (facts.inbound.sender, facts.inbound.owner, facts.inbound.untrusted, facts.inbound.workdir)
+        assert given == ("42", False, source, "/w")
+
+
+async def test_a_message_of_the_owner_in_a_group_names_its_sender(tmp_path: Path):
+    async with open_api(tmp_path, ScriptedProvider()) as api:
+        chat = Address("telegram", "-5", "group")
+        turn = await api.house.sessions.submit(Inbound("1", chat, "42", "Ann: hello"))
+        assert turn is not None
+        session = (await api.finish(turn, by="page"))["session_id"]
+        run = await api.finish(await api.begin("hi all", session=session, by="page"), by="page")
+        assert run["input"] == "Owner: hi all"
 
 
 async def test_a_turn_that_another_process_lives_is_heard_and_stopped_from_here(tmp_path: Path):

@@ -56,16 +56,6 @@ async def test_sessions_are_listed_the_latest_first_in_pages_and_by_words(tmp_pa
         assert (await api.ask("GET", "/sessions?limit=0")).status_code == 422
 
 
-async def test_messages_are_reported_as_the_model_is_reported_them(tmp_path: Path):
-    async with open_api(tmp_path, play("One.", "Two.")) as api:
-        await talk(api, "first", "second")
-        whole = await seen(api, "/sessions/talk/messages")
-        texts = [each["parts"][0]["text"] for each in whole["messages"]]
-        assert texts == ["first", "One.", "second", "Two."] and whole["first"] == 0
-        last = await seen(api, "/sessions/talk/messages?limit=1")
-        assert (last["messages"][0]["parts"][0]["text"], last["first"]) == ("Two.", 3)
-
-
 async def test_a_fork_shares_what_was_said_and_both_go_on_apart(tmp_path: Path):
     model = ScriptedProvider()
     async with open_api(tmp_path, model) as api:
@@ -78,7 +68,7 @@ async def test_a_fork_shares_what_was_said_and_both_go_on_apart(tmp_path: Path):
         await talk(api, "there")
         for name, words in (("other", ["first", "here"]), ("talk", ["first", "there"])):
             said = (await seen(api, f"/sessions/{name}/messages"))["messages"]
-            assert [each["parts"][0]["text"] for each in said if each["role"] == "user"] == words
+            assert [each["text"] for each in said if each["role"] == "user"] == words
         again = await api.ask("POST", "/sessions/talk/fork", {"name": "other"})
         assert (again.status_code, again.json()["code"]) == (409, "name_taken")
 
@@ -98,7 +88,7 @@ async def test_a_session_is_forked_while_it_is_at_work_without_what_is_unfinishe
             await listener.rest()
         assert (await api.look(run))["text"] == "Two"
         said = (await seen(api, f"/sessions/{fork['id']}/messages"))["messages"]
-        assert [each["parts"][0]["text"] for each in said] == ["first", "One."]
+        assert [each["text"] for each in said] == ["first", "One."]
 
 
 async def test_a_session_is_forgotten_unless_it_is_at_work_or_shared(tmp_path: Path):
@@ -171,7 +161,7 @@ async def test_admins_see_everybodys_and_the_terminals(tmp_path: Path):
             ("api", "mine", "ann"),
         ]
         said = await seen(api, f"/sessions/{listed[0]['id']}/messages", by="root")
-        assert said["messages"][0]["parts"][0]["text"] == "typed"
+        assert said["messages"][0]["text"] == "typed"
 
 
 async def test_names_may_be_of_any_script_but_not_look_like_ids(tmp_path: Path):

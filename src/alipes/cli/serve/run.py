@@ -44,6 +44,7 @@ from alipes.web.admin.endpoints import admin_endpoints
 from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, RequestLimits
 from alipes.web.endpoint import ServerState
+from alipes.web.files import UPLOADS, ApiFiles
 from alipes.web.health import ModelHealth, Readiness, ServiceRoutes
 from alipes.web.mcp.http import McpEndpoint
 from alipes.web.mcp.tools import ConversationTools
@@ -275,7 +276,11 @@ class _Server:
         limits = RequestLimits(chosen.body, chosen.body_seconds, chosen.wait, chosen.rate)
         admission = TurnAdmission(self._app, max_runs=chosen.max_runs, max_runs_per_key=chosen.max_runs_per_key)
         fetcher = PublicFetcher(self._app.scope, settings.fetch.allow, name="api-images")
-        served = (*endpoints(self._app, self._runs, admission, fetcher), *admin_endpoints(self._app, self._control))
+        files = ApiFiles(settings.paths.files / UPLOADS, platforms.outbound, self._app.files, limits)
+        served = (
+            *endpoints(self._app, self._runs, admission, fetcher, files, settings.spend),
+            *admin_endpoints(self._app, self._control),
+        )
         api = self._api = ApiRouter(served, keys, limits, state=self._state)
         tools = ConversationTools(self._app, self._runs, admission, send=self._send, state=self._state)
         self._mcp = McpEndpoint(tools, api, keys, max_body=chosen.body)

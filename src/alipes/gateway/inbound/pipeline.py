@@ -20,6 +20,7 @@ from alipes.gateway.outbound import replies
 from alipes.gateway.policy import GatewayPolicy
 from alipes.gateway.questions import is_question_button
 from alipes.kernel.approvals import message_source
+from alipes.kernel.attachments import format_received_file
 from alipes.kernel.errors import MessageRejected
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.platform import IncomingMessage, ReceivedFile
@@ -267,17 +268,10 @@ def _compose_text(message: IncomingMessage, text: str, quoted: str, files: Seque
         # in a conversation that several people share, each message names its sender
         shared = message.group and not message.address.user
         parts.append(_name_sender(message, text) if shared else text)
-    return "\n\n".join([*parts, *map(_format_file, files)])
+    return "\n\n".join([*parts, *map(format_received_file, files)])
 
 
 def _name_sender(message: IncomingMessage, text: str) -> str:
     """`Ann: text`; further lines are indented, so that none of them can pass for another person's message."""
     name = to_label(message.name or message.sender).replace(":", " ")
     return f"{name}: " + "\n  ".join(text.splitlines())
-
-
-def _format_file(file: ReceivedFile) -> str:
-    mime = to_label(file.mime)
-    details = ", ".join(each for each in (mime, f"{file.size:,} bytes" if file.size else "") if each)
-    name = f" {to_label(file.name)}" if file.name else ""
-    return f"[{file.kind}{name}{f' ({details})' if details else ''} saved at {file.path}]"

@@ -123,7 +123,7 @@ class OutboundPolicy:
         if message.role == "assistant":
             text, media = self._take_media(message.text, turn, state)
             return (_outbound(turn, id, text, media),) if text or media else ()
-        media = self._keep_unsent(map(self._find_media, declared_files((message,))), state)
+        media = self._keep_unsent(map(self.find_media, declared_files((message,))), state)
         # files of a tool must not replace the drafts of the answer
         return (_outbound(turn, id, "", media, replaces_drafts=False),) if media else ()
 
@@ -131,7 +131,7 @@ class OutboundPolicy:
         """The last answer of a turn that has ended, without the files that it names, and all files to send."""
         state = _TurnState(())
         state.said = list(said)
-        declared = self._keep_unsent(map(self._find_media, declared_files(said)), state)
+        declared = self._keep_unsent(map(self.find_media, declared_files(said)), state)
         answer = next((each.text for each in reversed(said) if each.role == "assistant" and each.text.strip()), "")
         text, named = self._take_media(answer, turn, state)
         return text, (*declared, *named)
@@ -143,7 +143,7 @@ class OutboundPolicy:
             while len(self._turns) >= MAX_TURNS:  # turns that ended in another process
                 del self._turns[next(iter(self._turns))]
             state = self._turns[key] = _TurnState(turn.said)
-            self._keep_unsent(map(self._find_media, declared_files(turn.said)), state)
+            self._keep_unsent(map(self.find_media, declared_files(turn.said)), state)
             for each in turn.said:
                 if each.role == "assistant":
                     self._take_media(each.text, turn, state)
@@ -157,7 +157,7 @@ class OutboundPolicy:
         known = _sendable_files(turn, state.said)
 
         def take(match: re.Match[str]) -> str:
-            media = self._find_media(match["path"], match.groupdict().get("caption") or "")
+            media = self.find_media(match["path"], match.groupdict().get("caption") or "")
             if media is None or media.path not in known:
                 return match[0]
             found.append(media)
@@ -171,7 +171,8 @@ class OutboundPolicy:
         state.sent.update(fresh)
         return tuple(fresh.values())
 
-    def _find_media(self, path: str, caption: str = "") -> Media | None:
+    def find_media(self, path: str, caption: str = "") -> Media | None:
+        """The file to send; None if there is no such file, or it may not be sent."""
         real = os.path.realpath(path)
         if not real.startswith(self._folders) or not os.path.isfile(real) or self._is_private(real):
             return None

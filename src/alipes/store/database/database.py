@@ -13,7 +13,7 @@ from concurrent.futures import Future as ThreadFuture
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -70,11 +70,16 @@ def set_outcome(future: "Future[T]", outcome: T | WriteFailure) -> None:
         future.set_result(outcome)
 
 
+RowChange: TypeAlias = tuple[str, str, str, str]
+"""What a trigger noted about a row: its kind, and up to three more values."""
+
+
 class Writer:
     """Commits batches of writes; used by the SQLite thread only."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path, self.connection = path, connection
+        self._noted: dict[RowChange, None] = {}
         self._full_sync = True
         self.unsynced = False
         """True if a committed write may not be on disk yet."""
@@ -116,6 +121,16 @@ class Writer:
         if self._full_sync is not wanted:
             self.connection.execute(f"PRAGMA synchronous = {'FULL' if wanted else 'NORMAL'}")
             self._full_sync = wanted
+
+    def note_change(self, kind: str, id: str, session: str, status: str) -> None:
+        """Called by triggers."""
+        self._noted[kind, str(id), str(session), str(status)] = None
+
+    def take_noted(self) -> tuple[RowChange, ...]:
+        """What triggers noted since the last call, each once. Called between two commits."""
+        noted = tuple(self._noted)
+        self._noted.clear()
+        return noted
 
     def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` in one read transaction."""
@@ -231,6 +246,7 @@ class Database:
         """Committed jobs whose callers do not have their result yet."""
         self.during_sync: deque[Callable[[], None]] = deque()
         """Called once, while the thread waits for the disk during the next commit."""
+        self._on_changes: Callable[[tuple[RowChange, ...]], None] | None = None
         self._failure: StoreError | None = None
         """A write that failed without its caller noticing. Later writes depend on it, so all of them fail."""
         self._busy = False
@@ -296,6 +312,18 @@ class Database:
     async def fetch_all(self, sql: str, *values: object) -> list[Any]:
         """`read` all rows that a query finds."""
         return await self.read(lambda db: db.execute(sql, values).fetchall())
+
+    async def watch_rows(self, triggers: tuple[str, ...], on_changes: Callable[[tuple[RowChange, ...]], None]) -> None:
+        """Create triggers of this connection, which call `note_change` with four values, and call `on_changes` after
+        each commit of this process with what they noted."""
+
+        def work(db: sqlite3.Connection) -> None:
+            db.create_function("note_change", 4, self._writer.note_change)
+            for statement in triggers:
+                db.execute(statement)
+
+        await self.run(work, sync=False)
+        self._on_changes = on_changes
 
     async def preallocate_wal(self) -> None:
         """Grow the write-ahead log to its usual size, which halves the time of a commit.
@@ -363,7 +391,9 @@ class Database:
         self._thread.submit(work).add_done_callback(lambda done: loop.call_soon_threadsafe(then, done))
 
     def _finish_batch(self, batch: list[WriteJob[Any]], done: "ThreadFuture[list[Any]]") -> None:
-        error = done.exception()
+        error, noted = done.exception(), self._writer.take_noted()
+        if noted and error is None and self._on_changes is not None:
+            self._on_changes(noted)
         if error is None:
             (self._synced.clear if self._writer.unsynced else self._synced.set)()
             resolving = bool(self._unresolved)

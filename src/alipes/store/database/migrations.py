@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from alipes.kernel.errors import StoreError
-from alipes.store.database import schema_14
+from alipes.store.database import schema_14, schema_15
 
 """Expressions of indexes: a query that is to use one contains the same text."""
 _MODEL_CALLS = """CREATE VIEW model_calls AS
@@ -400,9 +400,10 @@ STEPS: Steps = {
     11: (12, _FROM_11),
     12: (13, _FROM_12),
     13: (14, schema_14.STATEMENTS),
+    14: (15, schema_15.STATEMENTS),
 }
 """0: a new file; 9: the previous release. A released step is never edited: add the next one."""
-SCHEMA = 14
+SCHEMA = 15
 
 
 def migrate(db: sqlite3.Connection, steps: Steps = STEPS) -> None:

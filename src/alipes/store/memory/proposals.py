@@ -77,6 +77,11 @@ class SqliteProposals(SqliteRows):
         sql = "UPDATE proposals SET change = ? WHERE id = ? AND state = 'pending'"
         return bool(await self._database.execute(sql, clean_text(change), id))
 
+    async def count_pending(self) -> int:
+        """How many wait for a decision, of everybody."""
+        row = await self._database.fetch_one("SELECT count(*) FROM proposals WHERE state = 'pending'")
+        return int(row[0])
+
     async def count_calls(self, task: str, since: float) -> int:
         """How many model calls a task made since then, in all conversations."""
         sql = "SELECT count(*) FROM auxiliary_calls WHERE created >= ? AND task = ?"

@@ -33,6 +33,7 @@ class BackgroundProcess:
         self.is_reported = False
         """The model has been informed how it ended."""
         self.task: asyncio.Task[None]
+        self.started = time.time()
         self._began, self._ended = time.monotonic(), 0.0
         self._changed = asyncio.Event()
         self._subscribers: list[asyncio.Queue[bytes]] = []

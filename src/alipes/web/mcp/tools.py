@@ -17,7 +17,6 @@ from alipes.kernel.turns import (
     AnswerQuestion,
     ApprovalAsked,
     Event,
-    Inbound,
     Notice,
     QuestionAsked,
     Retracted,
@@ -27,7 +26,7 @@ from alipes.kernel.turns import (
     ToolStarted,
     TurnStarted,
 )
-from alipes.store.api_runs import ApiSession, SqliteApiRuns
+from alipes.store.api_runs import ApiSession, SessionQuery, SqliteApiRuns
 from alipes.web.admission import TurnAdmission
 from alipes.web.endpoint import ApiServices, Caller, HttpProblem, Scope, ServerState, problem_from_error
 from alipes.web.runs.events import LiveRun, LiveRuns
@@ -196,25 +195,16 @@ class ConversationTools:
 
     async def ask(self, args: AskArguments, request: ToolRequest) -> ToolAnswer:
         model = await self._admission.resolve_model(args.model)
-        address = await self._lookup.address(request.caller, args.conversation)
-        inbound = Inbound(
-            f"mcp:{os.urandom(12).hex()}",
-            address,
-            request.caller.name,
-            args.prompt,
-            model=model,
-            workdir=self._runs.workdir,
-            attended=True,
-            owner=request.caller.may("admin"),
-        )
-        inbound = await expand_input(self._app, inbound)
+        place = await self._lookup.place(request.caller, args.conversation)
+        inbound = place.make_inbound(f"mcp:{os.urandom(12).hex()}", args.prompt)
+        inbound = await expand_input(self._app, structs.replace(inbound, model=model, attended=True))
         async with self._admission.open_slot(request.caller):
             turn = await self._runs.begin(inbound, "queue")
         assert turn is not None  # its id is new
         try:
             await self._watch(self._runs.find(turn), request)
         except asyncio.CancelledError:  # by the client, or it disconnected
-            self._runs.stop_soon(address.key, Stop("user_stop", "session_interrupt", turn))
+            self._runs.stop_soon(place.address.key, Stop("user_stop", "session_interrupt", turn))
             raise
         return await self._describe(turn)
 
@@ -265,7 +255,8 @@ class ConversationTools:
         return ToolAnswer("\n".join(lines) or "No matches.", {"hits": msgspec.to_builtins(hits)})
 
     async def conversations(self, args: ListArguments, request: ToolRequest) -> ToolAnswer:
-        found = await self._store.sessions(visible_scope(request.caller).owner, limit=args.limit, words=args.words)
+        wanted = SessionQuery(args.limit, args.words)
+        found = await self._store.sessions(visible_scope(request.caller).owner, wanted)
         listed = [
             {
                 "id": row.id,

@@ -22,7 +22,6 @@ from alipes.kernel.turns import (
     ApprovalAsked,
     ApprovalChoice,
     BusyMode,
-    Inbound,
     PermissionMode,
     QuestionAsked,
     Stop,
@@ -30,9 +29,19 @@ from alipes.kernel.turns import (
 )
 from alipes.store.api_runs import RunQuery, SqliteApiRuns
 from alipes.web.admission import TurnAdmission
-from alipes.web.endpoint import PLATFORM, ApiCall, ApiEndpoint, ApiServices, HttpProblem, json_response, no_content
+from alipes.web.endpoint import (
+    PLATFORM,
+    ApiCall,
+    ApiEndpoint,
+    ApiServices,
+    Caller,
+    HttpProblem,
+    json_response,
+    no_content,
+)
+from alipes.web.files import ApiFiles
 from alipes.web.runs.events import END_ID, LiveRuns, parse_position, replay_events
-from alipes.web.runs.lookup import Name, Run, RunLookup, Status, find_session, owner
+from alipes.web.runs.lookup import Name, Run, RunLookup, RunPlace, Status, VisibleRun, find_session, owner
 from alipes.web.sse import EventStream, finished_stream
 from alipes.web.templates import expand_input
 
@@ -57,6 +66,8 @@ class RunBody(Struct, frozen=True, forbid_unknown_fields=True):
     instructions: str = ""
     """Added to the system prompt of this run."""
     images: tuple[ImageDataUrl, ...] = ()
+    files: Annotated[tuple[Name, ...], Meta(max_length=50)] = ()
+    """Ids of uploaded files."""
     tools: tuple[str, ...] | None = None
     """Names of the tools it may use; null means all."""
     permission_mode: PermissionMode | None = None
@@ -132,10 +143,10 @@ class IdempotentRequests:
         self._lanes: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @asynccontextmanager
-    async def lane(self, call: ApiCall) -> AsyncIterator[tuple[str, str]]:
+    async def lane(self, call: ApiCall, platform: str) -> AsyncIterator[tuple[str, str]]:
         """The id of the request, and the turn that an earlier copy of it started, or empty.
 
-        Copies have the same `Idempotency-Key`; they wait for each other.
+        Copies have the same `Idempotency-Key`; they wait for each other. `platform`: where the turn takes place.
         """
         key = call.request.headers.get("idempotency-key", "").strip()
         if len(key) > MAX_KEY_CHARS:
@@ -148,7 +159,7 @@ class IdempotentRequests:
         sent = msgspec.json.encode((call.request.url.path, call.body))
         id = f"{name}:{hashlib.sha256(sent).hexdigest()[:32]}"
         async with self._lanes.setdefault(name, asyncio.Lock()):
-            turn, before = await self._store.find_by_prefix(PLATFORM, f"{name}:") or ("", "")
+            turn, before = await self._store.find_by_prefix(platform, f"{name}:") or ("", "")
             if turn and before != id:
                 why = "this Idempotency-Key was already used for a different request"
                 raise HttpProblem(422, why, code="idempotency_key")
@@ -156,8 +167,8 @@ class IdempotentRequests:
 
 
 class RunEndpoints:
-    def __init__(self, app: ApiServices, runs: LiveRuns, admission: TurnAdmission) -> None:
-        self._app, self._runs, self._admission = app, runs, admission
+    def __init__(self, app: ApiServices, runs: LiveRuns, admission: TurnAdmission, files: ApiFiles) -> None:
+        self._app, self._runs, self._admission, self._files = app, runs, admission, files
         self._store, self._lookup = SqliteApiRuns(app.store.database), RunLookup(app, runs)
         self._idempotency = IdempotentRequests(self._store)
 
@@ -167,30 +178,25 @@ class RunEndpoints:
         body: RunBody = call.body
         if body.permission_mode == "all" and not call.caller.may("admin"):
             raise HttpProblem(403, "the mode `all` needs an admin key", code="scope")
-        async with self._idempotency.lane(call) as (request_id, before):
+        platform = await self._lookup.platform(body.session)
+        async with self._idempotency.lane(call, platform) as (request_id, before):
             if before:
                 return _accepted(await self._lookup.describe(before), {"idempotent-replayed": "true"})
             model = await self._admission.resolve_model(body.model)
-            address = await self._lookup.address(call.caller, body.session)
-            inbound = Inbound(
-                request_id,
-                address,
-                call.caller.name,
-                body.input,
-                decode_images(body.images),
+            place = await self._lookup.place(call.caller, body.session)
+            inbound = structs.replace(
+                place.make_inbound(request_id, body.input, decode_images(body.images)),
                 model=model,
-                workdir=self._runs.workdir,
                 instructions=body.instructions,
                 only=body.tools,
                 permission_mode=body.permission_mode or "",
                 attended=body.on_disconnect == "stop",
-                owner=call.caller.may("admin"),
             )
-            inbound = await expand_input(self._app, inbound)
+            inbound = await self._files.attach(await expand_input(self._app, inbound), call.caller, body.files)
             async with self._admission.open_slot(call.caller):
                 turn = await self._runs.begin(inbound, body.busy)
         assert turn is not None  # the id is new
-        return _accepted(Run(turn, address.chat, "queued", input=body.input))
+        return _accepted(Run(turn, place.address.chat, "queued", input=body.input))
 
     @ApiEndpoint("GET", "/v1/runs", "read", query=RunListQuery, answer=RunList, errors=(404,))
     async def list(self, call: ApiCall) -> Response:
@@ -240,19 +246,12 @@ class RunEndpoints:
     async def steer(self, call: ApiCall) -> Response:
         """Send another message to a live run."""
         body: SteerBody = call.body
-        async with self._idempotency.lane(call) as (request_id, before):
+        platform = (await self._lookup.find(call.path["id"], call.caller)).inbound.address.platform
+        async with self._idempotency.lane(call, platform) as (request_id, before):
             if before:
                 return json_response(SteerResult(call.path["id"], before), 202)
             run = await self._lookup.find_live(call.path["id"], call.caller)
-            inbound = Inbound(
-                request_id,
-                run.inbound.address,
-                call.caller.name,
-                body.input,
-                decode_images(body.images),
-                workdir=run.inbound.workdir,
-                owner=call.caller.may("admin"),
-            )
+            inbound = self._place_of(call.caller, run).make_inbound(request_id, body.input, decode_images(body.images))
             message = await self._runs.begin(await expand_input(self._app, inbound), "steer")
         assert message is not None
         return json_response(SteerResult(run.turn, message), 202)
@@ -279,6 +278,12 @@ class RunEndpoints:
         ask = self._lookup.find_question(run, body.ask, QuestionAsked)
         await self._app.sessions.post(run.key, AnswerQuestion(ask, body.text, call.caller.name))
         return json_response(await self._lookup.describe(run.turn), 202)
+
+    def _place_of(self, caller: Caller, run: VisibleRun) -> RunPlace:
+        """The conversation of a run that is steered."""
+        if run.inbound.address.platform != PLATFORM:
+            return self._lookup.other_place(caller, run.inbound.address, run.inbound)
+        return RunPlace(run.inbound.address, caller.name, run.inbound.workdir, caller.may("admin"))
 
     async def _check_pattern(self, ask: str, body: ApprovalBody) -> str:
         """Why the pattern cannot be saved; empty if it can."""

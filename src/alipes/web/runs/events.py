@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 import re
 from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
@@ -38,6 +39,10 @@ END_ID = "end"
 """Id of the last event."""
 SKIP_DELTAS = -1
 """Offset of a client that continues with the next whole message, without its deltas."""
+FEW_LISTENERS, PAUSE_PER_LISTENER_S, MAX_PAUSE_S = 8, 0.002, 0.25
+"""Of a run with more listeners, each pauses after it was sent something, so that text accumulates: on average half as
+long as this, and not all at the same moment."""
+MAX_JOINED = 16
 RESTARTED = "the process that ran the turn was restarted"
 _POSITION = re.compile(r"(?P<said>[0-9]{1,9})(?:\.(?P<place>[0-9]{1,9})\.(?P<teller>[0-9a-f]{1,16}))?")
 
@@ -83,6 +88,8 @@ class RunEventLog:
         self._previous_deltas: list[bytes] = []
         """The same for the previous message, for clients that have not read it yet."""
         self._ended = b""
+        self._joined: dict[tuple[EventPosition, int, int, bool], tuple[bytes, EventPosition, bool]] = {}
+        """What clients read last, by their position and the length of the log."""
         self._changed = asyncio.Event()
         self.mid_message = False
         """True while the deltas of a message that started before we joined are skipped."""
@@ -141,7 +148,16 @@ class RunEventLog:
         return b"", since
 
     def read_after(self, since: EventPosition) -> tuple[bytes, EventPosition, bool]:
-        """All frames after `since`, the new position, and whether that was all."""
+        """All frames after `since`, the new position, and whether that was all. Clients at the same position share
+        the bytes."""
+        key = (since, len(self._said), len(self._deltas), self.closed)
+        if key not in self._joined:
+            if len(self._joined) >= MAX_JOINED:
+                self._joined.clear()
+            self._joined[key] = self._join_after(since)
+        return self._joined[key]
+
+    def _join_after(self, since: EventPosition) -> tuple[bytes, EventPosition, bool]:
         late_deltas, place = [], max(since.offset, 0)
         if since.said == len(self._said) - 1 and since.offset != SKIP_DELTAS:
             late_deltas = self._previous_deltas[place:]
@@ -230,6 +246,8 @@ class LiveRuns:
                 frames, since, finished = log.read_after(since)
                 if frames:
                     await send(frames)
+                    if not finished and log.listeners > FEW_LISTENERS:
+                        await asyncio.sleep(min(log.listeners * PAUSE_PER_LISTENER_S, MAX_PAUSE_S) * random.random())
                 elif not finished:
                     await log.wait_for_events()
         finally:
@@ -245,6 +263,11 @@ class LiveRuns:
         if not self._leaving:
             self.stopping = True
             self._spawn(self._app.sessions.post(key, stop))
+
+    async def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work` beside the runs, until the server ends."""
+        await self._open.wait()
+        self._spawn(work)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         assert self._group is not None

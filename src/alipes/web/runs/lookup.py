@@ -6,9 +6,11 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 
-from alipes.kernel.turns import Address, ApprovalAsked, Ending, Inbound, QuestionAsked, Usage
+from alipes.kernel.messages import Image
+from alipes.kernel.turns import SCHEDULED, Address, ApprovalAsked, Ending, Inbound, QuestionAsked, Usage
 from alipes.store.api_runs import ApiSession, SqliteApiRuns
 from alipes.store.export import TurnFacts
+from alipes.store.queries.transcript import SqliteTranscripts
 from alipes.store.search.scope import EVERYTHING, SearchScope, SessionOwner
 from alipes.web.endpoint import PLATFORM, ApiServices, Caller, HttpProblem
 from alipes.web.runs.events import LiveRuns
@@ -40,6 +42,10 @@ class Run(Struct, frozen=True, omit_defaults=True):
     """In the answer to a stop: the queued runs of the conversation that are kept back."""
 
 
+PAGE = "page"
+"""The caller name of browsers, and the surface of what is typed there."""
+_UNATTENDED = (SCHEDULED, "webhook", "subagent", "plugin")
+"""Surfaces whose conversations nobody continues."""
 _ID = re.compile(r"[0-9a-f]{12}")
 
 
@@ -116,16 +122,62 @@ class RunLookup:
             waits_for=waits_for,
         )
 
-    async def address(self, caller: Caller, session: str) -> Address:
-        """The address of a run: the conversation with this name or id."""
+    async def platform(self, session: str) -> str:
+        """The platform of the conversation with this name or id."""
+        row = await self._store.session(session) if _ID.fullmatch(session) else None
+        return PLATFORM if row is None else row.address.platform
+
+    async def place(self, caller: Caller, session: str) -> "RunPlace":
+        """Where a run takes place: the conversation with this name or id. An admin may continue those of other
+        surfaces."""
         if not _ID.fullmatch(session):
-            return Address(PLATFORM, session or f"run-{os.urandom(6).hex()}", user=caller.name)
+            address = Address(PLATFORM, session or f"run-{os.urandom(6).hex()}", user=caller.name)
+            return RunPlace(address, caller.name, self._runs.workdir, caller.may("admin"))
         row = await self._store.session(session)
         if row is None or not may_see(caller, row.address):
             raise HttpProblem(404, f"no session {session}", code="no_session")
-        if row.address.platform != PLATFORM or not row.is_current:
+        elsewhere = row.address.platform != PLATFORM
+        if not row.is_current or (elsewhere and (not caller.may("admin") or row.address.platform in _UNATTENDED)):
             raise HttpProblem(409, "that conversation cannot be continued here; fork it", code="elsewhere")
-        return row.address
+        if not elsewhere:
+            return RunPlace(row.address, caller.name, self._runs.workdir, caller.may("admin"))
+        last = await SqliteTranscripts(self._app.store.database).last_inbound(row.id)
+        return self.other_place(caller, row.address, last)
+
+    def other_place(self, caller: Caller, address: Address, last: Inbound | None) -> "RunPlace":
+        """A place of another surface. `last`: its own last message. The owner's message has its rights and notes, so
+        that a guest's conversation gets neither."""
+        via = PAGE if caller.sees_all else PLATFORM
+        if last is None:
+            return RunPlace(address, caller.name, self._runs.workdir, via=via)
+        workdir = last.workdir or self._runs.workdir
+        return RunPlace(address, last.sender, workdir, last.owner, untrusted=last.untrusted, via=via)
+
+
+class RunPlace(Struct, frozen=True):
+    """The conversation of a run, and as whom its message is sent."""
+
+    address: Address
+    sender: str
+    workdir: str
+    owner: bool = False
+    untrusted: str = ""
+    via: str = ""
+    """Not empty: the conversation belongs to another surface."""
+
+    def make_inbound(self, id: str, text: str, images: tuple[Image, ...] = ()) -> Inbound:
+        shared = self.via and self.address.chat_type != "dm" and not self.address.user
+        return Inbound(
+            id,
+            self.address,
+            self.sender,
+            f"Owner: {text}" if shared else text,
+            images,
+            workdir=self.workdir,
+            owner=self.owner,
+            untrusted=self.untrusted,
+            via=self.via,
+        )
 
 
 async def find_session(store: SqliteApiRuns, caller: Caller, name: str) -> ApiSession:
@@ -138,13 +190,27 @@ async def find_session(store: SqliteApiRuns, caller: Caller, name: str) -> ApiSe
     return row
 
 
+_LABELS = {"api": "API", "irc": "IRC", "email": "Email"}
+
+
+def describe_origin(address: Address, person: str = "") -> str:
+    """Where a conversation takes place, for people: "Telegram · Ann", "terminal", "API · ci"."""
+    platform = address.platform
+    if platform == PLATFORM and person == PAGE:
+        return PAGE
+    if platform in ("terminal", "webhook", SCHEDULED, "plugin"):
+        return f"{platform} · {person or address.chat}" if platform != "terminal" else platform
+    label = _LABELS.get(platform) or platform[:1].upper() + platform[1:]
+    return f"{label} · {person or address.user or address.chat}"
+
+
 def may_see(caller: Caller, address: Address) -> bool:
-    return caller.may("admin") or owner(caller).has(address)
+    return caller.may("admin") or caller.sees_all or owner(caller).has(address)
 
 
 def visible_scope(caller: Caller) -> SearchScope:
     """The conversations that the caller may see."""
-    return EVERYTHING if caller.may("admin") else SearchScope(owner=owner(caller))
+    return EVERYTHING if caller.may("admin") or caller.sees_all else SearchScope(owner=owner(caller))
 
 
 def owner(caller: Caller) -> SessionOwner:

@@ -1,0 +1,90 @@
+"""Usage of model calls by day, model, task, surface and conversation, from the running sums."""
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+from alipes.kernel.turns import Usage
+from alipes.store import export
+from alipes.store.database.database import SqliteRows, usage_from_row
+from alipes.store.search.scope import EVERYTHING, SearchScope
+
+UsageColumn: TypeAlias = Literal["day", "model", "task", "surface", "session"]
+QUARTER_S = 900
+_SUMS = """sum(calls), sum(input), sum(output), sum(cached), sum(cache_write), sum(reasoning),
+    iif(sum(priced), sum(cost), NULL), sum(calls) - sum(priced)"""
+_EXPRESSIONS: dict[UsageColumn, str] = {
+    "day": "days.name",
+    "model": "sums.model",
+    "task": "sums.task",
+    "surface": "coalesce(sessions.platform, '')",
+    "session": "session_id",
+}
+
+
+class UsageDay(Struct, frozen=True):
+    """A day, or any other period, from `start` to before `end` (seconds since the epoch)."""
+
+    name: str
+    start: float
+    end: float
+
+
+class UsageRow(Struct, frozen=True):
+    groups: dict[UsageColumn, str]
+    title: str
+    """Of the conversation, if rows are by conversation."""
+    calls: int
+    usage: Usage
+    unpriced: int
+    """Calls whose price is unknown; they are not in `usage.cost`."""
+
+
+class SqliteUsageReports(SqliteRows):
+    async def report(
+        self, days: Sequence[UsageDay], by: Sequence[UsageColumn], *, scope: SearchScope = EVERYTHING, limit: int = 0
+    ) -> list[UsageRow]:
+        """One row for each combination, by day and then by cost; all days together if `day` is not in `by`. Periods
+        begin and end with a quarter of an hour, as days do in every time zone. `limit`: at most that many; zero: all.
+        """
+        periods = days if "day" in by or not days else [UsageDay("", days[0].start, days[-1].end)]
+        return await self._database.read_long(lambda db: _report(db, periods, by, scope, limit))
+
+
+def _report(
+    db: sqlite3.Connection, days: Sequence[UsageDay], by: Sequence[UsageColumn], scope: SearchScope, limit: int
+) -> list[UsageRow]:
+    if not days:
+        return []
+    conditions, values = scope.conditions()
+    of_sessions = bool(conditions) or "surface" in by or "session" in by
+    table = (
+        "session_usage_sums AS sums LEFT JOIN sessions ON sessions.id = session_id"
+        if of_sessions
+        else "usage_sums AS sums"
+    )
+    groups = ", ".join(_EXPRESSIONS[each] for each in by)
+    spans = [value for day in days for value in (day.name, int(day.start // QUARTER_S), int(day.end // QUARTER_S))]
+    sql = f"""WITH days (name, first, last) AS (VALUES {", ".join(["(?, ?, ?)"] * len(days))})
+        SELECT {groups or "''"}, {_SUMS} FROM days CROSS JOIN {table}
+        WHERE quarter >= first AND quarter < last {"".join(f" AND {each}" for each in conditions)}
+        {f"GROUP BY {groups}" if groups else ""}
+        ORDER BY {"days.name, " if "day" in by else ""} sum(cost) DESC, sum(input) + sum(output) DESC
+        {"LIMIT ?" if limit else ""}"""
+    rows = db.execute(sql, (*spans, *values, *([limit] if limit else []))).fetchall()
+    return [_to_row(db, row, by) for row in rows if row[max(len(by), 1)]]
+
+
+def _to_row(db: sqlite3.Connection, row: tuple[Any, ...], by: Sequence[UsageColumn]) -> UsageRow:
+    width = max(len(by), 1)
+    calls, *sums, unpriced = row[width:]
+    groups = dict(zip(by, row[:width], strict=False))
+    title = _title(db, groups["session"]) if "session" in groups else ""
+    return UsageRow(groups, title, calls or 0, usage_from_row(tuple(sums)), unpriced or 0)
+
+
+def _title(db: sqlite3.Connection, session: str) -> str:
+    row = db.execute("SELECT title, first_text FROM sessions WHERE id = ?", (session,)).fetchone()
+    return "" if row is None else str(row[0]) or export.title_from_text(row[1])
