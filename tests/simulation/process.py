@@ -235,4 +235,4 @@ async def _run_jobs(machine: Machine, plan: Plan, app: SimulatedApp, gateway: Ga
 
     places = AnswerPlaces(app.store.people, OutboundPolicy([PLATFORM]), lambda: (PLATFORM,), HOME, notify=notify)
     settler = RunSettler(schedules.runs, app.sessions, places)
-    await Scheduler(schedules, app.sessions, settler, SchedulerLimits(parallel=2)).run()
+    await Scheduler(schedules, app.sessions, settler, SchedulerLimits(parallel=2), skills=app.skills).run()

@@ -447,8 +447,8 @@ options:
   --to TARGET           who gets the answer: home, PLATFORM[:CHAT[:THREAD]], a web address,
                         files or none (default: home, else files; repeatable)
   -m, --model MODEL     use this model only, as provider/name
-  --tools NAMES         allow only these tools, separated by commas
-  --skills NAMES        use these skills
+  --tools NAMES         allow only these tools, separated by commas; for edit: all
+  --skill NAME          load this skill in each run, as /NAME does in a conversation (repeatable)
   --folder PATH         the folder in which it works (default: this one)
   --mode MODE           ask (default: risky calls are denied), edits, plan or all
   --budget AMOUNT       what one run may spend, such as $0.50 or "20k tokens"

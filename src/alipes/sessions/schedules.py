@@ -9,10 +9,12 @@ from typing import Any, get_args
 
 from msgspec import Struct, structs
 
+from alipes.agent.skills.catalog import usable
+from alipes.agent.skills.skills import Skills, pick_skill
 from alipes.config.loader import parse_amount
 from alipes.config.sections.schedules import find_local_zone
 from alipes.config.settings import Settings
-from alipes.kernel.errors import ConfigError
+from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import did_you_mean, format_duration, format_excerpt
 from alipes.kernel.schedules import Job, JobRun, OverlapPolicy, Schedule, ScheduleState, parse_quiet_hours, zone_of
 from alipes.kernel.timetable import (
@@ -87,8 +89,10 @@ class Schedules:
         *,
         clock: Callable[[], float] = time.time,
         sessions: Sessions | None = None,
+        skills: Skills | None = None,
     ) -> None:
-        self._settings, self._clock, self._sessions = settings, clock, sessions
+        """`skills`: those that jobs may name; without them, a name is checked when the job runs."""
+        self._settings, self._clock, self._sessions, self._skills = settings, clock, sessions, skills
         self.jobs, self.runs = SqliteSchedules(store, clock=clock), SqliteScheduleRuns(store, clock=clock)
 
     @property
@@ -103,6 +107,7 @@ class Schedules:
         if not job.name:
             job = structs.replace(job, name=await self._make_name(job.prompt or job.script))
         await self._check_chain(job)
+        await self._check_skills(job)
         due = self._first_due(job)
         schedule = await self.jobs.add(job, due)
         if schedule is None:
@@ -115,6 +120,8 @@ class Schedules:
         self._refuse_heartbeat(schedule)
         job = structs.replace(self._build(schedule.job, request), **facts)
         await self._check_chain(job)
+        if "skills" in request:
+            await self._check_skills(job)
         moved = "when" in request or "zone" in request
         due = self._first_due(job) if moved else schedule.due
         state: ScheduleState = "on" if moved and schedule.state == "done" else schedule.state
@@ -232,8 +239,7 @@ class Schedules:
             base = changes.get("workdir") or (job.workdir if job else "") or self._settings.workdir or os.getcwd()
             changes["timetable"] = structs.replace(timetable, path=os.path.join(base, path))
         built = structs.replace(job, **changes) if job is not None else Job(**{"name": "", **changes})
-        if bool(built.prompt) == bool(built.script):
-            raise ConfigError("give either a prompt or a script")
+        _check_task(built)
         return built
 
     def _first_due(self, job: Job) -> float | None:
@@ -252,6 +258,17 @@ class Schedules:
                 raise ConfigError(f"{' after '.join([*names, name])} is a circle")
             before = await self.find(name)
             names, name = [*names, before.job.name], before.job.timetable.job
+
+    async def _check_skills(self, job: Job) -> None:
+        """They can be used in the folder of the job."""
+        if not job.skills or self._skills is None:
+            return
+        listed = await self._skills.list(job.workdir)
+        for name in job.skills:
+            try:
+                pick_skill(name, usable(listed), listed)
+            except ToolError as error:
+                raise ConfigError(str(error)) from error
 
     async def _make_name(self, text: str) -> str:
         words = re.findall(r"[a-z0-9]+", text.lower())[:4]
@@ -292,6 +309,8 @@ def _read_fields(request: Mapping[str, Any]) -> dict[str, Any]:
         found["name"] = _check_name(str(request["name"]))
     lists = [name for name in ("tools", "skills", "targets") if request.get(name) is not None]
     found |= {name: _read_names(request[name]) for name in lists}
+    if "tools" in request and request["tools"] is None:
+        found["tools"] = None
     found |= _read_policies(request)
     for name in ("budget", "daily_budget"):
         if found.get(name) and parse_amount(found[name]) is None:
@@ -322,6 +341,15 @@ def _read_policies(request: Mapping[str, Any]) -> dict[str, Any]:
     if "together" in request:
         found["together"] = bool(request["together"])
     return found
+
+
+def _check_task(job: Job) -> None:
+    if not job.prompt.strip() and not job.script.strip():
+        raise ConfigError("the job has nothing to do: give a prompt or a script")
+    if job.prompt and job.script:
+        raise ConfigError("a job has a prompt or a script, not both")
+    if job.script and job.skills:
+        raise ConfigError("a script runs without a model, so it cannot use skills: give a prompt instead")
 
 
 def _check_text(name: str, given: object) -> str:

@@ -51,12 +51,26 @@ def test_a_job_is_changed_paused_resumed_and_removed(seen):
     assert "No jobs" in seen()[1]
 
 
+def test_a_job_names_its_skills_and_an_unknown_one_is_remarked_on(seen, tmp_path):
+    folder = tmp_path / "home" / "skills" / "weather"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\nname: weather\ndescription: About it.\n---\nLook.\n")
+    words = ("add", "every day at 9", "Will it rain?", "--name", "rain")
+    _, out, _ = seen(*words, "--skill", "weather", "--skill", "verse")
+    assert "no skill verse was found" in out and "weather was" not in out
+    assert "weather, verse" in seen("show", "rain")[1]
+    seen("edit", "rain", "--skill", "none", "--budget", "$1")
+    assert "skills:" not in seen("show", "rain")[1]
+    seen("edit", "rain", "--budget", "none")
+    assert "budget:" not in seen("show", "rain")[1]
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (("add", "whenever", "x"), "cannot read the time"),
         (("add",), "missing WHEN"),
-        (("add", "in 1h"), "either a prompt or a script"),
+        (("add", "in 1h"), "nothing to do: give a prompt or a script"),
         (("add", "in 1h", "x", "--mode", "wild"), "mode must be one of"),
         (("add", "in 1h", "x", "--missed", "maybe"), "missed must be"),
         (("add", "in 1h", "x", "--retries", "many"), "retries must be"),

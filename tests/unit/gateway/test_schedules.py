@@ -1,5 +1,6 @@
 """Jobs in a whole app: fired, run, delivered, retried, chained. The clock is the test's."""
 
+import shutil
 import sqlite3
 from contextlib import asynccontextmanager
 
@@ -28,12 +29,14 @@ class JobWorld:
     def __init__(self, agent, limits: SchedulerLimits, home) -> None:
         self.agent, self.app, self.clock = agent, agent.app, Clock(START)
         app = self.app
-        self.schedules = Schedules(app.settings, app.store, sessions=app.sessions, clock=self.clock)
+        self.schedules = Schedules(app.settings, app.store, sessions=app.sessions, clock=self.clock, skills=app.skills)
         places = AnswerPlaces(
             app.store.people, OutboundPolicy(("telegram",)), lambda: ("telegram",), home / "schedules"
         )
         self.settler = RunSettler(self.schedules.runs, app.sessions, places, clock=self.clock)
-        self.scheduler = Scheduler(self.schedules, app.sessions, self.settler, limits, clock=self.clock)
+        self.scheduler = Scheduler(
+            self.schedules, app.sessions, self.settler, limits, skills=app.skills, clock=self.clock
+        )
 
     async def add(self, when="in 60s", prompt="report", **more):
         return await self.schedules.add({"when": when, "prompt": prompt, **more}, origin=CHAT, owner="me")
@@ -72,11 +75,76 @@ async def test_a_job_runs_at_its_time_and_its_answer_goes_to_its_chat(tmp_path):
 
 async def test_the_prompt_says_that_nobody_is_there_and_the_system_prompt_is_not_of_a_chat(tmp_path):
     async with a_world(tmp_path, "ok") as world:
-        await world.add(prompt="look around", skills="weather")
+        await world.add(prompt="look around")
         await world.step(60)
         request = world.agent.model.requests[0]
         assert request.messages[-1].text == "look around" and "[SILENT]" in request.system
-        assert "weather" in request.system
+
+
+def write_skill(home, name, *lines, body="Look out of the window."):
+    folder = home / "skills" / name
+    folder.mkdir(parents=True)
+    head = "\n".join((f"name: {name}", f"description: About {name}.", *lines))
+    (folder / "SKILL.md").write_text(f"---\n{head}\n---\n{body}\n")
+
+
+async def test_the_skills_of_a_job_are_in_its_message_and_counted(tmp_path):
+    write_skill(tmp_path / "home", "weather", "allowed-tools: Read")
+    async with a_world(tmp_path, "sunny") as world:
+        await world.add(prompt="will it rain?", skills="weather")
+        await world.step(60)
+        (request,) = world.agent.model.requests
+        text = request.messages[-1].text
+        assert "Look out of the window." in text and text.endswith("will it rain?")
+        names = {tool.name for tool in request.tools}
+        assert "read_file" in names and "terminal" not in names
+        usage = (await world.app.skills.usage())["weather"]
+        assert (usage.uses, usage.answered) == (1, 1)
+
+
+async def test_several_skills_of_a_job_are_all_loaded_and_the_task_comes_last(tmp_path):
+    write_skill(tmp_path / "home", "weather", "allowed-tools: Read")
+    write_skill(tmp_path / "home", "verse", body="Answer $ARGUMENTS in verse.")
+    async with a_world(tmp_path, "sunny") as world:
+        await world.add(prompt="will it rain?", skills=["weather", "verse"], tools="terminal")
+        await world.step(60)
+        (request,) = world.agent.model.requests
+        text = request.messages[-1].text
+        assert text.index("of the window") < text.index("in verse") < text.index("will it rain?")
+        assert "terminal" in {tool.name for tool in request.tools}
+
+
+async def test_a_run_whose_skill_is_missing_fails_with_the_reason_and_says_so(tmp_path):
+    write_skill(tmp_path / "home", "weather")
+    async with a_world(tmp_path, "fine") as world:
+        await world.add(skills="weather", retries=1, retry="10s")
+        shutil.rmtree(tmp_path / "home" / "skills" / "weather")
+        await world.step(60)
+        assert await world.states() == ["failed", "waiting"] and await world.sent() == []
+        await world.step(10)
+        (run, *_) = await world.schedules.runs.latest()
+        assert (run.state, run.detail) == ("failed", "no skill named weather.")
+        assert await world.sent() == ["The job report failed after 2 attempts: no skill named weather."]
+        assert world.agent.model.requests == []
+
+
+async def test_a_job_cannot_name_an_unknown_skill_and_a_script_none_at_all(tmp_path):
+    write_skill(tmp_path / "home", "weather")
+    async with a_world(tmp_path) as world:
+        with pytest.raises(ConfigError, match=r"no skill named wether\. Did you mean weather"):
+            await world.add(skills="wether")
+        with pytest.raises(ConfigError, match="cannot use skills"):
+            await world.schedules.add({"when": "in 60s", "script": "true", "skills": "weather"})
+
+
+@pytest.mark.parametrize(
+    ("request_", "match"),
+    [({}, "nothing to do"), ({"prompt": " "}, "nothing to do"), ({"prompt": "x", "script": "y"}, "not both")],
+)
+async def test_a_job_has_one_task(tmp_path, request_, match):
+    async with a_world(tmp_path) as world:
+        with pytest.raises(ConfigError, match=match):
+            await world.schedules.add({"when": "in 60s", **request_})
 
 
 async def test_only_a_job_of_an_owner_uses_the_notes_of_the_owner(tmp_path):
