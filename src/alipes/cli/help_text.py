@@ -399,7 +399,7 @@ Exit status: 0 queued, or with --wait delivered; 1 not delivered in time, or fai
 
 WEBHOOK = """\
 usage: alipes webhook [list] [--json]              list webhooks and how often they were used
-       alipes webhook add NAME --prompt TEXT [OPTIONS]      create one; its secret is shown once
+       alipes webhook add NAME [--prompt TEXT] [OPTIONS]    create one; its secret is shown once
        alipes webhook test NAME [--body JSON]      send a signed request to the running server
        alipes webhook tools NAME --tools NAMES     change the tools it may use
        alipes webhook secret NAME [--secret]       replace its secret
@@ -408,6 +408,8 @@ usage: alipes webhook [list] [--json]              list webhooks and how often t
 A signed request to /hooks/NAME of `alipes serve` starts a turn. TEXT is the prompt;
 {body.path} and {headers.name} are replaced by values of the request, which the model
 treats as data and never as instructions. Without them, the whole body is added.
+`alipes schedule add "on webhook NAME" PROMPT` adds a job that a request starts, with the
+policies of jobs; a webhook that only starts jobs needs no prompt of its own.
 
 options:
   -p, --prompt TEXT     the prompt for each request
@@ -437,7 +439,8 @@ usage: alipes schedule [list] [--json]                   list jobs, their next t
 
 WHEN is a time such as "in 30m", "every 2h", "every weekday at 9", "tomorrow at 17:00",
 "first monday of the month at 10:00", a cron expression or an ISO time; or an event:
-"after JOB", "on file PATH", "on mail from:NAME". Jobs run while `alipes serve` is running.
+"after JOB", "on file PATH", "on mail from:NAME", "on webhook NAME". Jobs run while
+`alipes serve` is running.
 
 options:
   --name NAME           name of the job (default: from the prompt)

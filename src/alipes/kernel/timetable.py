@@ -10,9 +10,9 @@ from msgspec import Struct
 from alipes.kernel.cron import first_moment, next_cron_time, parse_cron
 from alipes.kernel.errors import ConfigError
 
-TimetableKind: TypeAlias = Literal["at", "every", "cron", "after", "file", "mail", "manual"]
-"""`after`: when another job has succeeded; `file`: when a file changes; `mail`: when a mail matches; `manual`: only
-by hand and by webhooks."""
+TimetableKind: TypeAlias = Literal["at", "every", "cron", "after", "file", "mail", "webhook", "manual"]
+"""`after`: when another job has succeeded; `file`: when a file changes; `mail`: when a mail matches; `webhook`: when
+a webhook receives a request; `manual`: only by hand."""
 MIN_INTERVAL_S = 10.0
 DEFAULT_TIME = (9, 0)
 """Hour and minute of "every monday"."""
@@ -36,6 +36,7 @@ _AT_END = rf"(?:^|\s)(?:at|@)\s*{_TIME}$"
 _AT_START = rf"^(?:at\s+)?{_TIME}\s+(?=every|on|each|tomorrow|today|daily|weekdays)"
 _FILE = r"(?i)(?:on|when)\s+(?:the\s+)?(?:file|folder)\s+(?P<path>\S.*?)(?:\s+changes)?"
 _MAIL = r"(?i)(?:on|when)\s+mail(?:\s+(?P<filter>\S.*))?"
+_WEBHOOK = r"(?i)(?:on|when)\s+(?:the\s+)?webhook(?:\s*:\s*|\s+)(?P<webhook>[a-z0-9][a-z0-9._-]*)"
 _AFTER = r"(?i)after\s+(?:job\s+)?(?P<job>[a-z0-9][a-z0-9._-]*)"
 
 
@@ -52,6 +53,8 @@ class Timetable(Struct, frozen=True, omit_defaults=True):
     path: str = ""
     filter: str = ""
     """For `mail`: words such as `from:shop@example.org subject:invoice`."""
+    webhook: str = ""
+    """For `webhook`: its name."""
 
     @property
     def is_timed(self) -> bool:
@@ -112,7 +115,7 @@ def parse_duration(text: str) -> float | None:
 def parse_timetable(text: str, now: float, zone: tzinfo) -> Timetable:
     """Read `text`. Raises `ConfigError` with examples, or if the time is past."""
     whole = " ".join(text.split())
-    if (event := _parse_event(whole)) is not None:
+    if (event := parse_event(whole)) is not None:
         return event
     words = whole.lower().replace(",", " , ").strip(" .")
     words = " ".join(words.split())
@@ -127,7 +130,9 @@ def parse_timetable(text: str, now: float, zone: tzinfo) -> Timetable:
     return found
 
 
-def _parse_event(text: str) -> Timetable | None:
+def parse_event(text: str) -> Timetable | None:
+    """The event in a text such as `after JOB` or `on file PATH`; None if it is something else."""
+    text = " ".join(text.split())
     if text.lower() in ("manual", "manually", "never"):
         return Timetable("manual")
     if match := re.fullmatch(_AFTER, text):
@@ -136,6 +141,8 @@ def _parse_event(text: str) -> Timetable | None:
         return Timetable("file", path=match["path"])
     if match := re.fullmatch(_MAIL, text):
         return Timetable("mail", filter=match["filter"] or "")
+    if match := re.fullmatch(_WEBHOOK, text):
+        return Timetable("webhook", webhook=match["webhook"].lower())
     return None
 
 

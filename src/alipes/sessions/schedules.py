@@ -1,5 +1,6 @@
 """Adds, changes and lists scheduled jobs, for the command, the chat command, the tool and the API."""
 
+import hashlib
 import os
 import re
 import time
@@ -16,7 +17,16 @@ from alipes.config.sections.schedules import find_local_zone
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import did_you_mean, format_duration, format_excerpt
-from alipes.kernel.schedules import Job, JobRun, OverlapPolicy, Schedule, ScheduleState, parse_quiet_hours, zone_of
+from alipes.kernel.schedules import (
+    MANUAL,
+    Job,
+    JobRun,
+    OverlapPolicy,
+    Schedule,
+    ScheduleState,
+    parse_quiet_hours,
+    zone_of,
+)
 from alipes.kernel.timetable import (
     Timetable,
     find_zone,
@@ -28,6 +38,7 @@ from alipes.kernel.timetable import (
 )
 from alipes.kernel.turns import Address, PermissionMode, Stop
 from alipes.sessions.sessions import Sessions
+from alipes.store.api_keys import SqliteWebhooks
 from alipes.store.schedules.jobs import SqliteSchedules
 from alipes.store.schedules.rows import NewRun
 from alipes.store.schedules.runs import SqliteScheduleRuns
@@ -39,6 +50,8 @@ MAX_PROMPT_CHARS = 100_000
 MAX_RETRIES = 20
 MAX_DELAY_S = 86_400.0
 _NAME = r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?"
+_WITH_TEXT = ("after", "mail", "webhook")
+"""Events that bring a text of their own: if the last run has not finished, they wait unless the job says otherwise."""
 _TEXT_FIELDS = ("model", "budget", "daily_budget", "quiet_hours", "workdir")
 FIELDS = (
     *("when", "prompt", "script", "name", "tools", "skills", "mode", "targets", "missed", "overlap", "jitter"),
@@ -68,9 +81,9 @@ class ScheduleView(Struct, frozen=True):
             return schedule.state
         if schedule.due is not None:
             return format_moment(schedule.due, self.zone)
-        return {"after": f"after {timetable.job}", "file": f"on file {timetable.path}", "mail": "on mail"}.get(
-            timetable.kind, timetable.kind
-        )
+        events = {"after": f"after {timetable.job}", "file": f"on file {timetable.path}", "mail": "on mail"}
+        events["webhook"] = f"on webhook {timetable.webhook}"
+        return events.get(timetable.kind, timetable.kind)
 
     def describe(self) -> str:
         """A line such as `report: every weekday at 9. Next: Mon 09:00 CET, ...`."""
@@ -94,6 +107,7 @@ class Schedules:
         """`skills`: those that jobs may name; without them, a name is checked when the job runs."""
         self._settings, self._clock, self._sessions, self._skills = settings, clock, sessions, skills
         self.jobs, self.runs = SqliteSchedules(store, clock=clock), SqliteScheduleRuns(store, clock=clock)
+        self.webhooks = SqliteWebhooks(store.database)
 
     @property
     def default_zone(self) -> str:
@@ -106,7 +120,7 @@ class Schedules:
         job = structs.replace(self._build(None, request), origin=origin, **facts)
         if not job.name:
             job = structs.replace(job, name=await self._make_name(job.prompt or job.script))
-        await self._check_chain(job)
+        await self._check_event(job)
         await self._check_skills(job)
         due = self._first_due(job)
         schedule = await self.jobs.add(job, due)
@@ -119,7 +133,7 @@ class Schedules:
         schedule = await self.find(name)
         self._refuse_heartbeat(schedule)
         job = structs.replace(self._build(schedule.job, request), **facts)
-        await self._check_chain(job)
+        await self._check_event(job)
         if "skills" in request:
             await self._check_skills(job)
         moved = "when" in request or "zone" in request
@@ -164,13 +178,34 @@ class Schedules:
             assert self._sessions is not None
             await self._sessions.stop(run.address.key, Stop(turn=run.turn))
 
-    async def run_now(self, name: str, *, cause: str = "manual") -> int:
+    async def run_now(self, name: str, *, cause: str = MANUAL) -> int:
         """Make a run that starts at once; returns its number."""
         schedule, now = await self.find(name), round(self._clock(), 3)
         run = NewRun(schedule.id, schedule.job, now, now, cause=cause)
         while not (number := await self.runs.add(run)):  # another run of this millisecond
             run = structs.replace(run, fire_at=round(run.fire_at + 0.001, 3))
         return number
+
+    async def start_by_webhook(
+        self, name: str, delivery: str, describe: Callable[[str], str]
+    ) -> tuple[str, ...] | None:
+        """Start the jobs of a webhook, each once for a delivery; returns their names, or None if there is no such job.
+        `describe(prompt)`: what a job with this prompt is given of the request."""
+        started, now = [], round(self._clock(), 3)
+        found = await self.jobs.list_events("webhook", name)
+        for schedule in found:
+            run = NewRun(
+                schedule.id,
+                schedule.job,
+                now,
+                now,
+                cause=f"webhook {name} {hashlib.sha256(delivery.encode()).hexdigest()[:12]}",
+                given=describe(schedule.job.prompt),
+                untrusted=f"the body of webhook {name}",
+            )
+            if await self.jobs.fire_event(schedule, run, delivery=delivery):
+                started.append(schedule.job.name)
+        return tuple(started) if found else None
 
     async def find(self, name: str) -> Schedule:
         """By name or id. Raises `ConfigError` with similar names."""
@@ -238,6 +273,8 @@ class Schedules:
             path = os.path.expanduser(timetable.path)
             base = changes.get("workdir") or (job.workdir if job else "") or self._settings.workdir or os.getcwd()
             changes["timetable"] = structs.replace(timetable, path=os.path.join(base, path))
+        if job is None and timetable.kind in _WITH_TEXT:
+            changes.setdefault("overlap", "queue")
         built = structs.replace(job, **changes) if job is not None else Job(**{"name": "", **changes})
         _check_task(built)
         return built
@@ -250,8 +287,13 @@ class Schedules:
             raise ConfigError(f"the time of {job.name or 'the job'} ({job.when}) is past: give another")
         return due
 
-    async def _check_chain(self, job: Job) -> None:
-        """The job before exists, and the chain has no circle."""
+    async def _check_event(self, job: Job) -> None:
+        """The webhook, or the job before, exists, and a chain has no circle."""
+        webhook = job.timetable.webhook
+        if webhook and await self.webhooks.find(webhook) is None:
+            names = [each.webhook.name for each in await self.webhooks.all()]
+            near = did_you_mean(webhook, names) or f" Add it with `alipes webhook add {webhook}`."
+            raise ConfigError(f"there is no webhook {webhook!r}.{near}")
         names, name = [job.name], job.timetable.job
         while name:
             if name in names:

@@ -131,3 +131,17 @@ async def test_schedule_names_the_skills_of_a_job_before_the_prompt(tmp_path):
         job = view.schedule.job
         assert (job.when, job.skills, job.prompt) == ("every day at 9", ("weather", "verse"), "will it rain?")
         assert (await agent.command("/schedule add every day at 9 --skill nothing: x")).failed
+
+
+async def test_only_owners_make_jobs_that_get_the_text_of_an_event_or_of_a_job_of_others():
+    events = ("on mail", "on webhook ci", "on file /etc/hosts", "after mine", "after mime")
+    script = [*(job(when=when, prompt="x") for when in events), job(when="in 1h", prompt="x", name="own")]
+    script += [job(when="after own", prompt="x"), "done"]
+    async with open_agent(model=script, person="once") as agent:
+        await agent.app.schedules.add({"when": "in 1h", "prompt": "secret", "name": "mine"})
+        results = (await agent.say("go", untrusted="a message from Bob, who is not an owner")).results
+        assert [each.outcome for each in results] == ["failed"] * 5 + ["ok", "ok"]
+        assert all("only an owner" in each.text for each in results[:3])
+        assert [each.text for each in results[3:5]] == [
+            f"there is no job {name!r} in this chat" for name in ("mine", "mime")
+        ]

@@ -10,7 +10,7 @@ from msgspec import Struct
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import Message
 from alipes.kernel.outbox import Outbound
-from alipes.kernel.schedules import MAX_WAITING, JobRun
+from alipes.kernel.schedules import MAX_WAITING, JobRun, start_time
 from alipes.kernel.turns import Inbound
 from alipes.store import history, outbox
 from alipes.store.database.database import SqliteRows, clean_text
@@ -19,6 +19,7 @@ from alipes.store.schedules.rows import (
     RUN_COLUMNS,
     SCHEDULE_COLUMNS,
     NewRun,
+    insert_event_run,
     insert_run,
     run_from_row,
     schedule_from_row,
@@ -207,6 +208,9 @@ def cost_since(db: sqlite3.Connection, since: float, schedule: str = "") -> tupl
 
 def _start(db: sqlite3.Connection, run: JobRun, prepare: PrepareRun, refuse: RefuseRun, now: float) -> TurnRow | None:
     """Admit the turn of a waiting run, or mark the run as skipped, or leave it waiting."""
+    if (start_at := start_time(run, now)) > now:
+        db.execute("UPDATE schedule_runs SET start_at = ? WHERE number = ?", (start_at, run.number))
+        return None
     busy = "SELECT 1 FROM schedule_runs WHERE state = 'running' AND schedule_id = ? LIMIT 1"
     if run.job.overlap != "parallel" and db.execute(busy, (run.schedule,)).fetchone():
         waiting = "SELECT count(*) FROM schedule_runs WHERE state = 'waiting' AND schedule_id = ? AND number < ?"
@@ -276,13 +280,13 @@ def _start_chain(db: sqlite3.Connection, run: JobRun, settlement: Settlement, no
         next_run = NewRun(
             schedule.id,
             schedule.job,
-            now,
+            round(now, 3),
             now,
             cause=f"after {run.job.name}",
             given=settlement.answer,
             untrusted=settlement.untrusted,
         )
-        insert_run(db, next_run, now)
+        insert_event_run(db, next_run, now)
 
 
 def _delete_old_runs(db: sqlite3.Connection, schedule: str) -> None:
