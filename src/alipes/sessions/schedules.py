@@ -126,12 +126,12 @@ class Schedules:
         schedule = await self.jobs.add(job, due)
         if schedule is None:
             raise ConfigError(f"there is a job {job.name} already: choose another name, or edit it")
-        return self._view(schedule)
+        return _view(schedule)
 
     async def edit(self, name: str, request: Mapping[str, Any], **facts: str) -> ScheduleView:
         """Change a job. Its next time is computed again if its time or zone changes. Raises `ConfigError`."""
         schedule = await self.find(name)
-        self._refuse_heartbeat(schedule)
+        _refuse_heartbeat(schedule)
         job = structs.replace(self._build(schedule.job, request), **facts)
         await self._check_event(job)
         if "skills" in request:
@@ -141,24 +141,24 @@ class Schedules:
         state: ScheduleState = "on" if moved and schedule.state == "done" else schedule.state
         if not await self.jobs.update(schedule.id, job, due, state):
             raise ConfigError(f"{name} was removed meanwhile, or there is a job {job.name} already")
-        return self._view(structs.replace(schedule, job=job, due=due, state=state))
+        return _view(structs.replace(schedule, job=job, due=due, state=state))
 
     async def pause(self, name: str) -> ScheduleView:
         schedule = await self.find(name)
         await self.jobs.update(schedule.id, schedule.job, schedule.due, "paused")
-        return self._view(structs.replace(schedule, state="paused"))
+        return _view(structs.replace(schedule, state="paused"))
 
     async def resume(self, name: str) -> ScheduleView:
         """Switch it on again; times that passed meanwhile are left out. Raises `ConfigError` if there is none left."""
         schedule = await self.find(name)
         due = self._first_due(schedule.job)
         await self.jobs.update(schedule.id, schedule.job, due, "on")
-        return self._view(structs.replace(schedule, state="on", due=due))
+        return _view(structs.replace(schedule, state="on", due=due))
 
     async def remove(self, name: str, *, stop: bool = False) -> Schedule:
         """Remove a job for ever; with `stop`, also stop its running runs."""
         schedule = await self.find(name)
-        self._refuse_heartbeat(schedule)
+        _refuse_heartbeat(schedule)
         running = await self.runs.running(schedule.id) if stop else ()
         await self.jobs.remove(schedule.id)
         await self._stop(running)
@@ -218,11 +218,11 @@ class Schedules:
     async def view(self, name: str) -> ScheduleView:
         schedule = await self.find(name)
         runs = await self.runs.latest(schedule.id, 1)
-        return self._view(schedule, runs[0] if runs else None)
+        return _view(schedule, runs[0] if runs else None)
 
     async def list(self) -> tuple[ScheduleView, ...]:
         last = await self.runs.last_runs()
-        return tuple(self._view(each, last.get(each.id), count=1) for each in await self.jobs.all())
+        return tuple(_view(each, last.get(each.id), count=1) for each in await self.jobs.all())
 
     async def sync_heartbeat(self, workdir: str) -> None:
         """Make the job of `[heartbeat]`, change it, or remove it."""
@@ -318,20 +318,21 @@ class Schedules:
         taken = {each.job.name for each in await self.jobs.all()}
         return next(name for n in range(1, 100_000) if (name := base if n == 1 else f"{base}-{n}") not in taken)
 
-    def _view(self, schedule: Schedule, last: JobRun | None = None, count: int = 3) -> ScheduleView:
-        zone = zone_of(schedule.job)
-        if schedule.due is None:
-            moments: tuple[float, ...] = ()
-        elif count == 1:
-            moments = (schedule.due,)
-        else:
-            moments = (schedule.due, *next_times(schedule.job.timetable, schedule.due, zone, count - 1))
-        return ScheduleView(schedule, moments, zone, last)
 
-    @staticmethod
-    def _refuse_heartbeat(schedule: Schedule) -> None:
-        if schedule.id == HEARTBEAT:
-            raise ConfigError("the heartbeat is set in config.toml: [heartbeat]. It can be paused here")
+def _view(schedule: Schedule, last: JobRun | None = None, count: int = 3) -> ScheduleView:
+    zone = zone_of(schedule.job)
+    if schedule.due is None:
+        moments: tuple[float, ...] = ()
+    elif count == 1:
+        moments = (schedule.due,)
+    else:
+        moments = (schedule.due, *next_times(schedule.job.timetable, schedule.due, zone, count - 1))
+    return ScheduleView(schedule, moments, zone, last)
+
+
+def _refuse_heartbeat(schedule: Schedule) -> None:
+    if schedule.id == HEARTBEAT:
+        raise ConfigError("the heartbeat is set in config.toml: [heartbeat]. It can be paused here")
 
 
 def describe_last(run: JobRun | None, now: float) -> str:
