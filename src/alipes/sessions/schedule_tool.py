@@ -84,13 +84,13 @@ class ScheduleEditor:
             raise ToolError(str(error)) from error
 
     async def _add(self, name: str, fields: Mapping[str, Json], turn: Turn) -> str:
+        from alipes.sessions.schedules import describe_maker  # noqa: PLC0415
+
         _require_owner(fields, turn)
         request = {"workdir": turn.inbound.workdir, **fields, **({"name": name} if name else {})}
         origin = turn.inbound.origin.address if turn.inbound.origin is not None else turn.inbound.address
-        by_owner = turn.inbound.owner and origin.chat_type == "dm"
-        view = await self._schedules().add(
-            request, origin=origin, owner=turn.inbound.sender, by_owner=by_owner, untrusted=await self._taint(turn)
-        )
+        schedules = self._schedules()
+        view = await schedules.add(request, origin=origin, **await describe_maker(schedules, turn))
         return f"Added {view.describe()}"
 
     async def _change(self, action: str, name: str, fields: Mapping[str, Json], turn: Turn) -> str:

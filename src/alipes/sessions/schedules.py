@@ -36,7 +36,7 @@ from alipes.kernel.timetable import (
     parse_duration,
     parse_timetable,
 )
-from alipes.kernel.turns import Address, PermissionMode, Stop
+from alipes.kernel.turns import Address, PermissionMode, Stop, Turn
 from alipes.sessions.sessions import Sessions
 from alipes.store.api_keys import SqliteWebhooks
 from alipes.store.schedules.jobs import SqliteSchedules
@@ -44,6 +44,8 @@ from alipes.store.schedules.rows import NewRun
 from alipes.store.schedules.runs import SqliteScheduleRuns
 from alipes.store.store import Store
 
+PLUGIN_OWNER = "plugin"
+"""The owner of jobs that plugins make outside of a conversation."""
 HEARTBEAT = "heartbeat"
 """The name and id of the job that `[heartbeat]` describes."""
 MAX_PROMPT_CHARS = 100_000
@@ -107,7 +109,7 @@ class Schedules:
         """`skills`: those that jobs may name; without them, a name is checked when the job runs."""
         self._settings, self._clock, self._sessions, self._skills = settings, clock, sessions, skills
         self.jobs, self.runs = SqliteSchedules(store, clock=clock), SqliteScheduleRuns(store, clock=clock)
-        self.webhooks = SqliteWebhooks(store.database)
+        self.webhooks, self.sources = SqliteWebhooks(store.database), store.sources
 
     @property
     def default_zone(self) -> str:
@@ -119,7 +121,7 @@ class Schedules:
         """Store a new job. `facts`: `owner`, `by_owner` and `untrusted` of the job. Raises `ConfigError`."""
         job = structs.replace(self._build(None, request), origin=origin, **facts)
         if not job.name:
-            job = structs.replace(job, name=await self._make_name(job.prompt or job.script))
+            job = structs.replace(job, name=await self.make_name(job.prompt or job.script))
         await self._check_event(job)
         await self._check_skills(job)
         due = self._first_due(job)
@@ -312,7 +314,8 @@ class Schedules:
             except ToolError as error:
                 raise ConfigError(str(error)) from error
 
-    async def _make_name(self, text: str) -> str:
+    async def make_name(self, text: str) -> str:
+        """A free name from the first words of a text."""
         words = re.findall(r"[a-z0-9]+", text.lower())[:4]
         base = "-".join(words)[:40].strip("-") or "job"
         taken = {each.job.name for each in await self.jobs.all()}
@@ -333,6 +336,17 @@ def _view(schedule: Schedule, last: JobRun | None = None, count: int = 3) -> Sch
 def _refuse_heartbeat(schedule: Schedule) -> None:
     if schedule.id == HEARTBEAT:
         raise ConfigError("the heartbeat is set in config.toml: [heartbeat]. It can be paused here")
+
+
+async def describe_maker(schedules: Schedules, turn: Turn | None) -> dict[str, str | bool]:
+    """The `facts` of a job that is made in a turn, or by a plugin outside of any."""
+    if turn is None:
+        return {"owner": PLUGIN_OWNER}
+    inbound = turn.inbound
+    origin = inbound.origin.address if inbound.origin is not None else inbound.address
+    read = await schedules.sources.list_read(turn)
+    untrusted = next(iter(read.values()), inbound.untrusted)
+    return {"owner": inbound.sender, "by_owner": inbound.owner and origin.chat_type == "dm", "untrusted": untrusted}
 
 
 def describe_last(run: JobRun | None, now: float) -> str:

@@ -4,16 +4,20 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable
+from pathlib import Path
 
-from alipes.kernel.schedules import FirePlan, Job, Schedule, ScheduleState, wake_time
+from alipes.kernel.schedules import FirePlan, Job, JobRun, Schedule, ScheduleState, wake_time
 from alipes.store.database.database import SqliteRows, clean_text, to_json
+from alipes.store.quick_reads import peek_rows
 from alipes.store.schedules.rows import (
     BATCH,
+    RUN_COLUMNS,
     SCHEDULE_COLUMNS,
     NewRun,
     insert_event_run,
     insert_run,
     mark_delivery,
+    run_from_row,
     schedule_from_row,
 )
 from alipes.store.store import Store
@@ -137,6 +141,15 @@ class SqliteSchedules(SqliteRows):
         if fired:
             await self.changes.announce()
         return fired
+
+
+def peek_schedules(database: Path) -> list[tuple[Schedule, JobRun | None]]:
+    """The jobs, each with its latest run. Blocks the calling thread. Raises `StoreError`."""
+    newest = "SELECT max(number) FROM schedule_runs GROUP BY schedule_id"
+    runs = peek_rows(database, f"SELECT {RUN_COLUMNS} FROM schedule_runs WHERE number IN ({newest})")
+    last = {run.schedule: run for run in map(run_from_row, runs)}
+    rows = peek_rows(database, f"SELECT {SCHEDULE_COLUMNS} FROM schedules ORDER BY name")
+    return [(schedule, last.get(schedule.id)) for schedule in map(schedule_from_row, rows)]
 
 
 def _columns(id: str, job: Job, due: float | None) -> tuple[object, ...]:
