@@ -23,6 +23,7 @@ MANUAL, BY_MODEL = "manual", "by the model"
 ScheduleState: TypeAlias = Literal["on", "paused", "done"]
 RunState: TypeAlias = Literal["waiting", "running", "ok", "failed", "stopped", "skipped"]
 OverlapPolicy: TypeAlias = Literal["skip", "queue", "parallel"]
+_MAX_QUIET_DAYS = 400
 _CLOCK = r"(\d{1,2}):(\d{2})"
 
 
@@ -165,7 +166,7 @@ def plan_fire(schedule: Schedule, now: float, zone: tzinfo) -> FirePlan:
     job, due = schedule.job, schedule.due
     assert due is not None
     latest = _latest_time(job.timetable, due, now, zone)
-    following = next_time(job.timetable, max(latest, now), zone)
+    following = next_fire(job, max(latest, now), zone)
     if is_quiet(job.quiet_hours, latest, zone):
         return FirePlan(latest, False, "quiet hours", following, is_recorded=False)
     late = now - wake_time(schedule.id, job, latest)
@@ -189,6 +190,21 @@ def _latest_time(timetable: Timetable, due: float, now: float, zone: tzinfo) -> 
         if latest > due or now - window <= due:
             break
     return latest
+
+
+def next_fire(job: Job, after: float, zone: tzinfo) -> float | None:
+    """The first time after `after` that is not within the quiet hours of the job; None if there is none."""
+    moment = next_time(job.timetable, after, zone)
+    for _ in range(_MAX_QUIET_DAYS):
+        if moment is None or not is_quiet(job.quiet_hours, moment, zone):
+            return moment
+        moment = next_time(job.timetable, _quiet_end(job.quiet_hours, moment, zone) - 0.001, zone)
+    return None
+
+
+def _quiet_end(hours: str, moment: float, zone: tzinfo) -> float:
+    _, last = parse_quiet_hours(hours)
+    return next_cron_time(parse_cron(f"{last % 60} {last // 60 % 24} * * *"), moment, zone) or moment
 
 
 def is_quiet(hours: str, moment: float, zone: tzinfo) -> bool:
@@ -217,8 +233,7 @@ def start_time(run: JobRun, now: float) -> float:
     is_in_time = not run.cause and run.attempt == 1 and now - run.fire_at <= GRACE_S + run.job.jitter_s
     if run.cause in (MANUAL, BY_MODEL) or is_in_time or not is_quiet(hours, now, zone):
         return now
-    _, last = parse_quiet_hours(hours)
-    return next_cron_time(parse_cron(f"{last % 60} {last // 60 % 24} * * *"), now, zone) or now
+    return _quiet_end(hours, now, zone)
 
 
 def retry_time(run: JobRun, now: float) -> float | None:

@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 from alipes.agent.skills.catalog import usable
 from alipes.agent.skills.skills import Skills, pick_skill
 from alipes.config.loader import parse_amount
+from alipes.config.platforms import MESSENGERS
 from alipes.config.sections.schedules import find_local_zone
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError, ToolError
@@ -24,21 +25,15 @@ from alipes.kernel.schedules import (
     OverlapPolicy,
     Schedule,
     ScheduleState,
+    next_fire,
     parse_quiet_hours,
     zone_of,
 )
-from alipes.kernel.timetable import (
-    Timetable,
-    find_zone,
-    format_moment,
-    next_time,
-    next_times,
-    parse_duration,
-    parse_timetable,
-)
+from alipes.kernel.timetable import Timetable, find_zone, format_moment, next_time, parse_duration, parse_timetable
 from alipes.kernel.turns import Address, PermissionMode, Stop, Turn
 from alipes.sessions.sessions import Sessions
 from alipes.store.api_keys import SqliteWebhooks
+from alipes.store.people import SqlitePeople
 from alipes.store.schedules.jobs import SqliteSchedules
 from alipes.store.schedules.rows import NewRun
 from alipes.store.schedules.runs import SqliteScheduleRuns
@@ -52,6 +47,8 @@ MAX_PROMPT_CHARS = 100_000
 MAX_RETRIES = 20
 MAX_DELAY_S = 86_400.0
 _NAME = r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?"
+OWN_TARGETS = ("origin", "home", "files", "none")
+"""Places for answers that are not a platform."""
 _WITH_TEXT = ("after", "mail", "webhook")
 """Events that bring a text of their own: if the last run has not finished, they wait unless the job says otherwise."""
 _TEXT_FIELDS = ("model", "budget", "daily_budget", "quiet_hours", "workdir")
@@ -110,6 +107,7 @@ class Schedules:
         self._settings, self._clock, self._sessions, self._skills = settings, clock, sessions, skills
         self.jobs, self.runs = SqliteSchedules(store, clock=clock), SqliteScheduleRuns(store, clock=clock)
         self.webhooks, self.sources = SqliteWebhooks(store.database), store.sources
+        self._people = store.people
 
     @property
     def default_zone(self) -> str:
@@ -124,6 +122,7 @@ class Schedules:
             job = structs.replace(job, name=await self.make_name(job.prompt or job.script))
         await self._check_event(job)
         await self._check_skills(job)
+        await check_platforms(job.targets, self._people)
         due = self._first_due(job)
         schedule = await self.jobs.add(job, due)
         if schedule is None:
@@ -138,11 +137,15 @@ class Schedules:
         await self._check_event(job)
         if "skills" in request:
             await self._check_skills(job)
-        moved = "when" in request or "zone" in request
+        if "targets" in request:
+            await check_platforms(job.targets, self._people)
+        moved = "when" in request or "zone" in request or ("quiet_hours" in request and schedule.due is not None)
         due = self._first_due(job) if moved else schedule.due
         state: ScheduleState = "on" if moved and schedule.state == "done" else schedule.state
         if not await self.jobs.update(schedule.id, job, due, state):
             raise ConfigError(f"{name} was removed meanwhile, or there is a job {job.name} already")
+        if job.name != schedule.job.name:
+            await self._rename_in_chains(schedule.job.name, job.name)
         return _view(structs.replace(schedule, job=job, due=due, state=state))
 
     async def pause(self, name: str) -> ScheduleView:
@@ -157,14 +160,16 @@ class Schedules:
         await self.jobs.update(schedule.id, schedule.job, due, "on")
         return _view(structs.replace(schedule, state="on", due=due))
 
-    async def remove(self, name: str, *, stop: bool = False) -> Schedule:
-        """Remove a job for ever; with `stop`, also stop its running runs."""
+    async def remove(self, name: str, *, stop: bool = False) -> str:
+        """Remove a job for ever, and describe that; with `stop`, also stop its running runs."""
         schedule = await self.find(name)
         _refuse_heartbeat(schedule)
         running = await self.runs.running(schedule.id) if stop else ()
         await self.jobs.remove(schedule.id)
         await self._stop(running)
-        return schedule
+        later = [each.job.name for each in await self._list_after(schedule.job.name)]
+        note = f" Jobs that ran after it no longer start: {', '.join(later)}." if later else ""
+        return f"Removed {schedule.job.name}.{note}"
 
     async def stop(self, name: str) -> int:
         """Stop the running runs; returns how many there were."""
@@ -251,7 +256,7 @@ class Schedules:
             owner=HEARTBEAT,
             by_owner=True,
         )
-        due = next_time(job.timetable, now, find_zone(job.zone))
+        due = next_fire(job, now, find_zone(job.zone))
         if found is None:
             await self.jobs.add(job, due, id=HEARTBEAT)
         elif found.id == HEARTBEAT and found.job != job:
@@ -284,7 +289,10 @@ class Schedules:
     def _first_due(self, job: Job) -> float | None:
         if not job.timetable.is_timed:
             return None
-        due = next_time(job.timetable, self._clock(), find_zone(job.zone))
+        now, zone = self._clock(), find_zone(job.zone)
+        due = next_fire(job, now, zone)
+        if due is None and next_time(job.timetable, now, zone) is not None:
+            raise ConfigError(f"{job.when} is within the quiet hours {job.quiet_hours}, so the job would never run")
         if due is None:
             raise ConfigError(f"the time of {job.name or 'the job'} ({job.when}) is past: give another")
         return due
@@ -299,9 +307,18 @@ class Schedules:
         names, name = [job.name], job.timetable.job
         while name:
             if name in names:
-                raise ConfigError(f"{' after '.join([*names, name])} is a circle")
+                raise ConfigError(f"a job cannot wait for itself: {' after '.join([*names, name])}")
             before = await self.find(name)
             names, name = [*names, before.job.name], before.job.timetable.job
+
+    async def _list_after(self, name: str) -> tuple[Schedule, ...]:
+        """The jobs that run after this one."""
+        return tuple(each for each in await self.jobs.all() if each.job.timetable.job == name)
+
+    async def _rename_in_chains(self, old: str, new: str) -> None:
+        for each in await self._list_after(old):
+            job = structs.replace(each.job, when=f"after {new}", timetable=Timetable("after", job=new))
+            await self.jobs.update(each.id, job, each.due, each.state)
 
     async def _check_skills(self, job: Job) -> None:
         """They can be used in the folder of the job."""
@@ -329,7 +346,9 @@ def _view(schedule: Schedule, last: JobRun | None = None, count: int = 3) -> Sch
     elif count == 1:
         moments = (schedule.due,)
     else:
-        moments = (schedule.due, *next_times(schedule.job.timetable, schedule.due, zone, count - 1))
+        moments = (schedule.due,)
+        while len(moments) < count and (following := next_fire(schedule.job, moments[-1], zone)) is not None:
+            moments = (*moments, following)
     return ScheduleView(schedule, moments, zone, last)
 
 
@@ -388,9 +407,9 @@ def _read_policies(request: Mapping[str, Any]) -> dict[str, Any]:
         if missed not in ("once", "skip") and parse_duration(missed) is None:
             raise ConfigError(f'missed must be "once", "skip" or an age such as "2h", not {missed!r}')
         found["missed"] = missed
-    for name, field in (("jitter", "jitter_s"), ("retry", "retry_s")):
+    for name, field, label in (("jitter", "jitter_s", "jitter"), ("retry", "retry_s", "the pause before a retry")):
         if request.get(name):
-            found[field] = _check_duration(name, str(request[name]))
+            found[field] = _check_duration(label, str(request[name]))
     if (retries := str(request.get("retries", ""))) not in ("", "None"):
         if not retries.isdecimal() or int(retries) > MAX_RETRIES:
             raise ConfigError(f"retries must be a number from 0 to {MAX_RETRIES}, not {retries!r}")
@@ -430,6 +449,8 @@ def _check_duration(name: str, text: str) -> float:
 
 
 def _check_name(name: str) -> str:
+    if name == HEARTBEAT:
+        raise ConfigError(f"the name {HEARTBEAT} belongs to the job of [heartbeat] in config.toml: choose another")
     if not re.fullmatch(_NAME, name):
         usable = "use lowercase letters, digits, and -, _ or . between them"
         raise ConfigError(f"{name!r} is not a valid name of a job: {usable}")
@@ -444,11 +465,28 @@ def _check_workdir(path: str) -> str:
 
 
 def _check_target(target: str) -> None:
-    if not re.fullmatch(r"https?://\S+|[A-Za-z0-9_-]+(?::.+)?", target):
+    if not re.fullmatch(r"https?://\S+|[A-Za-z0-9_-]+(?::(?!//).+)?", target):
         raise ConfigError(
-            f"{target!r} is no place for answers: use origin, home, a platform, platform:chat, a web address, "
+            f"answers cannot go to {target!r}: use origin, home, a platform, platform:chat, a web address, "
             "files or none"
         )
+
+
+async def check_platforms(targets: tuple[str, ...], people: SqlitePeople) -> None:
+    """The platforms exist, and have a default chat if no chat is named. Raises `ConfigError`."""
+    named = [each for each in targets if each not in OWN_TARGETS and "://" not in each]
+    if not named:
+        return
+    homes = await people.default_chats()
+    known = {*MESSENGERS, *homes, *(each.platform for each in await people.all())}
+    for target in named:
+        platform, _, chat = target.partition(":")
+        if platform not in known:
+            near = did_you_mean(platform, known)
+            raise ConfigError(f"unknown platform {platform!r} (available: {', '.join(sorted(known))}).{near}")
+        if not chat and platform not in homes:
+            fix = f"send /sethome in a chat there, or name one as {platform}:CHAT"
+            raise ConfigError(f"{platform} has no default chat: {fix}")
 
 
 def _read_names(given: object) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ def test_a_job_is_changed_paused_resumed_and_removed(seen):
     seen("add", "every day at 9", "Say hello", "--name", "hello")
     assert "(on)" in seen("edit", "hello", "--when", "every day at 10", "--retries", "2")[1]
     assert "2, after" in seen("show", "hello")[1]
-    assert "(paused)" in seen("pause", "hello")[1] and "10:00" in seen("resume", "hello")[1]
+    assert seen("pause", "hello")[1] == "hello: every day at 10 (paused)\n" and "10:00" in seen("resume", "hello")[1]
     status, _, error = seen("remove", "hello")
     assert status == 2 and "--yes" in error
     assert seen("remove", "hello", "--yes")[1] == "Removed hello.\n"
@@ -70,6 +70,7 @@ def test_a_job_names_its_skills_and_an_unknown_one_is_remarked_on(seen, tmp_path
     [
         (("add", "whenever", "x"), "cannot read the time"),
         (("add",), "missing WHEN"),
+        (("add", "every", "day", "at", "9", "say hi"), "Put the time in quotes"),
         (("add", "in 1h"), "nothing to do: give a prompt or a script"),
         (("add", "in 1h", "x", "--mode", "wild"), "mode must be one of"),
         (("add", "in 1h", "x", "--missed", "maybe"), "missed must be"),

@@ -1,19 +1,24 @@
 """Jobs in a whole app: fired, run, delivered, retried, chained. The clock is the test's."""
 
+import asyncio
+import json
+import re
 import shutil
 import sqlite3
 from contextlib import asynccontextmanager
 from datetime import datetime
 
 import pytest
+from msgspec import structs
 
 from alipes.cli.serve.scheduler import make_lone_scheduler
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.gateway.schedules.events import MailTrigger, fingerprint, matches
 from alipes.gateway.schedules.scheduler import Scheduler, SchedulerLimits
-from alipes.gateway.schedules.settlement import AnswerPlaces, RunSettler
+from alipes.gateway.schedules.settlement import MAX_POST_ATTEMPTS, AnswerPlaces, RunSettler
 from alipes.kernel.errors import ConfigError, Refused
 from alipes.kernel.turns import Address, Inbound
+from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.sessions.schedules import HEARTBEAT, Schedules
 from alipes.store.api_keys import SqliteWebhooks, Webhook
 from alipes.testing.agent import open_agent
@@ -39,6 +44,12 @@ class JobWorld:
         self.scheduler = Scheduler(
             self.schedules, app.sessions, self.settler, limits, skills=app.skills, clock=self.clock
         )
+
+    def use_web(self, *allowed: str) -> None:
+        """Answers may be sent to these hosts."""
+        app = self.app
+        places = structs.replace(self.settler._places, fetcher=PublicFetcher(app.scope, allowed))
+        self.settler._places = places
 
     async def add(self, when="in 60s", prompt="report", **more):
         return await self.schedules.add({"when": when, "prompt": prompt, **more}, origin=CHAT, owner="me")
@@ -203,10 +214,86 @@ async def test_a_chain_that_is_a_circle_is_refused(tmp_path):
     async with a_world(tmp_path) as world:
         await world.add(name="one")
         await world.add("after one", name="two")
-        with pytest.raises(ConfigError, match="is a circle"):
+        with pytest.raises(ConfigError, match="cannot wait for itself: one after two after one"):
             await world.schedules.edit("one", {"when": "after two"})
         with pytest.raises(ConfigError, match="no job 'three'"):
             await world.add("after three", name="four")
+
+
+async def test_a_renamed_job_keeps_those_that_run_after_it_and_a_removed_one_names_them(tmp_path):
+    async with a_world(tmp_path, "first", "second") as world:
+        await world.add(name="one")
+        await world.add("after one", name="two", targets="none")
+        await world.schedules.edit("one", {"name": "uno"})
+        assert (await world.schedules.find("two")).job.when == "after uno"
+        await world.step(60)
+        await world.step()
+        assert await world.states() == ["ok", "ok"]
+        said = await world.schedules.remove("uno")
+        assert said == "Removed uno. Jobs that ran after it no longer start: two."
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"targets": "nowhere:1"}, "unknown platform 'nowhere'"),
+        ({"targets": "telegrm:1"}, "Did you mean telegram"),
+        ({"targets": "telegram"}, "telegram has no default chat: send /sethome"),
+        ({"targets": "ftp://example.org/x"}, "answers cannot go to 'ftp://"),
+        ({"name": "heartbeat"}, r"\[heartbeat\]"),
+        ({"when": "every day at 23", "quiet_hours": "22:00-07:00"}, "within the quiet hours 22:00-07:00"),
+        ({"retry": "soon"}, "the pause before a retry must be a duration"),
+    ],
+)
+async def test_a_job_that_could_not_work_is_refused_with_the_reason(tmp_path, fields, says):
+    async with a_world(tmp_path) as world:
+        with pytest.raises(ConfigError, match=says):
+            await world.schedules.add({"when": "in 60s", "prompt": "x", **fields})
+
+
+@asynccontextmanager
+async def open_receiver(status):
+    """A web server that answers with `status`; returns its address and what it was sent."""
+    received = []
+
+    async def serve(reader, writer):
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        length = int(re.search(r"content-length: (\d+)", head)[1])
+        received.append((re.search(r"webhook-id: (\S+)", head)[1], json.loads(await reader.readexactly(length))))
+        writer.write(f"HTTP/1.1 {status} X\r\ncontent-length: 0\r\nconnection: close\r\n\r\n".encode())
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}", received
+
+
+async def test_an_answer_is_sent_to_a_web_address_once(tmp_path):
+    async with a_world(tmp_path, "all is well") as world, open_receiver(204) as (place, received):
+        world.use_web(place)
+        await world.add(targets=f"http://{place}/hook")
+        await world.step(60)
+        await world.step(600)
+        ((id, body),) = received
+        assert id == "schedule-1-0" and body == {
+            **{"job": "report", "run": 1, "due": START + 60, "state": "ok", "text": "all is well"}
+        }
+        (run,) = await world.schedules.runs.latest()
+        assert run.detail == ""
+
+
+async def test_a_web_address_that_refuses_is_tried_again_and_then_the_answer_is_a_file(tmp_path):
+    async with a_world(tmp_path, "all is well") as world, open_receiver(500) as (place, received):
+        world.use_web(place)
+        await world.add(targets=f"http://{place}/hook")
+        await world.step(60)
+        for _ in range(8):
+            await world.step(3600)
+        assert len(received) == MAX_POST_ATTEMPTS and len({id for id, _ in received}) == 1
+        (run,) = await world.schedules.runs.latest()
+        assert run.state == "ok" and "not delivered" in run.detail
+        assert next((tmp_path / "schedules" / "report").iterdir()).read_text() == "all is well\n"
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,14 @@ def _add(settings: Settings, args: argparse.Namespace, words: list[str], parser:
         request.setdefault("targets", ["home"] if await store.people.default_chats() else ["files"])
         return await schedules.add(request, owner="cli", by_owner=True)
 
-    view: ScheduleView = _in_schedules(settings, work)
+    try:
+        view: ScheduleView = _in_schedules(settings, work)
+    except ConfigError as error:
+        if len(words) > 2:  # alipes schedule add every day at 9 "say hi"
+            raise ConfigError(
+                f'{error}\nPut the time in quotes: alipes schedule add "every day at 9" PROMPT'
+            ) from error
+        raise
     print(f"Added {view.name}: {view.schedule.job.when}")
     _print_times(view)
     print(f"Answers go to: {_describe_targets(settings, view)}")
@@ -103,7 +110,9 @@ def _add(settings: Settings, args: argparse.Namespace, words: list[str], parser:
 
 
 def _print_times(view: ScheduleView) -> None:
-    if not view.next_times:
+    if view.schedule.state != "on":
+        return
+    if not view.next_times and view.when != view.schedule.job.when:
         print(f"  {view.when}")
     for moment in view.next_times:
         print(f"  {format_moment(moment, view.zone)}")
@@ -150,8 +159,7 @@ def _act(settings: Settings, action: str, name: str, args: argparse.Namespace) -
         case "remove":
             if not args.yes and not confirm(f"Remove the job {name}?", "remove it"):
                 return 1
-            _in_schedules(settings, lambda schedules, _store: schedules.remove(name))
-            print(f"Removed {name}.")
+            print(_in_schedules(settings, lambda schedules, _store: schedules.remove(name)))
             return 0
         case "edit":
             request = _request(args)

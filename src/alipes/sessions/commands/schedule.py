@@ -76,8 +76,7 @@ async def _act(context: CommandContext, schedules: "Schedules", action: str, nam
         case "stop":
             return f"Stopped {format_count(await schedules.stop(name), 'run')} of {name}."
         case "remove":
-            await schedules.remove(name)
-            return f"Removed {name}."
+            return await schedules.remove(name)
     view = await schedules.view(name)
     job = view.schedule.job
     head = [view.describe(), f"Does: {job.prompt or job.script}", f"Answers go to: {', '.join(job.targets)}"]
