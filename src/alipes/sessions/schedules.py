@@ -121,7 +121,7 @@ class Schedules:
         if not job.name:
             job = structs.replace(job, name=await self.make_name(job.prompt or job.script))
         await self._check_event(job)
-        await self._check_skills(job)
+        await _check_skills(job, self._skills)
         await check_platforms(job.targets, self._people)
         due = self._first_due(job)
         schedule = await self.jobs.add(job, due)
@@ -136,7 +136,7 @@ class Schedules:
         job = structs.replace(self._build(schedule.job, request), **facts)
         await self._check_event(job)
         if "skills" in request:
-            await self._check_skills(job)
+            await _check_skills(job, self._skills)
         if "targets" in request:
             await check_platforms(job.targets, self._people)
         moved = "when" in request or "zone" in request or ("quiet_hours" in request and schedule.due is not None)
@@ -145,7 +145,7 @@ class Schedules:
         if not await self.jobs.update(schedule.id, job, due, state):
             raise ConfigError(f"{name} was removed meanwhile, or there is a job {job.name} already")
         if job.name != schedule.job.name:
-            await self._rename_in_chains(schedule.job.name, job.name)
+            await _rename_in_chains(self.jobs, schedule.job.name, job.name)
         return _view(structs.replace(schedule, job=job, due=due, state=state))
 
     async def pause(self, name: str) -> ScheduleView:
@@ -167,7 +167,7 @@ class Schedules:
         running = await self.runs.running(schedule.id) if stop else ()
         await self.jobs.remove(schedule.id)
         await self._stop(running)
-        later = [each.job.name for each in await self._list_after(schedule.job.name)]
+        later = [each.job.name for each in await _list_after(self.jobs, schedule.job.name)]
         note = f" Jobs that ran after it no longer start: {', '.join(later)}." if later else ""
         return f"Removed {schedule.job.name}.{note}"
 
@@ -311,26 +311,6 @@ class Schedules:
             before = await self.find(name)
             names, name = [*names, before.job.name], before.job.timetable.job
 
-    async def _list_after(self, name: str) -> tuple[Schedule, ...]:
-        """The jobs that run after this one."""
-        return tuple(each for each in await self.jobs.all() if each.job.timetable.job == name)
-
-    async def _rename_in_chains(self, old: str, new: str) -> None:
-        for each in await self._list_after(old):
-            job = structs.replace(each.job, when=f"after {new}", timetable=Timetable("after", job=new))
-            await self.jobs.update(each.id, job, each.due, each.state)
-
-    async def _check_skills(self, job: Job) -> None:
-        """They can be used in the folder of the job."""
-        if not job.skills or self._skills is None:
-            return
-        listed = await self._skills.list(job.workdir)
-        for name in job.skills:
-            try:
-                pick_skill(name, usable(listed), listed)
-            except ToolError as error:
-                raise ConfigError(str(error)) from error
-
     async def make_name(self, text: str) -> str:
         """A free name from the first words of a text."""
         words = re.findall(r"[a-z0-9]+", text.lower())[:4]
@@ -350,6 +330,29 @@ def _view(schedule: Schedule, last: JobRun | None = None, count: int = 3) -> Sch
         while len(moments) < count and (following := next_fire(schedule.job, moments[-1], zone)) is not None:
             moments = (*moments, following)
     return ScheduleView(schedule, moments, zone, last)
+
+
+async def _list_after(jobs: SqliteSchedules, name: str) -> list[Schedule]:
+    """The jobs that run after this one."""
+    return [each for each in await jobs.all() if each.job.timetable.job == name]
+
+
+async def _rename_in_chains(jobs: SqliteSchedules, old: str, new: str) -> None:
+    for each in await _list_after(jobs, old):
+        job = structs.replace(each.job, when=f"after {new}", timetable=Timetable("after", job=new))
+        await jobs.update(each.id, job, each.due, each.state)
+
+
+async def _check_skills(job: Job, skills: Skills | None) -> None:
+    """They can be used in the folder of the job. Raises `ConfigError`."""
+    if not job.skills or skills is None:
+        return
+    listed = await skills.list(job.workdir)
+    for name in job.skills:
+        try:
+            pick_skill(name, usable(listed), listed)
+        except ToolError as error:
+            raise ConfigError(str(error)) from error
 
 
 def _refuse_heartbeat(schedule: Schedule) -> None:

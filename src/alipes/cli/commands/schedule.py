@@ -223,7 +223,7 @@ def _history(settings: Settings, name: str = "", *, limit: int, json: bool) -> i
             format_moment(run.fire_at, zone_of(run.job)),
             f"{run.state}{f' (attempt {run.attempt})' if run.attempt > 1 else ''}",
             run.session[:12],
-            " ".join(filter(None, (run.cause, format_excerpt(run.detail, 80)[1:-1] if run.detail else ""))),
+            ": ".join(filter(None, (run.cause, format_excerpt(run.detail, 80)[1:-1] if run.detail else ""))),
         )
         for run in runs
     ]
