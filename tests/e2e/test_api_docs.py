@@ -43,5 +43,5 @@ async def test_every_shell_line_of_the_api_docs_works(tmp_path):
     assert '"name":"operator"' in done.out
     assert "event: turn_ended" in done.out and "answered\nIt is a fine day." in done.out
     assert "user\nassistant" in done.out
-    assert done.out.count('"status":"accepted"') == 2, "one by the command, one signed by hand"
+    assert done.out.count('"status":"accepted"') == 3, "one by the command, one signed by hand, one for a job"
     assert "404\nno_run\n" in done.out
