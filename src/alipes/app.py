@@ -118,7 +118,7 @@ def make_outbound_policy(settings: Settings) -> OutboundPolicy:
 def _plugin_loaders(app: App) -> Mapping[str, Callable[[], PluginLoader]]:
     @cache
     def hermes() -> PluginLoader:
-        loader: PluginLoader = import_module(HERMES).open_loader(app.host, app.settings)
+        loader: PluginLoader = import_module(HERMES).open_loader(app.host, app.settings, lambda: app.schedules)
         return loader
 
     return dict.fromkeys(("hermes", "file-hook", "shell-hooks"), hermes)

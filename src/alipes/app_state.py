@@ -165,7 +165,7 @@ class App:
         """Scheduled jobs; imported with the first use."""
         from alipes.sessions.schedules import Schedules  # noqa: PLC0415
 
-        return Schedules(self.settings, self.store, sessions=self.sessions)
+        return Schedules(self.settings, self.store, sessions=self.sessions, skills=self.skills)
 
     @property
     def broken_plugins(self) -> tuple[str, ...]:

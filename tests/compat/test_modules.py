@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from alipes.kernel.turns import Address
 from alipes.testing import call, open_agent
 from tests.compat.chat_harness import KEY, open_chat
 from tests.compat.hook_log import PLUGINS
@@ -82,3 +83,79 @@ async def test_the_doctor_reports_plugins_that_reach_into_the_original(home):
     assert wrong == [], "what only uses the names is fine"
     asked = await Home(home).run("ask", "hello")
     assert asked.status == 0 and "You said: hello" in asked.out, "the host continues"
+
+
+JOBS = """
+import asyncio
+import json
+from cron import jobs
+
+def act(args, **kwargs):
+    made = jobs.create_job(
+        "say hello", "30m", name="My Greeting!", origin={"platform": "telegram", "chat_id": 7, "thread_id": "t"}
+    )
+    other = jobs.create_job("look", "every 2h", deliver="local,telegram:9", enabled_toolsets=["terminal"], repeat=0)
+    changed = jobs.update_job(other["id"], {"schedule": "0 9 * * 1-5", "prompt": "look around", "name": "Looking"})
+    paused = jobs.pause_job("my greeting", reason="holiday")
+    listed = [each["name"] for each in jobs.list_jobs()], [each["name"] for each in jobs.load_jobs()]
+    resumed = jobs.update_job(made["id"], {"enabled": True})
+    started = jobs.trigger_job("looking")
+    same = jobs.get_job(made["id"]) == jobs.resolve_job_ref("My Greeting!") == resumed
+    removed = jobs.remove_job("looking"), jobs.remove_job("looking"), jobs.pause_job("looking")
+    refused = []
+    for given in ({"schedule": "whenever"}, {"schedule": "1h", "repeat": 3}, {"schedule": "1h", "no_agent": True}):
+        try:
+            jobs.create_job("x", **given)
+        except (ValueError, NotImplementedError) as error:
+            refused.append(str(error))
+    return dict(made=made, changed=changed, paused=paused, listed=listed, same=same, removed=removed, refused=refused)
+
+async def act_on_the_loop(args, **kwargs):
+    try:
+        jobs.create_job("x", "1h")
+    except RuntimeError as error:
+        said = str(error)
+    made = await asyncio.to_thread(jobs.create_job, "x", "1h")
+    return dict(said=said, made=made["name"], listed=len(jobs.list_jobs()))
+
+def register(ctx):
+    nothing = {"type": "object", "properties": {}}
+    ctx.register_tool("act", "jobs", {"name": "act", "description": "d", "parameters": nothing}, act)
+    ctx.register_tool(
+        "act_on_the_loop", "jobs", {"name": "act_on_the_loop", "description": "d", "parameters": nothing},
+        act_on_the_loop, is_async=True,
+    )
+"""
+
+
+async def test_a_plugin_makes_changes_and_removes_jobs(home, folder):
+    async with open_agent(home=home, plugins=[folder("jobs", JOBS)], model=[call("act"), "done"]) as agent:
+        result = (await agent.say("go")).result("act")
+        assert result.outcome == "ok", result.text
+        seen = json.loads(result.text)
+        (view,) = await agent.app.schedules.list()
+        runs = await agent.app.schedules.runs.latest()
+    made, changed = seen["made"], seen["changed"]
+    assert (made["name"], made["deliver"], made["state"]) == ("my-greeting", "origin", "scheduled")
+    assert made["schedule"]["kind"] == "once" and made["schedule"]["run_at"] == made["next_run_at"]
+    assert changed["schedule"] == {"kind": "cron", "expr": "0 9 * * 1-5", "display": "0 9 * * 1-5"}
+    assert (changed["name"], changed["prompt"], changed["deliver"]) == ("looking", "look around", "local,telegram:9")
+    assert seen["paused"]["state"] == "paused" and seen["paused"]["next_run_at"] is None
+    assert seen["listed"] == [["looking"], ["looking", "my-greeting"]] and seen["same"] is True
+    assert seen["removed"] == [True, False, None]
+    assert [text.partition(":")[0].partition(" ")[0] for text in seen["refused"]] == [
+        "cannot",
+        "repeat",
+        "no_agent=True",
+    ]
+    assert view.schedule.job.origin == Address("telegram", "7", thread="t") and view.schedule.job.owner == "person"
+    assert [(run.job.name, run.cause, run.job.tools) for run in runs] == [
+        ("looking", "by a plugin", ("terminal", "process"))
+    ]
+
+
+async def test_on_the_event_loop_jobs_are_read_and_changed_only_in_a_thread(home, folder):
+    script = [call("act_on_the_loop"), "done"]
+    async with open_agent(home=home, plugins=[folder("jobs", JOBS)], model=script) as agent:
+        seen = json.loads((await agent.say("go")).result("act_on_the_loop").text)
+        assert "asyncio.to_thread" in seen["said"] and (seen["made"], seen["listed"]) == ("x", 1)

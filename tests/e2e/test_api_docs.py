@@ -50,7 +50,7 @@ async def test_every_shell_line_of_the_api_docs_works(tmp_path):
     assert '"name":"operator"' in out
     assert "event: turn_ended" in out and "answered\nIt is a fine day." in out
     assert "user\nassistant" in out
-    assert out.count('"status":"accepted"') == 2, "one by the command, one signed by hand"
+    assert out.count('"status":"accepted"') == 3, "one by the command, one signed by hand, one for a job"
     assert "404\nno_run\n" in out
 
 

@@ -1,5 +1,6 @@
 """`alipes webhook` with a real `alipes serve`: create, use, list, remove."""
 
+import asyncio
 import json
 import time
 
@@ -10,6 +11,7 @@ from alipes.kernel.models import Secret
 from alipes.web.webhooks import sign_delivery
 from tests.e2e.program import Home
 from tests.e2e.service import OWNER, ServeProcess, open_serve, write_settings
+from tests.world.environment import LIMIT_S
 from tests.world.model_server import Call, Calls, ModelServer, Say, Stall
 from tests.world.telegram_server import TelegramServer
 
@@ -32,6 +34,32 @@ async def test_a_webhook_needs_its_secret_and_works_until_it_is_removed(tmp_path
             assert listed["taken"] == 1
             assert (await home.run("webhook", "remove", "ci")).status == 0
             assert (await home.run("webhook", "test", "ci")).status == 2
+
+
+async def test_a_webhook_without_a_prompt_starts_the_job_that_names_it(tmp_path):
+    home = Home(tmp_path / "home")
+    async with ModelServer([Say("It is the disk.")]) as model:
+        write_settings(home, model)
+        async with open_serve(home):
+            made = await home.run("webhook", "add", "alarms")
+            assert made.status == 0 and "It only starts jobs" in made.err
+            job = ("--name", "alarm", "--to", "files")
+            assert (
+                await home.run("schedule", "add", "on webhook alarms", "What is it? {body.alarm}", *job)
+            ).status == 0
+            tried = await home.run("webhook", "test", "alarms", "--body", '{"alarm": "canary"}')
+            assert json.loads(tried.out.partition(" ")[2]) == {"status": "accepted", "jobs": ["alarm"]}
+            await model.asked(1)
+            assert "> canary" in json.dumps(model.requests[-1].body)
+            listed = (await home.run("webhook", "list")).out
+            assert "alarm" in listed.splitlines()[1].split()
+            removed = await home.run("webhook", "remove", "alarms")
+            assert "Jobs that it no longer starts: alarm." in removed.out
+            folder = home.path / "schedules" / "alarm"
+            async with asyncio.timeout(LIMIT_S):
+                while not (files := await asyncio.to_thread(lambda: list(folder.glob("*.md")))):
+                    await asyncio.sleep(0.05)
+        assert [file.read_text() for file in files] == ["It is the disk.\n"]
 
 
 async def test_the_answer_of_a_webhook_reaches_the_chat(tmp_path):

@@ -13,6 +13,10 @@ from alipes.agent.budget import SpendingLimits
 from alipes.agent.compaction.compaction import Compactor
 from alipes.agent.loop import Agent
 from alipes.agent.model_call import ModelCooldowns, RetryPolicy
+from alipes.agent.skills.catalog import SkillCatalog
+from alipes.agent.skills.skills import Skills
+from alipes.agent.skills.versions import SkillStore
+from alipes.config.sections.skills import SkillsConfig
 from alipes.config.settings import DelegationConfig, Settings
 from alipes.gateway.gateway import Gateway
 from alipes.gateway.outbound.policy import OutboundPolicy
@@ -235,4 +239,7 @@ async def _run_jobs(machine: Machine, plan: Plan, app: SimulatedApp, gateway: Ga
 
     places = AnswerPlaces(app.store.people, OutboundPolicy([PLATFORM]), lambda: (PLATFORM,), HOME, notify=notify)
     settler = RunSettler(schedules.runs, app.sessions, places)
-    await Scheduler(schedules, app.sessions, settler, SchedulerLimits(parallel=2)).run()
+    kept = SkillStore(HOME)
+    catalog = SkillCatalog(SkillsConfig(), kept, user_home=HOME)
+    skills = Skills(SkillsConfig(), catalog, kept, app.store.database)
+    await Scheduler(schedules, app.sessions, settler, SchedulerLimits(parallel=2), skills=skills).run()

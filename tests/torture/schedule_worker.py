@@ -1,20 +1,41 @@
-"""A process with sessions and a scheduler, of which several may run on one home: `python -m ... HOME`."""
+"""A process with sessions and a scheduler, of which several may run on one home: `python -m ... HOME [CLOCK]`.
+
+`CLOCK`: a file with the seconds since the epoch that the scheduler takes for the time.
+"""
 
 import asyncio
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
-from alipes.app import open_app
+from alipes.app import App, make_outbound_policy, open_app
 from alipes.cli.serve.scheduler import make_lone_scheduler
 from alipes.config.loader import load_settings
+from alipes.gateway.schedules.scheduler import Scheduler, SchedulerLimits
+from alipes.gateway.schedules.settlement import AnswerPlaces, RunSettler
+from alipes.sessions.schedules import Schedules
 
 
-async def work(home: Path) -> None:
+async def work(home: Path, clock: Callable[[], float]) -> None:
     settings = load_settings(home)
     async with open_app(settings) as app:
         print("ready", flush=True)
-        await make_lone_scheduler(app, settings.workdir).run()
+        scheduler = make_lone_scheduler(app, "") if clock is time.time else _make_scheduler(app, clock)
+        await scheduler.run()
+
+
+def _make_scheduler(app: App, clock: Callable[[], float]) -> Scheduler:
+    schedules = Schedules(app.settings, app.store, sessions=app.sessions, clock=clock)
+    outbound = make_outbound_policy(app.settings)
+    places = AnswerPlaces(app.store.people, outbound, lambda: (), app.settings.paths.schedules)
+    settler = RunSettler(schedules.runs, app.sessions, places, clock=clock)
+    return Scheduler(schedules, app.sessions, settler, SchedulerLimits(), skills=app.skills, clock=clock)
+
+
+def read_clock(file: Path) -> Callable[[], float]:
+    return lambda: float(file.read_text())
 
 
 if __name__ == "__main__":
-    asyncio.run(work(Path(sys.argv[1])))
+    asyncio.run(work(Path(sys.argv[1]), read_clock(Path(sys.argv[2])) if len(sys.argv) > 2 else time.time))

@@ -71,18 +71,18 @@ async def test_each_fire_is_claimed_once_with_two_processes_that_are_killed_at_r
     async with a_service(tmp_path) as service:
         async with open_jobs(service) as (schedules, _):
             await _add_ticking_jobs(schedules)
-        workers = [await _start_worker(service, tmp_path) for _ in range(2)]
+        workers = [await start_worker(service, tmp_path) for _ in range(2)]
         try:
             for _ in range(KILLS):
                 await asyncio.sleep(rng.random())  # the moment of the kill is random, not a condition
                 victim = rng.randrange(2)
                 workers[victim].kill()
                 await workers[victim].wait()
-                workers[victim] = await _start_worker(service, tmp_path)
+                workers[victim] = await start_worker(service, tmp_path)
             async with open_jobs(service) as (schedules, _store):
                 for view in await schedules.list():
                     await schedules.jobs.update(view.schedule.id, view.schedule.job, None, "done")
-                await wait_for(lambda: _is_settled(schedules))
+                await wait_for(lambda: is_settled(schedules))
                 await _check_runs(schedules, figures)
         finally:
             for worker in workers:
@@ -98,10 +98,13 @@ async def _add_ticking_jobs(schedules: Schedules) -> None:
         await schedules.jobs.add(job, loop_clock + timetable.every_s, id=f"tick{n}")
 
 
-async def _start_worker(service: ServeProcess, folder: Path) -> asyncio.subprocess.Process:
+async def start_worker(
+    service: ServeProcess, folder: Path, *clock: str, **variables: str
+) -> asyncio.subprocess.Process:
+    """`clock`: the file with the time."""
     worker = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.torture.schedule_worker", str(service.home)),
-        env=environment(folder, ALIPES_HOME=str(service.home)),
+        *(sys.executable, "-m", "tests.torture.schedule_worker", str(service.home), *clock),
+        env=environment(folder, ALIPES_HOME=str(service.home), **variables),
         cwd=Path(__file__).parents[2],
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
@@ -112,7 +115,7 @@ async def _start_worker(service: ServeProcess, folder: Path) -> asyncio.subproce
     return worker
 
 
-async def _is_settled(schedules: Schedules) -> bool:
+async def is_settled(schedules: Schedules) -> bool:
     sql = "SELECT count(*) FROM schedule_runs WHERE state IN ('waiting', 'running') OR settled = 0"
     (left,) = await schedules.runs._database.fetch_one(sql)
     return not left

@@ -446,7 +446,7 @@ Exit status: 0 queued, or with --wait delivered; 1 not delivered in time, or fai
 
 WEBHOOK = """\
 usage: alipes webhook [list] [--json]              list webhooks and how often they were used
-       alipes webhook add NAME --prompt TEXT [OPTIONS]      create one; its secret is shown once
+       alipes webhook add NAME [--prompt TEXT] [OPTIONS]    create one; its secret is shown once
        alipes webhook test NAME [--body JSON]      send a signed request to the running server
        alipes webhook tools NAME --tools NAMES     change the tools it may use
        alipes webhook secret NAME [--secret]       replace its secret
@@ -455,6 +455,8 @@ usage: alipes webhook [list] [--json]              list webhooks and how often t
 A signed request to /hooks/NAME of `alipes serve` starts a turn. TEXT is the prompt;
 {body.path} and {headers.name} are replaced by values of the request, which the model
 treats as data and never as instructions. Without them, the whole body is added.
+`alipes schedule add "on webhook NAME" PROMPT` adds a job that a request starts, with the
+policies of jobs; a webhook that only starts jobs needs no prompt of its own.
 
 options:
   -p, --prompt TEXT     the prompt for each request
@@ -484,7 +486,8 @@ usage: alipes schedule [list] [--json]                   list jobs, their next t
 
 WHEN is a time such as "in 30m", "every 2h", "every weekday at 9", "tomorrow at 17:00",
 "first monday of the month at 10:00", a cron expression or an ISO time; or an event:
-"after JOB", "on file PATH", "on mail from:NAME". Jobs run while `alipes serve` is running.
+"after JOB", "on file PATH", "on mail from:NAME", "on webhook NAME". Jobs run while
+`alipes serve` is running.
 
 options:
   --name NAME           name of the job (default: from the prompt)
@@ -494,8 +497,8 @@ options:
   --to TARGET           who gets the answer: home, PLATFORM[:CHAT[:THREAD]], a web address,
                         files or none (default: home, else files; repeatable)
   -m, --model MODEL     use this model only, as provider/name
-  --tools NAMES         allow only these tools, separated by commas
-  --skills NAMES        use these skills
+  --tools NAMES         allow only these tools, separated by commas; for edit: all
+  --skill NAME          load this skill in each run, as /NAME does in a conversation (repeatable)
   --folder PATH         the folder in which it works (default: this one)
   --mode MODE           ask (default: risky calls are denied), edits, plan or all
   --budget AMOUNT       what one run may spend, such as $0.50 or "20k tokens"

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from alipes.kernel.cron import next_cron_time, parse_cron
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.timetable import Timetable, find_zone, next_time, parse_duration
 from alipes.kernel.turns import SCHEDULED, Address, PermissionMode
@@ -17,9 +18,12 @@ GRACE_S = 60.0
 """A run that starts later than this after its time was missed: its policy decides."""
 MAX_WAITING = 10
 """Runs of one job that may wait for the one before, with the overlap policy `queue`."""
+MANUAL, BY_MODEL = "manual", "by the model"
+"""Causes of runs that a person asked for."""
 ScheduleState: TypeAlias = Literal["on", "paused", "done"]
 RunState: TypeAlias = Literal["waiting", "running", "ok", "failed", "stopped", "skipped"]
 OverlapPolicy: TypeAlias = Literal["skip", "queue", "parallel"]
+_MAX_QUIET_DAYS = 400
 _CLOCK = r"(\d{1,2}):(\d{2})"
 
 
@@ -162,7 +166,7 @@ def plan_fire(schedule: Schedule, now: float, zone: tzinfo) -> FirePlan:
     job, due = schedule.job, schedule.due
     assert due is not None
     latest = _latest_time(job.timetable, due, now, zone)
-    following = next_time(job.timetable, max(latest, now), zone)
+    following = next_fire(job, max(latest, now), zone)
     if is_quiet(job.quiet_hours, latest, zone):
         return FirePlan(latest, False, "quiet hours", following, is_recorded=False)
     late = now - wake_time(schedule.id, job, latest)
@@ -188,6 +192,21 @@ def _latest_time(timetable: Timetable, due: float, now: float, zone: tzinfo) -> 
     return latest
 
 
+def next_fire(job: Job, after: float, zone: tzinfo) -> float | None:
+    """The first time after `after` that is not within the quiet hours of the job; None if there is none."""
+    moment = next_time(job.timetable, after, zone)
+    for _ in range(_MAX_QUIET_DAYS):
+        if moment is None or not is_quiet(job.quiet_hours, moment, zone):
+            return moment
+        moment = next_time(job.timetable, _quiet_end(job.quiet_hours, moment, zone) - 0.001, zone)
+    return None
+
+
+def _quiet_end(hours: str, moment: float, zone: tzinfo) -> float:
+    _, last = parse_quiet_hours(hours)
+    return next_cron_time(parse_cron(f"{last % 60} {last // 60 % 24} * * *"), moment, zone) or moment
+
+
 def is_quiet(hours: str, moment: float, zone: tzinfo) -> bool:
     """True if `moment` is within quiet hours such as `22:00-07:00`."""
     if not hours:
@@ -205,6 +224,16 @@ def parse_quiet_hours(text: str) -> tuple[int, int]:
     if len(parts) != 2 or len(values) != 2 or max(values) > 24 * 60:
         raise ConfigError(f"{text!r} are not quiet hours: write them as 22:00-07:00")
     return values[0], values[1]
+
+
+def start_time(run: JobRun, now: float) -> float:
+    """When a run that is due may start: now, or after the quiet hours, if an event or a failure made it or its time
+    has passed long ago. Runs that a person asked for start at once."""
+    hours, zone = run.job.quiet_hours, zone_of(run.job)
+    is_in_time = not run.cause and run.attempt == 1 and now - run.fire_at <= GRACE_S + run.job.jitter_s
+    if run.cause in (MANUAL, BY_MODEL) or is_in_time or not is_quiet(hours, now, zone):
+        return now
+    return _quiet_end(hours, now, zone)
 
 
 def retry_time(run: JobRun, now: float) -> float | None:

@@ -10,15 +10,16 @@ from msgspec import Struct
 from alipes.kernel.cron import describe_cron, first_moment, next_cron_time, parse_cron
 from alipes.kernel.errors import ConfigError
 
-TimetableKind: TypeAlias = Literal["at", "every", "cron", "after", "file", "mail", "manual"]
-"""`after`: when another job has succeeded; `file`: when a file changes; `mail`: when a mail matches; `manual`: only
-by hand and by webhooks."""
+TimetableKind: TypeAlias = Literal["at", "every", "cron", "after", "file", "mail", "webhook", "manual"]
+"""`after`: when another job has succeeded; `file`: when a file changes; `mail`: when a mail matches; `webhook`: when
+a webhook receives a request; `manual`: only by hand."""
 MIN_INTERVAL_S = 10.0
 DEFAULT_TIME = (9, 0)
 """Hour and minute of "every monday"."""
 EXAMPLES = (
     'Examples: "in 30m", "every 2h", "every weekday at 9", "tomorrow at 17:00", "0 9 * * 1-5", "2030-01-31T09:00"'
 )
+EVENTS = 'Events: "after JOB", "on file PATH", "on mail from:NAME", "on webhook NAME"'
 # Patterns are compiled on first use: most processes read no time.
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 _UNIT = r"(s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d|days?|w|weeks?)"
@@ -29,6 +30,8 @@ _MONTHS = (
     *("january", "february", "march", "april", "may", "june"),
     *("july", "august", "september", "october", "november", "december"),
 )
+_PARTS_OF_DAY = {"morning": 9, "afternoon": 15, "evening": 18, "night": 20}
+"""The hour of "every evening"."""
 _ORDINALS = {"first": "1", "1st": "1", "second": "2", "2nd": "2", "third": "3", "3rd": "3", "fourth": "4", "4th": "4"}
 _ORDINALS |= {"fifth": "5", "5th": "5", "last": "L"}
 _TIME = r"(?:(?P<hour>\d{1,2})(?:[:.](?P<minute>\d{2}))?\s*(?P<half>am|pm)?|(?P<word>noon|midnight))(?:\s*o'?clock)?"
@@ -36,6 +39,7 @@ _AT_END = rf"(?:^|\s)(?:at|@)\s*{_TIME}$"
 _AT_START = rf"^(?:at\s+)?{_TIME}\s+(?=every|on|each|tomorrow|today|daily|weekdays)"
 _FILE = r"(?i)(?:on|when)\s+(?:the\s+)?(?:file|folder)\s+(?P<path>\S.*?)(?:\s+changes)?"
 _MAIL = r"(?i)(?:on|when)\s+mail(?:\s+(?P<filter>\S.*))?"
+_WEBHOOK = r"(?i)(?:on|when)\s+(?:the\s+)?webhook(?:\s*:\s*|\s+)(?P<webhook>[a-z0-9][a-z0-9._-]*)"
 _AFTER = r"(?i)after\s+(?:job\s+)?(?P<job>[a-z0-9][a-z0-9._-]*)"
 
 
@@ -52,6 +56,8 @@ class Timetable(Struct, frozen=True, omit_defaults=True):
     path: str = ""
     filter: str = ""
     """For `mail`: words such as `from:shop@example.org subject:invoice`."""
+    webhook: str = ""
+    """For `webhook`: its name."""
 
     @property
     def is_timed(self) -> bool:
@@ -67,7 +73,20 @@ def find_zone(name: str) -> tzinfo:
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        raise ConfigError(f"unknown time zone {name!r}: use a name such as Europe/Berlin or UTC") from None
+        near = _find_similar_zone(name)
+        example = f"did you mean {near}?" if near else "use a name such as Europe/Berlin or UTC"
+        raise ConfigError(f"unknown time zone {name!r}: {example}") from None
+
+
+def _find_similar_zone(name: str) -> str:
+    """The zone with this name in other letters, or of this city."""
+    from zoneinfo import available_timezones  # noqa: PLC0415
+
+    wanted = name.strip().replace(" ", "_").lower()
+    found = (
+        each for each in sorted(available_timezones()) if wanted in (each.lower(), each.lower().rpartition("/")[2])
+    )
+    return next(found, "")
 
 
 def next_time(timetable: Timetable, after: float, zone: tzinfo) -> float | None:
@@ -141,7 +160,7 @@ def parse_duration(text: str) -> float | None:
 def parse_timetable(text: str, now: float, zone: tzinfo) -> Timetable:
     """Read `text`. Raises `ConfigError` with examples, or if the time is past."""
     whole = " ".join(text.split())
-    if (event := _parse_event(whole)) is not None:
+    if (event := parse_event(whole)) is not None:
         return event
     words = whole.lower().replace(",", " , ").strip(" .")
     words = " ".join(words.split())
@@ -152,11 +171,14 @@ def parse_timetable(text: str, now: float, zone: tzinfo) -> Timetable:
         found = _parse_cron_like(whole, strict=bool(re.match(r"[\d*@]", whole)))
     found = found or _parse_english(words, now, zone)
     if found is None:
-        raise ConfigError(f"cannot read the time {text!r}. {EXAMPLES}")
+        is_event = re.match(r"(on|when|after)\b", words)
+        raise ConfigError(f"cannot read the time {text!r}. {EVENTS if is_event else EXAMPLES}")
     return found
 
 
-def _parse_event(text: str) -> Timetable | None:
+def parse_event(text: str) -> Timetable | None:
+    """The event in a text such as `after JOB` or `on file PATH`; None if it is something else."""
+    text = " ".join(text.split())
     if text.lower() in ("manual", "manually", "never"):
         return Timetable("manual")
     if match := re.fullmatch(_AFTER, text):
@@ -165,6 +187,8 @@ def _parse_event(text: str) -> Timetable | None:
         return Timetable("file", path=match["path"])
     if match := re.fullmatch(_MAIL, text):
         return Timetable("mail", filter=match["filter"] or "")
+    if match := re.fullmatch(_WEBHOOK, text):
+        return Timetable("webhook", webhook=match["webhook"].lower())
     return None
 
 
@@ -172,6 +196,8 @@ def _parse_relative(words: str, now: float) -> Timetable | None:
     """ "in 30m" and "every 2h"."""
     kind, _, rest = words.partition(" ")
     if kind == "in" and (delay := parse_duration(re.sub(r"^(an?|one) ", "1 ", rest))) is not None:
+        if delay <= 0:
+            raise ConfigError(f"{words!r} is now: give a time in the future")
         return Timetable("at", at=round(now + delay, 3))
     if words in ("hourly", "every hour", "every minute"):
         rest, kind = ("1m" if words.endswith("minute") else "1h"), "every"
@@ -196,7 +222,7 @@ def _parse_iso(text: str, now: float, zone: tzinfo) -> Timetable | None:
 
 def _once(moment: float, now: float, zone: tzinfo) -> Timetable:
     if moment <= now:
-        raise ConfigError(f"{format_moment(moment, zone)} is past")
+        raise ConfigError(f"{format_moment(moment, zone)} is past: give a time in the future")
     return Timetable("at", at=moment)
 
 
@@ -210,11 +236,30 @@ def _parse_cron_like(text: str, *, strict: bool) -> Timetable | None:
 
 
 def _parse_english(words: str, now: float, zone: tzinfo) -> Timetable | None:
+    if (found := _parse_several_times(words)) is not None:
+        return found
     words, clock = _take_clock(words)
     for parse in (_parse_once, _parse_repeated):
         if (found := parse(words, clock, now, zone)) is not None:
             return found
     return None
+
+
+def _parse_several_times(words: str) -> Timetable | None:
+    """ "every day at 9 and 17"."""
+    plain = re.sub(r"\(\?P<\w+>", "(?:", _TIME)
+    match = re.fullmatch(rf"(?P<days>\S.*?) (?:at|@) (?P<times>{plain}(?:(?: ,| and| , and) (?:at )?{plain})+)", words)
+    if match is None:
+        return None
+    texts = re.split(r" , and | , | and ", match["times"])
+    clocks = [_read_clock(found) for text in texts if (found := re.fullmatch(_TIME, text.removeprefix("at ")))]
+    days = _find_days(match["days"])
+    if days is None or len(clocks) != len(texts):
+        return None
+    minutes = {minute for _, minute in clocks}
+    if len(minutes) > 1:
+        raise ConfigError(f"the times in {words!r} have different minutes: make a job for each")
+    return Timetable("cron", cron=f"{minutes.pop()} {','.join(map(str, sorted({hour for hour, _ in clocks})))} {days}")
 
 
 def _take_clock(words: str) -> tuple[str, tuple[int, int] | None]:
@@ -302,17 +347,22 @@ def _find_name(word: str, names: tuple[str, ...]) -> int | None:
 
 
 def _parse_repeated(words: str, clock: tuple[int, int] | None, _now: float, _zone: tzinfo) -> Timetable | None:
-    hour, minute = clock or DEFAULT_TIME
+    part = re.fullmatch(r"(?:every|each) (?P<part>morning|afternoon|evening|night)", words)
+    hour, minute = clock or (_PARTS_OF_DAY[part["part"]], 0) if part else clock or DEFAULT_TIME
+    days = "* * *" if part else _find_days(words)
+    return None if days is None else Timetable("cron", cron=f"{minute} {hour} {days}")
+
+
+def _find_days(words: str) -> str | None:
+    """The last three fields of a cron expression."""
     words = re.sub(r"^(every |each )?(on )?(the )?", "", words)
-    for parse in (_days_of_week, _days_of_month, _days_of_year):
-        if (days := parse(words)) is not None:
-            return Timetable("cron", cron=f"{minute} {hour} {days}")
-    return None
+    found = (parse(words) for parse in (_days_of_week, _days_of_month, _days_of_year))
+    return next((days for days in found if days is not None), None)
 
 
 def _days_of_week(words: str) -> str | None:
     """The last three fields for "day", "weekday", "monday and friday"."""
-    plain = {"day": "* * *", "daily": "* * *", "morning": "* * *", "week": "* * 1", "weekly": "* * 1"}
+    plain = {"day": "* * *", "daily": "* * *", "week": "* * 1", "weekly": "* * 1"}
     plain |= {"weekday": "* * 1-5", "weekdays": "* * 1-5", "workday": "* * 1-5", "working day": "* * 1-5"}
     plain |= {"weekend": "* * 0,6", "weekends": "* * 0,6"}
     if words in plain:

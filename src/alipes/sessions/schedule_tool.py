@@ -8,6 +8,8 @@ from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import format_count
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.ports import ToolContext
+from alipes.kernel.schedules import BY_MODEL
+from alipes.kernel.timetable import parse_event
 from alipes.kernel.turns import SCHEDULED, Turn
 from alipes.plugins.specs import Verdict
 from alipes.store.approvals import SqliteUntrustedSources
@@ -71,22 +73,24 @@ class ScheduleEditor:
             if action == "list":
                 return await self._list(turn)
             if action == "add":
+                await self._check_event(fields, turn)
                 return await self._add(name, fields, turn)
             if not name:
                 raise ToolError(f"{action} needs the name of a job")
-            self._require_visible(await self._schedules().find(name), turn)
+            await self._require_visible(name, turn)
+            await self._check_event(fields, turn)
             return await self._change(action, name, fields, turn)
         except ConfigError as error:
             raise ToolError(str(error)) from error
 
     async def _add(self, name: str, fields: Mapping[str, Json], turn: Turn) -> str:
+        from alipes.sessions.schedules import describe_maker  # noqa: PLC0415
+
         _require_owner(fields, turn)
         request = {"workdir": turn.inbound.workdir, **fields, **({"name": name} if name else {})}
         origin = turn.inbound.origin.address if turn.inbound.origin is not None else turn.inbound.address
-        by_owner = turn.inbound.owner and origin.chat_type == "dm"
-        view = await self._schedules().add(
-            request, origin=origin, owner=turn.inbound.sender, by_owner=by_owner, untrusted=await self._taint(turn)
-        )
+        schedules = self._schedules()
+        view = await schedules.add(request, origin=origin, **await describe_maker(schedules, turn))
         return f"Added {view.describe()}"
 
     async def _change(self, action: str, name: str, fields: Mapping[str, Json], turn: Turn) -> str:
@@ -103,13 +107,12 @@ class ScheduleEditor:
                 view = await (schedules.pause(name) if action == "pause" else schedules.resume(name))
                 return view.describe()
             case "run":
-                await schedules.run_now(name, cause="by the model")
+                await schedules.run_now(name, cause=BY_MODEL)
                 return f"{name} runs now, if `alipes serve` is running; its answer is delivered as usual."
             case "stop":
                 return f"Stopped {format_count(await schedules.stop(name), 'run')} of {name}."
             case "remove":
-                await schedules.remove(name)
-                return f"Removed {name}."
+                return await schedules.remove(name)
         view = await schedules.view(name)
         job = view.schedule.job
         lines = [view.describe(), f"Does: {job.prompt or job.script}", f"Answers go to: {', '.join(job.targets)}"]
@@ -127,9 +130,24 @@ class ScheduleEditor:
         """What the conversation has read of strangers; empty if nothing."""
         return next(iter((await self._sources.list_read(turn)).values()), "")
 
-    def _require_visible(self, schedule: "Schedule", turn: Turn) -> None:
-        if not _is_visible(schedule, turn):
-            raise ToolError(f"there is no job {schedule.job.name!r} in this chat")
+    async def _check_event(self, fields: Mapping[str, Json], turn: Turn) -> None:
+        """Events bring text, so people who are not owners may use only those of their own jobs."""
+        event = parse_event(str(fields.get("when", "")))
+        if event is None or not turn.inbound.untrusted:
+            return
+        if event.kind in ("file", "mail", "webhook"):
+            raise ToolError(f"only an owner may schedule a job that a {event.kind} starts")
+        if event.job:
+            await self._require_visible(event.job, turn)
+
+    async def _require_visible(self, name: str, turn: Turn) -> None:
+        """Raises ToolError; to people who are not owners it names no other jobs."""
+        if not turn.inbound.untrusted:
+            await self._schedules().find(name)
+            return
+        schedule = await self._schedules().jobs.find(name)
+        if schedule is None or not _is_visible(schedule, turn):
+            raise ToolError(f"there is no job {name!r} in this chat")
 
 
 def _line(view: "ScheduleView", last: str) -> str:

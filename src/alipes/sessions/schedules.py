@@ -1,5 +1,6 @@
 """Adds, changes and lists scheduled jobs, for the command, the chat command, the tool and the API."""
 
+import hashlib
 import os
 import re
 import time
@@ -9,12 +10,25 @@ from typing import Any, get_args
 
 from msgspec import Struct, structs
 
+from alipes.agent.skills.catalog import usable
+from alipes.agent.skills.skills import Skills, pick_skill
 from alipes.config.loader import parse_amount
+from alipes.config.platforms import MESSENGERS
 from alipes.config.sections.schedules import find_local_zone
 from alipes.config.settings import Settings
-from alipes.kernel.errors import ConfigError
+from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import did_you_mean, format_duration, format_excerpt
-from alipes.kernel.schedules import Job, JobRun, OverlapPolicy, Schedule, ScheduleState, parse_quiet_hours, zone_of
+from alipes.kernel.schedules import (
+    MANUAL,
+    Job,
+    JobRun,
+    OverlapPolicy,
+    Schedule,
+    ScheduleState,
+    next_fire,
+    parse_quiet_hours,
+    zone_of,
+)
 from alipes.kernel.timetable import (
     Timetable,
     describe_timetable,
@@ -25,13 +39,17 @@ from alipes.kernel.timetable import (
     parse_duration,
     parse_timetable,
 )
-from alipes.kernel.turns import Address, PermissionMode, Stop
+from alipes.kernel.turns import Address, PermissionMode, Stop, Turn
 from alipes.sessions.sessions import Sessions
+from alipes.store.api_keys import SqliteWebhooks
+from alipes.store.people import SqlitePeople
 from alipes.store.schedules.jobs import SqliteSchedules
 from alipes.store.schedules.rows import NewRun
 from alipes.store.schedules.runs import SqliteScheduleRuns
 from alipes.store.store import Store
 
+PLUGIN_OWNER = "plugin"
+"""The owner of jobs that plugins make outside of a conversation."""
 HEARTBEAT = "heartbeat"
 """The name and id of the job that `[heartbeat]` describes."""
 ALL_TOOLS = "*"
@@ -40,6 +58,10 @@ MAX_PROMPT_CHARS = 100_000
 MAX_RETRIES = 20
 MAX_DELAY_S = 86_400.0
 _NAME = r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?"
+OWN_TARGETS = ("origin", "home", "files", "none")
+"""Places for answers that are not a platform."""
+_WITH_TEXT = ("after", "mail", "webhook")
+"""Events that bring a text of their own: if the last run has not finished, they wait unless the job says otherwise."""
 _TEXT_FIELDS = ("model", "budget", "daily_budget", "quiet_hours", "workdir")
 FIELDS = (
     *("when", "prompt", "script", "name", "tools", "skills", "mode", "targets", "missed", "overlap", "jitter"),
@@ -79,9 +101,9 @@ class ScheduleView(Struct, frozen=True):
             return schedule.state
         if schedule.due is not None:
             return format_moment(schedule.due, self.zone)
-        return {"after": f"after {timetable.job}", "file": f"on file {timetable.path}", "mail": "on mail"}.get(
-            timetable.kind, timetable.kind
-        )
+        events = {"after": f"after {timetable.job}", "file": f"on file {timetable.path}", "mail": "on mail"}
+        events["webhook"] = f"on webhook {timetable.webhook}"
+        return events.get(timetable.kind, timetable.kind)
 
     def describe(self) -> str:
         """A line such as `report: every weekday at 9. Next: Mon 09:00 CET, ...`."""
@@ -100,9 +122,13 @@ class Schedules:
         *,
         clock: Callable[[], float] = time.time,
         sessions: Sessions | None = None,
+        skills: Skills | None = None,
     ) -> None:
-        self._settings, self._clock, self._sessions, self._people = settings, clock, sessions, store.people
+        """`skills`: those that jobs may name; without them, a name is checked when the job runs."""
+        self._settings, self._clock, self._sessions, self._skills = settings, clock, sessions, skills
         self.jobs, self.runs = SqliteSchedules(store, clock=clock), SqliteScheduleRuns(store, clock=clock)
+        self.webhooks, self.sources = SqliteWebhooks(store.database), store.sources
+        self._people = store.people
 
     @property
     def default_zone(self) -> str:
@@ -124,47 +150,57 @@ class Schedules:
         """Store a new job. `facts`: `owner`, `by_owner` and `untrusted` of the job. Raises `ConfigError`."""
         job = structs.replace(self._build(None, request), origin=origin, **facts)
         if not job.name:
-            job = structs.replace(job, name=await self._make_name(job.prompt or job.script))
-        await self._check_chain(job)
+            job = structs.replace(job, name=await self.make_name(job.prompt or job.script))
+        await self._check_event(job)
+        await _check_skills(job, self._skills)
+        await check_platforms(job.targets, self._people)
         due = self._first_due(job)
         schedule = await self.jobs.add(job, due)
         if schedule is None:
             raise ConfigError(f"there is a job {job.name} already: choose another name, or edit it")
-        return self._view(schedule)
+        return _view(schedule)
 
     async def edit(self, name: str, request: Mapping[str, Any], **facts: str) -> ScheduleView:
         """Change a job. Its next time is computed again if its time or zone changes. Raises `ConfigError`."""
         schedule = await self.find(name)
-        self._refuse_heartbeat(schedule)
+        _refuse_heartbeat(schedule)
         job = structs.replace(self._build(schedule.job, request), **facts)
-        await self._check_chain(job)
-        moved = "when" in request or "zone" in request
+        await self._check_event(job)
+        if "skills" in request:
+            await _check_skills(job, self._skills)
+        if "targets" in request:
+            await check_platforms(job.targets, self._people)
+        moved = "when" in request or "zone" in request or ("quiet_hours" in request and schedule.due is not None)
         due = self._first_due(job) if moved else schedule.due
         state: ScheduleState = "on" if moved and schedule.state == "done" else schedule.state
         if not await self.jobs.update(schedule.id, job, due, state):
             raise ConfigError(f"{name} was removed meanwhile, or there is a job {job.name} already")
-        return self._view(structs.replace(schedule, job=job, due=due, state=state))
+        if job.name != schedule.job.name:
+            await _rename_in_chains(self.jobs, schedule.job.name, job.name)
+        return _view(structs.replace(schedule, job=job, due=due, state=state))
 
     async def pause(self, name: str) -> ScheduleView:
         schedule = await self.find(name)
         await self.jobs.update(schedule.id, schedule.job, schedule.due, "paused")
-        return self._view(structs.replace(schedule, state="paused"))
+        return _view(structs.replace(schedule, state="paused"))
 
     async def resume(self, name: str) -> ScheduleView:
         """Switch it on again; times that passed meanwhile are left out. Raises `ConfigError` if there is none left."""
         schedule = await self.find(name)
         due = self._first_due(schedule.job)
         await self.jobs.update(schedule.id, schedule.job, due, "on")
-        return self._view(structs.replace(schedule, state="on", due=due))
+        return _view(structs.replace(schedule, state="on", due=due))
 
-    async def remove(self, name: str, *, stop: bool = False) -> Schedule:
-        """Remove a job for ever; with `stop`, also stop its running runs."""
+    async def remove(self, name: str, *, stop: bool = False) -> str:
+        """Remove a job for ever, and describe that; with `stop`, also stop its running runs."""
         schedule = await self.find(name)
-        self._refuse_heartbeat(schedule)
+        _refuse_heartbeat(schedule)
         running = await self.runs.running(schedule.id) if stop else ()
         await self.jobs.remove(schedule.id)
         await self._stop(running)
-        return schedule
+        later = [each.job.name for each in await _list_after(self.jobs, schedule.job.name)]
+        note = f" Jobs that ran after it no longer start: {', '.join(later)}." if later else ""
+        return f"Removed {schedule.job.name}.{note}"
 
     async def stop(self, name: str) -> int:
         """Stop the running runs; returns how many there were."""
@@ -180,13 +216,34 @@ class Schedules:
             assert self._sessions is not None
             await self._sessions.stop(run.address.key, Stop(turn=run.turn))
 
-    async def run_now(self, name: str, *, cause: str = "manual") -> int:
+    async def run_now(self, name: str, *, cause: str = MANUAL) -> int:
         """Make a run that starts at once; returns its number."""
         schedule, now = await self.find(name), round(self._clock(), 3)
         run = NewRun(schedule.id, schedule.job, now, now, cause=cause)
         while not (number := await self.runs.add(run)):  # another run of this millisecond
             run = structs.replace(run, fire_at=round(run.fire_at + 0.001, 3))
         return number
+
+    async def start_by_webhook(
+        self, name: str, delivery: str, describe: Callable[[str], str]
+    ) -> tuple[str, ...] | None:
+        """Start the jobs of a webhook, each once for a delivery; returns their names, or None if there is no such job.
+        `describe(prompt)`: what a job with this prompt is given of the request."""
+        started, now = [], round(self._clock(), 3)
+        found = await self.jobs.list_events("webhook", name)
+        for schedule in found:
+            run = NewRun(
+                schedule.id,
+                schedule.job,
+                now,
+                now,
+                cause=f"webhook {name} {hashlib.sha256(delivery.encode()).hexdigest()[:12]}",
+                given=describe(schedule.job.prompt),
+                untrusted=f"the body of webhook {name}",
+            )
+            if await self.jobs.fire_event(schedule, run, delivery=delivery):
+                started.append(schedule.job.name)
+        return tuple(started) if found else None
 
     async def find(self, name: str) -> Schedule:
         """By name or id. Raises `ConfigError` with similar names."""
@@ -200,11 +257,11 @@ class Schedules:
         """One job with its next `count` times."""
         schedule = await self.find(name)
         runs = await self.runs.latest(schedule.id, 1)
-        return self._view(schedule, runs[0] if runs else None, count)
+        return _view(schedule, runs[0] if runs else None, count)
 
     async def list(self, *, count: int = 1) -> tuple[ScheduleView, ...]:
         last = await self.runs.last_runs()
-        return tuple(self._view(each, last.get(each.id), count) for each in await self.jobs.all())
+        return tuple(_view(each, last.get(each.id), count) for each in await self.jobs.all())
 
     async def sync_heartbeat(self, workdir: str) -> None:
         """Make the job of `[heartbeat]`, change it, or remove it."""
@@ -231,7 +288,7 @@ class Schedules:
             owner=HEARTBEAT,
             by_owner=True,
         )
-        due = next_time(job.timetable, now, find_zone(job.zone))
+        due = next_fire(job, now, find_zone(job.zone))
         if found is None:
             await self.jobs.add(job, due, id=HEARTBEAT)
         elif found.id == HEARTBEAT and found.job != job:
@@ -255,48 +312,95 @@ class Schedules:
             path = os.path.expanduser(timetable.path)
             base = changes.get("workdir") or (job.workdir if job else "") or self._settings.workdir or os.getcwd()
             changes["timetable"] = structs.replace(timetable, path=os.path.join(base, path))
+        if job is None and timetable.kind in _WITH_TEXT:
+            changes.setdefault("overlap", "queue")
         built = structs.replace(job, **changes) if job is not None else Job(**{"name": "", **changes})
-        if bool(built.prompt) == bool(built.script):
-            raise ConfigError("give either a prompt or a script")
+        _check_task(built)
         return built
 
     def _first_due(self, job: Job) -> float | None:
         if not job.timetable.is_timed:
             return None
-        due = next_time(job.timetable, self._clock(), find_zone(job.zone))
+        now, zone = self._clock(), find_zone(job.zone)
+        due = next_fire(job, now, zone)
+        if due is None and next_time(job.timetable, now, zone) is not None:
+            raise ConfigError(f"{job.when} is within the quiet hours {job.quiet_hours}, so the job would never run")
         if due is None:
             raise ConfigError(f"the time of {job.name or 'the job'} ({job.when}) is past: give another")
         return due
 
-    async def _check_chain(self, job: Job) -> None:
-        """The job before exists, and the chain has no circle."""
+    async def _check_event(self, job: Job) -> None:
+        """The webhook, or the job before, exists, and a chain has no circle."""
+        webhook = job.timetable.webhook
+        if webhook and await self.webhooks.find(webhook) is None:
+            names = [each.webhook.name for each in await self.webhooks.all()]
+            near = did_you_mean(webhook, names) or f" Add it with `alipes webhook add {webhook}`."
+            raise ConfigError(f"there is no webhook {webhook!r}.{near}")
         names, name = [job.name], job.timetable.job
         while name:
             if name in names:
-                raise ConfigError(f"{' after '.join([*names, name])} is a circle")
+                raise ConfigError(f"a job cannot wait for itself: {' after '.join([*names, name])}")
             before = await self.find(name)
             names, name = [*names, before.job.name], before.job.timetable.job
 
-    async def _make_name(self, text: str) -> str:
+    async def make_name(self, text: str) -> str:
+        """A free name from the first words of a text."""
         words = re.findall(r"[a-z0-9]+", text.lower())[:4]
         base = "-".join(words)[:40].strip("-") or "job"
         taken = {each.job.name for each in await self.jobs.all()}
         return next(name for n in range(1, 100_000) if (name := base if n == 1 else f"{base}-{n}") not in taken)
 
-    def _view(self, schedule: Schedule, last: JobRun | None = None, count: int = 3) -> ScheduleView:
-        zone = zone_of(schedule.job)
-        if schedule.due is None:
-            moments: tuple[float, ...] = ()
-        elif count == 1:
-            moments = (schedule.due,)
-        else:
-            moments = (schedule.due, *next_times(schedule.job.timetable, schedule.due, zone, count - 1))
-        return ScheduleView(schedule, moments, zone, last)
 
-    @staticmethod
-    def _refuse_heartbeat(schedule: Schedule) -> None:
-        if schedule.id == HEARTBEAT:
-            raise ConfigError("the heartbeat is set in config.toml: [heartbeat]. It can be paused here")
+def _view(schedule: Schedule, last: JobRun | None = None, count: int = 3) -> ScheduleView:
+    zone = zone_of(schedule.job)
+    if schedule.due is None:
+        moments: tuple[float, ...] = ()
+    elif count == 1:
+        moments = (schedule.due,)
+    else:
+        moments = (schedule.due,)
+        while len(moments) < count and (following := next_fire(schedule.job, moments[-1], zone)) is not None:
+            moments = (*moments, following)
+    return ScheduleView(schedule, moments, zone, last)
+
+
+async def _list_after(jobs: SqliteSchedules, name: str) -> list[Schedule]:
+    """The jobs that run after this one."""
+    return [each for each in await jobs.all() if each.job.timetable.job == name]
+
+
+async def _rename_in_chains(jobs: SqliteSchedules, old: str, new: str) -> None:
+    for each in await _list_after(jobs, old):
+        job = structs.replace(each.job, when=f"after {new}", timetable=Timetable("after", job=new))
+        await jobs.update(each.id, job, each.due, each.state)
+
+
+async def _check_skills(job: Job, skills: Skills | None) -> None:
+    """They can be used in the folder of the job. Raises `ConfigError`."""
+    if not job.skills or skills is None:
+        return
+    listed = await skills.list(job.workdir)
+    for name in job.skills:
+        try:
+            pick_skill(name, usable(listed), listed)
+        except ToolError as error:
+            raise ConfigError(str(error)) from error
+
+
+def _refuse_heartbeat(schedule: Schedule) -> None:
+    if schedule.id == HEARTBEAT:
+        raise ConfigError("the heartbeat is set in config.toml: [heartbeat]. It can be paused here")
+
+
+async def describe_maker(schedules: Schedules, turn: Turn | None) -> dict[str, str | bool]:
+    """The `facts` of a job that is made in a turn, or by a plugin outside of any."""
+    if turn is None:
+        return {"owner": PLUGIN_OWNER}
+    inbound = turn.inbound
+    origin = inbound.origin.address if inbound.origin is not None else inbound.address
+    read = await schedules.sources.list_read(turn)
+    untrusted = next(iter(read.values()), inbound.untrusted)
+    return {"owner": inbound.sender, "by_owner": inbound.owner and origin.chat_type == "dm", "untrusted": untrusted}
 
 
 def describe_last(run: JobRun | None, now: float) -> str:
@@ -316,7 +420,7 @@ def _read_fields(request: Mapping[str, Any]) -> dict[str, Any]:
         found["name"] = _check_name(str(request["name"]))
     lists = [name for name in ("tools", "skills", "targets") if request.get(name) is not None]
     found |= {name: _read_names(request[name]) for name in lists}
-    if found.get("tools") == (ALL_TOOLS,):
+    if found.get("tools") == (ALL_TOOLS,) or ("tools" in request and request["tools"] is None):
         found["tools"] = None
     found |= _read_policies(request)
     for name in ("budget", "daily_budget"):
@@ -338,9 +442,9 @@ def _read_policies(request: Mapping[str, Any]) -> dict[str, Any]:
         if missed not in ("once", "skip") and parse_duration(missed) is None:
             raise ConfigError(f'missed must be "once", "skip" or an age such as "2h", not {missed!r}')
         found["missed"] = missed
-    for name, field in (("jitter", "jitter_s"), ("retry", "retry_s")):
+    for name, field, label in (("jitter", "jitter_s", "jitter"), ("retry", "retry_s", "the pause before a retry")):
         if request.get(name):
-            found[field] = _check_duration(name, str(request[name]))
+            found[field] = _check_duration(label, str(request[name]))
     if (retries := str(request.get("retries", ""))) not in ("", "None"):
         if not retries.isdecimal() or int(retries) > MAX_RETRIES:
             raise ConfigError(f"retries must be a number from 0 to {MAX_RETRIES}, not {retries!r}")
@@ -348,6 +452,15 @@ def _read_policies(request: Mapping[str, Any]) -> dict[str, Any]:
     if "together" in request:
         found["together"] = bool(request["together"])
     return found
+
+
+def _check_task(job: Job) -> None:
+    if not job.prompt.strip() and not job.script.strip():
+        raise ConfigError("the job has nothing to do: give a prompt or a script")
+    if job.prompt and job.script:
+        raise ConfigError("a job has a prompt or a script, not both")
+    if job.script and job.skills:
+        raise ConfigError("a script runs without a model, so it cannot use skills: give a prompt instead")
 
 
 def _check_text(name: str, given: object) -> str:
@@ -371,6 +484,8 @@ def _check_duration(name: str, text: str) -> float:
 
 
 def _check_name(name: str) -> str:
+    if name == HEARTBEAT:
+        raise ConfigError(f"the name {HEARTBEAT} belongs to the job of [heartbeat] in config.toml: choose another")
     if not re.fullmatch(_NAME, name):
         usable = "use lowercase letters, digits, and -, _ or . between them"
         raise ConfigError(f"{name!r} is not a valid name of a job: {usable}")
@@ -385,11 +500,28 @@ def _check_workdir(path: str) -> str:
 
 
 def _check_target(target: str) -> None:
-    if not re.fullmatch(r"https?://\S+|[A-Za-z0-9_-]+(?::.+)?", target):
+    if not re.fullmatch(r"https?://\S+|[A-Za-z0-9_-]+(?::(?!//).+)?", target):
         raise ConfigError(
-            f"{target!r} is no place for answers: use origin, home, a platform, platform:chat, a web address, "
+            f"answers cannot go to {target!r}: use origin, home, a platform, platform:chat, a web address, "
             "files or none"
         )
+
+
+async def check_platforms(targets: tuple[str, ...], people: SqlitePeople) -> None:
+    """The platforms exist, and have a default chat if no chat is named. Raises `ConfigError`."""
+    named = [each for each in targets if each not in OWN_TARGETS and "://" not in each]
+    if not named:
+        return
+    homes = await people.default_chats()
+    known = {*MESSENGERS, *homes, *(each.platform for each in await people.all())}
+    for target in named:
+        platform, _, chat = target.partition(":")
+        if platform not in known:
+            near = did_you_mean(platform, known)
+            raise ConfigError(f"unknown platform {platform!r} (available: {', '.join(sorted(known))}).{near}")
+        if not chat and platform not in homes:
+            fix = f"send /sethome in a chat there, or name one as {platform}:CHAT"
+            raise ConfigError(f"{platform} has no default chat: {fix}")
 
 
 def _read_names(given: object) -> tuple[str, ...]:

@@ -60,7 +60,8 @@ class Webhook(Struct, frozen=True, omit_defaults=True):
 
     name: str
     prompt: str
-    """The task; `{body.path}` and `{headers.name}` are replaced by values of the request."""
+    """The task; `{body.path}` and `{headers.name}` are replaced by values of the request. Empty: it only starts jobs
+    of the schedules."""
     style: SignatureStyle = "standard"
     """How requests are signed."""
     target: str = ""

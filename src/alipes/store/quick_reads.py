@@ -4,7 +4,7 @@ import sqlite3
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -31,15 +31,20 @@ def peek_session(database: Path, session: str) -> SessionPeek | None:
     """None if there is no such session or no store. Blocks the calling thread. Raises `StoreError`."""
     sql = """SELECT id, coalesce((SELECT key FROM leases WHERE session_id = sessions.id), key), platform, title,
         created, updated FROM sessions WHERE id = ?"""
+    rows = peek_rows(database, sql, session)
+    return SessionPeek(*rows[0]) if rows else None
+
+
+def peek_rows(database: Path, sql: str, *values: object) -> list[tuple[Any, ...]]:
+    """Rows of a query from any thread, on a connection of its own; none without a store. Raises `StoreError`."""
     if not database.is_file():
-        return None
+        return []
     try:
         address = f"file:{quote(str(database.absolute()))}?mode=ro"
         with closing(sqlite3.connect(address, uri=True, timeout=TIMEOUT_S)) as db:
-            row = db.execute(sql, (session,)).fetchone()
+            return db.execute(sql, values).fetchall()
     except sqlite3.Error as error:
         raise StoreError(f"{database} cannot be read: {error}.") from error
-    return None if row is None else SessionPeek(*row)
 
 
 class StoreStatus(NamedTuple):

@@ -28,7 +28,7 @@ class CronjobTool:
             "action",
             action=_ACTIONS,
             name="string",
-            when='string: "in 30m", "every weekday at 9", cron, ISO time, "after JOB", "on file PATH"',
+            when='string: "in 30m", "every weekday at 9", cron, ISO, "after JOB", "on file PATH", "on webhook NAME"',
             prompt="string: the task, complete in itself",
             script="string: shell commands instead of a prompt",
             to='strings: who gets the answer: origin (default), "platform:chat", files, none',

@@ -44,11 +44,25 @@ def test_a_job_is_changed_paused_resumed_and_removed(seen):
     seen("add", "every day at 9", "Say hello", "--name", "hello")
     assert "(on)" in seen("edit", "hello", "--when", "every day at 10", "--retries", "2")[1]
     assert "2, after" in seen("show", "hello")[1]
-    assert "(paused)" in seen("pause", "hello")[1] and "10:00" in seen("resume", "hello")[1]
+    assert seen("pause", "hello")[1] == "hello: every day at 10 (paused)\n" and "10:00" in seen("resume", "hello")[1]
     status, _, error = seen("remove", "hello")
     assert status == 2 and "--yes" in error
     assert seen("remove", "hello", "--yes")[1] == "Removed hello.\n"
     assert "No jobs" in seen()[1]
+
+
+def test_a_job_names_its_skills_and_an_unknown_one_is_remarked_on(seen, tmp_path):
+    folder = tmp_path / "home" / "skills" / "weather"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\nname: weather\ndescription: About it.\n---\nLook.\n")
+    words = ("add", "every day at 9", "Will it rain?", "--name", "rain")
+    _, out, _ = seen(*words, "--skill", "weather", "--skill", "verse")
+    assert "no skill verse was found" in out and "weather was" not in out
+    assert "weather, verse" in seen("show", "rain")[1]
+    seen("edit", "rain", "--skill", "none", "--budget", "$1")
+    assert "skills:" not in seen("show", "rain")[1]
+    seen("edit", "rain", "--budget", "none")
+    assert "budget:" not in seen("show", "rain")[1]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +70,8 @@ def test_a_job_is_changed_paused_resumed_and_removed(seen):
     [
         (("add", "whenever", "x"), "cannot read the time"),
         (("add",), "missing WHEN"),
-        (("add", "in 1h"), "either a prompt or a script"),
+        (("add", "every", "day", "at", "9", "say hi"), "Put the time in quotes"),
+        (("add", "in 1h"), "nothing to do: give a prompt or a script"),
         (("add", "in 1h", "x", "--mode", "wild"), "mode must be one of"),
         (("add", "in 1h", "x", "--missed", "maybe"), "missed must be"),
         (("add", "in 1h", "x", "--retries", "many"), "retries must be"),

@@ -42,7 +42,7 @@ def test_a_webhook_is_added_listed_and_removed(seen):
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("add", "ci"), "--prompt"),
+        (("add", "ci", "--to", "home"), "--to needs --prompt"),
         (("add",), "one NAME"),
         (("add", "No Name", "-p", "x"), "lowercase letters"),
         (("add", "ci", "-p", "x", "--to", "nowhere"), "unknown platform"),

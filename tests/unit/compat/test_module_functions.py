@@ -302,3 +302,20 @@ async def test_a_coroutine_is_handed_to_the_loop_from_a_thread(harness):
         made = await asyncio.to_thread(harness.module.safe_schedule_threadsafe, work(), loop)
         assert await asyncio.wrap_future(made) == 5
         assert harness.module.safe_schedule_threadsafe(work(), None) is None
+
+
+def test_times_of_jobs_are_read_as_hermes_reads_them(bridge):
+    from cron.jobs import compute_next_run, parse_duration, parse_schedule
+
+    assert [parse_duration(text) for text in ("30m", "2 hours", "1d")] == [30, 120, 1440]
+    assert parse_schedule("every 2h") == {"kind": "interval", "minutes": 120, "display": "every 2h"}
+    assert parse_schedule("0 9 * * *") == {"kind": "cron", "expr": "0 9 * * *", "display": "0 9 * * *"}
+    assert parse_schedule("2090-01-01T09:00Z")["run_at"].startswith("2090-01-01T")
+    assert compute_next_run(parse_schedule("2090-01-01T09:00Z")) == parse_schedule("2090-01-01T09:00Z")["run_at"]
+    assert compute_next_run({"kind": "once", "run_at": "2020-01-01T09:00+00:00"}) is None
+    assert compute_next_run(parse_schedule("0 9 * * *")) is not None
+    for text in ("soon", "2020-01-01"):
+        with pytest.raises(ValueError, match=text):
+            parse_schedule(text)
+    with pytest.raises(ValueError, match="30m"):
+        parse_duration("x")

@@ -51,7 +51,8 @@ agent.memory_provider MemoryProvider
 agent.secret_scope get_secret
 agent.auxiliary_client call_llm
 hermes_state SessionDB
-cron.jobs load_jobs list_jobs create_job
+cron.jobs load_jobs list_jobs create_job get_job resolve_job_ref update_job pause_job resume_job trigger_job remove_job
+cron.jobs parse_schedule parse_duration compute_next_run get_due_jobs referenced_skill_names AmbiguousJobReference
 gateway.platforms.base Platform PlatformConfig resolve_channel_prompt resolve_channel_skills cache_media_bytes
 gateway.platforms.base merge_pending_message_event _thread_metadata_for_source ProcessingOutcome classify_send_error
 gateway.platforms.base SUPPORTED_DOCUMENT_TYPES SUPPORTED_IMAGE_DOCUMENT_TYPES SUPPORTED_VIDEO_TYPES utf16_len
@@ -268,16 +269,17 @@ async def test_the_tools_of_alipes_are_those_that_are_named(tmp_path):
 
 
 def test_what_is_not_there_yet_says_so_and_pretends_nothing(bridge):
-    from cron.jobs import create_job, get_job, list_jobs, load_jobs, remove_job, save_jobs
+    from cron.jobs import create_job, get_job, list_jobs, load_jobs, mark_job_run, remove_job, save_jobs
     from hermes_state import SessionDB
     from tools.transcription_tools import transcribe_audio
 
     assert (load_jobs(), list_jobs(include_disabled=True), get_job("1"), remove_job("1")) == ([], [], None, False)
-    save_jobs([])
-    with pytest.raises(NotImplementedError, match=r"create_job \(schedules\) is not available in alipes"):
+    with pytest.raises(NotImplementedError, match=r"cron\.jobs without a running alipes is not available"):
         create_job(prompt="say hello", schedule="every 1h")
     with pytest.raises(NotImplementedError, match="save_jobs"):
         save_jobs([{"id": 1}])
+    with pytest.raises(NotImplementedError, match="keeps their history"):
+        mark_job_run("1", True)
     heard = transcribe_audio("/a.ogg")
     assert not heard["success"] and heard["transcript"] == "" and "/a.ogg is not a file" in heard["error"]
     with pytest.raises(NotImplementedError, match=r"SessionDB\.create_session"):

@@ -12,6 +12,7 @@ from alipes.kernel.schedules import (
     Schedule,
     is_quiet,
     is_silent,
+    next_fire,
     parse_quiet_hours,
     plan_fire,
     retry_time,
@@ -77,7 +78,17 @@ def test_one_time_only_has_no_next_one():
 
 def test_in_quiet_hours_nothing_runs_and_nothing_is_recorded():
     plan = plan_fire(daily(quiet_hours="22:00-10:00"), DUE, BERLIN)
-    assert not plan.runs and not plan.is_recorded and plan.next_due == DUE + DAY
+    assert not plan.runs and not plan.is_recorded and plan.next_due is None
+
+
+def test_the_next_time_is_after_the_quiet_hours():
+    schedule = daily("every 40m", quiet_hours="09:30-12:00")
+    noon = DUE + 3 * HOUR
+    plan = plan_fire(schedule, DUE, BERLIN)
+    assert plan.runs and plan.next_due is not None and noon <= plan.next_due < noon + 2400
+    assert next_fire(daily(quiet_hours="08:00-10:00").job, DUE, BERLIN) is None
+    assert next_fire(daily(quiet_hours="22:00-09:00").job, DUE, BERLIN) == DUE + DAY
+    assert next_fire(daily("0 9,23 * * *", quiet_hours="22:00-07:00").job, DUE, BERLIN) == DUE + DAY
 
 
 def test_quiet_hours_around_midnight():

@@ -53,6 +53,12 @@ def test_a_time_that_comes_once(text, first):
         ("every weekday at 9", "0 9 * * 1-5"),
         ("Weekdays at 9am.", "0 9 * * 1-5"),
         ("every day at 9:30", "30 9 * * *"),
+        ("every day at 9 and 17", "0 9,17 * * *"),
+        ("every weekday at 9:30, 13:30 and 17:30", "30 9,13,17 * * 1-5"),
+        ("mondays at 9am and at 5pm", "0 9,17 * * 1"),
+        ("every morning", "0 9 * * *"),
+        ("every evening", "0 18 * * *"),
+        ("every night at 11pm", "0 23 * * *"),
         ("daily at 18.15", "15 18 * * *"),
         ("at 9 every day", "0 9 * * *"),
         ("every monday at 9", "0 9 * * 1"),
@@ -112,6 +118,10 @@ def test_events_are_times_too():
         ("61 * * * *", "minute"),
         ("on the 32nd of every month", "day of the month"),
         ("every", "cannot read"),
+        ("in 0m", "is now: give a time in the future"),
+        ("on file", 'cannot read the time .*"on file PATH"'),
+        ("every day at 9:00 and 17:30", "different minutes"),
+        ("every day at 9 and 25:00", "not a time of day"),
         ("x" * 10_000, "cannot read"),
     ],
 )
@@ -136,6 +146,11 @@ def test_the_zone_of_a_job_decides_and_not_that_of_the_machine():
     tokyo = find_zone("Asia/Tokyo")
     timetable = parse_timetable("every day at 9", NOW, tokyo)
     assert format_moment(next_time(timetable, NOW, tokyo), BERLIN) == "Thu 2026-11-19 01:00 CET"
+
+
+def test_the_zone_of_a_city_is_suggested():
+    with pytest.raises(ConfigError, match=r"'new york': did you mean America/New_York\?"):
+        find_zone("new york")
 
 
 def test_an_unknown_zone_is_refused():

@@ -104,3 +104,44 @@ async def test_the_command_adds_lists_and_removes_jobs():
         assert failed.failed and "no job 'nothing'" in failed.text
         assert (await agent.command("/schedule add whenever")).text.startswith("Usage")
         assert (await agent.command("/schedule fly away")).failed
+
+
+def write_skill(home, name):
+    folder = home / "skills" / name
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text(f"---\nname: {name}\ndescription: About it.\n---\nLook.\n")
+
+
+async def test_the_model_names_the_skills_of_a_job_and_an_unknown_one_is_refused(tmp_path):
+    write_skill(tmp_path, "weather")
+    script = [job(when="in 1h", prompt="x", skills=["weather"]), job(when="in 1h", prompt="x", skills=["wether"]), "."]
+    async with open_agent(model=script, home=tmp_path) as agent:
+        results = (await agent.say("go")).results
+        assert [each.outcome for each in results] == ["ok", "failed"] and "Did you mean weather" in results[1].text
+        (view,) = await agent.app.schedules.list()
+        assert view.schedule.job.skills == ("weather",)
+
+
+async def test_schedule_names_the_skills_of_a_job_before_the_prompt(tmp_path):
+    for name in ("weather", "verse"):
+        write_skill(tmp_path, name)
+    async with open_agent(home=tmp_path) as agent:
+        await agent.command("/schedule add every day at 9 --skill weather --skill=verse: will it rain?")
+        (view,) = await agent.app.schedules.list()
+        job = view.schedule.job
+        assert (job.when, job.skills, job.prompt) == ("every day at 9", ("weather", "verse"), "will it rain?")
+        assert (await agent.command("/schedule add every day at 9 --skill nothing: x")).failed
+
+
+async def test_only_owners_make_jobs_that_get_the_text_of_an_event_or_of_a_job_of_others():
+    events = ("on mail", "on webhook ci", "on file /etc/hosts", "after mine", "after mime")
+    script = [*(job(when=when, prompt="x") for when in events), job(when="in 1h", prompt="x", name="own")]
+    script += [job(when="after own", prompt="x"), "done"]
+    async with open_agent(model=script, person="once") as agent:
+        await agent.app.schedules.add({"when": "in 1h", "prompt": "secret", "name": "mine"})
+        results = (await agent.say("go", untrusted="a message from Bob, who is not an owner")).results
+        assert [each.outcome for each in results] == ["failed"] * 5 + ["ok", "ok"]
+        assert all("only an owner" in each.text for each in results[:3])
+        assert [each.text for each in results[3:5]] == [
+            f"there is no job {name!r} in this chat" for name in ("mine", "mime")
+        ]

@@ -10,11 +10,14 @@ from contextlib import asynccontextmanager
 import httpx2
 import pytest
 
+from alipes.config.loader import load_settings
 from alipes.gateway.outbound.policy import OutboundPolicy
-from alipes.kernel.errors import MessageRejected
+from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.models import Secret
 from alipes.kernel.turns import Address
+from alipes.sessions.schedules import Schedules
 from alipes.store.api_keys import SqliteWebhooks, Webhook
+from alipes.testing.clock import Clock
 from alipes.testing.scripted_provider import ScriptedProvider
 from alipes.web.auth import Authenticator
 from alipes.web.endpoint import HttpProblem, ServerState
@@ -49,7 +52,7 @@ class Way:
 
     def __init__(self, client, house, hooks) -> None:
         self.client, self.house, self.hooks = client, house, hooks
-        self.state = ServerState()
+        self.state, self.clock = ServerState(), Clock(time.time())
 
     async def bring(self, name, body, secret=SECRET, *, style="standard", id="msg_1", now=None, **headers):
         signature = sign_delivery(style, Secret(secret), id, body, now=time.time() if now is None else now)
@@ -63,7 +66,8 @@ async def open_way(home, *hooks, answer="noted"):
         for hook in hooks:
             assert await kept.add(hook, SECRET)
         way = Way(None, house, kept)
-        routes = WebhookRoutes(house.sessions, kept, resolve, state=way.state).routes()
+        way.schedules = Schedules(load_settings(home, {}), house.store, clock=way.clock)
+        routes = WebhookRoutes(house.sessions, way.schedules, resolve, state=way.state).routes()
         door = bind_socket("127.0.0.1", 0)
         async with open_server(Parts().service().app(HostPolicy(), Authenticator("k"), None, routes), door):
             async with httpx2.AsyncClient(base_url=server_url(door), trust_env=False) as way.client:
@@ -242,3 +246,66 @@ async def test_a_webhook_without_a_secret_accepts_nothing(tmp_path):
         assert answer.status_code == 503 and "alipes webhook secret ci" in answer.text
         assert await way.hooks.set_secret("ci", SECRET)
         assert (await way.bring("ci", b"{}", style="github")).status_code == 202
+
+
+async def add_job(way, name="job", **more):
+    return await way.schedules.add({"when": "on webhook ci", "prompt": "Look at {body.repo}.", "name": name, **more})
+
+
+async def list_runs(way):
+    return [(run.job.name, run.given, run.given_untrusted) for run in reversed(await way.schedules.runs.latest())]
+
+
+async def test_a_delivery_starts_the_jobs_of_its_webhook_each_once_also_after_a_restart(tmp_path):
+    async with open_way(tmp_path, Webhook("ci", ""), Webhook("other", "")) as way:
+        await add_job(way, "one")
+        await add_job(way, "two", prompt="Look.")
+        answer = await way.bring("ci", b'{"repo": "alipes"}')
+        assert (answer.status_code, answer.json()) == (202, {"status": "accepted", "jobs": ["one", "two"]})
+        whose = "the body of webhook ci"
+        given = [("one", "body.repo:\nalipes", whose), ("two", 'body:\n{\n "repo": "alipes"\n}', whose)]
+        assert await list_runs(way) == given
+        assert (await way.bring("ci", b'{"repo": "alipes"}')).json() == {"status": "duplicate"}
+        assert (await way.bring("other", b"{}")).json() == {"status": "ignored"}
+        assert [each.deliveries for each in await way.hooks.all()] == [1, 0]
+    async with open_way(tmp_path) as way:
+        assert (await way.bring("ci", b'{"repo": "alipes"}')).json() == {"status": "duplicate"}
+        assert await list_runs(way) == given
+
+
+async def test_a_delivery_is_recognised_after_its_run_was_removed_from_the_history(tmp_path):
+    async with open_way(tmp_path, Webhook("ci", "")) as way:
+        await add_job(way)
+        await way.bring("ci", b"{}")
+        await way.house.store.database.execute("DELETE FROM schedule_runs")
+        assert (await way.bring("ci", b"{}")).json() == {"status": "duplicate"}
+
+
+async def test_deliveries_of_one_moment_all_start_the_job(tmp_path):
+    async with open_way(tmp_path, Webhook("ci", "")) as way:
+        await add_job(way)
+        for n in range(3):
+            assert (await way.bring("ci", b"{}", id=f"msg_{n}")).status_code == 202
+        runs = await way.schedules.runs.latest()
+        assert len({run.fire_at for run in runs}) == 3 and {run.job.overlap for run in runs} == {"queue"}
+
+
+async def test_a_webhook_with_a_prompt_has_its_own_turn_beside_the_jobs(tmp_path):
+    async with open_way(tmp_path, Webhook("ci", "Look.")) as way:
+        await add_job(way)
+        answer = (await way.bring("ci", b"{}")).json()
+        assert answer["run"] and answer["jobs"] == ["job"]
+        await way.house.sessions.wait_idle()
+        again = await way.bring("ci", b"{}")
+        assert again.json() == {"status": "duplicate"} and len(await list_runs(way)) == 1
+
+
+async def test_a_paused_job_is_not_started_and_an_unknown_webhook_is_named(tmp_path):
+    async with open_way(tmp_path, Webhook("ci", "")) as way:
+        await add_job(way)
+        await way.schedules.pause("job")
+        assert (await way.bring("ci", b"{}")).json() == {"status": "ignored"}
+        with pytest.raises(ConfigError, match=r"there is no webhook 'cd'\. Did you mean ci"):
+            await add_job(way, "wrong", when="on webhook cd")
+        with pytest.raises(ConfigError, match="alipes webhook add deploys"):
+            await add_job(way, "wrong", when="on webhook:deploys")

@@ -161,7 +161,7 @@ class Memory:
             raise ToolError(f"not saved: {FILE_NAMES[target]} contains a secret. Remove it from the file first.")
         self._check_text(after)
         if len(after) > self.limit(target) and len(after) > len(before):
-            raise ToolError(describe_full(before, len(after), self.limit(target), FILE_NAMES[target]))
+            raise MemoryFull(target, before, len(after), self.limit(target))
         return after
 
     def _check_text(self, text: str) -> None:

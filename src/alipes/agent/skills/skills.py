@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from msgspec import Struct, structs
@@ -37,6 +37,14 @@ class SkillRollback(Struct, frozen=True):
     diff: str
 
 
+class SkillMessage(Struct, frozen=True):
+    """A message that contains the text of skills."""
+
+    text: str
+    tools: tuple[str, ...] | None
+    """The tools that they allow together; None: all."""
+
+
 class Skills:
     """What tools, commands and prompts use. Files are read in threads."""
 
@@ -62,16 +70,13 @@ class Skills:
 
     async def find(self, turn: Turn, name: str) -> Skill:
         """A skill that the turn may use. Raises ToolError that says why not."""
-        listed = await self.of_turn(turn)
-        found = next((each for each in listed if each.name == name), None)
-        if found is not None:
-            return found
-        others = await self.list(turn.inbound.workdir)
-        known = next((each for each in others if each.name == name), None)
-        if known is not None:
-            why = known.reason or OFF_HERE
-            raise ToolError(f"the skill {name} cannot be used. {why}")
-        raise ToolError(f"no skill named {name}.{did_you_mean(name, [each.name for each in listed])}")
+        return pick_skill(name, await self.of_turn(turn), await self.list(turn.inbound.workdir))
+
+    async def fill_message(self, workdir: str, names: Sequence[str], text: str) -> SkillMessage:
+        """The message of a new conversation that uses these skills for `text`. Raises ToolError."""
+        listed = await self.list(workdir)
+        chosen = [pick_skill(name, usable(listed), listed) for name in names]
+        return await asyncio.to_thread(_fill_message, chosen, text)
 
     async def find_any(self, workdir: str, name: str, session: str = "") -> Skill:
         """A skill by its name, usable or not; one that waits for the person first. Raises ConfigError."""
@@ -174,6 +179,28 @@ def check_removable(store: SkillStore, name: str, known: Skill | None) -> None:
         raise ConfigError(f"There is no skill {name} in {store.folder}.")
     where = f"the plugin {known.owner}" if known.owner else known.folder
     raise ConfigError(f"{name} belongs to {where}: remove it there, or list it in skills.off.")
+
+
+def pick_skill(name: str, listed: Sequence[Skill], others: Sequence[Skill]) -> Skill:
+    """The skill of this name in `listed`. Raises ToolError that says why it cannot be used; `others`: all skills."""
+    found = next((each for each in listed if each.name == name), None)
+    if found is not None:
+        return found
+    known = next((each for each in others if each.name == name), None)
+    if known is not None:
+        raise ToolError(f"the skill {name} cannot be used. {known.reason or OFF_HERE}")
+    raise ToolError(f"no skill named {name}.{did_you_mean(name, [each.name for each in listed])}")
+
+
+def _fill_message(skills: Sequence[Skill], text: str) -> SkillMessage:
+    if len(skills) == 1:
+        (skill,) = skills
+        message = format_message(skill, read_body(skill), list_files(skill), text)
+        return SkillMessage(message, allowed_tools(skill.allowed_tools))
+    parts = [format_message(each, read_body(each), list_files(each), "") for each in skills]
+    allowed = [allowed_tools(each.allowed_tools) for each in skills]
+    tools = None if None in allowed else tuple(dict.fromkeys(name for names in allowed for name in names or ()))
+    return SkillMessage("\n\n".join((*parts, text)), tools)
 
 
 def view_skill(skill: Skill, file: str = "") -> str:

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
+from alipes.agent.skills.versions import SkillStore
+from alipes.app_resources import make_skill_catalog
 from alipes.cli import help_text
 from alipes.cli.common import confirm, print_json, print_list, run_in_store
 from alipes.cli.options import Details, OptionParser
@@ -24,10 +26,12 @@ from alipes.sessions.schedules import Schedules, ScheduleView, describe_last
 from alipes.store.store import Store
 
 POLL_S = 1.0
-_OPTIONS = {"tools": "tools", "skills": "skills", "model": "model", "mode": "mode", "budget": "budget"}
+_OPTIONS = {"tools": "tools", "skill": "skills", "model": "model", "mode": "mode", "budget": "budget"}
 _OPTIONS |= {"daily-budget": "daily_budget", "folder": "workdir", "timezone": "zone", "missed": "missed"}
 _OPTIONS |= {"overlap": "overlap", "jitter": "jitter", "retries": "retries", "retry-after": "retry"}
 _OPTIONS |= {"quiet-hours": "quiet_hours", "prompt": "prompt", "script": "script", "to": "targets", "when": "when"}
+_CLEARED = ("skills", "model", "budget", "daily_budget", "quiet_hours")
+"""Fields that `edit` empties with the value `none`."""
 _ONE_NAME = ("show", "pause", "resume", "stop", "remove", "run", "edit")
 _HINT = "Start `alipes serve` to run jobs at their time."
 
@@ -61,8 +65,14 @@ def _request(args: argparse.Namespace) -> dict[str, Any]:
     request: dict[str, Any] = {name: value for name, value in given.items() if value not in ("", [], None)}
     if args.together:
         request["together"] = True
-    if "targets" in request:
-        request["targets"] = [each for value in request["targets"] for each in value.split(",")]
+    for name in ("targets", "skills"):
+        if name in request:
+            request[name] = [each for value in request[name] for each in value.split(",")]
+    for name in _CLEARED:
+        if request.get(name) in ("none", ["none"]):
+            request[name] = ""
+    if request.get("tools") == "all":
+        request["tools"] = None
     if request.get("script") == "-":
         request["script"] = sys.stdin.read()
     return request
@@ -84,20 +94,40 @@ def _add(settings: Settings, args: argparse.Namespace, words: list[str], parser:
         request.setdefault("targets", await schedules.default_targets())
         return await schedules.add(request, owner="cli", by_owner=True)
 
-    view: ScheduleView = _in_schedules(settings, work)
+    try:
+        view: ScheduleView = _in_schedules(settings, work)
+    except ConfigError as error:
+        if len(words) > 2:  # alipes schedule add every day at 9 "say hi"
+            raise ConfigError(
+                f'{error}\nPut the time in quotes: alipes schedule add "every day at 9" PROMPT'
+            ) from error
+        raise
     print(f"Added {view.name}: {view.schedule.job.when}")
     _print_times(view)
     print(f"Answers go to: {_describe_targets(settings, view)}")
-    if find_holder(settings.paths.run / LOCK_NAME) is None:
-        print(_HINT)
+    _print_notes(settings, view)
     return 0
 
 
 def _print_times(view: ScheduleView) -> None:
-    if not view.next_times:
+    if view.schedule.state != "on":
+        return
+    if not view.next_times and view.when != view.schedule.job.when:
         print(f"  {view.when}")
     for moment in view.next_times:
         print(f"  {format_moment(moment, view.zone)}")
+
+
+def _print_notes(settings: Settings, view: ScheduleView) -> None:
+    """Skills that are not there, and that there is no server."""
+    job = view.schedule.job
+    if job.skills:
+        listed = make_skill_catalog(settings, SkillStore(settings.home)).load(job.workdir)
+        for name in job.skills:
+            if not any(each.name == name for each in listed):
+                print(f"Note: no skill {name} was found. Unless a plugin brings it, runs of this job fail.")
+    if find_holder(settings.paths.run / LOCK_NAME) is None:
+        print(_HINT)
 
 
 def _describe_targets(settings: Settings, view: ScheduleView) -> str:
@@ -129,8 +159,7 @@ def _act(settings: Settings, action: str, name: str, args: argparse.Namespace) -
         case "remove":
             if not args.yes and not confirm(f"Remove the job {name}?", "remove it"):
                 return 1
-            _in_schedules(settings, lambda schedules, _store: schedules.remove(name))
-            print(f"Removed {name}.")
+            print(_in_schedules(settings, lambda schedules, _store: schedules.remove(name)))
             return 0
         case "edit":
             request = _request(args)
@@ -194,7 +223,7 @@ def _history(settings: Settings, name: str = "", *, limit: int, json: bool) -> i
             format_moment(run.fire_at, zone_of(run.job)),
             f"{run.state}{f' (attempt {run.attempt})' if run.attempt > 1 else ''}",
             run.session[:12],
-            " ".join(filter(None, (run.cause, format_excerpt(run.detail, 80)[1:-1] if run.detail else ""))),
+            ": ".join(filter(None, (run.cause, format_excerpt(run.detail, 80)[1:-1] if run.detail else ""))),
         )
         for run in runs
     ]

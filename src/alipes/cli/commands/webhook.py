@@ -16,6 +16,7 @@ from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_ago
 from alipes.runtime.process_lock import find_holder
 from alipes.store.api_keys import SignatureStyle, SqliteWebhooks, Webhook, WebhookStatus
+from alipes.store.schedules.jobs import SqliteSchedules
 from alipes.store.store import Store, open_store
 from alipes.web.webhooks import is_secret, list_toolless, make_secret, send_test_delivery
 
@@ -33,8 +34,8 @@ def run(argv: list[str]) -> int:
         case [] | ["list"]:
             return _list(load_settings(), json=args.json)
         case ["add", name]:
-            if not args.prompt.strip():
-                parser.error("missing --prompt")
+            if not args.prompt.strip() and (alone := _find_useless(args)):
+                parser.error(f"--{alone} needs --prompt; the options of a job are those of `alipes schedule add`")
             return _add(load_settings(), _parse_webhook(name, args), _read_secret(args))
         case ["test", name]:
             return asyncio.run(_test(load_settings(), name, _read_body(args.body)))
@@ -49,10 +50,15 @@ def run(argv: list[str]) -> int:
     return parser.error(f"unknown action: {' '.join(named)} (use add, list, tools, secret, test or remove)")
 
 
+def _find_useless(args: argparse.Namespace) -> str:
+    """An option that means nothing without a prompt."""
+    return next((name for name in ("to", "tools", "model", "together") if getattr(args, name)), "")
+
+
 def _parse_webhook(name: str, args: argparse.Namespace) -> Webhook:
     check_label("webhook", name)
     rest = {"model": args.model, "rate": max(0, args.rate), "together": args.together}
-    return Webhook(name, args.prompt, args.style, target=args.to, tools=_parse_tools(args.tools), **rest)
+    return Webhook(name, args.prompt.strip(), args.style, target=args.to, tools=_parse_tools(args.tools), **rest)
 
 
 def _parse_tools(names: str) -> tuple[str, ...]:
@@ -79,6 +85,9 @@ def _add(settings: Settings, webhook: Webhook, secret: str) -> int:
 
     if not run_in_store(settings, act):
         raise ConfigError(f"webhook {webhook.name} already exists: remove it first, or choose another name")
+    if not webhook.prompt:
+        name = webhook.name
+        sys.stderr.write(f'It only starts jobs: add one with `alipes schedule add "on webhook {name}" PROMPT`.\n')
     return _print_secret(settings, webhook.name, secret)
 
 
@@ -117,21 +126,35 @@ def _set_secret(settings: Settings, name: str, args: argparse.Namespace) -> int:
 
 
 def _list(settings: Settings, *, json: bool) -> int:
-    found = run_in_store(settings, lambda store: SqliteWebhooks(store.database).all())
-    head = ("NAME", "SIGNATURE", "ANSWERS TO", "TOOLS", "USED", "LAST", "PROMPT")
+    async def act(store: Store) -> tuple[tuple[WebhookStatus, ...], dict[str, list[str]]]:
+        return await SqliteWebhooks(store.database).all(), await _find_jobs(store)
+
+    found, jobs = run_in_store(settings, act)
+    head = ("NAME", "SIGNATURE", "ANSWERS TO", "TOOLS", "USED", "LAST", "JOBS", "PROMPT")
     empty = "No webhooks. Add one with `alipes webhook add NAME --prompt TEXT`."
-    print_list(found, head, map(_format_row, found), json=json, empty=empty)
+    rows = [_format_row(each, jobs.get(each.webhook.name, [])) for each in found]
+    print_list(found, head, rows, json=json, empty=empty)
     for note in () if json else list_toolless(found):
         print(note)
     return 0
 
 
-def _format_row(status: WebhookStatus) -> tuple[str, ...]:
+async def _find_jobs(store: Store) -> dict[str, list[str]]:
+    """By webhook, the jobs that it starts, also paused ones."""
+    found: dict[str, list[str]] = {}
+    for schedule in await SqliteSchedules(store).all():
+        if name := schedule.job.timetable.webhook:
+            found.setdefault(name, []).append(schedule.job.name)
+    return found
+
+
+def _format_row(status: WebhookStatus, jobs: list[str]) -> tuple[str, ...]:
     hook = status.webhook
     last = "never" if status.last_delivery is None else format_ago(status.last_delivery)
     prompt = render.to_one_line(hook.prompt, 60)
     tools = ",".join(hook.tools or ()) or "none"
-    return hook.name, hook.style, hook.target or "-", tools, str(status.deliveries), last, prompt
+    names = ", ".join(jobs) or "-"
+    return hook.name, hook.style, hook.target or "-", tools, str(status.deliveries), last, names, prompt or "-"
 
 
 async def _test(settings: Settings, name: str, body: bytes) -> int:
@@ -150,13 +173,16 @@ async def _test(settings: Settings, name: str, body: bytes) -> int:
 
 
 def _remove(settings: Settings, name: str) -> int:
-    async def act(store: Store) -> str:
+    async def act(store: Store) -> list[str]:
         hooks = SqliteWebhooks(store.database)
-        return "" if await hooks.remove(name) else _missing_message(name, await hooks.all())
+        if not await hooks.remove(name):
+            raise ConfigError(_missing_message(name, await hooks.all()))
+        return (await _find_jobs(store)).get(name, [])
 
-    if why := run_in_store(settings, act):
-        raise ConfigError(why)
+    jobs = run_in_store(settings, act)
     print(f"Webhook {name} was removed.")
+    if jobs:
+        print(f"Jobs that it no longer starts: {', '.join(jobs)}.")
     return 0
 
 

@@ -294,7 +294,7 @@ class _Server:
         self._mcp = McpEndpoint(tools, api, keys, max_body=chosen.body)
         hooks = WebhookRoutes(
             self._app.sessions,
-            SqliteWebhooks(database),
+            self._app.schedules,
             self._target,
             workdir=platforms.workdir,
             state=self._state,

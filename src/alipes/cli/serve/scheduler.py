@@ -41,7 +41,7 @@ def _make(app: App, places: AnswerPlaces, workdir: str) -> Scheduler:
     chosen = app.settings.schedules
     settler = RunSettler(app.schedules.runs, app.sessions, places)
     limits = SchedulerLimits(chosen.parallel, chosen.per_day, workdir)
-    return Scheduler(app.schedules, app.sessions, settler, limits)
+    return Scheduler(app.schedules, app.sessions, settler, limits, skills=app.skills)
 
 
 def _fetcher(app: App) -> PublicFetcher:

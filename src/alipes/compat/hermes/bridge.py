@@ -21,6 +21,7 @@ from alipes.plugins.interruption.attribution import PLUGIN, as_coroutine
 from alipes.plugins.owner import PluginOwner
 from alipes.plugins.registry import Contributions
 from alipes.runtime.http.clients import ClientScope
+from alipes.sessions.schedules import Schedules
 
 T = TypeVar("T")
 PACKAGE = "hermes_plugins"
@@ -47,8 +48,9 @@ class MemoryOwner(Protocol):
 class Bridge:
     """One per app. Methods may be called from any thread unless they say otherwise."""
 
-    def __init__(self, host: Host, settings: Settings) -> None:
-        self.host, self.settings = host, settings
+    def __init__(self, host: Host, settings: Settings, schedules: Callable[[], Schedules] | None = None) -> None:
+        """`schedules`: opens the scheduled jobs of the app."""
+        self.host, self.settings, self.schedules = host, settings, schedules
         self.gateway = GatewayRunner()
         self.state = HookState()
         self.tools: dict[str, ToolEntry] = {}

@@ -23,6 +23,7 @@ from alipes.plugins.context import Context, Host
 from alipes.plugins.discovery import DiscoveredPlugin, add_package, forget, run_module, source_spec
 from alipes.plugins.interruption.attribution import on_behalf_of
 from alipes.plugins.owner import PluginOwner
+from alipes.sessions.schedules import Schedules
 
 BUNDLED = "plugins"
 """Plugins that come with Hermes import their own modules as `plugins.<family>.<name>.<module>`."""
@@ -100,9 +101,9 @@ def _forget_bundled(folder: Path) -> None:
             sys.modules.pop(family, None)
 
 
-def open_loader(host: Host, settings: Settings) -> "HermesLoader":
+def open_loader(host: Host, settings: Settings, schedules: Callable[[], Schedules] | None = None) -> "HermesLoader":
     """One per app."""
-    return HermesLoader(Bridge(host, settings))
+    return HermesLoader(Bridge(host, settings, schedules))
 
 
 class HermesLoader:

@@ -82,7 +82,8 @@ class MailTrigger:
         for schedule in matched:
             now = round(self._clock(), 3)
             given = f"From: {inbound.sender}\n{inbound.text[:MAX_CHARS]}"
-            cause, untrusted = f"mail {inbound.id}", f"mail from {inbound.sender}"
+            id = hashlib.sha256(inbound.id.encode(errors="replace")).hexdigest()[:12]  # the sender chooses it
+            cause, untrusted = f"mail {id}", f"mail from {inbound.sender}"
             run = NewRun(schedule.id, schedule.job, now, now, cause=cause, given=given, untrusted=untrusted)
             await self._jobs.fire_event(schedule, run)
         return Admission("drop") if matched else None

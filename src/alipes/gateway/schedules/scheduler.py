@@ -7,15 +7,19 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
+from types import MappingProxyType
 
 from msgspec import Struct, structs
 
+from alipes.agent.skills.skills import SkillMessage, Skills
 from alipes.config.loader import parse_amount
 from alipes.gateway.schedules.events import FileWatch
 from alipes.gateway.schedules.settlement import RunSettler
+from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.models import SCRIPT_MODEL
 from alipes.kernel.schedules import SILENT, FirePlan, JobRun, Schedule, plan_fire, zone_of
 from alipes.kernel.timetable import format_moment
@@ -29,6 +33,7 @@ MAX_SLEEP_S = 15.0
 """The longest pause between two looks: so a clock that was set, or a lost wake-up, is noticed."""
 WATCH_INTERVAL_S = 2.0
 """Seconds between two looks at watched files, if there are any."""
+_NONE_LOADED: Mapping[int, SkillMessage | str] = MappingProxyType({})
 INSTRUCTIONS = (
     "This is an unattended run of the scheduled job {name}, due {when}. Nobody can answer questions or approve calls. "
     "Your final answer is delivered{where}. If there is nothing to report, answer exactly {silent} and nothing else."
@@ -53,9 +58,10 @@ class Scheduler:
         settler: RunSettler,
         limits: SchedulerLimits,
         *,
+        skills: Skills,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._schedules, self._sessions = schedules, sessions
+        self._schedules, self._sessions, self._skills = schedules, sessions, skills
         self._settler, self._limits, self._clock = settler, limits, clock
         self._files = FileWatch(schedules.jobs, clock)
 
@@ -80,6 +86,7 @@ class Scheduler:
         watching = await self._files.look()
         await self.settle()
         await self.start_runs()
+        await self._settler.settle_all()  # those that could not start
         now = self._clock()
         wake_at = await jobs.next_wake(now)
         if watching:
@@ -90,8 +97,8 @@ class Scheduler:
         """Start waiting runs, or the one with a number; returns their session keys."""
         if not await self._schedules.runs.has_waiting(self._clock()):
             return ()
-        limit = self._limits.parallel
-        keys = await self._schedules.runs.start_waiting(self._clock(), limit, self.prepare, self._refuse, only=only)
+        limit, prepare = self._limits.parallel, partial(self.prepare, loaded=await self._load_skills())
+        keys = await self._schedules.runs.start_waiting(self._clock(), limit, prepare, self._refuse, only=only)
         for key in keys:
             await self._sessions.wake(key)
         return keys
@@ -104,21 +111,45 @@ class Scheduler:
     def _plan(self, schedule: Schedule) -> FirePlan:
         return plan_fire(schedule, self._clock(), zone_of(schedule.job))
 
-    def prepare(self, run: JobRun) -> Inbound:
-        """The message that starts the turn of a run."""
+    async def _load_skills(self) -> dict[int, SkillMessage | str]:
+        """By the number of a waiting run that uses skills: its message, or why they cannot be used."""
+        loaded: dict[int, SkillMessage | str] = {}
+        for run in await self._schedules.runs.list_waiting_with_skills(self._clock()):
+            workdir = run.job.workdir or self._limits.workdir
+            try:
+                loaded[run.number] = await self._skills.fill_message(workdir, run.job.skills, _compose(run))
+            except ToolError as error:
+                loaded[run.number] = str(error)
+        return loaded
+
+    def prepare(self, run: JobRun, loaded: Mapping[int, SkillMessage | str] = _NONE_LOADED) -> Inbound | None:
+        """The message that starts the turn of a run. None if its skills are not loaded yet: another process has just
+        made the run. Raises `ConfigError` if it cannot run."""
         job = run.job
+        if job.skills and not job.script:
+            message = loaded.get(run.number)
+            if isinstance(message, str):
+                raise ConfigError(message)
+            return None if message is None else self._prepare(run, message)
+        return self._prepare(run, SkillMessage(job.script or _compose(run), None))
+
+    def _prepare(self, run: JobRun, message: SkillMessage) -> Inbound:
+        job, tools = run.job, message.tools
+        if tools is not None and job.tools is not None:
+            tools = tuple(each for each in job.tools if each in tools)
         inbound = Inbound(
             run.inbound_id,
             run.address,
             job.owner,
-            job.script or _compose(run),
+            message.text,
             model=SCRIPT_MODEL if job.script else job.model,
             workdir=job.workdir or self._limits.workdir,
             permission_mode=job.mode,
-            only=("terminal",) if job.script else job.tools,
+            only=("terminal",) if job.script else job.tools if tools is None else tools,
             budget=job.budget,
             untrusted=run.given_untrusted or job.untrusted,
             owner=job.by_owner,
+            skills=() if job.script else job.skills,
         )
         return inbound if job.script else structs.replace(inbound, instructions=_instructions(run))
 
@@ -150,5 +181,4 @@ def _instructions(run: JobRun) -> str:
     places = [each for each in job.targets if each not in ("files", "none")]
     where = f" to {', '.join(places)}" if places else " to a file" if "files" in job.targets else " to nobody"
     when = format_moment(run.fire_at, zone_of(job))
-    text = INSTRUCTIONS.format(name=job.name, when=when, where=where, silent=SILENT)
-    return f"{text} Use these skills: {', '.join(job.skills)}." if job.skills else text
+    return INSTRUCTIONS.format(name=job.name, when=when, where=where, silent=SILENT)

@@ -167,6 +167,15 @@ class RunSettler:
         for post in await self._runs.due_posts(self._clock()):
             await self._send_post(fetcher, post)
 
+    async def _save_post(self, post: QueuedPost) -> None:
+        """Keep an answer that could not be sent as a file."""
+        body = msgspec.json.decode(post.body, type=PostBody)
+        run, places = await self._runs.find(body.run), _Addressed()
+        if run is not None:
+            await self._save(places, run, body.text)
+        for problem in places.problems:
+            log.warning("job %s: %s", body.job, problem)
+
     async def _send_post(self, fetcher: PublicFetcher, post: QueuedPost) -> None:
         headers = {"content-type": "application/json", "webhook-id": post.id.replace(":", "-")}
         request = FetchRequest(headers, post.body.encode())
@@ -182,6 +191,8 @@ class RunSettler:
             if gives_up or not post.attempts:
                 log.warning("the answer of a job was not sent: %s", error)
                 await self._runs.add_detail(int(post.id.split(":")[1]), f"(not delivered: {error})")
+            if gives_up:
+                await self._save_post(post)
             return
         await self._runs.finish_post(post)
 

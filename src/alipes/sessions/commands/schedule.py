@@ -9,8 +9,9 @@ from alipes.sessions.commands.context import CommandContext, CommandReply
 if TYPE_CHECKING:
     from alipes.sessions.schedules import Schedules
 
-USAGE = "Usage: /schedule add WHEN: PROMPT, or show, pause, resume, run, stop, history or remove NAME"
+USAGE = "Usage: /schedule add WHEN [--skill NAME]: PROMPT, or show, pause, resume, run, stop, history or remove NAME"
 _SPLIT = r"(?s)(?P<when>.*?)(?::\s+|\s+\|\s+|\s+--\s+)(?P<prompt>\S.*)"
+_SKILL = r"\s+--skills?(?:\s+|=)(?P<names>\S+)"
 _SHOWN_RUNS = 10
 
 
@@ -47,7 +48,10 @@ async def _add(context: CommandContext, schedules: "Schedules", text: str) -> Co
             "Usage: /schedule add WHEN: PROMPT, as in /schedule add every weekday at 9: summarise my mail"
         )
     inbound = context.inbound
-    request = {"when": found["when"], "prompt": found["prompt"], "workdir": inbound.workdir}
+    skills = ",".join(each["names"] for each in re.finditer(_SKILL, found["when"]))
+    request = {"when": re.sub(_SKILL, "", found["when"]), "prompt": found["prompt"], "workdir": inbound.workdir}
+    if skills:
+        request["skills"] = skills
     view = await schedules.add(
         request,
         origin=inbound.address,
@@ -72,8 +76,7 @@ async def _act(context: CommandContext, schedules: "Schedules", action: str, nam
         case "stop":
             return f"Stopped {format_count(await schedules.stop(name), 'run')} of {name}."
         case "remove":
-            await schedules.remove(name)
-            return f"Removed {name}."
+            return await schedules.remove(name)
     view = await schedules.view(name)
     job = view.schedule.job
     head = [view.describe(), f"Does: {job.prompt or job.script}", f"Answers go to: {', '.join(job.targets)}"]

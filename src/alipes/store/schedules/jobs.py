@@ -4,10 +4,22 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable
+from pathlib import Path
 
-from alipes.kernel.schedules import FirePlan, Job, Schedule, ScheduleState, wake_time
+from alipes.kernel.schedules import FirePlan, Job, JobRun, Schedule, ScheduleState, wake_time
 from alipes.store.database.database import SqliteRows, clean_text, to_json
-from alipes.store.schedules.rows import BATCH, SCHEDULE_COLUMNS, NewRun, insert_run, schedule_from_row
+from alipes.store.quick_reads import peek_rows
+from alipes.store.schedules.rows import (
+    BATCH,
+    RUN_COLUMNS,
+    SCHEDULE_COLUMNS,
+    NewRun,
+    insert_event_run,
+    insert_run,
+    mark_delivery,
+    run_from_row,
+    schedule_from_row,
+)
 from alipes.store.store import Store
 
 
@@ -44,10 +56,11 @@ class SqliteSchedules(SqliteRows):
         row = await self._database.fetch_one("SELECT count(*) FROM schedules WHERE state = 'on'")
         return int(row[0])
 
-    async def list_events(self, kind: str) -> tuple[Schedule, ...]:
-        """The jobs that an event of this kind starts."""
-        sql = f"SELECT {SCHEDULE_COLUMNS} FROM schedules WHERE event_kind = ? AND state = 'on'"
-        return tuple(map(schedule_from_row, await self._database.fetch_all(sql, kind)))
+    async def list_events(self, kind: str, name: str = "") -> tuple[Schedule, ...]:
+        """The jobs that an event of this kind starts; `name`: of the webhook or job."""
+        sql = f"""SELECT {SCHEDULE_COLUMNS} FROM schedules
+            WHERE event_kind = ?1 AND ?2 IN ('', event_name) AND state = 'on'"""
+        return tuple(map(schedule_from_row, await self._database.fetch_all(sql, kind, clean_text(name))))
 
     async def update(self, id: str, job: Job, due: float | None, state: ScheduleState) -> bool:
         """False if it was removed meanwhile, or if its new name is in use."""
@@ -106,9 +119,10 @@ class SqliteSchedules(SqliteRows):
 
         return await self._database.run(work, sync=False)  # if a power cut takes it, the job fires again
 
-    async def fire_event(self, schedule: Schedule, run: NewRun, seen: str = "") -> bool:
+    async def fire_event(self, schedule: Schedule, run: NewRun, seen: str = "", *, delivery: str = "") -> bool:
         """Make a run for an event, and remember what was seen. False if the event, named by the cause, has started
-        the job already, or the job was changed meanwhile."""
+        the job already, or the job was changed meanwhile. `delivery`: its id, which is remembered longer than runs
+        are."""
         now = self._clock()
 
         def work(db: sqlite3.Connection) -> bool:
@@ -118,7 +132,10 @@ class SqliteSchedules(SqliteRows):
                 return False
             if db.execute(known, (run.schedule, clean_text(run.cause))).fetchone():
                 return False
-            return bool(insert_run(db, run, now))
+            if delivery and not mark_delivery(db, f"{schedule.id}:{delivery}", now):
+                return False
+            insert_event_run(db, run, now)
+            return True
 
         fired = await self._database.run(work)
         if fired:
@@ -126,10 +143,21 @@ class SqliteSchedules(SqliteRows):
         return fired
 
 
+def peek_schedules(database: Path) -> list[tuple[Schedule, JobRun | None]]:
+    """The jobs, each with its latest run. Blocks the calling thread. Raises `StoreError`."""
+    newest = "SELECT max(number) FROM schedule_runs GROUP BY schedule_id"
+    runs = peek_rows(database, f"SELECT {RUN_COLUMNS} FROM schedule_runs WHERE number IN ({newest})")
+    last = {run.schedule: run for run in map(run_from_row, runs)}
+    rows = peek_rows(database, f"SELECT {SCHEDULE_COLUMNS} FROM schedules ORDER BY name")
+    return [(schedule, last.get(schedule.id)) for schedule in map(schedule_from_row, rows)]
+
+
 def _columns(id: str, job: Job, due: float | None) -> tuple[object, ...]:
     timetable = job.timetable
     event = (
-        () if timetable.is_timed or timetable.kind == "manual" else (timetable.kind, timetable.job or timetable.path)
+        ()
+        if timetable.is_timed or timetable.kind == "manual"
+        else (timetable.kind, timetable.job or timetable.path or timetable.webhook)
     )
     wake = None if due is None else wake_time(id, job, due)
     return (to_json(job), due, wake, *(map(clean_text, event) if event else ("", "")))

@@ -4,9 +4,10 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from alipes.kernel.schedules import Job, JobRun, Schedule
+from alipes.kernel.turns import SCHEDULED
 from alipes.store.database.damage import RowDecoder
 from alipes.store.database.database import clean_text, to_json
 
@@ -50,3 +51,16 @@ def insert_run(db: sqlite3.Connection, run: NewRun, now: float, state: str = "wa
     row = (run.schedule, clean_text(run.job.name), to_json(run.job), run.fire_at, run.attempt, state, run.start_at)
     done = db.execute(sql, (*row, *texts, now, None if state == "waiting" else now))
     return done.lastrowid or 0 if done.rowcount else 0
+
+
+def insert_event_run(db: sqlite3.Connection, run: NewRun, now: float) -> None:
+    """Insert the run of an event; later by milliseconds, if the job has a run of that moment."""
+    while not insert_run(db, run, now):
+        run = structs.replace(run, fire_at=round(run.fire_at + 0.001, 3))
+
+
+def mark_delivery(db: sqlite3.Connection, id: str, now: float) -> bool:
+    """Remember that a delivery of a webhook has started a job; False if it has before. Kept as long as the ids of
+    handled messages."""
+    sql = "INSERT OR IGNORE INTO inbox (platform, id, created, handled) VALUES (?, ?, ?, ?)"
+    return bool(db.execute(sql, (SCHEDULED, clean_text(id), now, now)).rowcount)

@@ -3,12 +3,14 @@
 import sqlite3
 import time
 from collections.abc import Callable
+from typing import TypeAlias
 
 from msgspec import Struct
 
+from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import Message
 from alipes.kernel.outbox import Outbound
-from alipes.kernel.schedules import MAX_WAITING, JobRun
+from alipes.kernel.schedules import MAX_WAITING, JobRun, start_time
 from alipes.kernel.turns import Inbound
 from alipes.store import history, outbox
 from alipes.store.database.database import SqliteRows, clean_text
@@ -17,6 +19,7 @@ from alipes.store.schedules.rows import (
     RUN_COLUMNS,
     SCHEDULE_COLUMNS,
     NewRun,
+    insert_event_run,
     insert_run,
     run_from_row,
     schedule_from_row,
@@ -28,6 +31,10 @@ MAX_EXAMINED = 1000
 """Waiting runs that are looked at in one transaction."""
 KEEP_RUNS = 200
 """Finished runs of a job that are kept."""
+PrepareRun: TypeAlias = Callable[[JobRun], Inbound | None]
+"""The message that starts a run; None if it must wait. Raises `ConfigError` if it cannot run."""
+RefuseRun: TypeAlias = Callable[[sqlite3.Connection, JobRun], str]
+"""Why a run is left out; empty if it is not."""
 _COST = """SELECT coalesce(sum(cost), 0), coalesce(sum(input + output), 0) FROM model_calls
     WHERE created >= :since AND turn_id IN
         (SELECT turn_id FROM schedule_runs WHERE turn_id <> '' AND (:id = '' OR schedule_id = :id))"""
@@ -87,17 +94,17 @@ class SqliteScheduleRuns(SqliteRows):
         sql = "SELECT 1 FROM schedule_runs WHERE state = 'waiting' AND start_at <= ? LIMIT 1"
         return await self._database.fetch_one(sql, now) is not None
 
+    async def list_waiting_with_skills(self, now: float) -> tuple[JobRun, ...]:
+        """Waiting runs whose skills must be loaded before they start, in the order in which they start."""
+        sql = f"""SELECT {RUN_COLUMNS} FROM schedule_runs WHERE state = 'waiting' AND start_at <= ?
+            AND job ->> '$.skills' IS NOT NULL ORDER BY start_at, number LIMIT {MAX_EXAMINED}"""
+        return tuple(map(run_from_row, await self._database.fetch_all(sql, now)))
+
     async def start_waiting(
-        self,
-        now: float,
-        limit: int,
-        prepare: Callable[[JobRun], Inbound],
-        refuse: Callable[[sqlite3.Connection, JobRun], str],
-        *,
-        only: int = 0,
+        self, now: float, limit: int, prepare: PrepareRun, refuse: RefuseRun, *, only: int = 0
     ) -> tuple[str, ...]:
-        """Admit the turns of waiting runs, of at most `limit` at a time; returns their session keys. `refuse` says
-        why a run must not start. `only`: the number of a run."""
+        """Admit the turns of waiting runs, of at most `limit` at a time; returns their session keys. A run for which
+        `prepare` raises `ConfigError` has failed. `only`: the number of a run."""
 
         def work(db: sqlite3.Connection) -> list[str]:
             (running,) = db.execute("SELECT count(*) FROM schedule_runs WHERE state = 'running'").fetchone()
@@ -199,14 +206,11 @@ def cost_since(db: sqlite3.Connection, since: float, schedule: str = "") -> tupl
     return float(dollars), int(tokens)
 
 
-def _start(
-    db: sqlite3.Connection,
-    run: JobRun,
-    prepare: Callable[[JobRun], Inbound],
-    refuse: Callable[[sqlite3.Connection, JobRun], str],
-    now: float,
-) -> TurnRow | None:
+def _start(db: sqlite3.Connection, run: JobRun, prepare: PrepareRun, refuse: RefuseRun, now: float) -> TurnRow | None:
     """Admit the turn of a waiting run, or mark the run as skipped, or leave it waiting."""
+    if (start_at := start_time(run, now)) > now:
+        db.execute("UPDATE schedule_runs SET start_at = ? WHERE number = ?", (start_at, run.number))
+        return None
     busy = "SELECT 1 FROM schedule_runs WHERE state = 'running' AND schedule_id = ? LIMIT 1"
     if run.job.overlap != "parallel" and db.execute(busy, (run.schedule,)).fetchone():
         waiting = "SELECT count(*) FROM schedule_runs WHERE state = 'waiting' AND schedule_id = ? AND number < ?"
@@ -217,7 +221,14 @@ def _start(
     if why := refuse(db, run):
         _skip(db, run.number, why, now)
         return None
-    row = make_turn_row(prepare(run), now)
+    try:
+        inbound = prepare(run)
+    except ConfigError as error:
+        _fail(db, run.number, str(error), now)
+        return None
+    if inbound is None:
+        return None
+    row = make_turn_row(inbound, now)
     admitted = admit_turn(db, row, "queue", "queue")
     if admitted is None:  # cannot happen: the run is marked in the transaction that admits its turn
         _skip(db, run.number, "it has run already", now)
@@ -234,6 +245,14 @@ def _start(
 def _skip(db: sqlite3.Connection, number: int, why: str, now: float) -> None:
     sql = "UPDATE schedule_runs SET state = 'skipped', detail = ?, finished = ? WHERE number = ?"
     db.execute(sql, (clean_text(why), now, number))
+
+
+def _fail(db: sqlite3.Connection, number: int, why: str, now: float) -> None:
+    """It could not start: retried and delivered like any other failure."""
+    sql = (
+        "UPDATE schedule_runs SET state = 'failed', detail = ?, started = ?, finished = ?, settled = 0 WHERE number = ?"
+    )
+    db.execute(sql, (clean_text(why), now, now, number))
 
 
 def _is_on(db: sqlite3.Connection, schedule: str) -> bool:
@@ -261,13 +280,13 @@ def _start_chain(db: sqlite3.Connection, run: JobRun, settlement: Settlement, no
         next_run = NewRun(
             schedule.id,
             schedule.job,
-            now,
+            round(now, 3),
             now,
             cause=f"after {run.job.name}",
             given=settlement.answer,
             untrusted=settlement.untrusted,
         )
-        insert_run(db, next_run, now)
+        insert_event_run(db, next_run, now)
 
 
 def _delete_old_runs(db: sqlite3.Connection, schedule: str) -> None:

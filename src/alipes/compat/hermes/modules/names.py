@@ -10,6 +10,7 @@ from alipes.compat.hermes.modules import (
     async_functions,
     commands,
     config,
+    cron_jobs,
     current_app,
     file_safety,
     gateway_names,
@@ -22,7 +23,6 @@ from alipes.compat.hermes.modules import (
     session_context,
     speech,
     tool_registry,
-    unavailable,
     url_safety,
     utils,
 )
@@ -87,9 +87,11 @@ _CONFIG = _pick(
 )
 _SETUP = _pick(config, *config.__all__)
 _CRON = _pick(
-    unavailable,
-    *("load_jobs", "list_jobs", "get_due_jobs", "get_job", "remove_job", "create_job"),
-    *("update_job", "pause_job", "resume_job", "trigger_job", "save_jobs"),
+    cron_jobs,
+    *("load_jobs", "list_jobs", "get_due_jobs", "get_job", "resolve_job_ref", "remove_job", "create_job"),
+    *("update_job", "pause_job", "resume_job", "trigger_job", "save_jobs", "mark_job_run", "save_job_output"),
+    *("parse_duration", "parse_schedule", "compute_next_run", "referenced_skill_names", "get_cron_output_dir"),
+    "AmbiguousJobReference",
 )
 _CLASSES = provider_classes
 _IMAGES = _pick(
