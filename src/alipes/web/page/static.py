@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import hashlib
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
@@ -26,6 +27,10 @@ _TYPES: Mapping[str, str] = {
 """Content types of the files that are served, by suffix; other files, such as types for the compiler, are not."""
 _COMPRESSED = frozenset({".js", ".css", ".html", ".svg", ".webmanifest"})
 _HASH_CHARS = 16
+_NOTES = re.compile(rb"^[ \t]*//.*\n|/\*\*(?:[^*]|\*(?!/))*\*/[ \t]*\n?|^[ \t]*\n", re.MULTILINE)
+"""Types, comments on lines of their own, and blank lines in our own scripts: readers of the source need them, browsers
+do not."""
+_OTHERS = "vendor/"
 _OWN = "script-src 'self'; worker-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'"
 _SHOWS = "style-src 'self'; img-src 'self' blob:; font-src 'self'; manifest-src 'self'"
 _TRUSTED_TYPES = "require-trusted-types-for 'script'; trusted-types 'none'"
@@ -113,11 +118,18 @@ def _read_files(folder: Path) -> _Files:
         digest.update(f"{name}\n{len(content)}\n".encode() + content)
     hash = digest.hexdigest()[:_HASH_CHARS]
     documents = {name for name, _ in _DOCUMENTS.values()}
-    static = {name: _make_file(name, content) for name, content in contents.items() if name not in documents}
+    static = {
+        name: _make_file(name, strip_notes(name, each)) for name, each in contents.items() if name not in documents
+    }
     marks = {b"{{static}}": f"static/{hash}".encode(), b"{{files}}": msgspec.json.encode(list(static))}
     return _Files(
         hash, static, {name: _make_file(name, _fill(contents[name], marks)) for name in documents & contents.keys()}
     )
+
+
+def strip_notes(name: str, content: bytes) -> bytes:
+    """A script of ours without types and comments; a third less to load. Strings of ours never contain `/**`."""
+    return _NOTES.sub(b"", content) if name.endswith(".js") and not name.startswith(_OTHERS) else content
 
 
 def _fill(content: bytes, marks: Mapping[bytes, bytes]) -> bytes:

@@ -3,6 +3,7 @@
 import gzip
 import os
 import re
+import shutil
 import subprocess
 import tomllib
 from collections.abc import AsyncIterator
@@ -13,10 +14,11 @@ import httpx2
 import pytest
 
 from alipes.web.auth import Authenticator
-from alipes.web.page.static import FOLDER, PAGE_CSP, PageFiles
+from alipes.web.page.static import FOLDER, PAGE_CSP, PageFiles, strip_notes
 from alipes.web.server import HostPolicy, bind_socket, open_server, server_url
 from tests.unit.web.test_server import Room, serving
 from tests.unit.web.test_web import Parts
+from tests.world.environment import SERVICES, skip
 
 ROOT = Path(__file__).parents[4]
 
@@ -66,7 +68,8 @@ async def test_every_file_has_a_content_type_and_is_the_same_compressed_and_not(
                 continue
             name = f"/{folder}/{path.relative_to(FOLDER).as_posix()}"
             plain = await client.get(name, headers={"accept-encoding": "identity"})
-            assert plain.content == path.read_bytes() and "content-encoding" not in plain.headers
+            source = strip_notes(path.relative_to(FOLDER).as_posix(), path.read_bytes())
+            assert plain.content == source and "content-encoding" not in plain.headers
             async with client.stream("GET", name, headers={"accept-encoding": "br, gzip"}) as small:
                 raw = b"".join([part async for part in small.aiter_raw()])
             assert small.headers["content-encoding"] == "gzip" and gzip.decompress(raw) == plain.content
@@ -166,3 +169,45 @@ def test_the_wheel_contains_every_file_of_the_page():
     command = ["git", "check-ignore", "--no-index", *files]
     ignored = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True)
     assert ignored.returncode == 1, ignored.stdout + ignored.stderr
+
+
+def test_a_first_visit_to_the_chat_loads_at_most_sixty_kilobytes():
+    page = (FOLDER / "index.html").read_text()
+    names = ["index.html", *re.findall(r'\{\{static\}\}/([^"]+\.(?:js|css))', page)]
+    sizes = {name: len(gzip.compress(strip_notes(name, (FOLDER / name).read_bytes()), 9)) for name in names}
+    assert sum(sizes.values()) <= 60 * 1024, sizes
+
+
+def test_the_page_preloads_exactly_the_modules_that_the_chat_imports():
+    page = (FOLDER / "index.html").read_text()
+    named = set(re.findall(r'\{\{static\}\}/([^"]+\.js)', page))
+    found, left = set[str](), ["app.js", "chat/chat.js"]
+    while left:
+        name = left.pop()
+        if name in found:
+            continue
+        found.add(name)
+        for imported in re.findall(r'^import [^;]*?"(\.[^"]+)";', (FOLDER / name).read_text(), re.MULTILINE):
+            left.append(os.path.normpath(os.path.join(os.path.dirname(name), imported)))
+    assert named == found
+
+
+def test_scripts_without_notes_are_the_same_programs(tmp_path):
+    esbuild = shutil.which("esbuild", path=str(SERVICES / "node_modules" / ".bin"))
+    if esbuild is None:
+        skip("esbuild is not installed (make services)")
+    for path in (each for each in FOLDER.rglob("*.js") if "vendor" not in each.parts):
+        source = path.read_bytes()
+        stripped = strip_notes(path.relative_to(FOLDER).as_posix(), source)
+        assert len(stripped) < len(source)
+        programs = [
+            subprocess.run([esbuild, "--minify", "--loader=js"], input=each, capture_output=True, check=True).stdout
+            for each in (source, stripped)
+        ]
+        assert programs[0] == programs[1], path.name
+
+
+def test_notes_in_modules_of_others_stay():
+    assert strip_notes("vendor/x.js", b"/** licence */\nlet a;") == b"/** licence */\nlet a;"
+    assert strip_notes("app.css", b"/* note */\na {}") == b"/* note */\na {}"
+    assert strip_notes("app.js", b"// note\n/** @type {x} */\nlet a; // https://x\n") == b"let a; // https://x\n"

@@ -1,12 +1,11 @@
 // The page: login screen, sidebar, and the screen that the address names.
 import { html, render, signal, useEffect, useRef, useState } from "./vendor/preact.js";
-import { ApiError, loggedIn, login, loginProblem } from "./api.js";
-import { go, route } from "./router.js";
+import { loggedIn } from "./api.js";
+import { route } from "./router.js";
 import { connected } from "./live.js";
 import { Sidebar, drawer } from "./chat/list.js";
+import { Lazy } from "./chat/lazy.js";
 import "./chat/outbox.js";
-import { save } from "./storage.js";
-import { Button } from "./ui.js";
 
 /** @type {Record<string, string>} Screens by the first word of the address, and their titles. */
 export const SCREENS = {
@@ -49,49 +48,9 @@ function loadStyles(name) {
   });
 }
 
-function Login() {
-  const [busy, setBusy] = useState(false);
-  /** @param {SubmitEvent} event */
-  const submit = async (event) => {
-    event.preventDefault();
-    const form = /** @type {HTMLFormElement} */ (event.currentTarget);
-    const typed = String(new FormData(form).get("code") || "").trim();
-    setBusy(true);
-    await redeem(typed.split("#login=").pop() || "");
-    setBusy(false);
-  };
-  return html`<main class="login" id="main">
-    <h1>alipes</h1>
-    <p>This browser is not logged in.</p>
-    ${loginProblem.value && html`<p class="problem" role="alert">${loginProblem.value}</p>`}
-    <p>On the machine where alipes runs:</p>
-    <pre class="command"><code>alipes page</code></pre>
-    <p class="muted">It prints a link that works once, for five minutes. Open it here, or paste it:</p>
-    <form onSubmit=${submit}>
-      <label class="hidden" for="code">Login link or code</label>
-      <input id="code" name="code" autocomplete="off" spellcheck=${false} placeholder="Login link or code" required />
-      <${Button} kind="primary" type="submit" busy=${busy}>Log in<//>
-    </form>
-  </main>`;
-}
-
-/** @param {string} code */
-async function redeem(code) {
-  try {
-    await login(code);
-    if ("serviceWorker" in navigator && isSecureContext) location.replace("install#/");
-    else go("", { replace: true });
-  } catch (error) {
-    if (!(error instanceof ApiError)) throw error;
-    loginProblem.value = error.message;
-    save("secret", "");
-    loggedIn.value = false;
-  }
-}
-
 function App() {
   if (redeeming.value) return html`<main class="login"><h1>alipes</h1><p role="status">Logging in …</p></main>`;
-  if (!loggedIn.value) return html`<${Login} />`;
+  if (!loggedIn.value) return html`<${Lazy} path="../login.js" />`;
   const now = route.value;
   const name = now.name === "c" || now.name === "new" ? "chat" : Object.hasOwn(SCREENS, now.name) ? now.name : "";
   const title = SCREENS[name];
@@ -129,16 +88,16 @@ async function start() {
   if (redeeming.value) {
     const code = location.hash.slice("#login=".length);
     history.replaceState(null, "", "#/");
-    await redeem(code);
+    await (await import("./login.js")).redeem(code);
     redeeming.value = false;
   }
 }
 
-addEventListener("hashchange", () => {
+addEventListener("hashchange", async () => {
   if (!location.hash.startsWith("#login=")) return;
   const code = location.hash.slice("#login=".length);
   history.replaceState(null, "", "#/");
-  redeem(code);
+  (await import("./login.js")).redeem(code);
 });
 addEventListener("keydown", async (event) => {
   if (!loggedIn.value || event.key.toLowerCase() !== "k" || !(event.ctrlKey || event.metaKey)) return;

@@ -109,6 +109,7 @@ export async function countQuestions() {
   if (found) waiting.value = found.questions.length + (found.pairing || 0) + (found.proposals || 0);
 }
 
+/** @returns {Promise<void>} */
 async function start() {
   const who = await get("key").catch(() => null);
   if (!who && loggedIn.value) return reconnected().then(start);

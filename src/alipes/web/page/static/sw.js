@@ -1,18 +1,19 @@
 // Service worker: keeps the files of the page, so that it opens at once and while the server is away. No data.
+const worker = /** @type {ServiceWorkerGlobalScope} */ (/** @type {unknown} */ (self));
 const CACHE = "alipes-shell";
 
-self.addEventListener("install", () => self.skipWaiting());
-self.addEventListener("activate", (event) => event.waitUntil(self.clients.claim()));
-self.addEventListener("fetch", (event) => {
+worker.addEventListener("install", () => worker.skipWaiting());
+worker.addEventListener("activate", (event) => event.waitUntil(worker.clients.claim()));
+worker.addEventListener("fetch", (event) => {
   const url = new URL(event.request.url);
-  const folder = new URL("./", self.location.href).pathname;
-  if (event.request.method !== "GET" || url.origin !== self.location.origin) return;
+  const folder = new URL("./", worker.location.href).pathname;
+  if (event.request.method !== "GET" || url.origin !== worker.location.origin) return;
   const path = url.pathname.slice(folder.length);
   if (path === "") event.respondWith(fetchPage(event.request));
   else if (path.startsWith("static/")) event.respondWith(fetchFile(event.request));
 });
 
-/** The page from the server; the stored one while the server is away. */
+/** The page from the server; the stored one while the server is away. @param {Request} request */
 async function fetchPage(request) {
   const cache = await caches.open(CACHE);
   try {
@@ -24,7 +25,7 @@ async function fetchPage(request) {
   }
 }
 
-/** A file whose address changes with its content; those of older versions are removed. */
+/** A file whose address changes with its content; those of older versions are removed. @param {Request} request */
 async function fetchFile(request) {
   const cache = await caches.open(CACHE);
   const found = await cache.match(request);
@@ -37,6 +38,7 @@ async function fetchFile(request) {
   return response;
 }
 
+/** @param {Cache} cache @param {string} url */
 async function removeOld(cache, url) {
   const version = url.match(/\/static\/[^/]+\//)?.[0];
   if (!version) return;

@@ -5,13 +5,13 @@ import { go, href, route } from "../router.js";
 import { randomId } from "../storage.js";
 import { mayChange, placeConversation } from "../state.js";
 import { Button, IconButton, attempt, toast } from "../ui.js";
-import { Activity, OwnMessages, Waiting } from "./activity.js";
 import { Composer, insertion } from "./composer.js";
-import { Conversation } from "./conversation.js";
-import { Header, branch, listModels } from "./header.js";
+import { Conversation, branch } from "./conversation.js";
+import { Header, listModels } from "./header.js";
+import { Lazy } from "./lazy.js";
 import { describeItem, items, make } from "./nodes.js";
 import { outbox } from "./outbox.js";
-import { Questions } from "./questions.js";
+import { OwnMessages, Waiting } from "./waiting.js";
 
 /** Name of a conversation that the first message creates. */
 const NEW_NAME = "page-";
@@ -113,15 +113,6 @@ function useEscape(conversation) {
   }, []);
 }
 
-/** @param {{path: string, [rest: string]: any}} props */
-function Lazy({ path, ...rest }) {
-  const [Part, setPart] = useState(/** @type {any} */ (null));
-  useEffect(() => {
-    import(path).then((module) => setPart(() => module.default));
-  }, [path]);
-  return Part ? html`<${Part} ...${rest} />` : null;
-}
-
 function Welcome() {
   const own = outbox.messages.value.filter((each) => each.session.startsWith(NEW_NAME));
   if (own.length) return html`<div class="log"><div class="column"><${OwnMessages} messages=${own} /></div></div>`;
@@ -152,7 +143,7 @@ function Log({ conversation, number, replies }) {
       <div ref=${sheets} class="sheets"></div>
       ${replies.map((each, index) => html`<${CommandReply} key=${index} reply=${each} />`)}
       <div ref=${tail}></div>
-      <${Questions} conversation=${conversation} />
+      ${conversation.questions.value.length > 0 && html`<${Lazy} path="./questions.js" conversation=${conversation} />`}
       ${conversation.notice.value && html`<p class="state" role="status" dir="auto">${conversation.notice.value}</p>`}
       ${conversation.isRunning.value && !conversation.questions.value.length && html`<p class="working"><span class="dot running"></span><span class="hidden">Working</span></p>`}
       <${Waiting} conversation=${conversation} />
@@ -245,6 +236,12 @@ function moveFocus(event) {
   next.focus();
 }
 
+/** @param {Conversation} conversation */
+function hasActivity(conversation) {
+  const { todos, subagents, processes } = conversation.activity.value;
+  return Boolean(todos?.length || subagents?.length || processes?.length);
+}
+
 /** @type {Record<string, string>} */
 const MODES = { ask: "Ask first", edits: "Allow edits", plan: "Plan only", all: "Allow all" };
 const EFFORTS = ["", "low", "medium", "high"];
@@ -260,7 +257,7 @@ function Foot({ conversation, options, setOptions, onCommand, onNew }) {
     return html`<footer class="foot"><p class="closed muted">This conversation has ended where it took place. Branch it to continue here.
       <${Button} small icon="branch" onClick=${() => branch(session.id)}>Branch<//></p></footer>`;
   }
-  return html`<footer class="foot">${conversation && html`<${Activity} conversation=${conversation} />`}
+  return html`<footer class="foot">${conversation && hasActivity(conversation) && html`<${Lazy} path="./activity.js" conversation=${conversation} />`}
     <${Composer} conversation=${conversation} options=${options} onCommand=${onCommand} onNew=${onNew}>
       <${Choices} conversation=${conversation} options=${options} setOptions=${setOptions} />
     <//></footer>`;

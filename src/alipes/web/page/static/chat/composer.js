@@ -1,8 +1,9 @@
 // Where a message is written: grows with its text, keeps drafts, takes pictures and files, completes commands.
 import { html, signal, useEffect, useLayoutEffect, useRef, useState } from "../vendor/preact.js";
-import { ApiError, get, upload } from "../api.js";
+import { get } from "../api.js";
 import { randomId } from "../storage.js";
-import { Button, IconButton, formatSize, toast } from "../ui.js";
+import { Button, Icon, toast } from "../ui.js";
+import { Lazy } from "./lazy.js";
 import { NEW, findDraft, keepDraft } from "./drafts.js";
 import { outbox } from "./outbox.js";
 
@@ -13,7 +14,6 @@ import { outbox } from "./outbox.js";
  * @property {string} [file] Id of the upload. @property {string} [problem] @property {boolean} [busy]
  */
 
-const PICTURES = /^image\/(png|jpeg|gif|webp)$/;
 const phone = matchMedia("(pointer: coarse) and (max-width: 48rem)");
 /** @type {Record<string, string>} */
 export const BUSY = { steer: "Steer", queue: "Queue", interrupt: "Interrupt" };
@@ -102,8 +102,10 @@ export function Composer({ conversation, options, onCommand, onNew, children }) 
     conversation.transcript?.scrollToEnd();
   };
   /** @param {Iterable<File>} added */
-  const attach = (added) => {
-    for (const file of added) addFile(file, setFiles);
+  const attach = async (added) => {
+    const all = [...added]; // the browser empties its list afterwards
+    const { addFile } = await import("./attachments.js");
+    for (const file of all) addFile(file, setFiles);
   };
   const completion = useCompletion(id, text, conversation !== null);
   /** @param {string} name */
@@ -123,9 +125,8 @@ export function Composer({ conversation, options, onCommand, onNew, children }) 
   return html`<form class=${`composer${over ? " over" : ""}`} onSubmit=${(/** @type {Event} */ event) => { event.preventDefault(); send(); }}
     onDragOver=${(/** @type {DragEvent} */ event) => { event.preventDefault(); setOver(true); }} onDragLeave=${() => setOver(false)}
     onDrop=${(/** @type {DragEvent} */ event) => { event.preventDefault(); setOver(false); attach(event.dataTransfer?.files ?? []); }}>
-    ${completion.commands.length > 0 && html`<${Completion} ...${completion} choose=${complete} />`}
-    ${files.length > 0 && html`<ul class="attachments" aria-label="Attachments">${files.map((each) => html`<${AttachmentChip} key=${each.id} file=${each}
-      remove=${() => setFiles((all) => all.filter((other) => other.id !== each.id))} />`)}</ul>`}
+    ${completion.commands.length > 0 && html`<${Lazy} path="./completion.js" ...${completion} choose=${complete} />`}
+    ${files.length > 0 && html`<${Lazy} path="./attachments.js" files=${files} setFiles=${setFiles} />`}
     <textarea ref=${area} rows="1" dir="auto" value=${text} aria-label="Message" placeholder=${running ? "Add to the running task" : "Message alipes"}
       enterkeyhint=${phone.matches ? "enter" : "send"} aria-expanded=${completion.commands.length > 0 ? "true" : undefined}
       aria-activedescendant=${completion.commands.length ? `command-${completion.at}` : undefined}
@@ -135,7 +136,7 @@ export function Composer({ conversation, options, onCommand, onNew, children }) 
         if (pasted.length) { event.preventDefault(); attach(pasted); }
       }}></textarea>
     <div class="composer-row">
-      <label class="button quiet icon-only small" title="Attach files"><span class="hidden">Attach files</span><${AttachIcon} />
+      <label class="button quiet icon-only small" title="Attach files"><span class="hidden">Attach files</span><${Icon} name="attach" size=${16} />
         <input type="file" multiple class="hidden" onChange=${(/** @type {Event} */ event) => {
           const input = /** @type {HTMLInputElement} */ (event.currentTarget);
           attach([...(input.files ?? [])]);
@@ -151,9 +152,6 @@ export function Composer({ conversation, options, onCommand, onNew, children }) 
     </div>
   </form>`;
 }
-
-const AttachIcon = () => html`<svg class="icon" viewBox="0 0 20 20" width="16" height="16" aria-hidden="true"><path fill="none" stroke="currentColor"
-  stroke-width="1.5" stroke-linecap="round" stroke-linejoin="round" d="M14 9l-5 5a2.5 2.5 0 0 1-4-4l6-6a3.5 3.5 0 0 1 5 5l-6.5 6.5" /></svg>`;
 
 /** @param {HTMLTextAreaElement | null} area */
 function grow(area) {
@@ -193,51 +191,4 @@ function useCompletion(session, text, enabled) {
     return true;
   };
   return { commands, at: index, handleKey };
-}
-
-/** @param {{commands: Command[], at: number, choose: (name: string) => void}} props */
-function Completion({ commands, at, choose }) {
-  const list = useRef(/** @type {HTMLElement | null} */ (null));
-  useEffect(() => list.current?.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: "nearest" }), [at]);
-  return html`<ul ref=${list} class="completion" role="listbox" aria-label="Commands">${commands.map((each, index) => html`
-    <li key=${each.name} id=${`command-${index}`} role="option" aria-selected=${index === at ? "true" : "false"}
-      onMouseDown=${(/** @type {Event} */ event) => { event.preventDefault(); choose(each.name); }}>
-      <code>/${each.name} ${each.args}</code><span class="muted">${each.help}</span></li>`)}</ul>`;
-}
-
-/** @param {File} file @param {import("../vendor/preact.js").SetState<Attachment[]>} setFiles */
-async function addFile(file, setFiles) {
-  const id = randomId();
-  const isPicture = PICTURES.test(file.type);
-  /** @param {Partial<Attachment>} more */
-  const change = (more) => setFiles((all) => all.map((each) => (each.id === id ? { ...each, ...more } : each)));
-  const preview = isPicture ? URL.createObjectURL(file) : undefined;
-  setFiles((all) => [...all, { id, name: file.name || "picture", size: file.size, preview, busy: true }]);
-  try {
-    if (isPicture && file.size <= 4_000_000) change({ image: await readDataUrl(file), busy: false });
-    else change({ file: (await upload(file)).id, busy: false });
-  } catch (error) {
-    const why = error instanceof ApiError ? error.message : "The file could not be read.";
-    change({ problem: why, busy: false });
-  }
-}
-
-/** @param {File} file @returns {Promise<string>} */
-function readDataUrl(file) {
-  return new Promise((resolve, reject) => {
-    const reader = new FileReader();
-    reader.onload = () => resolve(String(reader.result));
-    reader.onerror = () => reject(reader.error);
-    reader.readAsDataURL(file);
-  });
-}
-
-/** @param {{file: Attachment, remove: () => void}} props */
-function AttachmentChip({ file, remove }) {
-  return html`<li class=${`attachment${file.problem ? " failed" : ""}`}>
-    ${file.preview && html`<img src=${file.preview} alt="" onError=${(/** @type {Event} */ event) => /** @type {HTMLElement} */ (event.currentTarget).remove()} />`}
-    <span><bdi class="attachment-name">${file.name}</bdi>
-      <span class="muted small">${file.busy ? "uploading …" : formatSize(file.size)}</span>
-      ${file.problem && html`<span class="problem small" role="alert">Not attached: ${file.problem}</span>`}</span>
-    <${IconButton} small icon="close" label=${`Remove ${file.name}`} onClick=${remove} /></li>`;
 }

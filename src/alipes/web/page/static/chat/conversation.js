@@ -1,7 +1,8 @@
 // One open conversation: its messages, its runs, its questions and its queue, kept up to date.
 import { batch, computed, signal } from "../vendor/preact.js";
-import { ApiError, get, post } from "../api.js";
+import { ApiError, get, patch, post } from "../api.js";
 import { onEvent, reconnected } from "../live.js";
+import { go } from "../router.js";
 import { findConversation, placeConversation } from "../state.js";
 import { toast } from "../ui.js";
 import { LiveRun } from "./live_run.js";
@@ -61,12 +62,12 @@ export class Conversation {
     this.transcript = new Transcript(this.id, scroller, sheets);
     this.#tail = tail;
     try {
-      const activity = this.#fetchActivity();
-      const session = this.#fetchSession();
+      const beside = Promise.all([this.#fetchActivity(), this.#fetchSession()]);
+      beside.catch(() => {}); // reported below, if the messages are there
       const page = await this.transcript.open(number);
       this.#settle(page.messages);
       this.loaded.value = true;
-      await Promise.all([activity, session]);
+      await beside;
       this.#followActive();
     } catch (error) {
       if (this.#closed) return;
@@ -230,8 +231,14 @@ export class Conversation {
 
   /** @param {Record<string, string>} changes */
   async change(changes) {
-    const { patch } = await import("../api.js");
     this.session.value = await patch(`sessions/${this.id}`, changes);
     placeConversation(/** @type {import("../state.js").Session} */ (this.session.value));
   }
+}
+
+/** Branch a conversation, at a message if given, and open the branch. @param {string} id @param {number} [message] */
+export async function branch(id, message) {
+  const made = await post(`sessions/${id}/fork`, message ? { message } : {});
+  toast("Created a branch. The original is unchanged.");
+  go(`c/${made.id}`);
 }

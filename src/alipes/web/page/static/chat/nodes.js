@@ -21,7 +21,7 @@ import { fetchBlob, text as fetchText } from "../api.js";
  * @property {number} number 0: not known yet. @property {string} [run] @property {number} [said] @property {string} role
  * @property {string} [text] @property {number} [created] @property {string} [model] @property {Usage | null} [usage]
  * @property {string} [thinking] @property {Call[]} [calls] @property {Result[]} [results] @property {Picture[]} [images]
- * @property {FileInfo[]} [files] @property {boolean} [partial] @property {string} [sender] @property {string} [via]
+ * @property {FileInfo[]} [files] @property {boolean} [partial] @property {boolean} [truncated] @property {number} [length] @property {string} [sender] @property {string} [via]
  */
 
 const FOLD_CHARS = 30_000;
@@ -112,6 +112,7 @@ export class MessageNodes {
     body.dir = "auto";
     showFolded(body, item.text ?? "", showPlain);
     if (item.text) node.append(body);
+    if (item.truncated) node.append(cutNote(item));
     this.addAttachments(node, item);
   }
 
@@ -123,6 +124,7 @@ export class MessageNodes {
       node.append(body);
       showFolded(body, item.text, writeMarkdown);
     }
+    if (item.truncated) node.append(cutNote(item));
     this.addAttachments(node, item);
     for (const call of item.calls ?? []) node.append(this.addCall(call).node);
   }
@@ -178,6 +180,11 @@ export class MessageNodes {
     });
     return box;
   }
+}
+
+/** @param {Item} item */
+function cutNote(item) {
+  return make("p", "from", `These are the first ${formatCount(item.text?.length)} of ${formatCount(item.length)} characters. An export has all.`);
 }
 
 /** @type {Record<string, string>} */

@@ -10,7 +10,7 @@ import { Button, CodeBlock, Diff, showHidden } from "../ui.js";
 const CHOICES = { once: "Allow once", session: "Allow in this conversation", always: "Always allow", no: "Deny" };
 
 /** @param {{conversation: import("./conversation.js").Conversation}} props */
-export function Questions({ conversation }) {
+export default function Questions({ conversation }) {
   const open = conversation.questions.value;
   return open.map((each) => html`<${each.kind === "approval" ? Approval : Inquiry} key=${each.ask} question=${each} conversation=${conversation} />`);
 }
