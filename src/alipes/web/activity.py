@@ -38,7 +38,7 @@ class SubagentDocument(Struct, frozen=True):
     status: Literal["queued", "running"]
     started: float | None
     background: bool
-    """It goes on after the run that started it."""
+    """It continues after the run that started it."""
 
 
 class ProcessDocument(Struct, frozen=True):

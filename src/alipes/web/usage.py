@@ -38,7 +38,7 @@ class UsageQuery(Struct, frozen=True, rename={"start": "from", "end": "to"}):
     by: Annotated[str, Meta(max_length=60)] = "day,model"
     """What to group by, separated by commas: day, model, task, surface, session."""
     format: Literal["json", "csv"] = "json"
-    limit: Annotated[int, Meta(ge=1, le=50_000)] = 5_000
+    limit: Annotated[int, Meta(ge=1, le=50_000)] = 1_000
 
 
 class UsageFigures(Struct, frozen=True):
@@ -74,7 +74,7 @@ class LimitDocument(Struct, frozen=True):
     period: Literal["turn", "conversation", "day"]
 
 
-class UsageReport(Struct, frozen=True, rename={"start": "from", "end": "to"}):
+class UsageTable(Struct, frozen=True, rename={"start": "from", "end": "to"}):
     zone: str
     start: str
     end: str
@@ -90,7 +90,7 @@ class UsageEndpoints:
         self._app, self._spend = app, spend
         self._reports = SqliteUsageReports(app.store.database)
 
-    @ApiEndpoint("GET", "/v1/usage", "read", query=UsageQuery, answer=UsageReport)
+    @ApiEndpoint("GET", "/v1/usage", "read", query=UsageQuery, answer=UsageTable)
     async def report(self, call: ApiCall) -> Response:
         """Get tokens and cost by day, model, task, surface or conversation; as JSON or CSV."""
         query: UsageQuery = call.query
@@ -106,7 +106,7 @@ class UsageEndpoints:
         limits = await self._limits() if scope.is_everything else ()
         figures = msgspec.convert(_figures(total), UsageFigures)
         documents = tuple(map(_to_document, shown))
-        return json_response(UsageReport(name, days[0].name, days[-1].name, documents, figures, limits, more))
+        return json_response(UsageTable(name, days[0].name, days[-1].name, documents, figures, limits, more))
 
     async def _limits(self) -> tuple[LimitDocument, ...]:
         spend = self._spend

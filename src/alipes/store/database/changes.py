@@ -50,7 +50,7 @@ def _note(kind: str, id: str = "''", session: str = "''", status: str = "''") ->
 
 
 class HomeSubscription(Subscription):
-    """Changes of the home. It goes on when one of the processes that publish them exits."""
+    """Changes of the home. It continues when one of the processes that publish them exits."""
 
     def close(self) -> None:
         return

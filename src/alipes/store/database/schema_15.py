@@ -49,6 +49,7 @@ _PAGE = (
     )""",
     "CREATE INDEX questions_open ON questions (turn_id) WHERE answered_at IS NULL",
     "CREATE INDEX questions_by_session ON questions (session_id)",
+    "CREATE INDEX sessions_by_platform ON sessions (platform, updated)",
     "CREATE INDEX approvals_open ON approvals (number) WHERE choice IS NULL",
     """CREATE TRIGGER turn_ended_questions AFTER UPDATE OF ending ON turns WHEN new.ending IS NOT NULL
         BEGIN UPDATE questions SET answered_by = 'stop', answered_at = new.ended

@@ -12,7 +12,7 @@ from alipes.store.approvals import APPROVAL_COLUMNS, Approval, make_approval
 from alipes.store.database.database import Decoders, SqliteRows, clean_text, to_json
 
 KEEP_S = 7 * 86400.0
-"""How long answered questions are kept, so that a second answer is told the first."""
+"""How long answered questions are kept, so that a second answer can be refused with the first."""
 _choices_decoder = msgspec.json.Decoder(tuple[str, ...])
 
 

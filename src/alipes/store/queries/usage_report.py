@@ -66,25 +66,19 @@ def _report(
         else "usage_sums AS sums"
     )
     groups = ", ".join(_EXPRESSIONS[each] for each in by)
+    title = "min(sessions.title), min(sessions.first_text)" if "session" in by else "'', ''"
     spans = [value for day in days for value in (day.name, int(day.start // QUARTER_S), int(day.end // QUARTER_S))]
     sql = f"""WITH days (name, first, last) AS (VALUES {", ".join(["(?, ?, ?)"] * len(days))})
-        SELECT {groups or "''"}, {_SUMS} FROM days CROSS JOIN {table}
+        SELECT {title}, {_SUMS} {f", {groups}" if groups else ""} FROM days CROSS JOIN {table}
         WHERE quarter >= first AND quarter < last {"".join(f" AND {each}" for each in conditions)}
         {f"GROUP BY {groups}" if groups else ""}
         ORDER BY {"days.name, " if "day" in by else ""} sum(cost) DESC, sum(input) + sum(output) DESC
         {"LIMIT ?" if limit else ""}"""
-    rows = db.execute(sql, (*spans, *values, *([limit] if limit else []))).fetchall()
-    return [_to_row(db, row, by) for row in rows if row[max(len(by), 1)]]
+    rows = db.execute(sql, (*spans, *values, *([limit] if limit else [])))
+    return [_to_row(row, by) for row in rows if row[2]]
 
 
-def _to_row(db: sqlite3.Connection, row: tuple[Any, ...], by: Sequence[UsageColumn]) -> UsageRow:
-    width = max(len(by), 1)
-    calls, *sums, unpriced = row[width:]
-    groups = dict(zip(by, row[:width], strict=False))
-    title = _title(db, groups["session"]) if "session" in groups else ""
-    return UsageRow(groups, title, calls or 0, usage_from_row(tuple(sums)), unpriced or 0)
-
-
-def _title(db: sqlite3.Connection, session: str) -> str:
-    row = db.execute("SELECT title, first_text FROM sessions WHERE id = ?", (session,)).fetchone()
-    return "" if row is None else str(row[0]) or export.title_from_text(row[1])
+def _to_row(row: tuple[Any, ...], by: Sequence[UsageColumn]) -> UsageRow:
+    title, text, calls, *sums, unpriced = row[:10]
+    shown = title or (export.title_from_text(text) if text else "")
+    return UsageRow(dict(zip(by, row[10:], strict=True)), shown, calls, usage_from_row(tuple(sums)), unpriced)
