@@ -75,6 +75,8 @@ def home(tmp_path: Path) -> Home:
         "serve",
         "serve key",
         "serve --replace",
+        "page",
+        "page revoke --all",
         "config set model ollama/other",
         "config unset model",
         "plugins install x",

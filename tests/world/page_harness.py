@@ -1,12 +1,13 @@
 """The page on a real server and a real store, and browsers that log in to it."""
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx2
+from starlette.types import ASGIApp
 
 from alipes.store.browsers import BrowserScope, SqliteBrowsers
 from alipes.store.database.database import open_database
@@ -56,9 +57,16 @@ class PageHarness:
 
 @asynccontextmanager
 async def open_page(
-    home: Path, *, address: str = "", trusted: tuple[str, ...] = (), run: Path | None = None, **policy: Any
+    home: Path,
+    *,
+    address: str = "",
+    trusted: tuple[str, ...] = (),
+    run: Path | None = None,
+    wrap: Callable[[ASGIApp], ASGIApp] = lambda app: app,
+    **policy: Any,
 ) -> AsyncIterator[PageHarness]:
-    """`run`: names the processes of the agent; without it, nobody is taken for one of them."""
+    """`run`: names the processes of the agent; without it, nobody is taken for one of them. `wrap`: a proxy before
+    the server."""
     async with open_database(home / "alipes.db") as database:
         harness: PageHarness
         browsers = SqliteBrowsers(database, clock=lambda: harness.now())
@@ -72,6 +80,7 @@ async def open_page(
             harness.keys = keys
             harness.paths = sorted({each.path for each in endpoints})
             routes = [*PageFiles().routes(), *logins.routes()]
-            async with open_server(Parts().service().app(HostPolicy(**policy), keys, router, routes), door):
+            app = Parts().service().app(HostPolicy(**policy), keys, router, routes)
+            async with open_server(wrap(app), door):
                 yield harness
                 await router.disconnect_all()
