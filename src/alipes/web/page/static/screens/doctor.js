@@ -16,9 +16,11 @@ function Results({ report }) {
     const group = check.group || "Other";
     groups.set(group, [...(groups.get(group) ?? []), check]);
   }
-  const bad = report.checks.filter((check) => check.status !== "ok").length;
+  const isFine = (/** @type {Check} */ check) => check.status === "ok";
+  const sorted = [...groups].sort(([, one], [, two]) => Number(one.every(isFine)) - Number(two.every(isFine)));
+  const bad = report.checks.filter((check) => !isFine(check)).length;
   return html`<p role="status">${bad ? `${bad} of ${report.checks.length} checks need your attention.` : `All ${report.checks.length} checks passed.`} <span class="muted">${report.seconds !== undefined ? formatDuration(report.seconds) : ""}</span></p>
-    <div class="doctor">${[...groups].map(([group, checks]) => html`<${Section} key=${group} title=${group}><${Checks} checks=${checks} /><//>`)}</div>`;
+    <div class="doctor">${sorted.map(([group, checks]) => html`<${Section} key=${group} title=${group}><${Checks} checks=${checks} /><//>`)}</div>`;
 }
 
 /** @param {{route?: unknown}} _props */

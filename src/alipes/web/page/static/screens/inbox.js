@@ -59,12 +59,12 @@ export function QuestionCard({ question, onDone }) {
     }
   };
   const approval = question.kind === "approval";
-  return html`<article class="card question" aria-label=${approval ? "Approval" : "Question"}>
+  return html`<article class="card" aria-label=${approval ? "Approval" : "Question"}>
     <header class="card-head">
-      <span><strong>${approval ? html`Approve ${question.tool ? html`<code dir="auto">${question.tool}</code>` : "this action"}?` : "Question"}</strong>
-        ${question.reason && approval ? html`<span class="muted" dir="auto"> ${question.reason}</span>` : null}</span>
+      <strong>${approval ? html`Approve ${question.tool ? html`<code dir="auto">${question.tool}</code>` : "this action"}?` : "Question"}</strong>
       <span class="muted small"><${Time} value=${question.created} /></span>
     </header>
+    ${question.reason ? html`<p class="muted" dir="auto">${question.reason}</p>` : null}
     ${question.question ? html`<${LongText} text=${question.question} />` : null}
     ${question.command ? html`<${CodeBlock} text=${question.command} label="Command" />` : null}
     ${question.diff ? html`<${Diff} text=${question.diff} />` : null}
