@@ -20,6 +20,7 @@ from alipes.web.endpoint import Caller
 from alipes.web.router import ApiRouter
 from alipes.web.server import bind_socket, open_server, server_url
 from tests.world.api_harness import ApiClient
+from tests.world.environment import LIMIT_S
 
 CALLERS = {
     "root": Caller("root", frozenset({"admin"})),
@@ -74,7 +75,7 @@ async def open_admin(
             router = ApiRouter(admin_endpoints(app, control), Authenticator("", _find), RequestLimits(rate=0))
             async with (
                 open_server(Starlette(routes=router.routes()), door),
-                httpx2.AsyncClient(base_url=server_url(door), trust_env=False) as client,
+                httpx2.AsyncClient(base_url=server_url(door), trust_env=False, timeout=LIMIT_S) as client,
             ):
                 yield AdminHarness(client, app, platforms, exit_request)
                 await router.disconnect_all()

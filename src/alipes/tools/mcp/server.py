@@ -200,6 +200,8 @@ class ServerStatus(Struct, frozen=True):
     error: str = ""
     source: str = ""
     approve: str = ""
+    tool_names: tuple[str, ...] = ()
+    """The accepted tools, by the server's own names."""
 
     @property
     def line(self) -> str:

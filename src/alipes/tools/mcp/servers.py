@@ -184,23 +184,18 @@ class McpServers:
 
     def _status(self, server: McpServer) -> ServerStatus:
         stored, config = self.catalog.find(server.name, server.config), server.config
+        names = tuple(self._tools_of(server, stored)) if stored is not None else ()
         return ServerStatus(
             server.name,
             server.state,
             config.url or shlex.join((config.command, *config.args)),
-            len(self._tools_of(server, stored)) if stored is not None else 0,
+            len(names),
             tuple(tool.name for tool in stored.pending) if stored is not None else (),
             server.last_error,
             config.source,
             config.approve,
+            tuple((split_mcp_name(each) or (server.name, each))[1] for each in names),
         )
-
-    def tool_names(self, name: str) -> tuple[str, ...]:
-        """The accepted tools of a server, by its own names."""
-        server = self.servers[name]
-        stored = self.catalog.find(name, server.config)
-        names = self._tools_of(server, stored) if stored is not None else ()
-        return tuple((split_mcp_name(each) or (name, each))[1] for each in names)
 
     async def reload(self, name: str) -> ServerStatus:
         """Connect again and list the tools. Raises `ToolError` and `ConfigError`."""

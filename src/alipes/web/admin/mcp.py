@@ -88,6 +88,7 @@ class McpEndpoints:
 
     def _answer(self, servers: "McpServers", name: str) -> Response:
         status = next(each for each in servers.statuses() if each.name == name)
+        self._app.store.changes.announce("mcp", name)
         return json_response(self._document(servers, status))
 
     def _document(self, servers: "McpServers", status: "ServerStatus") -> McpServerDocument:
@@ -96,7 +97,7 @@ class McpEndpoints:
             self._hide(status.where),
             status.state,
             servers.servers[status.name].config.enabled,
-            tools=servers.tool_names(status.name),
+            tools=status.tool_names,
             pending=status.pending,
             changes=servers.describe_pending(status.name),
             why=self._hide(status.error),

@@ -94,6 +94,7 @@ class PluginEndpoints:
             done = await act(found.name)
         except (PluginError, ConfigError) as error:
             raise HttpProblem(409, self._app.secrets(str(error)), code="plugin") from error
+        self._app.store.changes.announce("plugin", found.name)
         return json_response(PluginAnswer(self._app.secrets(done), await self._find(call)))
 
     async def _find(self, call: ApiCall) -> PluginDocument:

@@ -131,7 +131,9 @@ class SettingsEndpoints:
     @ApiEndpoint("PATCH", "/v1/settings", "admin", body=SettingsChanges, answer=WrittenSettings, errors=(409,))
     async def change(self, call: ApiCall) -> Response:
         """Change settings in config.toml: all or none, validated before they are written."""
-        return json_response(await asyncio.to_thread(self._write, call.body))
+        done = await asyncio.to_thread(self._write, call.body)
+        self._app.store.changes.announce("settings")
+        return json_response(done)
 
     @ApiEndpoint("PATCH", "/v1/settings/secrets", "admin", body=SecretChange, answer=WrittenSecret, errors=(409,))
     async def change_secret(self, call: ApiCall) -> Response:
@@ -139,7 +141,9 @@ class SettingsEndpoints:
         body: SecretChange = call.body
         if body.value:
             self._app.secrets.add(body.value)
-        return json_response(await asyncio.to_thread(self._write_secret, body))
+        done = await asyncio.to_thread(self._write_secret, body)
+        self._app.store.changes.announce("settings")
+        return json_response(done)
 
     def _read(self) -> RawConfig:
         with refuse_invalid(409, "config"):
@@ -180,7 +184,7 @@ class SettingsEndpoints:
             if not way:
                 raise HttpProblem(422, f"{key!r} is not a setting: use dots, as in serve.port", code="invalid")
             if _has_hidden(value):
-                why = f"{key} contains {HIDDEN}, which stands for a hidden secret: give the whole value"
+                why = f"{key} contains {HIDDEN}, which hides a secret: give the whole value"
                 raise HttpProblem(422, why, code="hidden")
             if value is None and not has_value(config.tables, way):
                 with refuse_invalid():

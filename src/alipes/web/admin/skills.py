@@ -155,6 +155,7 @@ class SkillEndpoints:
         with refuse_invalid(409, "config"):
             off = await asyncio.to_thread(self._write_off, skill.name, off=not body.enabled)
         self._skills.set_off(off)
+        self._app.store.changes.announce("skill", skill.name)
         return json_response(await self._describe(await self._find(call)))
 
     @ApiEndpoint("DELETE", "/v1/skills/{name}", "admin", status=204, errors=(409,))
@@ -163,6 +164,7 @@ class SkillEndpoints:
         skill = await self._find(call)
         with refuse_invalid(409, "not_removable"):
             await self._skills.remove(skill.name, skill)
+        self._app.store.changes.announce("skill", skill.name)
         return no_content()
 
     @ApiEndpoint("POST", "/v1/skills/{name}/accept", "admin", body=AcceptBody, answer=SkillDetails, errors=(409,))
@@ -176,6 +178,7 @@ class SkillEndpoints:
             if await self._skills.accept(skill, body.hash):
                 why = f"the files of {skill.name} were changed since: look at them again"
                 raise HttpProblem(409, why, code="changed")
+        self._app.store.changes.announce("skill", skill.name)
         return json_response(await self._describe(await self._find(call)))
 
     @ApiEndpoint(
@@ -194,6 +197,7 @@ class SkillEndpoints:
             raise HttpProblem(404, f"the skill {name} has no stored versions", code="no_skill")
         with refuse_invalid(409, "no_version"):
             done = await self._skills.roll_back(name, body.version)
+        self._app.store.changes.announce("skill", name)
         return json_response(SkillRollbackDocument(done.version, done.diff))
 
     async def _find(self, call: ApiCall) -> Skill:
@@ -278,7 +282,9 @@ class ProposalEndpoints:
         if text.strip():
             await self._learning.replace_text(proposal, text)
             proposal = await self._proposals.find(proposal.id) or proposal
-        return await self._learning.accept(proposal)
+        done = await self._learning.accept(proposal)
+        self._app.store.changes.announce("skill", decode_skill(proposal).name)
+        return done
 
     async def _describe(self, proposal: Proposal) -> ProposalDocument:
         diff = problem = ""

@@ -132,7 +132,7 @@ async def test_a_masked_value_is_not_written_back(tmp_path):
     ) as api:
         value = (await api.get("/settings/plugins.entries.demo"))["value"]
         refused = await api.call("PATCH", "/settings", {"changes": {"plugins.entries.demo": value}}, status=422)
-        assert "hidden secret" in refused["detail"]
+        assert "hides a secret" in refused["detail"]
         assert "hunter22" in (tmp_path / "home" / "config.toml").read_text()
 
 
