@@ -152,18 +152,19 @@ ANSWERS: dict[str, Any] = {
             | {"limit": 2200},
             {"target": "user", "text": "Ann likes green tea.", "base": "y", "used": 20, "limit": 1375},
         ],
-        "people": ["", "telegram:7"],
+        "people": [{"scope": "", "label": "Owner"}, {"scope": "telegram:7", "label": "Ben"}],
         "pending": 1,
     },
     "memory/versions": {
-        "versions": [{"number": 3, "target": "memory", "created": NOW - 7000, "why": "written by the agent", "diff": DIFF}]
+        "versions": [{"number": 3, "target": "memory", "created": NOW - 7000, "what": "added", "diff": DIFF}
+            | {"author": "agent", "session": "s1"}]
     },
     "mcp": {
         "servers": [
             {"name": "time", "where": "uvx mcp-server-time", "state": "ready", "tools": ["get_time", "convert_time"]}
             | {"enabled": True, "pending": []},
             {"name": "files", "where": "https://mcp.example.com/", "state": "failed", "why": "The server replied 503."}
-            | {"tools": ["read"], "pending": ["read", "write"], "enabled": True},
+            | {"tools": ["read"], "pending": ["write"], "changes": ["write: new"], "enabled": True, "source": ".mcp.json"},
         ]
     },
     "plugins": {
@@ -171,8 +172,9 @@ ANSWERS: dict[str, Any] = {
             {"name": "weather", "version": "1.2.0", "kind": "native", "state": "on", "source": "~/.alipes/plugins/weather"}
             | {"adds": {"tools": ["forecast"], "commands": ["weather"]}, "asks": ["network: api.example.com"]}
             | {"strikes": 0, "enabled": True},
-            {"name": "noisy", "version": "0.1", "kind": "hermes", "state": "broken", "why": "It failed three times: KeyError"}
-            | {"adds": {"hooks": ["turn_ended"]}, "asks": [], "strikes": 3, "enabled": True},
+            {"name": "noisy", "version": "0.1", "kind": "hermes", "state": "off", "why": "It failed three times: KeyError"}
+            | {"adds": {"hooks": ["turn_ended"]}, "asks": [], "needs": ["a key"], "strikes": 3, "enabled": True}
+            | {"silenced": {"turn_ended": "KeyError"}, "description": "Reports every turn.", "path": "/plugins/noisy"},
         ]
     },
     "platforms": {
@@ -203,7 +205,7 @@ ANSWERS: dict[str, Any] = {
     "settings": {"file": "/home/ann/.alipes/config.toml", "base": "b", "settings": SETTINGS, "problems": []}
     | {"secrets": [{"name": "TELEGRAM_BOT_TOKEN", "set": True, "source": ".env", "used": "telegram.token_env"}]},
     "settings/api.port": SETTINGS[1] | {"why": "default: 8742"},
-    "log": {"lines": LINES, "more": True},
+    "log": {"lines": LINES[::-1], "more": True, "end": "9", "file": "alipes.log"},
     "doctor": {
         "checks": [
             {"group": "model", "name": "model", "status": "ok", "text": "anthropic/claude-sonnet answered in 0.8 s."},

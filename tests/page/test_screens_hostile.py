@@ -98,6 +98,7 @@ async def open_watched(running: PageSite, answer: Any) -> Page:
 
 
 async def check_harmless(running: PageSite, page: Page) -> None:
+    assert running.errors == [], page.url
     assert await page.evaluate("window.pwned") is None
     assert await page.evaluate("window.reports") == []
     assert [url for url in running.requests if not url.startswith((running.url, "blob:"))] == []

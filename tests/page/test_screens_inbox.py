@@ -63,7 +63,7 @@ async def test_always_allows_the_edited_pattern_and_shows_why_a_pattern_is_refus
         pattern = page.get_by_label("Always allow commands that match")
         await pattern.fill("*")
         await page.get_by_role("button", name="Always allow", exact=True).click()
-        await expect(page.locator(".question .field-error")).not_to_be_empty()
+        await expect(page.locator(".card .field-error")).not_to_be_empty()
         await expect(pattern).to_have_value("*")
         await pattern.fill("git push --force origin *")
         await page.get_by_role("button", name="Always allow", exact=True).click()
@@ -102,7 +102,7 @@ async def test_a_second_answer_is_told_what_was_decided(site):
         await page.route("**/v1/inbox", lambda route: route.abort())
         await page.context.set_offline(False)
         await allow.click()
-        await expect(page.locator(".question .field-error")).to_contain_text("denied")
+        await expect(page.locator(".card .field-error")).to_contain_text("denied")
 
 
 async def test_a_question_is_answered_by_a_choice_or_by_a_text(site):

@@ -41,6 +41,9 @@ export function score(words, text) {
   return total - Math.min(20, text.length / 20);
 }
 
+/** @param {string} words @param {string} text */
+const hasWords = (words, text) => words.toLowerCase().split(/\s+/).every((word) => text.toLowerCase().includes(word));
+
 /** @param {Conversation} session @returns {Entry} */
 const conversationEntry = (session) => ({ kind: "Conversation", icon: "chat", label: (session.title || session.preview || "Untitled").slice(0, 160), note: session.origin, run: () => go(`#/c/${encodeURIComponent(session.id)}`) });
 
@@ -122,7 +125,7 @@ function choose(words, loaded, found) {
   const foundLabels = new Set(found.map((session) => conversationEntry(session).label));
   const bonus = /** @type {Record<string, number>} */ ({ Screen: 30, Action: 30, Conversation: 15, Command: 10 });
   const hits = [...screens, ...chats, ...loaded]
-    .map((entry) => ({ entry, points: Math.max(score(words, entry.label), score(words, `${entry.label} ${entry.note ?? ""}`) - 30, entry.kind === "Conversation" && foundLabels.has(entry.label) ? 20 : -1) + (bonus[entry.kind] ?? 0) }))
+    .map((entry) => ({ entry, points: Math.max(score(words, entry.label), hasWords(words, `${entry.label} ${entry.note ?? ""}`) ? 10 : -1, entry.kind === "Conversation" && foundLabels.has(entry.label) ? 20 : -1) + (bonus[entry.kind] ?? 0) }))
     .filter(({ entry, points }) => points - (bonus[entry.kind] ?? 0) > -1)
     .sort((one, two) => two.points - one.points)
     .slice(0, SHOWN).map(({ entry }) => entry);

@@ -78,7 +78,7 @@ export function formatAge(seconds, now = Date.now() / 1000) {
   return formatOf(`day ${year}`, { day: "numeric", month: "short", year: year ? undefined : "numeric" }).format(seconds * 1000);
 }
 
-/** Half-minute clock of all ages on the page; it stands still while the page is hidden. */
+/** Half-minute clock of all ages on the page; it stops while the page is hidden. */
 export const clock = signal(Date.now() / 1000);
 setInterval(() => { if (!document.hidden) clock.value = Date.now() / 1000; }, 30000);
 

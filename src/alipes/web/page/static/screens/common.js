@@ -2,7 +2,7 @@
 import { html, useCallback, useEffect, useRef, useState } from "../vendor/preact.js";
 import { onEvent } from "../live.js";
 import { drawer } from "../chat/list.js";
-import { Button, ErrorBox, IconButton, Spinner } from "../ui.js";
+import { Badge, Button, ErrorBox, IconButton, lookUp, Spinner } from "./controls.js";
 
 /** @typedef {import("../vendor/preact.js").Child} Child */
 /** @template T @typedef {{data?: T, error?: unknown, loading: boolean, reload: () => Promise<void>, set: (data: T) => void}} Resource */
@@ -94,6 +94,9 @@ export const Back = ({ href, children }) => html`<a class="back" href=${href}>â†
 /** A command to run in a shell. @param {{text: string}} props */
 export const Command = ({ text }) => html`<code class="command">${text}</code>`;
 
+/** A sentence of the program: words in backticks are code. @param {{text?: string | null}} props */
+export const Sentence = ({ text }) => html`<span dir="auto">${(text ?? "").split("`").map((part, place) => (place % 2 ? html`<code key=${place} dir="auto">${part}</code>` : part))}</span>`;
+
 /** Link to a conversation. @param {{id?: string | null, title?: string | null, message?: number}} props */
 export function ConversationLink({ id, title, message }) {
   if (!id) return null;
@@ -128,3 +131,12 @@ export function Page({ title, lead, actions, wide, children }) {
     ${children}
   </div>`;
 }
+
+const STATUSES = /** @type {Record<string, ["ok" | "warn" | "danger", string]>} */ ({ ok: ["ok", "OK"], warn: ["warn", "warning"], error: ["danger", "problem"] });
+
+/** Results of checks, with what to do. @param {{checks: {name?: string, status: string, text?: string, fix?: string}[]}} props */
+export const Checks = ({ checks }) => html`<ul class="checks">${checks.map((check, place) => {
+  const [kind, word] = lookUp(STATUSES, check.status, /** @type {["warn", string]} */ (["warn", check.status]));
+  return html`<li key=${place}><${Badge} kind=${kind}>${word}<//><div>${check.name ? html`<strong dir="auto">${check.name}</strong>` : null}<p><${Sentence} text=${(check.text ?? "").slice(0, 3000)} /></p>
+    ${check.fix ? html`<div class="fix"><${Sentence} text=${check.fix} /></div>` : null}</div></li>`;
+})}</ul>`;

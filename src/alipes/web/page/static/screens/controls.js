@@ -6,6 +6,11 @@ export * from "../ui.js";
 
 /** @typedef {import("../vendor/preact.js").Child} Child */
 
+/** The value of a name in a table, or what else to take: names come from elsewhere, and may be `constructor`. @template T, U @param {Record<string, T>} table @param {string | undefined} name @param {U} other @returns {T | U} */
+export function lookUp(table, name, other) {
+  return name !== undefined && Object.hasOwn(table, name) ? /** @type {T} */ (table[name]) : other;
+}
+
 /** @param {{seconds?: number | null}} props */
 export const Duration = ({ seconds }) => html`<span class="figure">${formatDuration(seconds)}</span>`;
 

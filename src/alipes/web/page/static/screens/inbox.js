@@ -2,7 +2,7 @@
 import { html, useRef, useState } from "../vendor/preact.js";
 import { get, post } from "../api.js";
 import { mayChange } from "../state.js";
-import { Badge, Button, CodeBlock, Diff, Empty, Field, LongText, Text, Time, toast } from "./controls.js";
+import { Badge, Button, CodeBlock, Diff, Empty, Field, LongText, lookUp, Text, Time, toast } from "./controls.js";
 import { codeOf, ConversationLink, Facts, Loaded, Page, statusOf, textOf, useResource } from "./common.js";
 
 /**
@@ -22,14 +22,14 @@ function ApprovalAnswers({ question, answer }) {
   const answers = question.answers ?? ["once", "session", "no"];
   const submit = (/** @type {object} */ body) => (/** @type {Event} */ event) => { event.preventDefault(); return answer(body); };
   return html`<div class="row">
-      ${answers.filter((each) => WORDS[each]).map((each) => html`<${Button} key=${each} kind=${each === "once" ? "primary" : each === "no" ? "danger" : "plain"}
+      ${answers.filter((each) => lookUp(WORDS, each, "")).map((each) => html`<${Button} key=${each} kind=${each === "once" ? "primary" : each === "no" ? "danger" : "plain"}
         aria-expanded=${each === "always" ? String(open === "always") : undefined}
         onClick=${() => (each === "always" ? setOpen(open === "always" ? "" : "always") : answer({ choice: each }))}>${WORDS[each]}<//>`)}
       ${answers.includes("no") && html`<${Button} kind="quiet" aria-expanded=${String(open === "note")} onClick=${() => setOpen(open === "note" ? "" : "note")}>Deny with a note…<//>`}
     </div>
     ${open === "always" && html`<form class="answer-form" onSubmit=${submit({ choice: "always", ...(pattern.trim() ? { pattern: pattern.trim() } : {}) })}>
       <${Field} label="Always allow commands that match" mono value=${pattern} onInput=${setPattern} autofocus
-        hint=${html`* stands for any text. Empty: only ${question.rule ? html`<bdi dir="auto">${question.rule.slice(0, 300)}</bdi>` : "exactly this call"}.`} />
+        hint=${html`* matches any text. Empty: only ${question.rule ? html`<bdi dir="auto">${question.rule.slice(0, 300)}</bdi>` : "exactly this call"}.`} />
       <${Button} kind="primary" type="submit">Always allow<//></form>`}
     ${open === "note" && html`<form class="answer-form" onSubmit=${submit({ choice: "no", note })}>
       <${Field} label="What should it do instead?" rows=${2} value=${note} onInput=${setNote} autofocus />
@@ -59,12 +59,12 @@ export function QuestionCard({ question, onDone }) {
     }
   };
   const approval = question.kind === "approval";
-  return html`<article class="card question" aria-label=${approval ? "Approval" : "Question"}>
+  return html`<article class="card" aria-label=${approval ? "Approval" : "Question"}>
     <header class="card-head">
-      <span><strong>${approval ? html`Approve ${question.tool ? html`<code dir="auto">${question.tool}</code>` : "this action"}?` : "Question"}</strong>
-        ${question.reason && approval ? html`<span class="muted" dir="auto"> ${question.reason}</span>` : null}</span>
+      <strong>${approval ? html`Approve ${question.tool ? html`<code dir="auto">${question.tool}</code>` : "this action"}?` : "Question"}</strong>
       <span class="muted small"><${Time} value=${question.created} /></span>
     </header>
+    ${question.reason ? html`<p class="muted" dir="auto">${question.reason}</p>` : null}
     ${question.question ? html`<${LongText} text=${question.question} />` : null}
     ${question.command ? html`<${CodeBlock} text=${question.command} label="Command" />` : null}
     ${question.diff ? html`<${Diff} text=${question.diff} />` : null}

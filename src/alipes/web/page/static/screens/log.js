@@ -5,33 +5,41 @@ import { stream } from "../live.js";
 import { Button, CodeBlock, Dialog, Empty, ErrorBox, Field, formatCount, Select, Spinner, formatTime } from "./controls.js";
 import { ConversationLink, Facts, Page } from "./common.js";
 
-/** @typedef {{id: number | string, time: number, level: string, logger?: string, text: string, session?: string, run?: string}} Line */
+/** @typedef {{id: number | string, time?: number, level?: string, logger?: string, text: string, session?: string, run?: string, request?: string, trace?: string, truncated?: boolean}} Line */
+/** @typedef {{lines: Line[], more?: boolean, end?: string, file?: string}} Lines */
 
 const LEVELS = ["debug", "info", "warning", "error"];
 const KEPT = 10000;
 const ROW = 26;
 
-/** @param {string} level */
-const rankOf = (level) => Math.max(0, LEVELS.indexOf(level.toLowerCase().replace("critical", "error").replace(/^warn$/, "warning")));
+/** @param {string | undefined} level */
+const rankOf = (level) => Math.max(0, LEVELS.indexOf((level ?? "").toLowerCase().replace("critical", "error").replace(/^warn$/, "warning")));
 
-/** @param {number} seconds */
-const showTime = (seconds) => new Date(seconds * 1000).toLocaleTimeString(undefined, { hour12: false });
+/** @param {number | undefined} seconds */
+const showTime = (seconds) => (seconds ? new Date(seconds * 1000).toLocaleTimeString(undefined, { hour12: false }) : "");
+/** Oldest first. @param {Lines} found */
+const inOrder = (found) => [...found.lines].reverse();
 
 /** The lines of the log, kept up to date: loaded by filter, followed by the stream. @param {string} level @param {string} words @param {boolean} paused */
 function useLines(level, words, paused) {
   const lines = useRef(/** @type {Line[]} */ ([]));
   const held = useRef(/** @type {Line[]} */ ([]));
   const [state, setState] = useState(/** @type {{loading: boolean, error?: unknown, more: boolean, count: number}} */ ({ loading: true, more: false, count: 0 }));
+  const fresh = useRef(/** @type {Line[]} */ ([]));
+  const timer = useRef(0);
+  const following = useRef(/** @type {{close(): void} | null} */ (null));
   const filter = useRef({ level, words, paused });
   filter.current = { level, words, paused };
   const redraw = () => setState((before) => ({ ...before, count: before.count + 1 }));
-  const fits = (/** @type {Line} */ line) => rankOf(line.level) >= rankOf(filter.current.level) && `${line.logger ?? ""} ${line.text}`.toLowerCase().includes(filter.current.words.toLowerCase());
+  const fits = (/** @type {Line} */ line) => rankOf(line.level) >= rankOf(filter.current.level) && `${line.logger ?? ""} ${line.text} ${line.trace ?? ""}`.toLowerCase().includes(filter.current.words.toLowerCase());
   const keep = (/** @type {Line[]} */ more) => { lines.current = [...lines.current, ...more].slice(-KEPT); redraw(); };
   const load = async () => {
     setState((before) => ({ ...before, loading: true, error: undefined }));
     try {
-      const found = /** @type {{lines: Line[], more?: boolean}} */ (await get("/v1/log", { level, q: words, limit: 1000 }));
-      lines.current = [...found.lines].sort((one, two) => one.time - two.time || Number(one.id) - Number(two.id));
+      const { level: from, words: q } = filter.current;
+      const found = /** @type {Lines} */ (await get("/v1/log", { level: from, q, limit: 1000 }));
+      lines.current = inOrder(found);
+      if (!following.current) follow(found.end ?? "");
       setState((before) => ({ loading: false, more: Boolean(found.more), count: before.count + 1 }));
     } catch (error) {
       setState((before) => ({ ...before, loading: false, error }));
@@ -40,34 +48,31 @@ function useLines(level, words, paused) {
   const loadOlder = async () => {
     const first = lines.current[0];
     if (!first) return;
-    const found = /** @type {{lines: Line[], more?: boolean}} */ (await get("/v1/log", { level, q: words, limit: 1000, before: first.id }));
-    const older = [...found.lines].sort((one, two) => one.time - two.time || Number(one.id) - Number(two.id));
-    lines.current = [...older, ...lines.current].slice(0, KEPT);
+    const found = /** @type {Lines} */ (await get("/v1/log", { level, q: words, limit: 1000, before: first.id }));
+    lines.current = [...inOrder(found), ...lines.current].slice(0, KEPT);
     setState((before) => ({ ...before, more: Boolean(found.more), count: before.count + 1 }));
   };
   useEffect(() => {
     const timer = setTimeout(load, lines.current.length ? 250 : 0);
     return () => clearTimeout(timer);
   }, [level, words]);
-  useEffect(() => {
-    /** @type {Line[]} */
-    let fresh = [];
-    let asked = 0;
-    const flush = () => {
-      asked = 0;
-      const known = new Set(lines.current.slice(-2000).map((line) => line.id));
-      const arrived = fresh.filter((line) => !known.has(line.id) && fits(line));
-      fresh = [];
-      if (!arrived.length) return;
-      if (filter.current.paused) { held.current = [...held.current, ...arrived].slice(-KEPT); redraw(); } else keep(arrived);
-    };
-    const following = stream("/v1/log/stream", { onEvent: (_type, data) => {
+  const flush = () => {
+    timer.current = 0;
+    const known = new Set(lines.current.slice(-2000).map((line) => line.id));
+    const arrived = fresh.current.filter((line) => !known.has(line.id) && fits(line));
+    fresh.current = [];
+    if (!arrived.length) return;
+    if (filter.current.paused) { held.current = [...held.current, ...arrived].slice(-KEPT); redraw(); } else keep(arrived);
+  };
+  const follow = (/** @type {string} */ lastId) => {
+    following.current = stream("/v1/log/stream", { lastId, onEvent: (type, data) => {
+      if (type === "reset") load();
       if (!data || typeof data.text !== "string") return;
-      fresh.push(data);
-      asked ||= setTimeout(flush, 100);
+      fresh.current.push(data);
+      timer.current ||= setTimeout(flush, 100);
     } });
-    return () => { following.close(); clearTimeout(asked); };
-  }, []);
+  };
+  useEffect(() => () => { following.current?.close(); clearTimeout(timer.current); }, []);
   useEffect(() => {
     if (paused || !held.current.length) return;
     const waiting = held.current.filter(fits);
@@ -121,17 +126,17 @@ function LineList({ lines, follow, setFollow, onOpen }) {
   const active = chosen >= view.first && chosen < view.first + view.count ? `line-${chosen}` : undefined;
   return html`<div ref=${box} class="log-lines" tabindex="0" role="listbox" aria-label="Log lines" aria-activedescendant=${active} onScroll=${onScroll} onKeyDown=${onKeyDown}>
     <div class="log-space" role="presentation" style=${{ height: `${lines.length * ROW}px` }}><div role="presentation" style=${{ transform: `translateY(${view.first * ROW}px)` }}>
-      ${shown.map((line, place) => html`<div key=${line.id} id=${`line-${view.first + place}`} class=${`log-line ${line.level.toLowerCase()}${view.first + place === chosen ? " chosen" : ""}`} role="option"
+      ${shown.map((line, place) => html`<div key=${line.id} id=${`line-${view.first + place}`} class=${`log-line ${LEVELS[rankOf(line.level)]}${view.first + place === chosen ? " chosen" : ""}`} role="option"
         aria-selected=${view.first + place === chosen ? "true" : "false"} aria-posinset=${view.first + place + 1} aria-setsize=${lines.length} onClick=${() => { setChosen(view.first + place); onOpen(line); }}>
-        <span class="muted">${showTime(line.time)}</span><span class="level">${line.level.toLowerCase()}</span><span class="muted logger">${(line.logger ?? "").slice(0, 60)}</span><span class="text" dir="auto">${line.text.slice(0, 400)}</span></div>`)}
+        <span class="muted">${showTime(line.time)}</span><span class="level">${(line.level ?? "").toLowerCase().slice(0, 10)}</span><span class="muted logger">${(line.logger ?? "").slice(0, 60)}</span><span class="text" dir="auto">${line.text.slice(0, 400)}</span></div>`)}
     </div></div></div>`;
 }
 
 /** @param {{line: Line, onClose: () => void}} props */
 function LineDialog({ line, onClose }) {
   return html`<${Dialog} title="Log line" wide onClose=${onClose}>
-    <${Facts} facts=${[["Time", formatTime(line.time)], ["Level", line.level], ["From", line.logger], ["Conversation", line.session ? html`<${ConversationLink} id=${line.session} title=${line.session} />` : ""], ["Run", line.run]]} />
-    <${CodeBlock} text=${line.text} label="Log line" /><//>`;
+    <${Facts} facts=${[["Time", line.time ? formatTime(line.time) : ""], ["Level", line.level], ["From", line.logger], ["Conversation", line.session ? html`<${ConversationLink} id=${line.session} title=${line.session} />` : ""], ["Run", line.run], ["Request", line.request], ["Note", line.truncated ? "The line is longer; the file has all of it." : ""]]} />
+    <div class="stack"><${CodeBlock} text=${line.text} label="Log line" />${line.trace ? html`<${CodeBlock} text=${line.trace} label="Traceback" wrap=${false} />` : null}</div><//>`;
 }
 
 /** @param {{route?: unknown}} _props */

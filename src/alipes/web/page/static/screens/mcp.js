@@ -2,31 +2,38 @@
 import { html } from "../vendor/preact.js";
 import { get, post } from "../api.js";
 import { mayChange } from "../state.js";
-import { Badge, Button, Empty, LongText, Text, toast } from "./controls.js";
+import { Badge, Button, Empty, LongText, lookUp, Text, toast } from "./controls.js";
 import { Command, Facts, Loaded, Page, useResource } from "./common.js";
 
 /**
- * @typedef {{name: string, description?: string, diff?: string, why?: string}} PendingTool
- * @typedef {{name: string, where?: string, state?: string, tools?: (string | {name: string})[], why?: string, pending?: (string | PendingTool)[], enabled?: boolean}} Server
+ * @typedef {{name: string, where?: string, state?: string, tools?: string[], why?: string, pending?: string[], changes?: string[], enabled?: boolean,
+ *   source?: string, approve?: string}} Server
  */
 
 const KINDS = /** @type {Record<string, "ok" | "warn" | "danger" | "plain">} */ ({ ready: "ok", connected: "ok", running: "ok", idle: "plain", off: "plain", disabled: "plain", failed: "danger", error: "danger", broken: "danger", starting: "warn", waiting: "warn" });
 
-/** @param {string | {name: string}} each */
-const nameOf = (each) => (typeof each === "string" ? each : each.name);
-
 /** @param {{server: Server, reload: () => Promise<void>}} props */
 function ServerCard({ server, reload }) {
-  const act = (/** @type {string} */ action, /** @type {string} */ done) => async () => { await post(`/v1/mcp/${encodeURIComponent(server.name)}/${action}`, {}); toast(done); await reload(); };
-  const tools = (server.tools ?? []).map(nameOf);
+  const tools = server.tools ?? [];
   const pending = server.pending ?? [];
+  const act = (/** @type {string} */ action, /** @type {object} */ body, /** @type {string} */ done) => async () => {
+    try {
+      await post(`/v1/mcp/${encodeURIComponent(server.name)}/${action}`, body);
+      toast(done);
+    } finally {
+      await reload();
+    }
+  };
+  const shown = server.changes?.length ? server.changes : pending;
   return html`<article class="card" aria-label=${server.name}>
-    <header class="card-head"><strong><${Text} value=${server.name} /></strong><${Badge} kind=${KINDS[server.state ?? ""] ?? "plain"}>${server.enabled === false ? "off" : server.state ?? "unknown"}<//></header>
+    <header class="card-head"><strong><${Text} value=${server.name} /></strong><${Badge} kind=${lookUp(KINDS, server.state, "plain")}>${server.enabled === false ? "off" : server.state ?? "unknown"}<//></header>
     ${server.why ? html`<${LongText} text=${server.why} limit=${800} />` : null}
-    <${Facts} facts=${[["Where", server.where && html`<code dir="auto">${server.where}</code>`], ["Tools", tools.length ? html`<span class="muted">${tools.length}: </span>${tools.slice(0, 60).join(", ")}${tools.length > 60 ? " …" : ""}` : ""]]} />
-    ${pending.length ? html`<div class="stack"><p>${pending.length === 1 ? "One tool has" : `${pending.length} tools have`} changed since you accepted ${pending.length === 1 ? "it" : "them"}. The agent does not use changed tools until you accept them:</p>
-      <ul class="bare">${pending.map((each) => html`<li key=${nameOf(each)}><code dir="auto">${nameOf(each)}</code> ${typeof each === "string" ? null : html`<${LongText} text=${each.why ?? each.description ?? each.diff} limit=${400} />`}</li>`)}</ul></div>` : null}
-    ${mayChange.value ? html`<div class="row"><${Button} icon="refresh" onClick=${act("reload", "Reloaded.")}>Reload<//>${pending.length ? html`<${Button} kind="primary" icon="check" onClick=${act("accept", "Accepted.")}>Accept the changes<//>` : null}</div>` : null}
+    <${Facts} facts=${[["Where", server.where && html`<code dir="auto">${server.where}</code>`], ["Named in", server.source], ["Asks before", server.approve],
+      ["Tools", tools.length ? html`<span class="muted">${tools.length}: </span>${tools.slice(0, 60).join(", ")}${tools.length > 60 ? " …" : ""}` : ""]]} />
+    ${pending.length ? html`<div class="stack"><p>${pending.length === 1 ? "One tool is new or has changed." : `${pending.length} tools are new or have changed.`} The agent does not use them until you accept them:</p>
+      <ul class="bare">${shown.map((each) => html`<li key=${each}><${LongText} text=${each} limit=${400} /></li>`)}</ul></div>` : null}
+    ${mayChange.value ? html`<div class="row">${pending.length ? html`<${Button} kind="primary" icon="check" onClick=${act("accept", { tools: pending }, "Accepted.")}>Accept these tools<//>` : null}
+      <${Button} icon="refresh" onClick=${act("reload", {}, "Connected again.")}>Connect again<//></div>` : null}
   </article>`;
 }
 

@@ -2,7 +2,7 @@
 import { html, useEffect, useState } from "../vendor/preact.js";
 import { get, patch, post } from "../api.js";
 import { mayChange } from "../state.js";
-import { Button, confirm, Diff, Empty, Field, formatCount, LongText, Select, Table, Time, toast } from "./controls.js";
+import { Button, confirm, Diff, Empty, Field, formatCount, LongText, lookUp, Select, Table, Time, toast } from "./controls.js";
 import { ConversationLink, Loaded, Page, Section, statusOf, textOf, useResource } from "./common.js";
 
 /**
@@ -44,7 +44,7 @@ function TargetEditor({ target, person, onSaved }) {
   };
   const used = draft ? [...draft.text].length : target.used ?? target.text.length;
   const hint = target.limit ? `${formatCount(used)} of ${formatCount(target.limit)} characters` : `${formatCount(used)} characters`;
-  const name = target.label ?? NAMES[target.target] ?? target.target;
+  const name = target.label ?? lookUp(NAMES, target.target, target.target);
   if (!mayChange.value) return html`<${Section} title=${name}><${LongText} text=${target.text} limit=${20000} /><p class="muted small">${hint}</p><//>`;
   return html`<${Section} title=${name}>
     <${Field} label=${`Text: ${name}`} hideLabel rows=${4} value=${draft ? draft.text : target.text} hint=${hint} error=${problem}
@@ -69,7 +69,7 @@ function Versions({ person, onUndone }) {
   return html`<${Section} title="Changes"><${Loaded} resource=${found}>${(/** @type {{versions: Version[]}} */ { versions }) => (versions.length ? html`<${Table} caption="Versions" rows=${versions}
     keyOf=${(/** @type {Version} */ row) => row.number} columns=${[
       { name: "created", label: "When", render: (/** @type {Version} */ row) => html`<${Time} value=${row.created} />` },
-      { name: "target", label: "Memory", render: (/** @type {Version} */ row) => NAMES[row.target ?? ""] ?? html`<bdi dir="auto">${row.target}</bdi>` },
+      { name: "target", label: "Memory", render: (/** @type {Version} */ row) => html`<bdi dir="auto">${lookUp(NAMES, row.target, row.target)}</bdi>` },
       { name: "what", label: "Change", render: (/** @type {Version} */ row) => html`<${LongText} text=${[row.what, row.author].filter(Boolean).join(" · ")} limit=${300} />${row.session ? html`<${ConversationLink} id=${row.session} title="Conversation" />` : null}${row.diff ? html`<details><summary>Changes</summary><${Diff} text=${row.diff} lines=${80} /></details>` : null}` },
       { name: "act", label: "Action", hideLabel: true, align: "end", render: (/** @type {Version} */ row) => (row.undone_by ? html`<span class="muted small">undone</span>` : mayChange.value ? html`<${Button} small icon="undo" onClick=${undo(row)}>Undo<//>` : null) },
     ]} />` : html`<p class="muted">No changes yet.</p>`)}<//><//>`;

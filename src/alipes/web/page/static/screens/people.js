@@ -4,7 +4,7 @@ import { del, get, patch, post } from "../api.js";
 import { go } from "../router.js";
 import { mayChange } from "../state.js";
 import { Badge, Button, clock, confirm, Empty, Field, formatCount, formatDuration, LongText, Select, Table, Tabs, Text, Time, toast } from "./controls.js";
-import { Facts, Loaded, Page, Section, textOf, useResource } from "./common.js";
+import { Facts, Loaded, Page, Section, Sentence, textOf, useResource } from "./common.js";
 
 /**
  * @typedef {{id: string | number, platform: string, user?: string, name?: string, role?: string, since?: number, settings?: boolean}} Person
@@ -58,14 +58,14 @@ function People() {
       { name: "platform", label: "Platform", render: (/** @type {PairingRequest} */ row) => html`${row.platform} <span class="muted" dir="auto">${row.user ?? ""}</span>` },
       { name: "asked", label: "Asked", render: (/** @type {PairingRequest} */ row) => html`<${Time} value=${row.asked} />` },
       { name: "expires", label: "Code expires", render: (/** @type {PairingRequest} */ row) => html`<${Time} value=${row.expires} />` },
-    ]} /><p class="muted small">Each of them was sent a pairing code. Ask for it, and type it here.</p>${mayChange.value ? html`<${PairByCode} onPaired=${found.reload} />` : null}<//>` : null}
+    ]} /><p class="muted small">Each of them was sent a pairing code. Ask for the code and enter it here.</p>${mayChange.value ? html`<${PairByCode} onPaired=${found.reload} />` : null}<//>` : null}
     ${people.length ? html`<${Section} title="People with access" count=${people.length}><${Table} caption="People with access" rows=${people} keyOf=${(/** @type {Person} */ row) => row.id} columns=${[
       { name: "name", label: "Name", render: (/** @type {Person} */ row) => html`<strong><${Text} value=${row.name || row.user} /></strong>` },
       { name: "platform", label: "Platform", render: (/** @type {Person} */ row) => html`${row.platform} <span class="muted" dir="auto">${row.user ?? ""}</span>` },
       { name: "since", label: "Since", render: (/** @type {Person} */ row) => html`<${Time} value=${row.since} />` },
       { name: "role", label: "Role", render: (/** @type {Person} */ row) => (mayChange.value && !row.settings ? html`<${Select} label=${`Role of ${row.name || row.user}`} hideLabel value=${row.role} options=${[...new Set([...ROLES, row.role ?? "user"])]} onChange=${setRole(row)} />` : html`<${Badge}>${row.role}<//>`) },
       ...(mayChange.value ? [{ name: "act", label: "Action", hideLabel: true, align: "end", render: (/** @type {Person} */ row) => (row.settings ? html`<span class="muted small">in config.toml</span>` : html`<${Button} small kind="danger" onClick=${revoke(row)}>Remove<//>`) }] : []),
-    ]} /><//>` : html`<${Empty} icon="people" title="Nobody has access by pairing">Who writes to the agent on a messenger gets a pairing code. It appears here, and you give access.<//>`}
+    ]} /><//>` : html`<${Empty} icon="people" title="Nobody has access by pairing">People who message the agent get a pairing code. Enter the code here to give them access.<//>`}
     ${mayChange.value && !requests.length ? html`<${Section} title="Give access by code"><${PairByCode} onPaired=${found.reload} /><//>` : null}`}<//>`;
 }
 
@@ -76,18 +76,21 @@ function Platforms() {
     const others = platforms.filter((each) => each.configured === false);
     return html`${shown.length ? html`<div class="stack">${shown.map((each) => html`<article key=${each.name} class="card"><header class="card-head"><strong><${Text} value=${each.label ?? each.name} /></strong>
         <${Badge} kind=${each.ready ? "ok" : "danger"}>${each.ready ? "connected" : "not connected"}<//></header>
-        ${each.why ? html`<${LongText} text=${each.why} limit=${800} />` : null}
+        ${each.why ? html`<p><${Sentence} text=${each.why.slice(0, 2000)} /></p>` : null}
         <${Facts} facts=${[[each.ready ? "Connected for" : "Since", each.since ? (each.ready ? formatDuration(clock.value - each.since) : html`<${Time} value=${each.since} />`) : ""], ["Received", formatCount(each.received)], ["Sent", formatCount(each.sent)], ["Restarts", each.restarts ? formatCount(each.restarts) : ""], ["Default chat", each.home_chat]]} /></article>`)}</div>`
       : html`<${Empty} icon="chat" title="No messenger is set up" />`}
-      ${others.length ? html`<${Section} title="Not set up"><ul class="bare">${others.map((each) => html`<li key=${each.name}><strong>${each.label ?? each.name}</strong> <span class="muted" dir="auto">${(each.why ?? "").slice(0, 300)}</span></li>`)}</ul><//>` : null}`;
+      ${others.length ? html`<${Section} title="Not set up"><ul class="bare">${others.map((each) => html`<li key=${each.name}><strong>${each.label ?? each.name}</strong> <span class="muted"><${Sentence} text=${(each.why ?? "").slice(0, 300)} /></span></li>`)}</ul><//>` : null}`;
   }}<//>`;
 }
+
+/** It was given up, and can be sent again. @param {OutboxMessage} message */
+const isOver = (message) => message.state === "failed" || message.state === "expired";
 
 function Outbox() {
   const [state, setState] = useState("unsent");
   const found = useResource(() => /** @type {Promise<{messages: OutboxMessage[], more?: boolean}>} */ (get("/v1/outbox", { state })), [state], ["outbox"]);
   const act = (/** @type {OutboxMessage} */ message, /** @type {string} */ action) => async () => {
-    if (action === "drop" && !(await confirm({ title: "Drop this message?", text: "It will not be sent.", action: "Drop", danger: true }))) return;
+    if (action === "drop" && !isOver(message) && !(await confirm({ title: "Drop this message?", text: "It will not be sent.", action: "Drop", danger: true }))) return;
     await post(`/v1/outbox/${message.number}/${action}`, {});
     await found.reload();
   };
@@ -97,7 +100,7 @@ function Outbox() {
       { name: "chat", label: "To", render: (/** @type {OutboxMessage} */ row) => html`${row.platform} <span class="muted" dir="auto">${row.chat ?? ""}</span>` },
       { name: "state", label: "State", render: (/** @type {OutboxMessage} */ row) => html`<${Badge} kind=${row.state === "sent" ? "ok" : /failed|expired/.test(row.state) ? "danger" : "plain"}>${row.state}<//>${row.attempts ? html` <span class="muted small">${row.attempts} ${row.attempts === 1 ? "attempt" : "attempts"}</span>` : null}${row.reason ? html`<div class="muted small" dir="auto">${row.reason.slice(0, 400)}</div>` : null}` },
       { name: "created", label: "Made", render: (/** @type {OutboxMessage} */ row) => html`<${Time} value=${row.created} />` },
-      ...(mayChange.value ? [{ name: "act", label: "Action", hideLabel: true, align: "end", render: (/** @type {OutboxMessage} */ row) => (row.state === "sent" ? null : html`<span class="row end"><${Button} small onClick=${act(row, "retry")}>Retry<//><${Button} small kind="danger" onClick=${act(row, "drop")}>Drop<//></span>`) }] : []),
+      ...(mayChange.value ? [{ name: "act", label: "Action", hideLabel: true, align: "end", render: (/** @type {OutboxMessage} */ row) => html`<span class="row end">${isOver(row) ? html`<${Button} small onClick=${act(row, "retry")}>Retry<//>` : null}${isOver(row) || row.state === "queued" ? html`<${Button} small kind="danger" onClick=${act(row, "drop")}>${isOver(row) ? "Delete" : "Drop"}<//>` : null}</span>` }] : []),
     ]} />` : html`<${Empty} icon="send" title="No messages" />`)}<//>`;
 }
 

@@ -3,7 +3,7 @@ import { html, useEffect, useState } from "../vendor/preact.js";
 import { del, get, patch, post } from "../api.js";
 import { go } from "../router.js";
 import { mayChange } from "../state.js";
-import { Badge, Button, CodeBlock, confirm, Empty, Field, formatDuration, formatTime, LongText, Select, Table, Tabs, Text, Time, toast, Toggle } from "./controls.js";
+import { Badge, Button, CodeBlock, confirm, Empty, Field, formatDuration, formatTime, LongText, lookUp, Select, Table, Tabs, Text, Time, toast, Toggle } from "./controls.js";
 import { Back, ConversationLink, Facts, Loaded, Page, Section, textOf, useResource } from "./common.js";
 
 /**
@@ -23,7 +23,7 @@ const HERE = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
 const State = ({ job }) => html`<${Badge} kind=${job.state === "active" ? "ok" : job.state === "paused" ? "warn" : "plain"}>${job.state}<//>`;
 
 /** @param {{status: string, title?: string}} props */
-const Status = ({ status, title }) => html`<${Badge} kind=${KINDS[status] ?? "plain"} title=${title}>${status}<//>`;
+const Status = ({ status, title }) => html`<${Badge} kind=${lookUp(KINDS, status, "plain")} title=${title}>${status}<//>`;
 
 /** The next times, in the viewer's zone and in the job's if it is another. @param {{times?: number[], zone?: string}} props */
 function NextTimes({ times, zone }) {
@@ -117,7 +117,7 @@ function JobForm({ job, zone, onSaved, onCancel }) {
     <${Select} label="Time zone" value=${draft.zone} options=${zones} onChange=${choose("zone")} />
     <${Select} label="What it does" value=${draft.kind} options=${[{ value: "prompt", label: "Ask the agent" }, { value: "script", label: "Run shell commands without a model" }]} onChange=${choose("kind")} />
     <${Field} label=${draft.kind === "script" ? "Shell commands" : "Prompt"} rows=${5} mono=${draft.kind === "script"} ...${bind("text")} />
-    <${Field} label="Name" ...${bind("name")} hint="Empty: taken from the text." />
+    <${Field} label="Name" ...${bind("name")} hint="Lowercase letters, digits, and -, _ or . between them. Empty: taken from the text." />
     <${Field} label="Deliver the answer to" ...${bind("deliver")} hint="home, a platform, platform:chat, an https address, files or none; several with commas. Empty: the default chat." />
     <details class="more-options"><summary>More options</summary><div class="stack">
       <${Select} label="Permissions" value=${draft.permission_mode} onChange=${choose("permission_mode")} hint="Nobody can be asked while it runs, so “ask” denies risky calls."

@@ -3,8 +3,8 @@ import { batch, html, signal, useEffect, useState } from "../vendor/preact.js";
 import { get, patch, post } from "../api.js";
 import { go } from "../router.js";
 import { mayChange } from "../state.js";
-import { Badge, Button, confirm, Empty, Field, LongText, Select, toast, Toggle } from "./controls.js";
-import { Loaded, Page, Section, statusOf, textOf, useResource } from "./common.js";
+import { Badge, Button, confirm, Empty, Field, lookUp, Select, toast, Toggle } from "./controls.js";
+import { Loaded, Page, Section, Sentence, statusOf, textOf, useResource } from "./common.js";
 
 /**
  * @typedef {{key: string, value?: unknown, default?: unknown, source?: string, origin?: string, line?: number, type?: string, accepts?: string, choices?: string[],
@@ -89,9 +89,9 @@ function SecretField({ secret, onSaved }) {
 function SettingControl({ setting }) {
   const kind = kindOf(setting);
   const stored = show(setting, setting.value);
-  const draft = drafts.value[setting.key];
+  const draft = lookUp(drafts.value, setting.key, undefined);
   const text = draft === null ? show(setting, setting.default) : draft ?? stored;
-  const error = problems.value[setting.key];
+  const error = lookUp(problems.value, setting.key, undefined);
   const disabled = !mayChange.value || Boolean(setting.fixed);
   const input = (/** @type {string} */ next) => setDraft(setting.key, next === stored ? undefined : next);
   const label = { label: setting.key, hideLabel: true, error, disabled };
@@ -116,7 +116,7 @@ function Why({ setting }) {
       setWhy(textOf(error));
     }
   };
-  return html`<details class="why" onToggle=${open}><summary>Why this value?</summary><${LongText} text=${why || "…"} /></details>`;
+  return html`<details class="why" onToggle=${open}><summary>Why this value?</summary><div class="long-text"><${Sentence} text=${why || "…"} /></div></details>`;
 }
 
 /** Where the value comes from, what is allowed and what a change needs, in one line. @param {Setting} setting */
@@ -133,10 +133,10 @@ function notesOf(setting) {
 
 /** @param {{setting: Setting, onSaved: () => unknown}} props */
 function SettingRow({ setting, onSaved }) {
-  const changed = setting.key in drafts.value;
+  const changed = Object.hasOwn(drafts.value, setting.key);
   const secret = setting.secret;
   return html`<div class=${`setting${changed ? " changed" : ""}`} id=${`setting-${setting.key}`}>
-    <div class="setting-name"><h3><code dir="auto">${setting.key}</code>${changed ? html` <${Badge} kind="accent">not saved<//>` : null}</h3><p class="muted" dir="auto">${setting.description}</p></div>
+    <div class="setting-name"><h3><code dir="auto">${setting.key}</code>${changed ? html` <${Badge} kind="accent">not saved<//>` : null}</h3><p class="muted"><${Sentence} text=${setting.description} /></p></div>
     <div class="setting-value"><${SettingControl} setting=${setting} />
       <p class="muted small" dir="auto">${notesOf(setting)}</p>
       ${secret ? html`<${SecretField} secret=${{ name: secret, set: setting.set }} onSaved=${onSaved} />` : null}

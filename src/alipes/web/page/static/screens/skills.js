@@ -3,7 +3,7 @@ import { html, useState } from "../vendor/preact.js";
 import { del, get, patch, post } from "../api.js";
 import { go } from "../router.js";
 import { mayChange } from "../state.js";
-import { Badge, Button, CodeBlock, confirm, Diff, Empty, Field, formatCount, LongText, Table, Tabs, Text, Time, toast, Toggle } from "./controls.js";
+import { Badge, Button, CodeBlock, confirm, Diff, Empty, Field, formatCount, LongText, lookUp, Table, Tabs, Text, Time, toast, Toggle } from "./controls.js";
 import { Back, Command, ConversationLink, Facts, Loaded, Page, Section, textOf, useResource } from "./common.js";
 
 /**
@@ -52,7 +52,7 @@ const KINDS = /** @type {Record<string, "warn" | "danger" | "plain">} */ ({ new:
 /** What keeps a skill from use; nothing for one that is on. @param {{skill: Skill}} props */
 function SkillState({ skill }) {
   const state = skill.state ?? (skill.problem ? "broken" : skill.enabled === false ? "off" : "on");
-  return state === "on" ? null : html`<${Badge} kind=${KINDS[state] ?? "plain"} title=${skill.problem}>${state}<//>`;
+  return state === "on" ? null : html`<${Badge} kind=${lookUp(KINDS, state, "plain")} title=${skill.problem}>${state}<//>`;
 }
 
 /** @param {{skills: Skill[]}} props */
@@ -94,7 +94,7 @@ function Detail({ name }) {
       <${Facts} facts=${[["Source", data.plugin ? `plugin ${data.plugin}` : data.source], ["Remarks", data.remarks?.join("\n")], ["License", data.license], ["Compatibility", data.compatibility], ["Tools", Array.isArray(data.tools) ? data.tools.join(", ") : data.tools], ["Path", data.path && html`<code dir="auto">${data.path}</code>`], ["Used", data.uses ? `${formatCount(data.uses)} times; answered ${formatCount(data.answered)}, failed ${formatCount(data.failed)}` : "never"],
         ["Last used", data.last ? html`<${Time} value=${data.last} />` : ""], ["Files", data.files?.length ? data.files.map((each) => (typeof each === "string" ? each : each.path ?? each.name)).join(", ") : ""]]} />
       <${Section} title="Text"><${CodeBlock} text=${data.text ?? ""} label="Text of the skill" /><//>
-      <${Section} title="Versions">${data.versions?.length ? html`<${Table} caption="Versions" rows=${data.versions} keyOf=${(/** @type {{number: number}} */ row) => row.number} columns=${[
+      <${Section} title="Versions">${data.versions?.length ? html`<${Table} caption="Versions" rows=${[...data.versions].sort((one, two) => two.number - one.number)} keyOf=${(/** @type {{number: number}} */ row) => row.number} columns=${[
         { name: "number", label: "Version" }, { name: "created", label: "From", render: (/** @type {any} */ row) => html`<${Time} value=${row.created} />` },
         { name: "why", label: "Why", render: (/** @type {any} */ row) => html`<${LongText} text=${row.why} limit=${300} />${row.removed ? html` <${Badge}>removed<//>` : null}` },
         { name: "act", label: "Action", hideLabel: true, align: "end", render: (/** @type {any} */ row) => (mayChange.value ? html`<${Button} small icon="undo" onClick=${rollback(row.number)}>Go back<//>` : null) },

@@ -6,9 +6,9 @@ import { ConversationLink, Loaded, loadStyle, Page, Section, useResource } from 
 
 /**
  * @typedef {{day?: string, model?: string, task?: string, surface?: string, session?: string, title?: string, calls?: number, input?: number,
- *   output?: number, cached?: number, cache_write?: number, reasoning?: number, cost?: number, unpriced?: number}} Row
- * @typedef {{name: string, limit: number, used: number, unit?: string, period?: string}} Limit
- * @typedef {{zone: string, from: string, to: string, rows: Row[], total: Row, limits?: Limit[]}} Usage
+ *   output?: number, cached?: number, cache_write?: number, reasoning?: number, cost?: number | null, unpriced?: number}} Row
+ * @typedef {{name: string, limit: number, used?: number | null, unit?: string, period?: string}} Limit
+ * @typedef {{zone: string, from: string, to: string, rows: Row[], total: Row, limits?: Limit[], more?: boolean}} Usage
  * @typedef {"cost" | "tokens"} Unit
  * @typedef {{days: string[], names: string[], values: Map<string, number[]>}} Series values by name, one per day
  */
@@ -141,7 +141,7 @@ function Totals({ total }) {
   const share = input ? Math.round((100 * (total.cached ?? 0)) / input) : 0;
   /** @type {[string, string, string][]} */
   const figures = [
-    ["Cost", formatMoney(total.cost), total.unpriced ? `${formatCount(total.unpriced)} calls without a known price` : ""],
+    ["Cost", total.cost === null ? "unknown" : formatMoney(total.cost), total.unpriced ? `${formatCount(total.unpriced)} calls without a known price` : ""],
     ["Model calls", formatCount(total.calls), ""],
     ["Input tokens", formatShort(input), `${formatCount(input)} tokens`],
     ["Output tokens", formatShort(total.output), total.reasoning ? `${formatShort(total.reasoning)} for reasoning` : ""],
@@ -155,11 +155,12 @@ function Totals({ total }) {
 function Limits({ limits }) {
   const show = (/** @type {Limit} */ each, /** @type {number} */ value) => (/^(\$|usd|dollars?|cost)$/i.test(each.unit ?? "") ? formatMoney(value) : `${formatCount(value)} ${each.unit ?? ""}`.trim());
   return html`<${Section} title="Limits">${limits.map((each) => {
-    const share = each.limit ? Math.min(1, each.used / each.limit) : 0;
-    return html`<div key=${`${each.name} ${each.period ?? ""}`} class="limit"><p><span dir="auto">${each.name}${each.period ? html`<span class="muted"> per ${each.period}</span>` : null}</span>
-      <span class="figure">${show(each, each.used)} <span class="muted">of ${show(each, each.limit)}</span></span></p>
-      <div class="bar" role="meter" aria-label=${each.name} aria-valuemin="0" aria-valuemax="100" aria-valuenow=${Math.round(share * 100)}>
-        <i class=${share >= 1 ? "danger" : share >= 0.8 ? "warn" : ""} style=${{ width: `${share * 100}%` }}></i></div></div>`;
+    const known = typeof each.used === "number";
+    const share = known && each.limit ? Math.min(1, Number(each.used) / each.limit) : 0;
+    return html`<div key=${`${each.name} ${each.period ?? ""}`} class="limit"><p><span><code dir="auto">${each.name}</code>${each.period ? html`<span class="muted"> per ${each.period}</span>` : null}</span>
+      <span class="figure">${known ? html`${show(each, Number(each.used))} <span class="muted">of ${show(each, each.limit)}</span>` : show(each, each.limit)}</span></p>
+      ${known && html`<div class="bar" role="meter" aria-label=${each.name} aria-valuemin="0" aria-valuemax="100" aria-valuenow=${Math.round(share * 100)}>
+        <i class=${share >= 1 ? "danger" : share >= 0.8 ? "warn" : ""} style=${{ width: `${share * 100}%` }}></i></div>`}</div>`;
   })}<//>`;
 }
 
@@ -184,7 +185,7 @@ function Conversations({ params }) {
       { name: "title", label: "Conversation", render: (/** @type {Row} */ row) => html`<${ConversationLink} id=${row.session} title=${row.title || row.session} />` },
       { name: "calls", label: "Calls", align: "end", render: (/** @type {Row} */ row) => formatCount(row.calls) },
       { name: "tokens", label: "Tokens", align: "end", render: (/** @type {Row} */ row) => formatShort(amountOf(row, "tokens")) },
-      { name: "cost", label: "Cost", align: "end", render: (/** @type {Row} */ row) => formatMoney(row.cost) },
+      { name: "cost", label: "Cost", align: "end", render: (/** @type {Row} */ row) => (row.cost === null ? "unknown" : formatMoney(row.cost)) },
     ]} />`;
   }}<//><//>`;
 }
@@ -196,10 +197,11 @@ export default function Screen(_props) {
   const [range, setRange] = useState("30");
   const [zone, setZone] = useState(HERE);
   const [stack, setStack] = useState("model");
-  const [unit, setUnit] = useState(/** @type {Unit} */ ("cost"));
+  const [chosen, setUnit] = useState(/** @type {Unit | ""} */ (""));
   const [custom, setCustom] = useState(daysOf("30", HERE));
   const [from, to] = range === "custom" ? custom : daysOf(range, zone);
   const usage = useResource(() => /** @type {Promise<Usage>} */ (get("/v1/usage", { from, to, zone, by: `day,${stack}` })), [from, to, zone, stack]);
+  const unit = chosen || (usage.data?.total?.cost === null && usage.data.rows.length ? "tokens" : "cost");
   const zones = [...new Set([HERE, "UTC", ...(Intl.supportedValuesOf?.("timeZone") ?? [])])];
   const save = () => download("/v1/usage", `usage-${from}-${to}.csv`, { from, to, zone, by: "day,model,task,surface", format: "csv" });
   return html`<${Page} title="Usage" wide actions=${html`<${Button} icon="download" onClick=${save}>Download CSV<//>`}>
@@ -222,6 +224,7 @@ function Figures({ usage, stack, unit }) {
   useEffect(() => setSeries(seriesOf(usage, stack, unit)), [usage, stack, unit]);
   const limits = usage.limits ?? [];
   return html`<${Totals} total=${usage.total ?? {}} />
+    ${usage.more ? html`<p class="muted">There are more figures than can be shown. Choose a shorter time.</p>` : null}
     ${usage.rows.length ? html`<${Chart} series=${series} unit=${unit} /><${Section} title="Figures"><${FiguresTable} series=${series} unit=${unit} /><//>`
       : html`<${Empty} icon="chart" title="No model calls in this time">Choose a longer time, or start a conversation.<//>`}
     ${limits.length ? html`<${Limits} limits=${limits} />` : null}`;

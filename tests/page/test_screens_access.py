@@ -1,0 +1,170 @@
+"""Every screen for everyone: axe in both themes, 320 pixels, the keyboard alone, readers, the palette, errors."""
+
+import json
+
+import pytest
+
+pytest.importorskip("playwright.async_api", reason="playwright is not installed (make test)")
+
+from playwright.async_api import Page, Route, expect
+
+from tests.page.samples import ANSWERS, SCREENS
+from tests.page.screen_steps import call, show, start_run
+from tests.world.environment import SERVICES
+from tests.world.model_server import Say
+
+pytestmark = [pytest.mark.deadline(300), pytest.mark.service("chromium")]
+AXE = SERVICES / "node_modules" / "axe-core" / "axe.min.js"
+CHECK = """async () => {
+  const found = await axe.run(document, { resultTypes: ["violations"] });
+  return found.violations.filter((each) => ["serious", "critical"].includes(each.impact))
+    .map((each) => `${each.id}: ${each.nodes.slice(0, 3).map((node) => `${node.html} ${node.failureSummary}`).join(" | ")}`);
+}"""
+
+
+async def answer_sample(route: Route) -> None:
+    path = route.request.url.partition("/v1/")[2].partition("?")[0]
+    if path in ("events", "log/stream"):
+        await route.fulfill(content_type="text/event-stream", body=": ok\n\n")
+    else:
+        await route.fulfill(json=ANSWERS.get(path, {}))
+
+
+async def open_samples(running, **options) -> Page:
+    """A page that shows the example answers."""
+    page = await running.log_in(**options)
+    await page.route("**/v1/**", answer_sample)
+    await page.reload()
+    return page
+
+
+async def open_screen(page, address):
+    await show(page, address, SCREENS[address])
+    if address == "doctor":
+        await page.get_by_role("button", name="Run the checks").click()
+        await expect(page.locator(".checks").first).to_be_visible()
+    await expect(page.locator(".spinner")).to_have_count(0)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+async def test_axe_finds_nothing_serious_on_any_screen(site, theme):
+    if not AXE.exists():
+        pytest.skip("axe-core is not installed (make services)")
+    async with site() as running:
+        page = await open_samples(running, color_scheme=theme, reduced_motion="reduce")
+        await page.evaluate(AXE.read_text())
+        found = {}
+        for address in SCREENS:
+            await open_screen(page, address)
+            found[address] = await page.evaluate(CHECK)
+        await page.keyboard.press("Control+k")
+        await expect(page.get_by_role("combobox", name="Go to")).to_be_visible()
+        found["palette"] = await page.evaluate(CHECK)
+    assert {address: problems for address, problems in found.items() if problems} == {}
+
+
+async def test_no_screen_scrolls_sideways_at_320_pixels(site):
+    async with site() as running:
+        page = await open_samples(running)
+        await page.set_viewport_size({"width": 320, "height": 640})
+        wide = {}
+        for address in SCREENS:
+            await open_screen(page, address)
+            width = "document.documentElement.scrollWidth, document.querySelector('.screen').scrollWidth"
+            wide[address] = await page.evaluate(f"Math.max({width})")
+        assert {address: width for address, width in wide.items() if width > 320} == {}
+        await page.get_by_role("button", name="Open the menu").click()
+        await expect(page.get_by_role("link", name="Inbox")).to_be_visible()
+
+
+async def test_a_reader_sees_every_screen_and_no_button_that_would_fail(site):
+    async with site() as running:
+        reader = await running.log_in("read")
+        refused = []
+        reader.on("response", lambda answer: answer.status == 403 and refused.append(answer.url))
+        quiet = {"Open the menu", "Download CSV", "Try again", "Pause", "Follow", "Log out", "Show more"}
+        for address in ("schedules", "skills", "skills?tab=pending", "memory", "mcp", "plugins", "people"):
+            await show(reader, address, SCREENS[address])
+            await expect(reader.locator(".spinner")).to_have_count(0)
+            buttons = await reader.locator(".page button:not([role=tab])").all_inner_texts()
+            assert {each.strip() for each in buttons if each.strip()} <= quiet, address
+            assert await reader.locator(".page textarea:enabled").count() == 0, address
+        for address in ("people/platforms", "people/outbox", "settings", "log", "usage", "inbox", "browsers"):
+            await show(reader, address, SCREENS[address])
+            await expect(reader.locator(".spinner")).to_have_count(0)
+            await expect(reader.locator(".error-box")).to_have_count(0)
+        assert refused == []
+
+
+async def test_an_error_is_shown_and_trying_again_loads_the_screen(site):
+    async with site() as running:
+        page = await running.log_in()
+        problem = {"title": "Error", "status": 503, "detail": "The database is locked.", "code": "store"}
+        await page.route("**/v1/schedules", lambda route: route.fulfill(status=503, json=problem))
+        await show(page, "schedules", "Schedules")
+        await expect(page.locator(".error-box")).to_contain_text("The database is locked.")
+        await page.unroute("**/v1/schedules")
+        await page.get_by_role("button", name="Try again").click()
+        await expect(page.get_by_text("No schedules")).to_be_visible()
+
+
+async def test_answers_with_unknown_and_missing_fields_are_shown(site):
+    async with site() as running:
+        page = await running.log_in()
+        odd = {
+            "jobs": [{"id": "x", "name": "odd", "when": "?", "state": "new-state", "future": {"a": [1]}}],
+            "later": 1,
+        }
+        await page.route("**/v1/schedules", lambda route: route.fulfill(json=odd))
+        await show(page, "schedules", "Schedules")
+        await expect(page.get_by_role("link", name="odd")).to_be_visible()
+        await page.route(
+            "**/v1/skills", lambda route: route.fulfill(body=json.dumps({}), content_type="application/json")
+        )
+        await show(page, "skills", "Skills")
+        await expect(page.locator(".error-box")).to_contain_text("could not be shown")
+
+
+async def test_the_palette_opens_screens_conversations_settings_and_schedules_by_keyboard(site):
+    async with site((Say("Noted."),)) as running:
+        page = await running.log_in()
+        run = await start_run(page, "Water the orchids")
+        await call(
+            page, "POST", "schedules", {"when": "manual", "prompt": "x", "name": "night-watch", "deliver": ["none"]}
+        )
+        for words, label, address in (
+            ("usag", "Usage", "#/usage"),
+            ("orchids", "orchids", f"#/c/{(await call(page, 'GET', 'sessions'))['sessions'][0]['id']}"),
+            ("ngtwatch", "night-watch", "#/schedules/"),
+            ("api.rate", "api.rate", "#/settings/api.rate"),
+        ):
+            await page.keyboard.press("Control+k")
+            box = page.get_by_role("combobox", name="Go to")
+            await box.fill(words)
+            await expect(page.locator("#palette-0")).to_contain_text(label)
+            await box.press("Enter")
+            await expect(box).to_have_count(0)
+            assert address in page.url, words
+        await page.keyboard.press("Control+k")
+        await page.keyboard.press("Escape")
+        await expect(page.get_by_role("combobox", name="Go to")).to_have_count(0)
+        assert run["id"]
+
+
+async def test_a_job_is_paused_by_keyboard_alone(site):
+    async with site() as running:
+        page = await running.log_in()
+        job = {"when": "every day at 9", "prompt": "x", "name": "watch", "deliver": ["none"]}
+        await call(page, "POST", "schedules", job)
+        await show(page, "schedules", "Schedules")
+        await page.get_by_role("button", name="New job").focus()
+        for _ in range(2):
+            await page.keyboard.press("Tab")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", level=1, name="watch")).to_be_visible()
+        for _ in range(40):
+            if await page.evaluate("document.activeElement.textContent.trim()") == "Pause":
+                break
+            await page.keyboard.press("Tab")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("button", name="Resume")).to_be_visible()
