@@ -145,7 +145,7 @@ function Log({ conversation, number, replies }) {
       <div ref=${tail}></div>
       ${conversation.questions.value.length > 0 && html`<${Lazy} path="./questions.js" conversation=${conversation} />`}
       ${conversation.notice.value && html`<p class="state" role="status" dir="auto">${conversation.notice.value}</p>`}
-      ${conversation.isRunning.value && !conversation.questions.value.length && html`<p class="working"><span class="dot running"></span><span class="hidden">Working</span></p>`}
+      ${conversation.isRunning.value && !conversation.questions.value.length && html`<p class="working"><span class="dot running"></span> <span class="muted small">Working</span></p>`}
       <${Waiting} conversation=${conversation} />
     </div>
     </div>
