@@ -116,7 +116,7 @@ function useEscape(conversation) {
 function Welcome() {
   const own = outbox.messages.value.filter((each) => each.session.startsWith(NEW_NAME));
   if (own.length) return html`<div class="log"><div class="column"><${OwnMessages} messages=${own} /></div></div>`;
-  return html`<div class="welcome"><p>What shall we work on?</p></div>`;
+  return html`<div class="welcome"><p>What should we work on?</p></div>`;
 }
 
 /** @param {{conversation: Conversation, number: number, replies: Reply[]}} props */
