@@ -68,7 +68,7 @@ class PageSite:
         """A page in a browser of its own, logged in by a link."""
         page = await (await self.open_context(**options)).new_page()
         await page.goto(await self.link(scope))
-        await page.locator(".sidebar .brand").wait_for()
+        await page.locator("#main textarea, #main .closed").first.wait_for()
         await page.wait_for_url(f"{self.url}#/**")
         return page
 

@@ -230,9 +230,11 @@ class CommonHeadersMiddleware:
             if message["type"] == "http.response.start":
                 message.setdefault("headers", [])
                 headers = MutableHeaders(scope=message)
-                headers["x-request-id"], headers[NO_SNIFF[0]] = request_id, NO_SNIFF[1]
-                for name, value in _DEFAULT_HEADERS.items():
-                    headers.setdefault(name, value)
+                headers[NO_SNIFF[0]] = NO_SNIFF[1]
+                if not _is_page_file(scope["path"], message["status"]):
+                    headers["x-request-id"] = request_id
+                    for name, value in _DEFAULT_HEADERS.items():
+                        headers.setdefault(name, value)
                 _log_answer(scope, message["status"])
             await send(message)
 
@@ -242,6 +244,11 @@ class CommonHeadersMiddleware:
                 await self._app(scope, receive, send_with_headers)
         finally:
             REQUEST_ID.reset(token)
+
+
+def _is_page_file(path: str, status: int) -> bool:
+    """True for scripts and styles of the page: many, and never shown by themselves, so their heads are short."""
+    return status == 200 and path.startswith("/static/") and path.endswith((".js", ".css"))
 
 
 def _log_answer(scope: AsgiScope, status: int) -> None:

@@ -95,6 +95,25 @@ async def test_files_of_the_folder_are_kept_forever_and_the_page_is_asked_for_ag
         assert file.headers["cache-control"] == "public, max-age=31536000, immutable"
 
 
+async def test_scripts_have_only_the_headers_that_they_need(small):
+    async with open_page(small) as client:
+        folder = folder_in((await client.get("/")).text)
+        script = await client.get(f"/{folder}/app.js")
+        needed = {
+            "content-type",
+            "content-length",
+            "content-encoding",
+            "cache-control",
+            "vary",
+            "x-content-type-options",
+        }
+        assert set(script.headers) == needed and script.headers["x-content-type-options"] == "nosniff"
+        picture = await client.get(f"/{folder}/picture.png")
+        missing = await client.get(f"/{folder}/none.js")
+        for answer in (picture, missing):
+            assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+
+
 async def test_a_change_of_any_file_changes_the_address_of_all(small):
     async with open_page(small) as client:
         before = await client.get("/")

@@ -105,4 +105,9 @@ addEventListener("keydown", async (event) => {
   await loadStyles("screens.css");
   (await import("./palette.js")).openPalette();
 });
+// a keyboard on the screen covers the page in some browsers: what is written and the stop button stay above it
+visualViewport?.addEventListener("resize", () => {
+  const covered = visualViewport && visualViewport.scale === 1 && innerHeight - visualViewport.height > 100;
+  document.documentElement.style.setProperty("--height", covered ? `${visualViewport?.height}px` : "");
+});
 start();

@@ -128,7 +128,7 @@ export function Composer({ conversation, options, onCommand, onNew, children }) 
     ${completion.commands.length > 0 && html`<${Lazy} path="./completion.js" ...${completion} choose=${complete} />`}
     ${files.length > 0 && html`<${Lazy} path="./attachments.js" files=${files} setFiles=${setFiles} />`}
     <textarea ref=${area} rows="1" dir="auto" value=${text} aria-label="Message" placeholder=${running ? "Add to the running task" : "Message alipes"}
-      enterkeyhint=${phone.matches ? "enter" : "send"} aria-expanded=${completion.commands.length > 0 ? "true" : undefined}
+      enterkeyhint=${phone.matches ? "enter" : "send"} aria-controls=${completion.commands.length > 0 ? "commands" : undefined}
       aria-activedescendant=${completion.commands.length ? `command-${completion.at}` : undefined}
       onInput=${(/** @type {Event} */ event) => change(/** @type {HTMLTextAreaElement} */ (event.currentTarget).value)} onKeyDown=${onKey}
       onPaste=${(/** @type {ClipboardEvent} */ event) => {
@@ -142,8 +142,7 @@ export function Composer({ conversation, options, onCommand, onNew, children }) 
           attach([...(input.files ?? [])]);
           input.value = "";
         }} /></label>
-      ${children}
-      <span class="fill"></span>
+      <span class=${`choices${running ? " busy" : ""}`}>${children}</span>
       ${running && text.trim() && html`<select class="quiet-select" aria-label="While a task is running" title=${BUSY_HELP[mode]} value=${mode}
         onChange=${(/** @type {Event} */ event) => setBusyMode(/** @type {HTMLSelectElement} */ (event.currentTarget).value)}>
         ${Object.entries(BUSY).map(([value, label]) => html`<option value=${value} selected=${value === mode}>${label}</option>`)}</select>`}

@@ -26,7 +26,8 @@ export function Sidebar({ screens }) {
   }, [drawer.value]);
   const managed = Object.keys(screens).filter((name) => name !== "inbox" && name !== "search");
   return html`<nav ref=${box} class=${`sidebar${drawer.value ? " open" : ""}`} aria-label="Conversations and screens"
-    onKeyDown=${(/** @type {KeyboardEvent} */ event) => event.key === "Escape" && (drawer.value = false)}>
+    onKeyDown=${(/** @type {KeyboardEvent} */ event) => event.key === "Escape" && (drawer.value = false)}
+    onClick=${(/** @type {MouseEvent} */ event) => /** @type {Element} */ (event.target).closest("a") && (drawer.value = false)}>
     <div class="brand"><span>alipes</span><span class="fill"></span>
       ${mayChange.value && html`<${IconButton} icon="edit" label="New conversation" onClick=${() => go("new")} />`}
       <${IconButton} icon="close" label="Close the menu" class="only-phone" onClick=${() => (drawer.value = false)} />

@@ -90,7 +90,7 @@ export class LiveRun {
         return this.#transcript.nodes.calls.get(event.call_id)?.setProgress(event.text);
       case "tool_finished":
         return this.#transcript.nodes.addCallState(event.call, (line) =>
-          line.setResult({ outcome: "ok", ...event.result, images: [], files: [], seconds: event.seconds ?? 0 }, 0));
+          line.setResult({ outcome: "ok", ...event.result, images: [], files: [], seconds: event.seconds }, 0));
       case "noted":
         return this.#watcher.onNotice(event.text);
       case "approval_asked":
@@ -121,8 +121,8 @@ export class LiveRun {
     if (!node) return;
     setNumber(node, item);
     if (streamed) {
-      const before = node.querySelector(":scope > .folded")?.nextSibling ?? node.querySelector(":scope > h3")?.nextSibling;
-      node.insertBefore(streamed, before ?? null);
+      const before = node.querySelector(":scope > .folded") ?? node.querySelector(":scope > h2");
+      before?.after(streamed);
     }
     this.#transcript.append(node);
   }

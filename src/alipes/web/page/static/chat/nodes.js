@@ -97,7 +97,7 @@ export class MessageNodes {
     if (item.role === "tool") return this.#buildResults(item);
     const node = make("article", `msg ${item.role === "user" || item.role === "assistant" ? item.role : "note"}`);
     setNumber(node, item);
-    node.append(make("h3", "hidden", HEADINGS[item.role] ?? "Note"));
+    node.append(make("h2", "hidden", HEADINGS[item.role] ?? "Note"));
     if (item.role === "user") this.#fillUser(node, item);
     else if (item.role === "assistant") this.#fillAssistant(node, item);
     else node.append(foldedText(item.role === "notice" ? "Note from alipes to the model" : "System", item.text ?? ""));
@@ -304,13 +304,13 @@ export class CallLine {
   /** @param {Result} result @param {number} number Of the message with the result. */
   setResult(result, number) {
     const before = this.#result;
-    this.#result = { ...before, ...result, seconds: result.seconds ?? before?.seconds };
+    this.#result = { ...before, ...result, seconds: result.seconds || before?.seconds };
     this.#number = number || this.#number;
     const outcome = result.outcome ?? (result.error ? "failed" : "ok");
     this.node.classList.remove("running");
     this.node.dataset.outcome = outcome;
     const seconds = this.#result.seconds;
-    const words = [OUTCOMES[outcome], seconds === undefined ? "" : formatDuration(seconds)].filter(Boolean);
+    const words = [OUTCOMES[outcome], seconds ? formatDuration(seconds) : ""].filter(Boolean);
     this.#outcome.textContent = words.join(" · ");
     if (!words.length) this.#outcome.append(make("span", "hidden", "done"));
     this.#filled = false;

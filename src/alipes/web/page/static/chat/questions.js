@@ -48,7 +48,7 @@ function Approval({ question, conversation }) {
   /** @param {string} choice */
   const has = (choice) => answers.includes(choice);
   return html`<section class="question" aria-label="Approval needed">
-    <h3>Approve?</h3>
+    <h2>Approve?</h2>
     ${question.reason && html`<p dir="auto">${showHidden(sentence(question.reason))}</p>`}
     ${question.command && html`<${CodeBlock} text=${question.command} label=${question.tool ?? "Command"} />`}
     ${question.diff && html`<${Diff} text=${question.diff} />`}
@@ -79,7 +79,7 @@ function Inquiry({ question, conversation }) {
   const { problem, answer } = useAnswer(conversation, question);
   const [text, setText] = useState("");
   return html`<section class="question" aria-label="Question">
-    <h3 dir="auto">${question.question}</h3>
+    <h2 dir="auto">${question.question}</h2>
     ${mayChange.value
       ? html`<div class="answers">${(question.choices ?? []).map((choice) => html`<${Button} key=${choice} dir="auto" onClick=${() => answer({ text: choice })}>${choice}<//>`)}</div>
         <form class="answer-more row" onSubmit=${submit(() => text.trim() && answer({ text }))}>

@@ -18,7 +18,7 @@ export function Waiting({ conversation }) {
     await conversation.update();
   };
   return html`<${OwnMessages} messages=${own} />
-    ${queue.map((each) => html`<article key=${each.run} class="msg user waiting"><h3 class="hidden">Waiting message</h3><div class="body plain" dir="auto">${each.text}</div>
+    ${queue.map((each) => html`<article key=${each.run} class="msg user waiting"><h2 class="hidden">Waiting message</h2><div class="body plain" dir="auto">${each.text}</div>
       <p class="state">${each.held ? "Held back by the stop" : "Waiting for the running task"}
         ${mayChange.value && html` · <button class="link" onClick=${() => change({ action: "drop", run: each.run })}>Drop</button>`}</p></article>`)}
     ${held && mayChange.value && html`<p class="state"><${Button} small onClick=${() => change({ action: "send" })}>Send the held messages<//></p>`}`;
@@ -30,7 +30,7 @@ const STATES = { sending: "Sending …", waiting: "Waiting for the connection", 
 /** @param {{messages: import("./outbox.js").Sending[]}} props */
 export function OwnMessages({ messages }) {
   return messages.map((each) => html`<article key=${each.key} class=${`msg user ${each.state}`}>
-    <h3 class="hidden">You</h3><div class="body plain" dir="auto">${each.text.slice(0, 30_000)}</div>
+    <h2 class="hidden">You</h2><div class="body plain" dir="auto">${each.text.slice(0, 30_000)}</div>
     ${STATES[each.state] && html`<p class="state" role=${each.state === "refused" ? "alert" : "status"}>${STATES[each.state]}${each.problem ? `: ${each.problem}` : ""}
       ${each.state !== "sending" && html` · <button class="link" onClick=${() => edit(each)}>Edit again</button>
         · <button class="link" onClick=${() => outbox.drop(each.key)}>Discard</button>`}</p>`}</article>`);
