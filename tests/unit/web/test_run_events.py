@@ -200,3 +200,15 @@ async def test_a_run_that_was_asked_to_ends_with_its_last_listener(tmp_path: Pat
             events = [event async for event in following]
         assert events[-1].detail == "disconnected"  # type: ignore[union-attr]
         assert (await api.look(run))["status"] == "stopped" and model.living == 0
+
+
+def test_listeners_at_the_same_position_share_the_bytes():
+    log = RunEventLog()
+    log.add(TextDelta("a"))
+    first, position, _ = log.read_after(EventPosition())
+    again, _, _ = log.read_after(EventPosition())
+    assert first is again
+    log.add(TextDelta("b"))
+    more, _, _ = log.read_after(EventPosition())
+    rest, _, _ = log.read_after(position)
+    assert more.startswith(first) and more == first + rest

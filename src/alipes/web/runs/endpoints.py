@@ -41,7 +41,7 @@ from alipes.web.endpoint import (
 )
 from alipes.web.files import ApiFiles
 from alipes.web.runs.events import END_ID, LiveRuns, parse_position, replay_events
-from alipes.web.runs.lookup import Name, Run, RunLookup, RunPlace, Status, VisibleRun, find_session, owner
+from alipes.web.runs.lookup import Name, Run, RunLookup, RunPlace, Status, VisibleRun, find_session, visible_scope
 from alipes.web.sse import EventStream, finished_stream
 from alipes.web.templates import expand_input
 
@@ -205,7 +205,7 @@ class RunEndpoints:
         session = (await find_session(self._store, call.caller, query.session)).id if query.session else ""
         state = "running" if query.status == "waiting" else query.status
         wanted = RunQuery(query.limit + 1, session, state, query.before)
-        found = await self._store.list_runs(None if call.caller.may("admin") else owner(call.caller), wanted)
+        found = await self._store.list_runs(visible_scope(call.caller).owner, wanted)
         runs = [await self._lookup.describe(id) for id in found[: query.limit]]
         shown = tuple(run for run in runs if query.status in ("", run.status))
         return json_response(RunList(shown, len(found) > query.limit))
