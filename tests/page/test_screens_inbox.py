@@ -87,7 +87,7 @@ async def test_an_answer_given_elsewhere_resolves_the_card(site):
         await expect(page.get_by_text("Answered elsewhere or expired")).to_have_count(0)
 
 
-async def test_a_second_answer_is_told_what_was_decided(site):
+async def test_a_second_answer_shows_what_was_decided(site):
     async with site(terminal()) as running:
         page = await running.log_in()
         await start_run(page, "Push it")

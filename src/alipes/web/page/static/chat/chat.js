@@ -116,7 +116,7 @@ function useEscape(conversation) {
 function Welcome() {
   const own = outbox.messages.value.filter((each) => each.session.startsWith(NEW_NAME));
   if (own.length) return html`<div class="log"><div class="column"><${OwnMessages} messages=${own} /></div></div>`;
-  return html`<div class="welcome"><p>What shall we work on?</p></div>`;
+  return html`<div class="welcome"><p>What should we work on?</p></div>`;
 }
 
 /** @param {{conversation: Conversation, number: number, replies: Reply[]}} props */
@@ -145,7 +145,7 @@ function Log({ conversation, number, replies }) {
       <div ref=${tail}></div>
       ${conversation.questions.value.length > 0 && html`<${Lazy} path="./questions.js" conversation=${conversation} />`}
       ${conversation.notice.value && html`<p class="state" role="status" dir="auto">${conversation.notice.value}</p>`}
-      ${conversation.isRunning.value && !conversation.questions.value.length && html`<p class="working"><span class="dot running"></span><span class="hidden">Working</span></p>`}
+      ${conversation.isRunning.value && !conversation.questions.value.length && html`<p class="working"><span class="dot running"></span> <span class="muted small">Working</span></p>`}
       <${Waiting} conversation=${conversation} />
     </div>
     </div>

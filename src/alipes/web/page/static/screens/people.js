@@ -1,5 +1,5 @@
 // People and platforms: who may write, pairing codes, the messengers' state, and messages that wait to be sent.
-import { html, useState } from "../vendor/preact.js";
+import { html, useEffect, useRef, useState } from "../vendor/preact.js";
 import { del, get, patch, post } from "../api.js";
 import { go } from "../router.js";
 import { mayChange } from "../state.js";
@@ -71,6 +71,11 @@ function People() {
 
 function Platforms() {
   const found = useResource(() => /** @type {Promise<{platforms: Platform[]}>} */ (get("/v1/platforms")), [], ["platform", "settings"]);
+  const first = useRef(true);
+  useEffect(() => {
+    if (!first.current) found.reload(); // the server does not announce changes of messengers
+    first.current = false;
+  }, [clock.value]);
   return html`<${Loaded} resource=${found}>${(/** @type {{platforms: Platform[]}} */ { platforms }) => {
     const shown = platforms.filter((each) => each.configured !== false);
     const others = platforms.filter((each) => each.configured === false);
