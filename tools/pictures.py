@@ -76,9 +76,18 @@ def main(names: list[str]) -> int:
             messages = asyncio.run(record_chat(folder / "chat"))
             for theme in THEMES:
                 (OUT / f"chat-{theme}.svg").write_text(draw_chat("alipes", messages, theme))
+    if "page" in names or not names:
+        failed += [] if take_page_pictures() else ["page"]
     write_gallery()
     print("\n".join(f"not drawn: {each}" for each in failed) or "all drawn")
     return int(bool(failed))
+
+
+def take_page_pictures() -> bool:
+    """The pictures of the page; False if one could not be taken."""
+    command = [sys.executable, "-m", "pytest", "-q", "tests/page/test_pictures.py"]
+    env = {**os.environ, "ALIPES_TEST_PICTURES": str(OUT)}
+    return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode == 0
 
 
 def write_gallery() -> None:
