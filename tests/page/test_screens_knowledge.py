@@ -67,7 +67,8 @@ async def test_a_skill_is_switched_off_and_a_proposed_note_rejected(site):
         await propose(running, "memory", MemoryEdit("add", "user", "likes tea"), "said so")
         await show(page, "skills", "Skills")
         await page.get_by_role("link", name="tea").click()
-        await page.get_by_role("switch", name="In use").click()
+        async with page.expect_response(lambda answer: answer.request.method == "PATCH"):
+            await page.get_by_role("switch", name="In use").click()
         await expect(page.get_by_role("switch", name="In use")).not_to_be_checked()
         assert not (await call(page, "GET", "skills/tea"))["enabled"]
         await show(page, "skills?tab=pending", "Skills")

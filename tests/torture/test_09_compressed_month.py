@@ -25,8 +25,8 @@ from tests.world.wait import until
 
 FILES = 256
 LOUD_BYTES = 2_000_000
-RESIDENT = 130.0
-"""Maximum memory in megabytes."""
+RESIDENT = 200.0
+"""Maximum memory in megabytes: 130, and 70 for search by meaning, whose package the tests install."""
 CHATS, ROUNDS, AT_ONCE = trials(12, 200), trials(8, 25), 12
 THREADS = AT_ONCE + 6
 """A worker for each conversation that is busy at once, and the threads that always run."""

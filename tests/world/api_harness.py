@@ -11,6 +11,8 @@ import httpx2
 import msgspec
 from starlette.applications import Starlette
 
+from alipes.agent.auxiliary import BackgroundTasks
+from alipes.agent.search.conversations import ConversationSearch
 from alipes.config.settings import SpendConfig
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.kernel.errors import ConfigError
@@ -20,6 +22,7 @@ from alipes.kernel.turns import Inbound
 from alipes.plugins.registry import Contributions
 from alipes.providers.registry import Backend, ModelChoice
 from alipes.sessions.commands.context import CommandContext
+from alipes.store.search.indexer import SqliteSearchIndexer
 from alipes.tools.checkpoints.checkpoints import Checkpoints
 from alipes.tools.shell.background import BackgroundProcesses
 from alipes.web.admission import TurnAdmission
@@ -200,13 +203,14 @@ async def open_api(
 ) -> AsyncIterator[ApiHarness]:
     """`limits`: of `TurnAdmission`; `contributions`: with templates; `run`: names the processes of the agent;
     `workdir`: of tools."""
-    async with open_sessions(home, provider, *tools, interactive=True, **habits) as house:
+    async with open_sessions(home, provider, *tools, interactive=True, **habits) as house, BackgroundTasks() as tasks:
         house.models = KnownModels(provider)  # type: ignore[attr-defined]
         house.contributions = contributions or Contributions()  # type: ignore[attr-defined]
         house.checkpoints = checkpoints  # type: ignore[attr-defined]
         house.background = background  # type: ignore[attr-defined]
         house.context = partial(_context, house)  # type: ignore[attr-defined]
-        house.search = house.store.archive  # type: ignore[attr-defined]
+        indexer = SqliteSearchIndexer(house.store.database)
+        house.search = ConversationSearch(house.store.archive, indexer, tasks)  # type: ignore[attr-defined]
         living = LiveRuns(house, workdir=workdir)  # type: ignore[arg-type]
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(living.run())

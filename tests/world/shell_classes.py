@@ -1035,7 +1035,7 @@ _EVERYDAY = r"""
     git diff --name-only | xargs eslint
     git branch -vv
     git clone https://github.com/a/b.git
-    git clone https://github.com/a/b /tmp/b
+    git clone https://github.com/a/b /tmp/alipes-test-clone
     git worktree list
     npm run lint -- --fix
     npm install --save-dev typescript

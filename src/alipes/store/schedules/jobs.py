@@ -57,9 +57,9 @@ class SqliteSchedules(SqliteRows):
         return int(row[0])
 
     async def list_events(self, kind: str, name: str = "") -> tuple[Schedule, ...]:
-        """The jobs that an event of this kind starts; `name`: of the webhook or job."""
+        """The jobs that an event of this kind starts, by name; `name`: of the webhook or job."""
         sql = f"""SELECT {SCHEDULE_COLUMNS} FROM schedules
-            WHERE event_kind = ?1 AND ?2 IN ('', event_name) AND state = 'on'"""
+            WHERE event_kind = ?1 AND ?2 IN ('', event_name) AND state = 'on' ORDER BY name"""
         return tuple(map(schedule_from_row, await self._database.fetch_all(sql, kind, clean_text(name))))
 
     async def update(self, id: str, job: Job, due: float | None, state: ScheduleState) -> bool:

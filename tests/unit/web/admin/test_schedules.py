@@ -32,11 +32,11 @@ async def test_a_preview_adds_no_job(tmp_path):
     [
         ({"when": "whenever", "prompt": "x"}, "Examples"),
         ({"when": "every day", "prompt": "x", "zone": "Mars/Base"}, "Europe/Berlin"),
-        ({"when": "every day"}, "either a prompt or a script"),
+        ({"when": "every day"}, "give a prompt or a script"),
         ({"when": "every day", "prompt": "x", "budget": "lots"}, "$0.50"),
         ({"when": "every day", "prompt": "x", "folder": "/no/such"}, "is not a folder"),
         ({"when": "every day", "prompt": "x", "name": "Bad Name"}, "lowercase"),
-        ({"when": "every day", "prompt": "x", "deliver": ["a b"]}, "place for answers"),
+        ({"when": "every day", "prompt": "x", "deliver": ["a b"]}, "answers cannot go to"),
         ({"when": "2001-01-01", "prompt": "x"}, "past"),
         ({"when": "every day", "prompt": "x", "retries": 21}, "retries"),
         ({"when": "every day", "prompt": "x", "colour": "red"}, "colour"),
