@@ -23,6 +23,8 @@ from bench.measure import Row, bounded, p
 TIMES = 5
 SCREENS = ("inbox", "usage", "schedules", "skills", "memory", "mcp", "plugins", "people", "settings", "log", "doctor")
 TOKEN = "token **and** `more` "
+PARAGRAPH = 40
+"""Tokens in a paragraph."""
 RATES = ((20, 200), (200, 1500), (2000, 8000))
 """Tokens a second, and how many."""
 PAGES = 100
@@ -62,7 +64,7 @@ class LoadedPage(Struct, frozen=True):
 
     bytes: int
     program: int
-    """Bytes of files, without data."""
+    """Bytes of files, compressed, without data and without the heads of answers."""
     first: float
     """Milliseconds to the first and to the largest paint."""
     largest: float
@@ -104,12 +106,16 @@ async def measure_load(context: BrowserContext, url: str, ready: Callable[[Page]
     cdp.on("Network.responseReceived", lambda event: kinds.__setitem__(event["requestId"], event["response"]["url"]))
 
     def add(event: dict[str, Any]) -> None:
-        nonlocal total, program
+        nonlocal total
         total += int(event["encodedDataLength"])
+
+    def add_body(event: dict[str, Any]) -> None:
+        nonlocal program
         if "/v1/" not in kinds.get(event["requestId"], ""):
             program += int(event["encodedDataLength"])
 
     cdp.on("Network.loadingFinished", add)
+    cdp.on("Network.dataReceived", add_body)
     await page.goto(url)
     await ready(page)
     await asyncio.sleep(1.0)  # late shifts and paints
@@ -199,7 +205,8 @@ async def streaming() -> list[Row]:
     """Frames and main thread while an answer streams."""
     rows = []
     for rate, count in RATES:
-        async with open_page_site((Say(TOKEN * count, pieces=count, delay=1 / rate),)) as site:
+        text = (TOKEN * PARAGRAPH + "\n\n") * (count // PARAGRAPH)
+        async with open_page_site((Say(text, pieces=count, delay=1 / rate),)) as site:
             page = await site.log_in()
             rows += await _stream(page, rate, count)
     return rows
@@ -297,6 +304,7 @@ async def many_pages() -> list[Row]:
         for path in (f"/v1/runs/{run}/events", "/v1/events"):
             request = _request(path, headers)
             readers += [await _connect(site, request) for _ in range(PAGES)]
+        await asyncio.sleep(2.0)  # until all are connected
         waits = list[float]()
         while await page.locator("button.stop").count():
             waits += await _answer_times(site, 50)
