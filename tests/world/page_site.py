@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -101,15 +102,17 @@ async def open_site(
     """`script`: replies of the model. At the end no page may have had an error."""
     program = require("chromium")
     home = Home(folder / "home")
-    async with reap_orphans(), async_playwright() as driver, ModelServer(script) as model:
-        write_settings(home, model, **settings)
-        browser = await driver.chromium.launch(executable_path=program, args=[*QUIET, *ALONE])
-        site = PageSite(home, model, browser, free_port())
-        try:
-            async with asyncio.timeout(LIMIT_S):
-                await site.start()
-            yield site
-            assert site.errors == []
-        finally:
-            await browser.close()
-            await site.stop()
+    with tempfile.TemporaryDirectory(prefix="b", ignore_cleanup_errors=True) as scratch:
+        async with reap_orphans(), async_playwright() as driver, ModelServer(script) as model:
+            write_settings(home, model, **settings)
+            env = {**os.environ, "TMPDIR": scratch}  # its temporary files may outlive it for a moment
+            browser = await driver.chromium.launch(executable_path=program, args=[*QUIET, *ALONE], env=env)
+            site = PageSite(home, model, browser, free_port())
+            try:
+                async with asyncio.timeout(LIMIT_S):
+                    await site.start()
+                yield site
+                assert site.errors == []
+            finally:
+                await browser.close()
+                await site.stop()
