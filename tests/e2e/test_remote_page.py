@@ -1,8 +1,7 @@
 """The page of remote tools in a real browser."""
 
 import asyncio
-import os
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
@@ -11,36 +10,17 @@ pytest.importorskip("playwright.async_api", reason="playwright is not installed 
 
 from playwright.async_api import async_playwright, expect
 
-from tests.e2e.program import children
 from tests.world.environment import require
+from tests.world.page_site import ALONE, QUIET, reap_orphans
 from tests.world.remote_tools import free_port, open_client, open_remote
 
 pytestmark = [pytest.mark.deadline(60), pytest.mark.service("chromium")]
-QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
-ALONE = ["--disable-background-networking", "--disable-component-update"]
 
 
 @pytest.fixture(autouse=True)
 def chromium():
     """Required before anything is open: a skip raised inside a task group would be an error."""
     return require("chromium")
-
-
-@asynccontextmanager
-async def reap_orphans():
-    """Reap the browser's orphans: this process may be a child subreaper (see `process_tree`)."""
-    before = set(children(os.getpid()))
-    try:
-        yield
-    finally:
-        quiet = 0
-        while quiet < 10:  # some arrive a little later
-            left = set(children(os.getpid())) - before
-            for pid in left:
-                with suppress(ChildProcessError):
-                    os.waitpid(pid, os.WNOHANG)
-            quiet = 0 if left else quiet + 1
-            await asyncio.sleep(0.02)
 
 
 @asynccontextmanager
