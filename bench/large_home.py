@@ -18,7 +18,7 @@ import msgspec
 from alipes.config.paths import DATABASE_FILE
 from alipes.kernel.messages import Text, assistant, user
 from alipes.kernel.turns import Address, Inbound
-from alipes.store.database.database import to_json
+from alipes.store.database.rows import to_json
 from alipes.store.store import open_store
 
 GUESTS, CALLERS = 1_000, 50

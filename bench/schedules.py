@@ -13,7 +13,7 @@ from alipes.config.loader import load_settings
 from alipes.kernel.schedules import Job
 from alipes.kernel.timetable import Timetable
 from alipes.sessions.schedules import Schedules
-from alipes.store.database.database import to_json
+from alipes.store.database.rows import to_json
 from alipes.store.store import open_store
 from bench.measure import Row, bounded
 

@@ -42,9 +42,9 @@ from alipes.sessions.services import SessionDefaults
 from alipes.sessions.sessions import Sessions
 from alipes.sessions.tool_access import ToolAccess
 from alipes.sessions.user_shell import UserShell
-from alipes.store.history import SqliteCompactionStore
-from alipes.store.search.indexer import SqliteSearchIndexer
-from alipes.store.usage import SqliteUsageLedger
+from alipes.store.history import SqlCompactionStore
+from alipes.store.search.indexer import SqlSearchIndexer
+from alipes.store.usage import SqlUsageLedger
 from alipes.tools.documents.documents import DocumentConverter
 from alipes.tools.images import ImageGenerate
 
@@ -82,7 +82,7 @@ class App:
         """The MCP servers; None if none is configured."""
         self.sessions = Sessions(store, hooks=self.hooks, agent=self._open_agent, defaults=defaults)
         self.spending = SpendingLimits(
-            SqliteUsageLedger(store.database), settings.spend, self.sessions.questions.ask_approval
+            SqlUsageLedger(store.database), settings.spend, self.sessions.questions.ask_approval
         )
         self.auxiliary = AuxiliaryModels(
             models, self.spending, settings.auxiliary, choice=self._default_model, retry=retry
@@ -90,12 +90,12 @@ class App:
         self.tool_access = ToolAccess(settings, self.contributions, store.tool_choices, self._unavailable_tools)
         self._step_question = StepLimitQuestion(self.sessions.questions, settings.clarify.timeout)
         self.todos = StoredTodos(store.todos)
-        embed, indexer = partial(embed_by_meaning, self.contributions), SqliteSearchIndexer(store.database)
+        embed, indexer = partial(embed_by_meaning, self.contributions), SqlSearchIndexer(store.database)
         self.search = ConversationSearch(store.archive, indexer, resources.tasks, embed)
         self.images = make_image_generator(settings, self.scope, self.contributions, self.spending)
         self.compactor = Compactor(
             self.auxiliary,
-            SqliteCompactionStore(store.database),
+            SqlCompactionStore(store.database),
             settings.compaction,
             session_notes=self._session_notes,
             tasks=resources.tasks,

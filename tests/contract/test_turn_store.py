@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from alipes.kernel.errors import Fenced, SessionHeld
 from alipes.kernel.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, user
 from alipes.kernel.turns import Address, Inbound, Said, Stop, ToolFinished, ToolStarted, Usage, Wake
-from alipes.store.database.database import Decoders, to_json
+from alipes.store.database.rows import Decoders, to_json
 from alipes.store.store import open_store
 
 STORES = {"sqlite": open_store}

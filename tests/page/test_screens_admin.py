@@ -15,7 +15,7 @@ from alipes.kernel.outbox import Outbound
 from alipes.kernel.turns import Address
 from alipes.runtime.log_file import open_log
 from alipes.store.database.database import open_database
-from alipes.store.people import PairingRequest, SqlitePeople
+from alipes.store.people import PairingRequest, SqlPeople
 from tests.page.screen_steps import call, show, start_run
 from tests.world.model_server import Say
 from tests.world.plugin_sources import native
@@ -38,7 +38,7 @@ async def request_code(running):
         return Outbound("code:9", CLEO, f"code {code}")
 
     async with open_database(running.home.path / "alipes.db") as database:
-        await SqlitePeople(database).request_pairing(PairingRequest("telegram", "9", "Cleo", CLEO), message)
+        await SqlPeople(database).request_pairing(PairingRequest("telegram", "9", "Cleo", CLEO), message)
     return sent[0]
 
 

@@ -11,7 +11,7 @@ from alipes.agent.learning.review import SkillProposal
 from alipes.agent.skills.versions import SkillFile, hash_files
 from alipes.kernel.memory import OWNER, MemoryEdit
 from alipes.store.database.database import open_database
-from alipes.store.memory.proposals import Proposal, SqliteProposals
+from alipes.store.memory.proposals import Proposal, SqlProposals
 from tests.page.screen_steps import call, show
 
 pytestmark = [pytest.mark.deadline(120), pytest.mark.service("chromium")]
@@ -21,7 +21,7 @@ TEXT = "---\nname: tea\ndescription: How to make tea.\n---\n\n{}\n"
 async def propose(running, kind, change, reason):
     async with open_database(running.home.path / "alipes.db") as database:
         row = Proposal("", kind, OWNER, msgspec.json.encode(change).decode(), reason, "s1", "t1")
-        await SqliteProposals(database).add(row)
+        await SqlProposals(database).add(row)
 
 
 async def read_memory(page, target):

@@ -25,12 +25,12 @@ from alipes.sessions.session import Session
 from alipes.sessions.subagents.registry import SubagentRegistry
 from alipes.sessions.turn_runner import TurnRunner
 from alipes.store import turns
-from alipes.store.database.database import Database
-from alipes.store.inbox import SqliteInbox
-from alipes.store.outbox import SqliteOutbox
+from alipes.store.database.database import SqliteDatabase
+from alipes.store.inbox import SqlInbox
+from alipes.store.outbox import SqlOutbox
 from alipes.store.schedules.rows import RUN_COLUMNS, run_from_row
-from alipes.store.schedules.runs import SqliteScheduleRuns
-from alipes.store.turns import SqliteTurns
+from alipes.store.schedules.runs import SqlScheduleRuns
+from alipes.store.turns import SqlTurns
 from tests.simulation.plan import DEFAULT_PROFILE, PlanProfile
 
 Patch = pytest.MonkeyPatch
@@ -152,7 +152,7 @@ def _(patch: Patch) -> None:
 
 @_rule("database writes are shielded from cancellation", STOPPED)
 def _(patch: Patch) -> None:
-    run = Database.run
+    run = SqliteDatabase.run
 
     async def run_unshielded(self: Any, work: Any, *, sync: bool = True) -> Any:
         cancelled = []
@@ -166,7 +166,7 @@ def _(patch: Patch) -> None:
             cancelled.append(True)
             raise
 
-    patch.setattr(Database, "run", run_unshielded)
+    patch.setattr(SqliteDatabase, "run", run_unshielded)
 
 
 @_rule("ending a turn answers its open calls", STOPPED)
@@ -184,13 +184,13 @@ def _(patch: Patch) -> None:
 
 @_rule("the intent is on disk before the act")
 def _(patch: Patch) -> None:
-    record = SqliteTurns.record
+    record = SqlTurns.record
 
     async def skip_intents(self: Any, turn: Any, event: Any, *outbounds: Any) -> None:
         if not isinstance(event, ToolStarted):
             await record(self, turn, event, *outbounds)
 
-    patch.setattr(SqliteTurns, "record", skip_intents)
+    patch.setattr(SqlTurns, "record", skip_intents)
 
 
 # --- ownership
@@ -269,7 +269,7 @@ def _(patch: Patch) -> None:
     async def no_orphans(self: Any, *_args: Any) -> tuple[str, ...]:
         return ()
 
-    patch.setattr(SqliteTurns, "list_orphans", no_orphans)
+    patch.setattr(SqlTurns, "list_orphans", no_orphans)
 
 
 @_rule("a resumed turn asks in its chat even if no client is connected yet", KILLED_ASKING)
@@ -309,13 +309,13 @@ def _(patch: Patch) -> None:
 
 @_rule("a message and its outbox row are one transaction", KILLED)
 def _(patch: Patch) -> None:
-    record = SqliteTurns._record_message
+    record = SqlTurns._record_message
 
     async def record_apart(self: Any, turn: Any, said: Any, outbounds: Any) -> None:
         await record(self, turn, said, ())
-        await SqliteOutbox(self._database).enqueue(*outbounds)
+        await SqlOutbox(self._database).enqueue(*outbounds)
 
-    patch.setattr(SqliteTurns, "_record_message", record_apart)
+    patch.setattr(SqlTurns, "_record_message", record_apart)
 
 
 @_rule("one ordered lane per chat")
@@ -373,7 +373,7 @@ def _(patch: Patch) -> None:
             keys.append(row.key)
         return tuple(keys)
 
-    patch.setattr(SqliteScheduleRuns, "start_waiting", start_apart)
+    patch.setattr(SqlScheduleRuns, "start_waiting", start_apart)
 
 
 # --- questions
@@ -398,7 +398,7 @@ def _(patch: Patch) -> None:
         sql = "INSERT OR IGNORE INTO inbox (platform, id, batch, created, handled) VALUES (?, ?, 'answer', 0, 1e12)"
         return bool(await self._database.run(lambda db: db.execute(sql, (platform, id)).rowcount))
 
-    patch.setattr(SqliteInbox, "add_answer", add_always)
+    patch.setattr(SqlInbox, "add_answer", add_always)
 
 
 @_rule("a cancelled platform ends even if it fails at the same moment", BROKEN)

@@ -8,7 +8,7 @@ from alipes.kernel.messages import Message, ToolResult
 from alipes.kernel.turns import Envelope, Said, ToolStarted, Turn, TurnEnded
 from alipes.plugins.specs import Verdict
 from alipes.sessions.turn_runner import TurnRunner
-from alipes.store.database.database import Decoders
+from alipes.store.database.rows import Decoders
 from alipes.store.store import Store
 from tests.simulation.fake_network import FakeNetwork
 from tests.simulation.loop import SeededTask

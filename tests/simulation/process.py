@@ -45,9 +45,9 @@ from alipes.sessions.schedule_tool import ScheduledTurns
 from alipes.sessions.schedules import Schedules
 from alipes.sessions.sessions import SessionDefaults, Sessions
 from alipes.sessions.subagents.delegation import Delegation
-from alipes.store.history import SqliteCompactionStore
+from alipes.store.history import SqlCompactionStore
 from alipes.store.store import Store, open_store
-from alipes.store.usage import SqliteUsageLedger
+from alipes.store.usage import SqlUsageLedger
 from alipes.tools.clarify import Clarify
 from alipes.tools.delegate import DelegateTask
 from tests.simulation.fake_network import FakeNetwork
@@ -158,9 +158,9 @@ def _compaction(store: Store, sessions: Sessions, models: Models, retry: RetryPo
     async def choice() -> str:
         return "sim/m"
 
-    spending = SpendingLimits(SqliteUsageLedger(store.database), ask_approval=sessions.questions.ask_approval)
+    spending = SpendingLimits(SqlUsageLedger(store.database), ask_approval=sessions.questions.ask_approval)
     auxiliary = AuxiliaryModels(models, spending, choice=choice, retry=retry)
-    return Compactor(auxiliary, SqliteCompactionStore(store.database))
+    return Compactor(auxiliary, SqlCompactionStore(store.database))
 
 
 async def _clarify(sessions: Sessions, question: str, choices: tuple[str, ...]) -> str | None:

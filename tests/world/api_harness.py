@@ -22,7 +22,7 @@ from alipes.kernel.turns import Inbound
 from alipes.plugins.registry import Contributions
 from alipes.providers.registry import Backend, ModelChoice
 from alipes.sessions.commands.context import CommandContext
-from alipes.store.search.indexer import SqliteSearchIndexer
+from alipes.store.search.indexer import SqlSearchIndexer
 from alipes.tools.checkpoints.checkpoints import Checkpoints
 from alipes.tools.shell.background import BackgroundProcesses
 from alipes.web.admission import TurnAdmission
@@ -209,7 +209,7 @@ async def open_api(
         house.checkpoints = checkpoints  # type: ignore[attr-defined]
         house.background = background  # type: ignore[attr-defined]
         house.context = partial(_context, house)  # type: ignore[attr-defined]
-        indexer = SqliteSearchIndexer(house.store.database)
+        indexer = SqlSearchIndexer(house.store.database)
         house.search = ConversationSearch(house.store.archive, indexer, tasks)  # type: ignore[attr-defined]
         living = LiveRuns(house, workdir=workdir)  # type: ignore[arg-type]
         async with asyncio.TaskGroup() as group:

@@ -20,9 +20,9 @@ from alipes.kernel.models import ModelFacts
 from alipes.kernel.ports import Request
 from alipes.kernel.turns import Delta, ModelReply, TextDelta, Usage
 from alipes.providers.registry import Backend
-from alipes.store.history import SqliteCompactionStore
+from alipes.store.history import SqlCompactionStore
 from alipes.store.store import Store
-from alipes.store.usage import SqliteUsageLedger
+from alipes.store.usage import SqlUsageLedger
 
 PER_TOKEN = 4
 SUMMARY = "The person wants a book. Chapter one is written."
@@ -148,7 +148,7 @@ def open_compaction(
         return "p/m"
 
     side = side or settings_with()
-    spending = SpendingLimits(SqliteUsageLedger(store.database), side.spend, consent)
+    spending = SpendingLimits(SqlUsageLedger(store.database), side.spend, consent)
     auxiliary = AuxiliaryModels(library, spending, side.auxiliary, choice=choice)
-    compaction = Compactor(auxiliary, SqliteCompactionStore(store.database), side.compaction, session_notes=keeps)
+    compaction = Compactor(auxiliary, SqlCompactionStore(store.database), side.compaction, session_notes=keeps)
     return CompactionHarness(spending, auxiliary, compaction, library)

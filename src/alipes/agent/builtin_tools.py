@@ -24,7 +24,7 @@ from alipes.providers.image_generation import ImageModel
 from alipes.providers.registry import open_http_client, resolve_model
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.http.public_fetch import FetchError, PublicFetcher
-from alipes.store.conversations import SqliteTodos
+from alipes.store.conversations import SqlTodos
 from alipes.tools.images import MAX_IMAGE_BYTES, VisionAnalyze
 from alipes.tools.todo import TodoItem, TodoItems
 
@@ -185,7 +185,7 @@ class StepLimitQuestion:
 class StoredTodos:
     """The todo lists of sessions, in the store."""
 
-    def __init__(self, store: SqliteTodos) -> None:
+    def __init__(self, store: SqlTodos) -> None:
         self._store = store
 
     async def read(self, session: str) -> TodoItems:

@@ -44,8 +44,8 @@ from alipes.sessions.tool_access import ToolState
 from alipes.store.archive import Archive
 from alipes.store.database.files import find_loss, is_writable
 from alipes.store.peers import open_processes
-from alipes.store.schedules.jobs import SqliteSchedules
-from alipes.store.schedules.runs import SqliteScheduleRuns
+from alipes.store.schedules.jobs import SqlSchedules
+from alipes.store.schedules.runs import SqlScheduleRuns
 from alipes.store.store import Store, open_archive, open_store
 from alipes.tools.browser.chromium import find_chromium, find_obstacle, uses_sandbox
 from alipes.tools.checkpoints.git import find_git
@@ -119,7 +119,7 @@ async def check_store(settings: Settings) -> list[CheckResult]:
 
 async def _check_schedules(settings: Settings, store: Store) -> list[CheckResult]:
     """Jobs that nobody runs, and the latest ones that failed."""
-    jobs, last = SqliteSchedules(store), await SqliteScheduleRuns(store).last_runs()
+    jobs, last = SqlSchedules(store), await SqlScheduleRuns(store).last_runs()
     if not (count := await jobs.count()):
         return []
     failed = sorted(run.job.name for run in last.values() if run.state == "failed")

@@ -24,7 +24,7 @@ from alipes.plugins import pins
 from alipes.plugins.discovery import enabled_plugins, find_plugins
 from alipes.runtime.http.proxies import is_loopback
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
-from alipes.store.api_keys import SqliteApiKeys, SqliteWebhooks
+from alipes.store.api_keys import SqlApiKeys, SqlWebhooks
 from alipes.store.quick_reads import SQLITE_VERSION
 from alipes.store.store import Store, open_store
 from alipes.tools.backends import INSTALL
@@ -188,12 +188,12 @@ async def _check_store(settings: Settings) -> list[CheckResult]:
 
 async def _check_stored_keys(store: Store) -> list[CheckResult]:
     found: list[CheckResult] = []
-    for key in await SqliteApiKeys(store.database).all():
+    for key in await SqlApiKeys(store.database).all():
         if key.scope == "admin" and key.expires is None:
             says = f"the API key {key.name} may do everything and never expires"
             advice = f"`alipes serve key revoke {key.name}`, then add it with --days or another --scope"
             found.append(CheckResult("keys", "note", says, advice))
-    webhooks = SqliteWebhooks(store.database)
+    webhooks = SqlWebhooks(store.database)
     for status in await webhooks.all():
         name = status.webhook.name
         known = await webhooks.find(name)

@@ -13,7 +13,7 @@ from alipes.sessions.commands import search
 from alipes.sessions.commands.context import CommandContext, CommandReply
 from alipes.sessions.commands.registry import Command, Parsed
 from alipes.sessions.people import approve
-from alipes.store.browsers import SqliteBrowsers
+from alipes.store.browsers import SqlBrowsers
 from alipes.store.export import SessionFacts
 from alipes.store.people import Progress
 from alipes.store.search.scope import EVERYTHING, SearchScope
@@ -147,7 +147,7 @@ class ChatCommands:
             return CommandReply(why, failed=True)
         if args not in ("", "read"):
             return CommandReply("Usage: /page [read]. With read, the browser can change nothing.", failed=True)
-        code = await SqliteBrowsers(context.store.database).add_code("read" if args else "admin")
+        code = await SqlBrowsers(context.store.database).add_code("read" if args else "admin")
         link = code.link(self._page_address)
         return CommandReply(f"Open this link within five minutes. It logs one browser in, once:\n{link}")
 

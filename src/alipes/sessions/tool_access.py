@@ -13,7 +13,7 @@ from alipes.kernel.turns import Turn
 from alipes.plugins.owner import CORE
 from alipes.plugins.registry import Contributions
 from alipes.sessions.subagents.delegation import INTERACTIVE_TOOLS
-from alipes.store.conversations import SqliteToolChoices
+from alipes.store.conversations import SqlToolChoices
 from alipes.tools.memory import MemoryTool
 from alipes.tools.send_file import NO_CHATS, SendFileTool
 
@@ -38,7 +38,7 @@ class ToolAccess:
         self,
         settings: Settings,
         contributions: Contributions,
-        choices: SqliteToolChoices,
+        choices: SqlToolChoices,
         find_unavailable: FindUnavailable,
     ) -> None:
         self._settings, self._contributions, self._choices = settings, contributions, choices

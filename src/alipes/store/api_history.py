@@ -4,7 +4,6 @@ The message continues that conversation, or a branch of it, or starts a new one.
 """
 
 import os
-import sqlite3
 
 from msgspec import Struct, structs
 
@@ -12,7 +11,8 @@ from alipes.kernel.errors import AlipesError
 from alipes.kernel.messages import Message, ToolResult
 from alipes.kernel.turns import Address, Inbound, Said
 from alipes.store import conversations, history, turns
-from alipes.store.database.database import Decoders, SqliteRows, clean_text, to_json
+from alipes.store.database.connection import Connection
+from alipes.store.database.rows import Decoders, SqlRows, clean_text, to_json
 
 IMPORTED = "imported"
 """The detail of turns that were sent by a client and never ran here."""
@@ -80,16 +80,14 @@ class _PreviousTurn(Struct, frozen=True):
     """There is no later message, and its conversation is the active one of its key."""
 
 
-class SqliteApiHistory(SqliteRows):
+class SqlApiHistory(SqlRows):
     async def admit_continuation(self, request: Continuation) -> AdmittedContinuation:
         """Queue the message; wake its session afterwards. Raises `HistoryMismatch`."""
         session, turn, now = turns.new_session_id(), os.urandom(8).hex(), self._clock()
         return await self._database.run(lambda db: _admit(db, request, session, turn, now))
 
 
-def _admit(
-    db: sqlite3.Connection, request: Continuation, new_session: str, turn: str, now: float
-) -> AdmittedContinuation:
+def _admit(db: Connection, request: Continuation, new_session: str, turn: str, now: float) -> AdmittedContinuation:
     session, address = new_session, request.inbound.address
     previous = _find_previous(db, request)
     if previous is None and request.conversation and not request.temporary:
@@ -123,14 +121,14 @@ def _admit(
     return AdmittedContinuation(turn, session, address)
 
 
-def _find_address(db: sqlite3.Connection, session: str) -> Address:
+def _find_address(db: Connection, session: str) -> Address:
     row = db.execute("SELECT address FROM sessions WHERE id = ?", (session,)).fetchone()
     if row is None:
         raise HistoryMismatch("the conversation no longer exists", "conversation_not_found")
     return Decoders.address.decode(row[0])
 
 
-def _find_previous(db: sqlite3.Connection, request: Continuation) -> _PreviousTurn | None:
+def _find_previous(db: Connection, request: Continuation) -> _PreviousTurn | None:
     if request.conversation:
         row = db.execute(_LAST_TURN, (request.conversation,)).fetchone()
         previous = None if row is None else _previous_from_row(row)
@@ -156,7 +154,7 @@ def _previous_from_row(row: tuple[int, str, str, str | None, str, str, int]) -> 
     return _PreviousTurn(number, turn, session, ending is None, Decoders.address.decode(address), names, bool(is_last))
 
 
-def _complete_messages(db: sqlite3.Connection, previous: _PreviousTurn, request: Continuation) -> tuple[Message, ...]:
+def _complete_messages(db: Connection, previous: _PreviousTurn, request: Continuation) -> tuple[Message, ...]:
     """The turn's messages with the client's results; empty if it made no calls for the client.
 
     Raises `HistoryMismatch`.
@@ -183,7 +181,7 @@ def _client_calls(said: tuple[Message, ...], client_tools: frozenset[str]) -> li
     return [call.id for call in calls if call.name in client_tools]
 
 
-def _branch_after(db: sqlite3.Connection, previous: _PreviousTurn, session: str, address: Address, now: float) -> None:
+def _branch_after(db: Connection, previous: _PreviousTurn, session: str, address: Address, now: float) -> None:
     title = f"{conversations.session_title(db, previous.session)} (branch)"
     source = (previous.session, previous.number)
     conversations.insert_branch(db, source, session, title, address=address, now=now)
@@ -201,22 +199,22 @@ def _split_turns(history: tuple[Message, ...], results: tuple[ToolResult, ...]) 
 
 
 def _insert_imported(
-    db: sqlite3.Connection, session: str, request: Continuation, imported: list[tuple[Message, ...]], now: float
+    db: Connection, session: str, request: Continuation, imported: list[tuple[Message, ...]], now: float
 ) -> None:
     """Store turns that did not run here."""
     sql = """INSERT INTO turns (id, key, session_id, platform, inbound_id, inbound, ending, detail,
-        created, started, ended) VALUES (?, ?, ?, ?, ?, ?, 'answered', ?, ?, ?, ?)"""
+        created, started, ended) VALUES (?, ?, ?, ?, ?, ?, 'answered', ?, ?, ?, ?) RETURNING number"""
     address = request.inbound.address
     for place, messages in enumerate(imported):
         first = messages[0].text if messages[0].role == "user" else ""
         inbound = Inbound(f"{request.inbound.id}:given:{place}", address, request.inbound.sender, first)
         ids = (os.urandom(8).hex(), address.key, session, address.platform, clean_text(inbound.id))
-        number = db.execute(sql, (*ids, to_json(inbound), IMPORTED, now, now, now)).lastrowid or 0
+        (number,) = db.execute(sql, (*ids, to_json(inbound), IMPORTED, now, now, now)).fetchone()
         for message in messages:
             history.insert_message(db, number, session, history.make_message_row(Said(message)), now)
 
 
-def _insert_response(db: sqlite3.Connection, request: Continuation, turn: str, session: str) -> None:
+def _insert_response(db: Connection, request: Continuation, turn: str, session: str) -> None:
     if request.temporary:
         db.execute("INSERT OR IGNORE INTO temporary_sessions VALUES (?)", (session,))
     if request.response is not None:

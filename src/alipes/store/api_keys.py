@@ -7,7 +7,7 @@ from msgspec import Struct, structs
 
 from alipes.kernel.models import Secret
 from alipes.store.database.damage import RowDecoder
-from alipes.store.database.database import SqliteRows
+from alipes.store.database.rows import SqlRows
 
 KeyScope: TypeAlias = Literal["read", "run", "admin"]
 _COLUMNS = "name, scope, created, expires, requests_per_minute"
@@ -25,7 +25,7 @@ class ApiKey(Struct, frozen=True):
     """Requests per minute; None: the default."""
 
 
-class SqliteApiKeys(SqliteRows):
+class SqlApiKeys(SqlRows):
     async def add(
         self, name: str, hash: bytes, scope: KeyScope, *, lifetime_s: float = 0.0, rate: int | None = None
     ) -> bool:
@@ -87,7 +87,7 @@ class WebhookStatus(Struct, frozen=True, rename={"deliveries": "taken", "last_de
 _decoder: RowDecoder[Webhook] = RowDecoder(Webhook)
 
 
-class SqliteWebhooks(SqliteRows):
+class SqlWebhooks(SqlRows):
     async def add(self, webhook: Webhook, secret: str) -> bool:
         """False if the name is already in use."""
         sql = "INSERT OR IGNORE INTO webhooks (name, settings, secret, created) VALUES (?, ?, ?, ?)"

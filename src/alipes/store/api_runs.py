@@ -1,7 +1,6 @@
 """What API clients look up: runs by their request id, their own sessions, stored responses."""
 
 import math
-import sqlite3
 import time
 from typing import Literal, TypeAlias
 
@@ -13,7 +12,8 @@ from alipes.kernel.turns import SCHEDULED, Address, Inbound
 from alipes.store import conversations, export, history
 from alipes.store.api_history import IMPORTED
 from alipes.store.archive import MATCHES_WORD, SESSION_DETAILS, Archive
-from alipes.store.database.database import Database, Decoders, SqliteRows, clean_text
+from alipes.store.database.connection import Connection, Database
+from alipes.store.database.rows import Decoders, SqlRows, clean_text
 from alipes.store.search.query import escape_like
 from alipes.store.search.scope import SearchScope, SessionOwner
 from alipes.store.turns import new_session_id, set_current_session
@@ -35,7 +35,7 @@ class StoredResponse(Struct, frozen=True):
     """JSON of the parts of the request that the response repeats."""
 
 
-class SqliteResponses:
+class SqlResponses:
     def __init__(self, database: Database, archive: Archive) -> None:
         self._database, self._archive = database, archive
 
@@ -54,7 +54,7 @@ class SqliteResponses:
     async def delete(self, response: StoredResponse) -> None:
         """Delete it, and its conversation once all responses in it are deleted and no branch uses it."""
 
-        def work(db: sqlite3.Connection) -> bool:
+        def work(db: Connection) -> bool:
             db.execute("UPDATE responses SET deleted = 1, request = '' WHERE id = ?", (response.id,))
             return db.execute(_REMAINING, (response.session, IMPORTED)).fetchone() is None
 
@@ -156,7 +156,7 @@ class SessionQuery(Struct, frozen=True):
     platform: str = ""
 
 
-class SqliteApiRuns(SqliteRows):
+class SqlApiRuns(SqlRows):
     """Runs and sessions of the API; `owner=None` means all owners."""
 
     async def find_by_prefix(self, platform: str, prefix: str) -> tuple[str, str] | None:
@@ -236,7 +236,7 @@ class SqliteApiRuns(SqliteRows):
         """
         new, now = new_session_id(), self._clock()
 
-        def work(db: sqlite3.Connection) -> str:
+        def work(db: Connection) -> str:
             if until:
                 conversations.branch_at_turn(db, (session, until), new, title.strip(), address=address, now=now)
             else:
@@ -258,7 +258,7 @@ def _parse_cursor(cursor: str) -> tuple[float, str]:
     return place, clean_text(id)
 
 
-def _list_sessions(db: sqlite3.Connection, where: str, *values: str | float) -> list[ApiSession]:
+def _list_sessions(db: Connection, where: str, *values: str | float) -> list[ApiSession]:
     rows = db.execute(f"{_SESSION} {where}", values).fetchall()
     waiting = {id for (id,) in db.execute(_WAITING, (time.time(),))} if any(row[9] for row in rows) else set()
     found = []
@@ -290,7 +290,7 @@ def _list_sessions(db: sqlite3.Connection, where: str, *values: str | float) -> 
     return found
 
 
-def _preview(db: sqlite3.Connection, session: str) -> str:
+def _preview(db: Connection, session: str) -> str:
     for number, text in db.execute(_LAST_MESSAGES, (session, session)):
         if len(text) <= _MAX_DECODED_CHARS:
             words = " ".join(without_attachments(history.decode_message(number, text).text)[:2000].split())
@@ -299,7 +299,7 @@ def _preview(db: sqlite3.Connection, session: str) -> str:
     return ""
 
 
-def _person(db: sqlite3.Connection, place: Address) -> str:
+def _person(db: Connection, place: Address) -> str:
     if place.platform == SCHEDULED:
         row = db.execute("SELECT name FROM schedules WHERE id = ?", (place.chat,)).fetchone()
     elif place.platform == API_PLATFORM:

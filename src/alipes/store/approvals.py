@@ -1,6 +1,5 @@
 """Approvals: questions about tool calls, the answers and the rights they give; and untrusted text that was read."""
 
-import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -9,7 +8,8 @@ from msgspec import Struct, structs
 
 from alipes.kernel.errors import SessionError
 from alipes.kernel.turns import ApprovalChoice, Turn
-from alipes.store.database.database import SqliteRows, clean_text, to_json
+from alipes.store.database.connection import Connection
+from alipes.store.database.rows import SqlRows, clean_text, to_json
 
 StandingChoice: TypeAlias = Literal["session", "always"]
 APPROVAL_COLUMNS = """approvals.id, session_id, approvals.key, turn_id, tool, arguments, approvals.workdir, reason,
@@ -62,7 +62,7 @@ class StandingRight(Struct, frozen=True):
     """False: untrusted text was read since the person gave it, so the person must be asked again."""
 
 
-class SqliteApprovals(SqliteRows):
+class SqlApprovals(SqlRows):
     """Every method is one transaction, and nothing is remembered: a right that is revoked ends at once in every
     process. A question can be answered once."""
 
@@ -145,7 +145,7 @@ class SqliteApprovals(SqliteRows):
             WHERE {_IN_FORCE} GROUP BY rule, pattern, choice, iif(choice = 'session', session_id, ''))
             ORDER BY number"""
 
-        def work(db: sqlite3.Connection) -> tuple[Approval, ...]:
+        def work(db: Connection) -> tuple[Approval, ...]:
             return tuple(make_approval(row) for sql in (asked, standing) for row in db.execute(sql).fetchall())
 
         return await self._database.read(work)
@@ -173,7 +173,7 @@ class SqliteApprovals(SqliteRows):
         return count
 
 
-class SqliteUntrustedSources(SqliteRows):
+class SqlUntrustedSources(SqlRows):
     """Which text of strangers, and which secrets, conversations have read."""
 
     async def add(self, turn: Turn, source: str, label: str) -> None:

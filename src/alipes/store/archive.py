@@ -1,6 +1,5 @@
 """The stored conversations, for people: list, show, search, count, export, delete."""
 
-import sqlite3
 import sys
 import time
 from collections.abc import Sequence
@@ -12,14 +11,15 @@ from alipes.kernel.formatting import ID, format_excerpt
 from alipes.kernel.messages import Json, Message
 from alipes.kernel.turns import Address
 from alipes.store import backup, export, history
-from alipes.store.database.database import Decoders, SqliteRows, clean_text, usage_from_row
+from alipes.store.database.connection import Connection
+from alipes.store.database.rows import Decoders, SqlRows, clean_text, usage_from_row
 from alipes.store.database.schema_14 import SESSION_CHAT
 from alipes.store.export import SearchContext, SearchHit, SessionFacts, StoreFacts, TurnFacts, UsageGrouping, UsageSum
 from alipes.store.search import cleanup, index
 from alipes.store.search.context import read_around
 from alipes.store.search.query import MessageQuery, escape_like, search_messages
 from alipes.store.search.scope import EVERYTHING, SearchScope
-from alipes.store.usage import SkillUsage, SqliteSkillUses
+from alipes.store.usage import SkillUsage, SqlSkillUses
 
 SESSION_DETAILS = """
     created, updated, coalesce(parent_id, ''),
@@ -57,7 +57,7 @@ _GROUPS: dict[UsageGrouping, str] = {
 }
 
 
-class Archive(SqliteRows):
+class Archive(SqlRows):
     """Sessions are named by their ids; `resolve` finds one for what a person typed.
 
     Raises `SessionError` for a session that does not exist.
@@ -65,7 +65,7 @@ class Archive(SqliteRows):
 
     async def skill_usage(self) -> dict[str, SkillUsage]:
         """How often each skill was used, by name."""
-        return await SqliteSkillUses(self._database).totals()
+        return await SqlSkillUses(self._database).totals()
 
     async def sessions(
         self, limit: int = 50, words: str = "", *, scope: SearchScope = EVERYTHING
@@ -107,7 +107,7 @@ class Archive(SqliteRows):
     async def messages(self, session: str) -> tuple[Message, ...]:
         """The transcript as the model sees it: with shared turns of a branch, without undone ones."""
 
-        def work(db: sqlite3.Connection) -> tuple[Message, ...]:
+        def work(db: Connection) -> tuple[Message, ...]:
             _load_session(db, session)
             return history.decode_messages(history.visible_messages(db, session))
 
@@ -193,7 +193,7 @@ class Archive(SqliteRows):
         await backup.backup_database(self._database.path, target)
 
 
-def _list_sessions(db: sqlite3.Connection, where: str, *values: str | int) -> list[SessionFacts]:
+def _list_sessions(db: Connection, where: str, *values: str | int) -> list[SessionFacts]:
     found = db.execute(f"SELECT id, key, address, title, {_PLACE}, {SESSION_DETAILS} {where}", values).fetchall()
     sessions = []
     for id, key, address, title, workdir, model, created, updated, parent, turns, unfinished, messages, text in found:
@@ -204,7 +204,7 @@ def _list_sessions(db: sqlite3.Connection, where: str, *values: str | int) -> li
     return sessions
 
 
-def _load_session(db: sqlite3.Connection, id: str) -> SessionFacts:
+def _load_session(db: Connection, id: str) -> SessionFacts:
     found = _list_sessions(db, "WHERE id = ?", id)
     if not found:
         raise _no_session(id)
@@ -215,7 +215,7 @@ def _no_session(name: str) -> SessionError:
     return SessionError(f'No conversation matches "{name}". `alipes sessions list` shows all of them.')
 
 
-def _delete_part(db: sqlite3.Connection, id: str) -> bool:
+def _delete_part(db: Connection, id: str) -> bool:
     """Delete some of its messages, and the session with the last of them; False when all is deleted."""
     _require_deletable(db, id)
     db.execute("UPDATE leases SET session_id = NULL WHERE session_id = ?", (id,))
@@ -231,7 +231,7 @@ def _delete_part(db: sqlite3.Connection, id: str) -> bool:
     return more
 
 
-def _with_subagents(db: sqlite3.Connection, id: str) -> list[str]:
+def _with_subagents(db: Connection, id: str) -> list[str]:
     """The sessions of its subagents, then itself. Raises if one of them cannot be deleted."""
     sql = """SELECT DISTINCT session_id FROM turns
         WHERE platform = 'subagent' AND json_extract(inbound, '$.origin.session') = ?"""
@@ -241,7 +241,7 @@ def _with_subagents(db: sqlite3.Connection, id: str) -> list[str]:
     return sessions
 
 
-def _require_deletable(db: sqlite3.Connection, id: str) -> None:
+def _require_deletable(db: Connection, id: str) -> None:
     if _load_session(db, id).unfinished:
         raise SessionError(f"conversation {id} has an unfinished turn; stop it first")
     sql = "SELECT session_id FROM session_ancestors WHERE ancestor_id = ? LIMIT 5"
@@ -250,7 +250,7 @@ def _require_deletable(db: sqlite3.Connection, id: str) -> None:
         raise SessionError(f"conversation {id} is shared by its branches ({names}); delete those first")
 
 
-def _resolve(db: sqlite3.Connection, name: str, *, title_start: bool = False) -> SessionFacts:
+def _resolve(db: Connection, name: str, *, title_start: bool = False) -> SessionFacts:
     conditions = (
         "id = :name",
         "key = :name",
@@ -274,7 +274,7 @@ def _resolve(db: sqlite3.Connection, name: str, *, title_start: bool = False) ->
     raise _no_session(name)
 
 
-def _list_by_title(db: sqlite3.Connection, start: str) -> list[SessionFacts]:
+def _list_by_title(db: Connection, start: str) -> list[SessionFacts]:
     """Sessions whose title, or first message if they have none, starts with `start`."""
     begins = "{0} >= ?1 COLLATE NOCASE AND {0} < ?1 || char(1114111) COLLATE NOCASE"
     where = f"""WHERE id IN (SELECT id FROM sessions WHERE {begins.format("title")}
@@ -283,7 +283,7 @@ def _list_by_title(db: sqlite3.Connection, start: str) -> list[SessionFacts]:
     return _list_sessions(db, where, start)
 
 
-def _load_turn(db: sqlite3.Connection, id: str) -> TurnFacts | None:
+def _load_turn(db: Connection, id: str) -> TurnFacts | None:
     sql = "SELECT number, session_id, inbound, ending, detail, attempts, created, ended, held FROM turns WHERE id = ?"
     row = db.execute(sql, (id,)).fetchone()
     if row is None:
@@ -296,7 +296,7 @@ def _load_turn(db: sqlite3.Connection, id: str) -> TurnFacts | None:
     return TurnFacts(id, session, inbound, ending, detail, attempts, created, ended, said, spent, bool(held), done)
 
 
-def sum_usage(db: sqlite3.Connection, group: str, session: str = "", turn: str = "", days: int = 0) -> list[UsageSum]:
+def sum_usage(db: Connection, group: str, session: str = "", turn: str = "", days: int = 0) -> list[UsageSum]:
     year, month, day, *_ = time.localtime()
     midnight = time.mktime((year, month, day - days + 1, 0, 0, 0, 0, 0, -1)) if days else 0.0
     single = session or turn or group in (_GROUPS["turn"], _GROUPS["session"])

@@ -12,10 +12,10 @@ import msgspec
 
 from alipes.config.paths import sync_to_disk
 from alipes.kernel.errors import StoreError
+from alipes.store.database.connection import Connection
 from alipes.store.database.damage import find_damaged_rows
 from alipes.store.database.errors import translate_error
 from alipes.store.database.files import is_writable, open_readable
-from alipes.store.database.migrations import schema_version
 from alipes.store.export import StoreFacts
 from alipes.store.search import index
 
@@ -126,11 +126,12 @@ def _integrity(db: sqlite3.Connection) -> list[str]:
     return problems
 
 
-def read_facts(db: sqlite3.Connection, path: Path) -> StoreFacts:
+def read_facts(db: Connection, path: Path) -> StoreFacts:
     counts = (f"(SELECT count(*) FROM {table})" for table in ("sessions", "turns", "messages"))
     sessions, turns, messages = db.execute(f"SELECT {', '.join(counts)}").fetchone()
+    (version,) = db.execute("PRAGMA user_version").fetchone()
     wal = _file_size(path.with_name(path.name + "-wal"))
-    return StoreFacts(str(path), _file_size(path), wal, schema_version(db), sessions, turns, messages)
+    return StoreFacts(str(path), _file_size(path), wal, version, sessions, turns, messages)
 
 
 def _file_size(path: Path) -> int:

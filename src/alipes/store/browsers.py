@@ -3,12 +3,12 @@
 import hashlib
 import hmac
 import secrets
-import sqlite3
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from alipes.store.database.database import SqliteRows, clean_text
+from alipes.store.database.connection import Connection
+from alipes.store.database.rows import SqlRows, clean_text
 
 BrowserScope: TypeAlias = Literal["read", "admin"]
 CODE_VALID_S = 300.0
@@ -56,13 +56,13 @@ class LoginCode(Struct, frozen=True):
         return f"{address.rstrip('/')}/#login={self.code}"
 
 
-class SqliteBrowsers(SqliteRows):
+class SqlBrowsers(SqlRows):
     async def add_code(self, scope: BrowserScope, name: str = "") -> LoginCode:
         """A code that one browser may log in with, once. `name`: what the browser will be called."""
         code, now = secrets.token_urlsafe(24), self._clock()
         row = (_hash(code), scope, _clean_name(name), now + CODE_VALID_S)
 
-        def work(db: sqlite3.Connection) -> None:
+        def work(db: Connection) -> None:
             db.execute("DELETE FROM login_codes WHERE expires <= ?", (now,))
             # A code per second for an hour must not fill the disk.
             db.execute(
@@ -83,7 +83,7 @@ class SqliteBrowsers(SqliteRows):
         id, cookie, secret = secrets.token_hex(6), secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         now, default = self._clock(), _clean_name(name)
 
-        def work(db: sqlite3.Connection) -> BrowserLogin | None:
+        def work(db: Connection) -> BrowserLogin | None:
             sql = "DELETE FROM login_codes WHERE code_hash = ? AND expires > ? RETURNING scope, name"
             found = db.execute(sql, (_hash(code), now)).fetchall()
             if not found:

@@ -1,7 +1,6 @@
 """The conversations of a session key: active one, switching, branching, undoing."""
 
 import os
-import sqlite3
 import time
 from collections.abc import Callable, Iterable
 from typing import Literal
@@ -21,7 +20,8 @@ from alipes.kernel.errors import SessionError
 from alipes.kernel.ports import Effort
 from alipes.kernel.turns import Address, BusyMode, PermissionMode, Said, Stop, Turn
 from alipes.store import export, history, message_queue, turns
-from alipes.store.database.database import Database, Decoders, SqliteRows, clean_text, to_json
+from alipes.store.database.connection import Connection, Database
+from alipes.store.database.rows import Decoders, SqlRows, clean_text, to_json
 from alipes.store.peers import Processes
 
 _NO_FINISHED_TURN = "no turn has finished here yet, so there is nothing to branch from"
@@ -36,7 +36,7 @@ _STEERED = """
 """Without messages that a person stopped. One that was only superseded still counts, in its place."""
 
 
-class SqliteSessions:
+class SqlSessions:
     """The conversations of a key: which one is active, and what of it the model sees.
 
     Nothing is deleted: undone and left turns stay in the archive. Every method is one transaction. Raises
@@ -54,7 +54,7 @@ class SqliteSessions:
         """The active conversation, created if needed."""
         new, now = turns.new_session_id(), self._clock()
 
-        def work(db: sqlite3.Connection) -> ActiveSession:
+        def work(db: Connection) -> ActiveSession:
             if (found := _find_active(db, address.key)) is not None:
                 return found
             turns.insert_session(db, new, address, now)
@@ -78,7 +78,7 @@ class SqliteSessions:
             effort = coalesce(?, effort) WHERE id = ?"""
         values = [None if text is None else clean_text(text.strip()) for text in (title, model)]
 
-        def work(db: sqlite3.Connection) -> None:
+        def work(db: Connection) -> None:
             if not db.execute(sql, (*values, busy, permission_mode, effort, session)).rowcount:
                 raise SessionError(f"conversation {session} no longer exists")
 
@@ -125,7 +125,7 @@ class SqliteSessions:
             "UPDATE turns SET ending = 'steered', detail = ?, started = ?, ended = ? WHERE number = ?",
         )
 
-        def work(db: sqlite3.Connection) -> tuple[SteeredMessage, ...]:
+        def work(db: Connection) -> tuple[SteeredMessage, ...]:
             number, session = history.find_claimed_turn(db, turn)
             taken = []
             for steered, id, inbound in db.execute(_STEERED, {"key": turn.key, "session": session}).fetchall():
@@ -145,7 +145,7 @@ class SqliteSessions:
         """
         new, now = turns.new_session_id(), self._clock()
 
-        def work(db: sqlite3.Connection) -> SessionSwitch | None:
+        def work(db: Connection) -> SessionSwitch | None:
             active = _find_active(db, key)
             if active is None:
                 return None
@@ -161,7 +161,7 @@ class SqliteSessions:
         now = self._clock()
         return await self._database.run(lambda db: self._switch(db, address, session, now))
 
-    def _switch(self, db: sqlite3.Connection, address: Address, session: str, now: float) -> SessionSwitch:
+    def _switch(self, db: Connection, address: Address, session: str, now: float) -> SessionSwitch:
         key = address.key
         if db.execute("SELECT 1 FROM sessions WHERE id = ?", (session,)).fetchone() is None:
             raise SessionError(f'No conversation matches "{session}". /sessions lists them.')
@@ -186,7 +186,7 @@ class SqliteSessions:
         """Switch to a branch that shares all finished turns without copying messages."""
         new, now, title = turns.new_session_id(), self._clock(), title.strip()
 
-        def work(db: sqlite3.Connection) -> SessionSwitch:
+        def work(db: Connection) -> SessionSwitch:
             active = _find_active(db, key)
             if active is None:
                 raise SessionError(_NO_FINISHED_TURN)
@@ -197,7 +197,7 @@ class SqliteSessions:
 
         return await self._database.run(work)
 
-    def _leave(self, db: sqlite3.Connection, key: str, new: str, now: float, *, moved_from: str = "") -> SessionSwitch:
+    def _leave(self, db: Connection, key: str, new: str, now: float, *, moved_from: str = "") -> SessionSwitch:
         """End the queued turns of the key; a turn that a running process executes is ended by that process."""
         lease = db.execute("SELECT session_id, holder FROM leases WHERE key = ?", (key,)).fetchone()
         old, holder = lease or (None, None)
@@ -220,7 +220,7 @@ class SqliteSessions:
         `all_or_none`: raise `SessionError` if there are fewer than `count`, unless there is none.
         """
 
-        def work(db: sqlite3.Connection) -> tuple[UndoneTurn, ...]:
+        def work(db: Connection) -> tuple[UndoneTurn, ...]:
             active = _find_active(db, key)
             if active is None:
                 return ()
@@ -241,7 +241,7 @@ class SqliteSessions:
     async def count_turns_since(self, key: str, turn: str) -> int:
         """How many turns `undo` undoes if this one is the last of them; 0 if it is not part of the conversation."""
 
-        def work(db: sqlite3.Connection) -> int:
+        def work(db: Connection) -> int:
             active, messages = _find_active(db, key), 0
             for started in history.started_turns(db, active.session) if active is not None else ():
                 messages += not _is_kept(started)
@@ -254,7 +254,7 @@ class SqliteSessions:
     async def redo(self, key: str) -> tuple[str, ...]:
         """Bring back the turns of the last undo; their messages, oldest first. None if one was started since."""
 
-        def work(db: sqlite3.Connection) -> tuple[str, ...]:
+        def work(db: Connection) -> tuple[str, ...]:
             active = _find_active(db, key)
             if active is None:
                 return ()
@@ -277,7 +277,7 @@ class SqliteSessions:
     async def last_ending(self, key: str) -> str:
         """How the last visible turn ended; empty if there is none or it has not ended."""
 
-        def work(db: sqlite3.Connection) -> str:
+        def work(db: Connection) -> str:
             active = _find_active(db, key)
             started = () if active is None else history.started_turns(db, active.session, silent=True)
             number = next((turn[0] for turn in started if not _is_kept(turn)), 0)
@@ -291,7 +291,7 @@ class SqliteSessions:
         """Hide the last turn and accept its message again, with those that were steered into it."""
         prefix, now = f"retry:{os.urandom(8).hex()}", self._clock()
 
-        def work(db: sqlite3.Connection) -> RetriedTurn | None:
+        def work(db: Connection) -> RetriedTurn | None:
             active = _find_active(db, key)
             last = None if active is None else next(history.started_turns(db, active.session, silent=True), None)
             if last is None or active is None:
@@ -318,7 +318,7 @@ async def set_title_if_empty(database: Database, session: str, title: str) -> bo
     return bool(await database.execute(sql, clean_text(title), session))
 
 
-def session_title(db: sqlite3.Connection, session: str) -> str:
+def session_title(db: Connection, session: str) -> str:
     """The title that was set; else the first words of the first message."""
     sql = """SELECT title, (SELECT substr(json_extract(inbound, '$.text'), 1, 200) FROM turns
         WHERE session_id = sessions.id ORDER BY number LIMIT 1) FROM sessions WHERE id = ?"""
@@ -326,14 +326,14 @@ def session_title(db: sqlite3.Connection, session: str) -> str:
     return title or export.title_from_text(text)
 
 
-def _find_active(db: sqlite3.Connection, key: str) -> ActiveSession | None:
+def _find_active(db: Connection, key: str) -> ActiveSession | None:
     sql = """SELECT id, address, title, model, busy_mode, created, coalesce(parent_id, ''), permission_mode, effort
         FROM sessions WHERE id = (SELECT session_id FROM leases WHERE key = ?)"""
     row = db.execute(sql, (key,)).fetchone()
     return None if row is None else ActiveSession(row[0], Decoders.address.decode(row[1]), *row[2:])
 
 
-def _is_answered(db: sqlite3.Connection, turn: int) -> bool:
+def _is_answered(db: Connection, turn: int) -> bool:
     """True if the last message of the turn is an answer that calls no tool."""
     sql = "SELECT number, message FROM messages WHERE turn_number = ? ORDER BY number DESC LIMIT 1"
     row = db.execute(sql, (turn,)).fetchone()
@@ -341,7 +341,7 @@ def _is_answered(db: sqlite3.Connection, turn: int) -> bool:
     return last is not None and last.role == "assistant" and not last.calls
 
 
-def branch_from_end(db: sqlite3.Connection, old: str, new: str, title: str, *, address: Address, now: float) -> None:
+def branch_from_end(db: Connection, old: str, new: str, title: str, *, address: Address, now: float) -> None:
     """Create the session `new` at `address` with all finished turns of `old`; it is not active yet."""
     sql = """SELECT (SELECT max(number) FROM turns WHERE session_id = sessions.id AND ending IS NOT NULL),
         EXISTS (SELECT 1 FROM session_ancestors WHERE session_id = sessions.id) FROM sessions WHERE id = ?"""
@@ -352,7 +352,7 @@ def branch_from_end(db: sqlite3.Connection, old: str, new: str, title: str, *, a
 
 
 def branch_at_turn(
-    db: sqlite3.Connection, source: tuple[str, int], new: str, title: str, *, address: Address, now: float
+    db: Connection, source: tuple[str, int], new: str, title: str, *, address: Address, now: float
 ) -> None:
     """Create the session `new` at `address` with the history of another one up to a turn, which may be one that it
     shares with its own ancestors. Raises `SessionError` if that turn has not ended."""
@@ -370,7 +370,7 @@ def branch_at_turn(
 
 
 def insert_branch(
-    db: sqlite3.Connection, source: tuple[str, int | None], new: str, title: str, *, address: Address, now: float
+    db: Connection, source: tuple[str, int | None], new: str, title: str, *, address: Address, now: float
 ) -> None:
     """Create the session `new` with the history of another one up to a turn; None: only what that one shares.
 
@@ -396,7 +396,7 @@ def insert_branch(
     db.execute(sql, (new, old, new, old, last_turn or 0))
 
 
-def _delete_if_empty(db: sqlite3.Connection, session: str) -> None:
+def _delete_if_empty(db: Connection, session: str) -> None:
     """Delete a conversation without a title, a turn or a branch."""
     sql = """DELETE FROM sessions WHERE id = :id AND title = ''
         AND NOT EXISTS (SELECT 1 FROM turns WHERE session_id = :id)
@@ -409,14 +409,12 @@ def _is_kept(turn: tuple[int, str, str, bool]) -> bool:
     return Decoders.inbound.decode(turn[2]).notice == "kept"
 
 
-def _next_undo_step(db: sqlite3.Connection, session: str) -> int:
+def _next_undo_step(db: Connection, session: str) -> int:
     sql = "SELECT 1 + coalesce(max(step), 0) FROM undone_turns WHERE session_id = ?"
     return int(db.execute(sql, (session,)).fetchone()[0])
 
 
-def _undo_turn(
-    db: sqlite3.Connection, key: str, session: str, turn: tuple[int, str, str, bool], step: int
-) -> UndoneTurn:
+def _undo_turn(db: Connection, key: str, session: str, turn: tuple[int, str, str, bool], step: int) -> UndoneTurn:
     """Hide a turn of `history.started_turns`; the caller also sends `Stop` if it is running."""
     number, id, inbound, unfinished = turn
     db.execute("INSERT INTO undone_turns (session_id, turn_number, step) VALUES (?, ?, ?)", (session, number, step))
@@ -426,7 +424,7 @@ def _undo_turn(
     return UndoneTurn(id, Decoders.inbound.decode(inbound).text, unfinished)
 
 
-class SqliteTodos(SqliteRows):
+class SqlTodos(SqlRows):
     async def read(self, session: str) -> str:
         """The list as it was written, for a branch without one that of its parent; empty if there is none."""
         sql = """SELECT items FROM todos WHERE session_id = ?1 UNION ALL SELECT items FROM todos
@@ -439,7 +437,7 @@ class SqliteTodos(SqliteRows):
         await self._database.execute("INSERT OR REPLACE INTO todos VALUES (?, ?, ?)", session, items, self._clock())
 
 
-class SqliteToolChoices(SqliteRows):
+class SqlToolChoices(SqlRows):
     """The tools and groups that a person switched off in a conversation."""
 
     async def read(self, session: str) -> tuple[str, ...]:
@@ -452,7 +450,7 @@ class SqliteToolChoices(SqliteRows):
         await self._database.execute(sql, clean_text(" ".join(off)), session)
 
 
-class SqliteSkillChoices(SqliteRows):
+class SqlSkillChoices(SqlRows):
     """The skills that a person switched off in a conversation."""
 
     async def read(self, session: str) -> tuple[str, ...]:
@@ -465,7 +463,7 @@ class SqliteSkillChoices(SqliteRows):
         await self._database.execute(sql, clean_text(" ".join(off)), session)
 
 
-class SqlitePromptSections(SqliteRows):
+class SqlPromptSections(SqlRows):
     """Sections of the system prompt of a conversation, which keep their first text."""
 
     async def read(self, session: str, section: str) -> str | None:

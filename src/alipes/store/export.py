@@ -1,6 +1,5 @@
 """Facts about sessions and turns, and the export of a session as JSON or Markdown."""
 
-import sqlite3
 import time
 from typing import Literal, TypeAlias, cast
 
@@ -10,6 +9,7 @@ from msgspec import Struct
 from alipes.kernel.attachments import without_attachments
 from alipes.kernel.messages import Json, Message, Role
 from alipes.kernel.turns import Address, Ending, Inbound, Usage
+from alipes.store.database.connection import Connection
 from alipes.store.database.damage import RowDecoder
 from alipes.store.history import list_ancestors, unreadable_message
 
@@ -131,7 +131,7 @@ def title_from_text(text: str | None) -> str:
     return words if len(words) <= MAX_TITLE_CHARS else words[: MAX_TITLE_CHARS - 1].rstrip() + "…"
 
 
-def export_session(db: sqlite3.Connection, session: SessionFacts) -> dict[str, Json]:
+def export_session(db: Connection, session: SessionFacts) -> dict[str, Json]:
     """The session with the turns that a branch shares; undone turns are marked."""
     return {
         "format": FORMAT,
@@ -147,7 +147,7 @@ def export_session(db: sqlite3.Connection, session: SessionFacts) -> dict[str, J
 _any_value: RowDecoder[dict[str, Json]] = RowDecoder(dict)
 
 
-def _export_turns(db: sqlite3.Connection, ancestor: str, last_turn: int, session: str) -> list[Json]:
+def _export_turns(db: Connection, ancestor: str, last_turn: int, session: str) -> list[Json]:
     sql = """SELECT number, id, ending, detail, created, ended, inbound,
         number IN (SELECT turn_number FROM undone_turns WHERE session_id = ?)
         FROM turns WHERE session_id = ? AND number <= ? ORDER BY number"""
@@ -167,7 +167,7 @@ def _export_turns(db: sqlite3.Connection, ancestor: str, last_turn: int, session
     ]
 
 
-def _export_messages(db: sqlite3.Connection, turn: int) -> list[Json]:
+def _export_messages(db: Connection, turn: int) -> list[Json]:
     sql = "SELECT number, message, model, created FROM messages WHERE turn_number = ? ORDER BY number"
     return [
         {**_export_message(number, message), "model": model, "created": created}

@@ -4,7 +4,6 @@ The model sees the messages of a session and those a branch shares, without undo
 their start; they are only ever added, and which one is valid depends on the messages that are visible now.
 """
 
-import sqlite3
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
@@ -13,7 +12,8 @@ from alipes.kernel.errors import Fenced
 from alipes.kernel.messages import Message, Text
 from alipes.kernel.turns import CompactionState, Said, Turn
 from alipes.kernel.usage import CompactionAttempts
-from alipes.store.database.database import Decoders, SqliteRows, clean_text, searchable_text, to_json, usage_columns
+from alipes.store.database.connection import Connection
+from alipes.store.database.rows import Decoders, SqlRows, clean_text, searchable_text, to_json, usage_columns
 
 HistoryRow: TypeAlias = tuple[int, int, str, int | None]
 """Number, turn number and JSON of a message, and the tokens of the model call that returned it."""
@@ -27,7 +27,7 @@ _SUMMARIES = """
 _INSERT_MESSAGE = """
     INSERT INTO messages (turn_number, session_id, role, message, model,
                           input, output, cached, cache_write, reasoning, cost, created)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING number"""
 _INSERT_SUMMARY = """
     INSERT INTO summaries (
         session_id, last_message, message_count, last_trimmed, max_chars, newest_message, text, created)
@@ -40,7 +40,7 @@ def make_message_row(said: Said) -> MessageRow:
     return columns, searchable_text(message)
 
 
-def find_claimed_turn(db: sqlite3.Connection, turn: Turn) -> tuple[int, str]:
+def find_claimed_turn(db: Connection, turn: Turn) -> tuple[int, str]:
     """Number and session of a turn that we may write to. Raises `Fenced`."""
     sql = "SELECT number, session_id FROM turns WHERE id = ? AND epoch = ? AND ending IS NULL"
     row = db.execute(sql, (turn.id, turn.epoch)).fetchone()
@@ -49,28 +49,28 @@ def find_claimed_turn(db: sqlite3.Connection, turn: Turn) -> tuple[int, str]:
     return row[0], row[1]
 
 
-def insert_message(db: sqlite3.Connection, turn: int, session: str, row: MessageRow, now: float) -> None:
+def insert_message(db: Connection, turn: int, session: str, row: MessageRow, now: float) -> None:
     columns, text = row
-    number = db.execute(_INSERT_MESSAGE, (turn, session, *columns, now)).lastrowid
+    (number,) = db.execute(_INSERT_MESSAGE, (turn, session, *columns, now)).fetchone()
     if text:
         db.execute("INSERT INTO search_index (rowid, text) VALUES (?, ?)", (number, text))
 
 
-def list_ancestors(db: sqlite3.Connection, session: str) -> list[tuple[str, int]]:
+def list_ancestors(db: Connection, session: str) -> list[tuple[str, int]]:
     """The sessions that its history consists of and the last turn of each that counts: oldest first, itself
     last."""
     sql = "SELECT ancestor_id, last_turn FROM session_ancestors WHERE session_id = ? ORDER BY last_turn"
     return [*db.execute(sql, (session,)).fetchall(), (session, NO_LIMIT)]
 
 
-def visible_messages(db: sqlite3.Connection, session: str) -> Iterator[HistoryRow]:
+def visible_messages(db: Connection, session: str) -> Iterator[HistoryRow]:
     sql = f"""SELECT number, turn_number, message, input + output FROM messages
         WHERE session_id = ? AND turn_number <= ? AND turn_number {_NOT_UNDONE} ORDER BY number"""
     for ancestor, last_turn in list_ancestors(db, session):
         yield from db.execute(sql, (ancestor, last_turn, session))
 
 
-def find_summary(db: sqlite3.Connection, session: str, numbers: list[int]) -> tuple[CompactionState, int]:
+def find_summary(db: Connection, session: str, numbers: list[int]) -> tuple[CompactionState, int]:
     """The newest summary that is valid for the messages with these numbers, and the newest message then.
 
     A summary of other messages is not valid: some were undone since, or belong to another branch.
@@ -83,9 +83,7 @@ def find_summary(db: sqlite3.Connection, session: str, numbers: list[int]) -> tu
     return CompactionState(), 0
 
 
-def started_turns(
-    db: sqlite3.Connection, session: str, *, silent: bool = False
-) -> Iterator[tuple[int, str, str, bool]]:
+def started_turns(db: Connection, session: str, *, silent: bool = False) -> Iterator[tuple[int, str, str, bool]]:
     """Number, id, inbound and whether it is unfinished, of the visible turns that were started, latest first.
 
     A steered message is part of the turn that it was steered into. `silent`: include turns without messages.
@@ -112,7 +110,7 @@ def last_counted_tokens(rows: list[HistoryRow], since: int) -> tuple[int, int]:
     return 0, 0
 
 
-def context_tokens(db: sqlite3.Connection, session: str) -> int | None:
+def context_tokens(db: Connection, session: str) -> int | None:
     """Tokens (in and out) of the last visible model call; None if there is none since the last compaction."""
     last_call = f"""SELECT number, input + output FROM messages WHERE session_id = ? AND turn_number <= ?
         AND turn_number {_NOT_UNDONE} AND input IS NOT NULL ORDER BY number DESC LIMIT 1"""
@@ -123,21 +121,21 @@ def context_tokens(db: sqlite3.Connection, session: str) -> int | None:
     return None
 
 
-def load_transcript(db: sqlite3.Connection, session: str, turn: int) -> tuple[list[HistoryRow], list[HistoryRow]]:
+def load_transcript(db: Connection, session: str, turn: int) -> tuple[list[HistoryRow], list[HistoryRow]]:
     """The messages before a turn, and its own, even if it was undone meanwhile."""
     before = [row for row in visible_messages(db, session) if row[1] != turn]
     own = "SELECT number, turn_number, message, input + output FROM messages WHERE turn_number = ? ORDER BY number"
     return before, db.execute(own, (turn,)).fetchall()
 
 
-class SqliteCompactionStore(SqliteRows):
+class SqlCompactionStore(SqlRows):
     """`CompactionStore` in SQLite."""
 
     async def save(self, turn: Turn, digest: CompactionState, *, living: int = 0, helped: bool = True) -> bool:
         now, text = self._clock(), clean_text(digest.text)
         used = max(digest.covered, digest.trimmed_until)
 
-        def work(db: sqlite3.Connection) -> bool:
+        def work(db: Connection) -> bool:
             if living:
                 number, session = find_claimed_turn(db, turn)
                 before, own = load_transcript(db, session, number)
@@ -192,7 +190,7 @@ def decode_messages(rows: Iterable[HistoryRow]) -> tuple[Message, ...]:
     return tuple(decode_message(number, text) for number, _, text, _ in rows)
 
 
-def _load_latest(db: sqlite3.Connection, session: str) -> Turn | None:
+def _load_latest(db: Connection, session: str) -> Turn | None:
     last = next(started_turns(db, session), None)
     row = db.execute("SELECT created, model FROM sessions WHERE id = ?", (session,)).fetchone()
     if last is None or row is None:

@@ -1,6 +1,5 @@
 """The inbox in SQLite: incoming messages that are not a turn yet, and the ids of messages already handled."""
 
-import sqlite3
 from typing import Literal, TypeAlias
 
 from msgspec import Struct, structs
@@ -9,8 +8,9 @@ from alipes.kernel.outbox import Outbound
 from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.turns import Inbound
 from alipes.store import outbox
+from alipes.store.database.connection import Connection
 from alipes.store.database.damage import RowDecoder
-from alipes.store.database.database import Decoders, SqliteRows, clean_text, to_json
+from alipes.store.database.rows import Decoders, SqlRows, clean_text, to_json
 from alipes.store.turns import ANSWER_BATCH
 
 EditResult: TypeAlias = Literal["replaced", "same", "late", "unknown"]
@@ -27,7 +27,7 @@ class WaitingMessage(Struct, frozen=True):
     """The id of the batch it belongs to, or empty."""
 
 
-class SqliteInbox(SqliteRows):
+class SqlInbox(SqlRows):
     async def add(self, message: IncomingMessage) -> bool:
         """Keep the message until `mark_handled`; False for a second copy."""
         row = (message.address.platform, clean_text(message.id), to_json(message), self._clock())
@@ -60,7 +60,7 @@ class SqliteInbox(SqliteRows):
         now, outbox_rows = self._clock(), [outbox.make_outbox_row(outbound) for outbound in owed]
         rows = [(platform, clean_text(id), now, now) for id in ids]
 
-        def work(db: sqlite3.Connection) -> None:
+        def work(db: Connection) -> None:
             db.executemany(
                 "INSERT INTO inbox (platform, id, created, handled) VALUES (?, ?, ?, ?) "
                 "ON CONFLICT (platform, id) DO UPDATE SET handled = excluded.handled, message = ''",
@@ -89,7 +89,7 @@ class SqliteInbox(SqliteRows):
         """
         platform, now = inbound.address.platform, self._clock()
 
-        def work(db: sqlite3.Connection) -> EditResult:
+        def work(db: Connection) -> EditResult:
             sql = "SELECT inbound, started, ending FROM turns WHERE platform = ? AND inbound_id = ?"
             row = db.execute(sql, (platform, clean_text(original))).fetchone()
             if row is None:

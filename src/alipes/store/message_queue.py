@@ -1,13 +1,13 @@
 """The queued messages of a session key: held by a stop, released, dropped or taken back for editing."""
 
-import sqlite3
 from typing import Literal
 
 from msgspec import structs
 
 from alipes.kernel.conversations import PendingTurn, StoppedQueue
 from alipes.store import turns
-from alipes.store.database.database import Decoders
+from alipes.store.database.connection import Connection
+from alipes.store.database.rows import Decoders
 
 _QUEUED = "key = :key AND ending IS NULL AND attempts = 0"
 """Not started. A message that alipes only records is not held: it starts no work."""
@@ -17,7 +17,7 @@ _RENUMBERED = ("undone_turns", "history_hashes", "responses")
 Removal = Literal["dropped", "taken_back"]
 
 
-def hold(db: sqlite3.Connection, key: str, turn: str = "") -> StoppedQueue:
+def hold(db: Connection, key: str, turn: str = "") -> StoppedQueue:
     """Hold the messages behind the running turn, and return the turn to stop.
 
     With `turn`: only that one is to be stopped; if it is not the running one, nothing is held or returned.
@@ -33,7 +33,7 @@ def hold(db: sqlite3.Connection, key: str, turn: str = "") -> StoppedQueue:
     return StoppedQueue(current, _held(db, key))
 
 
-def release(db: sqlite3.Connection, key: str) -> tuple[PendingTurn, ...]:
+def release(db: Connection, key: str) -> tuple[PendingTurn, ...]:
     """Queue the held messages again, in order and behind the turns that were accepted meanwhile.
 
     The number of a turn says when it started, so each gets a new one.
@@ -50,7 +50,7 @@ def release(db: sqlite3.Connection, key: str) -> tuple[PendingTurn, ...]:
     return released
 
 
-def drop(db: sqlite3.Connection, key: str, turn: str, now: float) -> tuple[PendingTurn, ...]:
+def drop(db: Connection, key: str, turn: str, now: float) -> tuple[PendingTurn, ...]:
     """End the queued and held messages, or only `turn`; the running turn stays."""
     found = [each for each in _not_started(db, key) if turn in ("", each.id)]
     for each in found:
@@ -58,7 +58,7 @@ def drop(db: sqlite3.Connection, key: str, turn: str, now: float) -> tuple[Pendi
     return tuple(found)
 
 
-def take_back(db: sqlite3.Connection, key: str, now: float) -> PendingTurn | None:
+def take_back(db: Connection, key: str, now: float) -> PendingTurn | None:
     """End the newest message of a person that has not started."""
     sql = f"""SELECT id, inbound FROM turns WHERE {_QUEUED} AND coalesce(json_extract(inbound, '$.notice'), '') = ''
         ORDER BY number DESC LIMIT 1"""
@@ -71,23 +71,23 @@ def take_back(db: sqlite3.Connection, key: str, now: float) -> PendingTurn | Non
     return structs.replace(found, attachments=Decoders.inbound.decode(inbound).attachments)
 
 
-def move_held(db: sqlite3.Connection, session: str, key: str, address: str) -> None:
+def move_held(db: Connection, session: str, key: str, address: str) -> None:
     """Held messages stay with their conversation when it moves to another address (as JSON)."""
     sql = """UPDATE turns SET key = ?, inbound = json_set(inbound, '$.address', json(?))
         WHERE session_id = ? AND ending IS NULL AND held = 1"""
     db.execute(sql, (key, address, session))
 
 
-def _held(db: sqlite3.Connection, key: str) -> tuple[PendingTurn, ...]:
+def _held(db: Connection, key: str) -> tuple[PendingTurn, ...]:
     return tuple(each for each in turns.list_unfinished(db, key) if each.held)
 
 
-def _not_started(db: sqlite3.Connection, key: str) -> list[PendingTurn]:
+def _not_started(db: Connection, key: str) -> list[PendingTurn]:
     sql = f"SELECT id FROM turns WHERE {_QUEUED} AND NOT {_RECORDED_ONLY}"
     ids = {id for (id,) in db.execute(sql, {"key": key})}
     return [each for each in turns.list_unfinished(db, key) if each.id in ids]
 
 
-def _remove(db: sqlite3.Connection, turn: str, why: Removal, now: float) -> None:
+def _remove(db: Connection, turn: str, why: Removal, now: float) -> None:
     sql = "UPDATE turns SET ending = 'stopped', detail = ?, held = 0, ended = ? WHERE id = ?"
     db.execute(sql, (why, now, turn))

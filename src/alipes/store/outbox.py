@@ -1,6 +1,5 @@
 """The outbox in SQLite: messages to chats with their delivery state, and drafts. Nothing is sent here."""
 
-import sqlite3
 import time
 from collections.abc import Callable, Iterable
 from typing import Literal, TypeAlias
@@ -8,8 +7,9 @@ from typing import Literal, TypeAlias
 from msgspec import structs
 
 from alipes.kernel.outbox import Delivery, DeliveryState, Outbound
+from alipes.store.database.connection import Connection, Database
 from alipes.store.database.damage import RowDecoder
-from alipes.store.database.database import Database, SqliteRows, clean_text, to_json
+from alipes.store.database.rows import SqlRows, clean_text, to_json
 
 OutboxRow: TypeAlias = tuple[str, str, str, str]
 KEEP_S = 7 * 86400.0
@@ -25,7 +25,7 @@ _outbound_decoder: RowDecoder[Outbound] = RowDecoder(Outbound)
 _ids_decoder: RowDecoder[tuple[str, ...]] = RowDecoder(tuple[str, ...])
 
 
-class SqliteOutbox(SqliteRows):
+class SqlOutbox(SqlRows):
     """Every method returns after its rows are on disk."""
 
     async def enqueue(self, *outbounds: Outbound) -> None:
@@ -48,7 +48,7 @@ class SqliteOutbox(SqliteRows):
         """As `head`; if it is not being sent yet and `ready` returns true, the same write marks it as
         `sending`."""
 
-        def work(db: sqlite3.Connection) -> Delivery | None:
+        def work(db: Connection) -> Delivery | None:
             head = _find_head(db, lane)
             if head is not None and head.state == "queued" and ready(head):
                 return _start_attempt(db, head)
@@ -71,7 +71,7 @@ class SqliteOutbox(SqliteRows):
             WHERE number = ? RETURNING {_COLUMNS}"""
         outbound, values = debt.outbound, (sent_ids, part, self._clock(), debt.number)
 
-        def work(db: sqlite3.Connection) -> Delivery:
+        def work(db: Connection) -> Delivery:
             row = db.execute(sql, values).fetchone()
             if outbound.turn:  # its drafts have become this message; the turn's next message has its own
                 drafts = "DELETE FROM drafts WHERE lane = ? AND turn_id = ?"
@@ -99,7 +99,7 @@ class SqliteOutbox(SqliteRows):
         """At startup: deliveries that an earlier process was sending when it died, with their previews."""
         sql = f"SELECT {_COLUMNS} FROM outbox WHERE platform = ? AND state = 'sending' ORDER BY number"
 
-        def work(db: sqlite3.Connection) -> tuple[Delivery, ...]:
+        def work(db: Connection) -> tuple[Delivery, ...]:
             found = db.execute(sql, (platform,)).fetchall()
             return tuple(_with_drafts(db, _delivery_from_row(row)) for row in found)
 
@@ -157,7 +157,7 @@ class SqliteOutbox(SqliteRows):
         return delivery if row is None else _delivery_from_row(row)
 
 
-class SqliteDrafts(SqliteRows):
+class SqlDrafts(SqlRows):
     """Messages in chats that show the answer of a running turn; they are completed when it ends."""
 
     async def add(self, lane: str, turn: str, message: str) -> None:
@@ -179,7 +179,7 @@ class SqliteDrafts(SqliteRows):
         return await self._database.execute("DELETE FROM drafts WHERE created < ?", self._clock() - KEEP_S)
 
 
-def list_drafts(db: sqlite3.Connection, lane: str, turn: str) -> tuple[str, ...]:
+def list_drafts(db: Connection, lane: str, turn: str) -> tuple[str, ...]:
     """The drafts of `turn`, oldest first; none if `turn` is empty."""
     sql = "SELECT message_id FROM drafts WHERE lane = ? AND turn_id = ? ORDER BY created, message_id"
     return tuple(message for (message,) in db.execute(sql, (lane, turn))) if turn else ()
@@ -189,7 +189,7 @@ def make_outbox_row(outbound: Outbound) -> OutboxRow:
     return outbound.id, outbound.address.platform, outbound.lane, to_json(outbound)
 
 
-def insert_outbound(db: sqlite3.Connection, rows: Iterable[OutboxRow], now: float) -> None:
+def insert_outbound(db: Connection, rows: Iterable[OutboxRow], now: float) -> None:
     """For callers that write other rows in the same transaction."""
     db.executemany(
         "INSERT OR IGNORE INTO outbox (id, platform, lane, outbound, created) VALUES (?, ?, ?, ?, ?)",
@@ -197,20 +197,20 @@ def insert_outbound(db: sqlite3.Connection, rows: Iterable[OutboxRow], now: floa
     )
 
 
-def _find_head(db: sqlite3.Connection, lane: str) -> Delivery | None:
+def _find_head(db: Connection, lane: str) -> Delivery | None:
     sql = f"SELECT {_COLUMNS} FROM outbox WHERE lane = ? AND {_OPEN} ORDER BY number LIMIT 1"
     row = db.execute(sql, (lane,)).fetchone()
     return None if row is None else _delivery_from_row(row)
 
 
-def _start_attempt(db: sqlite3.Connection, delivery: Delivery) -> Delivery:
+def _start_attempt(db: Connection, delivery: Delivery) -> Delivery:
     change = "state = 'sending', attempts = attempts + 1"
     sql = f"UPDATE outbox SET {change} WHERE number = ? RETURNING {_COLUMNS}"
     row = db.execute(sql, (delivery.number,)).fetchone()
     return delivery if row is None else _with_drafts(db, _delivery_from_row(row))
 
 
-def _with_drafts(db: sqlite3.Connection, delivery: Delivery) -> Delivery:
+def _with_drafts(db: Connection, delivery: Delivery) -> Delivery:
     outbound = delivery.outbound
     return structs.replace(delivery, drafts=list_drafts(db, outbound.lane, outbound.turn))
 
@@ -236,7 +236,7 @@ async def find_unanswered(database: Database, turn: str) -> str:
     sql = "SELECT id, reason FROM outbox WHERE id > ? AND id < ? AND state = 'sent' ORDER BY number DESC LIMIT 1"
     bounds = question_id(turn, ""), question_id(turn, "")[:-1] + ";"  # the character after the colon
 
-    def work(db: sqlite3.Connection) -> str:
+    def work(db: Connection) -> str:
         row = db.execute(sql, bounds).fetchone()
         return "" if row is None or row[1] == ANSWERED else str(row[0]).split(":")[2]
 
@@ -257,7 +257,7 @@ async def fail_unsent(database: Database) -> int:
     """
     sql = f"UPDATE outbox SET state = 'failed', reason = ?, finished = ? WHERE {_OPEN}"
 
-    def work(db: sqlite3.Connection) -> int:
+    def work(db: Connection) -> int:
         db.execute("DELETE FROM pending_ops")
         db.execute("DELETE FROM drafts")
         return db.execute(sql, (RESTORED_REASON, time.time())).rowcount

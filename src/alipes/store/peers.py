@@ -26,9 +26,9 @@ from alipes.kernel.errors import StoreError
 from alipes.kernel.turns import Envelope
 from alipes.runtime.process_lock import short_socket_path
 from alipes.runtime.processes.ancestors import list_ancestors, living_agents
-from alipes.store.database.database import to_json_bytes
 from alipes.store.database.errors import make_unusable_error
 from alipes.store.database.migrations import SCHEMA
+from alipes.store.database.rows import to_json_bytes
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -12,7 +11,8 @@ from alipes.kernel.errors import MessageRejected
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.turns import Address
 from alipes.store import outbox
-from alipes.store.database.database import Decoders, SqliteRows, clean_text, to_json
+from alipes.store.database.connection import Connection
+from alipes.store.database.rows import Decoders, SqlRows, clean_text, to_json
 
 PersonRole: TypeAlias = Literal["owner", "user"]
 Progress: TypeAlias = Literal["off", "short", "full"]
@@ -51,7 +51,7 @@ class PairingRequest(Struct, frozen=True):
     created: float = 0.0
 
 
-class SqlitePeople(SqliteRows):
+class SqlPeople(SqlRows):
     """The people of a home, pairing, default chats and chat settings."""
 
     async def role(self, platform: str, person: str) -> PersonRole | None:
@@ -85,7 +85,7 @@ class SqlitePeople(SqliteRows):
         platform, person, name = request.platform, request.person, clean_text(request.name)
         row = (platform, person, name, to_json(request.address), salt, _hash(salt, code), now)
 
-        def work(db: sqlite3.Connection) -> bool:
+        def work(db: Connection) -> bool:
             db.execute("DELETE FROM pairing_requests WHERE created < ?", (now - CODE_VALID_S,))
             others = "SELECT count(*) FROM pairing_requests WHERE platform = ? AND person_id <> ?"
             (waiting,) = db.execute(others, (platform, person)).fetchone()
@@ -111,7 +111,7 @@ class SqlitePeople(SqliteRows):
         """
         plain, now = code.upper().replace("-", "").replace(" ", ""), self._clock()
 
-        def work(db: sqlite3.Connection) -> Person | str:
+        def work(db: Connection) -> Person | str:
             db.execute("DELETE FROM wrong_pairing_codes WHERE created < ?", (now - CODE_VALID_S,))
             wrong, first = db.execute("SELECT count(*), min(created) FROM wrong_pairing_codes").fetchone()
             if wrong >= MAX_WRONG_CODES:
@@ -158,7 +158,7 @@ def _hash(salt: bytes, code: str) -> bytes:
     return hashlib.sha256(salt + code.encode()).digest()
 
 
-def _find_by_code(db: sqlite3.Connection, code: str, since: float) -> PairingRequest | None:
+def _find_by_code(db: Connection, code: str, since: float) -> PairingRequest | None:
     sql = f"SELECT salt, code_hash, {_REQUEST_COLUMNS} FROM pairing_requests WHERE created >= ?"
     for salt, hash, *row in db.execute(sql, (since,)).fetchall():
         if _hash(salt, code) == hash:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from msgspec import Struct
 
 from alipes.kernel.errors import StoreError
-from alipes.store.database.database import Database
+from alipes.store.database.connection import Connection, Database
 
 TIMEOUT_S = 1.0
 SQLITE_VERSION = sqlite3.sqlite_version_info
@@ -61,7 +61,7 @@ class StoreStatus(NamedTuple):
 async def check_writable(database: Database) -> None:
     """Write a page; raises `StoreError` if the disk is full, or a file is read-only, deleted or replaced."""
 
-    def write(db: sqlite3.Connection) -> None:
+    def write(db: Connection) -> None:
         (version,) = db.execute("PRAGMA user_version").fetchone()
         db.execute(f"PRAGMA user_version = {int(version)}")  # the same value, but it is written
 
@@ -70,7 +70,7 @@ async def check_writable(database: Database) -> None:
 
 
 async def read_status(database: Database) -> StoreStatus:
-    def work(db: sqlite3.Connection) -> StoreStatus:
+    def work(db: Connection) -> StoreStatus:
         (turns,) = db.execute("SELECT count(*) FROM turns WHERE ending IS NULL AND held = 0").fetchone()
         sql = "SELECT count(*), min(created) FROM outbox WHERE state IN ('queued', 'sending')"
         queued, since = db.execute(sql).fetchone()

@@ -19,22 +19,23 @@ from alipes.config.paths import DATABASE_FILE
 from alipes.kernel.errors import SessionHeld, StoreError
 from alipes.kernel.turns import HOME_KEY, Op, Wake
 from alipes.store import peers
-from alipes.store.approvals import SqliteApprovals, SqliteUntrustedSources
+from alipes.store.approvals import SqlApprovals, SqlUntrustedSources
 from alipes.store.archive import Archive
-from alipes.store.conversations import SqliteSessions, SqliteTodos, SqliteToolChoices
+from alipes.store.conversations import SqlSessions, SqlTodos, SqlToolChoices
 from alipes.store.database.changes import HomeChanges
-from alipes.store.database.database import Database, open_database
+from alipes.store.database.connection import Database
+from alipes.store.database.database import open_database
 from alipes.store.database.files import is_writable
 from alipes.store.database.migrations import SCHEMA, schema_version
-from alipes.store.inbox import SqliteInbox
-from alipes.store.memory.memory import SqliteMemory
-from alipes.store.memory.proposals import SqliteProposals
-from alipes.store.outbox import SqliteDrafts, SqliteOutbox
+from alipes.store.inbox import SqlInbox
+from alipes.store.memory.memory import SqlMemory
+from alipes.store.memory.proposals import SqlProposals
+from alipes.store.outbox import SqlDrafts, SqlOutbox
 from alipes.store.peers import LocalBus, Processes, Subscription, open_processes
-from alipes.store.people import SqlitePeople
-from alipes.store.queries.questions import SqliteQuestions
-from alipes.store.subagents import SqliteSubagents
-from alipes.store.turns import SqliteTurns
+from alipes.store.people import SqlPeople
+from alipes.store.queries.questions import SqlQuestions
+from alipes.store.subagents import SqlSubagents
+from alipes.store.turns import SqlTurns
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ EXIT_POLL_S = 0.1
 class LocalDispatcher:
     """Routes work to the process of this home that holds the session."""
 
-    def __init__(self, turns: SqliteTurns, processes: Processes, spawn: peers.Spawn) -> None:
+    def __init__(self, turns: SqlTurns, processes: Processes, spawn: peers.Spawn) -> None:
         self._turns, self._processes, self._spawn = turns, processes, spawn
         self._exiting: set[tuple[str, str]] = set()
         """Keys and holders that cannot be reached and have not exited yet."""
@@ -296,22 +297,22 @@ class Store(NamedTuple):
 
     host: str
     """The name of this process among those of the home."""
-    turns: SqliteTurns
-    sessions: SqliteSessions
-    approvals: SqliteApprovals
-    questions: SqliteQuestions
-    sources: SqliteUntrustedSources
+    turns: SqlTurns
+    sessions: SqlSessions
+    approvals: SqlApprovals
+    questions: SqlQuestions
+    sources: SqlUntrustedSources
     archive: Archive
-    outbox: SqliteOutbox
-    drafts: SqliteDrafts
-    people: SqlitePeople
-    inbox: SqliteInbox
-    todos: SqliteTodos
-    tool_choices: SqliteToolChoices
-    subagents: SqliteSubagents
+    outbox: SqlOutbox
+    drafts: SqlDrafts
+    people: SqlPeople
+    inbox: SqlInbox
+    todos: SqlTodos
+    tool_choices: SqlToolChoices
+    subagents: SqlSubagents
     schedule_changes: ScheduleChanges
-    memory: SqliteMemory
-    proposals: SqliteProposals
+    memory: SqlMemory
+    proposals: SqlProposals
     dispatcher: LocalDispatcher
     bus: LocalBus
     changes: HomeChanges
@@ -335,7 +336,7 @@ async def open_store(home: Path, *, busy_timeout_s: float = 10.0, peer_timeout_s
             _check_old_processes(processes, home / DATABASE_FILE)
             async with open_database(home / DATABASE_FILE, busy_timeout_s=busy_timeout_s) as database:
                 announced = asyncio.Event()
-                turns = SqliteTurns(database, processes, before_claim=announced.wait)
+                turns = SqlTurns(database, processes, before_claim=announced.wait)
                 bus = LocalBus(processes, tasks.spawn, turns.is_abandoned)
                 dispatcher = LocalDispatcher(turns, processes, tasks.spawn)
                 schedule_changes = ScheduleChanges(processes)
@@ -351,21 +352,21 @@ async def open_store(home: Path, *, busy_timeout_s: float = 10.0, peer_timeout_s
                     yield Store(
                         host=processes.own_name,
                         turns=turns,
-                        sessions=SqliteSessions(database, processes),
-                        approvals=SqliteApprovals(database),
-                        questions=SqliteQuestions(database),
-                        sources=SqliteUntrustedSources(database),
+                        sessions=SqlSessions(database, processes),
+                        approvals=SqlApprovals(database),
+                        questions=SqlQuestions(database),
+                        sources=SqlUntrustedSources(database),
                         archive=Archive(database),
-                        outbox=SqliteOutbox(database),
-                        drafts=SqliteDrafts(database),
-                        people=SqlitePeople(database),
-                        inbox=SqliteInbox(database),
-                        todos=SqliteTodos(database),
-                        tool_choices=SqliteToolChoices(database),
-                        subagents=SqliteSubagents(database),
+                        outbox=SqlOutbox(database),
+                        drafts=SqlDrafts(database),
+                        people=SqlPeople(database),
+                        inbox=SqlInbox(database),
+                        todos=SqlTodos(database),
+                        tool_choices=SqlToolChoices(database),
+                        subagents=SqlSubagents(database),
                         schedule_changes=schedule_changes,
-                        memory=SqliteMemory(database),
-                        proposals=SqliteProposals(database),
+                        memory=SqlMemory(database),
+                        proposals=SqlProposals(database),
                         dispatcher=dispatcher,
                         bus=bus,
                         changes=changes,

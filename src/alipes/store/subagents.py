@@ -1,11 +1,10 @@
 """Turns of subagents: turns that work for another turn. Nothing here starts or ends one."""
 
-import sqlite3
-
 from msgspec import Struct
 
 from alipes.kernel.turns import Inbound
-from alipes.store.database.database import Decoders, SqliteRows, clean_text
+from alipes.store.database.connection import Connection
+from alipes.store.database.rows import Decoders, SqlRows, clean_text
 
 PLATFORM = "subagent"
 """The platform of their addresses; it has no chat and no screen."""
@@ -26,7 +25,7 @@ class Subagent(Struct, frozen=True):
     started: float | None
 
 
-class SqliteSubagents(SqliteRows):
+class SqlSubagents(SqlRows):
     async def find(self, inbound_id: str) -> str | None:
         """The turn that was accepted for this message, even if the caller of `accept` was cancelled."""
         sql = "SELECT id FROM turns WHERE platform = ? AND inbound_id = ?"
@@ -40,7 +39,7 @@ class SqliteSubagents(SqliteRows):
         the session key `place`; oldest first."""
         bounds = (KEY_PREFIX, KEY_PREFIX[:-1] + ";")  # the character after the colon
 
-        def work(db: sqlite3.Connection) -> list[tuple[str, str, str, str, float, float | None]]:
+        def work(db: Connection) -> list[tuple[str, str, str, str, float, float | None]]:
             return db.execute(_UNFINISHED, bounds).fetchall()
 
         # of a turn: in the queue of writes, so that writes submitted before are done

@@ -1,7 +1,6 @@
 """The turns of a home in SQLite: accepted, claimed, recorded, finished. Nothing here runs a turn."""
 
 import os
-import sqlite3
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
@@ -25,7 +24,8 @@ from alipes.kernel.turns import (
     Turn,
 )
 from alipes.store import history, outbox
-from alipes.store.database.database import Database, Decoders, clean_text, to_json
+from alipes.store.database.connection import Connection, Database
+from alipes.store.database.rows import Decoders, clean_text, to_json
 from alipes.store.peers import Processes
 
 ANSWER_BATCH = "answer"
@@ -44,7 +44,7 @@ OpeningMessages: TypeAlias = Callable[[Turn], tuple[Message, ...]]
 """The messages a turn starts with. May be called more than once, on any thread."""
 
 
-class SqliteTurns:
+class SqlTurns:
     """Every method returns after its rows are on disk, except for rows that nothing depends on before the next
     write, which reach the disk with it: a claim, the first message of a turn, an answer that makes calls
     (before any of them runs) or is sent to a chat (before it is sent), the end of an answered turn, and the
@@ -88,7 +88,7 @@ class SqliteTurns:
         row = make_turn_row(inbound, self._clock())
         outbox_rows = [outbox.make_outbox_row(outbound) for outbound in owed]
 
-        def work(db: sqlite3.Connection) -> AdmittedTurn | None:
+        def work(db: Connection) -> AdmittedTurn | None:
             admitted = admit_turn(db, row, busy, usual)
             if admitted is not None:
                 outbox.insert_outbound(db, outbox_rows, row.now)
@@ -109,7 +109,7 @@ class SqliteTurns:
         # nothing depends on the claim before the next write; a crash here only burns an attempt number
         return await self._database.run(lambda db: self._claim(db, key, opening, now), sync=False)
 
-    def _claim(self, db: sqlite3.Connection, key: str, opening: OpeningMessages, now: float) -> Turn | None:
+    def _claim(self, db: Connection, key: str, opening: OpeningMessages, now: float) -> Turn | None:
         sql = "SELECT min(number) FROM turns WHERE key = ? AND ending IS NULL AND held = 0"
         (number,) = db.execute(sql, (key,)).fetchone()
         if number is None:
@@ -144,7 +144,7 @@ class SqliteTurns:
         outbox_rows = [outbox.make_outbox_row(outbound) for outbound in outbounds]
         call_ids = [clean_text(call.id) for call in said.message.calls]
 
-        def work(db: sqlite3.Connection) -> None:
+        def work(db: Connection) -> None:
             number, session = history.find_claimed_turn(db, turn)
             history.insert_message(db, number, session, row, now)
             outbox.insert_outbound(db, outbox_rows, now)
@@ -160,7 +160,7 @@ class SqliteTurns:
     async def _record_call(self, turn: Turn, call_id: str, result: str | None) -> None:
         call_id = clean_text(call_id)
 
-        def work(db: sqlite3.Connection) -> None:
+        def work(db: Connection) -> None:
             number, _ = history.find_claimed_turn(db, turn)
             sql = """INSERT INTO tool_calls (turn_number, call_id, result) VALUES (?, ?, ?)
                 ON CONFLICT DO UPDATE SET result = excluded.result"""
@@ -177,7 +177,7 @@ class SqliteTurns:
         outbox_rows = [outbox.make_outbox_row(outbound) for outbound in owed]
         detail, now = clean_text(detail), self._clock()
 
-        def work(db: sqlite3.Connection) -> None:
+        def work(db: Connection) -> None:
             number, session = history.find_claimed_turn(db, turn)
             for row in rows:
                 history.insert_message(db, number, session, row, now)
@@ -208,7 +208,7 @@ class SqliteTurns:
         Raises `SessionHeld` while another running process holds the session.
         """
 
-        def work(db: sqlite3.Connection) -> list[str]:
+        def work(db: Connection) -> list[str]:
             _require_free(db, key, self._processes)
             found = db.execute(_READY_OPS, {"key": key}).fetchall()
             db.executemany("DELETE FROM pending_ops WHERE number = ?", [(number,) for number, _ in found])
@@ -244,13 +244,13 @@ class SqliteTurns:
         return await self.has_pending(key) and await self.holder(key) is None
 
 
-def _require_free(db: sqlite3.Connection, key: str, processes: Processes) -> None:
+def _require_free(db: Connection, key: str, processes: Processes) -> None:
     (holder,) = db.execute("SELECT holder FROM leases WHERE key = ?", (key,)).fetchone() or (None,)
     if holder is not None and holder != processes.own_name and processes.is_alive(holder):
         raise SessionHeld(key, holder)
 
 
-def load_turn(db: sqlite3.Connection, number: int) -> Turn:
+def load_turn(db: Connection, number: int) -> Turn:
     """A turn with the messages that the model sees in it."""
     sql = """SELECT turns.id, turns.key, session_id, inbound, sessions.created, sessions.model, epoch, attempts
         FROM turns JOIN sessions ON sessions.id = session_id WHERE number = ?"""
@@ -302,7 +302,7 @@ def new_session_id() -> str:
     return os.urandom(6).hex()
 
 
-def admit_turn(db: sqlite3.Connection, row: TurnRow, busy: BusyMode | None, usual: BusyMode) -> AdmittedTurn | None:
+def admit_turn(db: Connection, row: TurnRow, busy: BusyMode | None, usual: BusyMode) -> AdmittedTurn | None:
     """Queue the turn; None if its message is a second copy."""
     platform, key = row.inbound.address.platform, row.key
     copy = """SELECT 1 FROM turns WHERE platform = ?1 AND inbound_id = ?2
@@ -320,7 +320,7 @@ def admit_turn(db: sqlite3.Connection, row: TurnRow, busy: BusyMode | None, usua
     return AdmittedTurn(row.turn, effective, ahead)
 
 
-def _fits_into(db: sqlite3.Connection, inbound: Inbound, turn: str) -> bool:
+def _fits_into(db: Connection, inbound: Inbound, turn: str) -> bool:
     """False if the message has a model, tools, instructions or a recipient of its own, which steering would ignore."""
     if inbound.only is not None or inbound.instructions or inbound.offered or inbound.answer_to is not None:
         return False
@@ -328,12 +328,12 @@ def _fits_into(db: sqlite3.Connection, inbound: Inbound, turn: str) -> bool:
     return inbound.model == (model or "")
 
 
-def discard_stops(db: sqlite3.Connection, key: str) -> None:
+def discard_stops(db: Connection, key: str) -> None:
     """Delete stops that found nothing to stop, so that they do not stop a later turn."""
     db.execute("DELETE FROM pending_ops WHERE key = ? AND kind = 'stop'", (key,))
 
 
-def _touch_current_session(db: sqlite3.Connection, row: TurnRow) -> tuple[str, BusyMode | None]:
+def _touch_current_session(db: Connection, row: TurnRow) -> tuple[str, BusyMode | None]:
     """The active session of the key, created if necessary, and its busy mode."""
     sql = """UPDATE sessions SET updated = ?, workdir = coalesce(nullif(?, ''), workdir)
         WHERE id = (SELECT session_id FROM leases WHERE key = ?) RETURNING id, busy_mode"""
@@ -344,7 +344,7 @@ def _touch_current_session(db: sqlite3.Connection, row: TurnRow) -> tuple[str, B
     return found[0], found[1] or None
 
 
-def insert_session(db: sqlite3.Connection, id: str, address: Address, now: float, workdir: str = "") -> str:
+def insert_session(db: Connection, id: str, address: Address, now: float, workdir: str = "") -> str:
     """Create a session and make it the active one of its key. Without `workdir` it is in the same folder as the
     one before."""
     sql = """INSERT INTO sessions (id, key, platform, address, created, updated, workdir)
@@ -356,13 +356,13 @@ def insert_session(db: sqlite3.Connection, id: str, address: Address, now: float
     return id
 
 
-def set_current_session(db: sqlite3.Connection, key: str, session: str) -> None:
+def set_current_session(db: Connection, key: str, session: str) -> None:
     sql = """INSERT INTO leases (key, session_id) VALUES (?, ?)
         ON CONFLICT DO UPDATE SET session_id = excluded.session_id"""
     db.execute(sql, (key, session))
 
 
-def insert_turn(db: sqlite3.Connection, row: TurnRow, session: str, busy: BusyMode) -> None:
+def insert_turn(db: Connection, row: TurnRow, session: str, busy: BusyMode) -> None:
     sql = """INSERT INTO turns (id, key, session_id, platform, inbound_id, inbound, busy_mode, created)
         VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
     ids = (row.turn, row.key, session, row.inbound.address.platform, row.inbound_id)
@@ -372,7 +372,7 @@ def insert_turn(db: sqlite3.Connection, row: TurnRow, session: str, busy: BusyMo
         db.execute(sql, (session, clean_text(label), clean_text(label), row.now))
 
 
-def list_unfinished(db: sqlite3.Connection, key: str) -> tuple[PendingTurn, ...]:
+def list_unfinished(db: Connection, key: str) -> tuple[PendingTurn, ...]:
     """The running turn, the queued ones, and the held ones, each in order."""
     sql = """SELECT id, session_id, json_extract(inbound, '$.text'), busy_mode, created, started, held FROM turns
         WHERE key = ? AND ending IS NULL ORDER BY held, number"""

@@ -1,12 +1,11 @@
 """Usage of model calls and of skills: records auxiliary calls, adds up all calls of a turn, a session or a period."""
 
-import sqlite3
-
 from msgspec import Struct
 
 from alipes.kernel.turns import Turn
 from alipes.kernel.usage import UsageRecord, UsageTotal
-from alipes.store.database.database import Decoders, SqliteRows, clean_text, usage_columns
+from alipes.store.database.connection import Connection
+from alipes.store.database.rows import Decoders, SqlRows, clean_text, usage_columns
 
 _SUM = "SELECT coalesce(sum(cost), 0), coalesce(sum(input + output), 0), count(input) - count(cost) FROM "
 _TREE = """
@@ -18,7 +17,7 @@ _TREE = """
 MAX_DEPTH = 100
 
 
-class SqliteUsageLedger(SqliteRows):
+class SqlUsageLedger(SqlRows):
     """`UsageLedger` in SQLite."""
 
     async def add(self, entry: UsageRecord) -> None:
@@ -48,7 +47,7 @@ class SqliteUsageLedger(SqliteRows):
         return await self._database.read(lambda db: UsageTotal(*db.execute(sql, (value,)).fetchone()))
 
 
-def _find_root(db: sqlite3.Connection, turn: Turn) -> Turn:
+def _find_root(db: Connection, turn: Turn) -> Turn:
     for _ in range(MAX_DEPTH):
         row = db.execute("SELECT id, session_id, inbound FROM turns WHERE id = ?", (turn.inbound.parent,)).fetchone()
         if row is None:
@@ -70,7 +69,7 @@ class SkillUsage(Struct, frozen=True):
     last: float
 
 
-class SqliteSkillUses(SqliteRows):
+class SqlSkillUses(SqlRows):
     async def add(self, turn: Turn, skill: str, how: str) -> None:
         """Record that a turn read a skill. Once per turn."""
         sql = """INSERT OR IGNORE INTO skill_uses (skill, session_id, turn_id, how, created) VALUES (?, ?, ?, ?, ?)"""

@@ -29,7 +29,7 @@ from alipes.providers.registry import Models
 from alipes.sessions.commands.context import CommandContext
 from alipes.sessions.sessions import Sessions
 from alipes.store.api_runs import API_PLATFORM
-from alipes.store.database.database import to_json_bytes
+from alipes.store.database.rows import to_json_bytes
 from alipes.store.store import Store
 
 Scope: TypeAlias = Literal["read", "run", "admin"]

@@ -20,8 +20,8 @@ from alipes.kernel.messages import Image, ToolResult, image_type
 from alipes.kernel.outbox import Media
 from alipes.kernel.platform import ReceivedFile
 from alipes.kernel.turns import Inbound
-from alipes.store.api_runs import SqliteApiRuns
-from alipes.store.queries.transcript import SqliteTranscripts
+from alipes.store.api_runs import SqlApiRuns
+from alipes.store.queries.transcript import SqlTranscripts
 from alipes.web.auth import RequestLimits, read_body
 from alipes.web.endpoint import ApiCall, ApiEndpoint, ApiServices, Caller, HttpProblem, json_response
 from alipes.web.runs.lookup import find_session
@@ -119,8 +119,8 @@ class ApiFiles:
 class FileEndpoints:
     def __init__(self, app: ApiServices, files: ApiFiles) -> None:
         self._files = files
-        self._sessions = SqliteApiRuns(app.store.database)
-        self._transcripts = SqliteTranscripts(app.store.database)
+        self._sessions = SqlApiRuns(app.store.database)
+        self._transcripts = SqlTranscripts(app.store.database)
 
     @ApiEndpoint("POST", "/v1/uploads", "run", query=UploadQuery, raw_body=True, answer=UploadedFile, status=201)
     async def upload(self, call: ApiCall) -> Response:

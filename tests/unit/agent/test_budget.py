@@ -15,7 +15,7 @@ from alipes.kernel.models import ModelFacts
 from alipes.kernel.turns import Address, AnswerApproval, ApprovalAsked, Inbound, ModelReply, Notice, Said, Turn, Usage
 from alipes.kernel.usage import UsageRecord
 from alipes.store.store import open_store
-from alipes.store.usage import SqliteUsageLedger
+from alipes.store.usage import SqlUsageLedger
 from tests.unit.agent_harness import Hand
 from tests.world.environment import LIMIT_S
 from tests.world.session_harness import inbound, open_sessions
@@ -156,7 +156,7 @@ async def test_answers_that_nobody_got_are_on_the_bill(tmp_path):
 async def a_bill(home, spend, consent=None):
     """The limits of a person's turn; `lived` makes it and its children rows."""
     async with open_store(home) as store:
-        yield store, SpendingLimits(SqliteUsageLedger(store.database), spend, consent)
+        yield store, SpendingLimits(SqlUsageLedger(store.database), spend, consent)
 
 
 async def lived(store, text, chat, parent=""):

@@ -11,7 +11,7 @@ from alipes.agent.search.conversations import ConversationSearch
 from alipes.config.paths import DATABASE_FILE
 from alipes.runtime.embeddings import embed_texts, find_package
 from alipes.store.search import index
-from alipes.store.search.indexer import SqliteSearchIndexer
+from alipes.store.search.indexer import SqlSearchIndexer
 from alipes.store.store import open_store
 from alipes.testing.agent import open_agent
 from tests.unit.store.test_archive import run_turn
@@ -27,7 +27,7 @@ async def embed(texts):
 
 async def test_a_text_without_the_words_is_found_by_its_meaning_and_common_words_count_more(tmp_path):
     async with open_store(tmp_path) as store, BackgroundTasks() as tasks:
-        search = ConversationSearch(store.archive, SqliteSearchIndexer(store.database), tasks, embed)
+        search = ConversationSearch(store.archive, SqlSearchIndexer(store.database), tasks, embed)
         await run_turn(store, "a", "the kitten sleeps", "fine")
         await run_turn(store, "b", "taxes are due", "a cat, and taxes")
         while await search.embed_some():
@@ -39,7 +39,7 @@ async def test_a_text_without_the_words_is_found_by_its_meaning_and_common_words
 
 async def test_vectors_are_deleted_with_their_messages(tmp_path):
     async with open_store(tmp_path) as store, BackgroundTasks() as tasks:
-        search = ConversationSearch(store.archive, SqliteSearchIndexer(store.database), tasks, embed)
+        search = ConversationSearch(store.archive, SqlSearchIndexer(store.database), tasks, embed)
         turn = await run_turn(store, "a", "the kitten sleeps", "fine")
         await search.embed_some()
         await store.archive.delete(turn.session)
@@ -52,7 +52,7 @@ async def test_without_embeddings_nothing_is_stored_and_words_are_found(tmp_path
         return None
 
     async with open_store(tmp_path) as store, BackgroundTasks() as tasks:
-        search = ConversationSearch(store.archive, SqliteSearchIndexer(store.database), tasks, nothing)
+        search = ConversationSearch(store.archive, SqlSearchIndexer(store.database), tasks, nothing)
         await run_turn(store, "a", "the kitten sleeps", "fine")
         assert not await search.embed_some()
         assert len(await search.search("kitten")) == 1
@@ -61,7 +61,7 @@ async def test_without_embeddings_nothing_is_stored_and_words_are_found(tmp_path
 async def test_a_search_starts_to_index_parts_of_words_if_many_messages_lack(tmp_path, monkeypatch):
     monkeypatch.setattr(conversations, "MIN_MISSING", 3)
     async with open_store(tmp_path) as store, BackgroundTasks() as tasks:
-        search = ConversationSearch(store.archive, SqliteSearchIndexer(store.database), tasks)
+        search = ConversationSearch(store.archive, SqlSearchIndexer(store.database), tasks)
         await run_turn(store, "a", "one", "two")
         await run_turn(store, "a", "three", "four")
         await search.search("one")
@@ -93,7 +93,7 @@ async def test_embeddings_of_a_plugin_are_used(tmp_path):
 @pytest.mark.skipif(find_package() is None, reason="wordllama is not installed")
 async def test_the_installed_embeddings_find_a_similar_text(tmp_path):
     async with open_store(tmp_path) as store, BackgroundTasks() as tasks:
-        search = ConversationSearch(store.archive, SqliteSearchIndexer(store.database), tasks, embed_texts)
+        search = ConversationSearch(store.archive, SqlSearchIndexer(store.database), tasks, embed_texts)
         await run_turn(store, "a", "The cat gets her food twice a day.", "Invoice of the tax office")
         await search.embed_some()
         assert [hit.snippet for hit in await search.search("how do I feed my pet")] == [

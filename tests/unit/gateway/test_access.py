@@ -14,8 +14,8 @@ from alipes.kernel.outbox import Outbound, lane
 from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.turns import Address
 from alipes.sessions.people import approve
-from alipes.store.inbox import KEEP_S, SqliteInbox
-from alipes.store.people import CODE_VALID_S, MAX_REQUESTS, MAX_WRONG_CODES, REQUEST_INTERVAL_S, SqlitePeople
+from alipes.store.inbox import KEEP_S, SqlInbox
+from alipes.store.people import CODE_VALID_S, MAX_REQUESTS, MAX_WRONG_CODES, REQUEST_INTERVAL_S, SqlPeople
 from alipes.store.store import open_store
 from alipes.testing.scripted_provider import ScriptedProvider
 from tests.world.gateway_harness import open_gateway
@@ -32,7 +32,7 @@ class Gate:
 
     def __init__(self, store, **manners):
         self.now, self.store = 1000.0, store
-        self.people = SqlitePeople(store.database, clock=lambda: self.now)
+        self.people = SqlPeople(store.database, clock=lambda: self.now)
         rules = GatewayPolicy(platforms={"test": PlatformPolicy(**manners)})
         self.access = Access(self.people, rules, clock=lambda: self.now)
 
@@ -176,7 +176,7 @@ async def test_an_owner_can_pair_someone_from_a_chat(tmp_path):
 async def test_handled_messages_are_deleted_after_a_week(tmp_path):
     async with open_store(tmp_path) as store:
         now = [1000.0]
-        arrivals = SqliteInbox(store.database, clock=lambda: now[0])
+        arrivals = SqlInbox(store.database, clock=lambda: now[0])
         assert await arrivals.add(hello()) and not await arrivals.add(hello())
         assert await arrivals.contains("test", "1") and not await arrivals.contains("other", "1")
         now[0] += KEEP_S * 2

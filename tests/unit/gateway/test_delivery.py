@@ -13,7 +13,7 @@ from alipes.kernel.errors import DeliveryError, Undeliverable
 from alipes.kernel.outbox import Button, Media, Outbound, lane
 from alipes.kernel.platform import Capabilities
 from alipes.kernel.turns import Address
-from alipes.store.outbox import SqliteOutbox
+from alipes.store.outbox import SqlOutbox
 from alipes.store.store import open_store
 from tests.world.fake_platform import TALENTS, FakePlatform, ReplyLost
 
@@ -360,7 +360,7 @@ async def test_an_uncertain_message_is_not_repeated_during_an_outage(tmp_path):
 
 async def test_expired_messages_are_dropped_with_one_notice(tmp_path):
     async with open_store(tmp_path) as store:
-        long_ago = SqliteOutbox(store.database, clock=lambda: time.time() - 15 * 3600)
+        long_ago = SqlOutbox(store.database, clock=lambda: time.time() - 15 * 3600)
         await long_ago.enqueue(word("1", text="the old answer"), word("2"), word("n", notice=True))
         async with post(store, expiry=12 * 3600.0) as p:
             await p.enqueue(word("3"))

@@ -8,7 +8,8 @@ from contextlib import closing
 import pytest
 
 from alipes.kernel.errors import Fenced, StoreError
-from alipes.store.database.database import MAX_BATCH, Decoders, open_database
+from alipes.store.database.database import MAX_BATCH, open_database
+from alipes.store.database.rows import Decoders
 
 
 def insert_session(value):

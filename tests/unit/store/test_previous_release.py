@@ -22,14 +22,14 @@ from alipes.kernel.messages import Message, ToolResult
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.turns import Address, Inbound, Op, Usage
-from alipes.store.api_history import IMPORTED, Continuation, SqliteApiHistory
-from alipes.store.api_keys import SqliteApiKeys, SqliteWebhooks, Webhook
-from alipes.store.api_runs import SqliteResponses
+from alipes.store.api_history import IMPORTED, Continuation, SqlApiHistory
+from alipes.store.api_keys import SqlApiKeys, SqlWebhooks, Webhook
+from alipes.store.api_runs import SqlResponses
 from alipes.store.database.database import open_database
 from alipes.store.database.migrations import SCHEMA, migrate, schema_version
-from alipes.store.history import SqliteCompactionStore
+from alipes.store.history import SqlCompactionStore
 from alipes.store.outbox import find_unanswered
-from alipes.store.people import SqlitePeople
+from alipes.store.people import SqlPeople
 from alipes.store.store import open_store
 
 BACKUP = Path(__file__).with_name("home_of_previous_release.tgz")
@@ -314,14 +314,14 @@ async def test_people_keys_webhooks_and_grants_are_there(home):
     async with open_store(home) as store:
         (ann,) = await store.people.all()
         assert (ann.person, ann.name, ann.role) == ("4711", "Ann", "owner")
-        then = SqlitePeople(store.database, clock=lambda: ann.since)
+        then = SqlPeople(store.database, clock=lambda: ann.since)
         assert [who.name for who in await then.list_requests()] == ["Bob"]
         assert await store.people.default_chats() == {"telegram": ANN}
         assert await store.people.progress("telegram:4711:") == "full"
-        keys = SqliteApiKeys(store.database)
+        keys = SqlApiKeys(store.database)
         assert (await keys.find(hashlib.sha256(b"phone-key").digest())).scope == "admin"
         assert [(key.name, key.rate) for key in await keys.all()] == [("ci", 5), ("phone", None)]
-        deploy, ping = await SqliteWebhooks(store.database).all()
+        deploy, ping = await SqlWebhooks(store.database).all()
         assert (deploy.webhook.rate, deploy.deliveries, deploy.webhook.together) == (9, 1, True)
         assert (ping.webhook.name, ping.deliveries, ping.last_delivery) == ("ping", 0, None)
         allowed = {each.rule: each.choice for each in await store.approvals.list_current()}
@@ -330,10 +330,10 @@ async def test_people_keys_webhooks_and_grants_are_there(home):
 
 async def test_api_conversations_continue_where_they_were(home):
     async with open_store(home) as store:
-        responses = SqliteResponses(store.database, store.archive)
+        responses = SqlResponses(store.database, store.archive)
         named = await responses.find("resp_1")
         inbound = Inbound("api:9", Address("api", "c9", user="ci"), "ci", "and then?")
-        placed = await SqliteApiHistory(store.database).admit_continuation(
+        placed = await SqlApiHistory(store.database).admit_continuation(
             Continuation(inbound, history_hash=b"mark-of-rome")
         )
         turn = await store.turns.claim_next(placed.address.key)
@@ -368,7 +368,7 @@ async def test_an_interrupted_turn_resumes_and_unfinished_ones_wait(home):
 async def test_summaries_of_long_conversations_still_count(home):
     async with open_store(home) as store:
         session = (await store.sessions.active(ANN.key)).session
-        digests = SqliteCompactionStore(store.database)
+        digests = SqlCompactionStore(store.database)
         latest = await digests.latest(session)
         assert (latest.compaction.covered, latest.compaction.text) == (4, "Ann showed a picture of a dot.")
         assert (await digests.attempts(session)).count == 2

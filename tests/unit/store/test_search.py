@@ -11,10 +11,10 @@ from bench.large_home import insert_session
 from alipes.kernel.errors import SessionError, StoreError
 from alipes.kernel.messages import Text, ToolCall, ToolResult, assistant, user
 from alipes.kernel.turns import Address, Inbound, Origin, Said, Usage
-from alipes.store.api_runs import SessionQuery, SqliteApiRuns
+from alipes.store.api_runs import SessionQuery, SqlApiRuns
 from alipes.store.database.database import open_database
 from alipes.store.search import index, query
-from alipes.store.search.indexer import SqliteSearchIndexer
+from alipes.store.search.indexer import SqlSearchIndexer
 from alipes.store.search.scope import MAX_SPANS, SearchScope, SessionOwner, find_spans
 from alipes.store.store import open_store
 from tests.unit.store.test_archive import run_turn
@@ -31,7 +31,7 @@ async def add_sessions(store, addresses, word="hello"):
 
 
 async def index_all(store):
-    indexer = SqliteSearchIndexer(store.database)
+    indexer = SqlSearchIndexer(store.database)
     while await indexer.index_some():
         pass
 
@@ -53,7 +53,7 @@ async def test_each_of_a_thousand_guests_finds_and_lists_its_own_conversation(tm
 async def test_each_of_a_thousand_callers_finds_and_lists_its_own_conversation(tmp_path):
     async with open_store(tmp_path) as store:
         await add_sessions(store, [Address("api", "same", user=f"caller{number}") for number in range(PEOPLE)])
-        runs = SqliteApiRuns(store.database)
+        runs = SqlApiRuns(store.database)
         for number in range(PEOPLE):
             owner = SessionOwner("api", f"caller{number}")
             hits = await store.archive.search("hello", scope=SearchScope(owner=owner))
@@ -163,11 +163,11 @@ async def test_the_newest_messages_are_indexed_first(tmp_path):
         await add_sessions(store, [Address("cli", f"{number}") for number in range(150)])
         await store.database.run(index.index_parts)
         assert await store.database.read(index.indexed_span) == (201, 300)
-        assert await SqliteSearchIndexer(store.database).count_missing(1_000) == 200
+        assert await SqlSearchIndexer(store.database).count_missing(1_000) == 200
         assert len(await found(store, "ello", limit=500)) == 300
         await index_all(store)
         assert await store.database.read(index.indexed_span) == (1, 300)
-        assert await SqliteSearchIndexer(store.database).count_missing(1_000) == 0
+        assert await SqlSearchIndexer(store.database).count_missing(1_000) == 0
 
 
 async def test_deleted_messages_leave_the_index_of_parts_and_their_numbers_are_indexed_again(tmp_path):
@@ -191,7 +191,7 @@ async def test_a_repaired_index_of_words_lets_that_of_parts_be_built_again(tmp_p
         await run_turn(store, "a", "some photographs", "ok")
         await index_all(store)
         await store.database.run(index.rebuild_index)
-        assert await SqliteSearchIndexer(store.database).count_missing(10) == 2
+        assert await SqlSearchIndexer(store.database).count_missing(10) == 2
         assert await found(store, "hotogr") == ["some photographs"]
 
 

@@ -8,7 +8,7 @@ from bench.large_home import insert_session
 
 from alipes.kernel.turns import Address
 from alipes.store.search import cleanup
-from alipes.store.search.indexer import SqliteSearchIndexer
+from alipes.store.search.indexer import SqlSearchIndexer
 from alipes.store.store import Store, open_store
 
 WORDS = [f"{random.Random(n).getrandbits(40):x}" for n in range(2_000)]
@@ -28,7 +28,7 @@ async def add_sessions(store: Store, first: int, count: int) -> None:
             insert_session(db, number, Address("terminal", f"t{number}"), texts, 1_000.0 + number)
 
     await store.database.run(work)
-    while await SqliteSearchIndexer(store.database).index_some():
+    while await SqlSearchIndexer(store.database).index_some():
         pass
 
 
@@ -43,7 +43,7 @@ async def test_words_of_a_deleted_conversation_leave_the_file_after_the_last_ste
         await delete(store, 7, clean_steps=0)
         assert await store.archive.search("own7x") == []
         steps = 0
-        while await SqliteSearchIndexer(store.database).clean_some():
+        while await SqlSearchIndexer(store.database).clean_some():
             steps += 1
         assert steps > 2 and not await store.database.run(cleanup.clean_some)
         assert await store.archive.check() == []

@@ -11,7 +11,7 @@ from alipes.config.settings import ApiConfig, ServeConfig, Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.models import Secret
 from alipes.runtime.redaction import SecretRegistry
-from alipes.store.api_keys import SqliteApiKeys
+from alipes.store.api_keys import SqlApiKeys
 from alipes.store.store import open_store
 from alipes.web.auth import OPERATOR, Authenticator, KeyHolder, WrongKeyDelay, hash_key
 from alipes.web.endpoint import Caller, HttpProblem
@@ -20,7 +20,7 @@ from alipes.web.endpoint import Caller, HttpProblem
 async def test_a_named_key_opens_what_its_scope_says_until_it_is_too_old_or_revoked(tmp_path):
     now = 1000.0
     async with open_store(tmp_path) as store:
-        callers = SqliteApiKeys(store.database, clock=lambda: now)
+        callers = SqlApiKeys(store.database, clock=lambda: now)
         assert await callers.add("ci", hash_key("one"), "run", lifetime_s=60.0, rate=5)
         assert await callers.add("reader", hash_key("two"), "read")
         assert not await callers.add("ci", hash_key("three"), "admin"), "the name is taken"

@@ -8,7 +8,7 @@ import pytest
 
 from alipes.kernel.messages import Image, Message, Text, ToolCall, ToolResult
 from alipes.kernel.turns import Address, Inbound, Said
-from alipes.store.queries.transcript import PageQuery, SqliteTranscripts
+from alipes.store.queries.transcript import PageQuery, SqlTranscripts
 from alipes.testing.scripted_provider import ScriptedProvider
 from tests.unit.agent_harness import play
 from tests.world.api_harness import ApiHarness, open_api
@@ -153,7 +153,7 @@ async def test_the_cost_of_a_page_does_not_grow_with_the_conversation(tmp_path: 
             for n in turns:
                 session = await record(api, Message("assistant", (Text("x" * 500),)), text=f"q{n}")
             steps.clear()
-            await SqliteTranscripts(database).page(session, PageQuery(10))
+            await SqlTranscripts(database).page(session, PageQuery(10))
             return len(steps)
 
         await database.read_long(watch)

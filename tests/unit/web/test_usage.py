@@ -11,8 +11,8 @@ from alipes.config.settings import Amount, SpendConfig
 from alipes.kernel.messages import Message, Text
 from alipes.kernel.turns import Address, Inbound, Said, Turn, Usage
 from alipes.kernel.usage import UsageRecord
-from alipes.store.turns import SqliteTurns
-from alipes.store.usage import SqliteUsageLedger
+from alipes.store.turns import SqlTurns
+from alipes.store.usage import SqlUsageLedger
 from alipes.testing.scripted_provider import ScriptedProvider
 from tests.unit.web.test_messages import seen
 from tests.world.api_harness import ApiHarness, open_api
@@ -24,7 +24,7 @@ def moment(text: str, zone: str = "UTC") -> float:
 
 async def spend(api: ApiHarness, when: float, address: Address, model: str = "a/b", cost: float | None = 0.5) -> Turn:
     store = api.house.store
-    turns = SqliteTurns(store.database, store.processes, clock=lambda: when)
+    turns = SqlTurns(store.database, store.processes, clock=lambda: when)
     await turns.accept(Inbound(f"{when}{model}{address.key}", address, "ann", "hi"))
     turn = await turns.claim_next(address.key)
     assert turn is not None
@@ -42,7 +42,7 @@ async def fill(api: ApiHarness) -> Turn:
     turn = await spend(api, moment("2026-03-01T22:30"), API)
     await spend(api, moment("2026-03-01T23:30"), API, "a/c")
     await spend(api, moment("2026-03-02T10:00"), CHAT, cost=None)
-    ledger = SqliteUsageLedger(api.house.store.database, clock=lambda: moment("2026-03-02T11:00"))
+    ledger = SqlUsageLedger(api.house.store.database, clock=lambda: moment("2026-03-02T11:00"))
     await ledger.add(
         UsageRecord(turn=turn, task="title", tool="", model="a/b", usage=Usage(input=5, output=5, cost=0.25))
     )

@@ -16,7 +16,7 @@ from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.models import Secret
 from alipes.kernel.turns import Address
 from alipes.sessions.schedules import Schedules
-from alipes.store.api_keys import SqliteWebhooks, Webhook
+from alipes.store.api_keys import SqlWebhooks, Webhook
 from alipes.testing.clock import Clock
 from alipes.testing.scripted_provider import ScriptedProvider
 from alipes.web.auth import Authenticator
@@ -62,7 +62,7 @@ class Way:
 @asynccontextmanager
 async def open_way(home, *hooks, answer="noted"):
     async with open_sessions(home, ScriptedProvider([answer] * 20), outbound=OutboundPolicy(["telegram"])) as house:
-        kept = SqliteWebhooks(house.store.database)
+        kept = SqlWebhooks(house.store.database)
         for hook in hooks:
             assert await kept.add(hook, SECRET)
         way = Way(None, house, kept)

@@ -18,7 +18,7 @@ from alipes.kernel.messages import ToolCall, ToolResult
 from alipes.kernel.ports import ReadsHosts
 from alipes.kernel.turns import Turn
 from alipes.plugins.registry import Contributions
-from alipes.store.approvals import SqliteUntrustedSources
+from alipes.store.approvals import SqlUntrustedSources
 from alipes.tools.common import Places
 
 MARKS = ("user.alipes.untrusted", "user.xdg.origin.url")
@@ -32,7 +32,7 @@ class TaintTracker:
     """Stores what was read before the model sees it, so it is known after a restart as well."""
 
     def __init__(
-        self, sources: SqliteUntrustedSources, contributions: Contributions, places: Places, *, attachments: str
+        self, sources: SqlUntrustedSources, contributions: Contributions, places: Places, *, attachments: str
     ) -> None:
         """`attachments`: the folder with files that people sent."""
         self._sources, self._contributions, self._places = sources, contributions, places

@@ -24,7 +24,7 @@ from alipes.kernel.turns import PermissionMode, Turn
 from alipes.kernel.untrusted import to_label
 from alipes.plugins.dispatch import Hook
 from alipes.plugins.specs import Verdict
-from alipes.store.memory.proposals import Proposal, SqliteProposals
+from alipes.store.memory.proposals import Proposal, SqlProposals
 from alipes.tools.memory import parse_edit
 
 NOBODY_HERE = "memory is not available here"
@@ -49,7 +49,7 @@ class ConcernedPeople(Protocol):
 
 
 class KnowsSources(Protocol):
-    """The part of `store.approvals.SqliteUntrustedSources` that is needed here."""
+    """The part of `store.approvals.SqlUntrustedSources` that is needed here."""
 
     async def list_read(self, turn: Turn) -> Mapping[str, str]: ...
 
@@ -63,7 +63,7 @@ class MemoryService:
         recall: MemoryRecall,
         people: ConcernedPeople,
         *,
-        proposals: SqliteProposals,
+        proposals: SqlProposals,
         sources: KnowsSources,
     ) -> None:
         self.memory, self.recall, self.proposals = memory, recall, proposals

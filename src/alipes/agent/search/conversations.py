@@ -11,7 +11,7 @@ from typing import TypeAlias
 from alipes.agent.auxiliary import BackgroundTasks
 from alipes.store.archive import Archive
 from alipes.store.export import SearchContext, SearchHit
-from alipes.store.search.indexer import SqliteSearchIndexer
+from alipes.store.search.indexer import SqlSearchIndexer
 from alipes.store.search.scope import EVERYTHING, SearchScope
 
 Embed: TypeAlias = Callable[[Sequence[str]], Awaitable[list[list[float]] | None]]
@@ -31,7 +31,7 @@ class ConversationSearch:
     """`turn_ended` is a hook."""
 
     def __init__(
-        self, archive: Archive, indexer: SqliteSearchIndexer, tasks: BackgroundTasks, embed: Embed | None = None
+        self, archive: Archive, indexer: SqlSearchIndexer, tasks: BackgroundTasks, embed: Embed | None = None
     ) -> None:
         """`embed`: see `provider_calls.embed_by_meaning`; without it, or if it returns None, only words count."""
         self._archive, self._indexer, self._tasks, self._embed = archive, indexer, tasks, embed

@@ -16,7 +16,7 @@ from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
 from alipes.kernel.turns import Turn
 from alipes.kernel.untrusted import mark_untrusted
-from alipes.store.approvals import SqliteUntrustedSources
+from alipes.store.approvals import SqlUntrustedSources
 from alipes.store.export import ContextMessage, SearchContext, SearchHit, format_place
 from alipes.store.search.scope import EVERYTHING, SearchScope, SessionOwner
 from alipes.tools.common import int_argument, make_schema
@@ -69,7 +69,7 @@ class SessionSearch:
         effect="read",
     )
 
-    def __init__(self, search: ConversationSearch, sources: SqliteUntrustedSources) -> None:
+    def __init__(self, search: ConversationSearch, sources: SqlUntrustedSources) -> None:
         self._search, self._sources = search, sources
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:

@@ -18,8 +18,8 @@ from alipes.kernel.formatting import did_you_mean, format_count, format_duration
 from alipes.kernel.outbox import Delivery, Media, Outbound
 from alipes.kernel.platform import MessagePart
 from alipes.kernel.turns import Address
-from alipes.store.outbox import SqliteOutbox
-from alipes.store.people import SqlitePeople
+from alipes.store.outbox import SqlOutbox
+from alipes.store.people import SqlPeople
 from alipes.store.store import Store
 
 UNCONFIRMED = "?"
@@ -29,7 +29,7 @@ UNCONFIRMED = "?"
 class Sender:
     """Stores each part before it sends the next, so that another process knows what was delivered."""
 
-    def __init__(self, outbox: SqliteOutbox) -> None:
+    def __init__(self, outbox: SqlOutbox) -> None:
         self._outbox = outbox
 
     async def send(self, runner: PlatformRunner, delivery: Delivery) -> Delivery:
@@ -114,7 +114,7 @@ _MATRIX_ROOM = re.compile(r"([!#][^:]+:[^:]+(?::\d+)?)(?::([^:\d].*))?\Z")
 _CHAT = re.compile(r"([^:]*):?(.*)\Z", re.DOTALL)
 
 
-async def address_message(people: SqlitePeople, to: str, text: str, platforms: Collection[str]) -> Outbound:
+async def address_message(people: SqlPeople, to: str, text: str, platforms: Collection[str]) -> Outbound:
     """A message for `to`: `platform:chat[:thread]`, a platform with a default chat, or `home`.
 
     Raises `MessageRejected` if `to` names nothing.

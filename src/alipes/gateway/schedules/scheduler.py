@@ -5,7 +5,6 @@ Every step is a transaction on rows, so two processes may do the same, and one t
 
 import asyncio
 import logging
-import sqlite3
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -26,6 +25,7 @@ from alipes.kernel.timetable import format_moment
 from alipes.kernel.turns import Inbound
 from alipes.sessions.schedules import Schedules
 from alipes.sessions.sessions import Sessions
+from alipes.store.database.connection import Connection
 from alipes.store.schedules.runs import cost_since
 
 log = logging.getLogger(__name__)
@@ -153,7 +153,7 @@ class Scheduler:
         )
         return inbound if job.script else structs.replace(inbound, instructions=_instructions(run))
 
-    def _refuse(self, db: sqlite3.Connection, run: JobRun) -> str:
+    def _refuse(self, db: Connection, run: JobRun) -> str:
         """Why the run must not start: the budget of the day is used up."""
         job, zone = run.job, zone_of(run.job)
         midnight = datetime.fromtimestamp(self._clock(), zone).replace(hour=0, minute=0, second=0, microsecond=0)

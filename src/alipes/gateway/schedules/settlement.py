@@ -20,9 +20,9 @@ from alipes.kernel.schedules import JobRun, is_silent, retry_time, zone_of
 from alipes.kernel.turns import Address, Inbound, Turn
 from alipes.runtime.http.public_fetch import FetchError, FetchRequest, PublicFetcher
 from alipes.sessions.sessions import Sessions
-from alipes.store.people import SqlitePeople
+from alipes.store.people import SqlPeople
 from alipes.store.schedules.rows import NewRun
-from alipes.store.schedules.runs import FinishedRun, QueuedPost, Settlement, SqliteScheduleRuns
+from alipes.store.schedules.runs import FinishedRun, QueuedPost, Settlement, SqlScheduleRuns
 
 log = logging.getLogger(__name__)
 MAX_POST_ATTEMPTS = 6
@@ -55,7 +55,7 @@ class _Addressed:
 class AnswerPlaces(Struct, frozen=True):
     """Where answers can go."""
 
-    people: SqlitePeople
+    people: SqlPeople
     outbound: OutboundPolicy
     platforms: Callable[[], Collection[str]]
     folder: Path
@@ -70,12 +70,7 @@ class RunSettler:
     """Settles ended runs, each once, and sends the answers that go to web addresses."""
 
     def __init__(
-        self,
-        runs: SqliteScheduleRuns,
-        sessions: Sessions,
-        places: AnswerPlaces,
-        *,
-        clock: Callable[[], float] = time.time,
+        self, runs: SqlScheduleRuns, sessions: Sessions, places: AnswerPlaces, *, clock: Callable[[], float] = time.time
     ) -> None:
         self._runs, self._sessions, self._places, self._clock = runs, sessions, places, clock
 

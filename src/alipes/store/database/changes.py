@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 from alipes.kernel.turns import HOME_KEY, Envelope, HomeChanged
-from alipes.store.database.database import Database, RowChange
+from alipes.store.database.connection import Database, RowChange
 from alipes.store.peers import LocalBus, Subscription
 
 _SESSION = "{row}.session_id"

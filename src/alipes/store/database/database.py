@@ -1,4 +1,4 @@
-"""The SQLite database of a home: one connection, used by one thread, with group commit; and values as JSON."""
+"""The SQLite database of a home: one connection, used by one thread, with group commit."""
 
 import asyncio
 import logging
@@ -13,15 +13,13 @@ from concurrent.futures import Future as ThreadFuture
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from alipes.kernel.errors import AlipesError, StoreError
-from alipes.kernel.messages import Message, ToolResult
-from alipes.kernel.turns import Address, Inbound, Op, Usage
-from alipes.store.database.damage import RowDecoder
+from alipes.store.database.connection import Connection, RowChange
 from alipes.store.database.errors import make_unusable_error, translate_error
 from alipes.store.database.files import OpenFiles, WalFile, check_not_lost, mark_created, open_readable
 from alipes.store.database.long_reads import LongReads
@@ -47,7 +45,7 @@ class WriteFailure(Struct):
 class WriteJob(Struct, Generic[T]):
     """One write and the future of its caller. `sync`: it must be on disk before the caller continues."""
 
-    work: Callable[[sqlite3.Connection], T]
+    work: Callable[[Connection], T]
     future: "Future[T]"
     sync: bool
 
@@ -68,10 +66,6 @@ def set_outcome(future: "Future[T]", outcome: T | WriteFailure) -> None:
         future.set_exception(outcome.error)
     else:
         future.set_result(outcome)
-
-
-RowChange: TypeAlias = tuple[str, str, str, str]
-"""What a trigger noted about a row: its kind, and up to three more values."""
 
 
 class Writer:
@@ -132,7 +126,7 @@ class Writer:
         self._noted.clear()
         return noted
 
-    def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work` in one read transaction."""
         try:
             self.connection.execute("BEGIN")
@@ -221,7 +215,7 @@ class DiskSync:
         self._start_next()
 
 
-class Database:
+class SqliteDatabase:
     """Runs transactions in the order of submission; a caller gets its result after its rows are on disk.
 
     Writes submitted during a commit share the next one; a write that fails does not affect the others.
@@ -252,11 +246,11 @@ class Database:
         self._busy = False
         self._closed: Future[None] | None = None
 
-    async def run(self, work: Callable[[sqlite3.Connection], T], *, sync: bool = True) -> T:
+    async def run(self, work: Callable[[Connection], T], *, sync: bool = True) -> T:
         """`submit`, and wait for the result."""
         return await self.submit(work, sync=sync)
 
-    def submit(self, work: Callable[[sqlite3.Connection], T], *, sync: bool = True) -> "Future[T]":
+    def submit(self, work: Callable[[Connection], T], *, sync: bool = True) -> "Future[T]":
         """Run `work` in one transaction. Once submitted it happens, even if the caller is cancelled.
 
         `sync=False`: do not wait for the disk, because nothing depends on this write before the next one is
@@ -289,11 +283,11 @@ class Database:
         if self._writer.unsynced:
             await self._sync.wait()
 
-    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work`, which must only read, on one consistent view of the file."""
         return await self._run_on_thread(partial(self._writer.read, work))
 
-    async def read_long(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def read_long(self, work: Callable[[Connection], T]) -> T:
         """`read` on a connection of its own, for work that takes long: writes do not wait for it.
 
         It sees what is committed. If the caller is cancelled, the work is interrupted.
@@ -317,8 +311,8 @@ class Database:
         """Create triggers of this connection, which call `note_change` with four values, and call `on_changes` after
         each commit of this process with what they noted."""
 
-        def work(db: sqlite3.Connection) -> None:
-            db.create_function("note_change", 4, self._writer.note_change)
+        def work(db: Connection) -> None:
+            self._connection.create_function("note_change", 4, self._writer.note_change)
             for statement in triggers:
                 db.execute(statement)
 
@@ -429,13 +423,6 @@ def _call_all(callbacks: deque[Callable[[], None]]) -> None:
         callbacks.popleft()()
 
 
-class SqliteRows:
-    """Rows of some tables, written with the time of `clock`."""
-
-    def __init__(self, database: Database, *, clock: Callable[[], float] = time.time) -> None:
-        self._database, self._clock = database, clock
-
-
 async def wait_to_end(future: "Future[T]") -> T:
     """Wait for `future` even if cancelled meanwhile; the cancellation is raised afterwards."""
     cancelled: asyncio.CancelledError | None = None
@@ -452,7 +439,7 @@ async def wait_to_end(future: "Future[T]") -> T:
 @asynccontextmanager
 async def open_database(
     path: Path, *, busy_timeout_s: float = 10.0, read_only: bool = False
-) -> AsyncIterator[Database]:
+) -> AsyncIterator[SqliteDatabase]:
     """Open the database at `path`; create or migrate it if necessary. Raises `StoreError` if it was lost.
 
     `busy_timeout_s`: how long a write waits for one of another process before it fails.
@@ -468,7 +455,7 @@ async def open_database(
         connect = partial(_connect_readable, path, uri) if read_only else partial(_connect, path, busy_timeout_s)
         opening = loop.run_in_executor(thread, connect)
         try:
-            database = Database(
+            database = SqliteDatabase(
                 path, await wait_to_end(opening), thread, sync_thread, LongReads(path, uri, read_thread)
             )
         except asyncio.CancelledError:
@@ -533,63 +520,3 @@ def _prepare(connection: sqlite3.Connection, deadline: float) -> None:
     connection.execute("PRAGMA secure_delete = ON")  # deleted text must not remain in free pages; writes 1 % more
     connection.execute("PRAGMA journal_size_limit = 67108864")
     migrate(connection)
-
-
-class Decoders:
-    """Read values from their JSON text."""
-
-    message: RowDecoder[Message] = RowDecoder(Message)
-    inbound: RowDecoder[Inbound] = RowDecoder(Inbound)
-    address: RowDecoder[Address] = RowDecoder(Address)
-    result: RowDecoder[ToolResult] = RowDecoder(ToolResult)
-    op: RowDecoder[Op] = RowDecoder(Op)
-
-
-_encoder = msgspec.json.Encoder()
-
-
-def to_json_bytes(value: object) -> bytes:
-    """JSON of `value`. A lone surrogate (half a character, as from a broken pipe) becomes `?`."""
-    try:
-        return _encoder.encode(value)
-    except UnicodeEncodeError:
-        return _encoder.encode(_clean_value(msgspec.to_builtins(value)))
-
-
-def to_json(value: object) -> str:
-    return to_json_bytes(value).decode()
-
-
-def _clean_value(value: object) -> object:
-    match value:
-        case str():
-            return clean_text(value)
-        case dict():
-            return {_clean_value(name): _clean_value(inner) for name, inner in value.items()}
-        case list() | tuple():
-            return [_clean_value(inner) for inner in value]
-    return value
-
-
-def clean_text(text: str) -> str:
-    """`text` with lone surrogates replaced, so that a column can hold it."""
-    return text.encode("utf-8", "replace").decode()
-
-
-def searchable_text(message: Message) -> str:
-    """The text that search finds: what the user and the model said, not tool results."""
-    return clean_text(message.text).replace("\0", " ") if message.role in ("user", "assistant") else ""
-
-
-UsageRow = tuple[int | None, int | None, int | None, int | None, int | None, float | None]
-
-
-def usage_columns(usage: Usage | None) -> UsageRow:
-    if usage is None:
-        return (None,) * 6
-    return (usage.input, usage.output, usage.cached, usage.cache_write, usage.reasoning, usage.cost)
-
-
-def usage_from_row(row: UsageRow) -> Usage:
-    """Sums as one `Usage`; the sum of no rows is 0 tokens at an unknown price."""
-    return Usage(row[0] or 0, row[1] or 0, row[2] or 0, row[3] or 0, row[4] or 0, row[5])

@@ -1,12 +1,12 @@
 """The memory in the database: the notes in the prompts of conversations, and every change of the files."""
 
-import sqlite3
 from typing import Any
 
 import msgspec
 
 from alipes.kernel.memory import MemoryChange, MemoryOrigin, MemoryTarget
-from alipes.store.database.database import SqliteRows, clean_text, to_json
+from alipes.store.database.connection import Connection
+from alipes.store.database.rows import SqlRows, clean_text, to_json
 
 KEPT_CHANGES = 1000
 """Changes that are kept for each file."""
@@ -14,7 +14,7 @@ _COLUMNS = """number, scope, target, action, before, after, author, session_id, 
 _sources_decoder = msgspec.json.Decoder(tuple[str, ...])
 
 
-class SqliteMemory(SqliteRows):
+class SqlMemory(SqlRows):
     """The files themselves are not here: their text is compared with the last change, so a hand edit is noticed."""
 
     async def find_snapshot(self, session: str) -> tuple[str, str] | None:
@@ -54,7 +54,7 @@ class SqliteMemory(SqliteRows):
         prune = """DELETE FROM memory_changes WHERE scope = ? AND target = ? AND number <= (
             SELECT number FROM memory_changes WHERE scope = ? AND target = ? ORDER BY number DESC LIMIT 1 OFFSET ?)"""
 
-        def work(db: sqlite3.Connection) -> MemoryChange:
+        def work(db: Connection) -> MemoryChange:
             recorded = _change(db.execute(sql, row).fetchone())
             if undoes:
                 db.execute("UPDATE memory_changes SET undone_by = ? WHERE number = ?", (recorded.number, undoes))

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from alipes.kernel.errors import SessionError
-from alipes.store.database.database import SqliteRows, clean_text, to_json
+from alipes.store.database.rows import SqlRows, clean_text, to_json
 
 ProposalKind: TypeAlias = Literal["memory", "skill"]
 ProposalState: TypeAlias = Literal["pending", "accepted", "rejected"]
@@ -31,7 +31,7 @@ class Proposal(Struct, frozen=True):
     state: ProposalState = "pending"
 
 
-class SqliteProposals(SqliteRows):
+class SqlProposals(SqlRows):
     """A proposal is decided once, by whichever process is first."""
 
     async def add(self, proposal: Proposal) -> Proposal:

@@ -1,6 +1,5 @@
 """Open questions to people of every surface and process: approvals, and questions of the model."""
 
-import sqlite3
 from typing import Any
 
 import msgspec
@@ -9,7 +8,8 @@ from msgspec import Struct
 from alipes.kernel.turns import Address
 from alipes.store import export
 from alipes.store.approvals import APPROVAL_COLUMNS, Approval, make_approval
-from alipes.store.database.database import Decoders, SqliteRows, clean_text, to_json
+from alipes.store.database.connection import Connection
+from alipes.store.database.rows import Decoders, SqlRows, clean_text, to_json
 
 KEEP_S = 7 * 86400.0
 """How long answered questions are kept, so that a second answer can be refused with the first."""
@@ -48,14 +48,14 @@ _PLACE = "JOIN sessions ON sessions.id = session_id"
 _PLACE_COLUMNS = "sessions.id, title, first_text, address"
 
 
-class SqliteQuestions(SqliteRows):
+class SqlQuestions(SqlRows):
     async def ask(self, question: StoredQuestion) -> None:
         """Store an open question. The same one of an earlier process is replaced: its turn asks again."""
         values = (question.id, question.session, question.key, question.turn, clean_text(question.question))
         row = (*values, to_json(question.choices), question.asked_at, question.until)
         now = self._clock()
 
-        def work(db: sqlite3.Connection) -> None:
+        def work(db: Connection) -> None:
             db.execute("DELETE FROM questions WHERE answered_at < ?", (now - KEEP_S,))
             replaced = "DELETE FROM questions WHERE turn_id = ? AND question = ? AND answered_at IS NULL"
             db.execute(replaced, (question.turn, clean_text(question.question)))
@@ -71,7 +71,7 @@ class SqliteQuestions(SqliteRows):
         """Record an answer; False if the question was answered before. A question that is not stored is not refused."""
         now = self._clock()
 
-        def work(db: sqlite3.Connection) -> bool:
+        def work(db: Connection) -> bool:
             sql = (
                 "UPDATE questions SET answer = ?, answered_by = ?, answered_at = ? WHERE id = ? AND answered_at IS NULL"
             )
@@ -89,7 +89,7 @@ class SqliteQuestions(SqliteRows):
     async def find(self, id: str) -> Approval | StoredQuestion | None:
         """The question with this id, answered or not."""
 
-        def work(db: sqlite3.Connection) -> Approval | StoredQuestion | None:
+        def work(db: Connection) -> Approval | StoredQuestion | None:
             row = db.execute(f"SELECT {_COLUMNS} FROM questions WHERE id = ?", (clean_text(id),)).fetchone()
             if row is not None:
                 return _to_question(row)
@@ -107,7 +107,7 @@ class SqliteQuestions(SqliteRows):
             WHERE answered_at IS NULL AND until > :now AND {_UNFINISHED} {only} ORDER BY questions.number"""
         names = {"session": clean_text(session), "now": now}
 
-        def work(db: sqlite3.Connection) -> tuple[OpenQuestion, ...]:
+        def work(db: Connection) -> tuple[OpenQuestion, ...]:
             found = [_to_open(row, make_approval(row[4:])) for row in db.execute(approvals, names)]
             found += [_to_open(row, _to_question(row[4:])) for row in db.execute(questions, names)]
             return tuple(sorted(found, key=lambda each: each.asked.asked_at))

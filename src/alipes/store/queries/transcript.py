@@ -4,7 +4,6 @@ These are the recorded messages, also those that a summary replaces for the mode
 reads its own rows only.
 """
 
-import sqlite3
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct, structs
@@ -14,7 +13,8 @@ from alipes.kernel.messages import Message
 from alipes.kernel.turns import Ending, Inbound, Usage
 from alipes.store import history
 from alipes.store.archive import sum_usage
-from alipes.store.database.database import Decoders, SqliteRows, clean_text, usage_from_row
+from alipes.store.database.connection import Connection
+from alipes.store.database.rows import Decoders, SqlRows, clean_text, usage_from_row
 
 _NOT_UNDONE = "turn_number NOT IN (SELECT turn_number FROM undone_turns WHERE session_id = :session)"
 _COLUMNS = "number, turn_number, message, model, created, input, output, cached, cache_write, reasoning, cost"
@@ -69,7 +69,7 @@ class TranscriptPage(Struct, frozen=True):
     more_after: bool
 
 
-class SqliteTranscripts(SqliteRows):
+class SqlTranscripts(SqlRows):
     async def page(self, session: str, query: PageQuery) -> TranscriptPage:
         """The messages in order. A number that is not in the conversation is a position in it like any other."""
         return await self._database.read_long(lambda db: _Reader(db, session).page(query))
@@ -77,7 +77,7 @@ class SqliteTranscripts(SqliteRows):
     async def message(self, session: str, number: int) -> Message:
         """One message. Raises `SessionError` if the conversation does not have it, or it was undone."""
 
-        def work(db: sqlite3.Connection) -> Message:
+        def work(db: Connection) -> Message:
             found = _Reader(db, session).rows("before", number + 1, 1)
             if not found or found[0][0] != number:
                 raise SessionError(f"This conversation has no message {number}.")
@@ -95,7 +95,7 @@ class SqliteTranscripts(SqliteRows):
     async def turn_of(self, session: str, number: int) -> int:
         """The number of the turn of a message. Raises `SessionError`."""
 
-        def work(db: sqlite3.Connection) -> int:
+        def work(db: Connection) -> int:
             found = _Reader(db, session).rows("before", number + 1, 1)
             if not found or found[0][0] != number:
                 raise SessionError(f"This conversation has no message {number}.")
@@ -107,7 +107,7 @@ class SqliteTranscripts(SqliteRows):
 class _Reader:
     """Reads the messages that a conversation consists of: its own, and those that it shares as a branch."""
 
-    def __init__(self, db: sqlite3.Connection, session: str) -> None:
+    def __init__(self, db: Connection, session: str) -> None:
         self._db, self._session = db, clean_text(session)
         self._parts = history.list_ancestors(db, self._session)
 

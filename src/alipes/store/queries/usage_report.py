@@ -1,6 +1,5 @@
 """Usage of model calls by day, model, task, surface and conversation, from the running sums."""
 
-import sqlite3
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -8,7 +7,8 @@ from msgspec import Struct
 
 from alipes.kernel.turns import Usage
 from alipes.store import export
-from alipes.store.database.database import SqliteRows, usage_from_row
+from alipes.store.database.connection import Connection
+from alipes.store.database.rows import SqlRows, usage_from_row
 from alipes.store.search.scope import EVERYTHING, SearchScope
 
 UsageColumn: TypeAlias = Literal["day", "model", "task", "surface", "session"]
@@ -42,7 +42,7 @@ class UsageRow(Struct, frozen=True):
     """Calls whose price is unknown; they are not in `usage.cost`."""
 
 
-class SqliteUsageReports(SqliteRows):
+class SqlUsageReports(SqlRows):
     async def report(
         self, days: Sequence[UsageDay], by: Sequence[UsageColumn], *, scope: SearchScope = EVERYTHING, limit: int = 0
     ) -> list[UsageRow]:
@@ -54,7 +54,7 @@ class SqliteUsageReports(SqliteRows):
 
 
 def _report(
-    db: sqlite3.Connection, days: Sequence[UsageDay], by: Sequence[UsageColumn], scope: SearchScope, limit: int
+    db: Connection, days: Sequence[UsageDay], by: Sequence[UsageColumn], scope: SearchScope, limit: int
 ) -> list[UsageRow]:
     if not days:
         return []

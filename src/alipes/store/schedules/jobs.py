@@ -1,13 +1,13 @@
 """Scheduled jobs in SQLite: stored, changed, and fired when their time has come."""
 
 import os
-import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from alipes.kernel.schedules import FirePlan, Job, JobRun, Schedule, ScheduleState, wake_time
-from alipes.store.database.database import SqliteRows, clean_text, to_json
+from alipes.store.database.connection import Connection
+from alipes.store.database.rows import SqlRows, clean_text, to_json
 from alipes.store.quick_reads import peek_rows
 from alipes.store.schedules.rows import (
     BATCH,
@@ -23,7 +23,7 @@ from alipes.store.schedules.rows import (
 from alipes.store.store import Store
 
 
-class SqliteSchedules(SqliteRows):
+class SqlSchedules(SqlRows):
     """The jobs of a home."""
 
     def __init__(self, store: Store, *, clock: Callable[[], float] = time.time) -> None:
@@ -68,7 +68,7 @@ class SqliteSchedules(SqliteRows):
         sql = """UPDATE OR IGNORE schedules SET name = ?, job = ?, due = ?, wake_at = ?, event_kind = ?,
             event_name = ?, state = ?, updated = ? WHERE id = ?"""
 
-        def work(db: sqlite3.Connection) -> int:
+        def work(db: Connection) -> int:
             changed = db.execute(sql, row).rowcount
             if changed and state == "paused":  # runs that wait for a retry or for the one before
                 _skip_waiting(db, id, "the job was paused")
@@ -81,7 +81,7 @@ class SqliteSchedules(SqliteRows):
     async def remove(self, id: str) -> bool:
         """Remove the job; a running run ends as usual. False if there is none."""
 
-        def work(db: sqlite3.Connection) -> int:
+        def work(db: Connection) -> int:
             _skip_waiting(db, id, "the job was removed")
             return db.execute("DELETE FROM schedules WHERE id = ?", (id,)).rowcount
 
@@ -109,7 +109,7 @@ class SqliteSchedules(SqliteRows):
     async def fire_due(self, now: float, plan: Callable[[Schedule], FirePlan]) -> int:
         """Make runs of the jobs whose time has come, and set their next time. Returns how many jobs there were."""
 
-        def work(db: sqlite3.Connection) -> int:
+        def work(db: Connection) -> int:
             sql = f"""SELECT {SCHEDULE_COLUMNS} FROM schedules
                 WHERE wake_at <= ? AND wake_at IS NOT NULL AND state = 'on' ORDER BY wake_at LIMIT {BATCH}"""
             found = list(map(schedule_from_row, db.execute(sql, (now,)).fetchall()))
@@ -125,7 +125,7 @@ class SqliteSchedules(SqliteRows):
         are."""
         now = self._clock()
 
-        def work(db: sqlite3.Connection) -> bool:
+        def work(db: Connection) -> bool:
             sql = "UPDATE schedules SET seen = ? WHERE id = ? AND seen = ? AND state = 'on'"
             known = "SELECT 1 FROM schedule_runs WHERE schedule_id = ? AND cause = ?"
             if not db.execute(sql, (seen, schedule.id, schedule.seen)).rowcount:
@@ -163,7 +163,7 @@ def _columns(id: str, job: Job, due: float | None) -> tuple[object, ...]:
     return (to_json(job), due, wake, *(map(clean_text, event) if event else ("", "")))
 
 
-def _fire(db: sqlite3.Connection, schedule: Schedule, plan: FirePlan, now: float) -> None:
+def _fire(db: Connection, schedule: Schedule, plan: FirePlan, now: float) -> None:
     wake = None if plan.next_due is None else wake_time(schedule.id, schedule.job, plan.next_due)
     state = "on" if plan.next_due is not None else "done"
     sql = "UPDATE schedules SET due = ?, wake_at = ?, state = ? WHERE id = ?"
@@ -173,6 +173,6 @@ def _fire(db: sqlite3.Connection, schedule: Schedule, plan: FirePlan, now: float
         insert_run(db, run, now, "waiting" if plan.runs else "skipped", plan.detail)
 
 
-def _skip_waiting(db: sqlite3.Connection, schedule: str, why: str) -> None:
+def _skip_waiting(db: Connection, schedule: str, why: str) -> None:
     sql = "UPDATE schedule_runs SET state = 'skipped', detail = ? WHERE schedule_id = ? AND state = 'waiting'"
     db.execute(sql, (why, schedule))

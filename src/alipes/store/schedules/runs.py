@@ -1,6 +1,5 @@
 """The runs of scheduled jobs in SQLite. A run starts, and its turn is admitted, in one transaction."""
 
-import sqlite3
 import time
 from collections.abc import Callable
 from typing import TypeAlias
@@ -13,7 +12,8 @@ from alipes.kernel.outbox import Outbound
 from alipes.kernel.schedules import MAX_WAITING, JobRun, start_time
 from alipes.kernel.turns import Inbound
 from alipes.store import history, outbox
-from alipes.store.database.database import SqliteRows, clean_text
+from alipes.store.database.connection import Connection
+from alipes.store.database.rows import SqlRows, clean_text
 from alipes.store.schedules.rows import (
     BATCH,
     RUN_COLUMNS,
@@ -33,7 +33,7 @@ KEEP_RUNS = 200
 """Finished runs of a job that are kept."""
 PrepareRun: TypeAlias = Callable[[JobRun], Inbound | None]
 """The message that starts a run; None if it must wait. Raises `ConfigError` if it cannot run."""
-RefuseRun: TypeAlias = Callable[[sqlite3.Connection, JobRun], str]
+RefuseRun: TypeAlias = Callable[[Connection, JobRun], str]
 """Why a run is left out; empty if it is not."""
 _COST = """SELECT coalesce(sum(cost), 0), coalesce(sum(input + output), 0) FROM model_calls
     WHERE created >= :since AND turn_id IN
@@ -75,7 +75,7 @@ class QueuedPost(Struct, frozen=True):
     attempts: int
 
 
-class SqliteScheduleRuns(SqliteRows):
+class SqlScheduleRuns(SqlRows):
     """The runs of all jobs."""
 
     def __init__(self, store: Store, *, clock: Callable[[], float] = time.time) -> None:
@@ -106,7 +106,7 @@ class SqliteScheduleRuns(SqliteRows):
         """Admit the turns of waiting runs, of at most `limit` at a time; returns their session keys. A run for which
         `prepare` raises `ConfigError` has failed. `only`: the number of a run."""
 
-        def work(db: sqlite3.Connection) -> list[str]:
+        def work(db: Connection) -> list[str]:
             (running,) = db.execute("SELECT count(*) FROM schedule_runs WHERE state = 'running'").fetchone()
             if running >= limit:
                 return []
@@ -131,7 +131,7 @@ class SqliteScheduleRuns(SqliteRows):
     async def list_finished(self) -> tuple[FinishedRun, ...]:
         """Ended runs that are not settled yet, oldest first."""
 
-        def work(db: sqlite3.Connection) -> list[FinishedRun]:
+        def work(db: Connection) -> list[FinishedRun]:
             rows = db.execute(
                 f"SELECT {RUN_COLUMNS} FROM schedule_runs WHERE settled = 0 ORDER BY number LIMIT {BATCH}"
             )
@@ -146,7 +146,7 @@ class SqliteScheduleRuns(SqliteRows):
         outbox_rows = [outbox.make_outbox_row(outbound) for outbound in settlement.outbounds]
         turn_rows = [make_turn_row(inbound, now) for inbound in settlement.notices]
 
-        def work(db: sqlite3.Connection) -> bool:
+        def work(db: Connection) -> bool:
             if not db.execute(
                 "UPDATE schedule_runs SET settled = 1 WHERE number = ? AND settled = 0", (run.number,)
             ).rowcount:
@@ -200,13 +200,13 @@ class SqliteScheduleRuns(SqliteRows):
         await self._database.execute(sql, state, clean_text(why), due or 0.0, post.number)
 
 
-def cost_since(db: sqlite3.Connection, since: float, schedule: str = "") -> tuple[float, int]:
+def cost_since(db: Connection, since: float, schedule: str = "") -> tuple[float, int]:
     """Dollars and tokens that runs have used since then; of one job, or of all."""
     dollars, tokens = db.execute(_COST, {"since": since, "id": schedule}).fetchone()
     return float(dollars), int(tokens)
 
 
-def _start(db: sqlite3.Connection, run: JobRun, prepare: PrepareRun, refuse: RefuseRun, now: float) -> TurnRow | None:
+def _start(db: Connection, run: JobRun, prepare: PrepareRun, refuse: RefuseRun, now: float) -> TurnRow | None:
     """Admit the turn of a waiting run, or mark the run as skipped, or leave it waiting."""
     if (start_at := start_time(run, now)) > now:
         db.execute("UPDATE schedule_runs SET start_at = ? WHERE number = ?", (start_at, run.number))
@@ -242,12 +242,12 @@ def _start(db: sqlite3.Connection, run: JobRun, prepare: PrepareRun, refuse: Ref
     return row
 
 
-def _skip(db: sqlite3.Connection, number: int, why: str, now: float) -> None:
+def _skip(db: Connection, number: int, why: str, now: float) -> None:
     sql = "UPDATE schedule_runs SET state = 'skipped', detail = ?, finished = ? WHERE number = ?"
     db.execute(sql, (clean_text(why), now, number))
 
 
-def _fail(db: sqlite3.Connection, number: int, why: str, now: float) -> None:
+def _fail(db: Connection, number: int, why: str, now: float) -> None:
     """It could not start: retried and delivered like any other failure."""
     sql = (
         "UPDATE schedule_runs SET state = 'failed', detail = ?, started = ?, finished = ?, settled = 0 WHERE number = ?"
@@ -255,13 +255,13 @@ def _fail(db: sqlite3.Connection, number: int, why: str, now: float) -> None:
     db.execute(sql, (clean_text(why), now, now, number))
 
 
-def _is_on(db: sqlite3.Connection, schedule: str) -> bool:
+def _is_on(db: Connection, schedule: str) -> bool:
     """Removed and paused jobs are not tried again; one that has no further time is."""
     sql = "SELECT 1 FROM schedules WHERE id = ? AND state <> 'paused'"
     return db.execute(sql, (schedule,)).fetchone() is not None
 
 
-def _load_finished(db: sqlite3.Connection, run: JobRun) -> FinishedRun:
+def _load_finished(db: Connection, run: JobRun) -> FinishedRun:
     row = db.execute("SELECT number FROM turns WHERE id = ?", (run.turn,)).fetchone()
     messages: tuple[Message, ...] = ()
     if row is not None:
@@ -273,7 +273,7 @@ def _load_finished(db: sqlite3.Connection, run: JobRun) -> FinishedRun:
     return FinishedRun(run, answer, messages, source[0] if source else "")
 
 
-def _start_chain(db: sqlite3.Connection, run: JobRun, settlement: Settlement, now: float) -> None:
+def _start_chain(db: Connection, run: JobRun, settlement: Settlement, now: float) -> None:
     sql = f"""SELECT {SCHEDULE_COLUMNS} FROM schedules
         WHERE event_kind = 'after' AND event_name IN (?, ?) AND state = 'on'"""
     for schedule in map(schedule_from_row, db.execute(sql, (clean_text(run.job.name), run.schedule)).fetchall()):
@@ -289,7 +289,7 @@ def _start_chain(db: sqlite3.Connection, run: JobRun, settlement: Settlement, no
         insert_event_run(db, next_run, now)
 
 
-def _delete_old_runs(db: sqlite3.Connection, schedule: str) -> None:
+def _delete_old_runs(db: Connection, schedule: str) -> None:
     oldest = "SELECT number FROM schedule_runs WHERE schedule_id = ?1 ORDER BY number DESC LIMIT 1 OFFSET ?2"
     sql = f"""DELETE FROM schedule_runs WHERE schedule_id = ?1 AND settled = 1
         AND state NOT IN ('waiting', 'running') AND number <= ({oldest})"""

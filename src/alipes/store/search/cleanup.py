@@ -4,7 +4,7 @@ FTS5 only notes that a message is deleted: its words remain in older segments of
 rewrites the whole index, so it is done in small steps, and continues after a restart.
 """
 
-import sqlite3
+from alipes.store.database.connection import Connection
 
 TABLES = ("search_index", "search_trigrams")
 PAGES = 32
@@ -13,14 +13,14 @@ _REQUESTED, _MERGING, _MERGING_REQUESTED = 1, 2, 3
 """States, in the column `first` of `search_progress`. The last: something was deleted while segments are merged."""
 
 
-def request_cleanup(db: sqlite3.Connection) -> None:
+def request_cleanup(db: Connection) -> None:
     """Something was deleted."""
     sql = """INSERT INTO search_progress VALUES (?, ?, 0)
         ON CONFLICT DO UPDATE SET first = iif(first = ?, excluded.first, ?)"""
     db.executemany(sql, [(_name(table), _REQUESTED, _REQUESTED, _MERGING_REQUESTED) for table in TABLES])
 
 
-def clean_some(db: sqlite3.Connection) -> bool:
+def clean_some(db: Connection) -> bool:
     """Do one step; False if no deleted text is left."""
     for table in TABLES:
         row = db.execute("SELECT first FROM search_progress WHERE name = ?", (_name(table),)).fetchone()
@@ -30,7 +30,7 @@ def clean_some(db: sqlite3.Connection) -> bool:
     return False
 
 
-def _merge(db: sqlite3.Connection, table: str, state: int) -> None:
+def _merge(db: Connection, table: str, state: int) -> None:
     if state == _REQUESTED:
         db.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('usermerge', 2)")
         db.execute("UPDATE search_progress SET first = ? WHERE name = ?", (_MERGING, _name(table)))

@@ -1,13 +1,13 @@
 """Messages around a hit of a search."""
 
-import sqlite3
 from typing import Literal
 
 from alipes.kernel.errors import SessionError
 from alipes.kernel.messages import Message, Text, ToolCall, ToolResult
 from alipes.kernel.turns import Address
 from alipes.store import export, history
-from alipes.store.database.database import Decoders
+from alipes.store.database.connection import Connection
+from alipes.store.database.rows import Decoders
 from alipes.store.export import ContextMessage, SearchContext
 from alipes.store.search.scope import SearchScope, list_sessions
 
@@ -16,7 +16,7 @@ MAX_MESSAGES = 100
 _RESULT_CHARS = 500
 
 
-def read_around(db: sqlite3.Connection, message: int, before: int, after: int, scope: SearchScope) -> SearchContext:
+def read_around(db: Connection, message: int, before: int, after: int, scope: SearchScope) -> SearchContext:
     """The message with its neighbours in the conversation. Raises `SessionError` if it is not in the scope."""
     sql = """SELECT id, title, first_text, address, workdir FROM sessions
         WHERE id = (SELECT session_id FROM messages WHERE number = ?)"""
@@ -40,7 +40,7 @@ def read_around(db: sqlite3.Connection, message: int, before: int, after: int, s
 
 
 def _read_side(
-    db: sqlite3.Connection, session: str, message: int, count: int, side: Literal["<=", ">"]
+    db: Connection, session: str, message: int, count: int, side: Literal["<=", ">"]
 ) -> tuple[list[ContextMessage], bool]:
     """At most `count` messages, the nearest first, and whether there are more."""
     order = "DESC" if side == "<=" else ""

@@ -9,7 +9,8 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 
 from alipes.store import history
-from alipes.store.database.database import searchable_text
+from alipes.store.database.connection import Connection
+from alipes.store.database.rows import searchable_text
 from alipes.store.search.scope import Span
 
 MAX_CHECKED_MESSAGES = 50_000
@@ -25,7 +26,7 @@ _SEPARATOR = "\x01"
 """Between Chinese, Japanese and Korean characters, of which two are a word already: so they make a group of three."""
 
 
-def indexed_span(db: sqlite3.Connection, name: str = TRIGRAMS) -> Span:
+def indexed_span(db: Connection, name: str = TRIGRAMS) -> Span:
     """The messages that an index has; the first is larger than the last if it has none."""
     row = db.execute("SELECT first, last FROM search_progress WHERE name = ?", (name,)).fetchone()
     return (row[0], row[1]) if row and row[0] <= row[1] else (1, 0)
@@ -41,7 +42,7 @@ def _spread(text: str) -> str:
     return _DENSE.sub(_SEPARATOR, text)
 
 
-def index_parts(db: sqlite3.Connection, count: int = BATCH) -> bool:
+def index_parts(db: Connection, count: int = BATCH) -> bool:
     """Index some more messages; False if there are no more."""
     rows = next_batch(db, TRIGRAMS, count)
     sql = "INSERT INTO search_trigrams (rowid, text) VALUES (?, ?)"
@@ -50,7 +51,7 @@ def index_parts(db: sqlite3.Connection, count: int = BATCH) -> bool:
     return bool(rows)
 
 
-def next_batch(db: sqlite3.Connection, name: str, count: int) -> list[tuple[int, str]]:
+def next_batch(db: Connection, name: str, count: int) -> list[tuple[int, str]]:
     """Messages that an index lacks, and their texts, in order; new ones first, then older and older ones."""
     first, last = indexed_span(db, name)
     newer = "SELECT id, c0 FROM search_index_content WHERE id > ? ORDER BY id LIMIT ?"
@@ -59,7 +60,7 @@ def next_batch(db: sqlite3.Connection, name: str, count: int) -> list[tuple[int,
     return rows or db.execute(older, (first if first <= last else _next_number(db), count)).fetchall()[::-1]
 
 
-def save_progress(db: sqlite3.Connection, name: str, numbers: Sequence[int]) -> None:
+def save_progress(db: Connection, name: str, numbers: Sequence[int]) -> None:
     """An index has these messages of `next_batch` now."""
     if numbers:
         first, last = indexed_span(db, name)
@@ -67,12 +68,12 @@ def save_progress(db: sqlite3.Connection, name: str, numbers: Sequence[int]) -> 
         db.execute("INSERT OR REPLACE INTO search_progress VALUES (?, ?, ?)", (name, *reached))
 
 
-def _next_number(db: sqlite3.Connection) -> int:
+def _next_number(db: Connection) -> int:
     (number,) = db.execute("SELECT coalesce(max(number), 0) + 1 FROM messages").fetchone()
     return int(number)
 
 
-def count_missing(db: sqlite3.Connection, limit: int, name: str = TRIGRAMS) -> int:
+def count_missing(db: Connection, limit: int, name: str = TRIGRAMS) -> int:
     """How many messages an index lacks, at most `limit`."""
     first, last = indexed_span(db, name)
     sql = "SELECT count(*) FROM (SELECT 1 FROM search_index_content WHERE id > ? OR id < ? LIMIT ?)"
@@ -80,7 +81,7 @@ def count_missing(db: sqlite3.Connection, limit: int, name: str = TRIGRAMS) -> i
     return int(count)
 
 
-def remove_parts(db: sqlite3.Connection, numbers: Sequence[int]) -> None:
+def remove_parts(db: Connection, numbers: Sequence[int]) -> None:
     """Remove messages that are about to be deleted from the index of parts."""
     first, last = indexed_span(db)
     sql = """INSERT INTO search_trigrams (search_trigrams, rowid, text) VALUES ('delete', ?, ?)"""
@@ -90,14 +91,14 @@ def remove_parts(db: sqlite3.Connection, numbers: Sequence[int]) -> None:
             db.execute(sql, (number, _spread(row[0])))
 
 
-def _expected_entries(db: sqlite3.Connection) -> Iterator[tuple[int, str]]:
+def _expected_entries(db: Connection) -> Iterator[tuple[int, str]]:
     sql = "SELECT number, message FROM messages WHERE role IN ('user', 'assistant')"
     for number, message in db.execute(sql):
         if text := searchable_text(history.decode_message(number, message)):
             yield number, text
 
 
-def check_index(db: sqlite3.Connection) -> list[str]:
+def check_index(db: Connection) -> list[str]:
     """Compare the index with the messages; a sentence if they differ."""
     right = wrong = 0
     try:
@@ -116,7 +117,7 @@ def check_index(db: sqlite3.Connection) -> list[str]:
     return ["the search index is wrong; no message is lost, `alipes doctor` can repair it"] if wrong else []
 
 
-def rebuild_index(db: sqlite3.Connection) -> None:
+def rebuild_index(db: Connection) -> None:
     """Rebuild the index from the messages."""
     (definition,) = db.execute("SELECT sql FROM sqlite_master WHERE name = 'search_index'").fetchone()
     db.execute("DROP TABLE search_index")

@@ -1,13 +1,13 @@
 """Fills the search indexes that are made in the background, a few messages per transaction."""
 
-import sqlite3
 from collections.abc import Sequence
 
-from alipes.store.database.database import SqliteRows
+from alipes.store.database.connection import Connection
+from alipes.store.database.rows import SqlRows
 from alipes.store.search import cleanup, index, vectors
 
 
-class SqliteSearchIndexer(SqliteRows):
+class SqlSearchIndexer(SqlRows):
     async def count_missing(self, limit: int, name: str = index.TRIGRAMS) -> int:
         """How many messages an index lacks, at most `limit`."""
         return await self._database.read_long(lambda db: index.count_missing(db, limit, name))
@@ -28,7 +28,7 @@ class SqliteSearchIndexer(SqliteRows):
         """Store the vectors of what `next_texts` returned."""
         made = [(number, vectors.to_bits(vector)) for number, vector in rows]
 
-        def work(db: sqlite3.Connection) -> None:
+        def work(db: Connection) -> None:
             vectors.save_vectors(db, made)
 
         await self._database.run(work, sync=False)

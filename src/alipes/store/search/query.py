@@ -1,7 +1,6 @@
 """Search over messages: by words, by parts of words, and by meaning. A query is plain text, never FTS5's language."""
 
 import re
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -9,7 +8,8 @@ from msgspec import Struct
 
 from alipes.kernel.turns import Address
 from alipes.store import export
-from alipes.store.database.database import Decoders, clean_text
+from alipes.store.database.connection import Connection
+from alipes.store.database.rows import Decoders, clean_text
 from alipes.store.export import SearchHit
 from alipes.store.search import index
 from alipes.store.search.scope import EVERYTHING, ScopedMessages, SearchScope
@@ -48,7 +48,7 @@ class Ranked(NamedTuple):
     snippet: str
 
 
-def search_messages(db: sqlite3.Connection, query: MessageQuery, similar: Sequence[int] = ()) -> list[SearchHit]:
+def search_messages(db: Connection, query: MessageQuery, similar: Sequence[int] = ()) -> list[SearchHit]:
     """The best messages first. `similar`: numbers of messages with a similar meaning, best first; they count as well.
 
     By words, of which the last may be incomplete; if that finds nothing, or the language has no spaces, by parts.
@@ -62,7 +62,7 @@ def search_messages(db: sqlite3.Connection, query: MessageQuery, similar: Sequen
     return _load_hits(db, found[: query.limit])
 
 
-def _find_words(db: sqlite3.Connection, text: str, query: MessageQuery, messages: ScopedMessages) -> list[Ranked]:
+def _find_words(db: Connection, text: str, query: MessageQuery, messages: ScopedMessages) -> list[Ranked]:
     terms = [word for word in text.split() if any(map(str.isalnum, word))][:MAX_WORDS]
     if not terms:
         return []
@@ -79,7 +79,7 @@ def _find_words(db: sqlite3.Connection, text: str, query: MessageQuery, messages
     return found
 
 
-def _match(db: sqlite3.Connection, match: str, messages: ScopedMessages) -> list[tuple[int, int, int]]:
+def _match(db: Connection, match: str, messages: ScopedMessages) -> list[tuple[int, int, int]]:
     """Number, length and count of hits of the newest messages that match."""
     columns = "rowid, length(text), length(highlight(search_index, 0, char(1), '')) - length(text)"
     where = "FROM search_index WHERE search_index MATCH ? AND rowid BETWEEN ? AND ?"
@@ -109,7 +109,7 @@ def _rank(found: list[tuple[int, int, int]]) -> list[int]:
     return [number for number, _ in sorted(scored, key=lambda row: (-row[1], -row[0]))]
 
 
-def _find_parts(db: sqlite3.Connection, text: str, query: MessageQuery, messages: ScopedMessages) -> list[Ranked]:
+def _find_parts(db: Connection, text: str, query: MessageQuery, messages: ScopedMessages) -> list[Ranked]:
     """For text without word boundaries (Chinese, Japanese, `c++`, part of a name): latest first."""
     parts = tuple(dict.fromkeys(part.lower() for part in text.split()[:MAX_WORDS]))
     if not parts:
@@ -123,7 +123,7 @@ def _find_parts(db: sqlite3.Connection, text: str, query: MessageQuery, messages
     return found
 
 
-def _candidates(db: sqlite3.Connection, parts: Sequence[str], messages: ScopedMessages) -> Iterator[tuple[int, str]]:
+def _candidates(db: Connection, parts: Sequence[str], messages: ScopedMessages) -> Iterator[tuple[int, str]]:
     """Messages that may contain the parts, latest first: from the index, and those it does not have yet."""
     first, last = index.indexed_span(db)
     match = index.match_parts(parts)
@@ -169,7 +169,7 @@ def _make_snippet(text: str, part: str, marks: tuple[str, str]) -> str:
     return f"{head}{before}{marks[0]}{text[start:end]}{marks[1]}{after}{tail}"
 
 
-def _fuse(db: sqlite3.Connection, found: list[Ranked], close: Iterable[int]) -> list[Ranked]:
+def _fuse(db: Connection, found: list[Ranked], close: Iterable[int]) -> list[Ranked]:
     """One ranking of two: what is high in either of them is high."""
     scores: dict[int, float] = {}
     for numbers in ([row.number for row in found], close):
@@ -193,7 +193,7 @@ _HIT = """SELECT messages.session_id, sessions.title, sessions.first_text, turns
     WHERE messages.number = ?"""
 
 
-def _load_hits(db: sqlite3.Connection, found: Sequence[Ranked]) -> list[SearchHit]:
+def _load_hits(db: Connection, found: Sequence[Ranked]) -> list[SearchHit]:
     hits = []
     for number, snippet in found:
         row = db.execute(_HIT, (number,)).fetchone()

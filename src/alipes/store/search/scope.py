@@ -1,13 +1,13 @@
 """Which conversations a search or a list covers, as SQL, and where their messages are."""
 
-import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
 
 from alipes.kernel.turns import Address
-from alipes.store.database.database import clean_text
+from alipes.store.database.connection import Connection
+from alipes.store.database.rows import clean_text
 from alipes.store.database.schema_14 import SESSION_USER
 
 Span: TypeAlias = tuple[int, int]
@@ -65,7 +65,7 @@ EVERYTHING = SearchScope()
 class ScopedMessages:
     """The messages of a scope: the spans of numbers they are in, newest first."""
 
-    def __init__(self, db: sqlite3.Connection, scope: SearchScope) -> None:
+    def __init__(self, db: Connection, scope: SearchScope) -> None:
         self._numbers: set[int] | None = None
         if scope.is_everything:
             (last,) = db.execute("SELECT coalesce(max(number), 0) FROM messages").fetchone()
@@ -92,7 +92,7 @@ class ScopedMessages:
         return self._numbers is not None
 
 
-def list_sessions(db: sqlite3.Connection, scope: SearchScope) -> list[str]:
+def list_sessions(db: Connection, scope: SearchScope) -> list[str]:
     """Ids of the conversations in the scope, with those of their subagents."""
     conditions, values = scope.conditions()
     sql = f"""WITH RECURSIVE visible (id) AS (

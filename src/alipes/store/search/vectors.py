@@ -1,8 +1,8 @@
 """Embeddings of messages, as bits: one for each number that is positive. Near ones have a similar meaning."""
 
-import sqlite3
 from collections.abc import Sequence
 
+from alipes.store.database.connection import Connection
 from alipes.store.search import index
 
 MAX_COMPARED = 50_000
@@ -19,14 +19,14 @@ def to_bits(vector: Sequence[float]) -> bytes:
     return int(bits, 2).to_bytes((len(bits) + 7) // 8) if any(vector) else b""
 
 
-def save_vectors(db: sqlite3.Connection, rows: Sequence[tuple[int, bytes]]) -> None:
+def save_vectors(db: Connection, rows: Sequence[tuple[int, bytes]]) -> None:
     """Store the vectors of a batch from `index.next_batch`."""
     sql = """INSERT OR REPLACE INTO message_vectors SELECT number, ? FROM messages WHERE number = ?"""
     db.executemany(sql, [(vector, number) for number, vector in rows if vector])
     index.save_progress(db, VECTORS, [number for number, _ in rows])
 
 
-def find_similar(db: sqlite3.Connection, wanted: bytes) -> list[int]:
+def find_similar(db: Connection, wanted: bytes) -> list[int]:
     """Numbers of messages, the most similar first."""
     bits, size = int.from_bytes(wanted), len(wanted)
     sql = "SELECT number, vector FROM message_vectors ORDER BY number DESC LIMIT ?"

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from alipes.runtime.log_file import LogLine, watch_log
 from alipes.runtime.log_reader import LogEntry, LogPlace, LogReader, parse_place
-from alipes.store.database.database import to_json_bytes
+from alipes.store.database.rows import to_json_bytes
 from alipes.web.admin.services import AdminServices
 from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response
 from alipes.web.sse import EventStream, SendFrames, frame

@@ -35,8 +35,8 @@ from alipes.kernel.turns import (
 )
 from alipes.plugins.owner import CORE
 from alipes.sessions.sessions import admit_message
-from alipes.store.api_history import AdmittedContinuation, Continuation, HistoryMismatch, SqliteApiHistory
-from alipes.store.api_runs import SqliteResponses
+from alipes.store.api_history import AdmittedContinuation, Continuation, HistoryMismatch, SqlApiHistory
+from alipes.store.api_runs import SqlResponses
 from alipes.web.admission import TurnAdmission
 from alipes.web.endpoint import DO_NOT_RETRY, PLATFORM, ApiCall, ApiServices, HttpProblem, retry_after_header
 from alipes.web.openai.requests import ParsedRequest, conversation_hash
@@ -267,8 +267,8 @@ class OpenAiTurns:
     def __init__(self, app: ApiServices, admission: TurnAdmission, *, workdir: str = "") -> None:
         """`workdir`: working directory of the agent's tools."""
         self._app, self._admission, self._sessions, self._workdir = app, admission, app.sessions, workdir
-        self._seeding = SqliteApiHistory(app.store.database)
-        self.responses = SqliteResponses(app.store.database, app.store.archive)
+        self._seeding = SqlApiHistory(app.store.database)
+        self.responses = SqlResponses(app.store.database, app.store.archive)
         self._errors = ProviderErrors()
         app.hooks.add(CORE, self._errors.request_failed)
 

@@ -17,7 +17,7 @@ from alipes.kernel.turns import Address, Inbound, Origin, Turn
 from alipes.runtime.redaction import make_mask
 from alipes.store.backup_archive import _list_files
 from alipes.store.database.database import open_database
-from alipes.store.memory.memory import SqliteMemory
+from alipes.store.memory.memory import SqlMemory
 from alipes.store.turns import insert_session
 from alipes.testing.leaks import no_leaks
 
@@ -31,7 +31,7 @@ async def open_memory(home, **config):
     async with open_database(home / "alipes.db") as database:
         await database.run(lambda db: insert_session(db, "s1", HOME, 1.0))
         files = MemoryFiles(home / "memory", home / "run" / "memory.lock")
-        yield Memory(MemoryConfig(**config), files, SqliteMemory(database), mask=make_mask(["hunter2-and-more"]))
+        yield Memory(MemoryConfig(**config), files, SqlMemory(database), mask=make_mask(["hunter2-and-more"]))
 
 
 def add(content, target="memory"):

@@ -1,0 +1,84 @@
+"""What the store needs of a database: connections that run SQL, and transactions in the order of submission.
+
+The SQL of the store is written once, in the words that SQLite and PostgreSQL share.
+"""
+
+from asyncio import Future
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+T = TypeVar("T")
+Values: TypeAlias = Sequence[Any] | Mapping[str, Any]
+RowChange: TypeAlias = tuple[str, str, str, str]
+"""What a trigger noted about a row: its kind, and up to three more values."""
+
+
+class Cursor(Protocol):
+    """The result of one statement."""
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows it changed."""
+
+    def fetchone(self) -> Any: ...
+
+    def fetchall(self) -> list[Any]: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Connection(Protocol):
+    """A connection inside a transaction. Placeholders are `?`, `?1` or `:name`."""
+
+    def execute(self, sql: str, values: Values = ..., /) -> Cursor: ...
+
+    @property
+    def total_changes(self) -> int: ...
+
+    def create_function(self, name: str, narg: int, func: Callable[..., Any], /) -> None: ...
+
+    def executemany(self, sql: str, rows: Iterable[Values], /) -> Cursor: ...
+
+
+class Database(Protocol):
+    """Runs transactions in the order of submission; a caller gets its result after its rows are on disk."""
+
+    path: Path
+    files: Any
+    during_sync: deque[Callable[[], None]]
+
+    async def watch_rows(
+        self, triggers: tuple[str, ...], on_changes: Callable[[tuple[RowChange, ...]], None]
+    ) -> None: ...
+
+    async def preallocate_wal(self) -> None: ...
+
+    async def run(self, work: Callable[[Connection], T], *, sync: bool = True) -> T:
+        """`submit`, and wait for the result."""
+
+    def submit(self, work: Callable[[Connection], T], *, sync: bool = True) -> "Future[T]":
+        """Run `work` in one transaction. Once submitted it happens, even if the caller is cancelled.
+
+        `sync=False`: do not wait for the disk. `work` may be called more than once and must use nothing but the
+        connection. Raises what `work` raises, and errors of the database as `StoreError`.
+        """
+
+    async def wait_synced(self, patience_s: float = 0.0) -> None:
+        """Return once everything written so far is on disk; other writes continue meanwhile."""
+
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        """Run `work`, which must only read, on one consistent view of the data, after the writes before."""
+
+    async def read_long(self, work: Callable[[Connection], T]) -> T:
+        """`read` on a connection of its own, for work that takes long: writes do not wait for it."""
+
+    async def execute(self, sql: str, *values: object, sync: bool = True) -> int:
+        """`run` one statement; returns how many rows it changed."""
+
+    async def fetch_one(self, sql: str, *values: object) -> Any:
+        """`read` the first row that a query finds; None if there is none."""
+
+    async def fetch_all(self, sql: str, *values: object) -> list[Any]:
+        """`read` all rows that a query finds."""
