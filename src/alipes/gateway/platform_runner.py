@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from alipes.kernel.errors import AlipesError, ConfigError, DeliveryError, StoreError
 from alipes.kernel.platform import Capabilities, ConnectionState, IncomingMessage, MessagePart, OnMessage, Platform
+from alipes.kernel.ports import Leaders
 from alipes.kernel.turns import Address
 from alipes.runtime.tasks import backoff, raise_if_cancelled
 
@@ -44,6 +45,8 @@ class PlatformState(Struct):
     sending: str = ""
     """Why sending fails; empty if it works."""
     restarts: int = 0
+    receiving: bool = False
+    """This process receives its messages; otherwise another one does, or nobody yet."""
 
 
 class PlatformRunner:
@@ -72,6 +75,11 @@ class PlatformRunner:
     @property
     def capabilities(self) -> Capabilities:
         return self._platform.capabilities
+
+    @property
+    def sends_alone(self) -> bool:
+        """Platforms of plugins may not know this capability."""
+        return bool(getattr(self._platform.capabilities, "sends_alone", False))
 
     async def serve(
         self, on_message: OnMessage, *, on_ready: Callable[[], None] = lambda: None, silence_timeout: float = 0.0
@@ -106,6 +114,55 @@ class PlatformRunner:
             pause = CONFIG_ERROR_RETRY if isinstance(why, ConfigError) else 0.1 + backoff(attempt, self._dice)
             log.warning("platform %s failed: %s; restarting in %.1f s", self.name, why, pause)
             await self._sleep(pause)
+
+    async def serve_elected(self, leaders: Leaders, listen: Callable[[], Awaitable[None]]) -> None:
+        """Run `listen` while this process is the one that receives. Until then it only sends, if the platform can."""
+        leading, following, closed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        following.set()
+
+        async def lead() -> None:
+            following.clear()
+            leading.set()
+            await closed.wait()
+            self.state.receiving = True
+            try:
+                await listen()
+            finally:
+                self.state.receiving = False
+                leading.clear()
+                following.set()
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._send_while(following, leading, closed), name=f"sender {self.name}")
+            await leaders.run(f"platform {self.name}", lead)
+            raise DeliveryError("it stopped listening")
+
+    async def _send_while(self, following: asyncio.Event, leading: asyncio.Event, closed: asyncio.Event) -> None:
+        """Keep the platform ready to send while another process receives. `closed` is set while it is not in use."""
+        while True:
+            await following.wait()
+            closed.clear()
+            if self.sends_alone:
+                async with asyncio.TaskGroup() as group:
+                    sender = group.create_task(self._run_sender(), name=f"sending {self.name}")
+                    await leading.wait()
+                    sender.cancel()
+            else:
+                self.set_status("broken", "another process receives its messages and sends ours")
+                await leading.wait()
+            closed.set()
+
+    async def _run_sender(self) -> None:
+        attempt = 0
+        while True:
+            try:
+                await self._guard("run_sender", self._platform.run_sender(self.set_status))
+                why: AlipesError = DeliveryError("it stopped sending")
+            except AlipesError as error:
+                why = error
+            self.set_status("broken", str(why))
+            attempt += 1
+            await self._sleep(CONFIG_ERROR_RETRY if isinstance(why, ConfigError) else 0.1 + backoff(attempt, self._dice))
 
     async def _listen(self, on_message: OnMessage, silence_timeout: float) -> None:
         loop = asyncio.get_running_loop()

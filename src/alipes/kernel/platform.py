@@ -27,6 +27,9 @@ class Capabilities(Struct, frozen=True):
     deduplicates: bool = False
     """Sending the same `MessagePart.id` twice yields one message, so uncertain sends can be repeated."""
     can_delete: bool = False
+    sends_alone: bool = False
+    """It can send while another process receives: `run_sender` opens what sending needs. Otherwise messages are sent
+    by the process that receives."""
     busy: BusyMode | None = None
     """What a message does while a turn is running, unless the operator or the conversation chose a mode. None: it
     reaches the turn at its next step."""
@@ -109,6 +112,9 @@ class Platform(Protocol):
         Raises if it cannot continue: the gateway restarts it after a pause. `on_message` is awaited before
         the message is acknowledged to the platform.
         """
+
+    async def run_sender(self, tell: OnStatus) -> None:
+        """Be ready to send, without receiving, until cancelled. Called only if it `sends_alone`."""
 
     def set_fetch_policy(self, welcome: MayFetch) -> None:
         """Sets whose files are downloaded. Called before `listen`."""

@@ -16,6 +16,14 @@ CheckStop: TypeAlias = Callable[[], Awaitable[None]]
 Effort: TypeAlias = Literal["", "low", "medium", "high"]
 
 
+class Leaders(Protocol):
+    """Elects one process for each name, such as the one that receives the messages of a platform."""
+
+    async def run(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Wait until this process leads `name`, then run `work` to its end. If it no longer leads, `work` is cancelled
+        and the wait starts over."""
+
+
 class ToolSpec(Struct, frozen=True, dict=True):
     name: str
     description: str

@@ -4,7 +4,7 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 
 from alipes.kernel.errors import DeliveryError
 from alipes.kernel.outbox import MediaKind
-from alipes.kernel.platform import Capabilities, IncomingMessage, MayFetch, MessagePart
+from alipes.kernel.platform import Capabilities, IncomingMessage, MayFetch, MessagePart, OnStatus
 from alipes.kernel.turns import Address
 
 S = TypeVar("S")
@@ -40,6 +40,9 @@ class Messenger(Generic[S]):
 
     def set_fetch_policy(self, may_fetch: MayFetch) -> None:
         self.may_fetch = may_fetch
+
+    async def run_sender(self, on_status: OnStatus) -> None:
+        raise DeliveryError(f"{self.title} sends only over the connection that receives.")
 
     async def send(self, address: Address, part: MessagePart) -> str:
         return await self._require_sender().send(address, part)

@@ -1,5 +1,6 @@
 """Telegram as a platform: receives by long poll or webhook, sends by the Bot API."""
 
+import asyncio
 import hashlib
 from collections.abc import Mapping
 
@@ -21,7 +22,7 @@ class TelegramPlatform(Messenger[TelegramSettings]):
 
     name, title = NAME, "Telegram"
     capabilities = Capabilities(
-        LONGEST, can_edit=True, edit_interval=1.0, typing_seconds=5.0, buttons=True, media=ALL_MEDIA, can_delete=True
+        LONGEST, can_edit=True, edit_interval=1.0, typing_seconds=5.0, buttons=True, media=ALL_MEDIA, can_delete=True, sends_alone=True
     )
     format_message = staticmethod(format_markdown)
 
@@ -39,6 +40,11 @@ class TelegramPlatform(Messenger[TelegramSettings]):
             await self._receiver.run_webhook(on_message, on_status, self._secret)
         else:
             await self._receiver.poll(on_message, on_status)
+
+    async def run_sender(self, on_status: OnStatus) -> None:
+        """The Bot API needs no connection of its own."""
+        on_status("ready", "")
+        await asyncio.get_running_loop().create_future()
 
     async def on_webhook(self, headers: Mapping[str, str], body: bytes) -> int:
         """Handle a webhook call; returns the HTTP status. 200 only after the message was accepted."""
