@@ -14,6 +14,7 @@ from alipes.gateway.outbound.delivery import OutboxWorker, address_message
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.gateway.outbound.replies import ResumeNotices, delete_old_files
 from alipes.gateway.platform_runner import PlatformRunner, PlatformState
+from alipes.gateway.platform_state import SharedStates
 from alipes.gateway.policy import GatewayPolicy, LateTaskGroup
 from alipes.gateway.questions import ChatQuestions
 from alipes.kernel.errors import AlipesError, DeliveryError
@@ -58,6 +59,7 @@ class Gateway:
         )
         self._resume_notices = ResumeNotices(app.store, self._runners)
         app.sessions.attach(self)
+        self._leaders, self._states = app.store.leaders, SharedStates(app.store.platform_states, policy.files)
         self._tasks = LateTaskGroup()
         self._views = LiveViews(app.store, self._runners, policy, self.delivery, self._questions, tasks=self._tasks)
         if outbound is not None:
@@ -75,21 +77,39 @@ class Gateway:
                 await self._resume_notices.send(())  # withdraws old rows before a resumed turn asks again
                 self._tasks.open(group)
                 await self._resume()
-                await self._pipeline.batcher.recover(tuple(self._runners))
                 group.create_task(self.delivery.run(), name="delivery")
                 group.create_task(self._clean_up(), name="cleanup")
                 group.create_task(self._review_questions(), name="questions")
                 group.create_task(self._update_menus(), name="menus")
                 for name, runner in self._runners.items():
-                    serve = runner.serve(
-                        partial(self.receive, name),
-                        on_ready=partial(self._on_ready, runner),
-                        silence_timeout=self._policy.silence_timeout,
-                    )
+                    runner.on_ready = partial(self._on_ready, runner)
+                    serve = runner.serve_elected(self._leaders, partial(self._listen, runner))
                     group.create_task(serve, name=f"platform {name}")
                 await self._app.hooks.dispatcher.notify(specs.gateway_started, platforms=tuple(self._runners))
         except* AlipesError as errors:
             raise first_error(errors) from errors
+
+    async def _listen(self, runner: PlatformRunner) -> None:
+        """Receive the messages of a platform, as the only process that does."""
+        name = runner.name
+        async with self._states.share(name):
+            await self._pipeline.batcher.recover(name)
+            async with asyncio.TaskGroup() as group:
+                if self._app.store.clustered:
+                    group.create_task(self._serve_others(runner), name=f"others {name}")
+                await runner.serve(partial(self.receive, name), silence_timeout=self._policy.silence_timeout)
+
+    async def _serve_others(self, runner: PlatformRunner) -> None:
+        """Do what only the receiving process can do for turns of the others, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            if not runner.sends_alone:
+                for key in await self._app.store.turns.list_running(runner.name):
+                    if (address := await self._resume_notices.address(key)) is not None:
+                        self._views.watch(address)
+                group.create_task(self.delivery.follow(runner.name))
+            while True:  # messages of albums that arrived at others, by webhook
+                await asyncio.sleep(self._policy.poll_interval)
+                await self._pipeline.batcher.recover(runner.name)
 
     async def receive(self, platform: str, message: IncomingMessage) -> None:
         """Handle a message that arrived on `platform`; it is stored or dealt with once this returns."""

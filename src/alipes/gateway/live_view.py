@@ -252,6 +252,10 @@ class LiveView(Subscription):
     def put(self, envelope: Envelope, source: str) -> None:
         """Record an event. Called for each token of each answer, so this must be cheap."""
         self.source = source
+        if self._views.shows(self._runner, source):
+            self._record(envelope)
+
+    def _record(self, envelope: Envelope) -> None:
         if not self.turn and isinstance(envelope.event, TextDelta | ToolStarted | Said):
             self._begin(envelope.turn, resumed=True)  # it was running before this view was opened
         match envelope.event:
@@ -445,6 +449,24 @@ class LiveViews:
         view = LiveView(address, runner, self, progress)
         if self.tasks.start(self._run(view), f"live view {view.key}"):
             self._views[address.key] = view
+
+    def watch_received(self, address: Address) -> None:
+        """A message arrived: open a view of its conversation, unless the process that runs the turn shows it."""
+        runner = self.runners.get(address.platform)
+        if runner is not None and not (self.store.clustered and runner.sends_alone):
+            self.watch(address)
+
+    def is_receiving(self, platform: str) -> bool:
+        """True if this process receives the messages of a platform, or if there is no other."""
+        runner = self.runners.get(platform)
+        return not self.store.clustered or (runner is not None and runner.state.receiving)
+
+    def shows(self, runner: PlatformRunner, source: str) -> bool:
+        """True if this process shows the events that `source` published: in a cluster the one that runs the turn, or
+        for a platform that cannot send elsewhere the one that receives."""
+        if not self.store.clustered:
+            return True
+        return source == self.store.host if runner.sends_alone else runner.state.receiving
 
     def mute(self, key: str) -> None:
         """The turn of a session is being stopped: show nothing more of it."""

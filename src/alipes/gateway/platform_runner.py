@@ -63,7 +63,8 @@ class PlatformRunner:
         self.name, self._platform = platform.name, platform
         self._clock, self._sleep, self._dice = clock, sleep, dice
         self.state = PlatformState(platform.name, clock())
-        self._on_ready: Callable[[], None] = lambda: None
+        self.on_ready: Callable[[], None] = lambda: None
+        """Called each time it becomes ready to send."""
         self._fatal: StoreError | None = None
         self._prepared: dict[str, tuple[MessagePart, ...]] = {}
         """Parts of texts that are about to be sent, by text."""
@@ -81,15 +82,11 @@ class PlatformRunner:
         """Platforms of plugins may not know this capability."""
         return bool(getattr(self._platform.capabilities, "sends_alone", False))
 
-    async def serve(
-        self, on_message: OnMessage, *, on_ready: Callable[[], None] = lambda: None, silence_timeout: float = 0.0
-    ) -> None:
+    async def serve(self, on_message: OnMessage, *, silence_timeout: float = 0.0) -> None:
         """Listen until cancelled and restart the platform with a pause whenever it breaks.
 
-        `on_ready` is called each time it becomes ready. Raises only `StoreError`: without the store no
-        message may be accepted.
+        Raises only `StoreError`: without the store no message may be accepted.
         """
-        self._on_ready = on_ready
         attempt = 0
 
         async def receive(message: IncomingMessage) -> None:
@@ -119,6 +116,7 @@ class PlatformRunner:
         """Run `listen` while this process is the one that receives. Until then it only sends, if the platform can."""
         leading, following, closed = asyncio.Event(), asyncio.Event(), asyncio.Event()
         following.set()
+        closed.set()
 
         async def lead() -> None:
             following.clear()
@@ -162,7 +160,9 @@ class PlatformRunner:
                 why = error
             self.set_status("broken", str(why))
             attempt += 1
-            await self._sleep(CONFIG_ERROR_RETRY if isinstance(why, ConfigError) else 0.1 + backoff(attempt, self._dice))
+            await self._sleep(
+                CONFIG_ERROR_RETRY if isinstance(why, ConfigError) else 0.1 + backoff(attempt, self._dice)
+            )
 
     async def _listen(self, on_message: OnMessage, silence_timeout: float) -> None:
         loop = asyncio.get_running_loop()
@@ -189,7 +189,7 @@ class PlatformRunner:
             log.info("platform %s is %s%s", self.name, condition, f": {why}" if why else "")
         self.state.cause = "" if ready else why or "no reason given"
         if changed and ready:
-            self._on_ready()
+            self.on_ready()
 
     async def prepare(self, text: str) -> None:
         """Format a text that is about to be sent; the next `format_message` of it returns the result."""

@@ -113,6 +113,9 @@ class PluginPlatform:
             raise DeliveryError(f"{self.name} is not connected")
         return self._platform
 
+    async def run_sender(self, on_status: OnStatus) -> None:
+        await run_as(self._owner, f"{self.name}.run_sender", self._open.run_sender(on_status))
+
     def format_message(self, text: str) -> tuple[MessagePart, ...]:
         platform = self._open
         return call_as(self._owner, f"{self.name}.format_message", lambda: platform.format_message(text))

@@ -113,6 +113,8 @@ class GatewayPolicy(Struct, frozen=True):
     """Working directory of tools in chats."""
     outgoing: str = ""
     """Folder for files that are generated to be sent; empty: none are generated."""
+    files: str = ""
+    """Folder with a folder for each messenger, for its state."""
 
     def for_platform(self, name: str) -> PlatformPolicy:
         return self.platforms.get(name, _NO_ACCESS)

@@ -24,6 +24,15 @@ class Leaders(Protocol):
         and the wait starts over."""
 
 
+class PlatformStates(Protocol):
+    """State files of messengers, stored for the process that receives next."""
+
+    async def load(self, platform: str) -> dict[str, bytes]:
+        """The files of a platform by name."""
+
+    async def save(self, platform: str, name: str, data: bytes) -> None: ...
+
+
 class ToolSpec(Struct, frozen=True, dict=True):
     name: str
     description: str

@@ -7,7 +7,7 @@ import asyncio
 import logging
 import math
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +17,7 @@ import msgspec
 
 from alipes.config.paths import DATABASE_FILE
 from alipes.kernel.errors import SessionHeld, StoreError
+from alipes.kernel.ports import Leaders, PlatformStates
 from alipes.kernel.turns import HOME_KEY, Op, Wake
 from alipes.store import peers
 from alipes.store.approvals import SqlApprovals, SqlUntrustedSources
@@ -292,6 +293,13 @@ async def _send_events(subscription: Subscription, writer: asyncio.StreamWriter)
             return
 
 
+class LocalLeaders:
+    """The only process that serves a home leads everything: a lock file keeps others from serving it."""
+
+    async def run(self, _name: str, work: Callable[[], Awaitable[None]]) -> None:
+        await work()
+
+
 class Store(NamedTuple):
     """The parts of an open store; they are usable inside `open_store` only."""
 
@@ -318,6 +326,11 @@ class Store(NamedTuple):
     changes: HomeChanges
     database: Database
     processes: Processes
+    leaders: Leaders
+    platform_states: PlatformStates | None = None
+    """None if no other process serves the home."""
+    clustered: bool = False
+    """True if other processes may serve the same store."""
 
 
 @asynccontextmanager
@@ -372,6 +385,7 @@ async def open_store(home: Path, *, busy_timeout_s: float = 10.0, peer_timeout_s
                         changes=changes,
                         database=database,
                         processes=processes,
+                        leaders=LocalLeaders(),
                     )
                 finally:
                     bus.close()

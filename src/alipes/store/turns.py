@@ -228,6 +228,11 @@ class SqlTurns:
         alive = {host: self._processes.is_alive(host) for host in {holder for _, holder in unfinished}}
         return tuple(key for key, holder in unfinished if not alive[holder])
 
+    async def list_running(self, platform: str) -> tuple[str, ...]:
+        """Keys of the sessions of a platform with a turn that has started."""
+        sql = "SELECT DISTINCT key FROM turns WHERE platform = ? AND ending IS NULL AND attempts > 0"
+        return tuple(key for (key,) in await self._database.fetch_all(sql, platform))
+
     async def holder(self, key: str) -> str | None:
         """The live process that holds the session, or None."""
         sql = "SELECT holder FROM leases WHERE key = ?"

@@ -135,12 +135,16 @@ class ServedPlatforms:
             page_address=settings.page.address,
             workdir=self.workdir,
             outgoing=str(settings.paths.outgoing),
+            files=str(settings.paths.files),
         )
 
     def health(self) -> list[PlatformHealth]:
         """The health of each platform; one is not ready after twice its interval without a sign of life."""
         found = [PlatformHealth(note.partition(" ")[0], False, note) for note in self.notes]
         for state in self.gateway.states():
+            if not state.receiving:  # another process does, and reports it
+                found.append(PlatformHealth(state.name, True, state.sending))
+                continue
             late = time.time() - state.polled > 2 * self._poll_s.get(state.name, HEARTBEAT_S)
             why = state.cause or state.sending or ("no sign of life for too long" if late else "")
             found.append(PlatformHealth(state.name, not why and state.condition == "ready", why))

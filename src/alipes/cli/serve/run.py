@@ -320,7 +320,7 @@ class _Server:
         yield self._tally.watch_loop()
         yield self._runs.run()
         yield self._mcp.run()
-        yield self._scheduler.run()
+        yield self._app.store.leaders.run("schedules", self._scheduler.run)
         yield notifier.send_watchdog_pings()
 
     async def print_addresses(self, address: str) -> None:

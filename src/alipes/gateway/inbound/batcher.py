@@ -29,19 +29,29 @@ class _Queue:
 class Batcher:
     """Makes one batch of pictures that follow each other within the batch window."""
 
-    def __init__(self, inbox: SqlInbox, on_batch: OnBatch, *, window: float, tasks: LateTaskGroup) -> None:
-        """`window`: seconds that a picture waits for the next one."""
+    def __init__(
+        self,
+        inbox: SqlInbox,
+        on_batch: OnBatch,
+        *,
+        window: float,
+        tasks: LateTaskGroup,
+        is_receiving: Callable[[str], bool] = lambda _platform: True,
+    ) -> None:
+        """`window`: seconds that a picture waits for the next one. `is_receiving`: whether this process is the one
+        that receives the messages of a platform; a webhook may still reach any other."""
+        self._is_receiving = is_receiving
         self._inbox, self._on_batch, self._window, self._tasks = inbox, on_batch, window, tasks
         self._queues: dict[str, _Queue] = {}
-        self._recovered = False
-        """True once all messages of an earlier process are queued."""
+        self._recovered: set[str] = set()
+        """Platforms of which all messages of an earlier process are queued."""
 
-    async def recover(self, platforms: Sequence[str]) -> None:
-        """Queue the messages that an earlier process left here."""
-        for platform in platforms:
-            for waiting in await self._inbox.list_waiting(platform):
+    async def recover(self, platform: str) -> None:
+        """Queue the messages of a platform that an earlier process left, or that another one received meanwhile."""
+        for waiting in await self._inbox.list_waiting(platform):
+            if not self._is_queued(waiting.message):
                 self._enqueue(waiting)
-        self._recovered = True
+        self._recovered.add(platform)
 
     def wants(self, message: IncomingMessage) -> bool:
         """True if a message has to wait: it is incomplete, or something of its conversation is ahead."""
@@ -49,11 +59,12 @@ class Batcher:
 
     async def add(self, message: IncomingMessage) -> None:
         """Store and queue a message. A second copy is ignored unless the first was never queued."""
-        platform, queue = message.address.platform, self._queues.get(message.address.key)
+        platform = message.address.platform
         fresh = await self._inbox.add(message)
-        queued = queue is not None and any(each.message.id == message.id for each in queue.waiting)
-        lost = self._recovered and not fresh and not queued
-        if fresh or (lost and await self._inbox.is_waiting(platform, message.id)):
+        lost = platform in self._recovered and not fresh and not self._is_queued(message)
+        if self._is_receiving(platform) and (
+            fresh or (lost and await self._inbox.is_waiting(platform, message.id))
+        ):  # else the receiving process finds it in the store
             self._enqueue(WaitingMessage(message, ""))
 
     async def amend(self, edit: IncomingMessage) -> bool:
@@ -66,6 +77,10 @@ class Batcher:
                 await self._inbox.replace(changed)
                 return True
         return False
+
+    def _is_queued(self, message: IncomingMessage) -> bool:
+        queue = self._queues.get(message.address.key)
+        return queue is not None and any(each.message.id == message.id for each in queue.waiting)
 
     def _enqueue(self, waiting: WaitingMessage) -> None:
         key = waiting.message.address.key

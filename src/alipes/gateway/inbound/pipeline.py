@@ -90,7 +90,9 @@ class InboundPipeline:
         self._restart, self._transcribe = restart, transcribe
         self._outbox, self._questions, self._inbox = views.outbox, views.questions, app.store.inbox
         self._access, self._counters = views.questions.access, views.outbox.counters
-        self.batcher = Batcher(self._inbox, self._on_batch, window=policy.batch_window, tasks=views.tasks)
+        self.batcher = Batcher(
+            self._inbox, self._on_batch, window=policy.batch_window, tasks=views.tasks, is_receiving=views.is_receiving
+        )
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._strangers: set[tuple[str, str]] = set()
 
@@ -156,7 +158,7 @@ class InboundPipeline:
             note = replies.make_note(message, replies.escape_lines(f"/{name} is for owners."))
             await self._reply(message, note)
             return
-        self._views.watch(message.address)
+        self._views.watch_received(message.address)
         if name in _STOP_COMMANDS:
             self._views.mute(message.address.key)
         builtin = name in BY_NAME or name in {each.name for each in self._commands.known()}
@@ -218,7 +220,7 @@ class InboundPipeline:
         inbound = to_inbound(messages, workdir=self._policy.workdir, edited=edited)
         inbound = await self._with_sender(messages, inbound)
         inbound = await self._app.files.attach_received(inbound, [file for each in messages for file in each.files])
-        self._views.watch(inbound.address)
+        self._views.watch_received(inbound.address)
         busy = self._policy.for_platform(inbound.address.platform).usual_busy
         await self._app.sessions.submit(inbound, usual=busy, ruled=True, unhurried=CONFIRM_DELAY)
 

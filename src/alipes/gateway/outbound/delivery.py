@@ -17,7 +17,8 @@ from alipes.kernel.errors import DeliveryError, MessageRejected, Undeliverable
 from alipes.kernel.formatting import did_you_mean, format_count, format_duration, format_excerpt
 from alipes.kernel.outbox import Delivery, Media, Outbound
 from alipes.kernel.platform import MessagePart
-from alipes.kernel.turns import Address
+from alipes.kernel.turns import Address, Envelope, HomeChanged
+from alipes.store.database.changes import HomeSubscription
 from alipes.store.outbox import SqlOutbox
 from alipes.store.people import SqlPeople
 from alipes.store.store import Store
@@ -306,6 +307,11 @@ def _expired_notice(missed: list[Delivery], now: float) -> Outbound:
     return Outbound(f"expired:{first.number}:{int(now)}", first.outbound.address, text, notice=True)
 
 
+def outbox_key(platform: str) -> str:
+    """The key under which processes that cannot send to a platform announce messages to it."""
+    return f"outbox:{platform}"
+
+
 class OutboxWorker:
     """Sends what is in the outbox, with one task per chat that has something due."""
 
@@ -319,6 +325,7 @@ class OutboxWorker:
         dice: Callable[[], float] = random.random,
     ) -> None:
         self._outbox, self._runners, self._policy = store.outbox, runners, policy
+        self._bus, self._clustered = store.bus, store.clustered
         self.counters = GatewayCounters()
         self._attempts = DeliveryAttempts(store, runners, policy, counters=self.counters, clock=clock, dice=dice)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -351,13 +358,23 @@ class OutboxWorker:
     def notify(self, platform: str, lane: str) -> None:
         """There may be something to send in this lane now."""
         runner = self._runners.get(platform)
-        if runner is None or not runner.ready:
-            return  # `notify_ready` looks for everything
+        if runner is None or not runner.ready:  # `notify_ready` looks for everything
+            if self._clustered:
+                self._bus.publish(Envelope(outbox_key(platform), "", HomeChanged("outbox", lane)))
+            return
         if lane in self._busy:
             self._notified.add(lane)
             return
         if self._tasks.start(self._serve(runner, lane), f"lane {lane}"):
             self._busy.add(lane)
+
+    async def follow(self, platform: str) -> None:
+        """Send what other processes queue for a platform that only this one can send to, until cancelled."""
+        async with self._bus.subscribe(outbox_key(platform), HomeSubscription()) as changes:
+            await self.notify_ready(platform)
+            async for envelope in changes:
+                if isinstance(envelope.event, HomeChanged):
+                    self.notify(platform, envelope.event.id)
 
     async def notify_ready(self, platform: str) -> int:
         """A platform is ready: send what is due there. Returns in how many lanes."""

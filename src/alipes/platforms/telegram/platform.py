@@ -22,7 +22,14 @@ class TelegramPlatform(Messenger[TelegramSettings]):
 
     name, title = NAME, "Telegram"
     capabilities = Capabilities(
-        LONGEST, can_edit=True, edit_interval=1.0, typing_seconds=5.0, buttons=True, media=ALL_MEDIA, can_delete=True, sends_alone=True
+        LONGEST,
+        can_edit=True,
+        edit_interval=1.0,
+        typing_seconds=5.0,
+        buttons=True,
+        media=ALL_MEDIA,
+        can_delete=True,
+        sends_alone=True,
     )
     format_message = staticmethod(format_markdown)
 
