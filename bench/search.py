@@ -14,10 +14,10 @@ from functools import partial
 from pathlib import Path
 
 from alipes.kernel.errors import SessionError
+from alipes.kernel.store.search import SearchScope, SessionOwner
 from alipes.kernel.turns import Address, Inbound
 from alipes.store.api_runs import SqlApiRuns
 from alipes.store.search.indexer import SqlSearchIndexer
-from alipes.store.search.scope import SearchScope, SessionOwner
 from alipes.store.store import Store, open_store
 from bench.large_home import CALLERS, GUESTS, LargeHome, guest_address, load_home
 from bench.measure import Row, bounded, p

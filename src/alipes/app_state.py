@@ -26,6 +26,7 @@ from alipes.app_resources import Resources, make_places, tool_environment
 from alipes.config.environment import EnvFileWatch
 from alipes.config.settings import Settings
 from alipes.kernel.formatting import format_excerpt
+from alipes.kernel.store.search import SearchIndexer
 from alipes.kernel.turns import SCHEDULED, Envelope, Inbound, Notice, Turn
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.interruption.attribution import TURN
@@ -43,7 +44,6 @@ from alipes.sessions.sessions import Sessions
 from alipes.sessions.tool_access import ToolAccess
 from alipes.sessions.user_shell import UserShell
 from alipes.store.history import SqlCompactionStore
-from alipes.store.search.indexer import SqlSearchIndexer
 from alipes.store.usage import SqlUsageLedger
 from alipes.tools.documents.documents import DocumentConverter
 from alipes.tools.images import ImageGenerate
@@ -90,7 +90,7 @@ class App:
         self.tool_access = ToolAccess(settings, self.contributions, store.tool_choices, self._unavailable_tools)
         self._step_question = StepLimitQuestion(self.sessions.questions, settings.clarify.timeout)
         self.todos = StoredTodos(store.todos)
-        embed, indexer = partial(embed_by_meaning, self.contributions), SqlSearchIndexer(store.database)
+        embed, indexer = partial(embed_by_meaning, self.contributions), SearchIndexer(store.database)
         self.search = ConversationSearch(store.archive, indexer, resources.tasks, embed)
         self.images = make_image_generator(settings, self.scope, self.contributions, self.spending)
         self.compactor = Compactor(

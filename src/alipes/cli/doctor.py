@@ -34,6 +34,8 @@ from alipes.kernel.formatting import format_ago, format_count
 from alipes.kernel.memory import OWNER
 from alipes.kernel.messages import user
 from alipes.kernel.ports import Request
+from alipes.kernel.store.archive import Archive
+from alipes.kernel.store.schedules import ScheduleRunStore, ScheduleStore
 from alipes.kernel.turns import ModelReply
 from alipes.providers.embedded import find_weights
 from alipes.providers.errors import explain_connection
@@ -41,11 +43,8 @@ from alipes.providers.registry import Backend, Models, choose_model, open_models
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.process_lock import find_holder
 from alipes.sessions.tool_access import ToolState
-from alipes.store.archive import Archive
 from alipes.store.database.files import find_loss, is_writable
 from alipes.store.peers import open_processes
-from alipes.store.schedules.jobs import SqlSchedules
-from alipes.store.schedules.runs import SqlScheduleRuns
 from alipes.store.store import Store, open_archive, open_store
 from alipes.tools.browser.chromium import find_chromium, find_obstacle, uses_sandbox
 from alipes.tools.checkpoints.git import find_git
@@ -119,7 +118,7 @@ async def check_store(settings: Settings) -> list[CheckResult]:
 
 async def _check_schedules(settings: Settings, store: Store) -> list[CheckResult]:
     """Jobs that nobody runs, and the latest ones that failed."""
-    jobs, last = SqlSchedules(store), await SqlScheduleRuns(store).last_runs()
+    jobs, last = ScheduleStore(store), await ScheduleRunStore(store).last_runs()
     if not (count := await jobs.count()):
         return []
     failed = sorted(run.job.name for run in last.values() if run.state == "failed")

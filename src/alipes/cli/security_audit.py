@@ -20,11 +20,11 @@ from alipes.config.environment import read_text
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError, StoreError
 from alipes.kernel.formatting import format_count
+from alipes.kernel.store.web import ApiKeyStore, WebhookStore
 from alipes.plugins import pins
 from alipes.plugins.discovery import enabled_plugins, find_plugins
 from alipes.runtime.http.proxies import is_loopback
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
-from alipes.store.api_keys import SqlApiKeys, SqlWebhooks
 from alipes.store.quick_reads import SQLITE_VERSION
 from alipes.store.store import Store, open_store
 from alipes.tools.backends import INSTALL
@@ -188,12 +188,12 @@ async def _check_store(settings: Settings) -> list[CheckResult]:
 
 async def _check_stored_keys(store: Store) -> list[CheckResult]:
     found: list[CheckResult] = []
-    for key in await SqlApiKeys(store.database).all():
+    for key in await ApiKeyStore(store.database).all():
         if key.scope == "admin" and key.expires is None:
             says = f"the API key {key.name} may do everything and never expires"
             advice = f"`alipes serve key revoke {key.name}`, then add it with --days or another --scope"
             found.append(CheckResult("keys", "note", says, advice))
-    webhooks = SqlWebhooks(store.database)
+    webhooks = WebhookStore(store.database)
     for status in await webhooks.all():
         name = status.webhook.name
         known = await webhooks.find(name)

@@ -20,6 +20,7 @@ from alipes.kernel.formatting import escape_markdown
 from alipes.kernel.messages import ToolCall, ToolResult
 from alipes.kernel.outbox import lane
 from alipes.kernel.platform import MessagePart
+from alipes.kernel.store.people import Progress
 from alipes.kernel.tool_labels import describe_outcome, describe_tool
 from alipes.kernel.turns import (
     Address,
@@ -41,7 +42,6 @@ from alipes.kernel.turns import (
     TurnStarted,
 )
 from alipes.store.peers import Subscription
-from alipes.store.people import Progress
 from alipes.store.store import Store
 
 MAX_LINES = 12

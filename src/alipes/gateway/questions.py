@@ -22,6 +22,7 @@ from alipes.kernel.formatting import escape_markdown
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.outbox import Button, Media, Outbound, lane
 from alipes.kernel.platform import IncomingMessage
+from alipes.kernel.store.people import PersonRole
 from alipes.kernel.turns import (
     Address,
     AnswerApproval,
@@ -35,7 +36,6 @@ from alipes.kernel.turns import (
 from alipes.runtime.tasks import run_to_completion
 from alipes.sessions.sessions import Sessions
 from alipes.store import outbox as stored
-from alipes.store.people import PersonRole
 from alipes.store.store import Store
 
 Asked: TypeAlias = ApprovalAsked | QuestionAsked

@@ -12,8 +12,8 @@ from typing import Protocol, Self
 
 from alipes.kernel.conversations import PendingTurn
 from alipes.kernel.messages import Message
+from alipes.kernel.store.archive import TurnFacts
 from alipes.kernel.turns import Envelope, Event, Retracted, Said, TextDelta, ThinkingDelta, TurnEnded, TurnStarted
-from alipes.store.export import TurnFacts
 from alipes.store.store import Store
 
 TEXT_PAUSE = 0.05

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 from msgspec import structs
 
 from alipes.kernel.outbox import Delivery, DeliveryState, Outbound
+from alipes.kernel.store.outbox import RESTORED_REASON
 from alipes.store.database.connection import Connection, Database
 from alipes.store.database.damage import RowDecoder
 from alipes.store.database.rows import SqlRows, clean_text, to_json
@@ -16,7 +17,6 @@ KEEP_S = 7 * 86400.0
 """How long sent messages are kept: within that time the same id is not sent twice."""
 ANSWERED = "answered"
 """The reason column of a question that was answered."""
-RESTORED_REASON = "the home was restored from a backup"
 _COLUMNS = "number, outbound, created, state, attempts, due, sent_ids, uncertain_part, reason"
 _OPEN = "state IN ('queued', 'sending')"
 _UNCERTAIN_PART = "max(uncertain_part, ? * (json_array_length(sent_ids) + 1))"

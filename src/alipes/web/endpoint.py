@@ -22,13 +22,13 @@ from alipes.kernel.errors import (
     Transient,
 )
 from alipes.kernel.formatting import strip_object_addresses
+from alipes.kernel.store.api import API_PLATFORM
 from alipes.kernel.turns import Inbound
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.registry import Contributions
 from alipes.providers.registry import Models
 from alipes.sessions.commands.context import CommandContext
 from alipes.sessions.sessions import Sessions
-from alipes.store.api_runs import API_PLATFORM
 from alipes.store.database.rows import to_json_bytes
 from alipes.store.store import Store
 

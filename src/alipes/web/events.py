@@ -10,8 +10,8 @@ from functools import partial
 from msgspec import Struct
 from starlette.responses import Response
 
+from alipes.kernel.store.api import ApiRunStore
 from alipes.kernel.turns import HomeChanged
-from alipes.store.api_runs import SqlApiRuns
 from alipes.store.database.rows import to_json_bytes
 from alipes.web.endpoint import ApiCall, ApiEndpoint, ApiServices, Caller
 from alipes.web.runs.events import LiveRuns
@@ -113,7 +113,7 @@ class _VisibleSessions:
     """Which conversations a caller may see. Once known, it stays so: they do not change hands."""
 
     def __init__(self, app: ApiServices, caller: Caller) -> None:
-        self._store, self._caller = SqlApiRuns(app.store.database), caller
+        self._store, self._caller = ApiRunStore(app.store.database), caller
         self._known: dict[str, bool] = {}
 
     async def has(self, session: str) -> bool:

@@ -17,10 +17,11 @@ from alipes.gateway.schedules.events import MailTrigger, fingerprint, matches
 from alipes.gateway.schedules.scheduler import Scheduler, SchedulerLimits
 from alipes.gateway.schedules.settlement import MAX_POST_ATTEMPTS, AnswerPlaces, RunSettler
 from alipes.kernel.errors import ConfigError, Refused
+from alipes.kernel.store.web import Webhook
 from alipes.kernel.turns import Address, Inbound
 from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.sessions.schedules import HEARTBEAT, Schedules
-from alipes.store.api_keys import SqlWebhooks, Webhook
+from alipes.store.api_keys import SqlWebhooks
 from alipes.testing.agent import open_agent
 from alipes.testing.clock import Clock
 from alipes.testing.scripted_model import call, stall

@@ -21,9 +21,11 @@ from alipes.kernel.errors import StoreError
 from alipes.kernel.messages import Message, ToolResult
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.platform import IncomingMessage
+from alipes.kernel.store.api import Continuation
+from alipes.kernel.store.web import Webhook
 from alipes.kernel.turns import Address, Inbound, Op, Usage
-from alipes.store.api_history import IMPORTED, Continuation, SqlApiHistory
-from alipes.store.api_keys import SqlApiKeys, SqlWebhooks, Webhook
+from alipes.store.api_history import IMPORTED, SqlApiHistory
+from alipes.store.api_keys import SqlApiKeys, SqlWebhooks
 from alipes.store.api_runs import SqlResponses
 from alipes.store.database.database import open_database
 from alipes.store.database.migrations import SCHEMA, migrate, schema_version

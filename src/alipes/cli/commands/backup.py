@@ -17,11 +17,12 @@ from alipes.config.paths import PROFILES, Paths, all_homes, find_home, make_priv
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_count
+from alipes.kernel.store.archive import StoreFacts
+from alipes.kernel.store.outbox import RESTORED_REASON
+from alipes.kernel.store.web import WebhookStore
 from alipes.store import backup_archive
-from alipes.store.api_keys import SqlWebhooks
 from alipes.store.database.migrations import SCHEMA
-from alipes.store.export import StoreFacts
-from alipes.store.outbox import RESTORED_REASON, fail_unsent
+from alipes.store.outbox import fail_unsent
 from alipes.store.peers import open_processes
 from alipes.store.store import open_archive, open_store
 
@@ -141,7 +142,7 @@ class RestoreOutcome(Struct, frozen=True):
 async def _end_open_work(home: Path, *, keep: bool) -> RestoreOutcome:
     """End open turns and messages of the backup: they may have finished since it was made."""
     async with open_store(home) as store:
-        webhooks = tuple(each.webhook.name for each in await SqlWebhooks(store.database).all())
+        webhooks = tuple(each.webhook.name for each in await WebhookStore(store.database).all())
         if keep:
             return RestoreOutcome(await store.archive.facts(), webhooks=webhooks)
         turns = 0

@@ -29,6 +29,7 @@ from alipes.kernel.errors import AlipesError, ConfigError
 from alipes.kernel.formatting import format_count
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.ports import ToolOutput
+from alipes.kernel.store.web import ApiKeyStore, BrowserStore, WebhookStore
 from alipes.kernel.turns import Address, Turn
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
@@ -38,8 +39,6 @@ from alipes.runtime.process_lock import hold_process_lock
 from alipes.runtime.process_setup import raise_file_limit
 from alipes.runtime.systemd import SystemdNotifier
 from alipes.runtime.tasks import handle_uncaught_errors
-from alipes.store.api_keys import SqlApiKeys, SqlWebhooks
-from alipes.store.browsers import SqlBrowsers
 from alipes.store.quick_reads import check_writable, read_status
 from alipes.web.admin.endpoints import admin_endpoints
 from alipes.web.admission import TurnAdmission
@@ -274,7 +273,7 @@ class _Server:
             egress=self._app.network.proxy.counts,
         )
         database = self._app.store.database
-        secrets, finder = self._app.secrets, key_finder(SqlApiKeys(database))
+        secrets, finder = self._app.secrets, key_finder(ApiKeyStore(database))
         keys = Authenticator(settings.serve.key.reveal(), finder, secrets=secrets, run=settings.paths.run)
         chosen = settings.api
         limits = RequestLimits(chosen.body, chosen.body_seconds, chosen.wait, chosen.rate)
@@ -282,7 +281,7 @@ class _Server:
         fetcher = PublicFetcher(self._app.scope, settings.fetch.allow, name="api-images")
         files = ApiFiles(settings.paths.files / UPLOADS, platforms.outbound, self._app.files, limits)
         locator = PageLocator(settings.page.address, settings.page.trusted_proxies)
-        logins = BrowserLogins(SqlBrowsers(database), keys, locator, home=str(settings.home), secrets=secrets)
+        logins = BrowserLogins(BrowserStore(database), keys, locator, home=str(settings.home), secrets=secrets)
         browsers = BrowserEndpoints(logins, settings.page.address)
         served = (
             *endpoints(self._app, self._runs, admission, fetcher, files, settings.spend),
@@ -331,7 +330,7 @@ class _Server:
         where = f"alipes {__version__}{whose} serves {names or 'no platform yet'} at {address}"
         hint = "" if names else "; see docs/messengers.md to add one"
         print(where + hint)
-        webhooks = await SqlWebhooks(self._app.store.database).all()
+        webhooks = await WebhookStore(self._app.store.database).all()
         for note in (*self._platforms.notes, *await self._app.notes(), *list_toolless(webhooks)):
             print(f"  {note}")
         print(f"  Page: {self._app.settings.page.address or address}/ (log in with `alipes page`)")

@@ -24,11 +24,11 @@ from alipes.config.settings import Settings
 from alipes.kernel.approvals import reveal
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_count
+from alipes.kernel.store.archive import Archive
+from alipes.kernel.store.usage import SkillUsage
 from alipes.plugins.discovery import has_plugins
 from alipes.plugins.registry import SkillContribution
 from alipes.sessions.commands.skills import describe_change
-from alipes.store.archive import Archive
-from alipes.store.usage import SkillUsage
 
 _CHANGES = ("install", "update", "remove", "accept", "new", "rollback", "pending")
 ACTIONS = ("list", "show", *_CHANGES, "check", "history", "test")

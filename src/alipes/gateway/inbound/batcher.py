@@ -12,7 +12,7 @@ from msgspec import structs
 
 from alipes.gateway.policy import LateTaskGroup
 from alipes.kernel.platform import IncomingMessage
-from alipes.store.inbox import SqlInbox, WaitingMessage
+from alipes.kernel.store.inbox import InboxStore, WaitingMessage
 
 OnBatch: TypeAlias = Callable[[Sequence[IncomingMessage]], Awaitable[None]]
 """Called with the messages of one batch; batches of a conversation come in order."""
@@ -29,7 +29,7 @@ class _Queue:
 class Batcher:
     """Makes one batch of pictures that follow each other within the batch window."""
 
-    def __init__(self, inbox: SqlInbox, on_batch: OnBatch, *, window: float, tasks: LateTaskGroup) -> None:
+    def __init__(self, inbox: InboxStore, on_batch: OnBatch, *, window: float, tasks: LateTaskGroup) -> None:
         """`window`: seconds that a picture waits for the next one."""
         self._inbox, self._on_batch, self._window, self._tasks = inbox, on_batch, window, tasks
         self._queues: dict[str, _Queue] = {}

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from alipes.kernel.schedules import FirePlan, Job, JobRun, Schedule, ScheduleState, wake_time
+from alipes.kernel.store.schedules import NewRun
 from alipes.store.database.connection import Connection
 from alipes.store.database.rows import SqlRows, clean_text, to_json
 from alipes.store.quick_reads import peek_rows
@@ -13,7 +14,6 @@ from alipes.store.schedules.rows import (
     BATCH,
     RUN_COLUMNS,
     SCHEDULE_COLUMNS,
-    NewRun,
     insert_event_run,
     insert_run,
     mark_delivery,

@@ -4,13 +4,10 @@ import time
 from collections.abc import Callable
 from typing import TypeAlias
 
-from msgspec import Struct
-
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import Message
-from alipes.kernel.outbox import Outbound
 from alipes.kernel.schedules import MAX_WAITING, JobRun, start_time
-from alipes.kernel.turns import Inbound
+from alipes.kernel.store.schedules import FinishedRun, NewRun, PrepareRun, QueuedPost, Settlement
 from alipes.store import history, outbox
 from alipes.store.database.connection import Connection
 from alipes.store.database.rows import SqlRows, clean_text
@@ -18,7 +15,6 @@ from alipes.store.schedules.rows import (
     BATCH,
     RUN_COLUMNS,
     SCHEDULE_COLUMNS,
-    NewRun,
     insert_event_run,
     insert_run,
     run_from_row,
@@ -31,48 +27,11 @@ MAX_EXAMINED = 1000
 """Waiting runs that are looked at in one transaction."""
 KEEP_RUNS = 200
 """Finished runs of a job that are kept."""
-PrepareRun: TypeAlias = Callable[[JobRun], Inbound | None]
-"""The message that starts a run; None if it must wait. Raises `ConfigError` if it cannot run."""
 RefuseRun: TypeAlias = Callable[[Connection, JobRun], str]
 """Why a run is left out; empty if it is not."""
 _COST = """SELECT coalesce(sum(cost), 0), coalesce(sum(input + output), 0) FROM model_calls
     WHERE created >= :since AND turn_id IN
         (SELECT turn_id FROM schedule_runs WHERE turn_id <> '' AND (:id = '' OR schedule_id = :id))"""
-
-
-class FinishedRun(Struct, frozen=True):
-    """An ended run that is not settled yet."""
-
-    run: JobRun
-    answer: str
-    """The last message of the model."""
-    messages: tuple[Message, ...] = ()
-    """The messages of the turn."""
-    sources: str = ""
-    """The text of strangers that it has read, if any."""
-
-
-class Settlement(Struct, frozen=True):
-    """What follows from the end of a run; stored in one transaction."""
-
-    outbounds: tuple[Outbound, ...] = ()
-    notices: tuple[Inbound, ...] = ()
-    """Messages for conversations that are not chats."""
-    posts: tuple[tuple[str, str, str], ...] = ()
-    """Id, URL and body."""
-    retry: NewRun | None = None
-    answer: str = ""
-    """For the jobs that run after this one; empty if it failed."""
-    untrusted: str = ""
-    """Whose text the answer may contain."""
-
-
-class QueuedPost(Struct, frozen=True):
-    number: int
-    id: str
-    url: str
-    body: str
-    attempts: int
 
 
 class SqlScheduleRuns(SqlRows):

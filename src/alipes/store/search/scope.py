@@ -3,63 +3,14 @@
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from msgspec import Struct
-
-from alipes.kernel.turns import Address
+from alipes.kernel.store.search import SearchScope
 from alipes.store.database.connection import Connection
-from alipes.store.database.rows import clean_text
-from alipes.store.database.schema_14 import SESSION_USER
 
 Span: TypeAlias = tuple[int, int]
 """Message numbers from the first to the last."""
 MAX_SPANS = 400
 """Spans of numbers that are searched one by one, each in about 40 microseconds; more are joined."""
 _MIN_GAP = 32
-
-
-class SessionOwner(Struct, frozen=True):
-    """Selects the conversations of one user on a platform."""
-
-    platform: str
-    user: str
-
-    def has(self, address: Address) -> bool:
-        return (address.platform, address.user) == (self.platform, self.user)
-
-
-class SearchScope(Struct, frozen=True, omit_defaults=True):
-    """The conversations that a person may see or asks for. All conditions that are given must hold; none: everything.
-
-    The conversations of subagents count like the one that they work for.
-    """
-
-    key: str = ""
-    """Those of this chat, the active one and earlier ones."""
-    owner: SessionOwner | None = None
-    session: str = ""
-    """Only this one, with what it shares as a branch."""
-    workdir: str = ""
-    """Those whose last turn worked in this folder."""
-
-    @property
-    def is_everything(self) -> bool:
-        return self == EVERYTHING
-
-    def conditions(self) -> tuple[list[str], list[str]]:
-        """Conditions for rows of `sessions`, and their values."""
-        given = {
-            "key = ?": [self.key] if self.key else [],
-            "workdir = ?": [self.workdir] if self.workdir else [],
-            f"platform = ? AND {SESSION_USER} = ?": [self.owner.platform, self.owner.user] if self.owner else [],
-            "(id = ? OR id IN (SELECT ancestor_id FROM session_ancestors WHERE session_id = ?))": [self.session] * 2
-            if self.session
-            else [],
-        }
-        conditions = {condition: values for condition, values in given.items() if values}
-        return list(conditions), [clean_text(value) for values in conditions.values() for value in values]
-
-
-EVERYTHING = SearchScope()
 
 
 class ScopedMessages:
