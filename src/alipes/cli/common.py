@@ -24,7 +24,8 @@ from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_count
 from alipes.kernel.store.archive import Archive
-from alipes.store.store import Store, open_archive, open_store
+from alipes.kernel.store.store import Store
+from alipes.store.store import open_archive, open_store
 
 T = TypeVar("T")
 MIN_WRAP_WIDTH = 40

@@ -9,7 +9,6 @@ from alipes.kernel.outbox import lane
 from alipes.kernel.store.archive import SessionFacts
 from alipes.kernel.store.people import Progress
 from alipes.kernel.store.search import EVERYTHING, SearchScope
-from alipes.kernel.store.web import BrowserStore
 from alipes.kernel.turns import ApprovalChoice
 from alipes.plugins.registry import Contributions
 from alipes.sessions.commands import registry as builtin
@@ -147,7 +146,7 @@ class ChatCommands:
             return CommandReply(why, failed=True)
         if args not in ("", "read"):
             return CommandReply("Usage: /page [read]. With read, the browser can change nothing.", failed=True)
-        code = await BrowserStore(context.store.database).add_code("read" if args else "admin")
+        code = await context.store.browsers.add_code("read" if args else "admin")
         link = code.link(self._page_address)
         return CommandReply(f"Open this link within five minutes. It logs one browser in, once:\n{link}")
 

@@ -21,6 +21,7 @@ from alipes.kernel.messages import ToolCall, ToolResult
 from alipes.kernel.outbox import lane
 from alipes.kernel.platform import MessagePart
 from alipes.kernel.store.people import Progress
+from alipes.kernel.store.store import Store
 from alipes.kernel.tool_labels import describe_outcome, describe_tool
 from alipes.kernel.turns import (
     Address,
@@ -42,7 +43,6 @@ from alipes.kernel.turns import (
     TurnStarted,
 )
 from alipes.store.peers import Subscription
-from alipes.store.store import Store
 
 MAX_LINES = 12
 """Lines of full tool progress; of more, the last are shown."""

@@ -10,10 +10,10 @@ from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.ports import ToolContext
 from alipes.kernel.schedules import BY_MODEL
 from alipes.kernel.store.approvals import UntrustedSourceStore
+from alipes.kernel.store.store import Store
 from alipes.kernel.timetable import parse_event
 from alipes.kernel.turns import SCHEDULED, Turn
 from alipes.plugins.specs import Verdict
-from alipes.store.store import Store
 from alipes.tools.cronjob import CHANGES, CronjobTool, read_fields
 
 if TYPE_CHECKING:

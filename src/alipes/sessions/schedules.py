@@ -30,8 +30,8 @@ from alipes.kernel.schedules import (
     zone_of,
 )
 from alipes.kernel.store.people import PeopleStore
-from alipes.kernel.store.schedules import NewRun, ScheduleRunStore, ScheduleStore
-from alipes.kernel.store.web import WebhookStore
+from alipes.kernel.store.schedules import NewRun, ScheduleStore
+from alipes.kernel.store.store import Store
 from alipes.kernel.timetable import (
     Timetable,
     describe_timetable,
@@ -44,7 +44,6 @@ from alipes.kernel.timetable import (
 )
 from alipes.kernel.turns import Address, PermissionMode, Stop, Turn
 from alipes.sessions.sessions import Sessions
-from alipes.store.store import Store
 
 PLUGIN_OWNER = "plugin"
 """The owner of jobs that plugins make outside of a conversation."""
@@ -124,8 +123,8 @@ class Schedules:
     ) -> None:
         """`skills`: those that jobs may name; without them, a name is checked when the job runs."""
         self._settings, self._clock, self._sessions, self._skills = settings, clock, sessions, skills
-        self.jobs, self.runs = ScheduleStore(store, clock=clock), ScheduleRunStore(store, clock=clock)
-        self.webhooks, self.sources = WebhookStore(store.database), store.sources
+        self.jobs, self.runs = store.schedules.with_clock(clock), store.schedule_runs.with_clock(clock)
+        self.webhooks, self.sources = store.webhooks, store.sources
         self._people = store.people
 
     @property

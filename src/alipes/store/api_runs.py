@@ -14,6 +14,7 @@ from alipes.store.archive import MATCHES_WORD, SESSION_DETAILS, Archive
 from alipes.store.database.connection import Connection, Database
 from alipes.store.database.rows import Decoders, SqlRows, clean_text
 from alipes.store.search.query import escape_like
+from alipes.store.search.scope import scope_conditions
 from alipes.store.turns import new_session_id, set_current_session
 
 _REMAINING = """
@@ -132,7 +133,7 @@ class SqlApiRuns(SqlRows):
         """Latest first; `words`: all of them in the title or the first message. Raises `SessionError` for a wrong
         cursor."""
         wanted = [f"%{escape_like(word)}%" for word in clean_text(query.words).split()]
-        conditions, own = SearchScope(owner=owner).conditions()
+        conditions, own = scope_conditions(SearchScope(owner=owner))
         conditions += ["platform <> 'subagent'", *(MATCHES_WORD for _ in wanted)]
         values: list[str | float] = [*own, *(pattern for pattern in wanted for _ in range(2))]
         if query.platform:

@@ -20,6 +20,7 @@ from alipes.store.database.schema_14 import SESSION_CHAT
 from alipes.store.search import cleanup, index
 from alipes.store.search.context import read_around
 from alipes.store.search.query import MessageQuery, escape_like, search_messages
+from alipes.store.search.scope import scope_conditions
 from alipes.store.usage import SqlSkillUses
 
 SESSION_DETAILS = """
@@ -56,7 +57,7 @@ _GROUPS: dict[UsageGrouping, str] = {
 }
 
 
-class Archive(SqlRows):
+class SqlArchive(SqlRows):
     """Sessions are named by their ids; `resolve` finds one for what a person typed.
 
     Raises `SessionError` for a session that does not exist.
@@ -71,7 +72,7 @@ class Archive(SqlRows):
     ) -> list[SessionFacts]:
         """Sessions that are not empty, latest first; all `words` are in the title or the first message."""
         wanted = [f"%{escape_like(word)}%" for word in clean_text(words).split()]
-        conditions, values = scope.conditions()
+        conditions, values = scope_conditions(scope)
         where = " AND ".join([_NOT_EMPTY, *conditions, *(MATCHES_WORD for _ in wanted)])
         values += [pattern for pattern in wanted for _ in range(2)]
         sql = f"WHERE {where} ORDER BY updated DESC LIMIT ?"
@@ -187,9 +188,9 @@ class Archive(SqlRows):
             file, wrong = await backup.check_database(self._database.path)
         return file + wrong
 
-    async def backup(self, target: Path) -> None:
+    async def backup(self, target: str) -> None:
         """Copy the store as it is now while it is in use; the copy is complete and checked, or not made."""
-        await backup.backup_database(self._database.path, target)
+        await backup.backup_database(self._database.path, Path(target))
 
 
 def _list_sessions(db: Connection, where: str, *values: str | int) -> list[SessionFacts]:

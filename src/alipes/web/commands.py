@@ -7,7 +7,6 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from alipes.kernel.models import ModelFacts
-from alipes.kernel.store.api import ApiRunStore
 from alipes.kernel.turns import Address, Inbound
 from alipes.sessions.commands.context import (
     Action,
@@ -91,7 +90,7 @@ class ModelChoices(Struct, frozen=True):
 class CommandEndpoints:
     def __init__(self, app: ApiServices, lookup: RunLookup) -> None:
         self._app, self._lookup = app, lookup
-        self._store = ApiRunStore(app.store.database)
+        self._store = app.store.api_runs
 
     @ApiEndpoint(
         "POST", "/v1/sessions/{id}/commands", "admin", body=CommandBody, answer=CommandResult, errors=(400, 409)

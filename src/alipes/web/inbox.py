@@ -9,7 +9,6 @@ from starlette.responses import Response
 from alipes.agent.approval.patterns import find_problem
 from alipes.kernel.approvals import describe_call
 from alipes.kernel.messages import Json, ToolCall
-from alipes.kernel.store.api import ApiRunStore
 from alipes.kernel.store.approvals import Approval, OpenQuestion, StoredQuestion
 from alipes.kernel.turns import AnswerApproval, AnswerQuestion, ApprovalAsked, ApprovalChoice
 from alipes.web.endpoint import ApiCall, ApiEndpoint, ApiServices, Caller, HttpProblem, json_response
@@ -82,7 +81,7 @@ class AnswerTaken(Struct, frozen=True):
 class InboxEndpoints:
     def __init__(self, app: ApiServices) -> None:
         self._app = app
-        self._sessions = ApiRunStore(app.store.database)
+        self._sessions = app.store.api_runs
 
     @ApiEndpoint("GET", "/v1/inbox", "read", answer=Inbox)
     async def list(self, call: ApiCall) -> Response:

@@ -19,14 +19,7 @@ from alipes.kernel.messages import (
     WebSource,
     image_type,
 )
-from alipes.kernel.store.api import (
-    ApiRunStore,
-    PageQuery,
-    TranscriptMessage,
-    TranscriptPage,
-    TranscriptStore,
-    TranscriptTurn,
-)
+from alipes.kernel.store.api import PageQuery, TranscriptMessage, TranscriptPage, TranscriptStore, TranscriptTurn
 from alipes.kernel.tool_labels import describe_tool
 from alipes.kernel.turns import Ending, Inbound, Usage
 from alipes.web.endpoint import NO_STORE, ApiCall, ApiEndpoint, ApiServices, HttpProblem, json_response
@@ -139,8 +132,8 @@ class MessagePage(Struct, frozen=True):
 class MessageEndpoints:
     def __init__(self, app: ApiServices) -> None:
         self._app = app
-        self._sessions = ApiRunStore(app.store.database)
-        self._transcripts = TranscriptStore(app.store.database)
+        self._sessions = app.store.api_runs
+        self._transcripts = app.store.transcripts
 
     @ApiEndpoint("GET", "/v1/sessions/{id}/messages", "read", query=MessagesQuery, answer=MessagePage)
     async def page(self, call: ApiCall) -> Response:

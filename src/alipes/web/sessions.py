@@ -8,7 +8,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from alipes.kernel.errors import SessionError
 from alipes.kernel.ports import Effort
-from alipes.kernel.store.api import ApiRunStore, ApiSession, SessionQuery, SessionStatus, TranscriptStore
+from alipes.kernel.store.api import ApiSession, SessionQuery, SessionStatus
 from alipes.kernel.store.search import MAX_MESSAGES, SearchContext, SearchHit
 from alipes.kernel.turns import Address, BusyMode, PermissionMode
 from alipes.store import export
@@ -194,8 +194,8 @@ def session_document(row: ApiSession) -> SessionDocument:
 class SessionEndpoints:
     def __init__(self, app: ApiServices, admission: TurnAdmission) -> None:
         self._app, self._admission = app, admission
-        self._store = ApiRunStore(app.store.database)
-        self._transcripts = TranscriptStore(app.store.database)
+        self._store = app.store.api_runs
+        self._transcripts = app.store.transcripts
 
     @ApiEndpoint("GET", "/v1/sessions", "read", query=ListQuery, answer=SessionList)
     async def list(self, call: ApiCall) -> Response:

@@ -19,10 +19,8 @@ from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_count
 from alipes.kernel.store.archive import StoreFacts
 from alipes.kernel.store.outbox import RESTORED_REASON
-from alipes.kernel.store.web import WebhookStore
 from alipes.store import backup_archive
-from alipes.store.database.migrations import SCHEMA
-from alipes.store.outbox import fail_unsent
+from alipes.store.backup_archive import SCHEMA
 from alipes.store.peers import open_processes
 from alipes.store.store import open_archive, open_store
 
@@ -142,7 +140,7 @@ class RestoreOutcome(Struct, frozen=True):
 async def _end_open_work(home: Path, *, keep: bool) -> RestoreOutcome:
     """End open turns and messages of the backup: they may have finished since it was made."""
     async with open_store(home) as store:
-        webhooks = tuple(each.webhook.name for each in await WebhookStore(store.database).all())
+        webhooks = tuple(each.webhook.name for each in await store.webhooks.all())
         if keep:
             return RestoreOutcome(await store.archive.facts(), webhooks=webhooks)
         turns = 0
@@ -152,7 +150,7 @@ async def _end_open_work(home: Path, *, keep: bool) -> RestoreOutcome:
                 await store.turns.finish(turn, "failed", RESTORED_REASON, *closing)
                 turns += 1
             await store.turns.release(key)
-        return RestoreOutcome(await store.archive.facts(), turns, await fail_unsent(store.database), webhooks)
+        return RestoreOutcome(await store.archive.facts(), turns, await store.outbox.fail_unsent(), webhooks)
 
 
 def _print_notes(options: RestoreOptions, outcome: RestoreOutcome) -> None:

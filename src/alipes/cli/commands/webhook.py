@@ -15,9 +15,10 @@ from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_ago
 from alipes.kernel.store.schedules import ScheduleStore
-from alipes.kernel.store.web import SignatureStyle, Webhook, WebhookStatus, WebhookStore
+from alipes.kernel.store.store import Store
+from alipes.kernel.store.web import SignatureStyle, Webhook, WebhookStatus
 from alipes.runtime.process_lock import find_holder
-from alipes.store.store import Store, open_store
+from alipes.store.store import open_store
 from alipes.web.webhooks import is_secret, list_toolless, make_secret, send_test_delivery
 
 _SAMPLE = b'{"test": "sent by `alipes webhook test`"}'
@@ -81,7 +82,7 @@ def _add(settings: Settings, webhook: Webhook, secret: str) -> int:
     async def act(store: Store) -> bool:
         if webhook.target:
             await resolve_target(store, webhook.target, "an answer")
-        return await WebhookStore(store.database).add(webhook, secret)
+        return await store.webhooks.add(webhook, secret)
 
     if not run_in_store(settings, act):
         raise ConfigError(f"webhook {webhook.name} already exists: remove it first, or choose another name")
@@ -101,7 +102,7 @@ def _print_secret(settings: Settings, name: str, secret: str) -> int:
 
 def _allow_tools(settings: Settings, name: str, tools: tuple[str, ...]) -> int:
     async def act(store: Store) -> str:
-        hooks = WebhookStore(store.database)
+        hooks = store.webhooks
         return "" if await hooks.allow_tools(name, tools) else _missing_message(name, await hooks.all())
 
     if why := run_in_store(settings, act):
@@ -114,7 +115,7 @@ def _set_secret(settings: Settings, name: str, args: argparse.Namespace) -> int:
     """Replace the secret, for instance after a restore: backups do not contain it."""
 
     async def act(store: Store) -> str:
-        hooks = WebhookStore(store.database)
+        hooks = store.webhooks
         known = await hooks.find(name)
         if known is None:
             raise ConfigError(_missing_message(name, await hooks.all()))
@@ -127,7 +128,7 @@ def _set_secret(settings: Settings, name: str, args: argparse.Namespace) -> int:
 
 def _list(settings: Settings, *, json: bool) -> int:
     async def act(store: Store) -> tuple[tuple[WebhookStatus, ...], dict[str, list[str]]]:
-        return await WebhookStore(store.database).all(), await _find_jobs(store)
+        return await store.webhooks.all(), await _find_jobs(store)
 
     found, jobs = run_in_store(settings, act)
     head = ("NAME", "SIGNATURE", "ANSWERS TO", "TOOLS", "USED", "LAST", "JOBS", "PROMPT")
@@ -163,7 +164,7 @@ async def _test(settings: Settings, name: str, body: bytes) -> int:
     if serving is None:
         raise ConfigError("no server is running: start `alipes serve` first")
     async with open_store(settings.home) as store:
-        hooks = WebhookStore(store.database)
+        hooks = store.webhooks
         known = await hooks.find(name)
         if known is None:
             raise ConfigError(_missing_message(name, await hooks.all()))
@@ -174,7 +175,7 @@ async def _test(settings: Settings, name: str, body: bytes) -> int:
 
 def _remove(settings: Settings, name: str) -> int:
     async def act(store: Store) -> list[str]:
-        hooks = WebhookStore(store.database)
+        hooks = store.webhooks
         if not await hooks.remove(name):
             raise ConfigError(_missing_message(name, await hooks.all()))
         return (await _find_jobs(store)).get(name, [])

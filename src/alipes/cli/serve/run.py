@@ -29,7 +29,6 @@ from alipes.kernel.errors import AlipesError, ConfigError
 from alipes.kernel.formatting import format_count
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.ports import ToolOutput
-from alipes.kernel.store.web import ApiKeyStore, BrowserStore, WebhookStore
 from alipes.kernel.turns import Address, Turn
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
@@ -39,7 +38,6 @@ from alipes.runtime.process_lock import hold_process_lock
 from alipes.runtime.process_setup import raise_file_limit
 from alipes.runtime.systemd import SystemdNotifier
 from alipes.runtime.tasks import handle_uncaught_errors
-from alipes.store.quick_reads import check_writable, read_status
 from alipes.web.admin.endpoints import admin_endpoints
 from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, RequestLimits
@@ -257,7 +255,7 @@ class _Server:
         self._state = ServerState(profile=app.settings.profile)
         self._readiness = Readiness(
             platforms=platforms.health,
-            write=partial(check_writable, app.store.database),
+            write=app.store.health.check_writable,
             model=self._model_reach,
             state=self._state,
         )
@@ -272,8 +270,8 @@ class _Server:
             webhooks=platforms.webhooks,
             egress=self._app.network.proxy.counts,
         )
-        database = self._app.store.database
-        secrets, finder = self._app.secrets, key_finder(ApiKeyStore(database))
+        store = self._app.store
+        secrets, finder = self._app.secrets, key_finder(store.api_keys)
         keys = Authenticator(settings.serve.key.reveal(), finder, secrets=secrets, run=settings.paths.run)
         chosen = settings.api
         limits = RequestLimits(chosen.body, chosen.body_seconds, chosen.wait, chosen.rate)
@@ -281,7 +279,7 @@ class _Server:
         fetcher = PublicFetcher(self._app.scope, settings.fetch.allow, name="api-images")
         files = ApiFiles(settings.paths.files / UPLOADS, platforms.outbound, self._app.files, limits)
         locator = PageLocator(settings.page.address, settings.page.trusted_proxies)
-        logins = BrowserLogins(BrowserStore(database), keys, locator, home=str(settings.home), secrets=secrets)
+        logins = BrowserLogins(store.browsers, keys, locator, home=str(settings.home), secrets=secrets)
         browsers = BrowserEndpoints(logins, settings.page.address)
         served = (
             *endpoints(self._app, self._runs, admission, fetcher, files, settings.spend),
@@ -330,7 +328,7 @@ class _Server:
         where = f"alipes {__version__}{whose} serves {names or 'no platform yet'} at {address}"
         hint = "" if names else "; see docs/messengers.md to add one"
         print(where + hint)
-        webhooks = await WebhookStore(self._app.store.database).all()
+        webhooks = await self._app.store.webhooks.all()
         for note in (*self._platforms.notes, *await self._app.notes(), *list_toolless(webhooks)):
             print(f"  {note}")
         print(f"  Page: {self._app.settings.page.address or address}/ (log in with `alipes page`)")
@@ -367,7 +365,7 @@ class _Server:
         await self._api.disconnect_all()
 
     async def _depths(self) -> QueueDepths:
-        return QueueDepths(*await read_status(self._app.store.database))
+        return QueueDepths(*await self._app.store.health.read_status())
 
     async def _model(self) -> str:
         try:

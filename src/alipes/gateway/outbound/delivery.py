@@ -19,8 +19,8 @@ from alipes.kernel.outbox import Delivery, Media, Outbound
 from alipes.kernel.platform import MessagePart
 from alipes.kernel.store.outbox import OutboxStore
 from alipes.kernel.store.people import PeopleStore
+from alipes.kernel.store.store import Store
 from alipes.kernel.turns import Address
-from alipes.store.store import Store
 
 UNCONFIRMED = "?"
 """Prefix of a draft row whose send was started: its message id is not known yet."""

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -160,5 +159,5 @@ class Archive(Protocol):
     async def check(self, *, repair: bool = False) -> list[str]:
         """The problems of the file, one sentence each; `repair`: rebuild the search index if it is wrong."""
 
-    async def backup(self, target: Path) -> None:
+    async def backup(self, target: str) -> None:
         """Copy the store as it is now while it is in use; the copy is complete and checked, or not made."""

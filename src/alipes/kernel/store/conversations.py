@@ -95,6 +95,9 @@ class SessionStore(Protocol):
     async def retry(self, key: str) -> RetriedTurn | None:
         """Hide the last turn and accept its message again, with those that were steered into it."""
 
+    async def set_title_if_empty(self, session: str, title: str) -> bool:
+        """False if the session has a title already, or does not exist."""
+
 
 class TodoStore(Protocol):
     async def read(self, session: str) -> str:

@@ -66,6 +66,19 @@ class OutboxStore(Protocol):
     async def delete_old(self) -> int:
         """Delete messages that were sent long ago; returns how many."""
 
+    async def find_unanswered(self, turn: str) -> str:
+        """The approval that the turn asked for last, if the question was delivered and nobody has answered it; else
+        empty."""
+
+    async def mark_answered(self, id: str) -> None:
+        """The question with this id, or the start of its id, no longer waits for an answer."""
+
+    async def fail_unsent(self) -> int:
+        """After a restore: give up all unsent messages, since they may have been sent after the backup was made.
+
+        Returns how many. `alipes serve outbox` lists them and can send them again.
+        """
+
 
 class DraftStore(Protocol):
     """Messages in chats that show the answer of a running turn; they are completed when it ends."""

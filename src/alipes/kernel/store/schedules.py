@@ -8,6 +8,7 @@ from msgspec import Struct
 from alipes.kernel.messages import Message
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.schedules import FirePlan, Job, JobRun, Schedule, ScheduleState
+from alipes.kernel.store.cluster import ScheduleChangeFeed
 from alipes.kernel.turns import Inbound
 
 
@@ -26,6 +27,23 @@ class NewRun(Struct, frozen=True):
 
 PrepareRun: TypeAlias = Callable[[JobRun], Inbound | None]
 """The message that starts a run; None if it must wait. Raises `ConfigError` if it cannot run."""
+
+
+class RunBudget(Struct, frozen=True):
+    """What the runs of a job, or of all, may use from a moment on. Once it is used up, none is started."""
+
+    since: float
+    schedule: str
+    """The job; empty: all of them."""
+    dollars: float | None
+    tokens: int | None
+    """If given, it counts instead of `dollars`."""
+    reason: str
+    """Why a run is left out then."""
+
+
+RunBudgets: TypeAlias = Callable[[JobRun], tuple[RunBudget, ...]]
+"""The budgets that a run counts for."""
 
 
 class FinishedRun(Struct, frozen=True):
@@ -66,6 +84,12 @@ class QueuedPost(Struct, frozen=True):
 class ScheduleRunStore(Protocol):
     """The runs of all jobs."""
 
+    @property
+    def changes(self) -> ScheduleChangeFeed: ...
+
+    def with_clock(self, clock: Callable[[], float]) -> "ScheduleRunStore":
+        """The same runs; what is written from now on has the time of `clock`."""
+
     async def add(self, run: NewRun) -> int:
         """Start a job now or later, whatever its time; returns the number of the run, or 0 if there is such a run."""
 
@@ -76,10 +100,11 @@ class ScheduleRunStore(Protocol):
         """Waiting runs whose skills must be loaded before they start, in the order in which they start."""
 
     async def start_waiting(
-        self, now: float, limit: int, prepare: PrepareRun, refuse: RefuseRun, *, only: int = 0
+        self, now: float, limit: int, prepare: PrepareRun, budgets: RunBudgets, *, only: int = 0
     ) -> tuple[str, ...]:
         """Admit the turns of waiting runs, of at most `limit` at a time; returns their session keys. A run for which
-        `prepare` raises `ConfigError` has failed. `only`: the number of a run."""
+        `prepare` raises `ConfigError` has failed; one of which a budget is used up is left out. `only`: the number of
+        a run."""
 
     async def add_detail(self, number: int, text: str) -> None:
         """Add a sentence to the detail of a run."""
@@ -109,6 +134,12 @@ class ScheduleRunStore(Protocol):
 
 class ScheduleStore(Protocol):
     """The jobs of a home."""
+
+    @property
+    def changes(self) -> ScheduleChangeFeed: ...
+
+    def with_clock(self, clock: Callable[[], float]) -> "ScheduleStore":
+        """The same jobs; what is written from now on has the time of `clock`."""
 
     async def add(self, job: Job, due: float | None, *, state: ScheduleState = "on", id: str = "") -> Schedule | None:
         """None if the name is already in use."""

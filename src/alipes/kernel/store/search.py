@@ -7,9 +7,9 @@ from msgspec import Struct
 
 from alipes.kernel.messages import Role
 from alipes.kernel.turns import Address
-from alipes.store.database.rows import clean_text
-from alipes.store.database.schema_14 import SESSION_USER
-from alipes.store.search import index
+
+TRIGRAMS = "trigrams"
+"""The index of parts of words."""
 
 
 class SessionOwner(Struct, frozen=True):
@@ -39,19 +39,6 @@ class SearchScope(Struct, frozen=True, omit_defaults=True):
     @property
     def is_everything(self) -> bool:
         return self == EVERYTHING
-
-    def conditions(self) -> tuple[list[str], list[str]]:
-        """Conditions for rows of `sessions`, and their values."""
-        given = {
-            "key = ?": [self.key] if self.key else [],
-            "workdir = ?": [self.workdir] if self.workdir else [],
-            f"platform = ? AND {SESSION_USER} = ?": [self.owner.platform, self.owner.user] if self.owner else [],
-            "(id = ? OR id IN (SELECT ancestor_id FROM session_ancestors WHERE session_id = ?))": [self.session] * 2
-            if self.session
-            else [],
-        }
-        conditions = {condition: values for condition, values in given.items() if values}
-        return list(conditions), [clean_text(value) for values in conditions.values() for value in values]
 
 
 EVERYTHING = SearchScope()
@@ -103,7 +90,7 @@ MAX_MESSAGES = 100
 
 
 class SearchIndexer(Protocol):
-    async def count_missing(self, limit: int, name: str = index.TRIGRAMS) -> int:
+    async def count_missing(self, limit: int, name: str = TRIGRAMS) -> int:
         """How many messages an index lacks, at most `limit`."""
 
     async def index_some(self) -> bool:

@@ -8,6 +8,7 @@ from alipes.kernel.store.usage import UsageColumn, UsageDay, UsageRow
 from alipes.store import export
 from alipes.store.database.connection import Connection
 from alipes.store.database.rows import SqlRows, usage_from_row
+from alipes.store.search.scope import scope_conditions
 
 QUARTER_S = 900
 _SUMS = """sum(calls), sum(input), sum(output), sum(cached), sum(cache_write), sum(reasoning),
@@ -37,7 +38,7 @@ def _report(
 ) -> list[UsageRow]:
     if not days:
         return []
-    conditions, values = scope.conditions()
+    conditions, values = scope_conditions(scope)
     of_sessions = bool(conditions) or "surface" in by or "session" in by
     table = (
         "session_usage_sums AS sums LEFT JOIN sessions ON sessions.id = session_id"

@@ -5,12 +5,28 @@ from typing import TypeAlias
 
 from alipes.kernel.store.search import SearchScope
 from alipes.store.database.connection import Connection
+from alipes.store.database.rows import clean_text
+from alipes.store.database.schema_14 import SESSION_USER
 
 Span: TypeAlias = tuple[int, int]
 """Message numbers from the first to the last."""
 MAX_SPANS = 400
 """Spans of numbers that are searched one by one, each in about 40 microseconds; more are joined."""
 _MIN_GAP = 32
+
+
+def scope_conditions(scope: SearchScope) -> tuple[list[str], list[str]]:
+    """Conditions for rows of `sessions`, and their values."""
+    given = {
+        "key = ?": [scope.key] if scope.key else [],
+        "workdir = ?": [scope.workdir] if scope.workdir else [],
+        f"platform = ? AND {SESSION_USER} = ?": [scope.owner.platform, scope.owner.user] if scope.owner else [],
+        "(id = ? OR id IN (SELECT ancestor_id FROM session_ancestors WHERE session_id = ?))": [scope.session] * 2
+        if scope.session
+        else [],
+    }
+    conditions = {condition: values for condition, values in given.items() if values}
+    return list(conditions), [clean_text(value) for values in conditions.values() for value in values]
 
 
 class ScopedMessages:
@@ -45,7 +61,7 @@ class ScopedMessages:
 
 def list_sessions(db: Connection, scope: SearchScope) -> list[str]:
     """Ids of the conversations in the scope, with those of their subagents."""
-    conditions, values = scope.conditions()
+    conditions, values = scope_conditions(scope)
     sql = f"""WITH RECURSIVE visible (id) AS (
         SELECT id FROM sessions WHERE {" AND ".join(conditions) or "1"} UNION
         SELECT turns.session_id FROM visible JOIN turns

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from alipes.agent import loop
 from alipes.kernel.errors import ContextTooLong, NotAuthorised, OutOfCredit, ProviderError, Refused, Transient
 from alipes.kernel.messages import Json, Message, Text, Thinking, ToolCall
-from alipes.kernel.store.api import AdmittedContinuation, ApiHistoryStore, Continuation, HistoryMismatch, ResponseStore
+from alipes.kernel.store.api import AdmittedContinuation, Continuation, HistoryMismatch
 from alipes.kernel.turns import (
     Address,
     AnswerApproval,
@@ -266,8 +266,8 @@ class OpenAiTurns:
     def __init__(self, app: ApiServices, admission: TurnAdmission, *, workdir: str = "") -> None:
         """`workdir`: working directory of the agent's tools."""
         self._app, self._admission, self._sessions, self._workdir = app, admission, app.sessions, workdir
-        self._seeding = ApiHistoryStore(app.store.database)
-        self.responses = ResponseStore(app.store.database, app.store.archive)
+        self._seeding = app.store.api_history
+        self.responses = app.store.responses
         self._errors = ProviderErrors()
         app.hooks.add(CORE, self._errors.request_failed)
 

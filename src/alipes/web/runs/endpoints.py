@@ -169,7 +169,7 @@ class IdempotentRequests:
 class RunEndpoints:
     def __init__(self, app: ApiServices, runs: LiveRuns, admission: TurnAdmission, files: ApiFiles) -> None:
         self._app, self._runs, self._admission, self._files = app, runs, admission, files
-        self._store, self._lookup = ApiRunStore(app.store.database), RunLookup(app, runs)
+        self._store, self._lookup = app.store.api_runs, RunLookup(app, runs)
         self._idempotency = IdempotentRequests(self._store)
 
     @ApiEndpoint("POST", "/v1/runs", "run", body=RunBody, answer=Run, status=202, errors=(400, 404, 409))
