@@ -42,7 +42,7 @@ from alipes.kernel.turns import (
     TurnEnded,
     TurnStarted,
 )
-from alipes.store.peers import Subscription
+from alipes.runtime.subscription import Subscription
 
 MAX_LINES = 12
 """Lines of full tool progress; of more, the last are shown."""

@@ -10,7 +10,7 @@ from alipes.kernel.store.search import SearchScope, SessionOwner
 from alipes.kernel.turns import SCHEDULED, Address, Inbound
 from alipes.store import conversations, export, history
 from alipes.store.api_history import IMPORTED
-from alipes.store.archive import MATCHES_WORD, SESSION_DETAILS, Archive
+from alipes.store.archive import MATCHES_WORD, SESSION_DETAILS, SqlArchive
 from alipes.store.database.connection import Connection, Database
 from alipes.store.database.rows import Decoders, SqlRows, clean_text
 from alipes.store.search.query import escape_like
@@ -23,7 +23,7 @@ _REMAINING = """
 
 
 class SqlResponses:
-    def __init__(self, database: Database, archive: Archive) -> None:
+    def __init__(self, database: Database, archive: SqlArchive) -> None:
         self._database, self._archive = database, archive
 
     async def find(self, id: str) -> StoredResponse | None:

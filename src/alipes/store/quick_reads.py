@@ -9,7 +9,6 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from alipes.config.paths import DATABASE_FILE
 from alipes.kernel.errors import StoreError
 from alipes.kernel.store.health import StoreStatus
 from alipes.store.database.connection import Connection, Database
@@ -29,11 +28,11 @@ class SessionPeek(Struct, frozen=True):
     updated: float
 
 
-def peek_session(home: Path, session: str) -> SessionPeek | None:
+def peek_session(file: Path, session: str) -> SessionPeek | None:
     """None if there is no such session or no store. Blocks the calling thread. Raises `StoreError`."""
     sql = """SELECT id, coalesce((SELECT key FROM leases WHERE session_id = sessions.id), key), platform, title,
         created, updated FROM sessions WHERE id = ?"""
-    rows = peek_rows(home / DATABASE_FILE, sql, session)
+    rows = peek_rows(file, sql, session)
     return SessionPeek(*rows[0]) if rows else None
 
 

@@ -3,10 +3,11 @@
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from alipes.kernel.store.cluster import Dispatcher, EventBus, HomeChangeFeed, ScheduleChangeFeed
+from alipes.kernel.store.cluster import Dispatcher, EventBus, ScheduleChangeFeed
 from alipes.store.approvals import SqlApprovals, SqlUntrustedSources
 from alipes.store.archive import SqlArchive
 from alipes.store.conversations import SqlPromptSections, SqlSessions, SqlSkillChoices, SqlTodos, SqlToolChoices
+from alipes.store.database.changes import HomeChanges
 from alipes.store.database.connection import Database
 from alipes.store.health import SqlHealth
 from alipes.store.history import SqlCompactionStore
@@ -44,12 +45,11 @@ class SqlStore:
         *,
         dispatcher: Dispatcher,
         bus: EventBus,
-        changes: HomeChangeFeed,
         schedule_changes: ScheduleChangeFeed,
     ) -> None:
         self.database, self.processes, self.host = database, processes, processes.own_name
         self.turns, self.dispatcher, self.bus = turns, dispatcher, bus
-        self.changes, self.schedule_changes = changes, schedule_changes
+        self.changes, self.schedule_changes = HomeChanges(database, bus), schedule_changes
         self.sessions = SqlSessions(database, processes)
         self.approvals, self.sources = SqlApprovals(database), SqlUntrustedSources(database)
         self.questions, self.archive = SqlQuestions(database), SqlArchive(database)

@@ -19,13 +19,14 @@ from alipes.kernel.errors import SessionHeld, StoreError
 from alipes.kernel.store.archive import Archive
 from alipes.kernel.store.cluster import OnOp
 from alipes.kernel.turns import HOME_KEY, Op, Wake
+from alipes.runtime.subscription import Subscription
 from alipes.store import peers
 from alipes.store.archive import SqlArchive
 from alipes.store.database.changes import HomeChanges
 from alipes.store.database.database import open_database
 from alipes.store.database.files import is_writable
 from alipes.store.database.migrations import SCHEMA, schema_version
-from alipes.store.peers import LocalBus, Processes, Subscription, open_processes
+from alipes.store.peers import LocalBus, Processes, open_processes
 from alipes.store.sql_store import SqlStore
 from alipes.store.turns import SqlTurns
 
@@ -303,8 +304,10 @@ async def open_store(
                 bus = LocalBus(processes, tasks.spawn, turns.is_abandoned)
                 dispatcher = LocalDispatcher(turns, processes, tasks.spawn)
                 schedule_changes = ScheduleChanges(processes)
-                changes = HomeChanges(database, bus)
-                peer_server = PeerServer(tasks, bus, dispatcher, processes, schedule_changes, changes)
+                store = SqlStore(
+                    database, processes, turns, dispatcher=dispatcher, bus=bus, schedule_changes=schedule_changes
+                )
+                peer_server = PeerServer(tasks, bus, dispatcher, processes, schedule_changes, store.changes)
                 server = await asyncio.start_unix_server(
                     peer_server.accept_connection, sock=socket, limit=peers.MAX_LINE_BYTES, start_serving=False
                 )
@@ -312,15 +315,7 @@ async def open_store(
                 await server.start_serving()
                 tasks.spawn(_announce(processes, announced))
                 try:
-                    yield SqlStore(
-                        database,
-                        processes,
-                        turns,
-                        dispatcher=dispatcher,
-                        bus=bus,
-                        changes=changes,
-                        schedule_changes=schedule_changes,
-                    )
+                    yield store
                 finally:
                     bus.close()
 

@@ -20,7 +20,6 @@ from alipes.kernel.formatting import format_count
 from alipes.kernel.store.archive import StoreFacts
 from alipes.kernel.store.outbox import RESTORED_REASON
 from alipes.store import backup_archive
-from alipes.store.backup_archive import SCHEMA
 from alipes.store.peers import open_processes
 from alipes.store.store import open_archive, open_store
 
@@ -43,7 +42,7 @@ def run_backup(argv: list[str]) -> int:
 
 async def _write(settings: Settings, target: Path) -> backup_archive.ArchiveManifest:
     async with open_archive(settings.home):  # creates or migrates the database, if that is possible
-        return await backup_archive.pack_home(settings.home, target, version=__version__, schema=SCHEMA)
+        return await backup_archive.pack_home(settings.home, target, version=__version__)
 
 
 class RestoreOptions(Struct, frozen=True):
@@ -65,7 +64,7 @@ def run_restore(argv: list[str]) -> int:
 
 async def _restore(options: RestoreOptions) -> int:
     manifest = await backup_archive.read_archive(options.file)
-    if manifest.schema > SCHEMA:
+    if backup_archive.is_newer(manifest):
         raise ConfigError(f"{options.file} was written by a newer alipes ({manifest.version}); upgrade first")
     made = time.strftime("%Y-%m-%d %H:%M", time.localtime(manifest.made))
     print(f"{options.file} was made on {made} by alipes {manifest.version}, from {manifest.home}:")

@@ -14,7 +14,6 @@ from alipes.config.loader import load_settings
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_ago
-from alipes.kernel.store.schedules import ScheduleStore
 from alipes.kernel.store.store import Store
 from alipes.kernel.store.web import SignatureStyle, Webhook, WebhookStatus
 from alipes.runtime.process_lock import find_holder
@@ -143,7 +142,7 @@ def _list(settings: Settings, *, json: bool) -> int:
 async def _find_jobs(store: Store) -> dict[str, list[str]]:
     """By webhook, the jobs that it starts, also paused ones."""
     found: dict[str, list[str]] = {}
-    for schedule in await ScheduleStore(store).all():
+    for schedule in await store.schedules.all():
         if name := schedule.job.timetable.webhook:
             found.setdefault(name, []).append(schedule.job.name)
     return found

@@ -3,22 +3,13 @@
 import time
 from collections.abc import Callable
 
-from alipes.kernel.json_text import clean_text, to_json, to_json_bytes
+from alipes.kernel.json_text import clean_text as clean_text
+from alipes.kernel.json_text import to_json as to_json
+from alipes.kernel.json_text import to_json_bytes as to_json_bytes
 from alipes.kernel.messages import Message, ToolResult
 from alipes.kernel.turns import Address, Inbound, Op, Usage
 from alipes.store.database.connection import Database
 from alipes.store.database.damage import RowDecoder
-
-__all__ = [
-    "Decoders",
-    "SqlRows",
-    "clean_text",
-    "searchable_text",
-    "to_json",
-    "to_json_bytes",
-    "usage_columns",
-    "usage_from_row",
-]
 
 
 class SqlRows:
