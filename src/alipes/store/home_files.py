@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from alipes.config.paths import DATABASE_FILE
 from alipes.store.database import files
+from alipes.store.database.files import DATABASE_FILE
 
 
 def store_exists(home: Path) -> bool:

@@ -14,7 +14,6 @@ from types import TracebackType
 
 import msgspec
 
-from alipes.config.paths import DATABASE_FILE
 from alipes.kernel.errors import SessionHeld, StoreError
 from alipes.kernel.store.archive import Archive
 from alipes.kernel.store.cluster import OnOp
@@ -24,7 +23,7 @@ from alipes.store import peers
 from alipes.store.archive import SqlArchive
 from alipes.store.database.changes import HomeChanges
 from alipes.store.database.database import open_database
-from alipes.store.database.files import is_writable
+from alipes.store.database.files import DATABASE_FILE, is_writable
 from alipes.store.database.migrations import SCHEMA, schema_version
 from alipes.store.peers import LocalBus, Processes, open_processes
 from alipes.store.sql_store import SqlStore

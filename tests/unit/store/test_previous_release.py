@@ -30,7 +30,6 @@ from alipes.store.api_runs import SqlResponses
 from alipes.store.database.database import open_database
 from alipes.store.database.migrations import SCHEMA, migrate, schema_version
 from alipes.store.history import SqlCompactionStore
-from alipes.store.outbox import find_unanswered
 from alipes.store.people import SqlPeople
 from alipes.store.store import open_store
 
@@ -307,7 +306,7 @@ async def test_the_outbox_is_in_the_same_order_and_states(home):
         assert [item.outbound.id for item in await store.outbox.list_interrupted("telegram")] == ["o:5", "o:6"]
         assert await store.outbox.expire_fleeting("telegram") == 1
         assert len(await store.outbox.lanes("telegram")) == 6
-        assert await find_unanswered(store.database, "t5") == ""
+        assert await store.outbox.find_unanswered("t5") == ""
         await store.outbox.enqueue(Outbound("next", ANN, "new"))
         assert (await store.outbox.find("next")).number == 18
 

@@ -49,7 +49,7 @@ class ConcernedPeople(Protocol):
 
 
 class KnowsSources(Protocol):
-    """The part of `store.approvals.SqlUntrustedSources` that is needed here."""
+    """The part of `UntrustedSourceStore` that is needed here."""
 
     async def list_read(self, turn: Turn) -> Mapping[str, str]: ...
 

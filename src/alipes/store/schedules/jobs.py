@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from alipes.config.paths import DATABASE_FILE
 from alipes.kernel.schedules import FirePlan, Job, JobRun, Schedule, ScheduleState, wake_time
 from alipes.kernel.store.cluster import ScheduleChangeFeed
 from alipes.kernel.store.schedules import NewRun
 from alipes.store.database.connection import Connection, Database
+from alipes.store.database.files import DATABASE_FILE
 from alipes.store.database.rows import SqlRows, clean_text, to_json
 from alipes.store.quick_reads import peek_rows
 from alipes.store.schedules.rows import (
