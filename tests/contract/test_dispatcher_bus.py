@@ -3,7 +3,6 @@
 import asyncio
 import os
 from contextlib import asynccontextmanager
-from functools import partial
 
 import pytest
 
@@ -12,18 +11,10 @@ from alipes.kernel.messages import Image, Message, Text, assistant
 from alipes.kernel.turns import Address, Envelope, Inbound, Said, Stop, TextDelta, TurnEnded, Wake
 from alipes.runtime.subscription import MAX_BACKLOG
 from alipes.store import peers
-from alipes.store.store import open_store
 from tests.world.environment import LIMIT_S
 
-STORES = {"sqlite": open_store}
 HERE, THERE = Address("cli", "here"), Address("cli", "there")
 KEY = HERE.key
-
-
-@pytest.fixture(params=STORES)
-def opened(request, tmp_path):
-    """Call it to open the store of one home; each call acts as another process."""
-    return partial(STORES[request.param], tmp_path / "home")
 
 
 class Ops:

@@ -9,7 +9,6 @@ from alipes.kernel.errors import Fenced
 from alipes.kernel.messages import assistant
 from alipes.kernel.outbox import Button, Media, Outbound, lane
 from alipes.kernel.turns import Address, Inbound, Said
-from alipes.store.store import open_store
 
 STORES = {"sqlite": open_store}
 HERE, THERE = Address("telegram", "1"), Address("telegram", "2")
@@ -33,7 +32,7 @@ async def send_all(outbox, lane_name):
 
 
 async def test_each_lane_is_sent_in_the_order_it_was_queued(opened, tmp_path):
-    async with opened(tmp_path) as store:
+    async with opened(opened) as store:
         await store.outbox.enqueue(make_outbound("a"), make_outbound("b", THERE), make_outbound("c"))
         await store.outbox.enqueue(make_outbound("d"))
         assert await store.outbox.lanes("telegram") == {lane(HERE): 0.0, lane(THERE): 0.0}
@@ -54,14 +53,14 @@ async def test_a_queued_message_keeps_all_its_fields(opened, tmp_path):
         turn="t1",
         expires=5.0,
     )
-    async with opened(tmp_path) as store:
+    async with opened(opened) as store:
         await store.outbox.enqueue(whole)
-    async with opened(tmp_path) as store:
+    async with opened(opened) as store:
         assert (await store.outbox.head(whole.lane)).outbound == whole
 
 
 async def test_an_id_that_is_queued_or_sent_is_not_queued_again(opened, tmp_path):
-    async with opened(tmp_path) as store:
+    async with opened(opened) as store:
         await store.outbox.enqueue(make_outbound("a"), make_outbound("a"))
         await send(store.outbox, await store.outbox.head(lane(HERE)), "1")
         await store.outbox.enqueue(make_outbound("a"))
@@ -70,7 +69,7 @@ async def test_an_id_that_is_queued_or_sent_is_not_queued_again(opened, tmp_path
 
 async def test_a_message_and_its_outbox_row_are_one_write(opened, tmp_path):
     inbound = Inbound("1", HERE, "me", "hello")
-    async with opened(tmp_path) as store:
+    async with opened(opened) as store:
         await store.turns.accept(inbound)
         turn = await store.turns.claim_next(HERE.key)
         await store.turns.record(turn, Said(assistant("hi")), make_outbound("a"))
@@ -81,7 +80,7 @@ async def test_a_message_and_its_outbox_row_are_one_write(opened, tmp_path):
 
 
 async def test_the_first_of_a_lane_holds_back_the_others_until_it_is_due(opened, tmp_path):
-    async with opened(tmp_path) as store:
+    async with opened(opened) as store:
         await store.outbox.enqueue(make_outbound("a"), make_outbound("b"))
         delivery = await store.outbox.mark_sending(await store.outbox.head(lane(HERE)))
         await store.outbox.postpone(delivery, 99.0, "429")
@@ -91,7 +90,7 @@ async def test_the_first_of_a_lane_holds_back_the_others_until_it_is_due(opened,
 
 
 async def test_the_first_row_is_claimed_when_read_if_it_is_due(opened, tmp_path):
-    async with opened(tmp_path) as store:
+    async with opened(opened) as store:
         assert await store.outbox.take(lane(HERE), lambda delivery: True) is None
         await store.outbox.enqueue(make_outbound("a", turn="t1"), make_outbound("b"))
         await store.drafts.add(lane(HERE), "t1", "m1")
@@ -106,22 +105,22 @@ async def test_the_first_row_is_claimed_when_read_if_it_is_due(opened, tmp_path)
 
 
 async def test_a_long_text_is_sent_in_parts_and_resumes_at_the_right_part(opened, tmp_path):
-    async with opened(tmp_path) as store:
+    async with opened(opened) as store:
         await store.outbox.enqueue(make_outbound("a"))
         delivery = await store.outbox.mark_sending(await store.outbox.head(lane(HERE)))
         delivery = await store.outbox.mark_sent(delivery, "1", rest=True)
-    async with opened(tmp_path) as store:
+    async with opened(opened) as store:
         delivery = await store.outbox.head(lane(HERE))
         assert (delivery.state, delivery.paid) == ("sending", ("1",))
         assert (await store.outbox.mark_sent(delivery, "2")).paid == ("1", "2")
 
 
 async def test_a_send_interrupted_by_a_crash_is_listed_and_can_be_postponed_as_uncertain(opened, tmp_path):
-    async with opened(tmp_path) as store:
+    async with opened(opened) as store:
         await store.outbox.enqueue(make_outbound("a", turn="t1"), make_outbound("b"))
         await store.drafts.add(lane(HERE), "t1", "m1")
         await store.outbox.mark_sending(await store.outbox.head(lane(HERE)))
-    async with opened(tmp_path) as store:
+    async with opened(opened) as store:
         assert await store.outbox.list_interrupted("discord") == ()
         (delivery,) = await store.outbox.list_interrupted("telegram")
         assert (delivery.outbound.id, delivery.state, delivery.drafts) == ("a", "sending", ("m1",))
@@ -132,7 +131,7 @@ async def test_a_send_interrupted_by_a_crash_is_listed_and_can_be_postponed_as_u
 
 
 async def test_only_the_interrupted_part_is_doubtful(opened, tmp_path):
-    async with opened(tmp_path) as store:
+    async with opened(opened) as store:
         await store.outbox.enqueue(make_outbound("a"))
         delivery = await store.outbox.mark_sending(await store.outbox.head(lane(HERE)))
         await store.outbox.postpone(delivery, 0.0, "no answer", uncertain=True)
@@ -145,12 +144,12 @@ async def test_only_the_interrupted_part_is_doubtful(opened, tmp_path):
 
 
 async def test_fleeting_messages_of_a_dead_process_expire(opened, tmp_path):
-    async with opened(tmp_path) as store:
+    async with opened(opened) as store:
         await store.outbox.enqueue(
             make_outbound("a", fleeting=True), make_outbound("b"), make_outbound("c", fleeting=True)
         )
         await store.outbox.mark_sending(await store.outbox.head(lane(HERE)))
-    async with opened(tmp_path) as store:
+    async with opened(opened) as store:
         assert await store.outbox.expire_fleeting("discord") == 0
         assert await store.outbox.expire_fleeting("telegram") == 2
         gone = {delivery.outbound.id: delivery.uncertain for delivery in await store.outbox.list_deliveries("expired")}
@@ -159,7 +158,7 @@ async def test_fleeting_messages_of_a_dead_process_expire(opened, tmp_path):
 
 
 async def test_a_failed_message_blocks_no_other_and_can_be_queued_again(opened, tmp_path):
-    async with opened(tmp_path) as store:
+    async with opened(opened) as store:
         await store.outbox.enqueue(make_outbound("a", expires=1.0), make_outbound("b"))
         head = await store.outbox.head(lane(HERE))
         await store.outbox.give_up(head, "expired", "15 hours old")
@@ -174,12 +173,12 @@ async def test_a_failed_message_blocks_no_other_and_can_be_queued_again(opened, 
 
 
 async def test_drafts_survive_a_restart(opened, tmp_path):
-    async with opened(tmp_path) as store:
+    async with opened(opened) as store:
         for message in ("7", "8", "7"):
             await store.drafts.add(lane(HERE), "t1", message)
             await asyncio.sleep(0.002)
         await store.drafts.add(lane(HERE), "t2", "9")
-    async with opened(tmp_path) as store:
+    async with opened(opened) as store:
         assert await store.drafts.list_ids(lane(HERE), "t1") == ("7", "8")
         await store.drafts.remove(lane(HERE), "t1", "7", "8")
         assert await store.drafts.list_ids(lane(HERE), "t1") == ()
