@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from alipes.config.paths import DATABASE_FILE
+from alipes.kernel.json_text import to_json
 from alipes.kernel.messages import Text, assistant, user
 from alipes.kernel.turns import Address, Inbound
-from alipes.store.database.rows import to_json
+from alipes.store.home_files import store_exists, store_files
 from alipes.store.store import open_store
 
 GUESTS, CALLERS = 1_000, 50
@@ -55,7 +55,7 @@ def load_home(folder: Path, sessions: int, messages_each: int = 20) -> LargeHome
     """The home in `folder`, created if it does not exist; takes about 0.1 ms per message."""
     vocabulary, stream = _make_language(random.Random(1))
     home = LargeHome(folder, sessions, sessions * messages_each, tuple(vocabulary[:10]), vocabulary[-1])
-    if not (folder / DATABASE_FILE).exists():
+    if not store_exists(folder):
         _make_home(home, stream, messages_each)
     return home
 
@@ -64,7 +64,7 @@ def _make_home(home: LargeHome, stream: list[str], messages_each: int) -> None:
     folder, sessions = home.folder, home.sessions
     asyncio.run(_create(folder))
     chance, now = random.Random(2), time.time()
-    with closing(sqlite3.connect(folder / DATABASE_FILE, isolation_level=None)) as db:
+    with closing(sqlite3.connect(store_files(folder)[0], isolation_level=None)) as db:
         db.execute("PRAGMA synchronous = OFF")
         db.execute("PRAGMA cache_size = -200000")
         for start in range(0, sessions, _PER_COMMIT):

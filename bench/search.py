@@ -14,11 +14,10 @@ from functools import partial
 from pathlib import Path
 
 from alipes.kernel.errors import SessionError
+from alipes.kernel.store.search import SearchIndexer, SearchScope, SessionOwner
 from alipes.kernel.turns import Address, Inbound
-from alipes.store.api_runs import SqlApiRuns
-from alipes.store.search.indexer import SqlSearchIndexer
-from alipes.store.search.scope import SearchScope, SessionOwner
-from alipes.store.store import Store, open_store
+from alipes.store.sql_store import SqlStore as Store
+from alipes.store.store import open_store
 from bench.large_home import CALLERS, GUESTS, LargeHome, guest_address, load_home
 from bench.measure import Row, bounded, p
 from bench.serve import SETTLE, open_service, resident
@@ -36,7 +35,7 @@ async def search() -> list[Row]:
         home = await asyncio.to_thread(load_home, Path(HOME or folder, f"home{MESSAGES}"), MESSAGES // EACH, EACH)
         rows = await _measure_service(home)
         async with open_store(home.folder) as store:
-            indexer = SqlSearchIndexer(store.database)
+            indexer = store.search_indexer
             while await indexer.index_some():
                 pass
             rows += await _measure_reads(store, home)
@@ -46,7 +45,7 @@ async def search() -> list[Row]:
 
 
 async def _measure_reads(store: Store, home: LargeHome) -> list[Row]:
-    archive, runs = store.archive, SqlApiRuns(store.database)
+    archive, runs = store.archive, store.api_runs
     guest = SearchScope(key=guest_address(0).key)
     caller = SessionOwner("api", f"caller{CALLERS - 1}")
     find = archive.search
@@ -124,7 +123,7 @@ async def _measure_accepting(store: Store, home: LargeHome, during: str, work: C
     return bounded(f"{home.messages:,} messages, accepted during {during}, p95", p(times, 95), ACCEPT_REACH_MS, "ms")
 
 
-async def _measure_deletion(store: Store, indexer: SqlSearchIndexer, home: LargeHome) -> list[Row]:
+async def _measure_deletion(store: Store, indexer: SearchIndexer, home: LargeHome) -> list[Row]:
     """Deletes conversations and puts nothing back: a home that is kept has fewer of them afterwards."""
     chosen = [facts.id for facts in await store.archive.sessions(DELETED, scope=SearchScope(workdir="/projects/7"))]
     times = []

@@ -3,7 +3,7 @@
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import cache, partial
+from functools import cache
 from importlib import import_module
 
 from alipes.agent.approval.egress import AskEgress
@@ -24,7 +24,6 @@ from alipes.plugins.loader import PluginLoader, open_plugins
 from alipes.plugins.owner import CORE
 from alipes.sessions.schedule_tool import ScheduledTurns
 from alipes.sessions.services import OutboundFor, SessionDefaults
-from alipes.store.conversations import set_title_if_empty
 
 __all__ = ["App", "make_outbound_policy", "open_app", "open_for_checks"]
 HERMES = "alipes.compat.hermes.loader"
@@ -74,7 +73,7 @@ async def open_app(
         await stack.enter_async_context(turn_checkpoints)
         app.hooks.add(CORE, turn_checkpoints.around_tool, patient=True)
         app.hooks.add(CORE, turn_checkpoints.turn_ended)
-        set_title = partial(set_title_if_empty, app.store.database)
+        set_title = app.store.sessions.set_title_if_empty
         app.hooks.add(CORE, ConversationTitles(app.auxiliary, set_title, resources.tasks).turn_ended)
         if interactive:  # otherwise the process ends with the turn
             app.hooks.add(CORE, app.learning.turn_ended)

@@ -17,6 +17,7 @@ from alipes.config.environment import move_secrets_off_stack, process_environmen
 from alipes.config.paths import DEFAULT_PROFILE, PROFILE_VARIABLE
 from alipes.config.settings import Settings
 from alipes.kernel.ports import Provider
+from alipes.kernel.store.store import Store
 from alipes.providers.registry import Models
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.log_file import log_secrets
@@ -25,7 +26,7 @@ from alipes.runtime.processes.process_tree import OrphanGuard, open_orphan_guard
 from alipes.runtime.redaction import SecretRegistry
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.watchdog import Watchdog
-from alipes.store.store import Store, open_store
+from alipes.store.store import open_store
 from alipes.tools.backends import ChosenBackend
 from alipes.tools.checkpoints.checkpoints import Checkpoints
 from alipes.tools.common import Places, child_environment, is_secret_variable

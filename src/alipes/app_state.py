@@ -42,9 +42,6 @@ from alipes.sessions.services import SessionDefaults
 from alipes.sessions.sessions import Sessions
 from alipes.sessions.tool_access import ToolAccess
 from alipes.sessions.user_shell import UserShell
-from alipes.store.history import SqlCompactionStore
-from alipes.store.search.indexer import SqlSearchIndexer
-from alipes.store.usage import SqlUsageLedger
 from alipes.tools.documents.documents import DocumentConverter
 from alipes.tools.images import ImageGenerate
 
@@ -81,21 +78,19 @@ class App:
         self.mcp: McpServers | None = None
         """The MCP servers; None if none is configured."""
         self.sessions = Sessions(store, hooks=self.hooks, agent=self._open_agent, defaults=defaults)
-        self.spending = SpendingLimits(
-            SqlUsageLedger(store.database), settings.spend, self.sessions.questions.ask_approval
-        )
+        self.spending = SpendingLimits(store.usage_ledger, settings.spend, self.sessions.questions.ask_approval)
         self.auxiliary = AuxiliaryModels(
             models, self.spending, settings.auxiliary, choice=self._default_model, retry=retry
         )
         self.tool_access = ToolAccess(settings, self.contributions, store.tool_choices, self._unavailable_tools)
         self._step_question = StepLimitQuestion(self.sessions.questions, settings.clarify.timeout)
         self.todos = StoredTodos(store.todos)
-        embed, indexer = partial(embed_by_meaning, self.contributions), SqlSearchIndexer(store.database)
+        embed, indexer = partial(embed_by_meaning, self.contributions), store.search_indexer
         self.search = ConversationSearch(store.archive, indexer, resources.tasks, embed)
         self.images = make_image_generator(settings, self.scope, self.contributions, self.spending)
         self.compactor = Compactor(
             self.auxiliary,
-            SqlCompactionStore(store.database),
+            store.compaction,
             settings.compaction,
             session_notes=self._session_notes,
             tasks=resources.tasks,
@@ -113,7 +108,7 @@ class App:
         )
         self._system_prompt = system_prompt(settings.home, commands=lambda: resources.backend.description)
         resources.skill_catalog.add_source(self._plugin_skills)
-        self.skills = Skills(settings.skills, resources.skill_catalog, resources.skill_store, store.database)
+        self.skills = Skills(settings.skills, resources.skill_catalog, resources.skill_store, store)
         self.learning = Learning(
             settings.learning, self.auxiliary, self.memory, self.skills, tasks=resources.tasks, mask=resources.secrets
         )

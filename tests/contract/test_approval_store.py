@@ -7,18 +7,10 @@ import pytest
 from msgspec import structs
 
 from alipes.kernel.errors import SessionError
+from alipes.kernel.store.approvals import Approval, StandingRight
 from alipes.kernel.turns import Address, Inbound, Turn
-from alipes.store.approvals import Approval, StandingRight
-from alipes.store.store import open_store
 
-STORES = {"sqlite": open_store}
 HERE, THERE = Address("cli", "here"), Address("cli", "there")
-
-
-@pytest.fixture(params=STORES)
-def opened(request, tmp_path):
-    """Call it to open the store of one home; each call acts as another process."""
-    return partial(STORES[request.param], tmp_path / "home")
 
 
 async def start_turn(store, id: str = "1", address: Address = HERE, **more) -> Turn:

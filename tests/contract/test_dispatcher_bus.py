@@ -3,26 +3,18 @@
 import asyncio
 import os
 from contextlib import asynccontextmanager
-from functools import partial
 
 import pytest
 
 from alipes.kernel.errors import SessionHeld
 from alipes.kernel.messages import Image, Message, Text, assistant
 from alipes.kernel.turns import Address, Envelope, Inbound, Said, Stop, TextDelta, TurnEnded, Wake
+from alipes.runtime.subscription import MAX_BACKLOG
 from alipes.store import peers
-from alipes.store.store import open_store
 from tests.world.environment import LIMIT_S
 
-STORES = {"sqlite": open_store}
 HERE, THERE = Address("cli", "here"), Address("cli", "there")
 KEY = HERE.key
-
-
-@pytest.fixture(params=STORES)
-def opened(request, tmp_path):
-    """Call it to open the store of one home; each call acts as another process."""
-    return partial(STORES[request.param], tmp_path / "home")
 
 
 class Ops:
@@ -282,7 +274,7 @@ async def test_local_subscribers_are_notified_when_the_store_closes(opened):
 
 async def test_a_slow_reader_loses_the_oldest_events_and_their_count_is_known(opened):
     async with opened() as store, store.bus.subscribe(KEY) as events:
-        for n in range(peers.MAX_BACKLOG + 10):
+        for n in range(MAX_BACKLOG + 10):
             store.bus.publish(make_event(str(n)))
         assert events.missed == 10
         assert await read_texts(events, 1) == ["10"]
@@ -293,14 +285,14 @@ async def test_a_slow_reader_in_another_process_still_gets_the_ending(opened):
     async with opened() as holder, opened() as watcher:
         turn = await claim_session(holder)
         async with watcher.bus.subscribe(KEY) as events:
-            for n in range(3 * peers.MAX_BACKLOG):
+            for n in range(3 * MAX_BACKLOG):
                 holder.bus.publish(make_event(f"{n} " + "x" * 500))
             holder.bus.publish(Envelope(KEY, turn.id, TurnEnded(turn.id, "answered")))
             count = 0
             while not isinstance((await anext(events)).event, TurnEnded):
                 count += 1
-            assert 0 < count < 3 * peers.MAX_BACKLOG
-            assert events.missed >= 3 * peers.MAX_BACKLOG - count
+            assert 0 < count < 3 * MAX_BACKLOG
+            assert events.missed >= 3 * MAX_BACKLOG - count
 
 
 async def test_a_stream_read_in_time_is_complete_and_in_order(opened):

@@ -1,23 +1,13 @@
 """Contract of every store of sessions. Add another implementation to `STORES`."""
 
-from functools import partial
-
 import pytest
 
 from alipes.kernel.errors import Fenced, SessionError
 from alipes.kernel.messages import Image, Message, Text, ToolCall, ToolResult, assistant, user
 from alipes.kernel.turns import Address, Inbound, Reset, Said, Stop, ToolStarted, Usage
 from alipes.store.export import to_markdown
-from alipes.store.store import open_store
 
-STORES = {"sqlite": open_store}
 HERE, THERE = Address("cli", "here"), Address("cli", "there")
-
-
-@pytest.fixture(params=STORES)
-def opened(request, tmp_path):
-    """Call it to open the store of one home; each call acts as another process."""
-    return partial(STORES[request.param], tmp_path / "home")
 
 
 def make_inbound(id: str, text: str = "hello", address: Address = HERE, **more) -> Inbound:

@@ -1,7 +1,6 @@
 """Contract of every store of turns. Add another implementation to `STORES`."""
 
 import asyncio
-from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -11,9 +10,7 @@ from alipes.kernel.errors import Fenced, SessionHeld
 from alipes.kernel.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, user
 from alipes.kernel.turns import Address, Inbound, Said, Stop, ToolFinished, ToolStarted, Usage, Wake
 from alipes.store.database.rows import Decoders, to_json
-from alipes.store.store import open_store
 
-STORES = {"sqlite": open_store}
 HERE, THERE = Address("cli", "here"), Address("cli", "there")
 CALL = ToolCall("c1", "terminal", {"command": "ls", "deep": [1, 2.5, None, {"x": True}]})
 RESULT = ToolResult("c1", "a file", images=(Image("image/png", b"\x89PNG\x00"),))
@@ -21,12 +18,6 @@ RESULT = ToolResult("c1", "a file", images=(Image("image/png", b"\x89PNG\x00"),)
 
 def make_inbound(id: str, address: Address = HERE, text: str = "hello") -> Inbound:
     return Inbound(id=id, address=address, sender="me", text=text)
-
-
-@pytest.fixture(params=STORES)
-def opened(request, tmp_path):
-    """Call it to open the store of one home; each call acts as another process."""
-    return partial(STORES[request.param], tmp_path / "home")
 
 
 async def accept_and_claim(store, inbound: Inbound):

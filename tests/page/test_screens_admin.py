@@ -12,10 +12,11 @@ pytest.importorskip("playwright.async_api", reason="playwright is not installed 
 from playwright.async_api import expect
 
 from alipes.kernel.outbox import Outbound
+from alipes.kernel.store.people import PairingRequest
 from alipes.kernel.turns import Address
 from alipes.runtime.log_file import open_log
 from alipes.store.database.database import open_database
-from alipes.store.people import PairingRequest, SqlPeople
+from alipes.store.people import SqlPeople
 from tests.page.screen_steps import call, show, start_run
 from tests.world.model_server import Say
 from tests.world.plugin_sources import native

@@ -46,7 +46,8 @@ from alipes.sessions.schedules import Schedules
 from alipes.sessions.sessions import SessionDefaults, Sessions
 from alipes.sessions.subagents.delegation import Delegation
 from alipes.store.history import SqlCompactionStore
-from alipes.store.store import Store, open_store
+from alipes.store.sql_store import SqlStore as Store
+from alipes.store.store import open_store
 from alipes.store.usage import SqlUsageLedger
 from alipes.tools.clarify import Clarify
 from alipes.tools.delegate import DelegateTask
@@ -241,5 +242,5 @@ async def _run_jobs(machine: Machine, plan: Plan, app: SimulatedApp, gateway: Ga
     settler = RunSettler(schedules.runs, app.sessions, places)
     kept = SkillStore(HOME)
     catalog = SkillCatalog(SkillsConfig(), kept, user_home=HOME)
-    skills = Skills(SkillsConfig(), catalog, kept, app.store.database)
+    skills = Skills(SkillsConfig(), catalog, kept, app.store)
     await Scheduler(schedules, app.sessions, settler, SchedulerLimits(parallel=2), skills=skills).run()

@@ -183,7 +183,7 @@ async def test_a_weekend_with_a_change_of_the_clocks_has_one_fire_each_at_the_ri
     first = datetime(*start, tzinfo=ZoneInfo(zone)).timestamp()
     clock, last = Clock(first), first + 2 * 86_400
     async with open_store(tmp_path) as store:
-        jobs = SqlSchedules(store, clock=clock)
+        jobs = SqlSchedules(store.database, store.schedule_changes, clock=clock)
         for n, cron in enumerate(CRONS):
             job = Job(f"job{n}", cron, Timetable("cron", cron=cron), zone, prompt="x")
             await jobs.add(job, next_cron_time(parse_cron(cron), first, find_zone(zone)))

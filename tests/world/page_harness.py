@@ -9,7 +9,8 @@ from typing import Any
 import httpx2
 from starlette.types import ASGIApp
 
-from alipes.store.browsers import BrowserScope, SqlBrowsers
+from alipes.kernel.store.web import BrowserScope
+from alipes.store.browsers import SqlBrowsers
 from alipes.store.database.database import open_database
 from alipes.web.auth import Authenticator, RequestLimits
 from alipes.web.endpoint import endpoints_of

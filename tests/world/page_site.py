@@ -11,7 +11,8 @@ from typing import Any
 
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
-from alipes.store.browsers import BrowserScope, SqlBrowsers
+from alipes.kernel.store.web import BrowserScope
+from alipes.store.browsers import SqlBrowsers
 from alipes.store.database.database import open_database
 from tests.e2e.program import Home, children
 from tests.e2e.service import ServeProcess, open_serve, write_settings

@@ -21,7 +21,7 @@ from alipes.kernel.ports import Request
 from alipes.kernel.turns import Delta, ModelReply, TextDelta, Usage
 from alipes.providers.registry import Backend
 from alipes.store.history import SqlCompactionStore
-from alipes.store.store import Store
+from alipes.store.sql_store import SqlStore as Store
 from alipes.store.usage import SqlUsageLedger
 
 PER_TOKEN = 4

@@ -14,9 +14,9 @@ from alipes.kernel.attachments import without_attachments
 from alipes.kernel.formatting import format_excerpt
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.ports import ToolOutput
+from alipes.kernel.store.store import Store
 from alipes.kernel.turns import Envelope, Notice, Turn
 from alipes.plugins.registry import Contributions
-from alipes.store.store import Store
 from alipes.tools.checkpoints.checkpoints import Checkpoints
 from alipes.tools.checkpoints.git import CheckpointError
 from alipes.tools.checkpoints.store import Checkpoint, CheckpointRecord

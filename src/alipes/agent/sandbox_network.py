@@ -11,6 +11,7 @@ from alipes.config.settings import Settings
 from alipes.kernel.approvals import SSH_AGENT, host_source
 from alipes.kernel.conversations import denial_reason
 from alipes.kernel.messages import ToolCall
+from alipes.kernel.store.approvals import UntrustedSourceStore
 from alipes.kernel.turns import Turn
 from alipes.runtime.http.egress import EgressRequest
 from alipes.runtime.http.egress_proxy import EgressProxy
@@ -23,7 +24,6 @@ from alipes.runtime.sandbox.backend import CommandScope
 from alipes.runtime.sandbox.namespaces import PROXY_PORT
 from alipes.runtime.sandbox.policy import short_hash
 from alipes.runtime.sandbox.proxy_environment import proxy_environment, ssh_proxy_command
-from alipes.store.approvals import SqlUntrustedSources
 
 SSH_PORT = 22
 CONNECT_SCRIPT = "/run/alipes/connect.py"
@@ -40,7 +40,7 @@ class SandboxNetwork:
         ask: AskEgress,
         *,
         agent: str,
-        sources: SqlUntrustedSources,
+        sources: UntrustedSourceStore,
     ) -> None:
         """`agent`: path of the user's SSH agent; empty if there is none. `sources`: records what turns have read."""
         self.rights, self._ask, self._agent, self._sources = rights, ask, agent, sources
@@ -119,7 +119,7 @@ class SandboxNetwork:
 
 @asynccontextmanager
 async def open_sandbox_network(
-    settings: Settings, sources: SqlUntrustedSources, ask: AskEgress, environ: Mapping[str, str]
+    settings: Settings, sources: UntrustedSourceStore, ask: AskEgress, environ: Mapping[str, str]
 ) -> AsyncIterator[SandboxNetwork]:
     """`ask` asks the person of a turn."""
 

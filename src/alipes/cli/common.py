@@ -23,8 +23,9 @@ from alipes.config.reader import RawConfig
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_count
-from alipes.store.archive import Archive
-from alipes.store.store import Store, open_archive, open_store
+from alipes.kernel.store.archive import Archive
+from alipes.kernel.store.store import Store
+from alipes.store.store import open_archive, open_store
 
 T = TypeVar("T")
 MIN_WRAP_WIDTH = 40

@@ -34,6 +34,8 @@ from alipes.kernel.formatting import format_ago, format_count
 from alipes.kernel.memory import OWNER
 from alipes.kernel.messages import user
 from alipes.kernel.ports import Request
+from alipes.kernel.store.archive import Archive
+from alipes.kernel.store.store import Store
 from alipes.kernel.turns import ModelReply
 from alipes.providers.embedded import find_weights
 from alipes.providers.errors import explain_connection
@@ -41,12 +43,9 @@ from alipes.providers.registry import Backend, Models, choose_model, open_models
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.process_lock import find_holder
 from alipes.sessions.tool_access import ToolState
-from alipes.store.archive import Archive
-from alipes.store.database.files import find_loss, is_writable
+from alipes.store.home_files import find_store_loss, is_store_writable, store_exists
 from alipes.store.peers import open_processes
-from alipes.store.schedules.jobs import SqlSchedules
-from alipes.store.schedules.runs import SqlScheduleRuns
-from alipes.store.store import Store, open_archive, open_store
+from alipes.store.store import open_archive, open_store
 from alipes.tools.browser.chromium import find_chromium, find_obstacle, uses_sandbox
 from alipes.tools.checkpoints.git import find_git
 from alipes.tools.checkpoints.prune import list_stored_folders
@@ -100,13 +99,12 @@ def check_browser(settings: Settings) -> CheckResult:
 
 async def check_store(settings: Settings) -> list[CheckResult]:
     """Check the database, its other users and unfinished turns."""
-    path = settings.paths.database
-    if loss := find_loss(path):
+    if loss := find_store_loss(settings.home):
         return [CheckResult("database", "wrong", loss)]
-    if not path.exists():
+    if not store_exists(settings.home):
         return [CheckResult("database", "ok", "will be created on first use")]
     try:
-        if not is_writable(path):
+        if not is_store_writable(settings.home):
             async with open_archive(settings.home) as archive:
                 return await _check_database(archive)
         async with open_store(settings.home) as store:
@@ -119,7 +117,7 @@ async def check_store(settings: Settings) -> list[CheckResult]:
 
 async def _check_schedules(settings: Settings, store: Store) -> list[CheckResult]:
     """Jobs that nobody runs, and the latest ones that failed."""
-    jobs, last = SqlSchedules(store), await SqlScheduleRuns(store).last_runs()
+    jobs, last = store.schedules, await store.schedule_runs.last_runs()
     if not (count := await jobs.count()):
         return []
     failed = sorted(run.job.name for run in last.values() if run.state == "failed")
@@ -146,7 +144,7 @@ async def check_models(settings: Settings, scope: ClientScope, models: Models, *
 
 async def check_tools(settings: Settings) -> list[CheckResult]:
     """The tools that are off, by their reason. On platforms with settings of their own, only what differs there."""
-    if not settings.paths.database.exists() or not is_writable(settings.paths.database):
+    if not store_exists(settings.home) or not is_store_writable(settings.home):
         return []  # a check must not create a home
     try:
         async with open_for_checks(settings) as app:

@@ -10,7 +10,7 @@ from alipes.cli.render import format_table, to_one_line, truncate
 from alipes.cli.stdio import terminal_width
 from alipes.config.loader import load_settings
 from alipes.kernel.formatting import ID, format_ago, format_excerpt
-from alipes.store.export import SessionFacts
+from alipes.kernel.store.archive import SessionFacts
 
 LISTED = 20
 _SHORT, _LONG = "-r", "--resume"

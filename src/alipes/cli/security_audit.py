@@ -20,13 +20,14 @@ from alipes.config.environment import read_text
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError, StoreError
 from alipes.kernel.formatting import format_count
+from alipes.kernel.store.store import Store
 from alipes.plugins import pins
 from alipes.plugins.discovery import enabled_plugins, find_plugins
 from alipes.runtime.http.proxies import is_loopback
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
-from alipes.store.api_keys import SqlApiKeys, SqlWebhooks
+from alipes.store.home_files import store_exists, store_files
 from alipes.store.quick_reads import SQLITE_VERSION
-from alipes.store.store import Store, open_store
+from alipes.store.store import open_store
 from alipes.tools.backends import INSTALL
 from alipes.tools.sandbox import make_backend
 
@@ -92,8 +93,7 @@ def _check_permissions(settings: Settings) -> Iterator[CheckResult]:
         yield CheckResult("permissions", "ok", f"{paths.home} will be created on first use")
         return
     is_open = bool(paths.home.stat().st_mode & _READABLE_BY_OTHERS)
-    files = [Path(f"{paths.database}{suffix}") for suffix in ("", "-wal", "-shm")]
-    files += [paths.config, *sorted(paths.run.glob("*.sock"))]
+    files = [*store_files(paths.home), paths.config, *sorted(paths.run.glob("*.sock"))]
     folders = [paths.run, paths.logs, paths.home / "plugins", paths.home / "hooks"]
     wrong = [*_check_mode(paths.home, 0o700), *_check_mode(paths.env, 0o600)]
     if is_open:  # otherwise nobody else reaches them
@@ -177,7 +177,7 @@ def _check_config_file(settings: Settings) -> Iterator[CheckResult]:
 
 
 async def _check_store(settings: Settings) -> list[CheckResult]:
-    if not settings.paths.database.exists():
+    if not store_exists(settings.home):
         return []
     try:
         async with open_store(settings.home) as store:
@@ -188,12 +188,12 @@ async def _check_store(settings: Settings) -> list[CheckResult]:
 
 async def _check_stored_keys(store: Store) -> list[CheckResult]:
     found: list[CheckResult] = []
-    for key in await SqlApiKeys(store.database).all():
+    for key in await store.api_keys.all():
         if key.scope == "admin" and key.expires is None:
             says = f"the API key {key.name} may do everything and never expires"
             advice = f"`alipes serve key revoke {key.name}`, then add it with --days or another --scope"
             found.append(CheckResult("keys", "note", says, advice))
-    webhooks = SqlWebhooks(store.database)
+    webhooks = store.webhooks
     for status in await webhooks.all():
         name = status.webhook.name
         known = await webhooks.find(name)

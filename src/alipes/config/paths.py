@@ -12,8 +12,6 @@ from pathlib import Path
 
 from alipes.kernel.errors import ConfigError
 
-DATABASE_FILE = "alipes.db"
-"""The database of a home."""
 PROFILES = "profiles"
 PROFILES_MARK = ".alipes-profiles"
 """A file beside the profiles: it tells them from any other folder that is called `profiles`."""
@@ -30,7 +28,6 @@ class Paths:
         self.home = home
         self.config = home / "config.toml"
         self.env = home / ".env"
-        self.database = home / DATABASE_FILE
         self.run = home / "run"
         """Sockets and locks of running processes."""
         self.logs = home / "logs"

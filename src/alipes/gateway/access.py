@@ -6,8 +6,8 @@ from collections.abc import Callable
 from alipes.gateway.policy import GatewayPolicy
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.platform import IncomingMessage
+from alipes.kernel.store.people import CODE_VALID_S, PairingRequest, PeopleStore, PersonRole
 from alipes.sessions.people import EVERYONE, role_in_settings
-from alipes.store.people import CODE_VALID_S, PairingRequest, PersonRole, SqlPeople
 
 CODE_INTERVAL = 30.0
 """Seconds in which a stranger is not offered another code."""
@@ -17,7 +17,7 @@ MAX_STRANGERS = 1000
 class Access:
     """Roles from the configuration first, then from pairing."""
 
-    def __init__(self, people: SqlPeople, policy: GatewayPolicy, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, people: PeopleStore, policy: GatewayPolicy, *, clock: Callable[[], float] = time.time) -> None:
         self.people, self._policy, self._clock = people, policy, clock
         self._offered: dict[tuple[str, str], float] = {}
         """When each stranger last wrote, so that repeated messages cost no database access."""

@@ -6,6 +6,9 @@ from alipes.gateway.platform_runner import PlatformState
 from alipes.gateway.questions import ChatQuestions
 from alipes.kernel.formatting import format_ago, format_columns, format_excerpt
 from alipes.kernel.outbox import lane
+from alipes.kernel.store.archive import SessionFacts
+from alipes.kernel.store.people import Progress
+from alipes.kernel.store.search import EVERYTHING, SearchScope
 from alipes.kernel.turns import ApprovalChoice
 from alipes.plugins.registry import Contributions
 from alipes.sessions.commands import registry as builtin
@@ -13,10 +16,6 @@ from alipes.sessions.commands import search
 from alipes.sessions.commands.context import CommandContext, CommandReply
 from alipes.sessions.commands.registry import Command, Parsed
 from alipes.sessions.people import approve
-from alipes.store.browsers import SqlBrowsers
-from alipes.store.export import SessionFacts
-from alipes.store.people import Progress
-from alipes.store.search.scope import EVERYTHING, SearchScope
 
 OWNER_COMMANDS = frozenset(
     {
@@ -147,7 +146,7 @@ class ChatCommands:
             return CommandReply(why, failed=True)
         if args not in ("", "read"):
             return CommandReply("Usage: /page [read]. With read, the browser can change nothing.", failed=True)
-        code = await SqlBrowsers(context.store.database).add_code("read" if args else "admin")
+        code = await context.store.browsers.add_code("read" if args else "admin")
         link = code.link(self._page_address)
         return CommandReply(f"Open this link within five minutes. It logs one browser in, once:\n{link}")
 

@@ -72,7 +72,7 @@ class Gateway:
     async def run(self) -> None:
         """Serve until cancelled. Raises only `StoreError`; other failures are logged and retried."""
         try:
-            await self._app.store.database.preallocate_wal()
+            await self._app.store.health.warm_up()
             async with asyncio.TaskGroup() as group:
                 await self._resume_notices.send(())  # withdraws old rows before a resumed turn asks again
                 self._tasks.open(group)
@@ -149,7 +149,7 @@ class Gateway:
             # the rows appear with the same write, so a lane that looks now finds them
             self.delivery.notify(turn.inbound.address.platform, lane(turn.inbound.address))
         for outbound in answer or ():
-            self._app.store.database.during_sync.append(partial(self._prepare, outbound))
+            self._app.store.health.call_during_sync(partial(self._prepare, outbound))
 
     def _prepare(self, outbound: Outbound) -> None:
         """Format a message while its row is being written."""

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from alipes.kernel.errors import AlipesError, ConfigError, DeliveryError, StoreError
 from alipes.kernel.platform import Capabilities, ConnectionState, IncomingMessage, MessagePart, OnMessage, Platform
-from alipes.kernel.ports import Leaders
+from alipes.kernel.store.cluster import LeaderElection
 from alipes.kernel.turns import Address
 from alipes.runtime.tasks import backoff, raise_if_cancelled
 
@@ -112,7 +112,7 @@ class PlatformRunner:
             log.warning("platform %s failed: %s; restarting in %.1f s", self.name, why, pause)
             await self._sleep(pause)
 
-    async def serve_elected(self, leaders: Leaders, listen: Callable[[], Awaitable[None]]) -> None:
+    async def serve_elected(self, leaders: LeaderElection, listen: Callable[[], Awaitable[None]]) -> None:
         """Run `listen` while this process is the one that receives. Until then it only sends, if the platform can."""
         leading, following, closed = asyncio.Event(), asyncio.Event(), asyncio.Event()
         following.set()
@@ -132,7 +132,7 @@ class PlatformRunner:
 
         async with asyncio.TaskGroup() as group:
             group.create_task(self._send_while(following, leading, closed), name=f"sender {self.name}")
-            await leaders.run(f"platform {self.name}", lead)
+            await leaders.lead(f"platform {self.name}", lead)
             raise DeliveryError("it stopped listening")
 
     async def _send_while(self, following: asyncio.Event, leading: asyncio.Event, closed: asyncio.Event) -> None:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from alipes.kernel.ports import PlatformStates
+from alipes.kernel.store.cluster import PlatformStates
 
 SAVE_INTERVAL_S = 1.0
 MAX_FILE_BYTES = 1_000_000

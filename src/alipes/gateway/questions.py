@@ -22,6 +22,8 @@ from alipes.kernel.formatting import escape_markdown
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.outbox import Button, Media, Outbound, lane
 from alipes.kernel.platform import IncomingMessage
+from alipes.kernel.store.people import PersonRole
+from alipes.kernel.store.store import Store
 from alipes.kernel.turns import (
     Address,
     AnswerApproval,
@@ -35,8 +37,6 @@ from alipes.kernel.turns import (
 from alipes.runtime.tasks import run_to_completion
 from alipes.sessions.sessions import Sessions
 from alipes.store import outbox as stored
-from alipes.store.people import PersonRole
-from alipes.store.store import Store
 
 Asked: TypeAlias = ApprovalAsked | QuestionAsked
 Answered: TypeAlias = ApprovalAnswered | QuestionAnswered
@@ -147,7 +147,7 @@ class ChatQuestions:
         self._closed.append(answered.ask)
         runner = self._runners[question.address.platform]
         async with self._outbox.lock(lane(question.address)):
-            await stored.mark_answered(self._store.database, question.id)  # it may have been answered elsewhere
+            await self._store.outbox.mark_answered(question.id)  # it may have been answered elsewhere
             delivery = await self._store.outbox.find(question.id)
             if delivery is None:
                 return
@@ -206,7 +206,7 @@ class ChatQuestions:
     async def recover(self, key: str) -> None:
         """Remember the unanswered approval that an earlier process sent, before its turn asks again."""
         for turn in (await self._store.sessions.unfinished(key))[:1]:
-            if ask := await stored.find_unanswered(self._store.database, turn.id):
+            if ask := await self._store.outbox.find_unanswered(turn.id):
                 self._earlier[key] = _EarlierQuestion(turn.id, ask)
 
     def release(self, key: str) -> None:
@@ -308,7 +308,7 @@ class ChatQuestions:
             return "Only an owner can choose “always”."
         if answer is not None and (problem := _pattern_problem(question.asked, answer.pattern)):
             return problem
-        await stored.mark_answered(self._store.database, question.id)
+        await self._store.outbox.mark_answered(question.id)
         answer = structs.replace(answer or AnswerApproval(question.asked.ask, choice), by=person)
         await self._sessions.post(question.address.key, answer)
         return ""

@@ -16,23 +16,6 @@ CheckStop: TypeAlias = Callable[[], Awaitable[None]]
 Effort: TypeAlias = Literal["", "low", "medium", "high"]
 
 
-class Leaders(Protocol):
-    """Elects one process for each name, such as the one that receives the messages of a platform."""
-
-    async def run(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """Wait until this process leads `name`, then run `work` to its end. If it no longer leads, `work` is cancelled
-        and the wait starts over."""
-
-
-class PlatformStates(Protocol):
-    """State files of messengers, stored for the process that receives next."""
-
-    async def load(self, platform: str) -> dict[str, bytes]:
-        """The files of a platform by name."""
-
-    async def save(self, platform: str, name: str, data: bytes) -> None: ...
-
-
 class ToolSpec(Struct, frozen=True, dict=True):
     name: str
     description: str

@@ -9,7 +9,7 @@ from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean
 from alipes.kernel.outbox import Outbound
-from alipes.store.people import PairingRequest, Person, PersonRole, SqlPeople
+from alipes.kernel.store.people import PairingRequest, PeopleStore, Person, PersonRole
 
 EVERYONE = "*"
 """In `allow`: everybody has access."""
@@ -48,7 +48,7 @@ def is_listed(settings: Settings, person: Person) -> bool:
     return bool({person.person, person.name} & {*config.allow, *config.owners})
 
 
-async def approve(people: SqlPeople, code: str, role: PersonRole | None = "user") -> Person:
+async def approve(people: PeopleStore, code: str, role: PersonRole | None = "user") -> Person:
     """Give access to the person with this code and tell them. Raises `MessageRejected`.
 
     Without a role, the first person becomes the owner.

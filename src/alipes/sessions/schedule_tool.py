@@ -9,11 +9,11 @@ from alipes.kernel.formatting import format_count
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.ports import ToolContext
 from alipes.kernel.schedules import BY_MODEL
+from alipes.kernel.store.approvals import UntrustedSourceStore
+from alipes.kernel.store.store import Store
 from alipes.kernel.timetable import parse_event
 from alipes.kernel.turns import SCHEDULED, Turn
 from alipes.plugins.specs import Verdict
-from alipes.store.approvals import SqlUntrustedSources
-from alipes.store.store import Store
 from alipes.tools.cronjob import CHANGES, CronjobTool, read_fields
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class ScheduledTurns:
 class ScheduleApproval:
     """A hook: jobs that could do harm later are asked about now."""
 
-    def __init__(self, sources: SqlUntrustedSources) -> None:
+    def __init__(self, sources: UntrustedSourceStore) -> None:
         self._sources = sources
 
     async def before_tool(self, call: ToolCall, turn: Turn) -> Verdict | None:
@@ -62,7 +62,7 @@ class ScheduleApproval:
 class ScheduleEditor:
     """Implements `tools.cronjob.JobEditor`."""
 
-    def __init__(self, sources: SqlUntrustedSources, schedules: "Callable[[], Schedules]") -> None:
+    def __init__(self, sources: UntrustedSourceStore, schedules: "Callable[[], Schedules]") -> None:
         self._sources, self._schedules = sources, schedules
 
     async def act(self, action: str, name: str, fields: Mapping[str, Json], act: ToolContext) -> str:

@@ -29,6 +29,9 @@ from alipes.kernel.schedules import (
     parse_quiet_hours,
     zone_of,
 )
+from alipes.kernel.store.people import PeopleStore
+from alipes.kernel.store.schedules import NewRun, ScheduleStore
+from alipes.kernel.store.store import Store
 from alipes.kernel.timetable import (
     Timetable,
     describe_timetable,
@@ -41,12 +44,6 @@ from alipes.kernel.timetable import (
 )
 from alipes.kernel.turns import Address, PermissionMode, Stop, Turn
 from alipes.sessions.sessions import Sessions
-from alipes.store.api_keys import SqlWebhooks
-from alipes.store.people import SqlPeople
-from alipes.store.schedules.jobs import SqlSchedules
-from alipes.store.schedules.rows import NewRun
-from alipes.store.schedules.runs import SqlScheduleRuns
-from alipes.store.store import Store
 
 PLUGIN_OWNER = "plugin"
 """The owner of jobs that plugins make outside of a conversation."""
@@ -126,8 +123,8 @@ class Schedules:
     ) -> None:
         """`skills`: those that jobs may name; without them, a name is checked when the job runs."""
         self._settings, self._clock, self._sessions, self._skills = settings, clock, sessions, skills
-        self.jobs, self.runs = SqlSchedules(store, clock=clock), SqlScheduleRuns(store, clock=clock)
-        self.webhooks, self.sources = SqlWebhooks(store.database), store.sources
+        self.jobs, self.runs = store.schedules.with_clock(clock), store.schedule_runs.with_clock(clock)
+        self.webhooks, self.sources = store.webhooks, store.sources
         self._people = store.people
 
     @property
@@ -364,12 +361,12 @@ def _view(schedule: Schedule, last: JobRun | None = None, count: int = 3) -> Sch
     return ScheduleView(schedule, moments, zone, last)
 
 
-async def _list_after(jobs: SqlSchedules, name: str) -> list[Schedule]:
+async def _list_after(jobs: ScheduleStore, name: str) -> list[Schedule]:
     """The jobs that run after this one."""
     return [each for each in await jobs.all() if each.job.timetable.job == name]
 
 
-async def _rename_in_chains(jobs: SqlSchedules, old: str, new: str) -> None:
+async def _rename_in_chains(jobs: ScheduleStore, old: str, new: str) -> None:
     for each in await _list_after(jobs, old):
         job = structs.replace(each.job, when=f"after {new}", timetable=Timetable("after", job=new))
         await jobs.update(each.id, job, each.due, each.state)
@@ -507,7 +504,7 @@ def _check_target(target: str) -> None:
         )
 
 
-async def check_platforms(targets: tuple[str, ...], people: SqlPeople) -> None:
+async def check_platforms(targets: tuple[str, ...], people: PeopleStore) -> None:
     """The platforms exist, and have a default chat if no chat is named. Raises `ConfigError`."""
     named = [each for each in targets if each not in OWN_TARGETS and "://" not in each]
     if not named:

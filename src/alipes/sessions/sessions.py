@@ -11,6 +11,7 @@ from alipes.kernel.conversations import AdmittedTurn, PendingTurn, SessionSwitch
 from alipes.kernel.errors import AlipesError, MessageRejected
 from alipes.kernel.formatting import format_count
 from alipes.kernel.outbox import Outbound
+from alipes.kernel.store.store import Store
 from alipes.kernel.turns import (
     AnswerApproval,
     AnswerQuestion,
@@ -37,7 +38,6 @@ from alipes.sessions.questions import FrontEnd, Questions
 from alipes.sessions.services import OpenAgent, SessionActivity, SessionDefaults, SessionServices
 from alipes.sessions.session import MAX_ATTEMPTS, SUPERSEDED, Session
 from alipes.sessions.subagents.registry import SubagentRegistry
-from alipes.store.store import Store
 
 SUSPECT_ATTEMPTS = MAX_ATTEMPTS - 1
 """A turn with this many attempts may be what kills the process: it is resumed alone."""
@@ -154,7 +154,7 @@ class Sessions:
         if admitted is None:
             if await self._store.turns.has_pending(key):  # the first copy may have been interrupted here
                 await self._store.dispatcher.wake(key)
-            await self._store.database.wait_synced()
+            await self._store.health.wait_synced()
             return None
         if shown and self.questions.front_end is not None:
             self.questions.front_end.send_soon(shown[0])
@@ -162,7 +162,7 @@ class Sessions:
             await self._store.dispatcher.wake(key)
         for op in ops_for(admitted):
             await self.post(key, op)
-        await self._store.database.wait_synced(unhurried)
+        await self._store.health.wait_synced(unhurried)
         return admitted.turn
 
     def _show_in_chat(self, inbound: Inbound) -> tuple[Outbound, ...]:

@@ -9,11 +9,11 @@ from alipes.config.settings import Settings
 from alipes.config.tools import select_tools
 from alipes.kernel.memory import memory_scope
 from alipes.kernel.ports import Tool
+from alipes.kernel.store.conversations import ToolChoiceStore
 from alipes.kernel.turns import Turn
 from alipes.plugins.owner import CORE
 from alipes.plugins.registry import Contributions
 from alipes.sessions.subagents.delegation import INTERACTIVE_TOOLS
-from alipes.store.conversations import SqlToolChoices
 from alipes.tools.memory import MemoryTool
 from alipes.tools.send_file import NO_CHATS, SendFileTool
 
@@ -38,7 +38,7 @@ class ToolAccess:
         self,
         settings: Settings,
         contributions: Contributions,
-        choices: SqlToolChoices,
+        choices: ToolChoiceStore,
         find_unavailable: FindUnavailable,
     ) -> None:
         self._settings, self._contributions, self._choices = settings, contributions, choices

@@ -7,8 +7,8 @@ import os
 
 from msgspec import Struct, structs
 
-from alipes.kernel.errors import AlipesError
 from alipes.kernel.messages import Message, ToolResult
+from alipes.kernel.store.api import AdmittedContinuation, Continuation, HistoryMismatch
 from alipes.kernel.turns import Address, Inbound, Said
 from alipes.store import conversations, history, turns
 from alipes.store.database.connection import Connection
@@ -29,41 +29,6 @@ _LAST_TURN = f"""{_TURN}
     AND turns.session_id = ? AND json_extract(turns.inbound, '$.notice') IS NULL ORDER BY 1 DESC LIMIT 1"""
 _HASHED_TURN = f"""{_TURN}
     AND turns.number IN (SELECT turn_number FROM history_hashes WHERE hash = ?) ORDER BY 1 DESC LIMIT 1"""
-
-
-class HistoryMismatch(AlipesError):
-    """The message does not fit the turn that it is to continue; `code` is for programs."""
-
-    def __init__(self, why: str, code: str) -> None:
-        super().__init__(why)
-        self.code = code
-
-
-class Continuation(Struct, frozen=True):
-    """A message of an API client, and what it continues."""
-
-    inbound: Inbound
-    """Its address is used if a new conversation is created."""
-    history: tuple[Message, ...] = ()
-    """The messages before it, as the client has them; every call in them is answered."""
-    history_hash: bytes = b""
-    """Of `history`; empty if it cannot end with an answer of ours."""
-    after: str = ""
-    """The turn that it continues, if the client names one instead of sending the history."""
-    conversation: str = ""
-    """The id of the conversation that it continues, instead of a turn."""
-    results: tuple[ToolResult, ...] = ()
-    """Results of the client's own tools that the previous turn called."""
-    response: tuple[str, str] | None = None
-    """The id under which the response is stored, and the JSON of its request."""
-    temporary: bool = False
-    """Delete the conversation once it is answered."""
-
-
-class AdmittedContinuation(Struct, frozen=True):
-    turn: str
-    session: str
-    address: Address
 
 
 class _PreviousTurn(Struct, frozen=True):

@@ -1,28 +1,14 @@
 """Named API keys (as hashes) and webhooks in SQLite."""
 
-from typing import Literal, TypeAlias
-
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
 from alipes.kernel.models import Secret
+from alipes.kernel.store.web import ApiKey, KeyScope, Webhook, WebhookStatus
 from alipes.store.database.damage import RowDecoder
 from alipes.store.database.rows import SqlRows
 
-KeyScope: TypeAlias = Literal["read", "run", "admin"]
 _COLUMNS = "name, scope, created, expires, requests_per_minute"
-
-
-class ApiKey(Struct, frozen=True):
-    """A named key, without its value, which is shown only once when it is created."""
-
-    name: str
-    scope: KeyScope
-    created: float
-    expires: float | None = None
-    """When it expires, in seconds since the epoch; None: never."""
-    rate: int | None = None
-    """Requests per minute; None: the default."""
 
 
 class SqlApiKeys(SqlRows):
@@ -50,38 +36,6 @@ class SqlApiKeys(SqlRows):
         """False if there is no key with this name."""
         sql = "DELETE FROM api_keys WHERE name = ?"
         return bool(await self._database.execute(sql, name))
-
-
-SignatureStyle: TypeAlias = Literal["standard", "github"]
-
-
-class Webhook(Struct, frozen=True, omit_defaults=True):
-    """A webhook as the operator configured it. Its fields are stored as JSON: do not rename them."""
-
-    name: str
-    prompt: str
-    """The task; `{body.path}` and `{headers.name}` are replaced by values of the request. Empty: it only starts jobs
-    of the schedules."""
-    style: SignatureStyle = "standard"
-    """How requests are signed."""
-    target: str = ""
-    """The chat that gets the answer, as in `alipes send`; empty: none."""
-    tools: tuple[str, ...] | None = None
-    """The tools it may use. None, as in webhooks of earlier versions, where it meant all: none."""
-    model: str = ""
-    rate: int = 60
-    """Deliveries per minute."""
-    together: bool = False
-    """All deliveries share one conversation; else each has its own."""
-
-
-class WebhookStatus(Struct, frozen=True, rename={"deliveries": "taken", "last_delivery": "last"}):
-    """A webhook and its use; the JSON names are those of `alipes webhook list --json`."""
-
-    webhook: Webhook
-    created: float
-    deliveries: int
-    last_delivery: float | None
 
 
 _decoder: RowDecoder[Webhook] = RowDecoder(Webhook)

@@ -2,41 +2,28 @@
 
 import math
 import time
-from typing import Literal, TypeAlias
-
-from msgspec import Struct
 
 from alipes.kernel.attachments import without_attachments
 from alipes.kernel.errors import SessionError
+from alipes.kernel.store.api import API_PLATFORM, ApiSession, RunQuery, SessionQuery, StoredResponse
+from alipes.kernel.store.search import SearchScope, SessionOwner
 from alipes.kernel.turns import SCHEDULED, Address, Inbound
 from alipes.store import conversations, export, history
 from alipes.store.api_history import IMPORTED
-from alipes.store.archive import MATCHES_WORD, SESSION_DETAILS, Archive
+from alipes.store.archive import MATCHES_WORD, SESSION_DETAILS, SqlArchive
 from alipes.store.database.connection import Connection, Database
 from alipes.store.database.rows import Decoders, SqlRows, clean_text
 from alipes.store.search.query import escape_like
-from alipes.store.search.scope import SearchScope, SessionOwner
+from alipes.store.search.scope import scope_conditions
 from alipes.store.turns import new_session_id, set_current_session
 
-API_PLATFORM = "api"
 _REMAINING = """
     SELECT 1 FROM turns LEFT JOIN responses ON responses.turn_number = turns.number
     WHERE session_id = ? AND detail <> ? AND coalesce(deleted, 0) = 0 LIMIT 1"""
 
 
-class StoredResponse(Struct, frozen=True):
-    """A stored response of the API."""
-
-    id: str
-    turn: str
-    session: str
-    caller: str
-    request: str
-    """JSON of the parts of the request that the response repeats."""
-
-
 class SqlResponses:
-    def __init__(self, database: Database, archive: Archive) -> None:
+    def __init__(self, database: Database, archive: SqlArchive) -> None:
         self._database, self._archive = database, archive
 
     async def find(self, id: str) -> StoredResponse | None:
@@ -92,19 +79,6 @@ _WAITING = """SELECT session_id FROM approvals INDEXED BY approvals_open WHERE c
 MAX_PREVIEW_CHARS = 120
 _MAX_DECODED_CHARS = 200_000
 """A longer message, such as one with a picture, is no preview."""
-SessionStatus: TypeAlias = Literal["idle", "running", "waiting", "queued", "held"]
-
-
-class RunQuery(Struct, frozen=True):
-    """Which runs to list; empty values select all."""
-
-    limit: int
-    session: str = ""
-    """The id of a conversation."""
-    state: str = ""
-    """`queued`, `held`, `running` or an ending."""
-    before: str = ""
-    """Only those before this run."""
 
 
 _STATES = {
@@ -113,47 +87,6 @@ _STATES = {
     "held": "ending IS NULL AND held = 1",
     "running": "ending IS NULL AND attempts > 0",
 }
-
-
-class ApiSession(Struct, frozen=True):
-    id: str
-    address: Address
-    is_current: bool
-    """It is the active conversation of its address."""
-    title: str
-    """The title that was set; else the first words of the first message."""
-    model: str
-    busy: str
-    permission_mode: str
-    effort: str
-    workdir: str
-    status: SessionStatus
-    created: float
-    updated: float
-    parent: str
-    turns: int
-    unfinished: int
-    messages: int
-    preview: str
-    """The start of its last message."""
-    person: str
-    """The name of the person or job that it is with, if that is known."""
-
-    @property
-    def cursor(self) -> str:
-        """Its place in the list of sessions."""
-        return f"{self.updated!r}:{self.id}"
-
-
-class SessionQuery(Struct, frozen=True):
-    """Which sessions to list; empty values select all."""
-
-    limit: int
-    words: str = ""
-    before: float = 0.0
-    cursor: str = ""
-    """`cursor` of the last one of the page before."""
-    platform: str = ""
 
 
 class SqlApiRuns(SqlRows):
@@ -200,7 +133,7 @@ class SqlApiRuns(SqlRows):
         """Latest first; `words`: all of them in the title or the first message. Raises `SessionError` for a wrong
         cursor."""
         wanted = [f"%{escape_like(word)}%" for word in clean_text(query.words).split()]
-        conditions, own = SearchScope(owner=owner).conditions()
+        conditions, own = scope_conditions(SearchScope(owner=owner))
         conditions += ["platform <> 'subagent'", *(MATCHES_WORD for _ in wanted)]
         values: list[str | float] = [*own, *(pattern for pattern in wanted for _ in range(2))]
         if query.platform:

@@ -1,17 +1,17 @@
 """Approvals: questions about tool calls, the answers and the rights they give; and untrusted text that was read."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
 from alipes.kernel.errors import SessionError
+from alipes.kernel.store.approvals import Approval, StandingRight
 from alipes.kernel.turns import ApprovalChoice, Turn
 from alipes.store.database.connection import Connection
 from alipes.store.database.rows import SqlRows, clean_text, to_json
 
-StandingChoice: TypeAlias = Literal["session", "always"]
 APPROVAL_COLUMNS = """approvals.id, session_id, approvals.key, turn_id, tool, arguments, approvals.workdir, reason,
     rule, asked_at, choice, answered_by, answered_at, revoked_at, pattern, note"""
 _IN_FORCE = "choice IN ('session', 'always') AND revoked_at IS NULL"
@@ -20,46 +20,6 @@ _CHAIN = """WITH RECURSIVE chain (id) AS (
     SELECT :turn UNION SELECT parent_id FROM turns JOIN chain USING (id) WHERE parent_id IS NOT NULL)"""
 """The turn and those it works for."""
 _sources_decoder = msgspec.json.Decoder(frozenset[str])
-
-
-class Approval(Struct, frozen=True):
-    """A question about a call, and its answer."""
-
-    id: str
-    session: str
-    """The conversation that was asked; empty for an approval of an older release."""
-    key: str
-    turn: str
-    """The turn that asked."""
-    tool: str
-    arguments: str
-    """JSON, without secrets."""
-    workdir: str
-    reason: str
-    rule: str
-    """Exactly what `session` and `always` allow."""
-    asked_at: float
-    choice: ApprovalChoice | None = None
-    """None: nobody has answered yet."""
-    answered_by: str = ""
-    answered_at: float | None = None
-    revoked_at: float | None = None
-    pattern: str = ""
-    """The pattern of commands that `always` allows in `workdir`; empty: exactly the rule."""
-    note: str = ""
-    """Why not, in the person's words."""
-
-    @property
-    def state(self) -> str:
-        return "open" if self.choice is None else "revoked" if self.revoked_at else self.choice
-
-
-class StandingRight(Struct, frozen=True):
-    """An earlier answer that allows a call."""
-
-    choice: StandingChoice
-    confirmed: bool
-    """False: untrusted text was read since the person gave it, so the person must be asked again."""
 
 
 class SqlApprovals(SqlRows):

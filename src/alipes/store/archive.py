@@ -9,17 +9,19 @@ from pathlib import Path
 from alipes.kernel.errors import SessionError
 from alipes.kernel.formatting import ID, format_excerpt
 from alipes.kernel.messages import Json, Message
+from alipes.kernel.store.archive import CLEAN_STEPS, SessionFacts, StoreFacts, TurnFacts, UsageGrouping, UsageSum
+from alipes.kernel.store.search import EVERYTHING, SearchContext, SearchHit, SearchScope
+from alipes.kernel.store.usage import SkillUsage
 from alipes.kernel.turns import Address
 from alipes.store import backup, export, history
 from alipes.store.database.connection import Connection
 from alipes.store.database.rows import Decoders, SqlRows, clean_text, usage_from_row
 from alipes.store.database.schema_14 import SESSION_CHAT
-from alipes.store.export import SearchContext, SearchHit, SessionFacts, StoreFacts, TurnFacts, UsageGrouping, UsageSum
 from alipes.store.search import cleanup, index
 from alipes.store.search.context import read_around
 from alipes.store.search.query import MessageQuery, escape_like, search_messages
-from alipes.store.search.scope import EVERYTHING, SearchScope
-from alipes.store.usage import SkillUsage, SqlSkillUses
+from alipes.store.search.scope import scope_conditions
+from alipes.store.usage import SqlSkillUses
 
 SESSION_DETAILS = """
     created, updated, coalesce(parent_id, ''),
@@ -43,8 +45,6 @@ _NOT_EMPTY = """platform <> 'subagent' AND
     (title <> '' OR parent_id IS NOT NULL OR EXISTS (SELECT 1 FROM turns WHERE session_id = sessions.id))"""
 _IN_FOLDER = "(? = '' OR workdir = ?)"
 MATCHES_WORD = "(title LIKE ? ESCAPE '\\' OR first_text LIKE ? ESCAPE '\\')"
-CLEAN_STEPS = 20
-"""Enough for a home with some thousand messages."""
 MESSAGES_PER_DELETE = 1000
 """Messages deleted per transaction, so that other writers do not wait long."""
 _GROUPS: dict[UsageGrouping, str] = {
@@ -57,7 +57,7 @@ _GROUPS: dict[UsageGrouping, str] = {
 }
 
 
-class Archive(SqlRows):
+class SqlArchive(SqlRows):
     """Sessions are named by their ids; `resolve` finds one for what a person typed.
 
     Raises `SessionError` for a session that does not exist.
@@ -72,7 +72,7 @@ class Archive(SqlRows):
     ) -> list[SessionFacts]:
         """Sessions that are not empty, latest first; all `words` are in the title or the first message."""
         wanted = [f"%{escape_like(word)}%" for word in clean_text(words).split()]
-        conditions, values = scope.conditions()
+        conditions, values = scope_conditions(scope)
         where = " AND ".join([_NOT_EMPTY, *conditions, *(MATCHES_WORD for _ in wanted)])
         values += [pattern for pattern in wanted for _ in range(2)]
         sql = f"WHERE {where} ORDER BY updated DESC LIMIT ?"
@@ -188,9 +188,9 @@ class Archive(SqlRows):
             file, wrong = await backup.check_database(self._database.path)
         return file + wrong
 
-    async def backup(self, target: Path) -> None:
+    async def backup(self, target: str) -> None:
         """Copy the store as it is now while it is in use; the copy is complete and checked, or not made."""
-        await backup.backup_database(self._database.path, target)
+        await backup.backup_database(self._database.path, Path(target))
 
 
 def _list_sessions(db: Connection, where: str, *values: str | int) -> list[SessionFacts]:

@@ -20,9 +20,10 @@ from typing import IO, cast
 import msgspec
 from msgspec import Struct, structs
 
-from alipes.config.paths import DATABASE_FILE
 from alipes.kernel.errors import StoreError
 from alipes.store.backup import CancelFlag, copy_database, run_in_thread, write_atomically
+from alipes.store.database.files import DATABASE_FILE
+from alipes.store.database.migrations import SCHEMA
 
 FORMAT = 1
 MANIFEST = "alipes-backup.json"
@@ -61,7 +62,12 @@ class ArchiveManifest(Struct, frozen=True):
         return sum(entry.size for entry in self.entries)
 
 
-async def pack_home(home: Path, target: Path, *, version: str, schema: int) -> ArchiveManifest:
+def is_newer(manifest: ArchiveManifest) -> bool:
+    """True if the archive was written by a later release, whose store this one cannot read."""
+    return manifest.schema > SCHEMA
+
+
+async def pack_home(home: Path, target: Path, *, version: str, schema: int = SCHEMA) -> ArchiveManifest:
     """Pack `home` into `target` while it is in use, and read the archive back before it gets its name.
 
     Raises `StoreError` and then leaves nothing behind.

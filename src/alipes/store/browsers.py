@@ -3,57 +3,19 @@
 import hashlib
 import hmac
 import secrets
-from typing import Literal, TypeAlias
 
-from msgspec import Struct
-
+from alipes.kernel.store.web import IDLE_S, Browser, BrowserLogin, BrowserScope, LoginCode
 from alipes.store.database.connection import Connection
 from alipes.store.database.rows import SqlRows, clean_text
 
-BrowserScope: TypeAlias = Literal["read", "admin"]
 CODE_VALID_S = 300.0
 """How long a one-time code can be used."""
-IDLE_DAYS = 30
-IDLE_S = IDLE_DAYS * 86_400.0
-"""A browser that was not used for this long has to log in again."""
 SEEN_INTERVAL_S = 60.0
 """How often the time of the last use is written at most."""
 MAX_CODES = 100
 """Unused codes that are kept; the oldest are dropped first."""
 _MAX_NAME_CHARS = 60
 _COLUMNS = "id, name, scope, created, last_seen"
-
-
-class Browser(Struct, frozen=True):
-    """A browser that is logged in."""
-
-    id: str
-    name: str
-    scope: BrowserScope
-    created: float
-    last_seen: float
-
-    @property
-    def expires(self) -> float:
-        """When it has to log in again, if it is not used before."""
-        return self.last_seen + IDLE_S
-
-
-class BrowserLogin(Struct, frozen=True):
-    """A new browser and the two halves that it has to show, of which only hashes are stored."""
-
-    browser: Browser
-    cookie: str
-    secret: str
-
-
-class LoginCode(Struct, frozen=True):
-    code: str
-    expires: float
-
-    def link(self, address: str) -> str:
-        """The link that logs in, for the page at `address`. The code is in the fragment, which is sent to no server."""
-        return f"{address.rstrip('/')}/#login={self.code}"
 
 
 class SqlBrowsers(SqlRows):

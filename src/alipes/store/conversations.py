@@ -311,11 +311,10 @@ class SqlSessions:
 
         return await self._database.run(work)
 
-
-async def set_title_if_empty(database: Database, session: str, title: str) -> bool:
-    """False if the session has a title already, or does not exist."""
-    sql = "UPDATE sessions SET title = ? WHERE id = ? AND title = ''"
-    return bool(await database.execute(sql, clean_text(title), session))
+    async def set_title_if_empty(self, session: str, title: str) -> bool:
+        """False if the session has a title already, or does not exist."""
+        sql = "UPDATE sessions SET title = ? WHERE id = ? AND title = ''"
+        return bool(await self._database.execute(sql, clean_text(title), session))
 
 
 def session_title(db: Connection, session: str) -> str:

@@ -1,127 +1,24 @@
 """Facts about sessions and turns, and the export of a session as JSON or Markdown."""
 
 import time
-from typing import Literal, TypeAlias, cast
+from typing import cast
 
 import msgspec
-from msgspec import Struct
 
 from alipes.kernel.attachments import without_attachments
-from alipes.kernel.messages import Json, Message, Role
-from alipes.kernel.turns import Address, Ending, Inbound, Usage
+from alipes.kernel.messages import Json
+from alipes.kernel.store.archive import SessionFacts
 from alipes.store.database.connection import Connection
 from alipes.store.database.damage import RowDecoder
 from alipes.store.history import list_ancestors, unreadable_message
 
 FORMAT = "alipes.session/1"
 MAX_TITLE_CHARS = 60
-UsageGrouping: TypeAlias = Literal["turn", "session", "day", "model", "task", "tool"]
-
-
-class UsageSum(Struct, frozen=True):
-    """Tokens and cost of some model calls."""
-
-    name: str
-    """The group: the id of a turn or session, a day as 2026-11-15, a model, a task, a tool; or empty."""
-    calls: int
-    usage: Usage
-    unpriced: int
-    """Calls whose price is unknown; they are not in `usage.cost`."""
-
-
-class SessionFacts(Struct, frozen=True):
-    id: str
-    key: str
-    address: Address
-    title: str
-    """The title that was set; else the first words of the first message."""
-    created: float
-    updated: float
-    turns: int
-    unfinished: int
-    messages: int
-    spent: UsageSum
-    parent: str = ""
-    """The session it was branched from, or empty."""
-    workdir: str = ""
-    """The folder where its last turn worked; empty if it had none."""
-    model: str = ""
-    """The chosen model, else the one that answered last; empty if there is none."""
-
-
-class TurnFacts(Struct, frozen=True):
-    id: str
-    session: str
-    inbound: Inbound
-    ending: Ending | None
-    """None while it is queued or running."""
-    detail: str
-    attempts: int
-    created: float
-    ended: float | None
-    said: tuple[Message, ...]
-    spent: UsageSum
-    held: bool = False
-    """Queued, and kept back by a stop."""
-    calls_done: int = 0
-    """Tool calls with a result, while it is unfinished."""
-
-
-class SearchHit(Struct, frozen=True):
-    """A message that matches a search."""
-
-    session: str
-    title: str
-    turn: str
-    role: Role
-    when: float
-    snippet: str
-    message: int = 0
-    """Its number, for `around`."""
-    platform: str = ""
-    chat: str = ""
-    workdir: str = ""
-    parent: str = ""
-    """The conversation that a subagent worked for; empty for others."""
-
-
-class ContextMessage(Struct, frozen=True):
-    """A message near a hit."""
-
-    message: int
-    role: Role
-    when: float
-    text: str
-
-
-class SearchContext(Struct, frozen=True):
-    """Messages around a hit, oldest first."""
-
-    session: str
-    title: str
-    platform: str
-    chat: str
-    workdir: str
-    messages: tuple[ContextMessage, ...]
-    earlier: bool
-    """There are messages before these."""
-    later: bool
 
 
 def format_place(platform: str, chat: str, workdir: str) -> str:
     """Where a conversation takes place, in short."""
     return f"{platform}, {workdir}" if workdir else f"{platform} {chat}".strip()
-
-
-class StoreFacts(Struct, frozen=True):
-    path: str
-    size: int
-    wal: int
-    """Size of the write-ahead log, which is part of the store."""
-    schema: int
-    sessions: int
-    turns: int
-    messages: int
 
 
 def title_from_text(text: str | None) -> str:

@@ -1,11 +1,10 @@
 """The inbox in SQLite: incoming messages that are not a turn yet, and the ids of messages already handled."""
 
-from typing import Literal, TypeAlias
-
-from msgspec import Struct, structs
+from msgspec import structs
 
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.platform import IncomingMessage
+from alipes.kernel.store.inbox import EditResult, WaitingMessage
 from alipes.kernel.turns import Inbound
 from alipes.store import outbox
 from alipes.store.database.connection import Connection
@@ -13,18 +12,9 @@ from alipes.store.database.damage import RowDecoder
 from alipes.store.database.rows import Decoders, SqlRows, clean_text, to_json
 from alipes.store.turns import ANSWER_BATCH
 
-EditResult: TypeAlias = Literal["replaced", "same", "late", "unknown"]
-"""`replaced`: the queued message has the new text; `same`: it had it already; `late`: its turn has started;
-`unknown`: there is no such message."""
 KEEP_S = 7 * 86400.0
 """How long a second copy of a handled message is recognised."""
 _message_decoder: RowDecoder[IncomingMessage] = RowDecoder(IncomingMessage)
-
-
-class WaitingMessage(Struct, frozen=True):
-    message: IncomingMessage
-    batch: str
-    """The id of the batch it belongs to, or empty."""
 
 
 class SqlInbox(SqlRows):

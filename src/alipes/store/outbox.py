@@ -7,7 +7,8 @@ from typing import Literal, TypeAlias
 from msgspec import structs
 
 from alipes.kernel.outbox import Delivery, DeliveryState, Outbound
-from alipes.store.database.connection import Connection, Database
+from alipes.kernel.store.outbox import RESTORED_REASON
+from alipes.store.database.connection import Connection
 from alipes.store.database.damage import RowDecoder
 from alipes.store.database.rows import SqlRows, clean_text, to_json
 
@@ -16,7 +17,6 @@ KEEP_S = 7 * 86400.0
 """How long sent messages are kept: within that time the same id is not sent twice."""
 ANSWERED = "answered"
 """The reason column of a question that was answered."""
-RESTORED_REASON = "the home was restored from a backup"
 _COLUMNS = "number, outbound, created, state, attempts, due, sent_ids, uncertain_part, reason"
 _OPEN = "state IN ('queued', 'sending')"
 _UNCERTAIN_PART = "max(uncertain_part, ? * (json_array_length(sent_ids) + 1))"
@@ -151,6 +151,38 @@ class SqlOutbox(SqlRows):
         sql = "DELETE FROM outbox WHERE finished < ? AND state = 'sent'"
         return await self._database.execute(sql, self._clock() - KEEP_S)
 
+    async def find_unanswered(self, turn: str) -> str:
+        """The approval that the turn asked for last, if the question was delivered and nobody has answered it; else
+        empty."""
+        sql = "SELECT id, reason FROM outbox WHERE id > ? AND id < ? AND state = 'sent' ORDER BY number DESC LIMIT 1"
+        bounds = question_id(turn, ""), question_id(turn, "")[:-1] + ";"  # the character after the colon
+
+        def work(db: Connection) -> str:
+            row = db.execute(sql, bounds).fetchone()
+            return "" if row is None or row[1] == ANSWERED else str(row[0]).split(":")[2]
+
+        return await self._database.read(work)
+
+    async def mark_answered(self, id: str) -> None:
+        """The question with this id, or the start of its id, no longer waits for an answer."""
+        sql = """UPDATE outbox SET reason = ?1 WHERE (id = ?2 OR (id > ?2 || ':' AND id < ?2 || ';'))
+            AND state IN ('sending', 'sent')"""
+        await self._database.execute(sql, ANSWERED, id)
+
+    async def fail_unsent(self) -> int:
+        """After a restore: give up all unsent messages, since they may have been sent after the backup was made.
+
+        Returns how many. `alipes serve outbox` lists them and can send them again.
+        """
+        sql = f"UPDATE outbox SET state = 'failed', reason = ?, finished = ? WHERE {_OPEN}"
+
+        def work(db: Connection) -> int:
+            db.execute("DELETE FROM pending_ops")
+            db.execute("DELETE FROM drafts")
+            return db.execute(sql, (RESTORED_REASON, time.time())).rowcount
+
+        return await self._database.run(work)
+
     async def _update(self, delivery: Delivery, change: str, *values: object) -> Delivery:
         sql = f"UPDATE outbox SET {change} WHERE number = ? RETURNING {_COLUMNS}"
         row = await self._database.run(lambda db: db.execute(sql, (*values, delivery.number)).fetchone())
@@ -228,38 +260,3 @@ def _delivery_from_row(row: tuple[int, str, float, DeliveryState, int, float, st
 def question_id(turn: str, ask: str) -> str:
     """The id of the outbound message that asks a question of the turn."""
     return f"ask:{turn}:{ask}"
-
-
-async def find_unanswered(database: Database, turn: str) -> str:
-    """The approval that the turn asked for last, if the question was delivered and nobody has answered it; else
-    empty."""
-    sql = "SELECT id, reason FROM outbox WHERE id > ? AND id < ? AND state = 'sent' ORDER BY number DESC LIMIT 1"
-    bounds = question_id(turn, ""), question_id(turn, "")[:-1] + ";"  # the character after the colon
-
-    def work(db: Connection) -> str:
-        row = db.execute(sql, bounds).fetchone()
-        return "" if row is None or row[1] == ANSWERED else str(row[0]).split(":")[2]
-
-    return await database.read(work)
-
-
-async def mark_answered(database: Database, id: str) -> None:
-    """The question with this id, or the start of its id, no longer waits for an answer."""
-    sql = """UPDATE outbox SET reason = ?1 WHERE (id = ?2 OR (id > ?2 || ':' AND id < ?2 || ';'))
-        AND state IN ('sending', 'sent')"""
-    await database.execute(sql, ANSWERED, id)
-
-
-async def fail_unsent(database: Database) -> int:
-    """After a restore: give up all unsent messages, since they may have been sent after the backup was made.
-
-    Returns how many. `alipes serve outbox` lists them and can send them again.
-    """
-    sql = f"UPDATE outbox SET state = 'failed', reason = ?, finished = ? WHERE {_OPEN}"
-
-    def work(db: Connection) -> int:
-        db.execute("DELETE FROM pending_ops")
-        db.execute("DELETE FROM drafts")
-        return db.execute(sql, (RESTORED_REASON, time.time())).rowcount
-
-    return await database.run(work)

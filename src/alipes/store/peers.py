@@ -23,9 +23,11 @@ import msgspec
 from msgspec import Struct
 
 from alipes.kernel.errors import StoreError
+from alipes.kernel.store.cluster import EventSubscription
 from alipes.kernel.turns import Envelope
 from alipes.runtime.process_lock import short_socket_path
 from alipes.runtime.processes.ancestors import list_ancestors, living_agents
+from alipes.runtime.subscription import Subscription
 from alipes.store.database.errors import make_unusable_error
 from alipes.store.database.migrations import SCHEMA
 from alipes.store.database.rows import to_json_bytes
@@ -37,8 +39,6 @@ MAX_LINE_BYTES = 64 * 1024 * 1024
 """A longer line is not sent and counts as missed."""
 SUSPENDED_TIMEOUT_S = 0.02
 """Time to write a line to the socket of a suspended process."""
-MAX_BACKLOG = 4096
-"""Envelopes kept for one subscriber; after that the oldest are dropped, so that the ending always arrives."""
 _PEER = struct.Struct("3i")
 """Process, user and group of a peer."""
 Spawn = Callable[[Coroutine[None, None, None]], "asyncio.Task[None]"]
@@ -354,51 +354,6 @@ class _PeerConnection:
             done.set_result(None)
 
 
-class Subscription:
-    """The unread envelopes of one subscriber: an async iterator that ends when the publisher is gone."""
-
-    def __init__(self, backlog: int = MAX_BACKLOG) -> None:
-        self._unread: deque[Envelope] = deque(maxlen=backlog)
-        self._ready = asyncio.Event()
-        self._closed = False
-        self.missed = 0
-        """How many were dropped because they were not read in time; read the journal again then."""
-        self.source = ""
-        """The process that published last."""
-
-    def put(self, envelope: Envelope, source: str) -> None:
-        if len(self._unread) == self._unread.maxlen:
-            self.missed += 1
-        self._unread.append(envelope)
-        self.source = source
-        self._ready.set()
-
-    def close(self) -> None:
-        """No more will come; the rest can still be read."""
-        self._closed = True
-        self._ready.set()
-
-    async def take_all(self) -> list[Envelope]:
-        """Wait for at least one envelope and take all there are; empty once closed."""
-        while not self._unread and not self._closed:
-            self._ready.clear()
-            await self._ready.wait()
-        taken = list(self._unread)
-        self._unread.clear()
-        return taken
-
-    def __aiter__(self) -> AsyncIterator[Envelope]:
-        return self
-
-    async def __anext__(self) -> Envelope:
-        while not self._unread:
-            if self._closed:
-                raise StopAsyncIteration
-            self._ready.clear()
-            await self._ready.wait()
-        return self._unread.popleft()
-
-
 class LocalBus:
     """Events between the processes of one home: fast and lossy. Readers that miss some read the journal.
 
@@ -408,8 +363,8 @@ class LocalBus:
     def __init__(self, processes: Processes, spawn: Spawn, is_abandoned: Callable[[str], Awaitable[bool]]) -> None:
         self._processes, self._spawn, self._is_abandoned = processes, spawn, is_abandoned
         self._connections: dict[str, _PeerConnection] = {}
-        self._local: dict[str, set[Subscription]] = {}
-        self._remote: dict[str, set[Subscription]] = {}
+        self._local: dict[str, set[EventSubscription]] = {}
+        self._remote: dict[str, set[EventSubscription]] = {}
 
     def publish(self, envelope: Envelope) -> None:
         """Pass it to every subscriber of its key; never waits, and drops events of slow readers."""
@@ -422,12 +377,12 @@ class LocalBus:
         return bool(self._local.get(key) or self._remote.get(key))
 
     @asynccontextmanager
-    async def subscribe(self, key: str, into: Subscription | None = None) -> AsyncIterator[Subscription]:
+    async def subscribe(self, key: str, into: EventSubscription | None = None) -> AsyncIterator[EventSubscription]:
         """Events published under `key` from now on, by this process or by the session's holder. The iterator
         ends when the publishing process exits; read the store then.
 
         `into`: a subscription of the caller's own class, whose `put` is called for each envelope."""
-        subscription = into or Subscription()
+        subscription: EventSubscription = into or Subscription()
         local = self._local.setdefault(key, set())
         local.add(subscription)  # before the peers are listed: a process that starts later asks us (`HelloFrame`)
         try:
@@ -501,11 +456,11 @@ class LocalBus:
         except StoreError:  # the subscriber asks the store next and gets this error itself
             return True
 
-    def add_remote(self, key: str, subscription: Subscription) -> None:
+    def add_remote(self, key: str, subscription: EventSubscription) -> None:
         """Also put what is published here under `key` into `subscription`, for another process."""
         self._remote.setdefault(key, set()).add(subscription)
 
-    def remove_remote(self, key: str, subscription: Subscription) -> None:
+    def remove_remote(self, key: str, subscription: EventSubscription) -> None:
         remote = self._remote.get(key, set())
         remote.discard(subscription)
         if not remote:

@@ -3,24 +3,19 @@
 import hashlib
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias
-
-from msgspec import Struct
+from typing import Any
 
 from alipes.kernel.errors import MessageRejected
 from alipes.kernel.outbox import Outbound
+from alipes.kernel.store.people import CODE_VALID_S, PairingRequest, Person, PersonRole, Progress
 from alipes.kernel.turns import Address
 from alipes.store import outbox
 from alipes.store.database.connection import Connection
 from alipes.store.database.rows import Decoders, SqlRows, clean_text, to_json
 
-PersonRole: TypeAlias = Literal["owner", "user"]
-Progress: TypeAlias = Literal["off", "short", "full"]
 CODE_ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 """32 characters that are not easily confused."""
 CODE_LENGTH = 8
-CODE_VALID_S = 3600.0
-"""How long a code can be approved."""
 REQUEST_INTERVAL_S = 600.0
 """How long the same person waits for another code."""
 MAX_REQUESTS = 5
@@ -29,26 +24,6 @@ MAX_WRONG_CODES = 5
 """Wrong codes within `CODE_VALID_S`; after that many, no code is accepted until the first is that old."""
 
 _REQUEST_COLUMNS = "platform, person_id, name, address, created"
-
-
-class Person(Struct, frozen=True):
-    platform: str
-    person: str
-    """The platform's id of the person."""
-    name: str
-    role: PersonRole
-    since: float
-
-
-class PairingRequest(Struct, frozen=True):
-    """A person who asked for access."""
-
-    platform: str
-    person: str
-    name: str
-    address: Address
-    """The chat where they asked."""
-    created: float = 0.0
 
 
 class SqlPeople(SqlRows):

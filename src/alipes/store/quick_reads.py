@@ -4,12 +4,13 @@ import sqlite3
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 from msgspec import Struct
 
 from alipes.kernel.errors import StoreError
+from alipes.kernel.store.health import StoreStatus
 from alipes.store.database.connection import Connection, Database
 
 TIMEOUT_S = 1.0
@@ -27,11 +28,11 @@ class SessionPeek(Struct, frozen=True):
     updated: float
 
 
-def peek_session(database: Path, session: str) -> SessionPeek | None:
+def peek_session(file: Path, session: str) -> SessionPeek | None:
     """None if there is no such session or no store. Blocks the calling thread. Raises `StoreError`."""
     sql = """SELECT id, coalesce((SELECT key FROM leases WHERE session_id = sessions.id), key), platform, title,
         created, updated FROM sessions WHERE id = ?"""
-    rows = peek_rows(database, sql, session)
+    rows = peek_rows(file, sql, session)
     return SessionPeek(*rows[0]) if rows else None
 
 
@@ -45,17 +46,6 @@ def peek_rows(database: Path, sql: str, *values: object) -> list[tuple[Any, ...]
             return db.execute(sql, values).fetchall()
     except sqlite3.Error as error:
         raise StoreError(f"{database} cannot be read: {error}.") from error
-
-
-class StoreStatus(NamedTuple):
-    turns: int
-    """Unfinished turns."""
-    queued: int
-    """Unsent messages in the outbox."""
-    failed: int
-    """Messages in the outbox that were given up."""
-    oldest_s: float
-    """Age of the oldest unsent message in seconds."""
 
 
 async def check_writable(database: Database) -> None:

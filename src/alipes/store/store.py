@@ -7,41 +7,29 @@ import asyncio
 import logging
 import math
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
 
 import msgspec
 
-from alipes.config.paths import DATABASE_FILE
 from alipes.kernel.errors import SessionHeld, StoreError
-from alipes.kernel.ports import Leaders, PlatformStates
+from alipes.kernel.store.archive import Archive
+from alipes.kernel.store.cluster import OnOp
 from alipes.kernel.turns import HOME_KEY, Op, Wake
+from alipes.runtime.subscription import Subscription
 from alipes.store import peers
-from alipes.store.approvals import SqlApprovals, SqlUntrustedSources
-from alipes.store.archive import Archive
-from alipes.store.conversations import SqlSessions, SqlTodos, SqlToolChoices
+from alipes.store.archive import SqlArchive
 from alipes.store.database.changes import HomeChanges
-from alipes.store.database.connection import Database
 from alipes.store.database.database import open_database
-from alipes.store.database.files import is_writable
+from alipes.store.database.files import DATABASE_FILE, is_writable
 from alipes.store.database.migrations import SCHEMA, schema_version
-from alipes.store.inbox import SqlInbox
-from alipes.store.memory.memory import SqlMemory
-from alipes.store.memory.proposals import SqlProposals
-from alipes.store.outbox import SqlDrafts, SqlOutbox
-from alipes.store.peers import LocalBus, Processes, Subscription, open_processes
-from alipes.store.people import SqlPeople
-from alipes.store.queries.questions import SqlQuestions
-from alipes.store.subagents import SqlSubagents
+from alipes.store.peers import LocalBus, Processes, open_processes
+from alipes.store.sql_store import SqlStore
 from alipes.store.turns import SqlTurns
 
 log = logging.getLogger(__name__)
-
-OnOp = Callable[[str, Op], None]
-
 
 EXIT_POLL_S = 0.1
 """How often to check whether a process that closed its socket has exited."""
@@ -293,48 +281,10 @@ async def _send_events(subscription: Subscription, writer: asyncio.StreamWriter)
             return
 
 
-class LocalLeaders:
-    """The only process that serves a home leads everything: a lock file keeps others from serving it."""
-
-    async def run(self, _name: str, work: Callable[[], Awaitable[None]]) -> None:
-        await work()
-
-
-class Store(NamedTuple):
-    """The parts of an open store; they are usable inside `open_store` only."""
-
-    host: str
-    """The name of this process among those of the home."""
-    turns: SqlTurns
-    sessions: SqlSessions
-    approvals: SqlApprovals
-    questions: SqlQuestions
-    sources: SqlUntrustedSources
-    archive: Archive
-    outbox: SqlOutbox
-    drafts: SqlDrafts
-    people: SqlPeople
-    inbox: SqlInbox
-    todos: SqlTodos
-    tool_choices: SqlToolChoices
-    subagents: SqlSubagents
-    schedule_changes: ScheduleChanges
-    memory: SqlMemory
-    proposals: SqlProposals
-    dispatcher: LocalDispatcher
-    bus: LocalBus
-    changes: HomeChanges
-    database: Database
-    processes: Processes
-    leaders: Leaders
-    platform_states: PlatformStates | None = None
-    """None if no other process serves the home."""
-    clustered: bool = False
-    """True if other processes may serve the same store."""
-
-
 @asynccontextmanager
-async def open_store(home: Path, *, busy_timeout_s: float = 10.0, peer_timeout_s: float = 2.0) -> AsyncIterator[Store]:
+async def open_store(
+    home: Path, *, busy_timeout_s: float = 10.0, peer_timeout_s: float = 2.0
+) -> AsyncIterator[SqlStore]:
     """Open the store of `home`; create it if necessary. Raises `StoreError` if it cannot be used.
 
     `busy_timeout_s`: how long a write waits for one of another process; `peer_timeout_s`: how long to wait
@@ -353,8 +303,10 @@ async def open_store(home: Path, *, busy_timeout_s: float = 10.0, peer_timeout_s
                 bus = LocalBus(processes, tasks.spawn, turns.is_abandoned)
                 dispatcher = LocalDispatcher(turns, processes, tasks.spawn)
                 schedule_changes = ScheduleChanges(processes)
-                changes = HomeChanges(database, bus)
-                peer_server = PeerServer(tasks, bus, dispatcher, processes, schedule_changes, changes)
+                store = SqlStore(
+                    database, processes, turns, dispatcher=dispatcher, bus=bus, schedule_changes=schedule_changes
+                )
+                peer_server = PeerServer(tasks, bus, dispatcher, processes, schedule_changes, store.changes)
                 server = await asyncio.start_unix_server(
                     peer_server.accept_connection, sock=socket, limit=peers.MAX_LINE_BYTES, start_serving=False
                 )
@@ -362,31 +314,7 @@ async def open_store(home: Path, *, busy_timeout_s: float = 10.0, peer_timeout_s
                 await server.start_serving()
                 tasks.spawn(_announce(processes, announced))
                 try:
-                    yield Store(
-                        host=processes.own_name,
-                        turns=turns,
-                        sessions=SqlSessions(database, processes),
-                        approvals=SqlApprovals(database),
-                        questions=SqlQuestions(database),
-                        sources=SqlUntrustedSources(database),
-                        archive=Archive(database),
-                        outbox=SqlOutbox(database),
-                        drafts=SqlDrafts(database),
-                        people=SqlPeople(database),
-                        inbox=SqlInbox(database),
-                        todos=SqlTodos(database),
-                        tool_choices=SqlToolChoices(database),
-                        subagents=SqlSubagents(database),
-                        schedule_changes=schedule_changes,
-                        memory=SqlMemory(database),
-                        proposals=SqlProposals(database),
-                        dispatcher=dispatcher,
-                        bus=bus,
-                        changes=changes,
-                        database=database,
-                        processes=processes,
-                        leaders=LocalLeaders(),
-                    )
+                    yield store
                 finally:
                     bus.close()
 
@@ -397,7 +325,7 @@ async def open_archive(home: Path) -> AsyncIterator[Archive]:
     path = home / DATABASE_FILE
     if path.exists() and not is_writable(path):
         async with open_database(path, read_only=True) as database:
-            yield Archive(database)
+            yield SqlArchive(database)
         return
     async with open_store(home) as store:
         yield store.archive

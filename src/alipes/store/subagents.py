@@ -1,28 +1,12 @@
 """Turns of subagents: turns that work for another turn. Nothing here starts or ends one."""
 
-from msgspec import Struct
-
+from alipes.kernel.store.turns import KEY_PREFIX, PLATFORM, Subagent
 from alipes.kernel.turns import Inbound
 from alipes.store.database.connection import Connection
 from alipes.store.database.rows import Decoders, SqlRows, clean_text
 
-PLATFORM = "subagent"
-"""The platform of their addresses; it has no chat and no screen."""
-KEY_PREFIX = f"agent:main:{PLATFORM}:"
-"""The start of their session keys."""
 _UNFINISHED = """SELECT id, key, session_id, inbound, created, started FROM turns
     WHERE ending IS NULL AND key >= ? AND key < ? ORDER BY number"""
-
-
-class Subagent(Struct, frozen=True):
-    """A subagent's turn that is running or queued."""
-
-    id: str
-    key: str
-    session: str
-    inbound: Inbound
-    created: float
-    started: float | None
 
 
 class SqlSubagents(SqlRows):

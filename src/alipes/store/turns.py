@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
 
 from msgspec import Struct, structs
 
@@ -11,6 +10,7 @@ from alipes.kernel.conversations import AdmittedTurn, PendingTurn
 from alipes.kernel.errors import SessionHeld
 from alipes.kernel.messages import Message
 from alipes.kernel.outbox import Outbound
+from alipes.kernel.store.turns import OpeningMessages
 from alipes.kernel.turns import (
     Address,
     BusyMode,
@@ -39,9 +39,6 @@ _READY_OPS = """
 _OTHER_WORK = """
     SELECT 1 FROM turns WHERE key = :key AND ending IS NULL AND held = 0 AND number != :number
     UNION ALL SELECT 1 FROM pending_ops WHERE key = :key LIMIT 1"""
-
-OpeningMessages: TypeAlias = Callable[[Turn], tuple[Message, ...]]
-"""The messages a turn starts with. May be called more than once, on any thread."""
 
 
 class SqlTurns:

@@ -1,7 +1,6 @@
 """Usage of model calls and of skills: records auxiliary calls, adds up all calls of a turn, a session or a period."""
 
-from msgspec import Struct
-
+from alipes.kernel.store.usage import SkillUsage
 from alipes.kernel.turns import Turn
 from alipes.kernel.usage import UsageRecord, UsageTotal
 from alipes.store.database.connection import Connection
@@ -54,19 +53,6 @@ def _find_root(db: Connection, turn: Turn) -> Turn:
             break
         turn = Turn(row[0], row[1], Decoders.inbound.decode(row[2]))
     return turn
-
-
-class SkillUsage(Struct, frozen=True):
-    """How often a skill was used, and with what success."""
-
-    skill: str
-    uses: int
-    """Turns that used it."""
-    answered: int
-    """Those that ended with an answer."""
-    failed: int
-    """Those that failed, were stopped or ran out of steps."""
-    last: float
 
 
 class SqlSkillUses(SqlRows):

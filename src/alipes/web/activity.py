@@ -7,9 +7,9 @@ from starlette.responses import Response
 
 from alipes.agent.builtin_tools import StoredTodos
 from alipes.kernel.errors import ToolError
+from alipes.kernel.store.api import ApiSession
 from alipes.kernel.turns import Inbound
 from alipes.sessions.commands.jobs import STOP_GRACE_S
-from alipes.store.api_runs import ApiSession, SqlApiRuns
 from alipes.tools.shell.background import BackgroundProcess, BackgroundProcesses, stop_processes
 from alipes.web.endpoint import ApiCall, ApiEndpoint, ApiServices, HttpProblem, json_response
 from alipes.web.inbox import InboxEndpoints, QuestionDocument
@@ -64,7 +64,7 @@ class Activity(Struct, frozen=True):
 class ActivityEndpoints:
     def __init__(self, app: ApiServices, inbox: InboxEndpoints) -> None:
         self._app, self._inbox = app, inbox
-        self._store = SqlApiRuns(app.store.database)
+        self._store = app.store.api_runs
 
     @ApiEndpoint("GET", "/v1/sessions/{id}/activity", "read", answer=Activity)
     async def show(self, call: ApiCall) -> Response:

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from alipes.kernel.errors import ConfigError
-from alipes.store.api_runs import SqlApiRuns
 from alipes.web.endpoint import PLATFORM, ApiServices, Caller, HttpProblem
 
 DEFAULT_MODEL = "alipes"
@@ -19,7 +18,7 @@ class TurnAdmission:
 
     def __init__(self, app: ApiServices, *, max_runs: int = 0, max_runs_per_key: int = 0) -> None:
         self._app, self._max_runs, self._max_per_key = app, max_runs, max_runs_per_key
-        self._store = SqlApiRuns(app.store.database)
+        self._store = app.store.api_runs
         self._admitting: Counter[str] = Counter()
         """By caller, turns that are being stored."""
 

@@ -7,10 +7,10 @@ from typing import Annotated
 from msgspec import Meta, Struct
 from starlette.responses import PlainTextResponse, Response
 
+from alipes.kernel.store.api import ApiSession
 from alipes.kernel.turns import Inbound
 from alipes.sessions.commands.context import CommandContext
 from alipes.sessions.commands.rollback import Part, find_checkpoints, roll_back
-from alipes.store.api_runs import ApiSession, SqlApiRuns
 from alipes.tools.checkpoints.checkpoints import ListedCheckpoint, NoCheckpoint
 from alipes.tools.checkpoints.git import CheckpointError
 from alipes.web.endpoint import NO_STORE, ApiCall, ApiEndpoint, ApiServices, HttpProblem, json_response
@@ -64,7 +64,7 @@ class CheckpointEndpoints:
     def __init__(self, app: ApiServices, *, workdir: str = "") -> None:
         """`workdir`: working directory of the agent's tools."""
         self._app, self._workdir = app, workdir
-        self._store = SqlApiRuns(app.store.database)
+        self._store = app.store.api_runs
 
     @ApiEndpoint("GET", "/v1/sessions/{id}/checkpoints", "read", answer=CheckpointList)
     async def list(self, call: ApiCall) -> Response:

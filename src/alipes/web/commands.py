@@ -20,7 +20,6 @@ from alipes.sessions.commands.context import (
     ShowConversation,
 )
 from alipes.sessions.commands.registry import COMMANDS, known_commands, parse, run
-from alipes.store.api_runs import SqlApiRuns
 from alipes.web.endpoint import PLATFORM, ApiCall, ApiEndpoint, ApiServices, HttpProblem, json_response
 from alipes.web.runs.lookup import Name, RunLookup, find_session
 
@@ -91,7 +90,7 @@ class ModelChoices(Struct, frozen=True):
 class CommandEndpoints:
     def __init__(self, app: ApiServices, lookup: RunLookup) -> None:
         self._app, self._lookup = app, lookup
-        self._store = SqlApiRuns(app.store.database)
+        self._store = app.store.api_runs
 
     @ApiEndpoint(
         "POST", "/v1/sessions/{id}/commands", "admin", body=CommandBody, answer=CommandResult, errors=(400, 409)

@@ -10,9 +10,8 @@ from functools import partial
 from msgspec import Struct
 from starlette.responses import Response
 
+from alipes.kernel.json_text import to_json_bytes
 from alipes.kernel.turns import HomeChanged
-from alipes.store.api_runs import SqlApiRuns
-from alipes.store.database.rows import to_json_bytes
 from alipes.web.endpoint import ApiCall, ApiEndpoint, ApiServices, Caller
 from alipes.web.runs.events import LiveRuns
 from alipes.web.runs.lookup import may_see
@@ -113,7 +112,7 @@ class _VisibleSessions:
     """Which conversations a caller may see. Once known, it stays so: they do not change hands."""
 
     def __init__(self, app: ApiServices, caller: Caller) -> None:
-        self._store, self._caller = SqlApiRuns(app.store.database), caller
+        self._store, self._caller = app.store.api_runs, caller
         self._known: dict[str, bool] = {}
 
     async def has(self, session: str) -> bool:

@@ -20,8 +20,6 @@ from alipes.kernel.messages import Image, ToolResult, image_type
 from alipes.kernel.outbox import Media
 from alipes.kernel.platform import ReceivedFile
 from alipes.kernel.turns import Inbound
-from alipes.store.api_runs import SqlApiRuns
-from alipes.store.queries.transcript import SqlTranscripts
 from alipes.web.auth import RequestLimits, read_body
 from alipes.web.endpoint import ApiCall, ApiEndpoint, ApiServices, Caller, HttpProblem, json_response
 from alipes.web.runs.lookup import find_session
@@ -119,8 +117,8 @@ class ApiFiles:
 class FileEndpoints:
     def __init__(self, app: ApiServices, files: ApiFiles) -> None:
         self._files = files
-        self._sessions = SqlApiRuns(app.store.database)
-        self._transcripts = SqlTranscripts(app.store.database)
+        self._sessions = app.store.api_runs
+        self._transcripts = app.store.transcripts
 
     @ApiEndpoint("POST", "/v1/uploads", "run", query=UploadQuery, raw_body=True, answer=UploadedFile, status=201)
     async def upload(self, call: ApiCall) -> Response:

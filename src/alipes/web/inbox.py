@@ -9,10 +9,8 @@ from starlette.responses import Response
 from alipes.agent.approval.patterns import find_problem
 from alipes.kernel.approvals import describe_call
 from alipes.kernel.messages import Json, ToolCall
+from alipes.kernel.store.approvals import Approval, OpenQuestion, StoredQuestion
 from alipes.kernel.turns import AnswerApproval, AnswerQuestion, ApprovalAsked, ApprovalChoice
-from alipes.store.api_runs import SqlApiRuns
-from alipes.store.approvals import Approval
-from alipes.store.queries.questions import OpenQuestion, StoredQuestion
 from alipes.web.endpoint import ApiCall, ApiEndpoint, ApiServices, Caller, HttpProblem, json_response
 from alipes.web.runs.lookup import describe_origin, may_see
 
@@ -83,7 +81,7 @@ class AnswerTaken(Struct, frozen=True):
 class InboxEndpoints:
     def __init__(self, app: ApiServices) -> None:
         self._app = app
-        self._sessions = SqlApiRuns(app.store.database)
+        self._sessions = app.store.api_runs
 
     @ApiEndpoint("GET", "/v1/inbox", "read", answer=Inbox)
     async def list(self, call: ApiCall) -> Response:

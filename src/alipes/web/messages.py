@@ -19,10 +19,9 @@ from alipes.kernel.messages import (
     WebSource,
     image_type,
 )
+from alipes.kernel.store.api import PageQuery, TranscriptMessage, TranscriptPage, TranscriptStore, TranscriptTurn
 from alipes.kernel.tool_labels import describe_tool
 from alipes.kernel.turns import Ending, Inbound, Usage
-from alipes.store.api_runs import SqlApiRuns
-from alipes.store.queries.transcript import PageQuery, SqlTranscripts, TranscriptMessage, TranscriptPage, TranscriptTurn
 from alipes.web.endpoint import NO_STORE, ApiCall, ApiEndpoint, ApiServices, HttpProblem, json_response
 from alipes.web.files import FileReference, refer_to_files
 from alipes.web.runs.lookup import Status, find_session
@@ -133,8 +132,8 @@ class MessagePage(Struct, frozen=True):
 class MessageEndpoints:
     def __init__(self, app: ApiServices) -> None:
         self._app = app
-        self._sessions = SqlApiRuns(app.store.database)
-        self._transcripts = SqlTranscripts(app.store.database)
+        self._sessions = app.store.api_runs
+        self._transcripts = app.store.transcripts
 
     @ApiEndpoint("GET", "/v1/sessions/{id}/messages", "read", query=MessagesQuery, answer=MessagePage)
     async def page(self, call: ApiCall) -> Response:
@@ -175,7 +174,7 @@ class MessageEndpoints:
         return await find_message(self._transcripts, row.id, call.path["number"])
 
 
-async def find_message(transcripts: SqlTranscripts, session: str, number: str) -> Message:
+async def find_message(transcripts: TranscriptStore, session: str, number: str) -> Message:
     """The message with this number. Raises `HttpProblem`."""
     if not number.isascii() or not number.isdecimal() or len(number) > 18:
         raise HttpProblem(404, "this conversation has no such message", code="no_message")

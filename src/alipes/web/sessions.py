@@ -8,13 +8,11 @@ from starlette.responses import PlainTextResponse, Response
 
 from alipes.kernel.errors import SessionError
 from alipes.kernel.ports import Effort
+from alipes.kernel.store.api import ApiSession, SessionQuery, SessionStatus
+from alipes.kernel.store.search import MAX_MESSAGES, SearchContext, SearchHit
 from alipes.kernel.turns import Address, BusyMode, PermissionMode
 from alipes.store import export
-from alipes.store.api_runs import ApiSession, SessionQuery, SessionStatus, SqlApiRuns
-from alipes.store.export import SearchContext, SearchHit
 from alipes.store.html_export import to_html
-from alipes.store.queries.transcript import SqlTranscripts
-from alipes.store.search.context import MAX_MESSAGES
 from alipes.web.admission import TurnAdmission
 from alipes.web.endpoint import (
     NO_STORE,
@@ -196,8 +194,8 @@ def session_document(row: ApiSession) -> SessionDocument:
 class SessionEndpoints:
     def __init__(self, app: ApiServices, admission: TurnAdmission) -> None:
         self._app, self._admission = app, admission
-        self._store = SqlApiRuns(app.store.database)
-        self._transcripts = SqlTranscripts(app.store.database)
+        self._store = app.store.api_runs
+        self._transcripts = app.store.transcripts
 
     @ApiEndpoint("GET", "/v1/sessions", "read", query=ListQuery, answer=SessionList)
     async def list(self, call: ApiCall) -> Response:

@@ -15,9 +15,9 @@ from starlette.responses import Response
 from alipes.config.sections.schedules import find_local_zone
 from alipes.config.settings import Amount, SpendConfig
 from alipes.kernel.errors import ConfigError
+from alipes.kernel.store.usage import UsageColumn, UsageDay, UsageRow
 from alipes.kernel.timetable import find_zone
 from alipes.kernel.turns import Usage
-from alipes.store.queries.usage_report import SqlUsageReports, UsageColumn, UsageDay, UsageRow
 from alipes.web.endpoint import NO_STORE, ApiCall, ApiEndpoint, ApiServices, HttpProblem, json_response
 from alipes.web.runs.lookup import visible_scope
 
@@ -88,7 +88,7 @@ class UsageTable(Struct, frozen=True, rename={"start": "from", "end": "to"}):
 class UsageEndpoints:
     def __init__(self, app: ApiServices, spend: SpendConfig) -> None:
         self._app, self._spend = app, spend
-        self._reports = SqlUsageReports(app.store.database)
+        self._reports = app.store.usage_reports
 
     @ApiEndpoint("GET", "/v1/usage", "read", query=UsageQuery, answer=UsageTable)
     async def report(self, call: ApiCall) -> Response:

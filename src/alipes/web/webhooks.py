@@ -20,12 +20,12 @@ from starlette.routing import Route
 
 from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.models import Secret
+from alipes.kernel.store.web import SignatureStyle, Webhook, WebhookStatus
 from alipes.kernel.turns import Address, Inbound
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.redaction import SecretRegistry
 from alipes.sessions.schedules import Schedules
 from alipes.sessions.sessions import Sessions
-from alipes.store.api_keys import SignatureStyle, Webhook, WebhookStatus
 from alipes.web.auth import RateLimiter, RequestLimits, read_body
 from alipes.web.endpoint import HttpProblem, ServerState, answer_errors, json_response
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from contextlib import asynccontextmanager
-from functools import partial
 
 import pytest
 from msgspec import structs
@@ -18,11 +17,10 @@ from alipes.config.value_types import AMOUNT
 from alipes.kernel.errors import ConfigError, Transient
 from alipes.kernel.messages import user
 from alipes.kernel.models import ModelFacts
+from alipes.kernel.store.archive import UsageSum
 from alipes.kernel.turns import Address, Inbound, Usage
 from alipes.kernel.usage import UsageRecord
 from alipes.sessions.commands.usage_report import lines, plot, report
-from alipes.store.conversations import set_title_if_empty
-from alipes.store.export import UsageSum
 from alipes.store.store import open_store
 from tests.world.window_model import WindowModel, WindowModels, open_compaction, settings_with
 
@@ -106,7 +104,7 @@ async def test_a_new_conversation_gets_a_title_where_a_model_for_that_is_set(tmp
     reader = WindowModel("“Baking bread”\nA title.")
     async with a_study(tmp_path, WindowModels(WindowModel(), q_small=reader), titles) as (store, turn, auxiliary):
         async with BackgroundTasks() as tasks:
-            aside = ConversationTitles(auxiliary, partial(set_title_if_empty, store.database), tasks)
+            aside = ConversationTitles(auxiliary, store.sessions.set_title_if_empty, tasks)
             await aside.turn_ended(turn, "failed", said)
             await aside.turn_ended(structs.replace(turn, history=said), "answered", said)
             assert reader.asked == []
@@ -114,7 +112,7 @@ async def test_a_new_conversation_gets_a_title_where_a_model_for_that_is_set(tmp
             while not (await store.archive.resolve(turn.session)).title.startswith("Baking"):
                 await asyncio.sleep(0.005)
         assert (await store.archive.resolve(turn.session)).title == "Baking bread"
-        assert not await set_title_if_empty(store.database, turn.session, "Another")
+        assert not await store.sessions.set_title_if_empty(turn.session, "Another")
         assert [each.name for each in await store.archive.usage_by("task")] == ["titles"]
 
 
@@ -140,7 +138,7 @@ async def test_without_such_a_model_the_first_words_are_the_title(tmp_path):
     reader = WindowModel()
     async with a_study(tmp_path, WindowModels(reader), settings) as (store, turn, auxiliary):
         async with BackgroundTasks() as tasks:
-            aside = ConversationTitles(auxiliary, partial(set_title_if_empty, store.database), tasks)
+            aside = ConversationTitles(auxiliary, store.sessions.set_title_if_empty, tasks)
             await aside.turn_ended(turn, "answered", (user("hello"),))
         assert (await store.archive.resolve(turn.session)).title == "draw a cat" and reader.asked == []
 

@@ -8,8 +8,8 @@ import pytest
 from alipes.agent.auxiliary import BackgroundTasks
 from alipes.agent.search import conversations
 from alipes.agent.search.conversations import ConversationSearch
-from alipes.config.paths import DATABASE_FILE
 from alipes.runtime.embeddings import embed_texts, find_package
+from alipes.store.database.files import DATABASE_FILE
 from alipes.store.search import index
 from alipes.store.search.indexer import SqlSearchIndexer
 from alipes.store.store import open_store

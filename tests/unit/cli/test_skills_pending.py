@@ -10,7 +10,7 @@ import pytest
 from alipes.agent.learning.review import SkillProposal
 from alipes.cli.skills.command import run
 from alipes.kernel.errors import AlipesError
-from alipes.store.memory.proposals import Proposal
+from alipes.kernel.store.memory import Proposal
 from alipes.store.store import open_store
 from tests.unit.cli.test_skills_command import home, put, skill_text
 

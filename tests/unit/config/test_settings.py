@@ -469,7 +469,6 @@ def test_the_home_is_made_for_us_alone(home):
     for folder in (paths.home, paths.run, paths.logs, paths.spill):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert paths.make() == paths
-    assert paths.database.name == "alipes.db"
     assert paths.log.parent == paths.logs
 
 

@@ -6,16 +6,17 @@ from contextlib import closing
 
 import pytest
 
-from alipes.config.paths import DATABASE_FILE
 from alipes.gateway.access import Access
 from alipes.gateway.policy import GatewayPolicy, PlatformPolicy
 from alipes.kernel.errors import MessageRejected
 from alipes.kernel.outbox import Outbound, lane
 from alipes.kernel.platform import IncomingMessage
+from alipes.kernel.store.people import CODE_VALID_S
 from alipes.kernel.turns import Address
 from alipes.sessions.people import approve
+from alipes.store.database.files import DATABASE_FILE
 from alipes.store.inbox import KEEP_S, SqlInbox
-from alipes.store.people import CODE_VALID_S, MAX_REQUESTS, MAX_WRONG_CODES, REQUEST_INTERVAL_S, SqlPeople
+from alipes.store.people import MAX_REQUESTS, MAX_WRONG_CODES, REQUEST_INTERVAL_S, SqlPeople
 from alipes.store.store import open_store
 from alipes.testing.scripted_provider import ScriptedProvider
 from tests.world.gateway_harness import open_gateway

@@ -15,7 +15,6 @@ from alipes.kernel.turns import Address
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
 from alipes.plugins.specs import Verdict
-from alipes.store.outbox import find_unanswered
 from alipes.testing.scripted_provider import ScriptedProvider
 from tests.world.environment import LIMIT_S
 from tests.world.fake_platform import FakePlatform
@@ -245,7 +244,7 @@ async def test_a_resumed_turn_asks_again_and_the_buttons_of_before_still_count(t
 async def test_a_button_pressed_before_the_turn_asks_again_counts(tmp_path):
     async with open_resumed(tmp_path, "ok") as (g, hand, ask):
         ((turn, _),) = [(each.id, each) for each in await g.store.sessions.unfinished(KEY)]
-        yes = f"ask:{await find_unanswered(g.store.database, turn)}:once"
+        yes = f"ask:{await g.store.outbox.find_unanswered(turn)}:once"
         await g.take(sender="you", pressed=yes)
         await g.messenger.until(lambda: "Only the person who asked, or an owner, can answer." in g.messenger.said())
         await g.take(sender="me", pressed=yes)
@@ -406,12 +405,12 @@ async def test_an_answered_question_is_closed(tmp_path):
         await question(g)
         (turn,) = await g.sessions.unfinished(KEY)
         ((_, asked),) = g.sessions.questions.open(KEY)
-        while await find_unanswered(g.store.database, turn) != asked.ask:
+        while await g.store.outbox.find_unanswered(turn) != asked.ask:
             await asyncio.sleep(0.005)
         await g.take("yes", sender="me")
         while not hand.ran:
             await asyncio.sleep(0.005)
-        assert await find_unanswered(g.store.database, turn) == ""
+        assert await g.store.outbox.find_unanswered(turn) == ""
         await g.take("/stop", sender="me")
         await g.sessions.wait_idle()
 

@@ -17,10 +17,12 @@ from alipes.gateway.schedules.events import MailTrigger, fingerprint, matches
 from alipes.gateway.schedules.scheduler import Scheduler, SchedulerLimits
 from alipes.gateway.schedules.settlement import MAX_POST_ATTEMPTS, AnswerPlaces, RunSettler
 from alipes.kernel.errors import ConfigError, Refused
+from alipes.kernel.store.web import Webhook
 from alipes.kernel.turns import Address, Inbound
 from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.sessions.schedules import HEARTBEAT, Schedules
-from alipes.store.api_keys import SqlWebhooks, Webhook
+from alipes.store.api_keys import SqlWebhooks
+from alipes.store.home_files import store_files
 from alipes.testing.agent import open_agent
 from alipes.testing.clock import Clock
 from alipes.testing.scripted_model import call, stall
@@ -604,7 +606,7 @@ async def test_a_job_run_by_hand_needs_no_server(tmp_path):
 async def test_the_row_of_a_job_is_indexed_by_its_time(tmp_path):
     async with a_world(tmp_path) as world:
         await world.add("every 60s")
-        path = world.app.settings.paths.database
+        path = store_files(world.app.settings.home)[0]
     with sqlite3.connect(path) as db:
         sql = "EXPLAIN QUERY PLAN SELECT min(wake_at) FROM schedules WHERE wake_at IS NOT NULL AND state = 'on'"
         assert "schedules_due" in str(db.execute(sql).fetchall())

@@ -296,7 +296,8 @@ async def test_a_sessions_is_not_settled_while_something_came_at_the_last_moment
         return make_agent(ScriptedProvider(["one"]) if not turn.history else ScriptedProvider([gate, "two"]))
 
     async with open_store(tmp_path) as store, asyncio.TaskGroup() as group:
-        sessions = Sessions(store._replace(turns=Slow(store.turns, meanwhile)), hooks=Hooks(), agent=agent)
+        store.turns = Slow(store.turns, meanwhile)
+        sessions = Sessions(store, hooks=Hooks(), agent=agent)
         serving = group.create_task(sessions.run())
         turns.append(await sessions.submit(inbound("1", "first")))
         settled = group.create_task(sessions.wait_idle())

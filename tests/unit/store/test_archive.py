@@ -8,10 +8,10 @@ import pytest
 
 from alipes.kernel.errors import SessionError, StoreError
 from alipes.kernel.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, assistant, user
+from alipes.kernel.store.search import SearchScope
 from alipes.kernel.turns import Address, Inbound, Said, Usage
 from alipes.store import archive, export
 from alipes.store.database.migrations import SCHEMA
-from alipes.store.search.scope import SearchScope
 from alipes.store.store import open_store
 
 CALL = ToolCall("c1", "terminal", {"command": "echo secretword"})

@@ -7,7 +7,8 @@ from pathlib import Path
 from alipes.runtime.processes.child import open_child
 from alipes.store import peers
 from alipes.store.peers import SubscribeFrame, open_connection
-from alipes.store.store import Store, open_store
+from alipes.store.sql_store import SqlStore as Store
+from alipes.store.store import open_store
 
 CONNECT = """
 import socket, sys

@@ -21,14 +21,15 @@ from alipes.kernel.errors import StoreError
 from alipes.kernel.messages import Message, ToolResult
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.platform import IncomingMessage
+from alipes.kernel.store.api import Continuation
+from alipes.kernel.store.web import Webhook
 from alipes.kernel.turns import Address, Inbound, Op, Usage
-from alipes.store.api_history import IMPORTED, Continuation, SqlApiHistory
-from alipes.store.api_keys import SqlApiKeys, SqlWebhooks, Webhook
+from alipes.store.api_history import IMPORTED, SqlApiHistory
+from alipes.store.api_keys import SqlApiKeys, SqlWebhooks
 from alipes.store.api_runs import SqlResponses
 from alipes.store.database.database import open_database
 from alipes.store.database.migrations import SCHEMA, migrate, schema_version
 from alipes.store.history import SqlCompactionStore
-from alipes.store.outbox import find_unanswered
 from alipes.store.people import SqlPeople
 from alipes.store.store import open_store
 
@@ -305,7 +306,7 @@ async def test_the_outbox_is_in_the_same_order_and_states(home):
         assert [item.outbound.id for item in await store.outbox.list_interrupted("telegram")] == ["o:5", "o:6"]
         assert await store.outbox.expire_fleeting("telegram") == 1
         assert len(await store.outbox.lanes("telegram")) == 6
-        assert await find_unanswered(store.database, "t5") == ""
+        assert await store.outbox.find_unanswered("t5") == ""
         await store.outbox.enqueue(Outbound("next", ANN, "new"))
         assert (await store.outbox.find("next")).number == 18
 

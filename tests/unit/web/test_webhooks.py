@@ -14,9 +14,10 @@ from alipes.config.loader import load_settings
 from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.models import Secret
+from alipes.kernel.store.web import Webhook
 from alipes.kernel.turns import Address
 from alipes.sessions.schedules import Schedules
-from alipes.store.api_keys import SqlWebhooks, Webhook
+from alipes.store.api_keys import SqlWebhooks
 from alipes.testing.clock import Clock
 from alipes.testing.scripted_provider import ScriptedProvider
 from alipes.web.auth import Authenticator

@@ -16,9 +16,9 @@ from alipes.kernel.formatting import format_excerpt
 from alipes.kernel.mcp import mcp_source, split_mcp_name
 from alipes.kernel.messages import ToolCall, ToolResult
 from alipes.kernel.ports import ReadsHosts
+from alipes.kernel.store.approvals import UntrustedSourceStore
 from alipes.kernel.turns import Turn
 from alipes.plugins.registry import Contributions
-from alipes.store.approvals import SqlUntrustedSources
 from alipes.tools.common import Places
 
 MARKS = ("user.alipes.untrusted", "user.xdg.origin.url")
@@ -32,7 +32,7 @@ class TaintTracker:
     """Stores what was read before the model sees it, so it is known after a restart as well."""
 
     def __init__(
-        self, sources: SqlUntrustedSources, contributions: Contributions, places: Places, *, attachments: str
+        self, sources: UntrustedSourceStore, contributions: Contributions, places: Places, *, attachments: str
     ) -> None:
         """`attachments`: the folder with files that people sent."""
         self._sources, self._contributions, self._places = sources, contributions, places

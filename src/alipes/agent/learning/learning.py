@@ -35,9 +35,9 @@ from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.front_matter import split_front_matter
 from alipes.kernel.memory import OWNER, MemoryOrigin, memory_scope
 from alipes.kernel.messages import Message, user
+from alipes.kernel.store.memory import Proposal
 from alipes.kernel.turns import Turn
 from alipes.runtime.redaction import Mask
-from alipes.store.memory.proposals import Proposal
 
 TASK = "learning"
 MAX_PENDING = 10

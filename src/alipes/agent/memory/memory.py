@@ -17,11 +17,11 @@ from alipes.config.sections.memory import MemoryConfig
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import format_excerpt, hash_text
 from alipes.kernel.memory import MemoryChange, MemoryEdit, MemoryOrigin, MemoryTarget, memory_scope
+from alipes.kernel.store.memory import MemoryStore
 from alipes.kernel.turns import Turn
 from alipes.kernel.untrusted import escape_marks
 from alipes.runtime.redaction import Mask
 from alipes.runtime.tasks import run_to_completion
-from alipes.store.memory.memory import SqlMemory
 
 FindBlock: TypeAlias = Callable[[Turn], Awaitable[str]]
 """The part of the system prompt that a memory plugin adds; empty if there is none."""
@@ -47,7 +47,7 @@ class MemoryConflict(ToolError):
 class Memory:
     """The notes of all scopes; see `memory_scope`. Raises `ToolError` with a sentence for the model or the person."""
 
-    def __init__(self, config: MemoryConfig, files: MemoryFiles, store: SqlMemory, *, mask: Mask) -> None:
+    def __init__(self, config: MemoryConfig, files: MemoryFiles, store: MemoryStore, *, mask: Mask) -> None:
         self.config, self.files, self._store, self._mask = config, files, store, mask
         self._snapshots: OrderedDict[str, tuple[str, str]] = OrderedDict()
 

@@ -20,11 +20,11 @@ from alipes.kernel.formatting import join_names
 from alipes.kernel.memory import MemoryChange, MemoryEdit, MemoryOrigin, MemoryTarget, memory_scope
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.ports import ToolContext
+from alipes.kernel.store.memory import Proposal, ProposalStore
 from alipes.kernel.turns import PermissionMode, Turn
 from alipes.kernel.untrusted import to_label
 from alipes.plugins.dispatch import Hook
 from alipes.plugins.specs import Verdict
-from alipes.store.memory.proposals import Proposal, SqlProposals
 from alipes.tools.memory import parse_edit
 
 NOBODY_HERE = "memory is not available here"
@@ -49,7 +49,7 @@ class ConcernedPeople(Protocol):
 
 
 class KnowsSources(Protocol):
-    """The part of `store.approvals.SqlUntrustedSources` that is needed here."""
+    """The part of `UntrustedSourceStore` that is needed here."""
 
     async def list_read(self, turn: Turn) -> Mapping[str, str]: ...
 
@@ -63,7 +63,7 @@ class MemoryService:
         recall: MemoryRecall,
         people: ConcernedPeople,
         *,
-        proposals: SqlProposals,
+        proposals: ProposalStore,
         sources: KnowsSources,
     ) -> None:
         self.memory, self.recall, self.proposals = memory, recall, proposals

@@ -9,10 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from alipes.agent.auxiliary import BackgroundTasks
-from alipes.store.archive import Archive
-from alipes.store.export import SearchContext, SearchHit
-from alipes.store.search.indexer import SqlSearchIndexer
-from alipes.store.search.scope import EVERYTHING, SearchScope
+from alipes.kernel.store.archive import Archive
+from alipes.kernel.store.search import EVERYTHING, SearchContext, SearchHit, SearchIndexer, SearchScope
 
 Embed: TypeAlias = Callable[[Sequence[str]], Awaitable[list[list[float]] | None]]
 MIN_MISSING = 500
@@ -31,7 +29,7 @@ class ConversationSearch:
     """`turn_ended` is a hook."""
 
     def __init__(
-        self, archive: Archive, indexer: SqlSearchIndexer, tasks: BackgroundTasks, embed: Embed | None = None
+        self, archive: Archive, indexer: SearchIndexer, tasks: BackgroundTasks, embed: Embed | None = None
     ) -> None:
         """`embed`: see `provider_calls.embed_by_meaning`; without it, or if it returns None, only words count."""
         self._archive, self._indexer, self._tasks, self._embed = archive, indexer, tasks, embed

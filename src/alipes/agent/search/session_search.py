@@ -14,11 +14,11 @@ from alipes.kernel.errors import SessionError, ToolError
 from alipes.kernel.formatting import ID, format_count, format_excerpt
 from alipes.kernel.messages import Json
 from alipes.kernel.ports import ToolContext, ToolSpec
+from alipes.kernel.store.approvals import UntrustedSourceStore
+from alipes.kernel.store.search import EVERYTHING, ContextMessage, SearchContext, SearchHit, SearchScope, SessionOwner
 from alipes.kernel.turns import Turn
 from alipes.kernel.untrusted import mark_untrusted
-from alipes.store.approvals import SqlUntrustedSources
-from alipes.store.export import ContextMessage, SearchContext, SearchHit, format_place
-from alipes.store.search.scope import EVERYTHING, SearchScope, SessionOwner
+from alipes.store.export import format_place
 from alipes.tools.common import int_argument, make_schema
 
 LOCAL_PLATFORMS = frozenset({"terminal"})
@@ -69,7 +69,7 @@ class SessionSearch:
         effect="read",
     )
 
-    def __init__(self, search: ConversationSearch, sources: SqlUntrustedSources) -> None:
+    def __init__(self, search: ConversationSearch, sources: UntrustedSourceStore) -> None:
         self._search, self._sources = search, sources
 
     async def run(self, args: Mapping[str, Json], act: ToolContext) -> str:

@@ -14,12 +14,11 @@ from alipes.agent.skills.versions import SkillChange, SkillStore, check_path, di
 from alipes.config.sections.skills import SkillsConfig
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.formatting import did_you_mean, format_excerpt
+from alipes.kernel.store.store import Store
+from alipes.kernel.store.usage import SkillUsage
 from alipes.kernel.turns import Turn
 from alipes.plugins.pins import TOOL_OUTPUT
 from alipes.plugins.registry import PromptTemplate
-from alipes.store.conversations import SqlPromptSections, SqlSkillChoices
-from alipes.store.database.connection import Database
-from alipes.store.usage import SkillUsage, SqlSkillUses
 
 SECTION = "skills"
 MAX_VIEW_CHARS = 200_000
@@ -48,10 +47,10 @@ class SkillMessage(Struct, frozen=True):
 class Skills:
     """What tools, commands and prompts use. Files are read in threads."""
 
-    def __init__(self, config: SkillsConfig, catalog: SkillCatalog, store: SkillStore, database: Database) -> None:
+    def __init__(self, config: SkillsConfig, catalog: SkillCatalog, store: SkillStore, rows: Store) -> None:
         self.store, self._config, self._catalog = store, config, catalog
-        self.choices, self._sections = SqlSkillChoices(database), SqlPromptSections(database)
-        self._uses = SqlSkillUses(database)
+        self.choices, self._sections = rows.skill_choices, rows.prompt_sections
+        self._uses = rows.skill_uses
 
     async def list(self, workdir: str, session: str = "") -> tuple[Skill, ...]:
         """All skills with their states, in a conversation if there is one."""

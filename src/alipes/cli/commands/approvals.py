@@ -7,9 +7,9 @@ from alipes.config.loader import load_settings
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError, SessionError
 from alipes.kernel.formatting import ID, format_count
+from alipes.kernel.store.approvals import Approval
+from alipes.kernel.store.store import Store
 from alipes.sessions.commands.approvals import NONE, describe, describe_origin, revoke, summarize
-from alipes.store.approvals import Approval
-from alipes.store.store import Store
 
 
 def run(argv: list[str]) -> int:

@@ -17,11 +17,9 @@ from alipes.config.paths import PROFILES, Paths, all_homes, find_home, make_priv
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_count
+from alipes.kernel.store.archive import StoreFacts
+from alipes.kernel.store.outbox import RESTORED_REASON
 from alipes.store import backup_archive
-from alipes.store.api_keys import SqlWebhooks
-from alipes.store.database.migrations import SCHEMA
-from alipes.store.export import StoreFacts
-from alipes.store.outbox import RESTORED_REASON, fail_unsent
 from alipes.store.peers import open_processes
 from alipes.store.store import open_archive, open_store
 
@@ -44,7 +42,7 @@ def run_backup(argv: list[str]) -> int:
 
 async def _write(settings: Settings, target: Path) -> backup_archive.ArchiveManifest:
     async with open_archive(settings.home):  # creates or migrates the database, if that is possible
-        return await backup_archive.pack_home(settings.home, target, version=__version__, schema=SCHEMA)
+        return await backup_archive.pack_home(settings.home, target, version=__version__)
 
 
 class RestoreOptions(Struct, frozen=True):
@@ -66,7 +64,7 @@ def run_restore(argv: list[str]) -> int:
 
 async def _restore(options: RestoreOptions) -> int:
     manifest = await backup_archive.read_archive(options.file)
-    if manifest.schema > SCHEMA:
+    if backup_archive.is_newer(manifest):
         raise ConfigError(f"{options.file} was written by a newer alipes ({manifest.version}); upgrade first")
     made = time.strftime("%Y-%m-%d %H:%M", time.localtime(manifest.made))
     print(f"{options.file} was made on {made} by alipes {manifest.version}, from {manifest.home}:")
@@ -141,7 +139,7 @@ class RestoreOutcome(Struct, frozen=True):
 async def _end_open_work(home: Path, *, keep: bool) -> RestoreOutcome:
     """End open turns and messages of the backup: they may have finished since it was made."""
     async with open_store(home) as store:
-        webhooks = tuple(each.webhook.name for each in await SqlWebhooks(store.database).all())
+        webhooks = tuple(each.webhook.name for each in await store.webhooks.all())
         if keep:
             return RestoreOutcome(await store.archive.facts(), webhooks=webhooks)
         turns = 0
@@ -151,7 +149,7 @@ async def _end_open_work(home: Path, *, keep: bool) -> RestoreOutcome:
                 await store.turns.finish(turn, "failed", RESTORED_REASON, *closing)
                 turns += 1
             await store.turns.release(key)
-        return RestoreOutcome(await store.archive.facts(), turns, await fail_unsent(store.database), webhooks)
+        return RestoreOutcome(await store.archive.facts(), turns, await store.outbox.fail_unsent(), webhooks)
 
 
 def _print_notes(options: RestoreOptions, outcome: RestoreOutcome) -> None:

@@ -17,10 +17,10 @@ from alipes.config.loader import load_settings
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_ago, format_count, format_duration
+from alipes.kernel.store.store import Store
+from alipes.kernel.store.web import Browser
 from alipes.runtime.http.proxies import is_loopback
 from alipes.runtime.process_lock import find_holder
-from alipes.store.browsers import Browser, SqlBrowsers
-from alipes.store.store import Store
 
 _EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 """Addresses that mean all of this machine, and one that a browser can open."""
@@ -68,7 +68,7 @@ def _log_in(settings: Settings, args: argparse.Namespace) -> int:
             "with `alipes serve`, then run `alipes page` again.\n"
         )
         return EXIT_NOT_SERVED
-    code = run_in_store(settings, lambda store: SqlBrowsers(store.database).add_code(args.scope, args.name))
+    code = run_in_store(settings, lambda store: store.browsers.add_code(args.scope, args.name))
     link = code.link(address)
     may = "It can change nothing." if args.scope == "read" else "It can do everything you can do here."
     sys.stderr.write(f"Open this link within five minutes. It logs one browser in, once. {may}\n")
@@ -127,7 +127,7 @@ def _list(settings: Settings, *, json: bool) -> int:
 
 
 async def _read_browsers(store: Store) -> tuple[Browser, ...]:
-    return await SqlBrowsers(store.database).all()
+    return await store.browsers.all()
 
 
 def _format_row(browser: Browser) -> tuple[str, ...]:
@@ -138,7 +138,7 @@ def _format_row(browser: Browser) -> tuple[str, ...]:
 def _revoke(settings: Settings, name: str) -> int:
     async def act(store: Store) -> Browser:
         browser = _choose(await _read_browsers(store), name)
-        await SqlBrowsers(store.database).revoke(browser.id)
+        await store.browsers.revoke(browser.id)
         return browser
 
     print(f"{run_in_store(settings, act).name} was logged out.")
@@ -147,7 +147,7 @@ def _revoke(settings: Settings, name: str) -> int:
 
 def _revoke_all(settings: Settings) -> int:
     async def act(store: Store) -> int:
-        browsers = SqlBrowsers(store.database)
+        browsers = store.browsers
         return sum([await browsers.revoke(each.id) for each in await browsers.all()])
 
     print(f"{format_count(run_in_store(settings, act), 'browser')} logged out.")

@@ -9,9 +9,9 @@ from alipes.config.loader import load_settings
 from alipes.config.settings import Settings
 from alipes.kernel.errors import MessageRejected
 from alipes.kernel.formatting import format_ago
+from alipes.kernel.store.people import PairingRequest, Person, PersonRole
+from alipes.kernel.store.store import Store
 from alipes.sessions.people import approve, find_person, is_listed
-from alipes.store.people import PairingRequest, Person, PersonRole
-from alipes.store.store import Store
 
 
 class Pairings(msgspec.Struct, frozen=True):

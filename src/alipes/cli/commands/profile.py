@@ -36,6 +36,7 @@ from alipes.kernel.errors import AlipesError, ConfigError
 from alipes.kernel.formatting import closest_matches, format_count
 from alipes.runtime.process_lock import find_holder
 from alipes.runtime.processes.ancestors import living_agents
+from alipes.store.home_files import store_exists
 
 _OWN = (
     *("run", "logs", "spill", "files", "checkpoints", "outgoing", "browser", "cache", "sandbox", "plugin-data"),
@@ -221,7 +222,7 @@ def _remove(root: Path, name: str, *, confirmed: str) -> int:
 
 def _describe_content(home: Path) -> Iterator[str]:
     settings = Settings(home=home)
-    if settings.paths.database.exists():
+    if store_exists(settings.home):
         try:
             facts = run_in_archive(settings, lambda archive: archive.facts())
             yield f"{format_count(facts.sessions, 'conversation')}, {format_count(facts.messages, 'message')}"

@@ -20,10 +20,10 @@ from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_duration, format_excerpt
 from alipes.kernel.schedules import JobRun, zone_of
+from alipes.kernel.store.store import Store
 from alipes.kernel.timetable import format_moment
 from alipes.runtime.process_lock import find_holder
 from alipes.sessions.schedules import Schedules, ScheduleView, describe_last
-from alipes.store.store import Store
 
 POLL_S = 1.0
 _OPTIONS = {"tools": "tools", "skill": "skills", "model": "model", "mode": "mode", "budget": "budget"}

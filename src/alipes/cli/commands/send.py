@@ -17,8 +17,9 @@ from alipes.config.settings import Settings
 from alipes.gateway.outbound.delivery import address_message
 from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.outbox import Delivery, Media, MediaKind, Outbound
+from alipes.kernel.store.store import Store
 from alipes.runtime.process_lock import find_holder
-from alipes.store.store import Store, open_store
+from alipes.store.store import open_store
 
 POLL_S = 0.1
 """Interval between two checks of the delivery."""

@@ -14,10 +14,10 @@ from alipes.config.loader import load_settings
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_ago
+from alipes.kernel.store.store import Store
+from alipes.kernel.store.web import SignatureStyle, Webhook, WebhookStatus
 from alipes.runtime.process_lock import find_holder
-from alipes.store.api_keys import SignatureStyle, SqlWebhooks, Webhook, WebhookStatus
-from alipes.store.schedules.jobs import SqlSchedules
-from alipes.store.store import Store, open_store
+from alipes.store.store import open_store
 from alipes.web.webhooks import is_secret, list_toolless, make_secret, send_test_delivery
 
 _SAMPLE = b'{"test": "sent by `alipes webhook test`"}'
@@ -81,7 +81,7 @@ def _add(settings: Settings, webhook: Webhook, secret: str) -> int:
     async def act(store: Store) -> bool:
         if webhook.target:
             await resolve_target(store, webhook.target, "an answer")
-        return await SqlWebhooks(store.database).add(webhook, secret)
+        return await store.webhooks.add(webhook, secret)
 
     if not run_in_store(settings, act):
         raise ConfigError(f"webhook {webhook.name} already exists: remove it first, or choose another name")
@@ -101,7 +101,7 @@ def _print_secret(settings: Settings, name: str, secret: str) -> int:
 
 def _allow_tools(settings: Settings, name: str, tools: tuple[str, ...]) -> int:
     async def act(store: Store) -> str:
-        hooks = SqlWebhooks(store.database)
+        hooks = store.webhooks
         return "" if await hooks.allow_tools(name, tools) else _missing_message(name, await hooks.all())
 
     if why := run_in_store(settings, act):
@@ -114,7 +114,7 @@ def _set_secret(settings: Settings, name: str, args: argparse.Namespace) -> int:
     """Replace the secret, for instance after a restore: backups do not contain it."""
 
     async def act(store: Store) -> str:
-        hooks = SqlWebhooks(store.database)
+        hooks = store.webhooks
         known = await hooks.find(name)
         if known is None:
             raise ConfigError(_missing_message(name, await hooks.all()))
@@ -127,7 +127,7 @@ def _set_secret(settings: Settings, name: str, args: argparse.Namespace) -> int:
 
 def _list(settings: Settings, *, json: bool) -> int:
     async def act(store: Store) -> tuple[tuple[WebhookStatus, ...], dict[str, list[str]]]:
-        return await SqlWebhooks(store.database).all(), await _find_jobs(store)
+        return await store.webhooks.all(), await _find_jobs(store)
 
     found, jobs = run_in_store(settings, act)
     head = ("NAME", "SIGNATURE", "ANSWERS TO", "TOOLS", "USED", "LAST", "JOBS", "PROMPT")
@@ -142,7 +142,7 @@ def _list(settings: Settings, *, json: bool) -> int:
 async def _find_jobs(store: Store) -> dict[str, list[str]]:
     """By webhook, the jobs that it starts, also paused ones."""
     found: dict[str, list[str]] = {}
-    for schedule in await SqlSchedules(store).all():
+    for schedule in await store.schedules.all():
         if name := schedule.job.timetable.webhook:
             found.setdefault(name, []).append(schedule.job.name)
     return found
@@ -163,7 +163,7 @@ async def _test(settings: Settings, name: str, body: bytes) -> int:
     if serving is None:
         raise ConfigError("no server is running: start `alipes serve` first")
     async with open_store(settings.home) as store:
-        hooks = SqlWebhooks(store.database)
+        hooks = store.webhooks
         known = await hooks.find(name)
         if known is None:
             raise ConfigError(_missing_message(name, await hooks.all()))
@@ -174,7 +174,7 @@ async def _test(settings: Settings, name: str, body: bytes) -> int:
 
 def _remove(settings: Settings, name: str) -> int:
     async def act(store: Store) -> list[str]:
-        hooks = SqlWebhooks(store.database)
+        hooks = store.webhooks
         if not await hooks.remove(name):
             raise ConfigError(_missing_message(name, await hooks.all()))
         return (await _find_jobs(store)).get(name, [])

@@ -13,8 +13,8 @@ from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_ago, format_duration
 from alipes.kernel.models import Secret
-from alipes.store.api_keys import ApiKey, KeyScope, SqlApiKeys
-from alipes.store.store import Store
+from alipes.kernel.store.store import Store
+from alipes.kernel.store.web import ApiKey, ApiKeyStore, KeyScope
 from alipes.web.auth import MIN_KEY_CHARS, OPERATOR, FindKey, KeyHolder, hash_key
 from alipes.web.endpoint import Caller
 from alipes.web.page.browsers import PAGE
@@ -32,7 +32,7 @@ def make_host_rules(settings: Settings) -> HostPolicy:
     return HostPolicy(settings.serve.host, hosts, frozenset(settings.api.origins), own if page.netloc else "")
 
 
-def key_finder(callers: SqlApiKeys) -> FindKey:
+def key_finder(callers: ApiKeyStore) -> FindKey:
     """A function that looks up named keys in the store."""
 
     async def find(hash: bytes) -> KeyHolder | None:
@@ -84,7 +84,7 @@ def add_key(settings: Settings, name: str, scope: KeyScope, *, days: float, rate
     key = f"alipes_{secrets.token_urlsafe(32)}"
 
     async def act(store: Store) -> bool:
-        callers = SqlApiKeys(store.database)
+        callers = store.api_keys
         return await callers.add(name, hash_key(key), scope, lifetime_s=days * DAY_S, rate=rate)
 
     if not run_in_store(settings, act):
@@ -95,7 +95,7 @@ def add_key(settings: Settings, name: str, scope: KeyScope, *, days: float, rate
 
 
 def list_keys(settings: Settings, *, json: bool) -> int:
-    found = run_in_store(settings, lambda store: SqlApiKeys(store.database).all())
+    found = run_in_store(settings, lambda store: store.api_keys.all())
     there = settings.serve.key_env if settings.serve.key else "not created yet"
     operator = (OPERATOR, "admin", there, "never", _format_rate(settings.api.rate))
     head = ("NAME", "SCOPE", "CREATED", "EXPIRES", "PER MINUTE")
@@ -105,7 +105,7 @@ def list_keys(settings: Settings, *, json: bool) -> int:
 
 def revoke_key(settings: Settings, name: str) -> int:
     async def act(store: Store) -> tuple[bool, tuple[str, ...]]:
-        callers = SqlApiKeys(store.database)
+        callers = store.api_keys
         return await callers.revoke(name), tuple(each.name for each in await callers.all())
 
     gone, left = run_in_store(settings, act)

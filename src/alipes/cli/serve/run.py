@@ -38,9 +38,6 @@ from alipes.runtime.process_lock import hold_process_lock
 from alipes.runtime.process_setup import raise_file_limit
 from alipes.runtime.systemd import SystemdNotifier
 from alipes.runtime.tasks import handle_uncaught_errors
-from alipes.store.api_keys import SqlApiKeys, SqlWebhooks
-from alipes.store.browsers import SqlBrowsers
-from alipes.store.quick_reads import check_writable, read_status
 from alipes.web.admin.endpoints import admin_endpoints
 from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, RequestLimits
@@ -258,7 +255,7 @@ class _Server:
         self._state = ServerState(profile=app.settings.profile)
         self._readiness = Readiness(
             platforms=platforms.health,
-            write=partial(check_writable, app.store.database),
+            write=app.store.health.check_writable,
             model=self._model_reach,
             state=self._state,
         )
@@ -273,8 +270,8 @@ class _Server:
             webhooks=platforms.webhooks,
             egress=self._app.network.proxy.counts,
         )
-        database = self._app.store.database
-        secrets, finder = self._app.secrets, key_finder(SqlApiKeys(database))
+        store = self._app.store
+        secrets, finder = self._app.secrets, key_finder(store.api_keys)
         keys = Authenticator(settings.serve.key.reveal(), finder, secrets=secrets, run=settings.paths.run)
         chosen = settings.api
         limits = RequestLimits(chosen.body, chosen.body_seconds, chosen.wait, chosen.rate)
@@ -282,7 +279,7 @@ class _Server:
         fetcher = PublicFetcher(self._app.scope, settings.fetch.allow, name="api-images")
         files = ApiFiles(settings.paths.files / UPLOADS, platforms.outbound, self._app.files, limits)
         locator = PageLocator(settings.page.address, settings.page.trusted_proxies)
-        logins = BrowserLogins(SqlBrowsers(database), keys, locator, home=str(settings.home), secrets=secrets)
+        logins = BrowserLogins(store.browsers, keys, locator, home=str(settings.home), secrets=secrets)
         browsers = BrowserEndpoints(logins, settings.page.address)
         served = (
             *endpoints(self._app, self._runs, admission, fetcher, files, settings.spend),
@@ -320,7 +317,7 @@ class _Server:
         yield self._tally.watch_loop()
         yield self._runs.run()
         yield self._mcp.run()
-        yield self._app.store.leaders.run("schedules", self._scheduler.run)
+        yield self._app.store.leaders.lead("schedules", self._scheduler.run)
         yield notifier.send_watchdog_pings()
 
     async def print_addresses(self, address: str) -> None:
@@ -331,7 +328,7 @@ class _Server:
         where = f"alipes {__version__}{whose} serves {names or 'no platform yet'} at {address}"
         hint = "" if names else "; see docs/messengers.md to add one"
         print(where + hint)
-        webhooks = await SqlWebhooks(self._app.store.database).all()
+        webhooks = await self._app.store.webhooks.all()
         for note in (*self._platforms.notes, *await self._app.notes(), *list_toolless(webhooks)):
             print(f"  {note}")
         print(f"  Page: {self._app.settings.page.address or address}/ (log in with `alipes page`)")
@@ -368,7 +365,7 @@ class _Server:
         await self._api.disconnect_all()
 
     async def _depths(self) -> QueueDepths:
-        return QueueDepths(*await read_status(self._app.store.database))
+        return QueueDepths(*await self._app.store.health.read_status())
 
     async def _model(self) -> str:
         try:

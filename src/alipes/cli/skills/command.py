@@ -19,16 +19,16 @@ from alipes.cli.options import OptionParser
 from alipes.cli.plugins.standalone import open_standalone
 from alipes.cli.skills import describe, install, proposals, replay
 from alipes.config.loader import load_settings
-from alipes.config.paths import DATABASE_FILE
 from alipes.config.settings import Settings
 from alipes.kernel.approvals import reveal
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_count
+from alipes.kernel.store.archive import Archive
+from alipes.kernel.store.usage import SkillUsage
 from alipes.plugins.discovery import has_plugins
 from alipes.plugins.registry import SkillContribution
 from alipes.sessions.commands.skills import describe_change
-from alipes.store.archive import Archive
-from alipes.store.usage import SkillUsage
+from alipes.store.home_files import store_exists
 
 _CHANGES = ("install", "update", "remove", "accept", "new", "rollback", "pending")
 ACTIONS = ("list", "show", *_CHANGES, "check", "history", "test")
@@ -132,7 +132,7 @@ async def _read_plugin_skills(settings: Settings) -> tuple[PluginSkill, ...]:
 
 
 def _usage(settings: Settings) -> dict[str, SkillUsage]:
-    return run_in_archive(settings, Archive.skill_usage) if (settings.home / DATABASE_FILE).exists() else {}
+    return run_in_archive(settings, Archive.skill_usage) if store_exists(settings.home) else {}
 
 
 def _list(settings: Settings, *, json: bool) -> int:

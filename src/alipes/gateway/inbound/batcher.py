@@ -12,7 +12,7 @@ from msgspec import structs
 
 from alipes.gateway.policy import LateTaskGroup
 from alipes.kernel.platform import IncomingMessage
-from alipes.store.inbox import SqlInbox, WaitingMessage
+from alipes.kernel.store.inbox import InboxStore, WaitingMessage
 
 OnBatch: TypeAlias = Callable[[Sequence[IncomingMessage]], Awaitable[None]]
 """Called with the messages of one batch; batches of a conversation come in order."""
@@ -31,7 +31,7 @@ class Batcher:
 
     def __init__(
         self,
-        inbox: SqlInbox,
+        inbox: InboxStore,
         on_batch: OnBatch,
         *,
         window: float,

@@ -24,6 +24,8 @@ from alipes.kernel.attachments import format_received_file
 from alipes.kernel.errors import MessageRejected
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.platform import IncomingMessage, ReceivedFile
+from alipes.kernel.store.people import PersonRole
+from alipes.kernel.store.store import Store
 from alipes.kernel.turns import Inbound
 from alipes.kernel.untrusted import to_label
 from alipes.plugins.dispatch import Hooks
@@ -33,8 +35,6 @@ from alipes.runtime.tasks import run_to_completion
 from alipes.sessions.commands.context import CommandContext, CommandReply
 from alipes.sessions.commands.registry import BY_NAME, Parsed, UnknownCommand, run
 from alipes.sessions.sessions import Sessions, admit_message
-from alipes.store.people import PersonRole
-from alipes.store.store import Store
 
 
 async def transcribe_voice(message: IncomingMessage, transcribe: Transcribe | None) -> IncomingMessage:

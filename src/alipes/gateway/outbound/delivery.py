@@ -17,11 +17,11 @@ from alipes.kernel.errors import DeliveryError, MessageRejected, Undeliverable
 from alipes.kernel.formatting import did_you_mean, format_count, format_duration, format_excerpt
 from alipes.kernel.outbox import Delivery, Media, Outbound
 from alipes.kernel.platform import MessagePart
+from alipes.kernel.store.outbox import OutboxStore
+from alipes.kernel.store.people import PeopleStore
+from alipes.kernel.store.store import Store
 from alipes.kernel.turns import Address, Envelope, HomeChanged
-from alipes.store.database.changes import HomeSubscription
-from alipes.store.outbox import SqlOutbox
-from alipes.store.people import SqlPeople
-from alipes.store.store import Store
+from alipes.runtime.subscription import HomeSubscription
 
 UNCONFIRMED = "?"
 """Prefix of a draft row whose send was started: its message id is not known yet."""
@@ -30,7 +30,7 @@ UNCONFIRMED = "?"
 class Sender:
     """Stores each part before it sends the next, so that another process knows what was delivered."""
 
-    def __init__(self, outbox: SqlOutbox) -> None:
+    def __init__(self, outbox: OutboxStore) -> None:
         self._outbox = outbox
 
     async def send(self, runner: PlatformRunner, delivery: Delivery) -> Delivery:
@@ -115,7 +115,7 @@ _MATRIX_ROOM = re.compile(r"([!#][^:]+:[^:]+(?::\d+)?)(?::([^:\d].*))?\Z")
 _CHAT = re.compile(r"([^:]*):?(.*)\Z", re.DOTALL)
 
 
-async def address_message(people: SqlPeople, to: str, text: str, platforms: Collection[str]) -> Outbound:
+async def address_message(people: PeopleStore, to: str, text: str, platforms: Collection[str]) -> Outbound:
     """A message for `to`: `platform:chat[:thread]`, a platform with a default chat, or `home`.
 
     Raises `MessageRejected` if `to` names nothing.

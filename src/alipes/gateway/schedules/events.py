@@ -8,10 +8,9 @@ import time
 from collections.abc import Callable
 
 from alipes.kernel.schedules import Schedule
+from alipes.kernel.store.schedules import NewRun, ScheduleStore
 from alipes.kernel.turns import Inbound
 from alipes.plugins.specs import Admission
-from alipes.store.schedules.jobs import SqlSchedules
-from alipes.store.schedules.rows import NewRun
 
 log = logging.getLogger(__name__)
 MAIL = "email"
@@ -24,7 +23,7 @@ MAX_CHARS = 50_000
 class FileWatch:
     """Compares the watched files with what was seen last; that is stored, so changes during a pause count too."""
 
-    def __init__(self, jobs: SqlSchedules, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, jobs: ScheduleStore, clock: Callable[[], float] = time.time) -> None:
         self._jobs, self._clock = jobs, clock
 
     async def look(self) -> bool:
@@ -72,7 +71,7 @@ def _facts(path: str, name: str) -> str:
 class MailTrigger:
     """A `before_message` hook: a mail that matches starts a job, and is not answered otherwise."""
 
-    def __init__(self, jobs: SqlSchedules, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, jobs: ScheduleStore, clock: Callable[[], float] = time.time) -> None:
         self._jobs, self._clock = jobs, clock
 
     async def before_message(self, inbound: Inbound) -> Admission | None:

@@ -21,12 +21,11 @@ from alipes.gateway.schedules.settlement import RunSettler
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.models import SCRIPT_MODEL
 from alipes.kernel.schedules import SILENT, FirePlan, JobRun, Schedule, plan_fire, zone_of
+from alipes.kernel.store.schedules import RunBudget
 from alipes.kernel.timetable import format_moment
 from alipes.kernel.turns import Inbound
 from alipes.sessions.schedules import Schedules
 from alipes.sessions.sessions import Sessions
-from alipes.store.database.connection import Connection
-from alipes.store.schedules.runs import cost_since
 
 log = logging.getLogger(__name__)
 MAX_SLEEP_S = 15.0
@@ -98,7 +97,7 @@ class Scheduler:
         if not await self._schedules.runs.has_waiting(self._clock()):
             return ()
         limit, prepare = self._limits.parallel, partial(self.prepare, loaded=await self._load_skills())
-        keys = await self._schedules.runs.start_waiting(self._clock(), limit, prepare, self._refuse, only=only)
+        keys = await self._schedules.runs.start_waiting(self._clock(), limit, prepare, self._budgets, only=only)
         for key in keys:
             await self._sessions.wake(key)
         return keys
@@ -153,19 +152,18 @@ class Scheduler:
         )
         return inbound if job.script else structs.replace(inbound, instructions=_instructions(run))
 
-    def _refuse(self, db: Connection, run: JobRun) -> str:
-        """Why the run must not start: the budget of the day is used up."""
+    def _budgets(self, run: JobRun) -> tuple[RunBudget, ...]:
+        """The budgets of the day that the run counts for."""
         job, zone = run.job, zone_of(run.job)
         midnight = datetime.fromtimestamp(self._clock(), zone).replace(hour=0, minute=0, second=0, microsecond=0)
+        found = []
         for text, schedule, whose in ((job.daily_budget, run.schedule, "its"), (self._limits.per_day, "", "the")):
             if (amount := parse_amount(text)) is None or job.script:
                 continue
-            dollars, tokens = cost_since(db, midnight.timestamp(), schedule)
-            used_up = tokens >= amount.tokens if amount.tokens is not None else dollars >= (amount.dollars or 0.0)
-            if used_up:
-                of_all = "" if schedule else " of all jobs"
-                return f"{whose} daily budget{of_all} of {amount.text} is used up"
-        return ""
+            of_all = "" if schedule else " of all jobs"
+            reason = f"{whose} daily budget{of_all} of {amount.text} is used up"
+            found.append(RunBudget(midnight.timestamp(), schedule, amount.dollars, amount.tokens, reason))
+        return tuple(found)
 
 
 def _compose(run: JobRun) -> str:

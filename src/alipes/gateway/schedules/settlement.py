@@ -17,12 +17,11 @@ from alipes.gateway.outbound.policy import OutboundPolicy
 from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.outbox import Media, Outbound
 from alipes.kernel.schedules import JobRun, is_silent, retry_time, zone_of
+from alipes.kernel.store.people import PeopleStore
+from alipes.kernel.store.schedules import FinishedRun, NewRun, QueuedPost, ScheduleRunStore, Settlement
 from alipes.kernel.turns import Address, Inbound, Turn
 from alipes.runtime.http.public_fetch import FetchError, FetchRequest, PublicFetcher
 from alipes.sessions.sessions import Sessions
-from alipes.store.people import SqlPeople
-from alipes.store.schedules.rows import NewRun
-from alipes.store.schedules.runs import FinishedRun, QueuedPost, Settlement, SqlScheduleRuns
 
 log = logging.getLogger(__name__)
 MAX_POST_ATTEMPTS = 6
@@ -55,7 +54,7 @@ class _Addressed:
 class AnswerPlaces(Struct, frozen=True):
     """Where answers can go."""
 
-    people: SqlPeople
+    people: PeopleStore
     outbound: OutboundPolicy
     platforms: Callable[[], Collection[str]]
     folder: Path
@@ -70,7 +69,12 @@ class RunSettler:
     """Settles ended runs, each once, and sends the answers that go to web addresses."""
 
     def __init__(
-        self, runs: SqlScheduleRuns, sessions: Sessions, places: AnswerPlaces, *, clock: Callable[[], float] = time.time
+        self,
+        runs: ScheduleRunStore,
+        sessions: Sessions,
+        places: AnswerPlaces,
+        *,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._runs, self._sessions, self._places, self._clock = runs, sessions, places, clock
 

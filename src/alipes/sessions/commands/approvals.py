@@ -9,10 +9,10 @@ from alipes.agent.approval.patterns import find_problem
 from alipes.kernel.approvals import NETWORK, describe_call, reveal
 from alipes.kernel.formatting import did_you_mean, format_ago, format_columns, format_count, format_excerpt
 from alipes.kernel.messages import ToolCall
+from alipes.kernel.store.approvals import Approval, ApprovalStore
 from alipes.kernel.turns import ApprovalAnswered, ApprovalAsked, PermissionMode
 from alipes.sessions.commands.context import CommandContext, CommandReply
 from alipes.sessions.permissions import MODES, parse_mode
-from alipes.store.approvals import Approval, SqlApprovals
 
 NONE = "No approvals: nothing is waiting, and nothing is allowed beyond a single yes."
 STILL_OPEN = "That question is still open: answer it in its conversation."
@@ -132,7 +132,7 @@ def _sees_all(context: CommandContext) -> bool:
     return context.local_files or context.inbound.address.chat_type == "dm"
 
 
-async def revoke(store: SqlApprovals, approval: Approval) -> str:
+async def revoke(store: ApprovalStore, approval: Approval) -> str:
     """End the right; returns why that is not possible, if it is not."""
     if approval.choice is None:
         return STILL_OPEN

@@ -13,6 +13,7 @@ from alipes.agent.search.conversations import ConversationSearch
 from alipes.agent.skills.skills import Skills
 from alipes.config.keys import KeysConfig
 from alipes.kernel.ports import Effort
+from alipes.kernel.store.store import Store
 from alipes.kernel.turns import BusyMode, Inbound
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.loader import Plugins
@@ -21,7 +22,6 @@ from alipes.providers.registry import ModelChoice, Models
 from alipes.sessions.sessions import Sessions
 from alipes.sessions.tool_access import ToolAccess
 from alipes.sessions.user_shell import UserShell
-from alipes.store.store import Store
 from alipes.tools.checkpoints.checkpoints import Checkpoints
 from alipes.tools.shell.background import BackgroundProcesses
 

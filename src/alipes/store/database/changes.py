@@ -7,9 +7,10 @@ that change. They are not part of the file.
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
+from alipes.kernel.store.cluster import EventBus, EventSubscription
 from alipes.kernel.turns import HOME_KEY, Envelope, HomeChanged
+from alipes.runtime.subscription import HomeSubscription
 from alipes.store.database.connection import Database, RowChange
-from alipes.store.peers import LocalBus, Subscription
 
 _SESSION = "{row}.session_id"
 _RUN_SESSION = "coalesce(json_extract({row}.inbound, '$.origin.session'), {row}.session_id)"
@@ -49,17 +50,10 @@ def _note(kind: str, id: str = "''", session: str = "''", status: str = "''") ->
     return f"SELECT note_change('{kind}', {id}, {session}, {status});"
 
 
-class HomeSubscription(Subscription):
-    """Changes of the home. It continues when one of the processes that publish them exits."""
-
-    def close(self) -> None:
-        return
-
-
 class HomeChanges:
     """What changes in the home, in whichever process: ids only."""
 
-    def __init__(self, database: Database, bus: LocalBus) -> None:
+    def __init__(self, database: Database, bus: EventBus) -> None:
         self._database, self._bus = database, bus
         self._started = False
 
@@ -75,7 +69,7 @@ class HomeChanges:
             await self._database.watch_rows(tuple(_triggers()), self._on_changes)
 
     @asynccontextmanager
-    async def watch(self) -> AsyncIterator[Subscription]:
+    async def watch(self) -> AsyncIterator[EventSubscription]:
         """All changes from now on, of every process."""
         await self.start()
         async with self._bus.subscribe(HOME_KEY, HomeSubscription()) as subscription:

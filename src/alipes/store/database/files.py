@@ -13,6 +13,8 @@ from alipes.kernel.errors import StoreError
 
 _RESTORE = "restore a backup with `alipes restore FILE --force`"
 
+DATABASE_FILE = "alipes.db"
+
 
 def is_writable(path: Path) -> bool:
     """False if the file or its directory cannot be written, as on a read-only file system."""

@@ -3,8 +3,9 @@
 import time
 from collections.abc import Callable
 
-import msgspec
-
+from alipes.kernel.json_text import clean_text as clean_text
+from alipes.kernel.json_text import to_json as to_json
+from alipes.kernel.json_text import to_json_bytes as to_json_bytes
 from alipes.kernel.messages import Message, ToolResult
 from alipes.kernel.turns import Address, Inbound, Op, Usage
 from alipes.store.database.connection import Database
@@ -26,37 +27,6 @@ class Decoders:
     address: RowDecoder[Address] = RowDecoder(Address)
     result: RowDecoder[ToolResult] = RowDecoder(ToolResult)
     op: RowDecoder[Op] = RowDecoder(Op)
-
-
-_encoder = msgspec.json.Encoder()
-
-
-def to_json_bytes(value: object) -> bytes:
-    """JSON of `value`. A lone surrogate (half a character, as from a broken pipe) becomes `?`."""
-    try:
-        return _encoder.encode(value)
-    except UnicodeEncodeError:
-        return _encoder.encode(_clean_value(msgspec.to_builtins(value)))
-
-
-def to_json(value: object) -> str:
-    return to_json_bytes(value).decode()
-
-
-def _clean_value(value: object) -> object:
-    match value:
-        case str():
-            return clean_text(value)
-        case dict():
-            return {_clean_value(name): _clean_value(inner) for name, inner in value.items()}
-        case list() | tuple():
-            return [_clean_value(inner) for inner in value]
-    return value
-
-
-def clean_text(text: str) -> str:
-    """`text` with lone surrogates replaced, so that a column can hold it."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def searchable_text(message: Message) -> str:

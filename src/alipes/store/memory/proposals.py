@@ -1,34 +1,16 @@
 """Proposals: changes of memory and skills that wait for a person's decision. It decides nothing."""
 
 import os
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from alipes.kernel.errors import SessionError
+from alipes.kernel.store.memory import Proposal, ProposalKind, ProposalState
 from alipes.store.database.rows import SqlRows, clean_text, to_json
 
-ProposalKind: TypeAlias = Literal["memory", "skill"]
-ProposalState: TypeAlias = Literal["pending", "accepted", "rejected"]
 _COLUMNS = "id, kind, scope, change, reason, session_id, turn_id, sources, created, state"
 _sources_decoder = msgspec.json.Decoder(tuple[str, ...])
-
-
-class Proposal(Struct, frozen=True):
-    id: str
-    kind: ProposalKind
-    scope: str
-    """Whose it is; see `memory_scope`."""
-    change: str
-    """JSON, by kind."""
-    reason: str
-    session: str
-    turn: str
-    sources: tuple[str, ...] = ()
-    """The untrusted text that the conversation had read."""
-    created: float = 0.0
-    state: ProposalState = "pending"
 
 
 class SqlProposals(SqlRows):

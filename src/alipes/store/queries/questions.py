@@ -3,42 +3,17 @@
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
+from alipes.kernel.store.approvals import Approval, OpenQuestion, StoredQuestion
 from alipes.kernel.turns import Address
 from alipes.store import export
-from alipes.store.approvals import APPROVAL_COLUMNS, Approval, make_approval
+from alipes.store.approvals import APPROVAL_COLUMNS, make_approval
 from alipes.store.database.connection import Connection
 from alipes.store.database.rows import Decoders, SqlRows, clean_text, to_json
 
 KEEP_S = 7 * 86400.0
 """How long answered questions are kept, so that a second answer can be refused with the first."""
 _choices_decoder = msgspec.json.Decoder(tuple[str, ...])
-
-
-class StoredQuestion(Struct, frozen=True):
-    """A question of the model."""
-
-    id: str
-    session: str
-    key: str
-    turn: str
-    question: str
-    choices: tuple[str, ...]
-    asked_at: float
-    until: float
-    answer: str = ""
-    answered_by: str = ""
-    answered_at: float | None = None
-
-
-class OpenQuestion(Struct, frozen=True):
-    """An open question and the conversation that is asked."""
-
-    asked: Approval | StoredQuestion
-    session: str
-    title: str
-    address: Address
 
 
 _COLUMNS = """questions.id, session_id, questions.key, turn_id, question, choices, asked_at, until, answer, answered_by,

@@ -1,17 +1,15 @@
 """Usage of model calls by day, model, task, surface and conversation, from the running sums."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
-from msgspec import Struct
-
-from alipes.kernel.turns import Usage
+from alipes.kernel.store.search import EVERYTHING, SearchScope
+from alipes.kernel.store.usage import UsageColumn, UsageDay, UsageRow
 from alipes.store import export
 from alipes.store.database.connection import Connection
 from alipes.store.database.rows import SqlRows, usage_from_row
-from alipes.store.search.scope import EVERYTHING, SearchScope
+from alipes.store.search.scope import scope_conditions
 
-UsageColumn: TypeAlias = Literal["day", "model", "task", "surface", "session"]
 QUARTER_S = 900
 _SUMS = """sum(calls), sum(input), sum(output), sum(cached), sum(cache_write), sum(reasoning),
     iif(sum(priced), sum(cost), NULL), sum(calls) - sum(priced)"""
@@ -22,24 +20,6 @@ _EXPRESSIONS: dict[UsageColumn, str] = {
     "surface": "coalesce(sessions.platform, '')",
     "session": "session_id",
 }
-
-
-class UsageDay(Struct, frozen=True):
-    """A day, or any other period, from `start` to before `end` (seconds since the epoch)."""
-
-    name: str
-    start: float
-    end: float
-
-
-class UsageRow(Struct, frozen=True):
-    groups: dict[UsageColumn, str]
-    title: str
-    """Of the conversation, if rows are by conversation."""
-    calls: int
-    usage: Usage
-    unpriced: int
-    """Calls whose price is unknown; they are not in `usage.cost`."""
 
 
 class SqlUsageReports(SqlRows):
@@ -58,7 +38,7 @@ def _report(
 ) -> list[UsageRow]:
     if not days:
         return []
-    conditions, values = scope.conditions()
+    conditions, values = scope_conditions(scope)
     of_sessions = bool(conditions) or "surface" in by or "session" in by
     table = (
         "session_usage_sums AS sums LEFT JOIN sessions ON sessions.id = session_id"

@@ -6,29 +6,35 @@ from collections.abc import Callable
 from pathlib import Path
 
 from alipes.kernel.schedules import FirePlan, Job, JobRun, Schedule, ScheduleState, wake_time
-from alipes.store.database.connection import Connection
+from alipes.kernel.store.cluster import ScheduleChangeFeed
+from alipes.kernel.store.schedules import NewRun
+from alipes.store.database.connection import Connection, Database
+from alipes.store.database.files import DATABASE_FILE
 from alipes.store.database.rows import SqlRows, clean_text, to_json
 from alipes.store.quick_reads import peek_rows
 from alipes.store.schedules.rows import (
     BATCH,
     RUN_COLUMNS,
     SCHEDULE_COLUMNS,
-    NewRun,
     insert_event_run,
     insert_run,
     mark_delivery,
     run_from_row,
     schedule_from_row,
 )
-from alipes.store.store import Store
 
 
 class SqlSchedules(SqlRows):
     """The jobs of a home."""
 
-    def __init__(self, store: Store, *, clock: Callable[[], float] = time.time) -> None:
-        super().__init__(store.database, clock=clock)
-        self.changes = store.schedule_changes
+    def __init__(
+        self, database: Database, changes: ScheduleChangeFeed, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        super().__init__(database, clock=clock)
+        self.changes = changes
+
+    def with_clock(self, clock: Callable[[], float]) -> "SqlSchedules":
+        return SqlSchedules(self._database, self.changes, clock=clock)
 
     async def add(self, job: Job, due: float | None, *, state: ScheduleState = "on", id: str = "") -> Schedule | None:
         """None if the name is already in use."""
@@ -143,8 +149,9 @@ class SqlSchedules(SqlRows):
         return fired
 
 
-def peek_schedules(database: Path) -> list[tuple[Schedule, JobRun | None]]:
+def peek_schedules(home: Path) -> list[tuple[Schedule, JobRun | None]]:
     """The jobs, each with its latest run. Blocks the calling thread. Raises `StoreError`."""
+    database = home / DATABASE_FILE
     newest = "SELECT max(number) FROM schedule_runs GROUP BY schedule_id"
     runs = peek_rows(database, f"SELECT {RUN_COLUMNS} FROM schedule_runs WHERE number IN ({newest})")
     last = {run.schedule: run for run in map(run_from_row, runs)}

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from alipes.kernel.schedules import Job, JobRun, Schedule
+from alipes.kernel.store.schedules import NewRun
 from alipes.kernel.turns import SCHEDULED
 from alipes.store.database.connection import Connection
 from alipes.store.database.damage import RowDecoder
@@ -17,19 +18,6 @@ SCHEDULE_COLUMNS = "id, job, state, due, created, updated, seen"
 RUN_COLUMNS = """number, schedule_id, job, fire_at, attempt, state, start_at, cause, given, untrusted, turn_id,
     session_id, detail, created, started, finished"""
 _job_decoder: RowDecoder[Job] = RowDecoder(Job)
-
-
-class NewRun(Struct, frozen=True):
-    """A run to be inserted."""
-
-    schedule: str
-    job: Job
-    fire_at: float
-    start_at: float
-    attempt: int = 1
-    cause: str = ""
-    given: str = ""
-    untrusted: str = ""
 
 
 def schedule_from_row(row: Sequence[Any]) -> Schedule:

@@ -2,85 +2,46 @@
 
 import time
 from collections.abc import Callable
-from typing import TypeAlias
-
-from msgspec import Struct
 
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import Message
-from alipes.kernel.outbox import Outbound
 from alipes.kernel.schedules import MAX_WAITING, JobRun, start_time
-from alipes.kernel.turns import Inbound
+from alipes.kernel.store.cluster import ScheduleChangeFeed
+from alipes.kernel.store.schedules import FinishedRun, NewRun, PrepareRun, QueuedPost, RunBudget, RunBudgets, Settlement
 from alipes.store import history, outbox
-from alipes.store.database.connection import Connection
+from alipes.store.database.connection import Connection, Database
 from alipes.store.database.rows import SqlRows, clean_text
 from alipes.store.schedules.rows import (
     BATCH,
     RUN_COLUMNS,
     SCHEDULE_COLUMNS,
-    NewRun,
     insert_event_run,
     insert_run,
     run_from_row,
     schedule_from_row,
 )
-from alipes.store.store import Store
 from alipes.store.turns import TurnRow, admit_turn, make_turn_row
 
 MAX_EXAMINED = 1000
 """Waiting runs that are looked at in one transaction."""
 KEEP_RUNS = 200
 """Finished runs of a job that are kept."""
-PrepareRun: TypeAlias = Callable[[JobRun], Inbound | None]
-"""The message that starts a run; None if it must wait. Raises `ConfigError` if it cannot run."""
-RefuseRun: TypeAlias = Callable[[Connection, JobRun], str]
-"""Why a run is left out; empty if it is not."""
 _COST = """SELECT coalesce(sum(cost), 0), coalesce(sum(input + output), 0) FROM model_calls
     WHERE created >= :since AND turn_id IN
         (SELECT turn_id FROM schedule_runs WHERE turn_id <> '' AND (:id = '' OR schedule_id = :id))"""
 
 
-class FinishedRun(Struct, frozen=True):
-    """An ended run that is not settled yet."""
-
-    run: JobRun
-    answer: str
-    """The last message of the model."""
-    messages: tuple[Message, ...] = ()
-    """The messages of the turn."""
-    sources: str = ""
-    """The text of strangers that it has read, if any."""
-
-
-class Settlement(Struct, frozen=True):
-    """What follows from the end of a run; stored in one transaction."""
-
-    outbounds: tuple[Outbound, ...] = ()
-    notices: tuple[Inbound, ...] = ()
-    """Messages for conversations that are not chats."""
-    posts: tuple[tuple[str, str, str], ...] = ()
-    """Id, URL and body."""
-    retry: NewRun | None = None
-    answer: str = ""
-    """For the jobs that run after this one; empty if it failed."""
-    untrusted: str = ""
-    """Whose text the answer may contain."""
-
-
-class QueuedPost(Struct, frozen=True):
-    number: int
-    id: str
-    url: str
-    body: str
-    attempts: int
-
-
 class SqlScheduleRuns(SqlRows):
     """The runs of all jobs."""
 
-    def __init__(self, store: Store, *, clock: Callable[[], float] = time.time) -> None:
-        super().__init__(store.database, clock=clock)
-        self.changes = store.schedule_changes
+    def __init__(
+        self, database: Database, changes: ScheduleChangeFeed, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        super().__init__(database, clock=clock)
+        self.changes = changes
+
+    def with_clock(self, clock: Callable[[], float]) -> "SqlScheduleRuns":
+        return SqlScheduleRuns(self._database, self.changes, clock=clock)
 
     async def add(self, run: NewRun) -> int:
         """Start a job now or later, whatever its time; returns the number of the run, or 0 if there is such a run."""
@@ -101,7 +62,7 @@ class SqlScheduleRuns(SqlRows):
         return tuple(map(run_from_row, await self._database.fetch_all(sql, now)))
 
     async def start_waiting(
-        self, now: float, limit: int, prepare: PrepareRun, refuse: RefuseRun, *, only: int = 0
+        self, now: float, limit: int, prepare: PrepareRun, budgets: RunBudgets, *, only: int = 0
     ) -> tuple[str, ...]:
         """Admit the turns of waiting runs, of at most `limit` at a time; returns their session keys. A run for which
         `prepare` raises `ConfigError` has failed. `only`: the number of a run."""
@@ -117,7 +78,7 @@ class SqlScheduleRuns(SqlRows):
                 run = run_from_row(row)
                 if len(keys) + running >= limit:
                     break
-                if (turn := _start(db, run, prepare, refuse, now)) is not None:
+                if (turn := _start(db, run, prepare, budgets, now)) is not None:
                     keys.append(turn.key)
             return keys
 
@@ -200,13 +161,22 @@ class SqlScheduleRuns(SqlRows):
         await self._database.execute(sql, state, clean_text(why), due or 0.0, post.number)
 
 
+def _find_exhausted(db: Connection, budgets: tuple[RunBudget, ...]) -> str:
+    """Why a run must not start: a budget is used up; empty if none is."""
+    for budget in budgets:
+        dollars, tokens = cost_since(db, budget.since, budget.schedule)
+        if tokens >= budget.tokens if budget.tokens is not None else dollars >= (budget.dollars or 0.0):
+            return budget.reason
+    return ""
+
+
 def cost_since(db: Connection, since: float, schedule: str = "") -> tuple[float, int]:
     """Dollars and tokens that runs have used since then; of one job, or of all."""
     dollars, tokens = db.execute(_COST, {"since": since, "id": schedule}).fetchone()
     return float(dollars), int(tokens)
 
 
-def _start(db: Connection, run: JobRun, prepare: PrepareRun, refuse: RefuseRun, now: float) -> TurnRow | None:
+def _start(db: Connection, run: JobRun, prepare: PrepareRun, budgets: RunBudgets, now: float) -> TurnRow | None:
     """Admit the turn of a waiting run, or mark the run as skipped, or leave it waiting."""
     if (start_at := start_time(run, now)) > now:
         db.execute("UPDATE schedule_runs SET start_at = ? WHERE number = ?", (start_at, run.number))
@@ -218,7 +188,7 @@ def _start(db: Connection, run: JobRun, prepare: PrepareRun, refuse: RefuseRun, 
         if run.job.overlap == "skip" or ahead >= MAX_WAITING:
             _skip(db, run.number, "the run before had not finished", now)
         return None
-    if why := refuse(db, run):
+    if why := _find_exhausted(db, budgets(run)):
         _skip(db, run.number, why, now)
         return None
     try:

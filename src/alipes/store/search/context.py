@@ -4,15 +4,13 @@ from typing import Literal
 
 from alipes.kernel.errors import SessionError
 from alipes.kernel.messages import Message, Text, ToolCall, ToolResult
+from alipes.kernel.store.search import MAX_MESSAGES, ContextMessage, SearchContext, SearchScope
 from alipes.kernel.turns import Address
 from alipes.store import export, history
 from alipes.store.database.connection import Connection
 from alipes.store.database.rows import Decoders
-from alipes.store.export import ContextMessage, SearchContext
-from alipes.store.search.scope import SearchScope, list_sessions
+from alipes.store.search.scope import list_sessions
 
-MAX_MESSAGES = 100
-"""On each side."""
 _RESULT_CHARS = 500
 
 

@@ -3,9 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from msgspec import Struct
-
-from alipes.kernel.turns import Address
+from alipes.kernel.store.search import SearchScope
 from alipes.store.database.connection import Connection
 from alipes.store.database.rows import clean_text
 from alipes.store.database.schema_14 import SESSION_USER
@@ -17,49 +15,18 @@ MAX_SPANS = 400
 _MIN_GAP = 32
 
 
-class SessionOwner(Struct, frozen=True):
-    """Selects the conversations of one user on a platform."""
-
-    platform: str
-    user: str
-
-    def has(self, address: Address) -> bool:
-        return (address.platform, address.user) == (self.platform, self.user)
-
-
-class SearchScope(Struct, frozen=True, omit_defaults=True):
-    """The conversations that a person may see or asks for. All conditions that are given must hold; none: everything.
-
-    The conversations of subagents count like the one that they work for.
-    """
-
-    key: str = ""
-    """Those of this chat, the active one and earlier ones."""
-    owner: SessionOwner | None = None
-    session: str = ""
-    """Only this one, with what it shares as a branch."""
-    workdir: str = ""
-    """Those whose last turn worked in this folder."""
-
-    @property
-    def is_everything(self) -> bool:
-        return self == EVERYTHING
-
-    def conditions(self) -> tuple[list[str], list[str]]:
-        """Conditions for rows of `sessions`, and their values."""
-        given = {
-            "key = ?": [self.key] if self.key else [],
-            "workdir = ?": [self.workdir] if self.workdir else [],
-            f"platform = ? AND {SESSION_USER} = ?": [self.owner.platform, self.owner.user] if self.owner else [],
-            "(id = ? OR id IN (SELECT ancestor_id FROM session_ancestors WHERE session_id = ?))": [self.session] * 2
-            if self.session
-            else [],
-        }
-        conditions = {condition: values for condition, values in given.items() if values}
-        return list(conditions), [clean_text(value) for values in conditions.values() for value in values]
-
-
-EVERYTHING = SearchScope()
+def scope_conditions(scope: SearchScope) -> tuple[list[str], list[str]]:
+    """Conditions for rows of `sessions`, and their values."""
+    given = {
+        "key = ?": [scope.key] if scope.key else [],
+        "workdir = ?": [scope.workdir] if scope.workdir else [],
+        f"platform = ? AND {SESSION_USER} = ?": [scope.owner.platform, scope.owner.user] if scope.owner else [],
+        "(id = ? OR id IN (SELECT ancestor_id FROM session_ancestors WHERE session_id = ?))": [scope.session] * 2
+        if scope.session
+        else [],
+    }
+    conditions = {condition: values for condition, values in given.items() if values}
+    return list(conditions), [clean_text(value) for values in conditions.values() for value in values]
 
 
 class ScopedMessages:
@@ -94,7 +61,7 @@ class ScopedMessages:
 
 def list_sessions(db: Connection, scope: SearchScope) -> list[str]:
     """Ids of the conversations in the scope, with those of their subagents."""
-    conditions, values = scope.conditions()
+    conditions, values = scope_conditions(scope)
     sql = f"""WITH RECURSIVE visible (id) AS (
         SELECT id FROM sessions WHERE {" AND ".join(conditions) or "1"} UNION
         SELECT turns.session_id FROM visible JOIN turns

@@ -18,9 +18,9 @@ from alipes.config.editor import change
 from alipes.config.reader import read_config
 from alipes.kernel.errors import ConfigError, ToolError
 from alipes.kernel.memory import OWNER, MemoryOrigin
+from alipes.kernel.store.memory import Proposal, ProposalKind
+from alipes.kernel.store.usage import SkillUsage
 from alipes.sessions.commands.skills import describe_change as describe_skill_change
-from alipes.store.memory.proposals import Proposal, ProposalKind
-from alipes.store.usage import SkillUsage
 from alipes.web.admin.services import AdminServices, ServerControl, refuse_invalid
 from alipes.web.endpoint import ApiCall, ApiEndpoint, HttpProblem, json_response, no_content
 

@@ -11,6 +11,7 @@ from msgspec import Meta, Struct, structs
 from alipes.kernel.approvals import describe_question
 from alipes.kernel.errors import AlipesError
 from alipes.kernel.messages import Message
+from alipes.kernel.store.api import ApiSession, SessionQuery
 from alipes.kernel.tool_labels import describe_tool
 from alipes.kernel.turns import (
     AnswerApproval,
@@ -26,7 +27,6 @@ from alipes.kernel.turns import (
     ToolStarted,
     TurnStarted,
 )
-from alipes.store.api_runs import ApiSession, SessionQuery, SqlApiRuns
 from alipes.web.admission import TurnAdmission
 from alipes.web.endpoint import ApiServices, Caller, HttpProblem, Scope, ServerState, problem_from_error
 from alipes.web.runs.events import LiveRun, LiveRuns
@@ -144,7 +144,7 @@ class ConversationTools:
         """`send`: queues messages for chats; without it, there is no such tool."""
         self._app, self._runs, self._admission, self._send = app, runs, admission, send
         self._state = state or ServerState()
-        self._store, self._lookup = SqlApiRuns(app.store.database), RunLookup(app, runs)
+        self._store, self._lookup = app.store.api_runs, RunLookup(app, runs)
         self._tools = {tool.name: tool for tool in self._list()}
 
     def _list(self) -> list[ConversationTool]:

@@ -12,12 +12,12 @@ from msgspec import Meta, Struct, structs
 from starlette.responses import Response
 
 from alipes.kernel.messages import ToolCall
+from alipes.kernel.store.api import StoredResponse
+from alipes.kernel.store.archive import TurnFacts
 from alipes.kernel.turns import Event, Retracted, Said, Stop, TextDelta, ToolFinished, ToolStarted, TurnStarted, Usage
 from alipes.providers.wire import arguments_json
 from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.sessions.event_stream import TurnProgress
-from alipes.store.api_runs import SqlApiRuns, StoredResponse
-from alipes.store.export import TurnFacts
 from alipes.web.endpoint import PLATFORM, ApiCall, ApiEndpoint, ApiServices, HttpProblem
 from alipes.web.openai.remote_images import fetch_images
 from alipes.web.openai.requests import ConversationName, ResponseRequest, parse_response
@@ -336,7 +336,7 @@ _echoes = msgspec.json.Decoder(RequestEcho)
 class ResponseEndpoints:
     def __init__(self, app: ApiServices, turns: OpenAiTurns, fetcher: PublicFetcher) -> None:
         self._app, self._turns, self._fetcher = app, turns, fetcher
-        self._sessions = SqlApiRuns(app.store.database)
+        self._sessions = app.store.api_runs
 
     @ApiEndpoint(
         "POST", "/v1/responses", "run", body=ResponseRequest, answer=ResponseDocument, streams=True, errors=RUN_ERRORS

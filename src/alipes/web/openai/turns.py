@@ -15,6 +15,7 @@ from starlette.responses import Response
 from alipes.agent import loop
 from alipes.kernel.errors import ContextTooLong, NotAuthorised, OutOfCredit, ProviderError, Refused, Transient
 from alipes.kernel.messages import Json, Message, Text, Thinking, ToolCall
+from alipes.kernel.store.api import AdmittedContinuation, Continuation, HistoryMismatch
 from alipes.kernel.turns import (
     Address,
     AnswerApproval,
@@ -35,8 +36,6 @@ from alipes.kernel.turns import (
 )
 from alipes.plugins.owner import CORE
 from alipes.sessions.sessions import admit_message
-from alipes.store.api_history import AdmittedContinuation, Continuation, HistoryMismatch, SqlApiHistory
-from alipes.store.api_runs import SqlResponses
 from alipes.web.admission import TurnAdmission
 from alipes.web.endpoint import DO_NOT_RETRY, PLATFORM, ApiCall, ApiServices, HttpProblem, retry_after_header
 from alipes.web.openai.requests import ParsedRequest, conversation_hash
@@ -267,8 +266,8 @@ class OpenAiTurns:
     def __init__(self, app: ApiServices, admission: TurnAdmission, *, workdir: str = "") -> None:
         """`workdir`: working directory of the agent's tools."""
         self._app, self._admission, self._sessions, self._workdir = app, admission, app.sessions, workdir
-        self._seeding = SqlApiHistory(app.store.database)
-        self.responses = SqlResponses(app.store.database, app.store.archive)
+        self._seeding = app.store.api_history
+        self.responses = app.store.responses
         self._errors = ProviderErrors()
         app.hooks.add(CORE, self._errors.request_failed)
 

@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from alipes.agent.approval.patterns import find_problem
 from alipes.kernel.messages import Image, ToolCall
+from alipes.kernel.store.api import ApiRunStore, RunQuery
 from alipes.kernel.turns import (
     AnswerApproval,
     AnswerQuestion,
@@ -27,7 +28,6 @@ from alipes.kernel.turns import (
     Stop,
     TurnEnded,
 )
-from alipes.store.api_runs import RunQuery, SqlApiRuns
 from alipes.web.admission import TurnAdmission
 from alipes.web.endpoint import (
     PLATFORM,
@@ -138,7 +138,7 @@ _LAST_EVENT_ID = {"Last-Event-ID": "The id of the last event received; the strea
 
 
 class IdempotentRequests:
-    def __init__(self, store: SqlApiRuns) -> None:
+    def __init__(self, store: ApiRunStore) -> None:
         self._store = store
         self._lanes: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -169,7 +169,7 @@ class IdempotentRequests:
 class RunEndpoints:
     def __init__(self, app: ApiServices, runs: LiveRuns, admission: TurnAdmission, files: ApiFiles) -> None:
         self._app, self._runs, self._admission, self._files = app, runs, admission, files
-        self._store, self._lookup = SqlApiRuns(app.store.database), RunLookup(app, runs)
+        self._store, self._lookup = app.store.api_runs, RunLookup(app, runs)
         self._idempotency = IdempotentRequests(self._store)
 
     @ApiEndpoint("POST", "/v1/runs", "run", body=RunBody, answer=Run, status=202, errors=(400, 404, 409))

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from msgspec import Struct, field
 
 from alipes.kernel.errors import AlipesError
+from alipes.kernel.json_text import to_json_bytes
 from alipes.kernel.messages import Message
 from alipes.kernel.turns import (
     ApprovalAnswered,
@@ -30,8 +31,6 @@ from alipes.kernel.turns import (
     TurnStarted,
 )
 from alipes.sessions.event_stream import TurnFollower
-from alipes.store.api_runs import SqlApiRuns
-from alipes.store.database.rows import to_json_bytes
 from alipes.web.endpoint import PLATFORM, ApiServices
 from alipes.web.sse import SendFrames, frame
 
@@ -202,7 +201,7 @@ class LiveRuns:
         """Serve until cancelled. `resumed`: runs that were resumed at startup are followed from here on."""
         async with asyncio.TaskGroup() as self._group:
             self._open.set()
-            found = await SqlApiRuns(self._app.store.database).unfinished(PLATFORM) if resumed else ()
+            found = await self._app.store.api_runs.unfinished(PLATFORM) if resumed else ()
             for turn, inbound in found:
                 await self.follow(turn, inbound)
             await asyncio.Event().wait()

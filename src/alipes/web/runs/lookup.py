@@ -7,11 +7,10 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import Meta, Struct
 
 from alipes.kernel.messages import Image
+from alipes.kernel.store.api import ApiRunStore, ApiSession
+from alipes.kernel.store.archive import TurnFacts
+from alipes.kernel.store.search import EVERYTHING, SearchScope, SessionOwner
 from alipes.kernel.turns import SCHEDULED, Address, ApprovalAsked, Ending, Inbound, QuestionAsked, Usage
-from alipes.store.api_runs import ApiSession, SqlApiRuns
-from alipes.store.export import TurnFacts
-from alipes.store.queries.transcript import SqlTranscripts
-from alipes.store.search.scope import EVERYTHING, SearchScope, SessionOwner
 from alipes.web.endpoint import PLATFORM, ApiServices, Caller, HttpProblem
 from alipes.web.runs.events import LiveRuns
 
@@ -71,7 +70,7 @@ class RunLookup:
 
     def __init__(self, app: ApiServices, runs: LiveRuns) -> None:
         self._app, self._runs = app, runs
-        self._store = SqlApiRuns(app.store.database)
+        self._store = app.store.api_runs
 
     def find_question(self, run: VisibleRun, named: str, kind: type[ApprovalAsked] | type[QuestionAsked]) -> str:
         """The id of the question to answer. Raises `HttpProblem` if it is not open."""
@@ -141,7 +140,7 @@ class RunLookup:
             raise HttpProblem(409, "that conversation cannot be continued here; fork it", code="elsewhere")
         if not elsewhere:
             return RunPlace(row.address, caller.name, self._runs.workdir, caller.may("admin"))
-        last = await SqlTranscripts(self._app.store.database).last_inbound(row.id)
+        last = await self._app.store.transcripts.last_inbound(row.id)
         return self.other_place(caller, row.address, last)
 
     def other_place(self, caller: Caller, address: Address, last: Inbound | None) -> "RunPlace":
@@ -180,7 +179,7 @@ class RunPlace(Struct, frozen=True):
         )
 
 
-async def find_session(store: SqlApiRuns, caller: Caller, name: str) -> ApiSession:
+async def find_session(store: ApiRunStore, caller: Caller, name: str) -> ApiSession:
     """The session with this id or name, if the caller may see it. Raises `HttpProblem`."""
     row = await store.session(name)
     if row is None or not may_see(caller, row.address):

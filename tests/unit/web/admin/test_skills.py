@@ -6,7 +6,7 @@ import pytest
 from alipes.agent.learning.review import SkillProposal
 from alipes.agent.skills.versions import SkillChange, SkillFile
 from alipes.kernel.memory import OWNER, MemoryEdit
-from alipes.store.memory.proposals import Proposal
+from alipes.kernel.store.memory import Proposal
 from tests.world.admin_harness import open_admin
 
 TEXT = "---\nname: tea\ndescription: How to make tea.\n---\n\n{}\n"

@@ -89,7 +89,7 @@ def compute_next_run(schedule: Mapping[str, Any], last_run_at: str | None = None
 
 def load_jobs() -> list[dict[str, Any]]:
     """All jobs, also paused ones."""
-    return [_to_record(*each) for each in peek_schedules(bridge().settings.paths.database)]
+    return [_to_record(*each) for each in peek_schedules(bridge().settings.home)]
 
 
 def list_jobs(include_disabled: bool = False) -> list[dict[str, Any]]:

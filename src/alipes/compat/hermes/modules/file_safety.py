@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from alipes.compat.hermes.modules.current_app import bridge, is_bound
+from alipes.store.home_files import store_files
 
 _SECRET_FOLDERS = (".ssh", ".gnupg", ".aws", ".kube")
 
@@ -14,7 +15,8 @@ def get_read_block_error(path: str) -> str | None:
     secret = file.name == ".env" or any(each in file.parts for each in _SECRET_FOLDERS)
     if is_bound():
         paths = bridge().settings.paths
-        secret = secret or file in (Path(os.path.realpath(each)) for each in (paths.env, paths.config, paths.database))
+        private = (paths.env, paths.config, *store_files(paths.home))
+        secret = secret or file in (Path(os.path.realpath(each)) for each in private)
     return f"{file} may contain secrets and is not read" if secret else None
 
 

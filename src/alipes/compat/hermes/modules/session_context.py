@@ -10,6 +10,7 @@ from alipes.compat.hermes.modules.current_app import NotAvailable, bridge, is_bo
 from alipes.compat.hermes.platform.values import CURRENT_EVENT, RECENT_EVENTS, MessageEvent
 from alipes.compat.hermes.session_keys import build_session_key
 from alipes.kernel.turns import Turn
+from alipes.store.home_files import store_files
 from alipes.store.quick_reads import peek_session
 
 _PREFIX = "HERMES_SESSION_"
@@ -93,7 +94,7 @@ class SessionDB:
     """Read-only view of stored sessions."""
 
     def __init__(self, db_path: Path | str | None = None, **_more: Any) -> None:
-        self.db_path = Path(db_path) if db_path else bridge().settings.paths.database
+        self.db_path = Path(db_path) if db_path else store_files(bridge().settings.home)[0]
 
     def get_session(self, session_id: str) -> dict[str, Any] | None:
         """`id`, `session_key`, `source` and more; None if it does not exist. Callable from any thread."""

@@ -1,0 +1,115 @@
+"""How the processes of a home work together: who gets work, events, and changes that are announced."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol, TypeAlias
+
+from alipes.kernel.turns import Envelope, Op
+
+OnOp: TypeAlias = Callable[[str, Op], None]
+
+
+class Dispatcher(Protocol):
+    """Routes work to the process that holds the session."""
+
+    def wake_if_alone(self, key: str) -> bool:
+        """Wake the session at once if no other process is running; else do nothing and return False."""
+
+    async def wake(self, key: str) -> None:
+        """Work is queued for `key`: notify its holder, or take it ourselves if there is none."""
+
+    async def signal(self, key: str, op: Op) -> None:
+        """Send `op` to the session's holder in any process; stored before it is sent.
+
+        If nobody holds the session and a turn is queued, the process that claims it finds `op` in the store;
+        so claim first, then take the ops.
+        """
+
+    async def run(self, on_op: OnOp) -> None:
+        """Serve until cancelled: call `on_op(key, op)` for each wake-up (`Wake`) and signal meant for us."""
+
+
+class EventSubscription(Protocol):
+    """The unread envelopes of one subscriber: an async iterator that ends when the publisher is gone."""
+
+    missed: int
+    """How many were dropped because they were not read in time; read the journal again then."""
+    source: str
+    """The process that published last."""
+
+    def put(self, envelope: Envelope, source: str) -> None: ...
+
+    def close(self) -> None:
+        """No more will come; the rest can still be read."""
+
+    async def take_all(self) -> list[Envelope]:
+        """Wait for at least one envelope and take all there are; empty once closed."""
+
+    def __aiter__(self) -> AsyncIterator[Envelope]: ...
+
+    async def __anext__(self) -> Envelope: ...
+
+
+class EventBus(Protocol):
+    """Events between the processes of one home: fast and lossy. Readers that miss some read the journal."""
+
+    def publish(self, envelope: Envelope) -> None:
+        """Pass it to every subscriber of its key; never waits, and drops events of slow readers."""
+
+    def has_subscribers(self, key: str) -> bool:
+        """True if someone subscribes to `key`, here or in another process."""
+
+    def subscribe(
+        self, key: str, into: EventSubscription | None = None
+    ) -> AbstractAsyncContextManager[EventSubscription]:
+        """Events published under `key` from now on, by this process or by the session's holder. The iterator
+        ends when the publishing process exits; read the store then.
+
+        `into`: a subscription of the caller's own class, whose `put` is called for each envelope."""
+
+
+class HomeChangeFeed(Protocol):
+    """What changes in the home, in whichever process: ids only."""
+
+    def announce(self, kind: str, id: str = "", session: str = "", status: str = "") -> None:
+        """Something has changed that is not a row which is watched, such as a plugin or a setting."""
+
+    def watch(self) -> AbstractAsyncContextManager[EventSubscription]:
+        """All changes from now on, of every process."""
+
+
+class ChangeSignal(Protocol):
+    """Set when something has changed; cleared by the one who waits for it."""
+
+    def set(self) -> None: ...
+
+    def clear(self) -> None: ...
+
+    async def wait(self) -> object: ...
+
+
+class ScheduleChangeFeed(Protocol):
+    """Says that scheduled jobs or their runs have changed, here or in another process."""
+
+    @property
+    def changed(self) -> ChangeSignal: ...
+
+    async def announce(self) -> None:
+        """Wake the scheduler, in whichever process it runs."""
+
+
+class LeaderElection(Protocol):
+    """Elects one process for each name, such as the one that receives the messages of a platform."""
+
+    async def lead(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Wait until this process leads `name`, then run `work` to its end. If it no longer leads, `work` is cancelled
+        and the wait starts over."""
+
+
+class PlatformStates(Protocol):
+    """State files of messengers, stored for the process that receives next."""
+
+    async def load(self, platform: str) -> dict[str, bytes]:
+        """The files of a platform by name."""
+
+    async def save(self, platform: str, name: str, data: bytes) -> None: ...

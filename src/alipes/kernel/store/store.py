@@ -1,0 +1,162 @@
+"""The open store: one port for each subject. It is the only thing of the store that others are given."""
+
+from typing import TYPE_CHECKING, Protocol
+
+from alipes.kernel.usage import CompactionStore, UsageLedger
+
+if TYPE_CHECKING:  # a command imports only what it uses
+    from alipes.kernel.store.api import ApiHistoryStore, ApiRunStore, ResponseStore, TranscriptStore
+    from alipes.kernel.store.approvals import ApprovalStore, QuestionStore, UntrustedSourceStore
+    from alipes.kernel.store.archive import Archive
+    from alipes.kernel.store.cluster import (
+        Dispatcher,
+        EventBus,
+        HomeChangeFeed,
+        LeaderElection,
+        PlatformStates,
+        ScheduleChangeFeed,
+    )
+    from alipes.kernel.store.conversations import (
+        PromptSectionStore,
+        SessionStore,
+        SkillChoiceStore,
+        TodoStore,
+        ToolChoiceStore,
+    )
+    from alipes.kernel.store.health import StoreHealth
+    from alipes.kernel.store.inbox import InboxStore
+    from alipes.kernel.store.memory import MemoryStore, ProposalStore
+    from alipes.kernel.store.outbox import DraftStore, OutboxStore
+    from alipes.kernel.store.people import PeopleStore
+    from alipes.kernel.store.schedules import ScheduleRunStore, ScheduleStore
+    from alipes.kernel.store.search import SearchIndexer
+    from alipes.kernel.store.turns import SubagentStore, TurnStore
+    from alipes.kernel.store.usage import SkillUseStore, UsageReports
+    from alipes.kernel.store.web import ApiKeyStore, BrowserStore, WebhookStore
+
+
+class Store(Protocol):
+    """The parts of an open store; they are usable while it is open only."""
+
+    @property
+    def host(self) -> str:
+        """The name of this process among those of the home."""
+
+    @property
+    def clustered(self) -> bool:
+        """True if other processes may serve the same store."""
+
+    @property
+    def leaders(self) -> "LeaderElection": ...
+
+    @property
+    def platform_states(self) -> "PlatformStates | None":
+        """None if no other process serves the store."""
+
+    @property
+    def turns(self) -> "TurnStore": ...
+
+    @property
+    def sessions(self) -> "SessionStore": ...
+
+    @property
+    def approvals(self) -> "ApprovalStore": ...
+
+    @property
+    def questions(self) -> "QuestionStore": ...
+
+    @property
+    def sources(self) -> "UntrustedSourceStore": ...
+
+    @property
+    def archive(self) -> "Archive": ...
+
+    @property
+    def outbox(self) -> "OutboxStore": ...
+
+    @property
+    def drafts(self) -> "DraftStore": ...
+
+    @property
+    def people(self) -> "PeopleStore": ...
+
+    @property
+    def inbox(self) -> "InboxStore": ...
+
+    @property
+    def todos(self) -> "TodoStore": ...
+
+    @property
+    def tool_choices(self) -> "ToolChoiceStore": ...
+
+    @property
+    def skill_choices(self) -> "SkillChoiceStore": ...
+
+    @property
+    def prompt_sections(self) -> "PromptSectionStore": ...
+
+    @property
+    def subagents(self) -> "SubagentStore": ...
+
+    @property
+    def memory(self) -> "MemoryStore": ...
+
+    @property
+    def proposals(self) -> "ProposalStore": ...
+
+    @property
+    def skill_uses(self) -> "SkillUseStore": ...
+
+    @property
+    def search_indexer(self) -> "SearchIndexer": ...
+
+    @property
+    def dispatcher(self) -> "Dispatcher": ...
+
+    @property
+    def bus(self) -> "EventBus": ...
+
+    @property
+    def changes(self) -> "HomeChangeFeed": ...
+
+    @property
+    def schedule_changes(self) -> "ScheduleChangeFeed": ...
+
+    @property
+    def schedules(self) -> "ScheduleStore": ...
+
+    @property
+    def schedule_runs(self) -> "ScheduleRunStore": ...
+
+    @property
+    def usage_reports(self) -> "UsageReports": ...
+
+    @property
+    def api_keys(self) -> "ApiKeyStore": ...
+
+    @property
+    def webhooks(self) -> "WebhookStore": ...
+
+    @property
+    def browsers(self) -> "BrowserStore": ...
+
+    @property
+    def api_runs(self) -> "ApiRunStore": ...
+
+    @property
+    def api_history(self) -> "ApiHistoryStore": ...
+
+    @property
+    def responses(self) -> "ResponseStore": ...
+
+    @property
+    def transcripts(self) -> "TranscriptStore": ...
+
+    @property
+    def health(self) -> "StoreHealth": ...
+
+    @property
+    def usage_ledger(self) -> UsageLedger: ...
+
+    @property
+    def compaction(self) -> CompactionStore: ...
