@@ -6,7 +6,6 @@ from typing import TypeAlias
 from alipes.kernel.store.search import SearchScope
 from alipes.store.database.connection import Connection
 from alipes.store.database.rows import clean_text
-from alipes.store.database.schema_14 import SESSION_USER
 
 Span: TypeAlias = tuple[int, int]
 """Message numbers from the first to the last."""
@@ -20,7 +19,7 @@ def scope_conditions(scope: SearchScope) -> tuple[list[str], list[str]]:
     given = {
         "key = ?": [scope.key] if scope.key else [],
         "workdir = ?": [scope.workdir] if scope.workdir else [],
-        f"platform = ? AND {SESSION_USER} = ?": [scope.owner.platform, scope.owner.user] if scope.owner else [],
+        "platform = ? AND user_id = ?": [scope.owner.platform, scope.owner.user] if scope.owner else [],
         "(id = ? OR id IN (SELECT ancestor_id FROM session_ancestors WHERE session_id = ?))": [scope.session] * 2
         if scope.session
         else [],
@@ -63,9 +62,9 @@ def list_sessions(db: Connection, scope: SearchScope) -> list[str]:
     """Ids of the conversations in the scope, with those of their subagents."""
     conditions, values = scope_conditions(scope)
     sql = f"""WITH RECURSIVE visible (id) AS (
-        SELECT id FROM sessions WHERE {" AND ".join(conditions) or "1"} UNION
+        SELECT id FROM sessions WHERE {" AND ".join(conditions) or "1 = 1"} UNION
         SELECT turns.session_id FROM visible JOIN turns
-            ON json_extract(turns.inbound, '$.origin.session') = visible.id AND turns.platform = 'subagent')
+            ON turns.origin_session = visible.id AND turns.platform = 'subagent')
         SELECT id FROM visible"""
     return [id for (id,) in db.execute(sql, values)]
 
