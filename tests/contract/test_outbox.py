@@ -1,4 +1,4 @@
-"""Contract of every outbox. Add another implementation to `STORES`."""
+"""Contract of every outbox."""
 
 import asyncio
 import time
@@ -10,9 +10,7 @@ from alipes.kernel.messages import assistant
 from alipes.kernel.outbox import Button, Media, Outbound, lane
 from alipes.kernel.turns import Address, Inbound, Said
 
-STORES = {"sqlite": open_store}
 HERE, THERE = Address("telegram", "1"), Address("telegram", "2")
-pytestmark = pytest.mark.parametrize("opened", STORES.values(), ids=STORES)
 
 
 def make_outbound(id: str, address: Address = HERE, **more) -> Outbound:
@@ -31,7 +29,7 @@ async def send_all(outbox, lane_name):
     return found
 
 
-async def test_each_lane_is_sent_in_the_order_it_was_queued(opened, tmp_path):
+async def test_each_lane_is_sent_in_the_order_it_was_queued(opened):
     async with opened(opened) as store:
         await store.outbox.enqueue(make_outbound("a"), make_outbound("b", THERE), make_outbound("c"))
         await store.outbox.enqueue(make_outbound("d"))
@@ -42,7 +40,7 @@ async def test_each_lane_is_sent_in_the_order_it_was_queued(opened, tmp_path):
         assert await store.outbox.lanes("telegram") == {}
 
 
-async def test_a_queued_message_keeps_all_its_fields(opened, tmp_path):
+async def test_a_queued_message_keeps_all_its_fields(opened):
     whole = Outbound(
         "a",
         Address("telegram", "-100:7", "group", "4", "me"),
@@ -59,7 +57,7 @@ async def test_a_queued_message_keeps_all_its_fields(opened, tmp_path):
         assert (await store.outbox.head(whole.lane)).outbound == whole
 
 
-async def test_an_id_that_is_queued_or_sent_is_not_queued_again(opened, tmp_path):
+async def test_an_id_that_is_queued_or_sent_is_not_queued_again(opened):
     async with opened(opened) as store:
         await store.outbox.enqueue(make_outbound("a"), make_outbound("a"))
         await send(store.outbox, await store.outbox.head(lane(HERE)), "1")
@@ -67,7 +65,7 @@ async def test_an_id_that_is_queued_or_sent_is_not_queued_again(opened, tmp_path
         assert await store.outbox.head(lane(HERE)) is None
 
 
-async def test_a_message_and_its_outbox_row_are_one_write(opened, tmp_path):
+async def test_a_message_and_its_outbox_row_are_one_write(opened):
     inbound = Inbound("1", HERE, "me", "hello")
     async with opened(opened) as store:
         await store.turns.accept(inbound)
@@ -79,7 +77,7 @@ async def test_a_message_and_its_outbox_row_are_one_write(opened, tmp_path):
         assert await send_all(store.outbox, lane(HERE)) == ["a", "b"]
 
 
-async def test_the_first_of_a_lane_holds_back_the_others_until_it_is_due(opened, tmp_path):
+async def test_the_first_of_a_lane_holds_back_the_others_until_it_is_due(opened):
     async with opened(opened) as store:
         await store.outbox.enqueue(make_outbound("a"), make_outbound("b"))
         delivery = await store.outbox.mark_sending(await store.outbox.head(lane(HERE)))
@@ -89,7 +87,7 @@ async def test_the_first_of_a_lane_holds_back_the_others_until_it_is_due(opened,
         assert (head.outbound.id, head.attempts, head.why, head.uncertain) == ("a", 1, "429", False)
 
 
-async def test_the_first_row_is_claimed_when_read_if_it_is_due(opened, tmp_path):
+async def test_the_first_row_is_claimed_when_read_if_it_is_due(opened):
     async with opened(opened) as store:
         assert await store.outbox.take(lane(HERE), lambda delivery: True) is None
         await store.outbox.enqueue(make_outbound("a", turn="t1"), make_outbound("b"))
@@ -104,7 +102,7 @@ async def test_the_first_row_is_claimed_when_read_if_it_is_due(opened, tmp_path)
         assert (again.state, again.attempts) == ("sending", 1), "it is being tried: nobody begins it twice"
 
 
-async def test_a_long_text_is_sent_in_parts_and_resumes_at_the_right_part(opened, tmp_path):
+async def test_a_long_text_is_sent_in_parts_and_resumes_at_the_right_part(opened):
     async with opened(opened) as store:
         await store.outbox.enqueue(make_outbound("a"))
         delivery = await store.outbox.mark_sending(await store.outbox.head(lane(HERE)))
@@ -115,7 +113,7 @@ async def test_a_long_text_is_sent_in_parts_and_resumes_at_the_right_part(opened
         assert (await store.outbox.mark_sent(delivery, "2")).paid == ("1", "2")
 
 
-async def test_a_send_interrupted_by_a_crash_is_listed_and_can_be_postponed_as_uncertain(opened, tmp_path):
+async def test_a_send_interrupted_by_a_crash_is_listed_and_can_be_postponed_as_uncertain(opened):
     async with opened(opened) as store:
         await store.outbox.enqueue(make_outbound("a", turn="t1"), make_outbound("b"))
         await store.drafts.add(lane(HERE), "t1", "m1")
@@ -130,7 +128,7 @@ async def test_a_send_interrupted_by_a_crash_is_listed_and_can_be_postponed_as_u
         assert (await send(store.outbox, head, "1")).uncertain, "final: it is counted"
 
 
-async def test_only_the_interrupted_part_is_doubtful(opened, tmp_path):
+async def test_only_the_interrupted_part_is_doubtful(opened):
     async with opened(opened) as store:
         await store.outbox.enqueue(make_outbound("a"))
         delivery = await store.outbox.mark_sending(await store.outbox.head(lane(HERE)))
@@ -143,7 +141,7 @@ async def test_only_the_interrupted_part_is_doubtful(opened, tmp_path):
         assert (await store.outbox.head(lane(HERE))).doubtful
 
 
-async def test_fleeting_messages_of_a_dead_process_expire(opened, tmp_path):
+async def test_fleeting_messages_of_a_dead_process_expire(opened):
     async with opened(opened) as store:
         await store.outbox.enqueue(
             make_outbound("a", fleeting=True), make_outbound("b"), make_outbound("c", fleeting=True)
@@ -157,7 +155,7 @@ async def test_fleeting_messages_of_a_dead_process_expire(opened, tmp_path):
         assert (await store.outbox.head(lane(HERE))).outbound.id == "b"
 
 
-async def test_a_failed_message_blocks_no_other_and_can_be_queued_again(opened, tmp_path):
+async def test_a_failed_message_blocks_no_other_and_can_be_queued_again(opened):
     async with opened(opened) as store:
         await store.outbox.enqueue(make_outbound("a", expires=1.0), make_outbound("b"))
         head = await store.outbox.head(lane(HERE))
@@ -172,7 +170,7 @@ async def test_a_failed_message_blocks_no_other_and_can_be_queued_again(opened, 
         assert time.time() - head.created < 60
 
 
-async def test_drafts_survive_a_restart(opened, tmp_path):
+async def test_drafts_survive_a_restart(opened):
     async with opened(opened) as store:
         for message in ("7", "8", "7"):
             await store.drafts.add(lane(HERE), "t1", message)
