@@ -30,7 +30,7 @@ async def send_all(outbox, lane_name):
 
 
 async def test_each_lane_is_sent_in_the_order_it_was_queued(opened):
-    async with opened(opened) as store:
+    async with opened() as store:
         await store.outbox.enqueue(make_outbound("a"), make_outbound("b", THERE), make_outbound("c"))
         await store.outbox.enqueue(make_outbound("d"))
         assert await store.outbox.lanes("telegram") == {lane(HERE): 0.0, lane(THERE): 0.0}
@@ -51,14 +51,14 @@ async def test_a_queued_message_keeps_all_its_fields(opened):
         turn="t1",
         expires=5.0,
     )
-    async with opened(opened) as store:
+    async with opened() as store:
         await store.outbox.enqueue(whole)
-    async with opened(opened) as store:
+    async with opened() as store:
         assert (await store.outbox.head(whole.lane)).outbound == whole
 
 
 async def test_an_id_that_is_queued_or_sent_is_not_queued_again(opened):
-    async with opened(opened) as store:
+    async with opened() as store:
         await store.outbox.enqueue(make_outbound("a"), make_outbound("a"))
         await send(store.outbox, await store.outbox.head(lane(HERE)), "1")
         await store.outbox.enqueue(make_outbound("a"))
@@ -67,7 +67,7 @@ async def test_an_id_that_is_queued_or_sent_is_not_queued_again(opened):
 
 async def test_a_message_and_its_outbox_row_are_one_write(opened):
     inbound = Inbound("1", HERE, "me", "hello")
-    async with opened(opened) as store:
+    async with opened() as store:
         await store.turns.accept(inbound)
         turn = await store.turns.claim_next(HERE.key)
         await store.turns.record(turn, Said(assistant("hi")), make_outbound("a"))
@@ -78,7 +78,7 @@ async def test_a_message_and_its_outbox_row_are_one_write(opened):
 
 
 async def test_the_first_of_a_lane_holds_back_the_others_until_it_is_due(opened):
-    async with opened(opened) as store:
+    async with opened() as store:
         await store.outbox.enqueue(make_outbound("a"), make_outbound("b"))
         delivery = await store.outbox.mark_sending(await store.outbox.head(lane(HERE)))
         await store.outbox.postpone(delivery, 99.0, "429")
@@ -88,7 +88,7 @@ async def test_the_first_of_a_lane_holds_back_the_others_until_it_is_due(opened)
 
 
 async def test_the_first_row_is_claimed_when_read_if_it_is_due(opened):
-    async with opened(opened) as store:
+    async with opened() as store:
         assert await store.outbox.take(lane(HERE), lambda delivery: True) is None
         await store.outbox.enqueue(make_outbound("a", turn="t1"), make_outbound("b"))
         await store.drafts.add(lane(HERE), "t1", "m1")
@@ -103,22 +103,22 @@ async def test_the_first_row_is_claimed_when_read_if_it_is_due(opened):
 
 
 async def test_a_long_text_is_sent_in_parts_and_resumes_at_the_right_part(opened):
-    async with opened(opened) as store:
+    async with opened() as store:
         await store.outbox.enqueue(make_outbound("a"))
         delivery = await store.outbox.mark_sending(await store.outbox.head(lane(HERE)))
         delivery = await store.outbox.mark_sent(delivery, "1", rest=True)
-    async with opened(opened) as store:
+    async with opened() as store:
         delivery = await store.outbox.head(lane(HERE))
         assert (delivery.state, delivery.paid) == ("sending", ("1",))
         assert (await store.outbox.mark_sent(delivery, "2")).paid == ("1", "2")
 
 
 async def test_a_send_interrupted_by_a_crash_is_listed_and_can_be_postponed_as_uncertain(opened):
-    async with opened(opened) as store:
+    async with opened() as store:
         await store.outbox.enqueue(make_outbound("a", turn="t1"), make_outbound("b"))
         await store.drafts.add(lane(HERE), "t1", "m1")
         await store.outbox.mark_sending(await store.outbox.head(lane(HERE)))
-    async with opened(opened) as store:
+    async with opened() as store:
         assert await store.outbox.list_interrupted("discord") == ()
         (delivery,) = await store.outbox.list_interrupted("telegram")
         assert (delivery.outbound.id, delivery.state, delivery.drafts) == ("a", "sending", ("m1",))
@@ -129,7 +129,7 @@ async def test_a_send_interrupted_by_a_crash_is_listed_and_can_be_postponed_as_u
 
 
 async def test_only_the_interrupted_part_is_doubtful(opened):
-    async with opened(opened) as store:
+    async with opened() as store:
         await store.outbox.enqueue(make_outbound("a"))
         delivery = await store.outbox.mark_sending(await store.outbox.head(lane(HERE)))
         await store.outbox.postpone(delivery, 0.0, "no answer", uncertain=True)
@@ -142,12 +142,12 @@ async def test_only_the_interrupted_part_is_doubtful(opened):
 
 
 async def test_fleeting_messages_of_a_dead_process_expire(opened):
-    async with opened(opened) as store:
+    async with opened() as store:
         await store.outbox.enqueue(
             make_outbound("a", fleeting=True), make_outbound("b"), make_outbound("c", fleeting=True)
         )
         await store.outbox.mark_sending(await store.outbox.head(lane(HERE)))
-    async with opened(opened) as store:
+    async with opened() as store:
         assert await store.outbox.expire_fleeting("discord") == 0
         assert await store.outbox.expire_fleeting("telegram") == 2
         gone = {delivery.outbound.id: delivery.uncertain for delivery in await store.outbox.list_deliveries("expired")}
@@ -156,7 +156,7 @@ async def test_fleeting_messages_of_a_dead_process_expire(opened):
 
 
 async def test_a_failed_message_blocks_no_other_and_can_be_queued_again(opened):
-    async with opened(opened) as store:
+    async with opened() as store:
         await store.outbox.enqueue(make_outbound("a", expires=1.0), make_outbound("b"))
         head = await store.outbox.head(lane(HERE))
         await store.outbox.give_up(head, "expired", "15 hours old")
@@ -171,12 +171,12 @@ async def test_a_failed_message_blocks_no_other_and_can_be_queued_again(opened):
 
 
 async def test_drafts_survive_a_restart(opened):
-    async with opened(opened) as store:
+    async with opened() as store:
         for message in ("7", "8", "7"):
             await store.drafts.add(lane(HERE), "t1", message)
             await asyncio.sleep(0.002)
         await store.drafts.add(lane(HERE), "t2", "9")
-    async with opened(opened) as store:
+    async with opened() as store:
         assert await store.drafts.list_ids(lane(HERE), "t1") == ("7", "8")
         await store.drafts.remove(lane(HERE), "t1", "7", "8")
         assert await store.drafts.list_ids(lane(HERE), "t1") == ()

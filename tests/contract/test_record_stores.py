@@ -1,12 +1,13 @@
 """Contract of archive, search, questions, usage, compaction, memory, proposals, schedules, health and changes."""
 
 import time
+from datetime import UTC
 
 import pytest
 
 from alipes.kernel.errors import SessionError
 from alipes.kernel.memory import MemoryChange, MemoryOrigin
-from alipes.kernel.messages import assistant, user
+from alipes.kernel.messages import Text, assistant, user
 from alipes.kernel.schedules import FirePlan, Job
 from alipes.kernel.store.approvals import StoredQuestion
 from alipes.kernel.store.memory import Proposal
@@ -29,7 +30,7 @@ async def start_turn(store, id="1", address=HERE, text="hello"):
 
 async def run_turn(store, id="1", address=HERE, text="hello", answer="hi"):
     turn = await start_turn(store, id, address, text)
-    await store.turns.record(turn, Said(assistant(answer), Usage(10, 5, cost=0.5), "m"))
+    await store.turns.record(turn, Said(assistant(Text(answer)), "m", Usage(10, 5, cost=0.5)))
     await store.turns.finish(turn, "answered", "")
     await store.turns.release(address.key)
     return turn
@@ -152,7 +153,7 @@ async def test_a_proposal_is_decided_once(opened):
 
 
 def make_job(name="daily"):
-    return Job(name, parse_timetable("every 1h"), "Say hello")
+    return Job(name, "every 1h", parse_timetable("every 1h", 0.0, UTC), "UTC", "Say hello")
 
 
 async def test_two_jobs_cannot_have_one_name(opened):
