@@ -15,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from alipes.kernel.json_text import to_json
 from alipes.kernel.messages import Text, assistant, user
 from alipes.kernel.turns import Address, Inbound
-from alipes.store.home_files import store_exists, store_files
+from alipes.runtime.json_text import to_json
+from alipes.store.quick_reads import store_exists, store_files
 from alipes.store.store import open_store
 
 GUESTS, CALLERS = 1_000, 50

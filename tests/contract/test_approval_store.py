@@ -1,4 +1,4 @@
-"""Contract of every store of approvals. Add another implementation to `STORES`."""
+"""Contract of every store of approvals."""
 
 import asyncio
 from functools import partial

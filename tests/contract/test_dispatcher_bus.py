@@ -1,4 +1,4 @@
-"""Contract of every dispatcher and bus. Add another implementation to `STORES`."""
+"""Contract of every dispatcher and bus."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Contract of every store of sessions. Add another implementation to `STORES`."""
+"""Contract of every store of sessions."""
 
 import pytest
 

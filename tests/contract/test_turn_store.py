@@ -1,4 +1,4 @@
-"""Contract of every store of turns. Add another implementation to `STORES`."""
+"""Contract of every store of turns."""
 
 import asyncio
 

@@ -43,8 +43,8 @@ from alipes.providers.registry import Backend, Models, choose_model, open_models
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.process_lock import find_holder
 from alipes.sessions.tool_access import ToolState
-from alipes.store.home_files import find_store_loss, is_store_writable, store_exists
 from alipes.store.peers import open_processes
+from alipes.store.quick_reads import find_store_loss, is_store_writable, store_exists
 from alipes.store.store import open_archive, open_store
 from alipes.tools.browser.chromium import find_chromium, find_obstacle, uses_sandbox
 from alipes.tools.checkpoints.git import find_git

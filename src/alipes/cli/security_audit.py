@@ -25,8 +25,7 @@ from alipes.plugins import pins
 from alipes.plugins.discovery import enabled_plugins, find_plugins
 from alipes.runtime.http.proxies import is_loopback
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
-from alipes.store.home_files import store_exists, store_files
-from alipes.store.quick_reads import SQLITE_VERSION
+from alipes.store.quick_reads import SQLITE_VERSION, store_exists, store_files
 from alipes.store.store import open_store
 from alipes.tools.backends import INSTALL
 from alipes.tools.sandbox import make_backend

@@ -13,7 +13,8 @@ from alipes.kernel.store.archive import CLEAN_STEPS, SessionFacts, StoreFacts, T
 from alipes.kernel.store.search import EVERYTHING, SearchContext, SearchHit, SearchScope
 from alipes.kernel.store.usage import SkillUsage
 from alipes.kernel.turns import Address
-from alipes.store import backup, export, history
+from alipes.store import export, history
+from alipes.store.backups import backup
 from alipes.store.database.connection import Connection
 from alipes.store.database.rows import Decoders, SqlRows, clean_text, usage_from_row
 from alipes.store.search import cleanup, index

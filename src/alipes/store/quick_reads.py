@@ -1,4 +1,5 @@
-"""Quick reads: one session from any thread, and the state of the store for /ready and /metrics."""
+"""Quick reads: one session from any thread, the state of the store for /ready and /metrics, and what others may ask
+about its files without opening it."""
 
 import sqlite3
 import time
@@ -11,7 +12,9 @@ from msgspec import Struct
 
 from alipes.kernel.errors import StoreError
 from alipes.kernel.store.health import StoreStatus
+from alipes.store.database import files
 from alipes.store.database.connection import Connection, Database
+from alipes.store.database.files import DATABASE_FILE
 
 TIMEOUT_S = 1.0
 SQLITE_VERSION = sqlite3.sqlite_version_info
@@ -68,3 +71,23 @@ async def read_status(database: Database) -> StoreStatus:
         return StoreStatus(turns, queued, failed, max(time.time() - since, 0.0) if since else 0.0)
 
     return await database.read(work)
+
+
+def store_exists(home: Path) -> bool:
+    """True if the home has a store."""
+    return (home / DATABASE_FILE).exists()
+
+
+def is_store_writable(home: Path) -> bool:
+    """False if the store exists and this user may not write to it."""
+    return files.is_writable(home / DATABASE_FILE)
+
+
+def find_store_loss(home: Path) -> str:
+    """What is wrong if the store was here and is gone; else empty."""
+    return files.find_loss(home / DATABASE_FILE)
+
+
+def store_files(home: Path) -> tuple[Path, ...]:
+    """The files of the store, which must be private; those that exist at times included."""
+    return tuple(Path(f"{home / DATABASE_FILE}{suffix}") for suffix in ("", "-wal", "-shm"))

@@ -10,8 +10,8 @@ from functools import partial
 from msgspec import Struct
 from starlette.responses import Response
 
-from alipes.kernel.json_text import to_json_bytes
 from alipes.kernel.turns import HomeChanged
+from alipes.runtime.json_text import to_json_bytes
 from alipes.web.endpoint import ApiCall, ApiEndpoint, ApiServices, Caller
 from alipes.web.runs.events import LiveRuns
 from alipes.web.runs.lookup import may_see

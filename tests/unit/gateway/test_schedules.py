@@ -22,7 +22,7 @@ from alipes.kernel.turns import Address, Inbound
 from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.sessions.schedules import HEARTBEAT, Schedules
 from alipes.store.api_keys import SqlWebhooks
-from alipes.store.home_files import store_files
+from alipes.store.quick_reads import store_files
 from alipes.testing.agent import open_agent
 from alipes.testing.clock import Clock
 from alipes.testing.scripted_model import call, stall

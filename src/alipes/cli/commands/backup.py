@@ -19,7 +19,7 @@ from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_count
 from alipes.kernel.store.archive import StoreFacts
 from alipes.kernel.store.outbox import RESTORED_REASON
-from alipes.store import backup_archive
+from alipes.store.backups import backup_archive
 from alipes.store.peers import open_processes
 from alipes.store.store import open_archive, open_store
 

@@ -28,7 +28,7 @@ from alipes.kernel.store.usage import SkillUsage
 from alipes.plugins.discovery import has_plugins
 from alipes.plugins.registry import SkillContribution
 from alipes.sessions.commands.skills import describe_change
-from alipes.store.home_files import store_exists
+from alipes.store.quick_reads import store_exists
 
 _CHANGES = ("install", "update", "remove", "accept", "new", "rollback", "pending")
 ACTIONS = ("list", "show", *_CHANGES, "check", "history", "test")

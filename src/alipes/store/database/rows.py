@@ -3,11 +3,11 @@
 import time
 from collections.abc import Callable
 
-from alipes.kernel.json_text import clean_text as clean_text
-from alipes.kernel.json_text import to_json as to_json
-from alipes.kernel.json_text import to_json_bytes as to_json_bytes
 from alipes.kernel.messages import Message, ToolResult
 from alipes.kernel.turns import Address, Inbound, Op, Usage
+from alipes.runtime.json_text import clean_text as clean_text
+from alipes.runtime.json_text import to_json as to_json
+from alipes.runtime.json_text import to_json_bytes as to_json_bytes
 from alipes.store.database.connection import Database
 from alipes.store.database.damage import RowDecoder
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
-from alipes.kernel.json_text import to_json_bytes
+from alipes.runtime.json_text import to_json_bytes
 from alipes.runtime.log_file import LogLine, watch_log
 from alipes.runtime.log_reader import LogEntry, LogPlace, LogReader, parse_place
 from alipes.web.admin.services import AdminServices

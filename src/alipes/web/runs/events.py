@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from msgspec import Struct, field
 
 from alipes.kernel.errors import AlipesError
-from alipes.kernel.json_text import to_json_bytes
 from alipes.kernel.messages import Message
 from alipes.kernel.turns import (
     ApprovalAnswered,
@@ -30,6 +29,7 @@ from alipes.kernel.turns import (
     TurnEnded,
     TurnStarted,
 )
+from alipes.runtime.json_text import to_json_bytes
 from alipes.sessions.event_stream import TurnFollower
 from alipes.web.endpoint import PLATFORM, ApiServices
 from alipes.web.sse import SendFrames, frame

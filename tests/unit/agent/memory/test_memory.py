@@ -15,7 +15,7 @@ from alipes.kernel.errors import ToolError
 from alipes.kernel.memory import OWNER, MemoryEdit, MemoryOrigin, memory_scope
 from alipes.kernel.turns import Address, Inbound, Origin, Turn
 from alipes.runtime.redaction import make_mask
-from alipes.store.backup_archive import _list_files
+from alipes.store.backups.backup_archive import _list_files
 from alipes.store.database.database import open_database
 from alipes.store.memory.memory import SqlMemory
 from alipes.store.turns import insert_session

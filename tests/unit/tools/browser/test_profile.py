@@ -7,7 +7,7 @@ import pytest
 from alipes.config.loader import load_settings
 from alipes.config.paths import Paths
 from alipes.kernel.errors import ConfigError
-from alipes.store.backup_archive import _EXCLUDED
+from alipes.store.backups.backup_archive import _EXCLUDED
 from alipes.tools.browser.profile import ProfileFile
 from alipes.tools.common import Places
 

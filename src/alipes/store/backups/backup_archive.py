@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct, structs
 
 from alipes.kernel.errors import StoreError
-from alipes.store.backup import CancelFlag, copy_database, run_in_thread, write_atomically
+from alipes.store.backups.backup import CancelFlag, copy_database, run_in_thread, write_atomically
 from alipes.store.database.files import DATABASE_FILE
 from alipes.store.database.migrations import SCHEMA
 

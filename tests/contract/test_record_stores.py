@@ -1,0 +1,228 @@
+"""Contract of archive, search, questions, usage, compaction, memory, proposals, schedules, health and changes."""
+
+import time
+from datetime import UTC
+
+import pytest
+
+from alipes.kernel.errors import SessionError
+from alipes.kernel.memory import MemoryChange, MemoryOrigin
+from alipes.kernel.messages import Text, assistant, user
+from alipes.kernel.schedules import FirePlan, Job
+from alipes.kernel.store.approvals import StoredQuestion
+from alipes.kernel.store.memory import Proposal
+from alipes.kernel.store.schedules import NewRun, RunBudget, Settlement
+from alipes.kernel.store.search import SearchScope
+from alipes.kernel.store.usage import UsageDay
+from alipes.kernel.timetable import parse_timetable
+from alipes.kernel.turns import Address, CompactionState, Inbound, Said, Usage
+from alipes.kernel.usage import UsageRecord
+
+HERE, THERE = Address("telegram", "1"), Address("telegram", "2")
+
+
+async def start_turn(store, id="1", address=HERE, text="hello"):
+    await store.turns.accept(Inbound(id, address, "me", text))
+    turn = await store.turns.claim_next(address.key)
+    await store.turns.record(turn, Said(user(text)))
+    return turn
+
+
+async def run_turn(store, id="1", address=HERE, text="hello", answer="hi"):
+    turn = await start_turn(store, id, address, text)
+    await store.turns.record(turn, Said(assistant(Text(answer)), "m", Usage(10, 5, cost=0.5)))
+    await store.turns.finish(turn, "answered", "")
+    await store.turns.release(address.key)
+    return turn
+
+
+async def test_a_search_finds_words_within_its_scope_only(opened):
+    async with opened() as store:
+        await run_turn(store, "1", HERE, "the blue zebra")
+        await run_turn(store, "2", THERE, "the red zebra")
+        found = await store.archive.search("zebra", scope=SearchScope(key=HERE.key))
+        assert [hit.snippet for hit in found] == ["the blue [zebra]"]
+
+
+async def test_a_deleted_conversation_is_found_no_longer(opened):
+    async with opened() as store:
+        turn = await run_turn(store, text="the blue zebra")
+        await store.archive.delete(turn.session)
+        assert await store.archive.search("zebra") == []
+        with pytest.raises(SessionError):
+            await store.archive.messages(turn.session)
+
+
+async def test_a_conversation_is_found_by_the_start_of_its_id(opened):
+    async with opened() as store:
+        turn = await run_turn(store)
+        assert (await store.archive.resolve(turn.session[:8])).id == turn.session
+
+
+async def test_the_usage_of_a_session_is_summed(opened):
+    async with opened() as store:
+        turn = await run_turn(store)
+        total = await store.archive.usage(session=turn.session)
+        assert (total.calls, total.usage.input, total.usage.cost) == (1, 10, 0.5)
+
+
+async def test_all_messages_are_indexed_in_steps(opened):
+    async with opened() as store:
+        await run_turn(store)
+        while await store.search_indexer.index_some():
+            pass
+        assert await store.search_indexer.count_missing(10) == 0
+
+
+async def test_a_question_is_answered_once(opened):
+    async with opened() as store, opened() as other:
+        turn = await start_turn(store)
+        now = time.time()
+        asked = StoredQuestion("q1", turn.session, turn.key, turn.id, "Which?", ("a", "b"), now, now + 60)
+        await store.questions.ask(asked)
+        assert [each.asked.id for each in await other.questions.list_open()] == ["q1"]
+        assert await other.questions.answer("q1", "a", "Ann")
+        assert not await store.questions.answer("q1", "b", "Bob")
+        assert (await store.questions.find("q1")).answer == "a"
+
+
+async def test_auxiliary_calls_count_for_their_turn(opened):
+    async with opened() as store:
+        turn = await start_turn(store)
+        await store.usage_ledger.add(UsageRecord(turn, "title", "m", Usage(3, 2, cost=0.25)))
+        assert (await store.usage_ledger.turn_total(turn)).dollars == 0.25
+        assert (await store.usage_ledger.session_total(turn.session)).tokens == 5
+
+
+async def test_a_report_has_a_row_for_each_model(opened):
+    async with opened() as store:
+        await run_turn(store)
+        start = time.time() // 900 * 900
+        (row,) = await store.usage_reports.report([UsageDay("today", start - 900, start + 1800)], ["model"])
+        assert (row.groups, row.calls, row.usage.output) == ({"model": "m"}, 1, 5)
+
+
+async def test_a_skill_counts_once_per_turn(opened):
+    async with opened() as store:
+        turn = await start_turn(store)
+        await store.skill_uses.add(turn, "mail", "read")
+        await store.skill_uses.add(turn, "mail", "read")
+        assert (await store.skill_uses.totals())["mail"].uses == 1
+
+
+async def test_a_summary_of_undone_messages_is_not_saved(opened):
+    async with opened() as store:
+        turn = await run_turn(store)
+        latest = await store.compaction.latest(turn.session)
+        await store.sessions.undo(HERE.key)
+        assert not await store.compaction.save(latest, CompactionState(2, "short"))
+
+
+async def test_failed_compactions_are_counted_until_they_are_reset(opened):
+    async with opened() as store:
+        turn = await run_turn(store)
+        await store.compaction.record_failure(turn.session, "no model")
+        assert (await store.compaction.attempts(turn.session)).why == "no model"
+        await store.compaction.reset_attempts(turn.session)
+        assert (await store.compaction.attempts(turn.session)).count == 0
+
+
+async def test_changes_of_notes_are_listed_newest_first(opened):
+    async with opened() as store:
+        for before, after in (("", "a"), ("a", "b")):
+            change = MemoryChange(0, "", "memory", "add", before, after, MemoryOrigin("agent"), 0.0)
+            await store.memory.record(change)
+        assert [each.after for each in await store.memory.list_changes("", 10)] == ["b", "a"]
+        assert await store.memory.last_text("", "memory") == "b"
+
+
+async def test_a_branch_gets_the_notes_of_its_conversation(opened):
+    async with opened() as store:
+        turn = await run_turn(store)
+        await store.memory.save_snapshot(turn.session, "", "notes")
+        branch = await store.sessions.branch(HERE.key)
+        assert await store.memory.find_snapshot(branch.new) == ("", "notes")
+
+
+async def test_a_proposal_is_decided_once(opened):
+    async with opened() as store, opened() as other:
+        proposal = await store.proposals.add(Proposal("", "memory", "", "{}", "why", "", ""))
+        assert (await store.proposals.add(Proposal("", "memory", "", "{}", "why", "", ""))).id == proposal.id
+        assert await other.proposals.decide(proposal.id, "accepted", "Ann")
+        assert not await store.proposals.decide(proposal.id, "rejected", "Bob")
+
+
+def make_job(name="daily"):
+    return Job(name, "every 1h", parse_timetable("every 1h", 0.0, UTC), "UTC", "Say hello")
+
+
+async def test_two_jobs_cannot_have_one_name(opened):
+    async with opened() as store:
+        assert await store.schedules.add(make_job(), 10.0)
+        assert await store.schedules.add(make_job(), 20.0) is None
+
+
+async def test_a_due_job_fires_once_in_two_processes(opened):
+    async with opened() as store, opened() as other:
+        await store.schedules.add(make_job(), 10.0)
+        plan = FirePlan(fire_at=10.0, next_due=5000.0, runs=True)
+        assert await store.schedules.fire_due(4000.0, lambda _: plan) == 1
+        assert await other.schedules.fire_due(4000.0, lambda _: plan) == 0
+        assert len(await store.schedule_runs.latest()) == 1
+
+
+async def test_a_run_whose_budget_is_used_up_is_left_out(opened):
+    async with opened() as store:
+        await store.schedule_runs.add(NewRun("s1", make_job(), 10.0, 10.0))
+        spent = RunBudget(0.0, "", 0.0, None, "used up")
+        assert await store.schedule_runs.start_waiting(20.0, 8, lambda _: None, lambda _: (spent,)) == ()
+        (run,) = await store.schedule_runs.latest()
+        assert (run.state, run.detail) == ("skipped", "used up")
+
+
+async def test_a_started_run_has_its_turn_and_is_settled_once(opened):
+    address = Address("schedule", "s1")
+    async with opened() as store:
+        await store.schedule_runs.add(NewRun("s1", make_job(), 10.0, 10.0))
+        keys = await store.schedule_runs.start_waiting(
+            20.0, 8, lambda run: Inbound(f"run:{run.number}", address, "me", run.job.prompt), lambda _: ()
+        )
+        assert keys == (address.key,)
+        (run,) = await store.schedule_runs.running()
+        assert await store.turns.claim_next(address.key)
+        assert await store.schedule_runs.settle(run, Settlement()) in ((), None)
+
+
+async def test_an_announced_change_of_jobs_reaches_another_process(opened):
+    async with opened() as store, opened() as other:
+        await store.schedule_changes.announce()
+        await other.schedule_changes.changed.wait()
+
+
+async def test_a_change_of_the_home_is_seen_in_another_process(opened):
+    async with opened() as store, opened() as other, other.changes.watch() as changes:
+        store.changes.announce("settings")
+        assert (await anext(changes)).event.kind == "settings"
+
+
+async def test_the_status_counts_turns_and_messages(opened):
+    async with opened() as store:
+        await start_turn(store)
+        status = await store.health.read_status()
+        assert (status.turns, status.queued, status.failed) == (1, 0, 0)
+
+
+async def test_an_open_store_can_be_written(opened):
+    async with opened() as store:
+        await store.health.warm_up()
+        await store.health.check_writable()
+        await store.health.wait_synced()
+
+
+async def test_work_is_called_while_a_write_waits_for_the_disk(opened):
+    called = []
+    async with opened() as store:
+        store.health.call_during_sync(lambda: called.append(1))
+        await store.people.set_progress("lane", "short")
+        await store.health.wait_synced()
+        assert called == [1]
