@@ -98,7 +98,7 @@ class ChatCommands:
 
     async def _answer(self, context: CommandContext, choice: ApprovalChoice, *, everything: bool) -> CommandReply:
         sender = context.inbound.sender
-        text = await self._questions.approve(context.key, choice, sender, everything=everything)
+        text = await self._questions.approve(context.inbound.address, choice, sender, everything=everything)
         return CommandReply(text or "There is nothing to approve.")
 
     async def _progress(self, context: CommandContext, args: str) -> CommandReply:

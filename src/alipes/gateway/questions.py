@@ -11,17 +11,18 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct, structs
 
-from alipes.agent.approval.patterns import covers, find_problem
+from alipes.agent.approval.patterns import covers, find_problem, propose_pattern
 from alipes.gateway.access import Access
 from alipes.gateway.outbound import replies
 from alipes.gateway.outbound.delivery import OutboxWorker
 from alipes.gateway.platform_runner import PlatformRunner
 from alipes.kernel.approvals import NETWORK, describe_call, describe_question, reveal
-from alipes.kernel.errors import DeliveryError, SessionError
+from alipes.kernel.errors import DeliveryError
 from alipes.kernel.formatting import escape_markdown
 from alipes.kernel.messages import ToolCall
 from alipes.kernel.outbox import Button, Media, Outbound, lane
 from alipes.kernel.platform import IncomingMessage
+from alipes.kernel.store.approvals import Approval, StoredQuestion
 from alipes.kernel.store.people import PersonRole
 from alipes.kernel.store.store import Store
 from alipes.kernel.turns import (
@@ -186,18 +187,22 @@ class ChatQuestions:
         if is_question_button(message.pressed):
             give: GiveAnswer | None = partial(self._press, message)
         else:
-            give = self._approval_answer(message, role) or self._clarify_answer(message)
+            questions = await self._list_open(message.address)
+            give = self._approval_answer(message, role, questions) or self._clarify_answer(message, questions)
         if give is None and _choice_word(message) and await self._wait_for_same(message.address.key):
-            give = self._approval_answer(message, role)  # it answered a question that was only now asked again
+            # it answered a question that was only now asked again
+            give = self._approval_answer(message, role, await self._list_open(message.address))
         if give is None:
             return False
         # a cancelled attempt must not leave a row that makes the next copy look already given
         await run_to_completion(partial(self._give, message, give))
         return True
 
-    async def approve(self, key: str, choice: ApprovalChoice, person: str, *, everything: bool = False) -> str | None:
+    async def approve(
+        self, address: Address, choice: ApprovalChoice, person: str, *, everything: bool = False
+    ) -> str | None:
         """Answer the oldest approval of a conversation, or all; None if there is none."""
-        questions = [each for each in self._of(key) if isinstance(each.asked, ApprovalAsked)]
+        questions = [each for each in await self._list_open(address) if isinstance(each.asked, ApprovalAsked)]
         results = [await self._choose(each, choice, person) for each in questions[: None if everything else 1]]
         return results[0] or _RESULTS[choice] if results else None
 
@@ -219,18 +224,24 @@ class ChatQuestions:
             earlier.same = ask == earlier.ask
             earlier.resolved.set()
 
-    async def _find_earlier(self, ask: str, address: Address) -> ChatQuestion | None:
-        """A question of an earlier process to this chat that its turn has not asked again yet."""
-        try:
-            approval = await self._store.approvals.find(ask)
-        except SessionError:
+    async def _find_stored(self, ask: str, address: Address) -> ChatQuestion | None:
+        """An open question to this chat that another process asked, or an earlier one."""
+        found = await self._store.questions.find(ask)
+        if found is None or found.key != address.key or found.answered_at is not None:
             return None
-        facts = await self._store.archive.turn(approval.turn)
-        if (approval.id, approval.key, approval.choice) != (ask, address.key, None) or facts is None:
+        return await self._from_store(found, address)
+
+    async def _from_store(self, found: Approval | StoredQuestion, address: Address) -> ChatQuestion | None:
+        facts = await self._store.archive.turn(found.turn)
+        if facts is None:
             return None
-        call = ToolCall("", approval.tool, msgspec.json.decode(approval.arguments))
-        asked = ApprovalAsked(ask, call, approval.reason, approval.rule, approval.workdir)
-        return ChatQuestion(asked, address, facts.inbound.sender, stored.question_id(approval.turn, ask))
+        if isinstance(found, StoredQuestion):
+            question = QuestionAsked(found.id, found.question, found.choices, found.until)
+            return ChatQuestion(question, address, facts.inbound.sender, f"inquiry:{found.id}")
+        call = ToolCall("", found.tool, msgspec.json.decode(found.arguments))
+        pattern = propose_pattern(call)
+        asked = ApprovalAsked(found.id, call, found.reason, found.rule, found.workdir, pattern=pattern)
+        return ChatQuestion(asked, address, facts.inbound.sender, stored.question_id(found.turn, found.id))
 
     async def _wait_for_same(self, key: str) -> bool:
         """Wait until an approval is asked in this conversation; True if it is the one from before."""
@@ -247,35 +258,44 @@ class ChatQuestions:
 
     # --- answers
 
-    def _of(self, key: str) -> list[ChatQuestion]:
-        """Open questions of a conversation, oldest first."""
-        return [each for each in self._open.values() if each.address.key == key]
+    async def _list_open(self, address: Address) -> list[ChatQuestion]:
+        """Open questions of a conversation, oldest first; in a cluster those of other processes too."""
+        known = [each for each in self._open.values() if each.address.key == address.key]
+        if not self._store.clustered or (session := await self._store.sessions.active(address.key)) is None:
+            return known
+        others = [
+            await self._from_store(each.asked, address)
+            for each in await self._store.questions.list_open(session.session)
+            if each.asked.id not in self._open and each.asked.id not in self._closed
+        ]
+        return known + [each for each in others if each is not None]
 
     async def _role(self, question: ChatQuestion, person: str) -> PersonRole | None:
         """Role of a person who may answer; otherwise None."""
         role = await self.access.role(question.address.platform, person)
         return role if role == "owner" or person == question.asker else None
 
-    def _approval_answer(self, message: IncomingMessage, role: PersonRole) -> GiveAnswer | None:
-        choice = _choice_word(message)
-        key, sender = message.address.key, message.sender
+    def _approval_answer(
+        self, message: IncomingMessage, role: PersonRole, questions: list[ChatQuestion]
+    ) -> GiveAnswer | None:
+        choice, sender = _choice_word(message), message.sender
         mine = [
             each
-            for each in self._of(key)
+            for each in questions
             if isinstance(each.asked, ApprovalAsked) and (role == "owner" or sender == each.asker)
         ]
         if choice and mine:
-            return partial(self.approve, key, choice, sender)
+            return partial(self.approve, message.address, choice, sender)
         if mine and (answer := _answer_with_text(message, mine[0])) is not None:
             return partial(self._choose, mine[0], answer.choice, sender, answer)
         return None
 
-    def _clarify_answer(self, message: IncomingMessage) -> GiveAnswer | None:
+    def _clarify_answer(self, message: IncomingMessage, questions: list[ChatQuestion]) -> GiveAnswer | None:
         text = message.text.strip()
         other = message.pressed or message.edits or message.files or message.images
         if not text or text.startswith("/") or other:
             return None
-        for each in self._of(message.address.key):
+        for each in questions:
             if isinstance(each.asked, QuestionAsked) and message.sender == each.asker:
                 return partial(self._reply, each, each.asked.interpret(message.text), message.sender)
         return None
@@ -284,7 +304,7 @@ class ChatQuestions:
         kind, ask, choice = (*message.pressed.split(":"), "", "")[:3]
         question = self._open.get(ask)
         if question is None and ask not in self._closed:
-            question = await self._find_earlier(ask, message.address)
+            question = await self._find_stored(ask, message.address)
         if question is None or question.address.platform != message.address.platform:
             return EXPIRED
         if kind == APPROVAL_BUTTON and choice == PATTERN_BUTTON and isinstance(question.asked, ApprovalAsked):
