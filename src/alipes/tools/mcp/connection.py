@@ -15,7 +15,7 @@ from alipes.tools.mcp.definitions import McpError
 from alipes.tools.mcp.host import McpHost
 
 if TYPE_CHECKING:
-    from alipes.tools.mcp.sdk import Connection
+    from alipes.tools.mcp.sdk import McpConnection
 
 SDK = "alipes.tools.mcp.sdk"
 
@@ -31,7 +31,7 @@ async def import_sdk() -> Any:
 @asynccontextmanager
 async def open_connection(
     name: str, config: McpServerConfig, host: McpHost, *, workdir: str = "", turn: Turn | None = None
-) -> AsyncIterator["Connection"]:
+) -> AsyncIterator["McpConnection"]:
     """Start or reach the server, initialise the session and list what it offers.
 
     Enter and leave it in the same task. Raises `McpError` (a `ToolError`) with the reason in one sentence: the command

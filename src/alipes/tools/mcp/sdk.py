@@ -96,7 +96,7 @@ class PendingCall:
         self._timeout = None
 
 
-class Connection:
+class McpConnection:
     """An initialised session. Used only while its scope is open, from any task of the loop."""
 
     def __init__(self, name: str, config: McpServerConfig, host: McpHost, server_log: ServerLog) -> None:
@@ -283,7 +283,7 @@ def _explain_refusal(http: HttpTransport | None, error: BaseException) -> str:
     return http.refusal if error.message == _SESSION_LOST[1] else http.login_problem
 
 
-def _timeout_error(connection: Connection, more: str = "") -> McpError:
+def _timeout_error(connection: McpConnection, more: str = "") -> McpError:
     http = connection.http if connection.info.transport == "sse" else None
     if http is not None and (why := http.refusal):
         connection.end(why)  # the older transport does not pass on that a request was refused
@@ -294,10 +294,10 @@ def _timeout_error(connection: Connection, more: str = "") -> McpError:
 @asynccontextmanager
 async def open_session(
     name: str, config: McpServerConfig, host: McpHost, *, workdir: str = "", turn: Turn | None = None
-) -> AsyncIterator[Connection]:
+) -> AsyncIterator[McpConnection]:
     """See `open_connection`."""
     server_log = ServerLog(host.logs, name, host.mask)
-    connection = Connection(name, config, host, server_log)
+    connection = McpConnection(name, config, host, server_log)
     connection.folder = server_folder(config, workdir)
     try:
         async with AsyncExitStack() as stack:
@@ -323,7 +323,7 @@ async def open_session(
         raise McpError(f"{name}: {why}") from error
 
 
-async def _connect(stack: AsyncExitStack, connection: Connection, host: McpHost, turn: Turn | None) -> None:
+async def _connect(stack: AsyncExitStack, connection: McpConnection, host: McpHost, turn: Turn | None) -> None:
     config = connection.config
     if config.command:
         contained = host.backend.contains
@@ -340,7 +340,7 @@ async def _connect(stack: AsyncExitStack, connection: Connection, host: McpHost,
 
 
 async def _try_http(
-    stack: AsyncExitStack, connection: Connection, host: McpHost, kind: str, *, status: int = 0
+    stack: AsyncExitStack, connection: McpConnection, host: McpHost, kind: str, *, status: int = 0
 ) -> HttpTransport | None:
     """Connect by one kind of transport. Returns it if the server seems to know the other kind only.
 
@@ -367,7 +367,7 @@ async def _try_http(
         raise McpError(f"{connection.name}: {why}") from error
 
 
-async def _enter(stack: AsyncExitStack, connection: Connection, streams: Any, transport: str) -> None:
+async def _enter(stack: AsyncExitStack, connection: McpConnection, streams: Any, transport: str) -> None:
     watched = _watch(streams, connection)
     handles_requests = connection.host.requests is not None
     client = Client(
@@ -400,7 +400,7 @@ async def _accept_result(_name: str, _result: types.CallToolResult) -> None:
 
 
 @asynccontextmanager
-async def _watch(streams: Any, connection: Connection) -> AsyncIterator[tuple[Any, Any]]:
+async def _watch(streams: Any, connection: McpConnection) -> AsyncIterator[tuple[Any, Any]]:
     async with streams as (incoming, outgoing):
         yield _WatchedStream(incoming, connection.end), outgoing
 
@@ -440,7 +440,7 @@ class _WatchedStream:
 
 
 @asynccontextmanager
-async def _open_child(connection: Connection, host: McpHost, turn: Turn | None) -> AsyncIterator[Child]:
+async def _open_child(connection: McpConnection, host: McpHost, turn: Turn | None) -> AsyncIterator[Child]:
     config = connection.config
     folder = connection.folder
     session = sandbox_session(connection.name, folder)

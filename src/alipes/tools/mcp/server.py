@@ -21,7 +21,7 @@ from alipes.tools.mcp.definitions import McpError, SessionLost
 from alipes.tools.mcp.host import McpHost, sandbox_session, server_folder
 
 if TYPE_CHECKING:
-    from alipes.tools.mcp.sdk import Connection
+    from alipes.tools.mcp.sdk import McpConnection
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -86,18 +86,18 @@ class Instance:
         self.running = 0
         """Calls that are not finished."""
         self.backoff = Backoff(server.clock)
-        self._opened: asyncio.Future[Connection] | None = None
-        self._connection: Connection | None = None
+        self._opened: asyncio.Future[McpConnection] | None = None
+        self._connection: McpConnection | None = None
         self._owner: asyncio.Task[None] | None = None
         self._leaving = False
 
     @property
-    def connection(self) -> "Connection | None":
+    def connection(self) -> "McpConnection | None":
         """The connection, if it works at this moment."""
         found = self._connection
         return None if found is None or found.ended or self._leaving else found
 
-    async def connect(self, turn: Turn | None = None) -> "Connection":
+    async def connect(self, turn: Turn | None = None) -> "McpConnection":
         """The connection; opened if there is none. Raises `McpError` with the reason, also during a backoff."""
         self.last_used = self._server.clock()
         while (connection := self.connection) is None:
@@ -143,7 +143,7 @@ class Instance:
         while (owner := self._owner) is not None and not owner.done():
             await asyncio.wait({owner})
 
-    async def _own(self, opened: "asyncio.Future[Connection]", turn: Turn | None) -> None:
+    async def _own(self, opened: "asyncio.Future[McpConnection]", turn: Turn | None) -> None:
         """Open the connection, keep it until it ends, and close it: all in this task."""
         began, outcome, why = self._server.clock(), Outcome(), ""
         try:
@@ -168,7 +168,7 @@ class Instance:
         self.backoff.note_end(self._server.clock() - began)
         log.warning("MCP server %s", self.last_error)
 
-    async def _serve(self, opened: "asyncio.Future[Connection]", turn: Turn | None) -> str:
+    async def _serve(self, opened: "asyncio.Future[McpConnection]", turn: Turn | None) -> str:
         server = self._server
         scope = open_connection(server.name, server.config, server.host, workdir=self.workdir, turn=turn)
         async with scope as connection:
@@ -222,7 +222,7 @@ class McpServer:
         host: McpHost,
         *,
         spawn: Callable[[Coroutine[Any, Any, Any], str], "asyncio.Task[Any]"],
-        on_offer: Callable[["McpServer", "Connection"], None],
+        on_offer: Callable[["McpServer", "McpConnection"], None],
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         """`spawn` starts a task that ends with the app. `on_offer` is called with each new list of tools."""
@@ -234,7 +234,7 @@ class McpServer:
         self.only_in: set[str] | None = None
         """Keys of the conversations that have it; None: all."""
 
-    def on_offer(self, connection: "Connection") -> None:
+    def on_offer(self, connection: "McpConnection") -> None:
         self._on_offer(self, connection)
 
     def serves(self, message: Inbound) -> bool:
@@ -269,7 +269,7 @@ class McpServer:
             self.instances.pop(each.workdir, None)
 
     async def use(
-        self, work: "Callable[[Connection], Coroutine[Any, Any, T]]", workdir: str = "", turn: Turn | None = None
+        self, work: "Callable[[McpConnection], Coroutine[Any, Any, T]]", workdir: str = "", turn: Turn | None = None
     ) -> T:
         """Await `work` with the connection. If cancelled, it is cancelled too, but not waited for."""
         try:
@@ -277,7 +277,9 @@ class McpServer:
         except SessionLost:  # an HTTP server was restarted
             return await self._use(work, workdir, turn)
 
-    async def _use(self, work: "Callable[[Connection], Coroutine[Any, Any, T]]", workdir: str, turn: Turn | None) -> T:
+    async def _use(
+        self, work: "Callable[[McpConnection], Coroutine[Any, Any, T]]", workdir: str, turn: Turn | None
+    ) -> T:
         instance = await self.connect(workdir, turn)
         connection = instance.connection
         if connection is None:

@@ -23,7 +23,7 @@ from alipes.tools.mcp.tools import McpTool, ReadResource
 from alipes.tools.shell.output import SpillFolder
 
 if TYPE_CHECKING:
-    from alipes.tools.mcp.sdk import Connection
+    from alipes.tools.mcp.sdk import McpConnection
 
 log = logging.getLogger(__name__)
 NotifyPeople: TypeAlias = Callable[[str, Turn | None], None]
@@ -138,7 +138,7 @@ class McpServers:
         tool = self._tools_of(server, stored).get(name) if server is not None and stored is not None else None
         return tool if isinstance(tool, McpTool) else None
 
-    def _store_offer(self, server: McpServer, connection: "Connection") -> None:
+    def _store_offer(self, server: McpServer, connection: "McpConnection") -> None:
         offer = only_tools(connection.offer, server.config.tools)
         try:
             changed = self.catalog.record(server.name, server.config, offer, connection.info)

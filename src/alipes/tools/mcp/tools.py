@@ -14,7 +14,7 @@ from alipes.tools.mcp.server import McpServer
 if TYPE_CHECKING:
     from mcp_types import CallToolResult
 
-    from alipes.tools.mcp.sdk import Connection
+    from alipes.tools.mcp.sdk import McpConnection
 
 READ_RESOURCE = "mcp_read_resource"
 
@@ -37,7 +37,7 @@ class McpTool:
         if not self.server.serves(act.turn.inbound):
             raise ToolError(f"the MCP server {self.server.name} belongs to another conversation")
 
-        async def call(connection: "Connection") -> "CallToolResult":
+        async def call(connection: "McpConnection") -> "CallToolResult":
             now = next((tool for tool in connection.tools if tool.name == wanted.name), None)
             if now is None:
                 raise ToolError(f"the server {self.server.name} no longer has the tool {wanted.name}")
