@@ -78,12 +78,7 @@ class Session:
                 if retries > MAX_RETRIES:
                     raise translate_error(error) from error
             except psycopg.OperationalError as error:
-                if self.db is not None and not _is_lost(self.db, error):
-                    self._rollback()
-                    raise translate_error(error) from error
-                self.drop()
-                if not again or _is_permanent(error) or self._is_over():
-                    raise translate_error(error) from error
+                self._drop_lost(error, again)
                 self.stopped.wait(delay)
                 delay = min(delay * 2, MAX_BACKOFF_S)
             except psycopg.Error as error:
@@ -93,8 +88,15 @@ class Session:
                 self._rollback()
                 raise StoreError(f"the store contains a row that cannot be read ({error})") from error
 
-    def _is_over(self) -> bool:
-        return self.deadline is not None and time.monotonic() > self.deadline
+    def _drop_lost(self, error: psycopg.OperationalError, again: bool) -> None:
+        """Drop the connection; raises if connecting again is of no use."""
+        if self.db is not None and not _is_lost(self.db, error):
+            self._rollback()
+            raise translate_error(error) from error
+        self.drop()
+        over = self.deadline is not None and time.monotonic() > self.deadline
+        if not again or over or _is_permanent(error):
+            raise translate_error(error) from error
 
     def _rollback(self) -> None:
         if self.db is not None and self.db.raw.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
@@ -380,7 +382,7 @@ async def open_postgres(url: str, name: str) -> AsyncIterator[PostgresDatabase]:
     threads = tuple(ThreadPoolExecutor(1, thread_name_prefix=each) for each in ("postgres", "reads", "cancel"))
     database = PostgresDatabase(url, name, threads)  # type: ignore[arg-type]
     try:
-        session = database._session  # noqa: SLF001
+        session = database._session
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(threads[0], partial(session.run, lambda db: migrate(db.raw), again=False))
         yield database
