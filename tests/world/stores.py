@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from alipes.store.store import open_store
+from tests.world.postgres_server import open_postgres_store
 
 OpenStore = Callable[..., AbstractAsyncContextManager[Any]]
 """Called with the folder of a home; each call acts as another process of the same home."""
@@ -15,4 +16,4 @@ def open_sqlite(home: Path, **options: Any) -> AbstractAsyncContextManager[Any]:
     return open_store(home, **options)
 
 
-STORES: dict[str, OpenStore] = {"sqlite": open_sqlite}
+STORES: dict[str, OpenStore] = {"sqlite": open_sqlite, "postgres": open_postgres_store}

@@ -50,15 +50,19 @@ class WriteJob(Struct, Generic[T]):
     sync: bool
 
     def resolve(self, outcome: T | WriteFailure) -> StoreError | None:
-        """Pass the outcome to the caller. Returns an error of the store if the caller was cancelled, because
-        then nobody else knows that the write is missing."""
-        if not self.future.done():
-            set_outcome(self.future, outcome)
-        elif isinstance(outcome, WriteFailure):
-            log.warning("a write failed after its caller was cancelled: %s", outcome.error)
-            if type(outcome.error) is StoreError:
-                return outcome.error
-        return None
+        return resolve_write(self.future, outcome)
+
+
+def resolve_write(future: "Future[T]", outcome: T | WriteFailure) -> StoreError | None:
+    """Pass the outcome of a write to its caller. Returns an error of the store if the caller was cancelled, because
+    then nobody else knows that the write is missing."""
+    if not future.done():
+        set_outcome(future, outcome)
+    elif isinstance(outcome, WriteFailure):
+        log.warning("a write failed after its caller was cancelled: %s", outcome.error)
+        if type(outcome.error) is StoreError:
+            return outcome.error
+    return None
 
 
 def set_outcome(future: "Future[T]", outcome: T | WriteFailure) -> None:
