@@ -18,8 +18,9 @@ HISTORY_SQL = """
 CREATE TABLE IF NOT EXISTS history_claims (key text, epoch bigint, holder text);
 CREATE OR REPLACE FUNCTION note_claim() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF NEW.holder IS NOT NULL AND (TG_OP = 'INSERT' OR (NEW.holder, NEW.epoch) IS DISTINCT FROM (OLD.holder, OLD.epoch))
-    THEN INSERT INTO history_claims VALUES (NEW.key, NEW.epoch, NEW.holder); END IF;
+    IF TG_OP = 'INSERT' OR NEW.epoch <> OLD.epoch THEN
+        INSERT INTO history_claims VALUES (NEW.key, NEW.epoch, NEW.holder);
+    END IF;
     RETURN NULL;
 END $$;
 CREATE OR REPLACE TRIGGER history_claims AFTER INSERT OR UPDATE ON leases
@@ -99,6 +100,8 @@ class History(Struct):
     turns: list[TurnFact] = []
     messages: list[MessageFact] = []
     claims: list[ClaimFact] = []
+    believed: list[ClaimFact] = []
+    """Claims as workers saw them."""
     effects: list[EffectFact] = []
     deliveries: list[DeliveryFact] = []
     sends: list[SendFact] = []
@@ -143,13 +146,11 @@ def _check_endings(history: History) -> Iterator[Violation]:
 
 def _check_holders(history: History) -> Iterator[Violation]:
     """An epoch belongs to one holder, and a session's epochs rise."""
+    everything = [*history.claims, *history.believed]
+    for (key, epoch), claims in _group(everything, lambda claim: (claim.key, claim.epoch)).items():
+        if len(names := {claim.holder for claim in claims if claim.holder}) > 1:
+            yield Violation("two holders", f"epoch {epoch} of {key} belongs to {sorted(names)}")
     for key, claims in _group(history.claims, lambda claim: claim.key).items():
-        holders = defaultdict[int, set[str]](set)
-        for claim in claims:
-            holders[claim.epoch].add(claim.holder)
-        for epoch, names in holders.items():
-            if len(names) > 1:
-                yield Violation("two holders", f"epoch {epoch} of {key} belongs to {sorted(names)}")
         ordered = sorted(claims, key=lambda claim: claim.at)
         for before, after in pairwise(ordered):
             if after.epoch < before.epoch:
