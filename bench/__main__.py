@@ -13,6 +13,8 @@ from bench import (
     auxiliary_rounds,
     chat_stops,
     checkpoints,
+    cluster,
+    cluster_services,
     delegation,
     figures,
     gateway,
@@ -69,6 +71,8 @@ ALL = {
     "checkpoints": checkpoints.checkpoints,
     "search": search.search,
     "schedules": schedules.schedules,
+    **cluster.ALL,
+    **cluster_services.ALL,
     "pageload": page.load,
     "pagestream": page.streaming,
     "pagelong": page.long_conversation,
@@ -78,6 +82,7 @@ ALL = {
 }
 GROUPS = {
     "terminal": ("start", "keys", "resizing", "idling", "streaming", "stopping"),
+    "cluster": (*cluster.ALL, *cluster_services.ALL),
     "page": ("pageload", "pagestream", "pagelong", "pagestops", "pages", "pageidle"),
 }
 """Names for several figures."""

@@ -117,6 +117,14 @@ class LightWorkerProcess:
             return False
         return bool(done) and not waiter.cancelled()
 
+    def command(self, name: str, chat: str, text: str = "") -> None:
+        """Send a command that is not acknowledged."""
+        assert self._process is not None and self._process.stdin is not None
+        self._process.stdin.write(json.dumps([name, chat, text]).encode() + b"\n")
+
+    def reported(self, kind: str) -> list[dict[str, Any]]:
+        return [event for event in self.events if event["kind"] == kind]
+
     def pause(self) -> None:
         self.paused = True
         self._signal(signal.SIGSTOP)
@@ -232,9 +240,12 @@ class LightCluster(Struct):
 
 @asynccontextmanager
 async def open_light_cluster(
-    folder: Path, count: int, nodes: tuple[PostgresNode, ...] = (), **options: Any
+    folder: Path, count: int, nodes: tuple[PostgresNode, ...] = (), *, started: int | None = None, **options: Any
 ) -> AsyncIterator[LightCluster]:
-    """`count` started workers; each reaches each of `nodes` through a proxy of its own. No nodes: SQLite."""
+    """`count` workers; each reaches each of `nodes` through a proxy of its own. No nodes: SQLite.
+
+    `started`: start only so many of them.
+    """
     async with AsyncExitStack() as stack:
         workers = list[LightWorkerProcess]()
         stack.push_async_callback(_end_all, workers)
@@ -247,7 +258,7 @@ async def open_light_cluster(
         cluster = LightCluster(folder, workers, make_url([node.port for node in nodes]) if nodes else "")
         await workers[0].start()  # it makes the tables
         async with asyncio.TaskGroup() as group:
-            for worker in workers[1:]:
+            for worker in workers[1:started]:
                 group.create_task(worker.start())
         yield cluster
 

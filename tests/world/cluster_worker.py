@@ -3,6 +3,7 @@
     python -m tests.world.cluster_worker '{"home": ..., "url": ..., "folder": ..., ...}'
 
 Messages come as lines of JSON on stdin, `[id, chat, text]`, and are acknowledged on stdout when they are accepted.
+Commands come in the same way with an id that starts with `/`: `/stop`, `/subscribe`, `/publish`.
 Tool calls and sent answers are lines in files of `folder`. A worker that loses its lease starts over under a new id.
 The mutations break the product on purpose, so that tests can show that the checker notices.
 """
@@ -23,7 +24,19 @@ from msgspec import Struct
 from alipes.kernel.errors import AlipesError, Fenced, SessionHeld
 from alipes.kernel.messages import Message, Text, ToolCall, ToolResult, assistant, user
 from alipes.kernel.outbox import Delivery, Outbound, lane
-from alipes.kernel.turns import Address, Inbound, Op, Said, Stop, ToolFinished, ToolStarted, Turn, Wake
+from alipes.kernel.turns import (
+    Address,
+    Envelope,
+    Inbound,
+    Op,
+    Said,
+    Stop,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+    Turn,
+    Wake,
+)
 from alipes.store.store import open_store
 from tests.world import cluster_mutations
 
@@ -77,9 +90,41 @@ class LightWorker:
     async def accept(self, id: str, chat: str, text: str) -> None:
         """Accept a message as a webhook does: it is stored before it is acknowledged."""
         address = Address(PLATFORM, chat)
+        match id.partition(" ")[0]:
+            case "/stop":
+                await self._store.dispatcher.signal(address.key, Stop())
+                return
+            case "/subscribe":
+                await self._report_events(address.key)
+                return
+            case "/publish":
+                await self._publish(address.key, *map(float, text.split()))
+                return
         turn = await self._store.turns.accept(Inbound(id, address, "someone", text))
         tell("accepted", id=id, at=time.time(), new=turn is not None)
         await self._store.dispatcher.wake(address.key)
+
+    async def _report_events(self, key: str) -> None:
+        """Report the age of each event of `key` when it arrives, in milliseconds, until one says `end`."""
+        ages = list[float]()
+        async with self._store.bus.subscribe(key) as events:
+            tell("subscribed", key=key)
+            async for envelope in events:
+                moment, _, rest = envelope.event.text.partition(" ")
+                if rest == "end":
+                    break
+                ages.append((time.time() - float(moment)) * 1000)
+        tell("received", key=key, ages=ages)
+
+    async def _publish(self, key: str, per_second: float, seconds: float, size: float) -> None:
+        """Publish events of `size` characters, each with the time at which it was."""
+        began, filler = time.monotonic(), "x" * int(size)
+        for number in range(int(per_second * seconds)):
+            if (early := began + number / per_second - time.monotonic()) > 0:
+                await asyncio.sleep(early)
+            self._store.bus.publish(Envelope(key, "bench", TextDelta(f"{time.time()} {filler}")))
+        await asyncio.sleep(1)
+        self._store.bus.publish(Envelope(key, "bench", TextDelta(f"{time.time()} end")))
 
     async def _serve(self, key: str) -> None:
         turns = self._store.turns

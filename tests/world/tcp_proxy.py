@@ -34,6 +34,8 @@ class TcpProxy:
         self.port = 0
         self.accepted = 0
         """Connections accepted so far."""
+        self.requests = 0
+        """Pieces of data received from clients: for one that waits for each answer, its round trips."""
         self._passes = asyncio.Event()
         self._passes.set()
         self._refuses = False
@@ -136,6 +138,7 @@ class _Link:
                 await self._proxy.wait_until_passing(piece.at)
                 if not piece.data:
                     break
+                self._proxy.requests += target is self._server
                 target.write(piece.data)
                 await target.drain()
         target.close()
