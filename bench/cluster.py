@@ -25,7 +25,7 @@ from tests.world.serve_process import cpu
 from tests.world.tcp_proxy import TcpProxy, open_proxy
 from tests.world.wait import until
 
-from alipes.kernel.messages import assistant, Text
+from alipes.kernel.messages import Text, assistant
 from alipes.kernel.turns import Address, Inbound, Said
 from alipes.store.store import open_store
 from bench.measure import Row, bounded, p
