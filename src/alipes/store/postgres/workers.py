@@ -107,13 +107,18 @@ class Workers:
         """Seconds since the last confirmed renewal was sent."""
         return _now() - self.renewed_at
 
-    def on_notice(self, word: str, host: str) -> None:
-        """A notice of the table's own functions arrived: a worker is `gone`, or is `here`."""
-        if word == "gone" and host == self.own_name:
+    def on_gone(self, host: str) -> None:
+        """Somebody declared `host` dead, or it left."""
+        if host == self.own_name:
             self._lost = True
-        elif word == "gone":
+        else:
             self._note_gone(host)
         self._refresh.set()
+
+    def on_joined(self, host: str) -> None:
+        """A new worker said hello: read its row."""
+        if host not in self._alive:
+            self._refresh.set()
 
     def _note_gone(self, host: str) -> None:
         self._alive.pop(host, None)
@@ -133,8 +138,6 @@ class Workers:
         values = (self.own_name, socket.gethostname(), os.getpid(), ",".join(sorted(self.roles)), LEASE_S)
         await life.fetch(sql, *values, timeout_s=self.timeout_s)
         self._confirm(sent)
-        sql = "SELECT pg_notify('alipes_' || id, %s) FROM workers WHERE state = 'alive' AND id <> %s"
-        await life.fetch(sql, f"!here {self.own_name}", self.own_name, timeout_s=self.timeout_s)
         await self._read_peers(life)
 
     async def _take_lock(self, life: DirectConnection) -> None:
@@ -271,10 +274,7 @@ async def open_workers(url: str, roles: frozenset[str], *, timeout_s: float = 2.
     """Count as alive while the context lasts. Raises `LeaseLost` in the body's place once the lease is lost."""
     workers = Workers(url, roles, timeout_s)
     with unwrap_error_group():
-        async with (
-            open_direct(url, application_name(workers.own_name)) as life,
-            asyncio.TaskGroup() as group,
-        ):
+        async with open_direct(url, application_name(workers.own_name)) as life, asyncio.TaskGroup() as group:
             await workers._register(life)
             tasks = [
                 group.create_task(workers._keep_lease(life), name="lease"),
