@@ -9,7 +9,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, LiteralString, cast
+from typing import Any
 
 import psycopg
 
@@ -64,7 +64,7 @@ class DirectConnection:
 
     async def _run(self, sql: str, values: tuple[object, ...]) -> list[tuple[Any, ...]] | psycopg.Error:
         try:
-            cursor = await self._connection.execute(cast("LiteralString", sql), values or None)
+            cursor = await self._connection.execute(sql, values or None)
             return await cursor.fetchall() if cursor.description else []
         except psycopg.Error as error:
             return error

@@ -132,9 +132,9 @@ class Workers:
         await _check_not_pooled(life, self.url, application_name(self.own_name))
         await self._take_lock(life)
         sent = _now()
-        sql = """INSERT INTO workers (id, host, pid, roles, lease_until, server_start, state, started, last_batch)
+        sql = """INSERT INTO workers (id, host, pid, roles, lease_until, server_start, state, started)
             VALUES (%s, %s, %s, %s, clock_timestamp() + %s * interval '1 second', pg_postmaster_start_time(),
-                'alive', clock_timestamp(), 0)"""
+                'alive', clock_timestamp())"""
         values = (self.own_name, socket.gethostname(), os.getpid(), ",".join(sorted(self.roles)), LEASE_S)
         await life.fetch(sql, *values, timeout_s=self.timeout_s)
         self._confirm(sent)

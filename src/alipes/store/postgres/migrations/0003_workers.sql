@@ -7,9 +7,7 @@ CREATE TABLE IF NOT EXISTS workers (
     pid integer NOT NULL DEFAULT 0,
     roles text COLLATE "C" NOT NULL DEFAULT '',
     lease_until timestamptz NOT NULL DEFAULT clock_timestamp() + interval '3 seconds',
-    state text COLLATE "C" NOT NULL DEFAULT 'alive',
-    last_batch bigint NOT NULL DEFAULT 0,
-    last_results text COLLATE "C"
+    state text COLLATE "C" NOT NULL DEFAULT 'alive'
 );
 
 -- the start of the server at which the worker took its lock: after a restart of the server the lock of a living
