@@ -4,13 +4,13 @@
 -- verb is JSON. What a caller must expect (a fenced write, a held session, a second copy) is a result, never an error.
 
 CREATE TABLE workers (  -- the processes of a cluster
-    id           text COLLATE "C" PRIMARY KEY,
-    started      double precision NOT NULL DEFAULT 0,
-    host         text COLLATE "C" NOT NULL DEFAULT '',
-    pid          bigint NOT NULL DEFAULT 0,
-    roles        text COLLATE "C" NOT NULL DEFAULT '',
-    lease_until  timestamptz NOT NULL DEFAULT 'infinity',
-    state        text COLLATE "C" NOT NULL DEFAULT ''
+    id          text COLLATE "C" PRIMARY KEY,
+    started     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    host        text COLLATE "C" NOT NULL DEFAULT '',
+    pid         integer NOT NULL DEFAULT 0,
+    roles       text COLLATE "C" NOT NULL DEFAULT '',
+    lease_until timestamptz NOT NULL DEFAULT clock_timestamp() + interval '3 seconds',
+    state       text COLLATE "C" NOT NULL DEFAULT 'alive'
 ) WITH (fillfactor = 50);
 
 CREATE TABLE worker_batches (  -- the last `apply` of a worker; apart from `workers`, so that no heartbeat waits for it
@@ -21,7 +21,7 @@ CREATE TABLE worker_batches (  -- the last `apply` of a worker; apart from `work
 
 CREATE FUNCTION is_alive(worker text) RETURNS boolean LANGUAGE sql STABLE AS $$
     -- true for a worker without a row: the caller decides about those
-    SELECT coalesce((SELECT state <> 'dead' AND lease_until > clock_timestamp() FROM workers WHERE id = worker), true)
+    SELECT coalesce((SELECT state = 'alive' AND lease_until > clock_timestamp() FROM workers WHERE id = worker), true)
 $$;
 
 -- Parts of several verbs -------------------------------------------------------------------------------------------
@@ -104,11 +104,10 @@ BEGIN
         INSERT INTO sessions (id, key, platform, address, chat, user_id, created, updated, workdir)
             VALUES (in_session, in_key, in_platform, place->>1, place->>2, place->>3, now_s, now_s, place->>4);
         UPDATE leases SET session_id = in_session WHERE key = in_key;
-    ELSE
-        SELECT json_agg(json_build_array(u.id, u.session_id, u.text, u.busy_mode, u.created, u.started)
-                        ORDER BY u.number)::text, (array_agg(u.model ORDER BY u.number))[1] INTO ahead, first_model
-            FROM turns u WHERE u.key = in_key AND u.ending IS NULL AND u.held = 0;
     END IF;
+    SELECT json_agg(json_build_array(u.id, u.session_id, u.text, u.busy_mode, u.created, u.started)
+                    ORDER BY u.number)::text, (array_agg(u.model ORDER BY u.number))[1] INTO ahead, first_model
+        FROM turns u WHERE u.key = in_key AND u.ending IS NULL AND u.held = 0;
     mode := coalesce(mode, nullif(session_mode, ''), c->>6);
     IF mode = 'steer' AND c->>5 IS NULL AND ahead IS NOT NULL
             AND NOT ((c->>7)::boolean AND t->>5 = first_model) THEN
@@ -135,12 +134,14 @@ BEGIN
 END $$;
 
 CREATE FUNCTION claim_turn(worker text, c jsonb) RETURNS text LANGUAGE plpgsql AS $$
--- c: 'claim', key, now, workers known to be dead. Result: NULL if nothing waits, ["held", holder] or the turn's number
+-- c: 'claim', key, now, workers known to be dead. Result: NULL if nothing waits, ["held", holder],
+-- or number, epoch and attempts of the turn
 DECLARE
     in_key text := c->>1;
     head bigint;
     other text;
     new_epoch bigint;
+    tries bigint;
 BEGIN
     SELECT min(number) INTO head FROM turns WHERE key = in_key AND ending IS NULL AND held = 0;
     IF head IS NULL THEN
@@ -152,8 +153,8 @@ BEGIN
     END IF;
     UPDATE leases SET holder = worker, epoch = epoch + 1 WHERE key = in_key RETURNING epoch INTO new_epoch;
     UPDATE turns SET epoch = new_epoch, attempts = attempts + 1,
-        started = coalesce(started, (c->>2)::double precision) WHERE number = head;
-    RETURN head::text;
+        started = coalesce(started, (c->>2)::double precision) WHERE number = head RETURNING attempts INTO tries;
+    RETURN '[' || head || ',' || new_epoch || ',' || tries || ']';
 END $$;
 
 CREATE FUNCTION record_message(worker text, c jsonb) RETURNS text LANGUAGE plpgsql AS $$
@@ -360,9 +361,9 @@ BEGIN
         WHERE m.turn_number <> in_number AND NOT EXISTS (SELECT 1 FROM undone_turns u
             WHERE u.session_id = t.session_id AND u.turn_number = m.turn_number)
         ORDER BY a.last_turn, m.number;
+    RETURN QUERY SELECT 2, m.number, m.turn_number, m.message, m.input + m.output FROM messages m
+        WHERE m.turn_number = in_number ORDER BY m.number;
     IF t.attempts > 1 THEN
-        RETURN QUERY SELECT 2, m.number, m.turn_number, m.message, m.input + m.output FROM messages m
-            WHERE m.turn_number = in_number ORDER BY m.number;
         RETURN QUERY SELECT 4, in_number, in_number, json_build_array(k.call_id, k.result)::text, NULL::bigint
             FROM tool_calls k WHERE k.turn_number = in_number;
     END IF;
