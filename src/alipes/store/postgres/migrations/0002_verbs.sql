@@ -44,7 +44,7 @@ BEGIN  -- m: role, JSON, model, input, output, cached, cache_write, reasoning, c
                 (m->>6)::bigint, (m->>7)::bigint, (m->>8)::double precision, now_s)
         RETURNING number INTO new_number;
     IF m->>9 <> '' THEN
-        INSERT INTO search_index (rowid, text) VALUES (new_number, m->>9);
+        INSERT INTO search_index (number, text) VALUES (new_number, m->>9);
     END IF;
 END $$;
 
