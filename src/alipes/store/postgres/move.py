@@ -287,6 +287,7 @@ def _set_sequences(lite: sqlite3.Connection, pg: PgConnection, tables: list[Tabl
         if "number" not in table.names or table.name == SEARCH_INDEX:
             continue
         query = sql.SQL("""SELECT setval(sequence::regclass, greatest(last, {}))
-            FROM pg_get_serial_sequence({}, 'number') sequence, (SELECT max(number) AS last FROM {}) AS newest WHERE sequence IS NOT NULL AND greatest(last, {}) > 0""")
+            FROM pg_get_serial_sequence({}, 'number') sequence, (SELECT max(number) AS last FROM {}) AS newest
+            WHERE sequence IS NOT NULL AND greatest(last, {}) > 0""")
         last, name = sql.Literal(used.get(table.name, 0)), sql.Identifier(table.name)
         pg.execute(query.format(last, sql.Literal(table.name), name, last))
