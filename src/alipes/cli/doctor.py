@@ -43,10 +43,11 @@ from alipes.runtime.process_lock import find_holder
 from alipes.sessions.tool_access import ToolState
 from alipes.store.archive import Archive
 from alipes.store.database.files import find_loss, is_writable
+from alipes.store.home_store import open_home_archive, open_home_store
 from alipes.store.peers import open_processes
 from alipes.store.schedules.jobs import SqlSchedules
 from alipes.store.schedules.runs import SqlScheduleRuns
-from alipes.store.store import Store, open_archive, open_store
+from alipes.store.store import Store
 from alipes.tools.browser.chromium import find_chromium, find_obstacle, uses_sandbox
 from alipes.tools.checkpoints.git import find_git
 from alipes.tools.checkpoints.prune import list_stored_folders
@@ -107,9 +108,9 @@ async def check_store(settings: Settings) -> list[CheckResult]:
         return [CheckResult("database", "ok", "will be created on first use")]
     try:
         if not is_writable(path):
-            async with open_archive(settings.home) as archive:
+            async with open_home_archive(settings) as archive:
                 return await _check_database(archive)
-        async with open_store(settings.home) as store:
+        async with open_home_store(settings) as store:
             database = await _check_database(store.archive)
             schedules = await _check_schedules(settings, store)
             return [*database, *_check_processes(settings, store), *await _check_unfinished(store), *schedules]

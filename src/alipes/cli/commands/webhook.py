@@ -16,8 +16,9 @@ from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_ago
 from alipes.runtime.process_lock import find_holder
 from alipes.store.api_keys import SignatureStyle, SqlWebhooks, Webhook, WebhookStatus
+from alipes.store.home_store import open_home_store
 from alipes.store.schedules.jobs import SqlSchedules
-from alipes.store.store import Store, open_store
+from alipes.store.store import Store
 from alipes.web.webhooks import is_secret, list_toolless, make_secret, send_test_delivery
 
 _SAMPLE = b'{"test": "sent by `alipes webhook test`"}'
@@ -162,7 +163,7 @@ async def _test(settings: Settings, name: str, body: bytes) -> int:
     serving = find_holder(settings.paths.run / LOCK_NAME)
     if serving is None:
         raise ConfigError("no server is running: start `alipes serve` first")
-    async with open_store(settings.home) as store:
+    async with open_home_store(settings) as store:
         hooks = SqlWebhooks(store.database)
         known = await hooks.find(name)
         if known is None:
