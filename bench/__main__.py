@@ -14,6 +14,7 @@ from bench import (
     chat_stops,
     checkpoints,
     cluster,
+    cluster_home,
     cluster_services,
     delegation,
     figures,
@@ -73,6 +74,7 @@ ALL = {
     "schedules": schedules.schedules,
     **cluster.ALL,
     **cluster_services.ALL,
+    **cluster_home.ALL,
     "pageload": page.load,
     "pagestream": page.streaming,
     "pagelong": page.long_conversation,
@@ -82,7 +84,7 @@ ALL = {
 }
 GROUPS = {
     "terminal": ("start", "keys", "resizing", "idling", "streaming", "stopping"),
-    "cluster": (*cluster.ALL, *cluster_services.ALL),
+    "cluster": (*cluster.ALL, *cluster_services.ALL, *cluster_home.ALL),
     "page": ("pageload", "pagestream", "pagelong", "pagestops", "pages", "pageidle"),
 }
 """Names for several figures."""

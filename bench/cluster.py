@@ -9,7 +9,7 @@ import os
 import random
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -50,13 +50,20 @@ class Setup(Struct):
         return self.cluster.workers
 
 
+Fill = Callable[[PostgresNode], Awaitable[None]]
+
+
 @asynccontextmanager
-async def open_setup(count: int, *, standby: bool = False, **options: Any) -> AsyncIterator[Setup]:
-    """A server, `count` light workers on it, and a note of each claim."""
+async def open_setup(
+    count: int, *, standby: bool = False, fill: Fill | None = None, **options: Any
+) -> AsyncIterator[Setup]:
+    """A server, `count` light workers on it, and a note of each claim. `fill`: called before they start."""
     opened = open_pair if standby else open_node
     with tempfile.TemporaryDirectory() as name:
         async with opened(track_commit_timestamp="on") as server:
             nodes = (server.primary, server.standby) if isinstance(server, PostgresPair) else (server,)
+            if fill is not None:
+                await fill(nodes[0])
             options = {"think_s": THINK_S, "tool_s": TOOL_S, **options}
             async with open_light_cluster(Path(name), count, nodes, **options) as cluster:
                 await nodes[0].query(HISTORY_SQL)
@@ -161,10 +168,10 @@ class SendWatch:
 async def steady_load() -> list[Row]:
     """Four workers, 2,000 chats, 200 messages/s: how long messages wait, and what was lost."""
     async with open_setup(4) as world:
-        return await _steady(world, "4 workers, 2,000 chats, 200 messages/s")
+        return await steady_rows(world, "4 workers, 2,000 chats, 200 messages/s")
 
 
-async def _steady(world: Setup, name: str) -> list[Row]:
+async def steady_rows(world: Setup, name: str) -> list[Row]:
     load = MessageLoad(world.workers, CHATS, random.Random(2))
     await load.run(PER_SECOND, SECONDS)
     await world.cluster.wait_until_done(SETTLE_S)
