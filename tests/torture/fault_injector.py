@@ -122,14 +122,18 @@ async def run_on_pair(folder: Path, seed: int, seconds: float) -> FaultReport:
 
 
 async def _prepare(node: PostgresNode, mutation: str) -> None:
-    """Note claims, and remove locks from the SQL functions if the mutation says so."""
     await node.query(HISTORY_SQL)
-    if mutation:
-        sql = "SELECT oid FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND prolang <> 13 AND prolang <> 12"
-        for oid in (await node.query(sql)).split():
-            source = await node.query(f"SELECT pg_get_functiondef({oid})")
-            if (changed := mutate_sql(mutation, source)) != source:
-                await node.query(changed)
+    await remove_locks(node, mutation)
+
+
+async def remove_locks(node: PostgresNode, mutation: str) -> None:
+    """Replace the SQL functions that the mutation changes."""
+    sql = """SELECT oid FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+        AND prolang IN (SELECT oid FROM pg_language WHERE lanname IN ('sql', 'plpgsql'))"""
+    for oid in (await node.query(sql)).split() if mutation else ():
+        source = await node.query(f"SELECT pg_get_functiondef({oid})")
+        if (changed := mutate_sql(mutation, source)) != source:
+            await node.query(changed)
 
 
 async def _run(

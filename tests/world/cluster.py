@@ -12,7 +12,7 @@ import sqlite3
 import sys
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
@@ -240,11 +240,17 @@ class LightCluster(Struct):
 
 @asynccontextmanager
 async def open_light_cluster(
-    folder: Path, count: int, nodes: tuple[PostgresNode, ...] = (), *, started: int | None = None, **options: Any
+    folder: Path,
+    count: int,
+    nodes: tuple[PostgresNode, ...] = (),
+    *,
+    started: int | None = None,
+    roles_of: Mapping[int, tuple[str, ...]] = {},
+    **options: Any,
 ) -> AsyncIterator[LightCluster]:
     """`count` workers; each reaches each of `nodes` through a proxy of its own. No nodes: SQLite.
 
-    `started`: start only so many of them.
+    `started`: start only so many of them. `roles_of`: the roles of some, by place.
     """
     async with AsyncExitStack() as stack:
         workers = list[LightWorkerProcess]()
@@ -253,7 +259,8 @@ async def open_light_cluster(
             proxies = [await stack.enter_async_context(open_proxy(("127.0.0.1", node.port))) for node in nodes]
             url = make_url([proxy.port for proxy in proxies]) if proxies else ""
             home = folder / (f"home{place}" if nodes else "home")
-            given = WorkerOptions(home=str(home), folder=str(folder), url=url, **options)
+            own = {**options, "roles": roles_of[place]} if place in roles_of else options
+            given = WorkerOptions(home=str(home), folder=str(folder), url=url, **own)
             workers.append(LightWorkerProcess(given, tuple(proxies)))
         cluster = LightCluster(folder, workers, make_url([node.port for node in nodes]) if nodes else "")
         await workers[0].start()  # it makes the tables
