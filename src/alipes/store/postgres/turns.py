@@ -55,14 +55,8 @@ class PostgresTurns(SqlTurns):
         usual: BusyMode = "queue",
         owed: tuple[Outbound, ...] = (),
     ) -> Awaitable[AdmittedTurn | None]:
-        row = make_turn_row(inbound, self._clock())
-        fits = inbound.only is None and not inbound.instructions and not inbound.offered and inbound.answer_to is None
-        args = (
-            *(row.turn, row.new_session, row.now, busy, usual, fits),
-            *(_session_columns(row), _turn_columns(row)),
-            *(clean_text(inbound.untrusted), outbound_args(owed)),
-        )
-        return _admitted(row.turn, self._database.call("admit", row.key, args, sync=False))
+        args = admit_args(inbound, self._clock(), busy, usual, owed)
+        return _admitted(args[0], self._database.call("admit", inbound.address.key, args, sync=False))
 
     async def claim_next(self, key: str, opening: OpeningMessages = lambda _turn: ()) -> Turn | None:
         if self._before_claim is not None:
@@ -129,6 +123,19 @@ async def _admitted(turn: str, call: "Future[Any]") -> AdmittedTurn | None:
 def _ignore_result(future: "Future[Any]") -> None:
     if not future.cancelled():
         future.exception()
+
+
+def admit_args(
+    inbound: Inbound, now: float, busy: BusyMode | None, usual: BusyMode, owed: tuple[Outbound, ...]
+) -> tuple[str, *tuple[object, ...]]:
+    """A message as `admit_turn` takes it; first the id of its turn."""
+    row = make_turn_row(inbound, now)
+    fits = inbound.only is None and not inbound.instructions and not inbound.offered and inbound.answer_to is None
+    return (
+        *(row.turn, row.new_session, now, busy, usual, fits),
+        *(_session_columns(row), _turn_columns(row)),
+        *(clean_text(inbound.untrusted), outbound_args(owed)),
+    )
 
 
 def _session_columns(row: TurnRow) -> tuple[str, ...]:
