@@ -11,9 +11,9 @@ import pytest
 
 from alipes.kernel.messages import assistant
 from alipes.kernel.turns import Address, Inbound, Said
+from alipes.store.postgres.calls import APPLY
 from alipes.store.postgres.migrate import migrate
 from alipes.store.postgres.turns import admit_args, message_args
-from tests.unit.store.postgres.verb_database import APPLY
 from tests.world.postgres_server import postgres_schema
 
 LOCK = "ORDER BY key FOR UPDATE"
