@@ -12,11 +12,11 @@ from alipes.kernel.errors import Fenced, SessionHeld
 from alipes.kernel.messages import Message
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.turns import BusyMode, Ending, Inbound, Op, Said, Turn
-from alipes.store import history
+from alipes.store import history, outbox
 from alipes.store.database.connection import Connection, Database
-from alipes.store.database.rows import Decoders, clean_text, to_json
+from alipes.store.database.rows import Decoders, clean_text
 from alipes.store.peers import Processes
-from alipes.store.turns import OpeningMessages, SqlTurns, TurnRow, make_turn_row
+from alipes.store.turns import OpeningMessages, SqlTurns, address_columns, inbound_columns, make_turn_row
 
 _header_decoder = msgspec.json.Decoder(tuple[str, str, str, float, str, int, int, bool])
 _summary_decoder: msgspec.json.Decoder[history.SummaryRow] = msgspec.json.Decoder(history.SummaryRow)
@@ -55,14 +55,8 @@ class PostgresTurns(SqlTurns):
         usual: BusyMode = "queue",
         owed: tuple[Outbound, ...] = (),
     ) -> Awaitable[AdmittedTurn | None]:
-        row = make_turn_row(inbound, self._clock())
-        fits = inbound.only is None and not inbound.instructions and not inbound.offered and inbound.answer_to is None
-        args = (
-            *(row.turn, row.new_session, row.now, busy, usual, fits),
-            *(_session_columns(row), _turn_columns(row)),
-            *(clean_text(inbound.untrusted), outbound_args(owed)),
-        )
-        return _admitted(row.turn, self._database.call("admit", row.key, args, sync=False))
+        args = admit_args(inbound, self._clock(), busy, usual, owed)
+        return _admitted(args[0], self._database.call("admit", inbound.address.key, args, sync=False))
 
     async def claim_next(self, key: str, opening: OpeningMessages = lambda _turn: ()) -> Turn | None:
         if self._before_claim is not None:
@@ -131,17 +125,18 @@ def _ignore_result(future: "Future[Any]") -> None:
         future.exception()
 
 
-def _session_columns(row: TurnRow) -> tuple[str, ...]:
-    address = row.inbound.address
-    columns = (address.platform, to_json(address), address.chat, address.user, row.inbound.workdir)
-    return tuple(map(clean_text, columns))
-
-
-def _turn_columns(row: TurnRow) -> tuple[str | None, ...]:
-    inbound, origin = row.inbound, row.inbound.origin
-    texts = (inbound.text, inbound.notice, inbound.via, inbound.model, inbound.address.user)
-    session = clean_text(origin.session) if origin is not None else ""
-    return (row.inbound_id, row.text, *map(clean_text, texts), session, inbound.parent or None)
+def admit_args(
+    inbound: Inbound, now: float, busy: BusyMode | None, usual: BusyMode, owed: tuple[Outbound, ...]
+) -> tuple[str, *tuple[object, ...]]:
+    """A message as `admit_turn` takes it; first the id of its turn."""
+    row = make_turn_row(inbound, now)
+    fits = inbound.only is None and not inbound.instructions and not inbound.offered and inbound.answer_to is None
+    return (
+        *(row.turn, row.new_session, now, busy, usual, fits),
+        (*address_columns(inbound.address), clean_text(inbound.workdir)),
+        (row.inbound_id, row.text, *inbound_columns(inbound)),
+        *(clean_text(inbound.untrusted), outbound_args(owed)),
+    )
 
 
 def message_args(said: Said) -> tuple[object, ...]:
@@ -150,12 +145,9 @@ def message_args(said: Said) -> tuple[object, ...]:
     return (*columns, text)
 
 
-def outbound_args(outbounds: tuple[Outbound, ...]) -> list[tuple[object, ...]]:
+def outbound_args(outbounds: tuple[Outbound, ...]) -> list[outbox.OutboxRow]:
     """Messages to send as `insert_outbound` takes them."""
-    return [
-        (outbound.id, outbound.address.platform, outbound.lane, to_json(outbound), int(outbound.fleeting))
-        for outbound in outbounds
-    ]
+    return [outbox.make_outbox_row(outbound) for outbound in outbounds]
 
 
 def load_turn(db: Connection, number: int, epoch: int, attempts: int) -> Turn:

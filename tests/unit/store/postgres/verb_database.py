@@ -10,9 +10,8 @@ from functools import partial
 import msgspec
 import psycopg
 
+from alipes.store.postgres.calls import APPLY, encode_call, join_calls
 from alipes.store.postgres.migrate import migrate
-
-APPLY = "SELECT apply(%s, %s, %s::jsonb, %s)"
 
 
 class PlainConnection:
@@ -36,7 +35,7 @@ class GroupedCalls:
     def call(self, verb, key, args, *, sync=True):
         loop = asyncio.get_running_loop()
         future: Future = loop.create_future()
-        self._queue.append((msgspec.json.encode((verb, key, *args)), sync, future))
+        self._queue.append((encode_call(verb, key, args), sync, future))
         if not self._busy:
             self._busy = True
             loop.call_soon(loop.call_soon, self._send)
@@ -53,10 +52,10 @@ class GroupedCalls:
         queue, self._queue = self._queue[:256], self._queue[256:]
         self._busy = bool(queue)
         if queue:
-            calls = b"[" + b",".join(call for call, _, _ in queue) + b"]"
+            calls = join_calls(call for call, _, _ in queue)
             sync = any(sync for _, sync, _ in queue)
             self.round_trips += 1
-            work = partial(self._apply, next(self._batches), calls.decode(), sync)
+            work = partial(self._apply, next(self._batches), calls, sync)
             loop = asyncio.get_running_loop()
             self._thread.submit(work).add_done_callback(
                 lambda done: loop.call_soon_threadsafe(self._finish, queue, done)

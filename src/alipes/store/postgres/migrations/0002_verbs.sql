@@ -1,7 +1,8 @@
 -- The hot writes of the store as functions, and `apply`, which runs many of them in one statement and one commit.
 --
 -- A call is a JSON array: its verb, its session key (empty: none), then the arguments of the verb. The result of a
--- verb is JSON. What a caller must expect (a fenced write, a held session, a second copy) is a result, never an error.
+-- verb is JSON. `apply` locks the lease rows of all its keys first: that is the fence, since a claim changes the epoch
+-- under the same lock. What a caller must expect (a fenced write, a held session, a second copy) is a result, never an error.
 
 CREATE TABLE workers (  -- the processes of a cluster
     id          text COLLATE "C" PRIMARY KEY,
@@ -26,13 +27,6 @@ $$;
 
 -- Parts of several verbs -------------------------------------------------------------------------------------------
 
-CREATE FUNCTION find_claimed_turn(turn text, claimed_epoch bigint, OUT turn_number bigint, OUT session text)
-LANGUAGE plpgsql AS $$
-BEGIN  -- the lease row is locked: no other claim can come in between. Both are NULL if the write is fenced
-    SELECT t.number, t.session_id INTO turn_number, session FROM turns t
-        WHERE t.id = turn AND t.epoch = claimed_epoch AND t.ending IS NULL;
-END $$;
-
 CREATE FUNCTION insert_message(in_turn bigint, in_session text, m jsonb, now_s double precision) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -51,11 +45,9 @@ END $$;
 CREATE FUNCTION insert_outbound(worker text, entries jsonb, now_s double precision) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN  -- each: id, platform, lane, JSON, fleeting
-    IF jsonb_array_length(entries) > 0 THEN
-        INSERT INTO outbox (id, platform, lane, outbound, fleeting, owner, created)
-            SELECT o->>0, o->>1, o->>2, o->>3, (o->>4)::bigint, worker, now_s FROM jsonb_array_elements(entries) o
-            ON CONFLICT (id) DO NOTHING;
-    END IF;
+    INSERT INTO outbox (id, platform, lane, outbound, fleeting, owner, created)
+        SELECT o->>0, o->>1, o->>2, o->>3, (o->>4)::bigint, worker, now_s FROM jsonb_array_elements(entries) o
+        ON CONFLICT (id) DO NOTHING;
 END $$;
 
 CREATE FUNCTION find_holder(worker text, in_key text, known_dead jsonb) RETURNS text LANGUAGE plpgsql AS $$
@@ -129,7 +121,9 @@ BEGIN
         INSERT INTO untrusted_sources (session_id, source, label, created)
             VALUES (in_session, c->>10, c->>10, now_s) ON CONFLICT DO NOTHING;
     END IF;
-    PERFORM insert_outbound(worker, c->11, now_s);
+    IF jsonb_array_length(c->11) > 0 THEN
+        PERFORM insert_outbound(worker, c->11, now_s);
+    END IF;
     RETURN '["' || mode || '",' || coalesce(ahead, '[]') || ']';
 END $$;
 
@@ -165,14 +159,17 @@ DECLARE
     now_s double precision := (c->>4)::double precision;
     m jsonb;
 BEGIN
-    SELECT * INTO in_turn, in_session FROM find_claimed_turn(c->>2, (c->>3)::bigint);
+    SELECT number, session_id INTO in_turn, in_session FROM turns
+        WHERE id = c->>2 AND epoch = (c->>3)::bigint AND ending IS NULL;
     IF in_turn IS NULL THEN
         RETURN 'false';
     END IF;
     FOR m IN SELECT value FROM jsonb_array_elements(c->5) LOOP
         PERFORM insert_message(in_turn, in_session, m, now_s);
     END LOOP;
-    PERFORM insert_outbound(worker, c->6, now_s);
+    IF jsonb_array_length(c->6) > 0 THEN
+        PERFORM insert_outbound(worker, c->6, now_s);
+    END IF;
     IF jsonb_array_length(c->7) > 0 THEN  -- some models reuse call ids: a new call has not been run yet
         DELETE FROM tool_calls WHERE turn_number = in_turn AND call_id IN (SELECT jsonb_array_elements_text(c->7));
     END IF;
@@ -184,7 +181,7 @@ CREATE FUNCTION record_call(worker text, c jsonb) RETURNS text LANGUAGE plpgsql 
 DECLARE
     in_turn bigint;
 BEGIN
-    SELECT turn_number INTO in_turn FROM find_claimed_turn(c->>2, (c->>3)::bigint);
+    SELECT number INTO in_turn FROM turns WHERE id = c->>2 AND epoch = (c->>3)::bigint AND ending IS NULL;
     IF in_turn IS NULL THEN
         RETURN 'false';
     END IF;
@@ -201,14 +198,17 @@ DECLARE
     now_s double precision := (c->>4)::double precision;
     m jsonb;
 BEGIN
-    SELECT * INTO in_turn, in_session FROM find_claimed_turn(c->>2, (c->>3)::bigint);
+    SELECT number, session_id INTO in_turn, in_session FROM turns
+        WHERE id = c->>2 AND epoch = (c->>3)::bigint AND ending IS NULL;
     IF in_turn IS NULL THEN
         RETURN 'false';
     END IF;
     FOR m IN SELECT value FROM jsonb_array_elements(c->5) LOOP
         PERFORM insert_message(in_turn, in_session, m, now_s);
     END LOOP;
-    PERFORM insert_outbound(worker, c->6, now_s);
+    IF jsonb_array_length(c->6) > 0 THEN
+        PERFORM insert_outbound(worker, c->6, now_s);
+    END IF;
     UPDATE turns SET ending = c->>7, detail = c->>8, ended = now_s WHERE number = in_turn;
     DELETE FROM tool_calls WHERE turn_number = in_turn;
     UPDATE sessions SET updated = now_s WHERE id = in_session;
@@ -293,7 +293,8 @@ END $$;
 
 -- One round trip ---------------------------------------------------------------------------------------------------
 
-CREATE FUNCTION apply(in_worker text, batch bigint, calls jsonb, sync boolean) RETURNS text LANGUAGE plpgsql AS $$
+CREATE FUNCTION apply(in_worker text, batch bigint, calls jsonb, sync boolean) RETURNS text
+LANGUAGE plpgsql SET plan_cache_mode = force_generic_plan AS $$
 -- Run all calls in order. The same batch again, after its answer was lost, returns the results of the first time.
 DECLARE
     c jsonb;
@@ -343,10 +344,13 @@ END $$;
 -- Reads ------------------------------------------------------------------------------------------------------------
 
 CREATE FUNCTION load_turn(in_number bigint)
-RETURNS TABLE (part integer, number bigint, turn_number bigint, body text, tokens bigint) LANGUAGE plpgsql STABLE AS $$
+RETURNS TABLE (part integer, number bigint, turn_number bigint, body text, tokens bigint)
+LANGUAGE plpgsql STABLE SET plan_cache_mode = force_generic_plan AS $$
 -- A turn with what the model sees in it. Parts: 0 the turn, 1 messages before it, 2 its own, 3 summaries, 4 calls
 DECLARE
     t turns;
+    hidden bigint[];
+    part_of record;
 BEGIN
     SELECT * INTO t FROM turns WHERE turns.number = in_number;
     RETURN QUERY SELECT 0, in_number, in_number, json_build_array(t.id, t.session_id, t.inbound, s.created, s.model,
@@ -354,24 +358,24 @@ BEGIN
                 AND o.held = 0 AND o.number <> in_number)
             AND NOT EXISTS (SELECT 1 FROM pending_ops p WHERE p.key = t.key))::text, NULL::bigint
         FROM sessions s WHERE s.id = t.session_id;
-    RETURN QUERY SELECT 1, m.number, m.turn_number, m.message, m.input + m.output
-        FROM (SELECT ancestor_id, last_turn FROM session_ancestors WHERE session_id = t.session_id
-              UNION ALL SELECT t.session_id, 9223372036854775807) a
-        JOIN messages m ON m.session_id = a.ancestor_id AND m.turn_number <= a.last_turn
-        WHERE m.turn_number <> in_number AND NOT EXISTS (SELECT 1 FROM undone_turns u
-            WHERE u.session_id = t.session_id AND u.turn_number = m.turn_number)
-        ORDER BY a.last_turn, m.number;
+    SELECT coalesce(array_agg(u.turn_number), '{}') || in_number INTO hidden
+        FROM undone_turns u WHERE u.session_id = t.session_id;
+    FOR part_of IN SELECT a.ancestor_id, a.last_turn FROM session_ancestors a WHERE a.session_id = t.session_id
+            UNION ALL SELECT t.session_id, 9223372036854775807 ORDER BY 2 LOOP
+        RETURN QUERY SELECT 1, m.number, m.turn_number, m.message, m.input + m.output FROM messages m
+            WHERE m.session_id = part_of.ancestor_id AND m.turn_number <= part_of.last_turn
+            AND m.turn_number <> ALL (hidden) ORDER BY m.number;
+    END LOOP;
     RETURN QUERY SELECT 2, m.number, m.turn_number, m.message, m.input + m.output FROM messages m
         WHERE m.turn_number = in_number ORDER BY m.number;
     IF t.attempts > 1 THEN
         RETURN QUERY SELECT 4, in_number, in_number, json_build_array(k.call_id, k.result)::text, NULL::bigint
             FROM tool_calls k WHERE k.turn_number = in_number;
     END IF;
-    RETURN QUERY SELECT 3, s.number, in_number, json_build_array(s.last_message, s.message_count, s.last_trimmed,
-            s.max_chars, s.newest_message, s.text)::text, NULL::bigint
-        FROM (SELECT ancestor_id, last_turn FROM session_ancestors WHERE session_id = t.session_id
-              UNION ALL SELECT t.session_id, 9223372036854775807) a
-        CROSS JOIN LATERAL (SELECT * FROM summaries y WHERE y.session_id = a.ancestor_id
-                            ORDER BY y.number DESC LIMIT 20) s
-        ORDER BY a.last_turn DESC, s.number DESC;
+    FOR part_of IN SELECT a.ancestor_id, a.last_turn FROM session_ancestors a WHERE a.session_id = t.session_id
+            UNION ALL SELECT t.session_id, 9223372036854775807 ORDER BY 2 DESC LOOP
+        RETURN QUERY SELECT 3, y.number, in_number, json_build_array(y.last_message, y.message_count, y.last_trimmed,
+                y.max_chars, y.newest_message, y.text)::text, NULL::bigint
+            FROM summaries y WHERE y.session_id = part_of.ancestor_id ORDER BY y.number DESC LIMIT 20;
+    END LOOP;
 END $$;
