@@ -5,7 +5,8 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from urllib.parse import quote
+
+import psycopg
 
 import alipes.store.postgres
 from alipes.kernel.turns import Op
@@ -38,15 +39,10 @@ asyncio.run(main(sys.argv[1]))
 """
 
 
-async def create_tables(url: str, schema: str) -> str:
-    """Make `schema` with the tables; returns the address that uses it."""
-    own = f"{url}?options=-csearch_path%3D{quote(schema)}"
+def create_tables(url: str) -> None:
     migration = Path(alipes.store.postgres.__file__).parent / "migrations" / "0003_workers.sql"
-    async with open_direct(url, "tests") as db:
-        await db.fetch(f'CREATE SCHEMA "{schema}"')
-    async with open_direct(own, "tests") as db:
-        await db.fetch(TABLES + migration.read_text())
-    return own
+    with psycopg.connect(url, autocommit=True) as db:
+        db.execute((TABLES + migration.read_text()).encode())
 
 
 @asynccontextmanager

@@ -1,29 +1,26 @@
-import os
-import socket
-
 import pytest
 
 from tests.unit.store.postgres.cluster import create_tables
-from tests.world.postgres_pair import DATABASE, USER, PostgresNode
+from tests.world.postgres_server import PostgresServer, postgres_schema, postgres_server
 
 
 @pytest.fixture
-async def server(tmp_path_factory):
-    """A running PostgreSQL of the test."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    folder = tmp_path_factory.mktemp("postgres")
-    for each in (folder, *folder.parents[:2]):
-        each.chmod(0o755)
-    os.chmod(folder, 0o777)
-    node = PostgresNode(folder, port, {"fsync": "off"})
-    await node.create()
-    await node.start()
-    await node.query(f"CREATE DATABASE {DATABASE} OWNER {USER}", "postgres")
-    yield node
-    await node.stop_immediate()
+def url():
+    """An address of PostgreSQL with the tables that workers use."""
+    with postgres_schema() as url:
+        create_tables(url)
+        yield url
 
 
 @pytest.fixture
-async def url(server):
-    return await create_tables(server.url(), "cluster")
+def server():
+    return postgres_server()
+
+
+@pytest.fixture
+def own_server():
+    """A server that the test may restart."""
+    server = PostgresServer()
+    server.start()
+    yield server
+    server.close()

@@ -8,7 +8,7 @@ from alipes.kernel.turns import Envelope, Stop, TextDelta, Wake
 from alipes.store.postgres.direct import open_direct
 from alipes.store.postgres.leaders import Leaders
 from alipes.store.postgres.workers import open_workers
-from tests.unit.store.postgres.cluster import ROLES, add_sessions, open_member, run_child
+from tests.unit.store.postgres.cluster import ROLES, add_sessions, create_tables, open_member, run_child
 from tests.world.tcp_proxy import open_proxy
 from tests.world.wait import until
 
@@ -61,11 +61,13 @@ async def test_a_worker_that_leaves_is_no_take_over(url):
         assert await fetch(url, "SELECT count(*) FROM takeovers") == [(0,)]
 
 
-async def test_workers_survive_a_short_restart_of_the_server(server, url):
+async def test_workers_survive_a_short_restart_of_the_server(own_server):
+    create_tables(url := own_server.url)
     async with open_workers(url, ROLES) as one, open_workers(url, ROLES) as two:
         await until(lambda: one.find_peer(two.own_name))
         before = two.renewed_at
-        await server.restart()
+        own_server.stop()
+        own_server.start()
         await until(lambda: two.renewed_at > before + 1 and one.renewed_at > before + 1)
         assert await fetch(url, "SELECT count(*) FROM workers WHERE state = 'alive'") == [(2,)]
 
@@ -73,7 +75,7 @@ async def test_workers_survive_a_short_restart_of_the_server(server, url):
 async def test_events_reach_only_workers_that_subscribe(url):
     async with open_member(url) as one, open_member(url) as two, open_member(url) as three:
         async with two.bus.subscribe("k") as events:
-            assert one.bus.has_subscribers("k") and not two.bus._remote and one.bus._remote == {"k": {two.workers.own_name}}
+            assert one.bus.has_subscribers("k") and three.bus.has_subscribers("k")
             for text in ("a", "é\n\0" * 5000, "b"):
                 one.bus.publish(Envelope("k", "t", TextDelta(text)))
             found = [(await anext(events)).event.text for _ in range(3)]
