@@ -37,8 +37,8 @@ from alipes.kernel.turns import (
     Turn,
     Wake,
 )
-from alipes.store.store import open_store
 from tests.world import cluster_mutations
+from tests.world.cluster_store import open_worker_store
 
 PLATFORM = "test"
 EFFECTS, SENDS = "effects", "sends"
@@ -75,7 +75,10 @@ class LightWorker:
         if not self._options.url:
             for key in await store.turns.list_orphans():
                 self.on_op(key, Wake())
-        await store.dispatcher.run(self.on_op)
+        if self._options.url:
+            await store.dispatcher.run(self.on_op, self._served.keys())
+        else:
+            await store.dispatcher.run(self.on_op)
 
     def on_op(self, key: str, op: Op) -> None:
         if isinstance(op, Stop) and (task := self._served.get(key)) is not None:
@@ -243,8 +246,9 @@ class Inbox:
 
 async def live(options: WorkerOptions, inbox: Inbox) -> None:
     """One life: open the store, serve, close it."""
-    more: dict[str, Any] = {"url": options.url, "direct": options.direct} if options.url else {}
-    async with open_store(Path(options.home), **more) as store, asyncio.TaskGroup() as group:
+    roles = frozenset(options.roles)
+    opened = open_worker_store(Path(options.home), options.url, roles, options.capacity)
+    async with opened as store, asyncio.TaskGroup() as group:
         worker = LightWorker(store, options, group)
         group.create_task(inbox.accept_all(worker, group.create_task))
         await worker.run()
