@@ -173,7 +173,7 @@ class LightWorker:
 
     async def _run_call(self, turn: Turn, call: ToolCall) -> ToolResult:
         if call.id in turn.tool_results:  # an earlier claim began it
-            return turn.tool_results[call.id] or ToolResult(call.id, f"e{turn.epoch}", "unknown")
+            return ToolResult(call.id, f"e{turn.epoch}", "ok" if turn.tool_results[call.id] else "unknown")
         await self._store.turns.record(turn, ToolStarted(call))
         self._check_lease()
         effect = {"worker": self._store.host, "key": turn.key, "turn": turn.id, "epoch": turn.epoch}
