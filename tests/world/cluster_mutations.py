@@ -4,6 +4,7 @@ Used by the light worker only; the product does not know of them. The mutations 
 schema of a test by `mutate_sql`.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,13 +25,17 @@ def _remove_deadline() -> None:
 
 
 def _remove_life_lock() -> None:
-    """The worker holds no advisory lock: its death is seen only when its lease is over."""
+    """Nobody holds or awaits an advisory lock: a death is seen only when the lease is over."""
     from alipes.store.postgres.workers import Workers
 
     async def take_nothing(self: Any, life: Any) -> None:
         return None
 
+    async def watch_nobody(self: Any) -> None:
+        await asyncio.Event().wait()
+
     _replace(Workers, "_take_lock", take_nothing)
+    _replace(Workers, "_watch_ring", watch_nobody)
 
 
 def _remove_notify() -> None:
