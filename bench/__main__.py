@@ -13,6 +13,9 @@ from bench import (
     auxiliary_rounds,
     chat_stops,
     checkpoints,
+    cluster,
+    cluster_home,
+    cluster_services,
     delegation,
     figures,
     gateway,
@@ -69,6 +72,9 @@ ALL = {
     "checkpoints": checkpoints.checkpoints,
     "search": search.search,
     "schedules": schedules.schedules,
+    **cluster.ALL,
+    **cluster_services.ALL,
+    **cluster_home.ALL,
     "pageload": page.load,
     "pagestream": page.streaming,
     "pagelong": page.long_conversation,
@@ -78,6 +84,7 @@ ALL = {
 }
 GROUPS = {
     "terminal": ("start", "keys", "resizing", "idling", "streaming", "stopping"),
+    "cluster": (*cluster.ALL, *cluster_services.ALL, *cluster_home.ALL),
     "page": ("pageload", "pagestream", "pagelong", "pagestops", "pages", "pageidle"),
 }
 """Names for several figures."""

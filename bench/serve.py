@@ -41,11 +41,14 @@ async def idle_service() -> list[Row]:
 
 
 @asynccontextmanager
-async def open_service(home: Path | None = None) -> AsyncIterator[tuple[int, float]]:
-    """The program on a home, or on a new one, once it is ready: its pid and the seconds that it took."""
+async def open_service(home: Path | None = None, settings: str = "") -> AsyncIterator[tuple[int, float]]:
+    """The program on a home, or on a new one, once it is ready: its pid and the seconds that it took.
+
+    `settings`: more lines of config.toml.
+    """
     with tempfile.TemporaryDirectory() as name, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as seen:
         home = home or Path(name)
-        (home / "config.toml").write_text('model = "ollama/none"\n')
+        (home / "config.toml").write_text(f'model = "ollama/none"\n{settings}')
         seen.bind(str(Path(name) / "notify"))
         seen.setblocking(False)
         env = {"PATH": os.environ["PATH"], "HOME": name, "ALIPES_HOME": str(home), "PYTHONPATH": str(ROOT / "src")}

@@ -26,7 +26,7 @@ from alipes.runtime.processes.process_tree import OrphanGuard, open_orphan_guard
 from alipes.runtime.redaction import SecretRegistry
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
 from alipes.runtime.watchdog import Watchdog
-from alipes.store.store import open_store
+from alipes.store.home_store import open_home_store
 from alipes.tools.backends import ChosenBackend
 from alipes.tools.checkpoints.checkpoints import Checkpoints
 from alipes.tools.common import Places, child_environment, is_secret_variable
@@ -63,7 +63,7 @@ async def open_resources(
     stack: AsyncExitStack, settings: Settings, lent: Mapping[str, Provider] | None, ask: AskEgress
 ) -> Resources:
     await stack.enter_async_context(Watchdog())
-    store = await stack.enter_async_context(open_store(settings.home))
+    store = await stack.enter_async_context(open_home_store(settings))
     scope = await stack.enter_async_context(ClientScope(settings.proxies, trust=settings.ca_file or None))
     models = await stack.enter_async_context(Models(settings, scope, lent))
     guard = await stack.enter_async_context(open_orphan_guard(settings.paths.run))

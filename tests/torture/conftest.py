@@ -33,11 +33,14 @@ SCENARIOS = {
     "13": "Schedules under stress",
     "14": "Hostile web pages, keys and commands",
     "15": "Canary exfiltration",
+    "16": "Clusters under faults",
     "spare": "Other",
 }
 FILES = {
     "background": "6",
     "children": "6",
+    "cluster_faults": "16",
+    "cluster_mutations": "16",
     "compaction": "12",
     "delegation": "6",
     "gateway_kills": "3",

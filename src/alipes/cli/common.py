@@ -25,7 +25,7 @@ from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_count
 from alipes.kernel.store.archive import Archive
 from alipes.kernel.store.store import Store
-from alipes.store.store import open_archive, open_store
+from alipes.store.home_store import open_home_archive, open_home_store
 
 T = TypeVar("T")
 MIN_WRAP_WIDTH = 40
@@ -36,7 +36,7 @@ def run_in_store(settings: Settings, action: Callable[[Store], Awaitable[T]]) ->
     """The result of `action`. The store is closed again before anything is printed or asked."""
 
     async def run() -> T:
-        async with open_store(settings.home) as store:
+        async with open_home_store(settings) as store:
             return await action(store)
 
     return asyncio.run(run())
@@ -46,7 +46,7 @@ def run_in_archive(settings: Settings, action: Callable[[Archive], Awaitable[T]]
     """Like `run_in_store`, for what only reads: it works on a read-only home too."""
 
     async def run() -> T:
-        async with open_archive(settings.home) as archive:
+        async with open_home_archive(settings) as archive:
             return await action(archive)
 
     return asyncio.run(run())

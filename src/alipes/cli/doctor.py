@@ -43,9 +43,9 @@ from alipes.providers.registry import Backend, Models, choose_model, open_models
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.process_lock import find_holder
 from alipes.sessions.tool_access import ToolState
+from alipes.store.home_store import open_home_archive, open_home_store
 from alipes.store.peers import open_processes
 from alipes.store.quick_reads import find_store_loss, is_store_writable, store_exists
-from alipes.store.store import open_archive, open_store
 from alipes.tools.browser.chromium import find_chromium, find_obstacle, uses_sandbox
 from alipes.tools.checkpoints.git import find_git
 from alipes.tools.checkpoints.prune import list_stored_folders
@@ -105,9 +105,9 @@ async def check_store(settings: Settings) -> list[CheckResult]:
         return [CheckResult("database", "ok", "will be created on first use")]
     try:
         if not is_store_writable(settings.home):
-            async with open_archive(settings.home) as archive:
+            async with open_home_archive(settings) as archive:
                 return await _check_database(archive)
-        async with open_store(settings.home) as store:
+        async with open_home_store(settings) as store:
             database = await _check_database(store.archive)
             schedules = await _check_schedules(settings, store)
             return [*database, *_check_processes(settings, store), *await _check_unfinished(store), *schedules]

@@ -25,8 +25,8 @@ from alipes.plugins import pins
 from alipes.plugins.discovery import enabled_plugins, find_plugins
 from alipes.runtime.http.proxies import is_loopback
 from alipes.runtime.sandbox.namespaces import NetworkNamespaces
+from alipes.store.home_store import open_home_store
 from alipes.store.quick_reads import SQLITE_VERSION, store_exists, store_files
-from alipes.store.store import open_store
 from alipes.tools.backends import INSTALL
 from alipes.tools.sandbox import make_backend
 
@@ -179,7 +179,7 @@ async def _check_store(settings: Settings) -> list[CheckResult]:
     if not store_exists(settings.home):
         return []
     try:
-        async with open_store(settings.home) as store:
+        async with open_home_store(settings) as store:
             return [*await _check_stored_keys(store), *await _check_approvals(store)]
     except StoreError as error:
         return [CheckResult("database", "wrong", str(error))]

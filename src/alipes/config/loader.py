@@ -18,6 +18,7 @@ from alipes.config.platforms import Messengers, PluginPlatformConfig
 from alipes.config.reader import KeyPath, RawConfig, read_config
 from alipes.config.schema import KEYS
 from alipes.config.secret_store import read_keyring
+from alipes.config.sections.cluster import url_password
 from alipes.config.sections.web import WebConfig
 from alipes.config.settings import (
     MIXTURE_PREFIX,
@@ -147,11 +148,11 @@ _MULTIPLIERS = {"": 1, "k": 1_000, "M": 1_000_000}
 T = TypeVar("T")
 _VALUES = (
     *("effort", "max_steps", "max_tokens", "silence", "local_servers", "log_level", "debuggable", "secret_store"),
-    "timezone",
+    *("timezone", "store", "store_direct", "store_password_env"),
 )
 _TABLES = (
     *("terminal", "api", "compaction", "delegation", "fetch", "egress", "images", "clarify", "approvals", "code"),
-    *("checkpoints", "documents", "schedules", "heartbeat", "skills", "memory", "learning", "page"),
+    *("checkpoints", "documents", "schedules", "heartbeat", "skills", "memory", "learning", "page", "cluster"),
 )
 """Values and tables that settings have as they are in the file."""
 
@@ -184,6 +185,7 @@ def build_settings(config: RawConfig) -> Settings:
         providers=known,
         models=_facts(config, known),
         **values,
+        store_password=_store_password(config),
         workdir=_path(config, "workdir", Path.is_dir),
         ca_file=_ca_file(config),
         **{name: _table(config, name) for name in _TABLES},
@@ -376,6 +378,22 @@ def _secret(config: RawConfig, key: str) -> Secret:
     table, _, name = key.partition(".")
     variable = str(config.effective(table, name).value)
     return read_secret(config, variable, needed=table in config.tables, typed="password" in name)
+
+
+def _store_password(config: RawConfig) -> Secret:
+    """The password of the store. One in the file is a problem; one in a URL of the environment is a secret."""
+    for name in ("store", "store_direct"):
+        found = config.effective(name)
+        if password := url_password(str(found.value)):
+            config.secrets.add(password)
+            if found.layer == "file":
+                variable = config.effective("store_password_env").value or "ALIPES_STORE_PASSWORD"
+                wrong = f"contains a password: move it to .env (run `alipes config set {variable} -`)"
+                config.report(name, str(found.value), wrong)
+    if not config.effective("store").value and config.effective("store_direct").value:
+        config.report("store_direct", str(config.effective("store_direct").value), "needs store: set it too")
+    variable = str(config.effective("store_password_env").value)
+    return read_secret(config, variable, needed=bool(config.effective("store").value), typed=True)
 
 
 def _web(config: RawConfig) -> WebConfig:

@@ -14,6 +14,7 @@ from alipes.config.mcp import McpConfig
 from alipes.config.paths import Paths, profile_name
 from alipes.config.platforms import Messengers, PluginPlatformConfig
 from alipes.config.sections.browser import BrowserConfig
+from alipes.config.sections.cluster import DATABASE_URL, ClusterConfig, with_password
 from alipes.config.sections.learning import LearningConfig
 from alipes.config.sections.memory import MemoryConfig
 from alipes.config.sections.page import PageConfig
@@ -472,6 +473,23 @@ class Settings(Struct, frozen=True, kw_only=True):
         "Whether other programs of the same user (debuggers, lsof, profilers) may inspect this process. Commands run "
         "by a model could then read secrets from its memory.",
     ] = False
+    store: Annotated[
+        str,
+        DATABASE_URL,
+        "Where conversations are stored. Empty: in SQLite, in the home. postgresql://USER@HOST/DATABASE: in PostgreSQL "
+        "15 or newer, which many machines can share; needs `alipes[postgres]`. The password belongs in .env, as does a "
+        "whole URL with one (`ALIPES_STORE`). libpq's own ways (`.pgpass`, certificates) work too.",
+    ] = ""
+    store_direct: Annotated[
+        str,
+        DATABASE_URL,
+        "The same database without a connection pooler, for locks and notifications. Empty: `store` is direct already.",
+    ] = ""
+    store_password_env: Annotated[str, VARIABLE, "Variable with the password of `store` and `store_direct`."] = (
+        "ALIPES_STORE_PASSWORD"
+    )
+    store_password: Secret = Secret()
+    cluster: ClusterConfig = ClusterConfig()
     embedded: EmbeddedConfig = EmbeddedConfig()
     terminal: TerminalConfig = TerminalConfig()
     keys: KeysConfig = KeysConfig()
@@ -530,6 +548,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     def profile(self) -> str:
         """The name of the profile whose settings these are."""
         return profile_name(self.home)
+
+    def store_urls(self) -> tuple[str, str]:
+        """The URLs of the store and of its direct route, with the password; empty ones mean SQLite."""
+        password = self.store_password.reveal()
+        return with_password(self.store, password), with_password(self.store_direct, password)
 
     def auxiliary_for(self, task: str) -> AuxiliaryConfig:
         return self.auxiliary.get(task, AuxiliaryConfig())

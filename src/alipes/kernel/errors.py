@@ -16,7 +16,8 @@ AlipesError
 ├── SessionError         the person names another session or tries again later
 └── StoreError           the process stops: without a store it must not act
     ├── Fenced             another process runs this turn now; stop writing
-    └── SessionHeld        another live process holds this session; signal it instead
+    ├── SessionHeld        another live process holds this session; signal it instead
+    └── LeaseLost          the others may count this worker as dead; act no more, start over under a new id
 
 A message is a sentence for the person who must act. `asyncio.CancelledError` is not among
 them: it is never swallowed.
@@ -123,3 +124,9 @@ class SessionHeld(StoreError):
     def __init__(self, key: str, host: str) -> None:
         super().__init__(f"session {key} is held by process {host}")
         self.key, self.host = key, host
+
+
+class LeaseLost(StoreError):
+    """Nothing may be written, called or sent under this worker's id any more."""
+
+    code = "store.lease-lost"

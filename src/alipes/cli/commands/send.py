@@ -19,7 +19,7 @@ from alipes.kernel.errors import ConfigError, MessageRejected
 from alipes.kernel.outbox import Delivery, Media, MediaKind, Outbound
 from alipes.kernel.store.store import Store
 from alipes.runtime.process_lock import find_holder
-from alipes.store.store import open_store
+from alipes.store.home_store import open_home_store
 
 POLL_S = 0.1
 """Interval between two checks of the delivery."""
@@ -44,7 +44,7 @@ def run(argv: list[str]) -> int:
 
 
 async def _send(settings: Settings, target: str, text: str, files: tuple[Media, ...], wait_s: float) -> int:
-    async with open_store(settings.home) as store:
+    async with open_home_store(settings) as store:
         outbound = await resolve_target(store, target, text or "a file")
         outbound = structs.replace(outbound, text=text, media=files)
         await store.outbox.enqueue(outbound)

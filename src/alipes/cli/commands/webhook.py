@@ -17,7 +17,7 @@ from alipes.kernel.formatting import did_you_mean, format_ago
 from alipes.kernel.store.store import Store
 from alipes.kernel.store.web import SignatureStyle, Webhook, WebhookStatus
 from alipes.runtime.process_lock import find_holder
-from alipes.store.store import open_store
+from alipes.store.home_store import open_home_store
 from alipes.web.webhooks import is_secret, list_toolless, make_secret, send_test_delivery
 
 _SAMPLE = b'{"test": "sent by `alipes webhook test`"}'
@@ -162,7 +162,7 @@ async def _test(settings: Settings, name: str, body: bytes) -> int:
     serving = find_holder(settings.paths.run / LOCK_NAME)
     if serving is None:
         raise ConfigError("no server is running: start `alipes serve` first")
-    async with open_store(settings.home) as store:
+    async with open_home_store(settings) as store:
         hooks = store.webhooks
         known = await hooks.find(name)
         if known is None:

@@ -1,0 +1,210 @@
+"""Dispatch in a cluster: work goes to the worker that holds the session; free sessions are taken in batches."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from contextlib import suppress
+
+from alipes.kernel.errors import SessionHeld
+from alipes.kernel.turns import Op, Wake
+from alipes.store.peers import OpsFrame, SchedulesFrame, Spawn, WakeFrame
+from alipes.store.postgres.direct import ConnectionLost, DirectConnection, open_direct
+from alipes.store.postgres.notifications import Frame, Notifications, WorkFrame
+from alipes.store.postgres.workers import RECONNECT_S, Workers, application_name
+from alipes.store.turns import SqlTurns
+
+log = logging.getLogger(__name__)
+
+BATCH = 8
+POLL_S = 1.0
+"""Interval of the safety net: notifications may be lost."""
+TAKE_TIMEOUT_S = 5.0
+WORK = "work"
+"""The role of workers that run turns."""
+SUBAGENTS = "agent:main:subagent:"
+"""Their turns run beside the turn that waits for them, so they need no capacity."""
+OnOp = Callable[[str, Op], None]
+
+
+class PostgresDispatcher:
+    """Routes work to the worker that holds the session, and takes sessions that nobody holds."""
+
+    def __init__(
+        self,
+        turns: SqlTurns,
+        workers: Workers,
+        notifications: Notifications,
+        spawn: Spawn,
+        *,
+        capacity: int = 0,
+        per_person: int = 0,
+    ) -> None:
+        """`capacity`: how many sessions may run here; `per_person`: how many of one person in the cluster. Zero: no
+        limit."""
+        self._turns, self._workers, self._notifications, self._spawn = turns, workers, notifications, spawn
+        self._capacity, self._per_person = capacity, per_person
+        self._takes = WORK in workers.roles
+        self._busy: Collection[str] = ()
+        self._on_op: OnOp | None = None
+        self._early: list[tuple[str, Op]] = []
+        self._early_ops: list[str] = []
+        self._look = asyncio.Event()
+        """Set if a session may be waiting."""
+        self._full = False
+
+    @property
+    def room(self) -> int:
+        """How many more sessions may run here, at most one batch."""
+        if not self._takes:
+            return 0
+        running = sum(not key.startswith(SUBAGENTS) for key in self._busy) if self._capacity else 0
+        room = min(BATCH, self._capacity - running) if self._capacity else BATCH
+        self._full = room <= 0
+        return max(room, 0)
+
+    def wake_if_alone(self, key: str) -> bool:
+        """Wake the session at once if no other worker could hold it; else do nothing and return False."""
+        alone = not self._workers.list_peers() and self._may_start(key)
+        if alone:
+            self._deliver(key, Wake())
+        return alone
+
+    def _may_start(self, key: str) -> bool:
+        if key in self._busy or key.startswith(SUBAGENTS):
+            return True
+        return not self._per_person and self.room > 0
+
+    async def wake(self, key: str) -> None:
+        """Work is queued for `key`: notify its holder, or take it here, or tell the workers that it waits."""
+        holder = await self._turns.holder(key)
+        if holder == self._workers.own_name or (holder is None and self._may_start(key)):
+            self._deliver(key, Wake())
+        elif holder is not None:
+            self._notifications.send(holder, WakeFrame(key))
+        else:
+            self._announce_work()
+
+    def _announce_work(self) -> None:
+        self._look.set()
+        for peer in self._workers.list_peers():
+            if WORK in peer.roles:
+                self._notifications.send(peer.host, WorkFrame())
+
+    async def signal(self, key: str, op: Op) -> None:
+        """Send `op` to the session's holder in any worker; stored before it is sent.
+
+        If nobody holds the session and a turn is queued, the worker that claims it finds `op` in the store.
+        """
+        await self._turns.put_op(key, op)
+        holder = await self._turns.holder(key)
+        if holder not in (None, self._workers.own_name):
+            self._notifications.send(holder, OpsFrame(key))
+        elif holder is None and await self._turns.has_pending(key):
+            await self.wake(key)
+        elif self._on_op is not None:
+            await self._deliver_stored_ops(key)
+
+    async def run(self, on_op: OnOp, busy: Collection[str] = ()) -> None:
+        """Serve until cancelled: call `on_op(key, op)` for each wake-up (`Wake`) and signal meant for us.
+
+        `busy`: the keys of the sessions that run here, as they change.
+        """
+        self._on_op, self._busy = on_op, busy
+        try:
+            early, self._early = self._early, []
+            for key, op in early:
+                on_op(key, op)
+            for key in self._early_ops:
+                self._spawn(self._deliver_stored_ops(key))
+            self._early_ops.clear()
+            await self._take_until_cancelled()
+        finally:
+            self._on_op, self._busy = None, ()
+
+    async def _take_until_cancelled(self) -> None:
+        while True:
+            try:
+                name = application_name(self._workers.own_name)
+                async with open_direct(self._workers.url, name) as connection:
+                    await connection.fetch("SET synchronous_commit = off", timeout_s=TAKE_TIMEOUT_S)
+                    while True:
+                        await self._wait_for_work()
+                        await self._take_all(connection)
+            except ConnectionLost as error:
+                log.info("sessions are taken on another connection: %s", error)
+                await asyncio.sleep(RECONNECT_S)
+
+    async def _wait_for_work(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(POLL_S):
+                await self._look.wait()
+        self._look.clear()
+
+    async def _take_all(self, connection: DirectConnection) -> None:
+        """Take waiting sessions while there is room, and look for ops whose notification was lost."""
+        while room := self.room:
+            self._workers.check_lease()
+            sql = "SELECT take_sessions(%s, %s, %s)"
+            values = (self._workers.own_name, room, self._per_person)
+            taken = await connection.fetch(sql, *values, timeout_s=TAKE_TIMEOUT_S)
+            for (key,) in taken:
+                self._deliver(key, Wake())
+            if len(taken) < room:
+                break
+        sql = "SELECT DISTINCT key FROM pending_ops JOIN leases USING (key) WHERE holder = %s"
+        for (key,) in await connection.fetch(sql, self._workers.own_name, timeout_s=TAKE_TIMEOUT_S):
+            await self._deliver_stored_ops(key)
+
+    def on_idle(self) -> None:
+        """A session here became idle: take more if we were full."""
+        if self._full:
+            self._look.set()
+
+    def on_gone(self) -> None:
+        """A worker is gone: its sessions are free."""
+        self._look.set()
+
+    def handle(self, frame: Frame) -> None:
+        """Another worker sent this."""
+        match frame:
+            case WakeFrame(key):
+                self._deliver(key, Wake())
+            case OpsFrame(key):
+                if self._on_op is None:
+                    self._early_ops.append(key)
+                else:
+                    self._spawn(self._deliver_stored_ops(key))
+            case WorkFrame():
+                self._look.set()
+
+    async def _deliver_stored_ops(self, key: str) -> None:
+        try:
+            ops = await self._turns.take_ops(key)
+        except SessionHeld as held:  # another worker claimed it meanwhile
+            self._notifications.send(held.host, OpsFrame(key))
+            return
+        for op in ops:
+            if self._on_op is not None:
+                self._on_op(key, op)
+            else:  # we stopped serving meanwhile: leave it for the next holder
+                await self._turns.put_op(key, op)
+
+    def _deliver(self, key: str, op: Op) -> None:
+        if self._on_op is None:
+            self._early.append((key, op))
+        else:
+            self._on_op(key, op)
+
+
+class PostgresScheduleChanges:
+    """Says that scheduled jobs or their runs have changed, here or in another worker."""
+
+    def __init__(self, workers: Workers, notifications: Notifications) -> None:
+        self._workers, self._notifications = workers, notifications
+        self.changed = asyncio.Event()
+
+    async def announce(self) -> None:
+        """Wake the scheduler, in whichever worker it runs."""
+        self.changed.set()
+        for peer in self._workers.list_peers():
+            self._notifications.send(peer.host, SchedulesFrame())

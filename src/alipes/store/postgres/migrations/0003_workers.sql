@@ -1,0 +1,98 @@
+-- Workers: who is alive, who takes which session, and what happens to the sessions of a dead one.
+
+CREATE TABLE IF NOT EXISTS workers (
+    id text COLLATE "C" PRIMARY KEY,
+    started timestamptz NOT NULL DEFAULT clock_timestamp(),
+    host text COLLATE "C" NOT NULL DEFAULT '',
+    pid integer NOT NULL DEFAULT 0,
+    roles text COLLATE "C" NOT NULL DEFAULT '',
+    lease_until timestamptz NOT NULL DEFAULT clock_timestamp() + interval '3 seconds',
+    state text COLLATE "C" NOT NULL DEFAULT 'alive'
+);
+
+-- the start of the server at which the worker took its lock: after a restart of the server the lock of a living
+-- worker is free until it has connected again
+ALTER TABLE workers ADD COLUMN IF NOT EXISTS server_start timestamptz;
+
+CREATE INDEX IF NOT EXISTS workers_alive ON workers (id) WHERE state = 'alive';
+CREATE INDEX IF NOT EXISTS leases_held ON leases (holder) WHERE holder IS NOT NULL;
+CREATE INDEX IF NOT EXISTS turns_unfinished ON turns (key, number) WHERE ending IS NULL;
+
+-- Take-overs by cause, for the metrics.
+CREATE TABLE IF NOT EXISTS takeovers (
+    worker text COLLATE "C" PRIMARY KEY,
+    cause text COLLATE "C" NOT NULL,
+    sessions bigint NOT NULL,
+    by_worker text COLLATE "C" NOT NULL,
+    at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- Declare a worker dead: mark its row and free its sessions. Returns how many sessions, or NULL if it was not ours to
+-- declare. `cause`: `death` (its lock was released), `lease` (its lease is over), `left` (it exits).
+CREATE OR REPLACE FUNCTION declare_dead(gone text, how text, declarer text) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    freed bigint;
+BEGIN
+    PERFORM 1 FROM workers WHERE id = gone AND state = 'alive'
+        AND (how <> 'lease' OR lease_until < clock_timestamp());
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    -- a paused worker may hold row locks in an open transaction
+    IF how <> 'left' THEN
+        PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
+            WHERE datname = current_database() AND application_name = 'alipes ' || gone;
+    END IF;
+    UPDATE workers SET state = CASE how WHEN 'left' THEN 'left' ELSE 'dead' END
+        WHERE id = gone AND state = 'alive' AND (how <> 'lease' OR lease_until < clock_timestamp());
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    UPDATE leases SET holder = NULL WHERE holder = gone;
+    GET DIAGNOSTICS freed = ROW_COUNT;
+    IF how <> 'left' THEN
+        INSERT INTO takeovers (worker, cause, sessions, by_worker) VALUES (gone, how, freed, declarer)
+            ON CONFLICT DO NOTHING;
+    END IF;
+    PERFORM pg_notify('alipes_' || id, '!gone ' || gone) FROM workers WHERE state = 'alive' OR id = gone;
+    RETURN freed;
+END $$;
+
+-- Take up to `wanted` sessions for a worker, the longest-waiting first; at most `per_person` of one person in the
+-- cluster (0: no limit). A session waits if it has an unfinished turn that is not held, and no holder.
+CREATE OR REPLACE FUNCTION take_sessions(taker text, wanted integer, per_person integer)
+RETURNS SETOF text LANGUAGE plpgsql AS $$
+DECLARE
+    candidate record;
+    taken integer := 0;
+BEGIN
+    PERFORM 1 FROM workers WHERE id = taker AND state = 'alive';
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    IF per_person = 0 THEN
+        RETURN QUERY UPDATE leases SET holder = taker WHERE key IN (
+            SELECT l.key FROM leases l WHERE l.holder IS NULL AND l.key IN (
+                SELECT t.key FROM turns t JOIN leases w ON w.key = t.key AND w.holder IS NULL
+                WHERE t.ending IS NULL AND t.held = 0 GROUP BY t.key ORDER BY min(t.number) LIMIT wanted * 8)
+            LIMIT wanted FOR UPDATE SKIP LOCKED) RETURNING key;
+        RETURN;
+    END IF;
+    -- counting the sessions of a person is exact only if one worker counts at a time
+    PERFORM pg_advisory_xact_lock(hashtextextended('alipes per_person ' || current_schema(), 0));
+    FOR candidate IN
+        SELECT t.key, (array_agg(t.user_id ORDER BY t.number))[1] AS person
+            FROM turns t JOIN leases w ON w.key = t.key AND w.holder IS NULL
+            WHERE t.ending IS NULL AND t.held = 0 GROUP BY t.key ORDER BY min(t.number) LIMIT 1000
+    LOOP
+        EXIT WHEN taken >= wanted;
+        CONTINUE WHEN coalesce(candidate.person, '') <> '' AND per_person <= (
+            SELECT count(DISTINCT t.key) FROM turns t JOIN leases l ON l.key = t.key AND l.holder IS NOT NULL
+            WHERE t.ending IS NULL AND t.held = 0 AND t.user_id = candidate.person);
+        PERFORM 1 FROM leases WHERE key = candidate.key AND holder IS NULL FOR UPDATE SKIP LOCKED;
+        CONTINUE WHEN NOT FOUND;
+        UPDATE leases SET holder = taker WHERE key = candidate.key;
+        taken := taken + 1;
+        RETURN NEXT candidate.key;
+    END LOOP;
+END $$;

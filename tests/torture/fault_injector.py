@@ -1,0 +1,169 @@
+"""Runs a plan of faults against a cluster of light workers while people write, and checks the history."""
+
+import asyncio
+import random
+import time
+from pathlib import Path
+
+from msgspec import Struct, field
+
+from tests.torture.cluster_checker import HISTORY_SQL, Violation, check_history, count_by_rule, count_in_flight
+from tests.torture.cluster_history import load_history
+from tests.torture.fault_plan import FaultKind, PlannedFault, make_plan
+from tests.world.cluster import LightCluster, LightWorkerProcess, MessageLoad, open_light_cluster
+from tests.world.cluster_mutations import mutate_sql
+from tests.world.postgres_pair import PostgresNode, PostgresPair, open_node, open_pair
+
+WORKERS, CHATS, RATE = 4, 40, 20.0
+SQLITE_KINDS: tuple[FaultKind, ...] = ("kill",)
+NODE_KINDS: tuple[FaultKind, ...] = ("kill", "pause", "silence", "cut", "restart", "replace")
+
+
+class FaultReport(Struct):
+    seed: int
+    messages: int = 0
+    faults: list[str] = field(default_factory=list)
+    violations: list[Violation] = field(default_factory=list)
+    in_flight: int = 0
+    """Tool calls that were running when their session was taken over."""
+    longest_wait_s: float = 0.0
+    """From a message's acceptance to the claim of its turn."""
+
+    def __str__(self) -> str:
+        head = f"seed {self.seed}: {self.messages} messages, {count_by_rule(self.violations)}"
+        shown = [f"{violation.rule}: {violation.what}" for violation in self.violations[:20]]
+        return "\n".join([head, *self.faults, *shown])
+
+
+class FaultInjector:
+    """Does what the plan says; every fault is over when `run` returns."""
+
+    def __init__(self, cluster: LightCluster, pair: PostgresPair | PostgresNode | None) -> None:
+        self._cluster, self._server = cluster, pair
+        self.log: list[str] = []
+
+    async def run(self, plan: list[PlannedFault]) -> None:
+        began = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            for fault in plan:
+                await asyncio.sleep(max(0.0, began + fault.at - time.monotonic()))
+                self.log.append(str(fault))
+                group.create_task(self._cause(fault))
+
+    async def _cause(self, fault: PlannedFault) -> None:
+        match fault.kind:
+            case "restart":
+                await self._restart(fault.length_s)
+            case "promote":
+                await self._promote()
+            case "replace":
+                for worker in self._cluster.workers:
+                    await worker.leave()
+                    await worker.start()
+            case _:
+                await self._strike(self._cluster.workers[fault.worker], fault)
+
+    async def _strike(self, worker: LightWorkerProcess, fault: PlannedFault) -> None:
+        match fault.kind:
+            case "kill":
+                await worker.kill()
+                await asyncio.sleep(fault.length_s)
+                await worker.start()
+            case "pause":
+                worker.pause()
+                await asyncio.sleep(fault.length_s)
+                worker.resume()
+            case "silence":
+                for proxy in worker.proxies:
+                    proxy.silence()
+                await asyncio.sleep(fault.length_s)
+                for proxy in worker.proxies:
+                    proxy.restore()
+            case "cut":
+                for proxy in worker.proxies:
+                    proxy.cut()
+
+    async def _restart(self, away_s: float) -> None:
+        node = self._server.primary if isinstance(self._server, PostgresPair) else self._server
+        assert node is not None, "there is no server to restart"
+        await node.restart(away_s)
+
+    async def _promote(self) -> None:
+        assert isinstance(self._server, PostgresPair), "there is no standby to promote"
+        await self._server.promote()
+        await self._server.rebuild()
+
+
+async def run_on_sqlite(folder: Path, seed: int, seconds: float) -> FaultReport:
+    """One worker on a file that is killed: shows that harness and checker work without a cluster."""
+    async with open_light_cluster(folder, 1) as cluster:
+        plan = [fault for fault in make_plan(seed, seconds, 2, SQLITE_KINDS) if fault.worker == 0]
+        return await _run(cluster, None, plan, seed, seconds)
+
+
+async def run_on_node(folder: Path, seed: int, seconds: float, *, mutation: str = "") -> FaultReport:
+    """Four workers on one server. `mutation`: what is broken on purpose."""
+    async with (
+        open_node(track_commit_timestamp="on") as node,
+        open_light_cluster(folder, WORKERS, (node,), mutation=mutation) as cluster,
+    ):
+        await _prepare(node, mutation)
+        return await _run(cluster, node, make_plan(seed, seconds, WORKERS, NODE_KINDS), seed, seconds)
+
+
+async def run_on_pair(folder: Path, seed: int, seconds: float) -> FaultReport:
+    """Four workers on a primary with a synchronous standby that is promoted."""
+    async with (
+        open_pair(track_commit_timestamp="on") as pair,
+        open_light_cluster(folder, WORKERS, (pair.primary, pair.standby)) as cluster,
+    ):
+        await _prepare(pair.primary, "")
+        return await _run(cluster, pair, make_plan(seed, seconds, WORKERS), seed, seconds)
+
+
+async def _prepare(node: PostgresNode, mutation: str) -> None:
+    await node.query(HISTORY_SQL)
+    await remove_locks(node, mutation)
+
+
+async def remove_locks(node: PostgresNode, mutation: str) -> None:
+    """Replace the SQL functions that the mutation changes."""
+    sql = """SELECT oid FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+        AND prolang IN (SELECT oid FROM pg_language WHERE lanname IN ('sql', 'plpgsql'))"""
+    for oid in (await node.query(sql)).split() if mutation else ():
+        source = await node.query(f"SELECT pg_get_functiondef({oid})")
+        if (changed := mutate_sql(mutation, source)) != source:
+            await node.query(changed)
+
+
+async def _run(
+    cluster: LightCluster,
+    server: PostgresPair | PostgresNode | None,
+    plan: list[PlannedFault],
+    seed: int,
+    seconds: float,
+) -> FaultReport:
+    load = MessageLoad(cluster.workers, CHATS, random.Random(seed))
+    injector = FaultInjector(cluster, server)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(load.run(RATE, seconds))
+        group.create_task(injector.run(plan))
+    await cluster.wait_until_done()
+    history = await asyncio.to_thread(load_history, cluster, load)
+    return FaultReport(
+        seed,
+        len(load.accepted),
+        injector.log,
+        check_history(history),
+        count_in_flight(history),
+        max(waits(cluster, load), default=0.0),
+    )
+
+
+def waits(cluster: LightCluster, load: MessageLoad) -> list[float]:
+    """Seconds from the acceptance of each message to the first claim of its turn."""
+    claimed = dict[str, float]()
+    for event in (event for worker in cluster.workers for event in worker.events if event["kind"] == "claimed"):
+        token = event["text"].split()[-1]
+        claimed[token] = min(event["at"], claimed.get(token, event["at"]))
+    return [claimed[each.token] - load.times[each.id] for each in load.accepted if each.token in claimed]

@@ -1,0 +1,44 @@
+"""Clusters under faults: workers killed, paused, cut off; PostgreSQL restarted and replaced by its standby.
+
+A failing seed is printed with its plan and reruns alone. `make torture` runs ten seeds; the faults of each last
+ALIPES_TORTURE_MINUTES divided by ten, two minutes at most.
+"""
+
+import os
+
+import pytest
+
+from tests.torture.fault_injector import run_on_node, run_on_pair, run_on_sqlite
+from tests.torture.trials import LONG, seeds
+
+MINUTES = float(os.environ.get("ALIPES_TORTURE_MINUTES", "0"))
+SECONDS = min(120.0, MINUTES * 6) if LONG and MINUTES else 15.0
+DEADLINE = SECONDS + 240
+
+
+@pytest.mark.deadline(DEADLINE)
+@pytest.mark.parametrize("seed", seeds(1, 3))
+async def test_a_killed_worker_on_sqlite_loses_and_doubles_nothing(seed, tmp_path, figures):
+    report = await run_on_sqlite(tmp_path, seed, min(SECONDS, 15.0) / 2)
+    assert report.messages and report.violations == [], report
+    figures.tried(len(report.faults))
+
+
+@pytest.mark.deadline(DEADLINE)
+@pytest.mark.parametrize("seed", seeds(1, 10))
+async def test_four_workers_under_faults_lose_double_and_reorder_nothing(seed, tmp_path, figures):
+    report = await run_on_node(tmp_path, seed, SECONDS)
+    print(report)
+    assert report.messages and report.violations == [], report
+    figures.tried(len(report.faults))
+    figures.worst("longest wait under faults", report.longest_wait_s, "s")
+    figures.worst("tool calls in flight at a take-over", report.in_flight)
+
+
+@pytest.mark.deadline(DEADLINE)
+@pytest.mark.parametrize("seed", seeds(1, 10))
+async def test_a_promoted_standby_has_every_accepted_message(seed, tmp_path, figures):
+    report = await run_on_pair(tmp_path, seed, SECONDS)
+    print(report)
+    assert report.messages and report.violations == [], report
+    figures.tried(len(report.faults))

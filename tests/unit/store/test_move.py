@@ -1,0 +1,124 @@
+"""Moving a store between SQLite and PostgreSQL."""
+
+import sqlite3
+from contextlib import closing
+
+import psycopg
+import pytest
+
+from alipes.config.paths import DATABASE_FILE
+from alipes.kernel.errors import StoreError
+from alipes.store.postgres.move import move_to_postgres, move_to_sqlite
+from alipes.store.store import open_store
+from tests.world.postgres_server import postgres_schema
+
+
+@pytest.fixture
+def url():
+    with postgres_schema() as url:
+        yield url
+
+
+@pytest.fixture
+async def source(tmp_path):
+    """A home with rows that have gaps, NUL, bytes, floats and a search index."""
+    async with open_store(tmp_path):
+        pass
+    path = tmp_path / DATABASE_FILE
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(
+            "INSERT INTO sessions (id, key, platform, address, title, created, updated) "
+            "VALUES ('s1', 'k', 'terminal', '{}', 'a\0b é', 0.1, 1e9)"
+        )
+        db.execute("INSERT INTO leases (key, session_id, holder, epoch) VALUES ('k', 's1', 'gone', 7)")
+        outbox = "INSERT INTO outbox (number, id, platform, lane, outbound, created) VALUES (?, ?, 'p', 'l', '{}', 2.5)"
+        db.executemany(outbox, [(3, "a"), (9, "b")])
+        db.execute("DELETE FROM outbox WHERE number = 9")
+    return path
+
+
+def ignore(_table, _rows):
+    pass
+
+
+def test_rows_arrive_with_their_numbers_and_ids(source, url):
+    moved = move_to_postgres(source, url, ignore)
+    with psycopg.connect(url) as db:
+        assert db.execute("SELECT id, title, created, updated FROM sessions").fetchall() == [("s1", "ab é", 0.1, 1e9)]
+        assert db.execute("SELECT number, id FROM outbox").fetchall() == [(3, "a")]
+    assert moved.tables["sessions"].rows == 1
+
+
+def test_a_moved_lease_is_free_and_keeps_its_epoch(source, url):
+    move_to_postgres(source, url, ignore)
+    with psycopg.connect(url) as db:
+        assert db.execute("SELECT key, holder, epoch FROM leases").fetchall() == [("k", None, 7)]
+
+
+def test_a_number_that_was_used_is_not_used_again(source, url):
+    move_to_postgres(source, url, ignore)
+    add = "INSERT INTO outbox (id, platform, lane, outbound, created) VALUES ('c', 'p', 'l', '{}', 1) RETURNING number"
+    with psycopg.connect(url) as db:
+        assert db.execute(add).fetchone() == (10,)
+
+
+def test_a_store_that_went_there_and_back_has_the_same_rows(source, url, tmp_path):
+    there = move_to_postgres(source, url, ignore)
+    back = move_to_sqlite(url, tmp_path / "back.db", ignore)
+    assert back == there
+
+
+async def test_a_store_that_came_back_can_be_opened(source, url, tmp_path):
+    move_to_postgres(source, url, ignore)
+    home = tmp_path / "home"
+    home.mkdir()
+    move_to_sqlite(url, home / DATABASE_FILE, ignore)
+    async with open_store(home) as store:
+        assert await store.database.fetch_one("SELECT count(*) FROM sqlite_master WHERE type = 'trigger'") != (0,)
+
+
+def test_a_move_leaves_the_source_unchanged(source, url):
+    before = source.read_bytes()
+    move_to_postgres(source, url, ignore)
+    assert source.read_bytes() == before
+
+
+def test_a_target_with_rows_is_refused(source, url):
+    move_to_postgres(source, url, ignore)
+    with pytest.raises(StoreError, match="not empty"):
+        move_to_postgres(source, url, ignore)
+
+
+def test_an_existing_file_is_not_overwritten(source, url, tmp_path):
+    with pytest.raises(StoreError, match="already exists"):
+        move_to_sqlite(url, source, ignore)
+
+
+def test_a_store_that_a_worker_uses_is_refused(source, url):
+    with psycopg.connect(url, application_name="alipes 0123"), pytest.raises(StoreError, match="stop all workers"):
+        move_to_postgres(source, url, ignore)
+
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupt(table, _rows):
+    if table == "outbox":
+        raise Interrupted
+
+
+def test_an_interrupted_move_leaves_the_database_empty(source, url):
+    with pytest.raises(Interrupted):
+        move_to_postgres(source, url, interrupt)
+    with psycopg.connect(url) as db:
+        assert db.execute("SELECT count(*) FROM sessions").fetchone() == (0,)
+
+
+def test_an_interrupted_move_leaves_no_file(source, url, tmp_path):
+    move_to_postgres(source, url, ignore)
+    folder = tmp_path / "target"
+    folder.mkdir()
+    with pytest.raises(Interrupted):
+        move_to_sqlite(url, folder / "back.db", interrupt)
+    assert list(folder.iterdir()) == []
