@@ -19,14 +19,14 @@ IMPORTED = "imported"
 _TURN = """
     SELECT turns.number, turns.id, turns.session_id, turns.ending, sessions.address, turns.inbound,
         NOT EXISTS (SELECT 1 FROM turns AS later WHERE later.session_id = turns.session_id
-                    AND later.number > turns.number AND json_extract(later.inbound, '$.notice') IS NULL)
+                    AND later.number > turns.number AND later.notice = '')
             AND EXISTS (SELECT 1 FROM leases
                         WHERE leases.key = sessions.key AND leases.session_id = sessions.id)
     FROM turns JOIN sessions ON sessions.id = turns.session_id
     WHERE NOT EXISTS (SELECT 1 FROM undone_turns
                       WHERE undone_turns.session_id = sessions.id AND turn_number = turns.number)"""
 _LAST_TURN = f"""{_TURN}
-    AND turns.session_id = ? AND json_extract(turns.inbound, '$.notice') IS NULL ORDER BY 1 DESC LIMIT 1"""
+    AND turns.session_id = ? AND turns.notice = '' ORDER BY 1 DESC LIMIT 1"""
 _HASHED_TURN = f"""{_TURN}
     AND turns.number IN (SELECT turn_number FROM history_hashes WHERE hash = ?) ORDER BY 1 DESC LIMIT 1"""
 
@@ -202,14 +202,16 @@ def _insert_imported(
     db: Connection, session: str, request: Continuation, imported: list[tuple[Message, ...]], now: float
 ) -> None:
     """Store turns that did not run here."""
-    sql = """INSERT INTO turns (id, key, session_id, platform, inbound_id, inbound, ending, detail,
-        created, started, ended) VALUES (?, ?, ?, ?, ?, ?, 'answered', ?, ?, ?, ?) RETURNING number"""
+    sql = f"""INSERT INTO turns (id, key, session_id, platform, inbound_id, inbound, ending, detail,
+        created, started, ended, {turns.INBOUND_COLUMNS})
+        VALUES (?, ?, ?, ?, ?, ?, 'answered', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING number"""
     address = request.inbound.address
     for place, messages in enumerate(imported):
         first = messages[0].text if messages[0].role == "user" else ""
         inbound = Inbound(f"{request.inbound.id}:given:{place}", address, request.inbound.sender, first)
         ids = (os.urandom(8).hex(), address.key, session, address.platform, clean_text(inbound.id))
-        (number,) = db.execute(sql, (*ids, to_json(inbound), IMPORTED, now, now, now)).fetchone()
+        row = (*ids, to_json(inbound), IMPORTED, now, now, now, *turns.inbound_columns(inbound))
+        (number,) = db.execute(sql, row).fetchone()
         for message in messages:
             history.insert_message(db, number, session, history.make_message_row(Said(message)), now)
 

@@ -78,7 +78,8 @@ class SqlResponses:
 _SESSION = f"""SELECT id, address,
     EXISTS (SELECT 1 FROM leases WHERE leases.key = sessions.key AND leases.session_id = sessions.id),
     title, model, busy_mode, permission_mode, effort, workdir,
-    (SELECT CASE WHEN max(attempts) THEN 'running' WHEN max(held = 0) THEN 'queued' WHEN count(*) THEN 'held' END
+    (SELECT CASE WHEN max(attempts) > 0 THEN 'running' WHEN min(held) = 0 THEN 'queued'
+            WHEN count(*) > 0 THEN 'held' END
         FROM turns INDEXED BY turns_unfinished
         WHERE key = sessions.key AND session_id = sessions.id AND ending IS NULL),
     {SESSION_DETAILS}"""
@@ -170,7 +171,7 @@ class SqlApiRuns(SqlRows):
 
     async def count_unfinished(self, platform: str) -> dict[str, int]:
         """By user, the turns that are running or queued."""
-        sql = """SELECT coalesce(json_extract(inbound, '$.address.user'), ''), count(*) FROM turns
+        sql = """SELECT user_id, count(*) FROM turns
             WHERE ending IS NULL AND platform = ? GROUP BY 1"""
         return dict(await self._database.fetch_all(sql, platform))
 
@@ -180,7 +181,7 @@ class SqlApiRuns(SqlRows):
         if query.state and query.state not in _STATES:
             values.append(query.state)
         if owner is not None:
-            conditions.append("platform = ? AND coalesce(json_extract(inbound, '$.address.user'), '') = ?")
+            conditions.append("platform = ? AND user_id = ?")
             values += [owner.platform, owner.user]
         if query.session:
             conditions.append("session_id = ?")

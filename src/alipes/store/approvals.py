@@ -142,7 +142,7 @@ class SqlApprovals(SqlRows):
         """Open questions of unfinished turns, then rights in force, oldest first; of equal rights the newest."""
         asked = f"SELECT {APPROVAL_COLUMNS} FROM approvals WHERE {_ASKED_NOW} ORDER BY number"
         standing = f"""SELECT {APPROVAL_COLUMNS} FROM approvals WHERE number IN (SELECT max(number) FROM approvals
-            WHERE {_IN_FORCE} GROUP BY rule, pattern, choice, iif(choice = 'session', session_id, ''))
+            WHERE {_IN_FORCE} GROUP BY rule, pattern, choice, CASE WHEN choice = 'session' THEN session_id ELSE '' END)
             ORDER BY number"""
 
         def work(db: Connection) -> tuple[Approval, ...]:
@@ -162,7 +162,7 @@ class SqlApprovals(SqlRows):
     async def revoke(self, approval: Approval) -> bool:
         """End the right, however often it was given. False if it gives none."""
         sql = f"""UPDATE approvals SET revoked_at = ? WHERE {_IN_FORCE} AND choice = ? AND pattern = ?
-            AND iif(pattern = '', rule = ?, workdir = ?) AND (choice = 'always' OR session_id = ?)"""
+            AND (CASE WHEN pattern = '' THEN rule = ? ELSE workdir = ? END) AND (choice = 'always' OR session_id = ?)"""
         what = approval.pattern, _rule_bytes(approval.rule), clean_text(approval.workdir)
         return bool(await self._database.execute(sql, self._clock(), approval.choice, *what, approval.session))
 

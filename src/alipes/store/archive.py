@@ -13,7 +13,6 @@ from alipes.kernel.turns import Address
 from alipes.store import backup, export, history
 from alipes.store.database.connection import Connection
 from alipes.store.database.rows import Decoders, SqlRows, clean_text, usage_from_row
-from alipes.store.database.schema_14 import SESSION_CHAT
 from alipes.store.export import SearchContext, SearchHit, SessionFacts, StoreFacts, TurnFacts, UsageGrouping, UsageSum
 from alipes.store.search import cleanup, index
 from alipes.store.search.context import read_around
@@ -36,13 +35,15 @@ _SUMS = """
     count(input) - count(cost) FROM model_calls"""
 _RUNNING_SUMS = """
     sum(calls), sum(input), sum(output), sum(cached), sum(cache_write), sum(reasoning),
-    iif(sum(priced), sum(cost), NULL), sum(calls) - sum(priced)
-    FROM (SELECT *, quarter * 900 AS created FROM usage_sums)"""
+    CASE WHEN sum(priced) > 0 THEN sum(cost) END, sum(calls) - sum(priced)
+    FROM (SELECT *, quarter * 900 AS created FROM usage_sums) AS sums"""
 """The same for periods; a day begins with a quarter of an hour in every time zone."""
 _NOT_EMPTY = """platform <> 'subagent' AND
     (title <> '' OR parent_id IS NOT NULL OR EXISTS (SELECT 1 FROM turns WHERE session_id = sessions.id))"""
 _IN_FOLDER = "(? = '' OR workdir = ?)"
-MATCHES_WORD = "(title LIKE ? ESCAPE '\\' OR first_text LIKE ? ESCAPE '\\')"
+MATCHES_WORD = "(lower(title) LIKE lower(?) ESCAPE '\\' OR lower(first_text) LIKE lower(?) ESCAPE '\\')"
+MAX_CHAR = "\U0010ffff"
+"""After all texts with the same start."""
 CLEAN_STEPS = 20
 """Enough for a home with some thousand messages."""
 MESSAGES_PER_DELETE = 1000
@@ -234,7 +235,7 @@ def _delete_part(db: Connection, id: str) -> bool:
 def _with_subagents(db: Connection, id: str) -> list[str]:
     """The sessions of its subagents, then itself. Raises if one of them cannot be deleted."""
     sql = """SELECT DISTINCT session_id FROM turns
-        WHERE platform = 'subagent' AND json_extract(inbound, '$.origin.session') = ?"""
+        WHERE platform = 'subagent' AND origin_session = ?"""
     sessions = [*(name for (name,) in db.execute(sql, (id,))), id]
     for session in reversed(sessions):
         _require_deletable(db, session)
@@ -254,13 +255,13 @@ def _resolve(db: Connection, name: str, *, title_start: bool = False) -> Session
     conditions = (
         "id = :name",
         "key = :name",
-        f"{SESSION_CHAT} = :name",
-        "title = :name COLLATE NOCASE",
-        "id >= :name AND id < :name || char(1114111)",
+        "chat = :name",
+        "lower(title) = lower(:name)",
+        "id >= :name AND id < :end",
     )
     for condition in conditions if name.strip() else ():
         sql = f"SELECT id, key FROM sessions WHERE {condition} ORDER BY updated DESC LIMIT 50"
-        found = db.execute(sql, {"name": clean_text(name)}).fetchall()
+        found = db.execute(sql, {"name": clean_text(name), "end": clean_text(name) + MAX_CHAR}).fetchall()
         if len({key for _, key in found}) > 1:
             ids = ", ".join(id for id, _ in found[:5])
             raise SessionError(f'"{name}" matches several conversations ({ids}); give more of the id.')
@@ -276,11 +277,11 @@ def _resolve(db: Connection, name: str, *, title_start: bool = False) -> Session
 
 def _list_by_title(db: Connection, start: str) -> list[SessionFacts]:
     """Sessions whose title, or first message if they have none, starts with `start`."""
-    begins = "{0} >= ?1 COLLATE NOCASE AND {0} < ?1 || char(1114111) COLLATE NOCASE"
+    begins = "lower({0}) >= lower(?1) AND lower({0}) < lower(?2)"
     where = f"""WHERE id IN (SELECT id FROM sessions WHERE {begins.format("title")}
             UNION SELECT id FROM sessions WHERE {begins.format("first_text")} AND title = '')
         AND {_NOT_EMPTY} ORDER BY updated DESC LIMIT 6"""
-    return _list_sessions(db, where, start)
+    return _list_sessions(db, where, start, start + MAX_CHAR)
 
 
 def _load_turn(db: Connection, id: str) -> TurnFacts | None:
@@ -300,11 +301,11 @@ def sum_usage(db: Connection, group: str, session: str = "", turn: str = "", day
     year, month, day, *_ = time.localtime()
     midnight = time.mktime((year, month, day - days + 1, 0, 0, 0, 0, 0, -1)) if days else 0.0
     single = session or turn or group in (_GROUPS["turn"], _GROUPS["session"])
-    sums, since = (_SUMS, "created >= ?") if single else (_RUNNING_SUMS, "quarter >= CAST(? / 900 AS INTEGER)")
-    given = {"session_id = ?": session, "turn_id = ?": turn, since: midnight}
+    sums, since = (_SUMS, "created >= ?") if single else (_RUNNING_SUMS, "quarter >= ?")
+    given = {"session_id = ?": session, "turn_id = ?": turn, since: midnight if single else int(midnight // 900)}
     conditions = {condition: value for condition, value in given.items() if value}
     grouped = "" if group == "''" else "GROUP BY 1 ORDER BY 1"
-    sql = f"SELECT {group}, {sums} WHERE {' AND '.join(conditions) or '1'} {grouped}"
+    sql = f"SELECT {group}, {sums} WHERE {' AND '.join(conditions) or '1 = 1'} {grouped}"
     return [
         UsageSum(name=name, calls=calls or 0, usage=usage_from_row(tuple(sums)), unpriced=unpriced or 0)
         for name, calls, *sums, unpriced in db.execute(sql, tuple(conditions.values()))

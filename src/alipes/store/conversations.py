@@ -21,7 +21,7 @@ from alipes.kernel.ports import Effort
 from alipes.kernel.turns import Address, BusyMode, PermissionMode, Said, Stop, Turn
 from alipes.store import export, history, message_queue, turns
 from alipes.store.database.connection import Connection, Database
-from alipes.store.database.rows import Decoders, SqlRows, clean_text, to_json
+from alipes.store.database.rows import Decoders, SqlRows, clean_text
 from alipes.store.peers import Processes
 
 _NO_FINISHED_TURN = "no turn has finished here yet, so there is nothing to branch from"
@@ -30,8 +30,8 @@ _STEERED = """
     WHERE key = :key AND session_id = :session AND ending IS NULL AND held = 0 AND busy_mode = 'steer'
         AND attempts = 0
         AND NOT EXISTS (SELECT 1 FROM pending_ops
-                        WHERE key = :key AND kind = 'stop' AND json_extract(op, '$.turn') = turns.id
-                        AND coalesce(json_extract(op, '$.reason'), '') <> 'superseded')
+                        WHERE key = :key AND kind = 'stop' AND turn_id = turns.id
+                        AND reason <> 'superseded')
     ORDER BY number"""
 """Without messages that a person stopped. One that was only superseded still counts, in its place."""
 
@@ -174,10 +174,11 @@ class SqlSessions:
         keys = [name for (name,) in db.execute(taken, (session, key)).fetchall()]
         switch = self._leave(db, key, session, now, moved_from=keys[0] if keys else "")
         # a `Reset` not delivered yet, from when it was left, must not end it now
-        db.execute("DELETE FROM pending_ops WHERE kind = 'reset' AND json_extract(op, '$.session') = ?", (session,))
-        sql = "UPDATE sessions SET key = ?, platform = ?, address = ?, updated = ? WHERE id = ?"
-        db.execute(sql, (key, address.platform, to_json(address), now, session))
-        message_queue.move_held(db, session, key, to_json(address))
+        db.execute("DELETE FROM pending_ops WHERE kind = 'reset' AND session_id = ?", (session,))
+        sql = """UPDATE sessions SET key = ?, platform = ?, address = ?, chat = ?, user_id = ?, updated = ?
+            WHERE id = ?"""
+        db.execute(sql, (key, *turns.address_columns(address), now, session))
+        message_queue.move_held(db, session, address)
         turns.set_current_session(db, key, session)
         _delete_if_empty(db, switch.old)
         return switch
@@ -320,7 +321,7 @@ async def set_title_if_empty(database: Database, session: str, title: str) -> bo
 
 def session_title(db: Connection, session: str) -> str:
     """The title that was set; else the first words of the first message."""
-    sql = """SELECT title, (SELECT substr(json_extract(inbound, '$.text'), 1, 200) FROM turns
+    sql = """SELECT title, (SELECT substr(text, 1, 200) FROM turns
         WHERE session_id = sessions.id ORDER BY number LIMIT 1) FROM sessions WHERE id = ?"""
     title, text = db.execute(sql, (session,)).fetchone()
     return title or export.title_from_text(text)
@@ -381,11 +382,11 @@ def insert_branch(
         (count,) = db.execute("SELECT count(*) FROM sessions WHERE parent_id = ?", (old,)).fetchone()
         title = f"{session_title(db, old)} (branch {count + 1})".strip()
     sql = """INSERT INTO sessions
-        (id, key, platform, address, title, created, updated, parent_id, model, busy_mode, permission_mode, workdir,
-            tools_off)
-        SELECT ?, ?, ?, ?, ?, ?, ?, id, model, busy_mode, permission_mode, workdir, tools_off
+        (id, key, platform, address, chat, user_id, title, created, updated, parent_id, model, busy_mode,
+            permission_mode, workdir, tools_off)
+        SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, id, model, busy_mode, permission_mode, workdir, tools_off
             FROM sessions WHERE id = ?"""
-    db.execute(sql, (new, address.key, address.platform, to_json(address), clean_text(title), now, now, old))
+    db.execute(sql, (new, address.key, *turns.address_columns(address), clean_text(title), now, now, old))
     sql = "INSERT INTO session_ancestors SELECT ?, ancestor_id, last_turn FROM session_ancestors WHERE session_id = ?"
     db.execute(sql, (new, old))
     if last_turn is not None:
@@ -419,8 +420,8 @@ def _undo_turn(db: Connection, key: str, session: str, turn: tuple[int, str, str
     number, id, inbound, unfinished = turn
     db.execute("INSERT INTO undone_turns (session_id, turn_number, step) VALUES (?, ?, ?)", (session, number, step))
     if unfinished:  # for a process that resumes it after a crash
-        stop = to_json(Stop("user_stop", "session_interrupt", id))
-        db.execute("INSERT INTO pending_ops (key, kind, op) VALUES (?, 'stop', ?)", (key, stop))
+        stop = Stop("user_stop", "session_interrupt", id)
+        db.execute(turns.INSERT_OP, turns.make_op_row(key, stop))
     return UndoneTurn(id, Decoders.inbound.decode(inbound).text, unfinished)
 
 

@@ -177,7 +177,7 @@ class SqlCompactionStore(SqlRows):
 
     async def record_failure(self, session: str, why: str) -> None:
         sql = """INSERT INTO failed_compactions VALUES (?, 1, ?)
-            ON CONFLICT DO UPDATE SET attempts = attempts + 1, error = excluded.error"""
+            ON CONFLICT (session_id) DO UPDATE SET attempts = failed_compactions.attempts + 1, error = excluded.error"""
         await self._database.execute(sql, session, clean_text(why))
 
     async def reset_attempts(self, session: str) -> None:

@@ -5,13 +5,14 @@ from typing import Literal
 from msgspec import structs
 
 from alipes.kernel.conversations import PendingTurn, StoppedQueue
+from alipes.kernel.turns import Address
 from alipes.store import turns
 from alipes.store.database.connection import Connection
-from alipes.store.database.rows import Decoders
+from alipes.store.database.rows import Decoders, clean_text, to_json
 
 _QUEUED = "key = :key AND ending IS NULL AND attempts = 0"
 """Not started. A message that alipes only records is not held: it starts no work."""
-_RECORDED_ONLY = "coalesce(json_extract(inbound, '$.notice'), '') = 'kept'"
+_RECORDED_ONLY = "notice = 'kept'"
 _RENUMBERED = ("undone_turns", "history_hashes", "responses")
 """Tables that may refer to a turn before it starts."""
 Removal = Literal["dropped", "taken_back"]
@@ -43,10 +44,10 @@ def release(db: Connection, key: str) -> tuple[PendingTurn, ...]:
         db.execute("PRAGMA defer_foreign_keys = ON")
     for each in released:
         (number,) = db.execute("SELECT number FROM turns WHERE id = ?", (each.id,)).fetchone()
-        (newest,) = db.execute("SELECT max(number) FROM turns").fetchone()
-        db.execute("UPDATE turns SET held = 0, number = ? WHERE number = ?", (newest + 1, number))
+        (new,) = db.execute("SELECT max(number) + 1 FROM turns").fetchone()
+        db.execute("UPDATE turns SET held = 0, number = ? WHERE number = ?", (new, number))
         for table in _RENUMBERED:
-            db.execute(f"UPDATE {table} SET turn_number = ? WHERE turn_number = ?", (newest + 1, number))
+            db.execute(f"UPDATE {table} SET turn_number = ? WHERE turn_number = ?", (new, number))
     return released
 
 
@@ -60,7 +61,7 @@ def drop(db: Connection, key: str, turn: str, now: float) -> tuple[PendingTurn, 
 
 def take_back(db: Connection, key: str, now: float) -> PendingTurn | None:
     """End the newest message of a person that has not started."""
-    sql = f"""SELECT id, inbound FROM turns WHERE {_QUEUED} AND coalesce(json_extract(inbound, '$.notice'), '') = ''
+    sql = f"""SELECT id, inbound FROM turns WHERE {_QUEUED} AND notice = ''
         ORDER BY number DESC LIMIT 1"""
     row = db.execute(sql, {"key": key}).fetchone()
     if row is None:
@@ -71,11 +72,13 @@ def take_back(db: Connection, key: str, now: float) -> PendingTurn | None:
     return structs.replace(found, attachments=Decoders.inbound.decode(inbound).attachments)
 
 
-def move_held(db: Connection, session: str, key: str, address: str) -> None:
-    """Held messages stay with their conversation when it moves to another address (as JSON)."""
-    sql = """UPDATE turns SET key = ?, inbound = json_set(inbound, '$.address', json(?))
-        WHERE session_id = ? AND ending IS NULL AND held = 1"""
-    db.execute(sql, (key, address, session))
+def move_held(db: Connection, session: str, address: Address) -> None:
+    """Held messages stay with their conversation when it moves to another address."""
+    found = "SELECT number, inbound FROM turns WHERE session_id = ? AND ending IS NULL AND held = 1"
+    sql = "UPDATE turns SET key = ?, inbound = ?, user_id = ? WHERE number = ?"
+    for number, text in db.execute(found, (session,)).fetchall():
+        inbound = structs.replace(Decoders.inbound.decode(text), address=address)
+        db.execute(sql, (address.key, to_json(inbound), clean_text(address.user), number))
 
 
 def _held(db: Connection, key: str) -> tuple[PendingTurn, ...]:

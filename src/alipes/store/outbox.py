@@ -11,7 +11,7 @@ from alipes.store.database.connection import Connection, Database
 from alipes.store.database.damage import RowDecoder
 from alipes.store.database.rows import SqlRows, clean_text, to_json
 
-OutboxRow: TypeAlias = tuple[str, str, str, str]
+OutboxRow: TypeAlias = tuple[str, str, str, str, int]
 KEEP_S = 7 * 86400.0
 """How long sent messages are kept: within that time the same id is not sent twice."""
 ANSWERED = "answered"
@@ -19,8 +19,6 @@ ANSWERED = "answered"
 RESTORED_REASON = "the home was restored from a backup"
 _COLUMNS = "number, outbound, created, state, attempts, due, sent_ids, uncertain_part, reason"
 _OPEN = "state IN ('queued', 'sending')"
-_UNCERTAIN_PART = "max(uncertain_part, ? * (json_array_length(sent_ids) + 1))"
-"""The last part whose delivery was uncertain, counted from 1; the parts after it were never sent."""
 _outbound_decoder: RowDecoder[Outbound] = RowDecoder(Outbound)
 _ids_decoder: RowDecoder[tuple[str, ...]] = RowDecoder(tuple[str, ...])
 
@@ -64,12 +62,12 @@ class SqlOutbox(SqlRows):
         """It arrived, with these platform ids. `rest`: more parts follow; if none do, the turn's preview
         messages have become this message. `uncertain`: some of it may have been sent twice."""
         sent_ids, part = to_json((*debt.paid, *ids)), int(uncertain)
-        change = "sent_ids = ?, uncertain_part = max(uncertain_part, ?)"
+        change = "sent_ids = ?, uncertain_part = CASE WHEN uncertain_part < ? THEN ? ELSE uncertain_part END"
         if rest:
-            return await self._update(debt, change, sent_ids, part)
+            return await self._update(debt, change, sent_ids, part, part)
         sql = f"""UPDATE outbox SET {change}, state = 'sent', reason = '', finished = ?
             WHERE number = ? RETURNING {_COLUMNS}"""
-        outbound, values = debt.outbound, (sent_ids, part, self._clock(), debt.number)
+        outbound, values = debt.outbound, (sent_ids, part, part, self._clock(), debt.number)
 
         def work(db: Connection) -> Delivery:
             row = db.execute(sql, values).fetchone()
@@ -87,8 +85,11 @@ class SqlOutbox(SqlRows):
 
         `counts`: the attempt counts towards the limit.
         """
-        change = f"state = 'queued', due = ?, reason = ?, uncertain_part = {_UNCERTAIN_PART}, attempts = attempts - ?"
-        await self._update(debt, change, due, clean_text(why), int(uncertain), int(not counts))
+        # the last part whose delivery was uncertain, counted from 1; the parts after it were never sent
+        part = len(debt.paid) + 1 if uncertain else 0
+        change = """state = 'queued', due = ?, reason = ?, attempts = attempts - ?,
+            uncertain_part = CASE WHEN uncertain_part < ? THEN ? ELSE uncertain_part END"""
+        await self._update(debt, change, due, clean_text(why), int(not counts), part, part)
 
     async def give_up(self, debt: Delivery, state: Literal["failed", "expired"], why: str) -> None:
         """Stop trying; the row stays visible and can be sent again."""
@@ -107,9 +108,10 @@ class SqlOutbox(SqlRows):
 
     async def expire_fleeting(self, platform: str) -> int:
         """At startup: give up `fleeting` messages of earlier processes; returns how many."""
-        sql = f"""UPDATE outbox SET uncertain_part = max(uncertain_part, state = 'sending'), state = 'expired',
+        sql = f"""UPDATE outbox SET uncertain_part =
+            CASE WHEN state = 'sending' AND uncertain_part = 0 THEN 1 ELSE uncertain_part END, state = 'expired',
             finished = ?, reason = 'the process that sent it is gone' WHERE platform = ? AND {_OPEN}
-            AND json_extract(outbound, '$.fleeting')"""
+            AND fleeting = 1"""
         return await self._database.execute(sql, self._clock(), platform)
 
     async def find(self, id: str) -> Delivery | None:
@@ -132,10 +134,19 @@ class SqlOutbox(SqlRows):
 
     async def requeue(self, number: int) -> bool:
         """Send a dead or expired one again; False if there is none with this number."""
-        sql = """UPDATE outbox SET state = 'queued', attempts = 0, due = 0, finished = NULL,
-            outbound = json_remove(outbound, '$.expires'), created = ?
-            WHERE number = ? AND state IN ('failed', 'expired')"""
-        return bool(await self._database.execute(sql, self._clock(), number))
+        find = "SELECT outbound FROM outbox WHERE number = ? AND state IN ('failed', 'expired')"
+        sql = """UPDATE outbox SET state = 'queued', attempts = 0, due = 0, finished = NULL, outbound = ?, created = ?
+            WHERE number = ?"""
+        now = self._clock()
+
+        def work(db: Connection) -> bool:
+            row = db.execute(find, (number,)).fetchone()
+            if row is None:
+                return False
+            outbound = structs.replace(_outbound_decoder.decode(row[0]), expires=0.0)
+            return bool(db.execute(sql, (to_json(outbound), now, number)).rowcount)
+
+        return await self._database.run(work)
 
     async def discard(self, number: int) -> bool:
         """Give up a queued message, or delete one that was given up. False for any other."""
@@ -186,13 +197,13 @@ def list_drafts(db: Connection, lane: str, turn: str) -> tuple[str, ...]:
 
 
 def make_outbox_row(outbound: Outbound) -> OutboxRow:
-    return outbound.id, outbound.address.platform, outbound.lane, to_json(outbound)
+    return outbound.id, outbound.address.platform, outbound.lane, to_json(outbound), int(outbound.fleeting)
 
 
 def insert_outbound(db: Connection, rows: Iterable[OutboxRow], now: float) -> None:
     """For callers that write other rows in the same transaction."""
     db.executemany(
-        "INSERT OR IGNORE INTO outbox (id, platform, lane, outbound, created) VALUES (?, ?, ?, ?, ?)",
+        "INSERT OR IGNORE INTO outbox (id, platform, lane, outbound, fleeting, created) VALUES (?, ?, ?, ?, ?, ?)",
         [(*row, now) for row in rows],
     )
 

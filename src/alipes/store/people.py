@@ -124,7 +124,7 @@ class SqlPeople(SqlRows):
             delete = "DELETE FROM pairing_requests WHERE platform = ? AND person_id = ?"
             db.execute(delete, (found.platform, found.person))
             sql = """INSERT INTO people VALUES (?, ?, ?, ?, ?)
-                ON CONFLICT DO UPDATE SET name = excluded.name, role = excluded.role"""
+                ON CONFLICT (platform, person_id) DO UPDATE SET name = excluded.name, role = excluded.role"""
             db.execute(sql, (found.platform, found.person, found.name, role, now))
             outbox.insert_outbound(db, [outbox.make_outbox_row(welcome(found))], now)
             return Person(found.platform, found.person, found.name, role, now)

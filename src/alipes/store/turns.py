@@ -33,7 +33,7 @@ ANSWER_BATCH = "answer"
 _READY_OPS = """
     WITH unfinished AS (SELECT number, id FROM turns WHERE key = :key AND ending IS NULL AND held = 0)
     SELECT number, op FROM pending_ops
-    WHERE key = :key AND NOT (kind = 'stop' AND coalesce(json_extract(op, '$.turn'), '') IN
+    WHERE key = :key AND NOT (kind = 'stop' AND turn_id IN
         (SELECT id FROM unfinished WHERE number > (SELECT min(number) FROM unfinished)))
     ORDER BY number"""
 _OTHER_WORK = """
@@ -163,7 +163,7 @@ class SqlTurns:
         def work(db: Connection) -> None:
             number, _ = history.find_claimed_turn(db, turn)
             sql = """INSERT INTO tool_calls (turn_number, call_id, result) VALUES (?, ?, ?)
-                ON CONFLICT DO UPDATE SET result = excluded.result"""
+                ON CONFLICT (turn_number, call_id) DO UPDATE SET result = excluded.result"""
             db.execute(sql, (number, call_id, result))
 
         await self._database.run(work)
@@ -198,8 +198,7 @@ class SqlTurns:
 
     async def put_op(self, key: str, op: Op) -> None:
         """Store `op` for the current or next holder of the session."""
-        sql = "INSERT INTO pending_ops (key, kind, op) VALUES (?, ?, ?)"
-        await self._database.execute(sql, key, str(op.__struct_config__.tag), to_json(op))
+        await self._database.execute(INSERT_OP, *make_op_row(key, op))
 
     async def take_ops(self, key: str) -> tuple[Op, ...]:
         """Take the stored ops, oldest first; each is returned once, and a stop of a turn that is queued behind
@@ -223,7 +222,7 @@ class SqlTurns:
         sql = """SELECT turns.key, holder FROM turns LEFT JOIN leases USING (key)
             JOIN sessions ON sessions.id = turns.session_id
             WHERE ending IS NULL AND held = 0 AND (?1 = '' OR workdir IN ('', ?1))
-            GROUP BY turns.key HAVING max(attempts) >= ?2 ORDER BY min(number)"""
+            GROUP BY turns.key, holder HAVING max(attempts) >= ?2 ORDER BY min(number)"""
         unfinished = await self._database.fetch_all(sql, clean_text(workdir), begun)
         alive = {host: self._processes.is_alive(host) for host in {holder for _, holder in unfinished}}
         return tuple(key for key, holder in unfinished if not alive[holder])
@@ -298,6 +297,15 @@ def make_turn_row(inbound: Inbound, now: float, turn: str = "") -> TurnRow:
     return TurnRow(turn, new_session_id(), inbound, clean_text(inbound.id), to_json(inbound), now)
 
 
+INSERT_OP = "INSERT INTO pending_ops (key, kind, op, turn_id, reason, session_id) VALUES (?, ?, ?, ?, ?, ?)"
+
+
+def make_op_row(key: str, op: Op) -> tuple[str, ...]:
+    """The values of `INSERT_OP`."""
+    columns = (getattr(op, "turn", ""), getattr(op, "reason", ""), getattr(op, "session", ""))
+    return key, str(op.__struct_config__.tag), to_json(op), *map(clean_text, columns)
+
+
 def new_session_id() -> str:
     return os.urandom(6).hex()
 
@@ -324,7 +332,7 @@ def _fits_into(db: Connection, inbound: Inbound, turn: str) -> bool:
     """False if the message has a model, tools, instructions or a recipient of its own, which steering would ignore."""
     if inbound.only is not None or inbound.instructions or inbound.offered or inbound.answer_to is not None:
         return False
-    (model,) = db.execute("SELECT json_extract(inbound, '$.model') FROM turns WHERE id = ?", (turn,)).fetchone()
+    (model,) = db.execute("SELECT model FROM turns WHERE id = ?", (turn,)).fetchone()
     return inbound.model == (model or "")
 
 
@@ -347,26 +355,41 @@ def _touch_current_session(db: Connection, row: TurnRow) -> tuple[str, BusyMode 
 def insert_session(db: Connection, id: str, address: Address, now: float, workdir: str = "") -> str:
     """Create a session and make it the active one of its key. Without `workdir` it is in the same folder as the
     one before."""
-    sql = """INSERT INTO sessions (id, key, platform, address, created, updated, workdir)
-        VALUES (?, ?, ?, ?, ?, ?, coalesce(nullif(?, ''), (SELECT workdir FROM sessions
+    sql = """INSERT INTO sessions (id, key, platform, address, chat, user_id, created, updated, workdir)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, coalesce(nullif(?, ''), (SELECT workdir FROM sessions
             WHERE id = (SELECT session_id FROM leases WHERE key = ?)), ''))"""
-    place = (id, address.key, address.platform, to_json(address))
+    place = (id, address.key, *address_columns(address))
     db.execute(sql, (*place, now, now, workdir, address.key))
     set_current_session(db, address.key, id)
     return id
 
 
+def address_columns(address: Address) -> tuple[str, str, str, str]:
+    """Platform, JSON, chat and user, as `sessions` has them."""
+    return address.platform, to_json(address), clean_text(address.chat), clean_text(address.user)
+
+
 def set_current_session(db: Connection, key: str, session: str) -> None:
     sql = """INSERT INTO leases (key, session_id) VALUES (?, ?)
-        ON CONFLICT DO UPDATE SET session_id = excluded.session_id"""
+        ON CONFLICT (key) DO UPDATE SET session_id = excluded.session_id"""
     db.execute(sql, (key, session))
 
 
+INBOUND_COLUMNS = "text, notice, via, model, user_id, origin_session, parent_id"
+
+
+def inbound_columns(inbound: Inbound) -> tuple[str | None, ...]:
+    """The values of `INBOUND_COLUMNS`."""
+    origin = "" if inbound.origin is None else inbound.origin.session
+    texts = (inbound.text, inbound.notice, inbound.via, inbound.model, inbound.address.user, origin)
+    return *map(clean_text, texts), inbound.parent or None
+
+
 def insert_turn(db: Connection, row: TurnRow, session: str, busy: BusyMode) -> None:
-    sql = """INSERT INTO turns (id, key, session_id, platform, inbound_id, inbound, busy_mode, created)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
+    sql = f"""INSERT INTO turns (id, key, session_id, platform, inbound_id, inbound, busy_mode, created,
+        {INBOUND_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
     ids = (row.turn, row.key, session, row.inbound.address.platform, row.inbound_id)
-    db.execute(sql, (*ids, row.text, busy, row.now))
+    db.execute(sql, (*ids, row.text, busy, row.now, *inbound_columns(row.inbound)))
     if label := row.inbound.untrusted:
         sql = "INSERT OR IGNORE INTO untrusted_sources VALUES (?, ?, ?, ?)"
         db.execute(sql, (session, clean_text(label), clean_text(label), row.now))
@@ -374,7 +397,7 @@ def insert_turn(db: Connection, row: TurnRow, session: str, busy: BusyMode) -> N
 
 def list_unfinished(db: Connection, key: str) -> tuple[PendingTurn, ...]:
     """The running turn, the queued ones, and the held ones, each in order."""
-    sql = """SELECT id, session_id, json_extract(inbound, '$.text'), busy_mode, created, started, held FROM turns
+    sql = """SELECT id, session_id, text, busy_mode, created, started, held FROM turns
         WHERE key = ? AND ending IS NULL ORDER BY held, number"""
     found = db.execute(sql, (key,)).fetchall()
     return tuple(structs.replace(PendingTurn(*row), held=bool(held)) for *row, held in found)

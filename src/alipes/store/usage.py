@@ -77,8 +77,8 @@ class SqlSkillUses(SqlRows):
 
     async def totals(self) -> dict[str, SkillUsage]:
         """By the name of the skill."""
-        sql = """SELECT skill, count(DISTINCT turn_id), count(DISTINCT iif(ending = 'answered', turn_id, NULL)),
-            count(DISTINCT iif(ending IN ('failed', 'stopped', 'out_of_steps'), turn_id, NULL)), max(created)
+        sql = """SELECT skill, count(DISTINCT turn_id), count(DISTINCT CASE WHEN ending = 'answered' THEN turn_id END),
+            count(DISTINCT CASE WHEN ending IN ('failed', 'stopped', 'out_of_steps') THEN turn_id END), max(created)
             FROM skill_uses GROUP BY skill"""
         rows = await self._database.fetch_all(sql)
         return {row[0]: SkillUsage(*row) for row in rows}

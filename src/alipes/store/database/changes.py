@@ -12,7 +12,7 @@ from alipes.store.database.connection import Database, RowChange
 from alipes.store.peers import LocalBus, Subscription
 
 _SESSION = "{row}.session_id"
-_RUN_SESSION = "coalesce(json_extract({row}.inbound, '$.origin.session'), {row}.session_id)"
+_RUN_SESSION = "coalesce(nullif({row}.origin_session, ''), {row}.session_id)"
 _RUN_STATUS = """coalesce({row}.ending, iif({row}.attempts > 0, 'running', iif({row}.held, 'held', 'queued')))"""
 _BOTH, _ALL = ("INSERT", "UPDATE"), ("INSERT", "UPDATE", "DELETE")
 _VISIBLE = "{row}.platform <> 'subagent'"

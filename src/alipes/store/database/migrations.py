@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from alipes.kernel.errors import StoreError
-from alipes.store.database import schema_14, schema_15
+from alipes.store.database import schema_14, schema_15, schema_16
 
 """Expressions of indexes: a query that is to use one contains the same text."""
 _MODEL_CALLS = """CREATE VIEW model_calls AS
@@ -401,9 +401,10 @@ STEPS: Steps = {
     12: (13, _FROM_12),
     13: (14, schema_14.STATEMENTS),
     14: (15, schema_15.STATEMENTS),
+    15: (16, schema_16.STATEMENTS),
 }
 """0: a new file; 9: the previous release. A released step is never edited: add the next one."""
-SCHEMA = 15
+SCHEMA = 16
 
 
 def migrate(db: sqlite3.Connection, steps: Steps = STEPS) -> None:

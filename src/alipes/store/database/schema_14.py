@@ -24,6 +24,7 @@ def _usage_triggers(table: str, task: str, tool: str) -> list[str]:
     return triggers
 
 
+MESSAGE_USAGE_TRIGGERS = _usage_triggers("messages", "'answer'", f"iif({_PARENT} IS NULL, '', 'delegate_task')")
 _SEARCH = (
     "ALTER TABLE sessions ADD COLUMN first_text TEXT NOT NULL DEFAULT ''",  # start of its first message
     """UPDATE sessions SET first_text = coalesce((SELECT iif(json_valid(inbound),
@@ -56,7 +57,7 @@ _SEARCH = (
     """INSERT INTO usage_sums SELECT CAST(created / 900 AS INTEGER), task, tool, model, count(*), sum(input),
         sum(output), sum(cached), sum(cache_write), sum(reasoning), total(cost), count(cost)
         FROM model_calls GROUP BY 1, 2, 3, 4""",
-    *_usage_triggers("messages", "'answer'", f"iif({_PARENT} IS NULL, '', 'delegate_task')"),
+    *MESSAGE_USAGE_TRIGGERS,
     *_usage_triggers("auxiliary_calls", "{row}.task", "{row}.tool"),
     """CREATE VIRTUAL TABLE search_trigrams USING fts5 (  -- parts of words; filled in the background
         text, content = '', columnsize = 0, detail = none, tokenize = 'trigram')""",

@@ -31,7 +31,7 @@ class SqlMemory(SqlRows):
 
     async def save_snapshot(self, session: str, scope: str, text: str) -> None:
         sql = """INSERT INTO memory_snapshots SELECT id, ?2, ?3, ?4 FROM sessions WHERE id = ?1
-            ON CONFLICT DO UPDATE SET scope = excluded.scope, text = excluded.text"""
+            ON CONFLICT (session_id) DO UPDATE SET scope = excluded.scope, text = excluded.text"""
         values = (session, clean_text(scope), clean_text(text), self._clock())
         # without a sync: the row is on disk before the first message that follows it
         await self._database.run(lambda db: db.execute(sql, values).rowcount, sync=False)

@@ -87,8 +87,8 @@ class SqlTranscripts(SqlRows):
 
     async def last_inbound(self, session: str) -> Inbound | None:
         """The last message of the conversation that its own place sent; None if there is none."""
-        sql = """SELECT inbound FROM turns WHERE session_id = ? AND coalesce(json_extract(inbound, '$.notice'), '') = ''
-            AND coalesce(json_extract(inbound, '$.via'), '') = '' ORDER BY number DESC LIMIT 1"""
+        sql = """SELECT inbound FROM turns WHERE session_id = ? AND notice = ''
+            AND via = '' ORDER BY number DESC LIMIT 1"""
         row = await self._database.fetch_one(sql, clean_text(session))
         return None if row is None else Decoders.inbound.decode(row[0])
 

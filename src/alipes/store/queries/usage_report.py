@@ -14,7 +14,7 @@ from alipes.store.search.scope import EVERYTHING, SearchScope
 UsageColumn: TypeAlias = Literal["day", "model", "task", "surface", "session"]
 QUARTER_S = 900
 _SUMS = """sum(calls), sum(input), sum(output), sum(cached), sum(cache_write), sum(reasoning),
-    iif(sum(priced), sum(cost), NULL), sum(calls) - sum(priced)"""
+    CASE WHEN sum(priced) > 0 THEN sum(cost) END, sum(calls) - sum(priced)"""
 _EXPRESSIONS: dict[UsageColumn, str] = {
     "day": "days.name",
     "model": "sums.model",

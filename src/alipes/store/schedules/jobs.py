@@ -64,9 +64,10 @@ class SqlSchedules(SqlRows):
 
     async def update(self, id: str, job: Job, due: float | None, state: ScheduleState) -> bool:
         """False if it was removed meanwhile, or if its new name is in use."""
-        row = (clean_text(job.name), *_columns(id, job, due), state, self._clock(), id)
-        sql = """UPDATE OR IGNORE schedules SET name = ?, job = ?, due = ?, wake_at = ?, event_kind = ?,
-            event_name = ?, state = ?, updated = ? WHERE id = ?"""
+        row = (clean_text(job.name), *_columns(id, job, due), state, self._clock(), id, clean_text(job.name), id)
+        sql = """UPDATE schedules SET name = ?, job = ?, due = ?, wake_at = ?, event_kind = ?,
+            event_name = ?, state = ?, updated = ? WHERE id = ?
+            AND NOT EXISTS (SELECT 1 FROM schedules AS other WHERE other.name = ? AND other.id <> ?)"""
 
         def work(db: Connection) -> int:
             changed = db.execute(sql, row).rowcount
@@ -97,7 +98,7 @@ class SqlSchedules(SqlRows):
         sql = """SELECT min(at) FROM (
             SELECT min(wake_at) AS at FROM schedules WHERE wake_at IS NOT NULL AND state = 'on' UNION ALL
             SELECT min(start_at) FROM schedule_runs WHERE state = 'waiting' AND start_at > ? UNION ALL
-            SELECT min(due) FROM schedule_posts WHERE state = 'queued')"""
+            SELECT min(due) FROM schedule_posts WHERE state = 'queued') AS times"""
         row = await self._database.fetch_one(sql, now)
         return None if row is None else row[0]
 

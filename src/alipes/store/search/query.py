@@ -188,7 +188,7 @@ def _fuse(db: Connection, found: list[Ranked], close: Iterable[int]) -> list[Ran
 
 _HIT = """SELECT messages.session_id, sessions.title, sessions.first_text, turns.id, messages.role, messages.created,
     sessions.address, sessions.workdir,
-    coalesce(iif(turns.platform = 'subagent', json_extract(turns.inbound, '$.origin.session'), ''), '')
+    CASE WHEN turns.platform = 'subagent' THEN turns.origin_session ELSE '' END
     FROM messages JOIN turns ON turns.number = messages.turn_number JOIN sessions ON sessions.id = messages.session_id
     WHERE messages.number = ?"""
 

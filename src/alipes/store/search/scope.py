@@ -8,7 +8,6 @@ from msgspec import Struct
 from alipes.kernel.turns import Address
 from alipes.store.database.connection import Connection
 from alipes.store.database.rows import clean_text
-from alipes.store.database.schema_14 import SESSION_USER
 
 Span: TypeAlias = tuple[int, int]
 """Message numbers from the first to the last."""
@@ -50,7 +49,7 @@ class SearchScope(Struct, frozen=True, omit_defaults=True):
         given = {
             "key = ?": [self.key] if self.key else [],
             "workdir = ?": [self.workdir] if self.workdir else [],
-            f"platform = ? AND {SESSION_USER} = ?": [self.owner.platform, self.owner.user] if self.owner else [],
+            "platform = ? AND user_id = ?": [self.owner.platform, self.owner.user] if self.owner else [],
             "(id = ? OR id IN (SELECT ancestor_id FROM session_ancestors WHERE session_id = ?))": [self.session] * 2
             if self.session
             else [],
@@ -96,9 +95,9 @@ def list_sessions(db: Connection, scope: SearchScope) -> list[str]:
     """Ids of the conversations in the scope, with those of their subagents."""
     conditions, values = scope.conditions()
     sql = f"""WITH RECURSIVE visible (id) AS (
-        SELECT id FROM sessions WHERE {" AND ".join(conditions) or "1"} UNION
+        SELECT id FROM sessions WHERE {" AND ".join(conditions) or "1 = 1"} UNION
         SELECT turns.session_id FROM visible JOIN turns
-            ON json_extract(turns.inbound, '$.origin.session') = visible.id AND turns.platform = 'subagent')
+            ON turns.origin_session = visible.id AND turns.platform = 'subagent')
         SELECT id FROM visible"""
     return [id for (id,) in db.execute(sql, values)]
 
