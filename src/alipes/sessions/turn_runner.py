@@ -119,7 +119,11 @@ class TurnRunner:
                     self._services.store.bus.publish(running.envelope(event))
 
     async def check_stop(self) -> None:
-        """Does not return once the turn is stopped, so that nothing is started or emitted afterwards."""
+        """Does not return once the turn is stopped, so that nothing is started or emitted afterwards.
+
+        Raises `LeaseLost` if other workers may have taken the session over.
+        """
+        self._services.store.processes.check_lease()
         running = self._running
         if running.stop is None:
             return

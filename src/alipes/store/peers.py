@@ -93,6 +93,9 @@ class Processes:
             await asyncio.sleep(poll_s)
         return True
 
+    def check_lease(self) -> None:
+        """A process of a home in one file never loses its sessions while it runs: the kernel holds its lock."""
+
     def list_peers(self) -> list[Peer]:
         """The other running processes of this home."""
         names = (entry.name for entry in os.scandir(self._run) if entry.name.endswith(".lock"))

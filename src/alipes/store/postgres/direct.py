@@ -109,11 +109,13 @@ async def open_direct(url: str, name: str) -> AsyncIterator[DirectConnection]:
         )
     except psycopg.Error as error:
         raise _lost("PostgreSQL cannot be reached", error) from error
-    with unwrap_error_group():
-        async with asyncio.TaskGroup() as group:
-            direct = DirectConnection(connection, group)
-            try:
-                yield direct
-            finally:
-                direct.abort()
-                await connection.close()
+    try:
+        with unwrap_error_group():
+            async with asyncio.TaskGroup() as group:
+                direct = DirectConnection(connection, group)
+                try:
+                    yield direct
+                finally:
+                    direct.abort()  # a running statement ends with an error before the socket is closed
+    finally:
+        await connection.close()
