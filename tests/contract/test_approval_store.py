@@ -10,8 +10,9 @@ from alipes.kernel.errors import SessionError
 from alipes.kernel.turns import Address, Inbound, Turn
 from alipes.store.approvals import Approval, StandingRight
 from alipes.store.store import open_store
+from tests.world.postgres_server import open_postgres_store
 
-STORES = {"sqlite": open_store}
+STORES = {"sqlite": open_store, "postgres": open_postgres_store}
 HERE, THERE = Address("cli", "here"), Address("cli", "there")
 
 

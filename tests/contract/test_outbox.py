@@ -10,8 +10,9 @@ from alipes.kernel.messages import assistant
 from alipes.kernel.outbox import Button, Media, Outbound, lane
 from alipes.kernel.turns import Address, Inbound, Said
 from alipes.store.store import open_store
+from tests.world.postgres_server import open_postgres_store
 
-STORES = {"sqlite": open_store}
+STORES = {"sqlite": open_store, "postgres": open_postgres_store}
 HERE, THERE = Address("telegram", "1"), Address("telegram", "2")
 pytestmark = pytest.mark.parametrize("opened", STORES.values(), ids=STORES)
 

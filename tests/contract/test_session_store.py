@@ -9,8 +9,9 @@ from alipes.kernel.messages import Image, Message, Text, ToolCall, ToolResult, a
 from alipes.kernel.turns import Address, Inbound, Reset, Said, Stop, ToolStarted, Usage
 from alipes.store.export import to_markdown
 from alipes.store.store import open_store
+from tests.world.postgres_server import open_postgres_store
 
-STORES = {"sqlite": open_store}
+STORES = {"sqlite": open_store, "postgres": open_postgres_store}
 HERE, THERE = Address("cli", "here"), Address("cli", "there")
 
 

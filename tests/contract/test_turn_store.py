@@ -12,8 +12,9 @@ from alipes.kernel.messages import Image, Message, Text, Thinking, ToolCall, Too
 from alipes.kernel.turns import Address, Inbound, Said, Stop, ToolFinished, ToolStarted, Usage, Wake
 from alipes.store.database.rows import Decoders, to_json
 from alipes.store.store import open_store
+from tests.world.postgres_server import open_postgres_store
 
-STORES = {"sqlite": open_store}
+STORES = {"sqlite": open_store, "postgres": open_postgres_store}
 HERE, THERE = Address("cli", "here"), Address("cli", "there")
 CALL = ToolCall("c1", "terminal", {"command": "ls", "deep": [1, 2.5, None, {"x": True}]})
 RESULT = ToolResult("c1", "a file", images=(Image("image/png", b"\x89PNG\x00"),))

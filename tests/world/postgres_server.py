@@ -12,13 +12,15 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import psycopg
 
+from alipes.store.store import open_store
 from tests.world.environment import LIMIT_S, skip
 from tests.world.leftovers import LASTING
 
@@ -123,6 +125,20 @@ def postgres_server() -> PostgresServer:
     atexit.register(LASTING.close)  # for use without pytest
     server.start()
     return server
+
+
+@cache
+def _home_schema(home: Path) -> str:
+    """An address for the home of a test; its schema ends with the server."""
+    server, name = postgres_server(), f"home_{os.getpid()}_{next(_numbers)}"
+    with psycopg.connect(server.url, autocommit=True) as db:
+        db.execute(f"CREATE SCHEMA {name}".encode())
+    return f"{server.url}?options={quote(f'-csearch_path={name}')}"
+
+
+def open_postgres_store(home: Path, **options: Any) -> AbstractAsyncContextManager[Any]:
+    """`open_store` on PostgreSQL; each call with the same home acts as another process of it."""
+    return open_store(home, url=_home_schema(home), **options)
 
 
 @contextmanager

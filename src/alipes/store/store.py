@@ -321,9 +321,12 @@ class Store(NamedTuple):
 
 
 @asynccontextmanager
-async def open_store(home: Path, *, busy_timeout_s: float = 10.0, peer_timeout_s: float = 2.0) -> AsyncIterator[Store]:
+async def open_store(
+    home: Path, *, url: str = "", direct: str = "", busy_timeout_s: float = 10.0, peer_timeout_s: float = 2.0
+) -> AsyncIterator[Store]:
     """Open the store of `home`; create it if necessary. Raises `StoreError` if it cannot be used.
 
+    `url`: of a PostgreSQL database instead of the file in `home`; `direct`: its address without a pooler.
     `busy_timeout_s`: how long a write waits for one of another process; `peer_timeout_s`: how long to wait
     for another process's answer. On exit the submitted writes are finished first, then this process no
     longer counts as alive, then its connections close: a peer that sees one close finds our sessions free.
@@ -333,8 +336,9 @@ async def open_store(home: Path, *, busy_timeout_s: float = 10.0, peer_timeout_s
         socket = processes.open_socket()
         stack.callback(processes.remove_socket, socket)
         with processes.register():
-            _check_old_processes(processes, home / DATABASE_FILE)
-            async with open_database(home / DATABASE_FILE, busy_timeout_s=busy_timeout_s) as database:
+            if not url:
+                _check_old_processes(processes, home / DATABASE_FILE)
+            async with _open_engine(home, url, processes.own_name, busy_timeout_s) as database:
                 announced = asyncio.Event()
                 turns = SqlTurns(database, processes, before_claim=announced.wait)
                 bus = LocalBus(processes, tasks.spawn, turns.is_abandoned)
@@ -375,6 +379,20 @@ async def open_store(home: Path, *, busy_timeout_s: float = 10.0, peer_timeout_s
                     )
                 finally:
                     bus.close()
+
+
+@asynccontextmanager
+async def _open_engine(home: Path, url: str, name: str, busy_timeout_s: float) -> AsyncIterator[Database]:
+    if not url:
+        async with open_database(home / DATABASE_FILE, busy_timeout_s=busy_timeout_s) as file:
+            yield file
+        return
+    try:
+        from alipes.store.postgres.database import open_postgres  # noqa: PLC0415
+    except ImportError as error:
+        raise StoreError("the store is PostgreSQL: install its driver with `pip install 'alipes[postgres]'`") from error
+    async with open_postgres(url, name) as database:
+        yield database
 
 
 @asynccontextmanager

@@ -104,7 +104,7 @@ CREATE TABLE session_ancestors (
 -- hidden from a session; its branches may still see them
 CREATE TABLE undone_turns (
     session_id text COLLATE "C" NOT NULL REFERENCES sessions (id) ON DELETE CASCADE,
-    turn_number bigint NOT NULL REFERENCES turns (number) ON DELETE CASCADE,
+    turn_number bigint NOT NULL REFERENCES turns (number) ON DELETE CASCADE DEFERRABLE,
     step bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (session_id, turn_number)
 );
@@ -209,14 +209,14 @@ CREATE TABLE webhooks (
 -- finds the turn after which an API client continues its conversation
 CREATE TABLE history_hashes (
     hash bytea NOT NULL,
-    turn_number bigint NOT NULL REFERENCES turns (number) ON DELETE CASCADE,
+    turn_number bigint NOT NULL REFERENCES turns (number) ON DELETE CASCADE DEFERRABLE,
     PRIMARY KEY (hash, turn_number)
 );
 
 -- stored responses of the API, by the id that the client knows
 CREATE TABLE responses (
     id text COLLATE "C" PRIMARY KEY,
-    turn_number bigint NOT NULL UNIQUE REFERENCES turns (number) ON DELETE CASCADE,
+    turn_number bigint NOT NULL UNIQUE REFERENCES turns (number) ON DELETE CASCADE DEFERRABLE,
     caller text COLLATE "C" NOT NULL,
     request text COLLATE "C" NOT NULL,
     deleted bigint NOT NULL DEFAULT 0
@@ -692,6 +692,7 @@ BEGIN
 END $$;
 CREATE TRIGGER search_index_words BEFORE INSERT OR UPDATE OF text ON search_index FOR EACH ROW
     EXECUTE FUNCTION on_search_text();
+CREATE VIEW search_index_content AS SELECT number AS id, text AS c0 FROM search_index;
 CREATE INDEX search_index_by_word ON search_index USING gin (words);
 -- pg_trgm lives in one schema of the database, which need not be on the search path
 DO $$

@@ -1,0 +1,392 @@
+"""The PostgreSQL database of a cluster: one connection for writes, used by one thread, with group commit."""
+
+import asyncio
+import logging
+import threading
+import time
+from asyncio import Future
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Future as ThreadFuture
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import psycopg
+from msgspec import Struct
+from psycopg import errors
+
+from alipes.kernel.errors import AlipesError, StoreError
+from alipes.store.database.connection import Connection, RowChange
+from alipes.store.database.database import WriteFailure, WriteJob, set_outcome, wait_to_end
+from alipes.store.postgres.connection import PostgresConnection, connect
+from alipes.store.postgres.migrate import migrate
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+MAX_BATCH = 256
+MAX_BACKOFF_S = 0.5
+MAX_RETRIES = 20
+"""Of a batch that was the victim of a deadlock."""
+CLOSE_PATIENCE_S = 5.0
+"""How long a store that closes waits for a server that is away."""
+_REST_LOCK = "SELECT pg_advisory_xact_lock(20001, hashtext(current_schema()))"
+_encoder = msgspec.json.Encoder()
+
+
+class Abandoned(StoreError):
+    """This process lost its lease: it writes nothing more under this name."""
+
+    code = "store.abandoned"
+
+
+class VerbJob(Struct):
+    """One call of a verb of `apply`, and the future of its caller."""
+
+    call: tuple[object, ...]
+    future: "Future[Any]"
+    sync: bool
+    resolve = WriteJob.resolve
+
+
+class Session:
+    """The connection of one thread; connects again when the server was away."""
+
+    def __init__(self, url: str, name: str) -> None:
+        self._url, self._name = url, name
+        self.db: PostgresConnection | None = None
+        self.stopped = threading.Event()
+        self.deadline: float | None = None
+
+    def run(self, work: Callable[[PostgresConnection], T], *, again: bool = True) -> T:
+        """Run `work`; if the connection is lost, connect and run it again. Raises `StoreError`."""
+        retries, delay = 0, 0.01
+        while True:
+            if self.stopped.is_set():
+                raise Abandoned("this process no longer writes to the store")
+            try:
+                if self.db is None:
+                    self.db = connect(self._url, self._name)
+                return work(self.db)
+            except (errors.DeadlockDetected, errors.SerializationFailure) as error:
+                retries += 1
+                self._rollback()
+                if retries > MAX_RETRIES:
+                    raise translate_error(error) from error
+            except psycopg.OperationalError as error:
+                self._drop_lost(error, again)
+                self.stopped.wait(delay)
+                delay = min(delay * 2, MAX_BACKOFF_S)
+            except psycopg.Error as error:
+                self._rollback()
+                raise translate_error(error) from error
+            except msgspec.DecodeError as error:
+                self._rollback()
+                raise StoreError(f"the store contains a row that cannot be read ({error})") from error
+
+    def _drop_lost(self, error: psycopg.OperationalError, again: bool) -> None:
+        """Drop the connection; raises if connecting again is of no use."""
+        if self.db is not None and not _is_lost(self.db, error):
+            self._rollback()
+            raise translate_error(error) from error
+        self.drop()
+        over = self.deadline is not None and time.monotonic() > self.deadline
+        if not again or over or _is_permanent(error):
+            raise translate_error(error) from error
+
+    def _rollback(self) -> None:
+        if self.db is not None and self.db.raw.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+            try:
+                self.db.run_script("ROLLBACK")
+            except psycopg.Error:
+                self.drop()
+
+    def drop(self) -> None:
+        if self.db is not None:
+            self.db.raw.close()
+            self.db = None
+
+
+class PostgresDatabase:
+    """Runs writes in the order of submission; a caller gets its result after the commit.
+
+    Calls of verbs that follow each other are one statement; other work that follows each other is one transaction.
+    While the server is away, callers wait.
+    """
+
+    def __init__(self, url: str, name: str, threads: tuple[Executor, Executor, Executor]) -> None:
+        self.path, self.files = Path(), None
+        self.name = name
+        self._thread, self._read_thread, self._cancel_thread = threads
+        self._session = Session(url, f"alipes {name}")
+        self._reads = Session(url, f"alipes {name} reads")
+        self._queue: deque[WriteJob[Any] | VerbJob] = deque()
+        self.during_sync: deque[Callable[[], None]] = deque()
+        self._batch_number = time.time_ns()
+        self._unsynced = self._busy = False
+        self._failure: StoreError | None = None
+        self._closed: Future[None] | None = None
+
+    def call(self, verb: str, key: str, args: tuple[object, ...], *, sync: bool = True) -> "Future[Any]":
+        """Run a verb of the session `key` (empty: of none). Once called it happens, in the order of the calls."""
+        future: Future[Any] = asyncio.get_running_loop().create_future()
+        self._enqueue(VerbJob((verb, key, *args), future, sync))
+        return future
+
+    async def run(self, work: Callable[[Connection], T], *, sync: bool = True) -> T:
+        return await self.submit(work, sync=sync)
+
+    def submit(self, work: Callable[[Connection], T], *, sync: bool = True) -> "Future[T]":
+        """Run `work` in one transaction. Once submitted it happens, even if the caller is cancelled."""
+        future: Future[T] = asyncio.get_running_loop().create_future()
+        self._enqueue(WriteJob(work, future, sync))
+        return future
+
+    async def wait_synced(self, patience_s: float = 0.0) -> None:
+        """Return once everything committed so far is on disk."""
+        if self._unsynced:
+            await self.run(lambda db: db.execute("SELECT pg_logical_emit_message(true, 'alipes', '')").fetchone())
+
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        """Run `work`, which must only read, on one consistent view of the data."""
+        return await self._on_thread(self._thread, partial(self._session.run, partial(_read, work)))
+
+    async def read_long(self, work: Callable[[Connection], T]) -> T:
+        """`read` on a connection of its own; it is cancelled when the caller is."""
+        try:
+            return await self._on_thread(self._read_thread, partial(self._reads.run, partial(_read, work)))
+        except asyncio.CancelledError:
+            if (db := self._reads.db) is not None:
+                self._cancel_thread.submit(db.raw.cancel)
+            raise
+
+    async def execute(self, sql: str, *values: object, sync: bool = True) -> int:
+        """`run` one statement; returns how many rows it changed."""
+        return await self.run(lambda db: db.execute(sql, values).rowcount, sync=sync)
+
+    async def fetch_one(self, sql: str, *values: object) -> Any:
+        work = partial(self._session.run, lambda db: db.execute(sql, values).fetchone())
+        return await self._on_thread(self._thread, work)
+
+    async def fetch_all(self, sql: str, *values: object) -> list[Any]:
+        work = partial(self._session.run, lambda db: db.execute(sql, values).fetchall())
+        return await self._on_thread(self._thread, work)
+
+    async def watch_rows(self, triggers: tuple[str, ...], on_changes: Callable[[tuple[RowChange, ...]], None]) -> None:
+        """Changes of rows are not noted in PostgreSQL yet."""
+
+    async def preallocate_wal(self) -> None:
+        """Nothing to prepare."""
+
+    def abandon(self) -> None:
+        """Every queued and later job fails without being sent."""
+        self._session.stopped.set()
+        self._reads.stopped.set()
+        self._failure = Abandoned("this process no longer writes to the store")
+
+    async def close(self) -> None:
+        """Finish all submitted writes, then close the connections."""
+        if self._closed is None:
+            self._closed = asyncio.get_running_loop().create_future()
+            self._session.deadline = self._reads.deadline = time.monotonic() + CLOSE_PATIENCE_S
+            if not self._busy:
+                self._start_next()
+        await wait_to_end(self._closed)
+
+    def _require_open(self) -> None:
+        if self._failure is not None:
+            raise type(self._failure)(str(self._failure)) from self._failure
+        if self._closed is not None:
+            raise StoreError("the store is closed")
+
+    def _enqueue(self, job: "WriteJob[Any] | VerbJob") -> None:
+        self._require_open()
+        self._queue.append(job)
+        if not self._busy:
+            self._busy = True
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, self._start_next)  # so that writes of the same step share the commit
+
+    def _start_next(self) -> None:
+        while self._failure is not None and self._queue:
+            self._queue.popleft().resolve(WriteFailure(self._failure))
+        batch: list[Any] = []
+        while self._queue and len(batch) < MAX_BATCH and (not batch or type(self._queue[0]) is type(batch[0])):
+            batch.append(self._queue.popleft())
+        self._busy = bool(batch)
+        if batch:
+            if isinstance(batch[0], VerbJob):
+                self._batch_number += 1
+                work = partial(self._apply, batch, self._batch_number)
+            else:
+                work = partial(self._commit, batch)
+            callbacks, self.during_sync = self.during_sync, deque()
+            self._submit(self._thread, work, partial(self._finish_batch, batch))
+            for callback in callbacks:
+                callback()
+        elif self._closed is not None:
+            self._submit(self._read_thread, self._reads.drop, lambda _: None)
+            self._submit(self._thread, self._session.drop, self._finish_close)
+
+    def _apply(self, batch: list[VerbJob], number: int) -> list[Any]:
+        """One statement, one round trip, one commit. Sent again after a lost connection, it runs once."""
+        calls = encode_calls([job.call for job in batch])
+        sync = any(job.sync for job in batch)
+
+        def work(db: PostgresConnection) -> Any:
+            sql = "SELECT apply(%s, %s, %s, %s::int::boolean)"
+            return db.raw.execute(sql, (self.name, number, calls, sync)).fetchone()
+
+        (results,) = self._session.run(work)
+        self._unsynced = not sync
+        return list(msgspec.json.decode(results))
+
+    def _commit(self, batch: list[WriteJob[Any]]) -> list[Any]:
+        sync = any(job.sync for job in batch)
+        begin = f"BEGIN; {'' if sync else 'SET LOCAL synchronous_commit = off; '}{_REST_LOCK}"
+        outcomes = self._session.run(partial(_run_transaction, begin, batch, self._session))
+        self._unsynced = not sync
+        return outcomes
+
+    def _finish_batch(self, batch: list[Any], done: "ThreadFuture[list[Any]]") -> None:
+        error = done.exception()
+        outcomes = [WriteFailure(error)] * len(batch) if error is not None else done.result()
+        for job, outcome in zip(batch, outcomes, strict=True):
+            self._failure = job.resolve(outcome) or self._failure
+        self._start_next()
+
+    def _finish_close(self, closing: "ThreadFuture[None]") -> None:
+        if self._closed is not None and not self._closed.done():
+            self._closed.set_result(None)
+
+    async def _on_thread(self, thread: Executor, work: Callable[[], T]) -> T:
+        self._require_open()
+        future: Future[T] = asyncio.get_running_loop().create_future()
+
+        def finish(done: "ThreadFuture[T]") -> None:
+            if not future.done():
+                error = done.exception()
+                set_outcome(future, done.result() if error is None else WriteFailure(error))
+
+        self._submit(thread, work, finish)
+        return await future
+
+    def _submit(self, thread: Executor, work: Callable[[], T], then: "Callable[[ThreadFuture[T]], None]") -> None:
+        loop = asyncio.get_running_loop()
+        thread.submit(work).add_done_callback(lambda done: loop.call_soon_threadsafe(then, done))
+
+
+def _run_transaction(begin: str, batch: list[WriteJob[Any]], session: Session, db: PostgresConnection) -> list[Any]:
+    """Run the jobs and commit. If one of them fails, start over with a savepoint for each."""
+    db.run_script(begin)
+    try:
+        outcomes = [job.work(db) for job in batch]
+    except (AlipesError, psycopg.Error) as error:
+        if db.raw.broken or isinstance(error, errors.DeadlockDetected | errors.SerializationFailure):
+            raise
+        db.run_script("ROLLBACK")
+        db.run_script(begin)
+        outcomes = [_run_in_savepoint(db, job) for job in batch]
+    ((xid,),) = db.raw.execute("SELECT pg_current_xact_id_if_assigned()::text").fetchall()
+    try:
+        db.run_script("COMMIT")
+    except psycopg.OperationalError:
+        session.drop()
+        if xid is None or session.run(lambda db: _was_committed(db, xid)):
+            return outcomes
+        raise
+    return outcomes
+
+
+def _was_committed(db: PostgresConnection, xid: str) -> bool:
+    """Find out what became of a COMMIT whose answer was lost."""
+    while True:
+        sql = "SELECT pg_xact_status(%s::text::xid8)"
+        ((status,),) = db.raw.execute(sql, (xid,)).fetchall()
+        if status != "in progress":
+            return bool(status == "committed")
+        time.sleep(0.01)
+
+
+def _run_in_savepoint(db: PostgresConnection, job: WriteJob[Any]) -> Any:
+    db.run_script("SAVEPOINT job")
+    try:
+        outcome = job.work(db)
+    except AlipesError as error:
+        outcome = WriteFailure(error)
+    except psycopg.Error as error:
+        if db.raw.broken:
+            raise
+        outcome = WriteFailure(translate_error(error))
+    if isinstance(outcome, WriteFailure):
+        db.run_script("ROLLBACK TO job")
+    db.run_script("RELEASE job")
+    return outcome
+
+
+def _read(work: Callable[[Connection], T], db: PostgresConnection) -> T:
+    db.run_script("BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ")
+    try:
+        return work(db)
+    finally:
+        if not db.raw.broken:
+            db.run_script("ROLLBACK")
+
+
+def encode_calls(calls: list[tuple[object, ...]]) -> str:
+    """Calls as JSON. NUL and lone surrogates, which PostgreSQL refuses, are removed."""
+    try:
+        text = _encoder.encode(calls).decode()
+    except UnicodeEncodeError:
+        text = "\\u0000"
+    if "\\u0000" in text:
+        text = _encoder.encode(_clean(calls)).decode()
+    return text
+
+
+def _clean(value: object) -> object:
+    match value:
+        case str():
+            return value.replace("\0", "").encode("utf-8", "replace").decode()
+        case list() | tuple():
+            return [_clean(inner) for inner in value]
+    return value
+
+
+def _is_lost(db: PostgresConnection, error: psycopg.OperationalError) -> bool:
+    return db.raw.closed or db.raw.broken or isinstance(error, errors.AdminShutdown | errors.CannotConnectNow)
+
+
+def _is_permanent(error: psycopg.OperationalError) -> bool:
+    """A server that answers, and refuses this address."""
+    return error.sqlstate is not None and error.sqlstate[:2] in ("28", "3D")
+
+
+def translate_error(error: psycopg.Error) -> StoreError:
+    """An error of PostgreSQL as a sentence for the operator."""
+    text = " ".join(str(error).split())
+    if isinstance(error, errors.DiskFull):
+        return StoreError(f"the disk of PostgreSQL is full and nothing was saved; free some space ({text})")
+    if isinstance(error, psycopg.OperationalError):
+        return StoreError(f"PostgreSQL cannot be reached or refused the connection ({text}); check `store`")
+    return StoreError(f"PostgreSQL failed ({text})")
+
+
+@asynccontextmanager
+async def open_postgres(url: str, name: str) -> AsyncIterator[PostgresDatabase]:
+    """The database at `url`, brought up to date. `name`: of this process. Raises `StoreError`."""
+    threads = tuple(ThreadPoolExecutor(1, thread_name_prefix=each) for each in ("postgres", "reads", "cancel"))
+    database = PostgresDatabase(url, name, threads)  # type: ignore[arg-type]
+    try:
+        session = database._session
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(threads[0], partial(session.run, lambda db: migrate(db.raw), again=False))
+        yield database
+    finally:
+        await database.close()
+        for thread in threads:
+            thread.shutdown(wait=False)
