@@ -59,6 +59,8 @@ _GROUPS: dict[UsageGrouping, str] = {
 
 
 class Archive(SqlRows):
+    _search = staticmethod(search_messages)
+
     """Sessions are named by their ids; `resolve` finds one for what a person typed.
 
     Raises `SessionError` for a session that does not exist.
@@ -135,7 +137,7 @@ class Archive(SqlRows):
         `similar`: numbers of messages that have a similar meaning; see `search.query`.
         """
         query = MessageQuery(text, limit, scope, marks)
-        return await self._database.read_long(lambda db: search_messages(db, query, similar))
+        return await self._database.read_long(lambda db: self._search(db, query, similar))
 
     async def around(
         self, message: int, before: int = 5, after: int = 5, *, scope: SearchScope = EVERYTHING

@@ -360,7 +360,7 @@ async def open_store(
                         approvals=SqlApprovals(database),
                         questions=SqlQuestions(database),
                         sources=SqlUntrustedSources(database),
-                        archive=Archive(database),
+                        archive=_make_archive(database, url),
                         outbox=SqlOutbox(database),
                         drafts=SqlDrafts(database),
                         people=SqlPeople(database),
@@ -381,6 +381,14 @@ async def open_store(
                     bus.close()
 
 
+def _make_archive(database: Database, url: str) -> Archive:
+    if not url:
+        return Archive(database)
+    from alipes.store.postgres.search import PostgresArchive
+
+    return PostgresArchive(database)
+
+
 @asynccontextmanager
 async def _open_engine(home: Path, url: str, name: str, busy_timeout_s: float) -> AsyncIterator[Database]:
     if not url:
@@ -388,7 +396,7 @@ async def _open_engine(home: Path, url: str, name: str, busy_timeout_s: float) -
             yield file
         return
     try:
-        from alipes.store.postgres.database import open_postgres  # noqa: PLC0415
+        from alipes.store.postgres.database import open_postgres
     except ImportError as error:
         raise StoreError("the store is PostgreSQL: install its driver with `pip install 'alipes[postgres]'`") from error
     async with open_postgres(url, name) as database:
