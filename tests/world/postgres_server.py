@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 import psycopg
 
-from alipes.store.store import open_store
+from alipes.store.postgres.store import open_postgres_store as open_cluster_store
 from tests.world.environment import LIMIT_S, skip
 from tests.world.leftovers import LASTING
 
@@ -137,8 +137,8 @@ def _home_schema(home: Path) -> str:
 
 
 def open_postgres_store(home: Path, **options: Any) -> AbstractAsyncContextManager[Any]:
-    """`open_store` on PostgreSQL; each call with the same home acts as another process of it."""
-    return open_store(home, url=_home_schema(home), **options)
+    """A store on PostgreSQL; each call with the same home acts as another worker of its cluster."""
+    return open_cluster_store(_home_schema(home), **options)
 
 
 @contextmanager

@@ -53,7 +53,9 @@ class SessionDefaults(Struct, frozen=True):
 class SessionActivity:
     """Which sessions of this process have work, and after which turn the process leaves them."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_idle: Callable[[], None] = lambda: None) -> None:
+        """`on_idle` is called whenever a session becomes idle."""
+        self._on_idle = on_idle
         self.busy: set[str] = set()
         self.changed = asyncio.Event()
         """Set whenever a session becomes idle."""
@@ -63,6 +65,7 @@ class SessionActivity:
     def mark_idle(self, key: str) -> None:
         self.busy.discard(key)
         self.changed.set()
+        self._on_idle()
 
     def is_final(self, key: str, turn: str) -> bool:
         return bool(turn) and self.final_turns.get(key) == turn

@@ -62,7 +62,7 @@ class Sessions:
         self.subagents = SubagentRegistry(
             store, self, background=defaults.background, max_seconds=defaults.max_subagent_seconds
         )
-        self.activity = SessionActivity()
+        self.activity = SessionActivity(store.dispatcher.on_idle)
         self._services = SessionServices(
             store=store,
             hooks=hooks,
@@ -107,8 +107,10 @@ class Sessions:
     async def run(self) -> None:
         """Serve until cancelled; sessions are children of this task."""
         async with asyncio.TaskGroup() as self._group:
-            self.recovered = await self._store.turns.list_orphans(0, self.defaults.workdir)
-            suspects = await self._store.turns.list_orphans(SUSPECT_ATTEMPTS, self.defaults.workdir)
+            suspects: tuple[str, ...] = ()
+            if not self._store.clustered:  # there the dispatcher takes what waits, as far as there is room
+                self.recovered = await self._store.turns.list_orphans(0, self.defaults.workdir)
+                suspects = await self._store.turns.list_orphans(SUSPECT_ATTEMPTS, self.defaults.workdir)
             if self.questions.front_end is not None:
                 await self.questions.front_end.before_resume(self.recovered)
             for key in self.recovered:
@@ -116,7 +118,7 @@ class Sessions:
                     self._on_op(key, Wake())
             self.activity.busy.update(suspects)
             self._group.create_task(self._resume_one_by_one(suspects), name="recovery")
-            self._group.create_task(self._store.dispatcher.run(self._on_op), name="dispatcher")
+            self._group.create_task(self._store.dispatcher.run(self._on_op, self.activity.busy), name="dispatcher")
             self._open.set()
 
     async def _resume_one_by_one(self, keys: Iterable[str]) -> None:

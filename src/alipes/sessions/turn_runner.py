@@ -123,7 +123,7 @@ class TurnRunner:
 
         Raises `LeaseLost` if other workers may have taken the session over.
         """
-        self._services.store.processes.check_lease()
+        self._services.store.check_lease()
         running = self._running
         if running.stop is None:
             return

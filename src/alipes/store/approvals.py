@@ -140,7 +140,7 @@ class SqlUntrustedSources(SqlRows):
         """The turn has read it; so have the conversations it works for, which get its result."""
         sql = f"""INSERT OR IGNORE INTO untrusted_sources {_CHAIN} SELECT session_id, :source, :label, :now FROM
             (SELECT :session AS session_id UNION SELECT :origin
-                UNION SELECT session_id FROM turns JOIN chain USING (id))
+                UNION SELECT session_id FROM turns JOIN chain USING (id)) AS reading
             WHERE session_id <> ''"""
         names = {**_place_names(turn), "source": clean_text(source), "label": clean_text(label), "now": self._clock()}
         # without a sync: the row is on disk before the result that follows it

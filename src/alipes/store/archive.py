@@ -65,6 +65,8 @@ class SqlArchive(SqlRows):
     Raises `SessionError` for a session that does not exist.
     """
 
+    _search = staticmethod(search_messages)
+
     async def skill_usage(self) -> dict[str, SkillUsage]:
         """How often each skill was used, by name."""
         return await SqlSkillUses(self._database).totals()
@@ -136,7 +138,7 @@ class SqlArchive(SqlRows):
         `similar`: numbers of messages that have a similar meaning; see `search.query`.
         """
         query = MessageQuery(text, limit, scope, marks)
-        return await self._database.read_long(lambda db: search_messages(db, query, similar))
+        return await self._database.read_long(lambda db: self._search(db, query, similar))
 
     async def around(
         self, message: int, before: int = 5, after: int = 5, *, scope: SearchScope = EVERYTHING

@@ -18,11 +18,11 @@ from alipes.kernel.conversations import (
 )
 from alipes.kernel.errors import SessionError
 from alipes.kernel.ports import Effort
+from alipes.kernel.store.cluster import Liveness
 from alipes.kernel.turns import Address, BusyMode, PermissionMode, Said, Stop, Turn
 from alipes.store import export, history, message_queue, turns
 from alipes.store.database.connection import Connection, Database
 from alipes.store.database.rows import Decoders, SqlRows, clean_text
-from alipes.store.peers import Processes
 
 _NO_FINISHED_TURN = "no turn has finished here yet, so there is nothing to branch from"
 _STEERED = """
@@ -43,7 +43,7 @@ class SqlSessions:
     `SessionError` with a message for the person if something cannot be done.
     """
 
-    def __init__(self, database: Database, processes: Processes, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, database: Database, processes: Liveness, *, clock: Callable[[], float] = time.time) -> None:
         self._database, self._clock, self._is_alive = database, clock, processes.is_alive
 
     async def active(self, key: str) -> ActiveSession | None:

@@ -95,11 +95,11 @@ def started_turns(db: Connection, session: str, *, silent: bool = False) -> Iter
 
     A steered message is part of the turn that it was steered into. `silent`: include turns without messages.
     """
-    has_messages = "1" if silent else "EXISTS (SELECT 1 FROM messages WHERE turn_number = turns.number)"
+    has_messages = "1 = 1" if silent else "EXISTS (SELECT 1 FROM messages WHERE turn_number = turns.number)"
     sql = f"""SELECT number, id, inbound, ending IS NULL FROM turns WHERE session_id = ? AND number <= ?
         AND number {_NOT_UNDONE}
-        AND CASE WHEN ending IS NULL THEN attempts > 0 WHEN ending = 'steered' THEN 0
-        WHEN ending = 'stopped' AND attempts = 0 THEN 0
+        AND CASE WHEN ending IS NULL THEN attempts > 0 WHEN ending = 'steered' THEN 1 = 0
+        WHEN ending = 'stopped' AND attempts = 0 THEN 1 = 0
         ELSE {has_messages} END ORDER BY number DESC"""
     for ancestor, last_turn in reversed(list_ancestors(db, session)):
         for number, id, inbound, unfinished in db.execute(sql, (ancestor, last_turn, session)):

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from alipes.config.settings import Settings
+from alipes.kernel.errors import ConfigError
 from alipes.kernel.store.archive import Archive
 from alipes.store.sql_store import SqlStore
 from alipes.store.store import open_archive, open_store
@@ -14,7 +15,15 @@ def open_home_store(settings: Settings) -> AbstractAsyncContextManager[SqlStore]
     url, direct = settings.store_urls()
     if not url:
         return open_store(settings.home)
-    return open_store(settings.home, url=url, direct=direct, cluster=settings.cluster)  # type: ignore[call-arg]
+    try:
+        from alipes.store.postgres.store import ClusterLimits, open_postgres_store  # noqa: PLC0415
+    except ImportError as error:
+        raise ConfigError(
+            "the store is PostgreSQL: install its driver with `pip install 'alipes[postgres]'`"
+        ) from error
+    cluster = settings.cluster
+    limits = ClusterLimits(frozenset(cluster.roles), cluster.capacity, cluster.per_person)
+    return open_postgres_store(url, direct, limits)
 
 
 @asynccontextmanager

@@ -4,7 +4,14 @@ from collections.abc import Awaitable, Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from alipes.kernel.store.cluster import Dispatcher, EventBus, LeaderElection, PlatformStates, ScheduleChangeFeed
+from alipes.kernel.store.cluster import (
+    Dispatcher,
+    EventBus,
+    LeaderElection,
+    Liveness,
+    PlatformStates,
+    ScheduleChangeFeed,
+)
 from alipes.store.approvals import SqlApprovals, SqlUntrustedSources
 from alipes.store.archive import SqlArchive
 from alipes.store.conversations import SqlPromptSections, SqlSessions, SqlSkillChoices, SqlTodos, SqlToolChoices
@@ -16,7 +23,6 @@ from alipes.store.inbox import SqlInbox
 from alipes.store.memory.memory import SqlMemory
 from alipes.store.memory.proposals import SqlProposals
 from alipes.store.outbox import SqlDrafts, SqlOutbox
-from alipes.store.peers import Processes
 from alipes.store.people import SqlPeople
 from alipes.store.queries.questions import SqlQuestions
 from alipes.store.search.indexer import SqlSearchIndexer
@@ -52,7 +58,7 @@ class SqlStore:
     def __init__(
         self,
         database: Database,
-        processes: Processes,
+        processes: Liveness,
         turns: SqlTurns,
         *,
         dispatcher: Dispatcher,
@@ -72,6 +78,9 @@ class SqlStore:
         self.memory, self.proposals = SqlMemory(database), SqlProposals(database)
         self.usage_ledger, self.compaction = SqlUsageLedger(database), SqlCompactionStore(database)
         self.search_indexer, self.health = SqlSearchIndexer(database), SqlHealth(database)
+
+    def check_lease(self) -> None:
+        self.processes.check_lease()
 
     @cached_property
     def schedules(self) -> "SqlSchedules":

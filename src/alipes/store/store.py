@@ -7,10 +7,9 @@ import asyncio
 import logging
 import math
 import sqlite3
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
-from types import TracebackType
 
 import msgspec
 
@@ -22,12 +21,12 @@ from alipes.runtime.subscription import Subscription
 from alipes.store import peers
 from alipes.store.archive import SqlArchive
 from alipes.store.database.changes import HomeChanges
-from alipes.store.database.connection import Database
 from alipes.store.database.database import open_database
 from alipes.store.database.files import DATABASE_FILE, is_writable
 from alipes.store.database.migrations import SCHEMA, schema_version
 from alipes.store.peers import LocalBus, Processes, open_processes
 from alipes.store.sql_store import SqlStore
+from alipes.store.store_tasks import StoreTasks
 from alipes.store.turns import SqlTurns
 
 log = logging.getLogger(__name__)
@@ -99,7 +98,10 @@ class LocalDispatcher:
         elif self._on_op is not None:
             await self._deliver_stored_ops(key)
 
-    async def run(self, on_op: OnOp) -> None:
+    def on_idle(self) -> None:
+        """Nothing is taken from elsewhere."""
+
+    async def run(self, on_op: OnOp, _busy: Collection[str] = ()) -> None:
         """Serve until cancelled: call `on_op(key, op)` for each wake-up (`Wake`) and signal meant for us."""
         self._on_op = on_op
         self._serving.set()
@@ -149,39 +151,6 @@ class LocalDispatcher:
         if not await self._processes.wait_until_gone(host):
             log.warning("process %s is running but cannot be reached; its work waits until it exits", host)
         return False
-
-
-class StoreTasks:
-    """The parent of every task inside an open store; none of them outlives it.
-
-    Unlike a `TaskGroup` it raises an error of its body as it is, not as a group.
-    """
-
-    def __init__(self) -> None:
-        self._group = asyncio.TaskGroup()
-        self._running: set[asyncio.Task[None]] = set()
-        self.closing = False
-
-    async def __aenter__(self) -> "StoreTasks":
-        await self._group.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.closing = True
-        for task in self._running:
-            task.cancel()
-        cancelled = isinstance(error, asyncio.CancelledError)
-        await self._group.__aexit__(*(kind, error, trace) if cancelled else (None, None, None))
-
-    def spawn(self, work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
-        task = self._group.create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
-        if self.closing:
-            task.cancel()
-        return task
 
 
 class ScheduleChanges:
@@ -284,11 +253,10 @@ async def _send_events(subscription: Subscription, writer: asyncio.StreamWriter)
 
 @asynccontextmanager
 async def open_store(
-    home: Path, *, url: str = "", direct: str = "", busy_timeout_s: float = 10.0, peer_timeout_s: float = 2.0
+    home: Path, *, busy_timeout_s: float = 10.0, peer_timeout_s: float = 2.0
 ) -> AsyncIterator[SqlStore]:
-    """Open the store of `home`; create it if necessary. Raises `StoreError` if it cannot be used.
+    """Open the store of `home` in SQLite; create it if necessary. Raises `StoreError` if it cannot be used.
 
-    `url`: of a PostgreSQL database instead of the file in `home`; `direct`: its address without a pooler.
     `busy_timeout_s`: how long a write waits for one of another process; `peer_timeout_s`: how long to wait
     for another process's answer. On exit the submitted writes are finished first, then this process no
     longer counts as alive, then its connections close: a peer that sees one close finds our sessions free.
@@ -298,9 +266,8 @@ async def open_store(
         socket = processes.open_socket()
         stack.callback(processes.remove_socket, socket)
         with processes.register():
-            if not url:
-                _check_old_processes(processes, home / DATABASE_FILE)
-            async with _open_engine(home, url, processes.own_name, busy_timeout_s) as database:
+            _check_old_processes(processes, home / DATABASE_FILE)
+            async with open_database(home / DATABASE_FILE, busy_timeout_s=busy_timeout_s) as database:
                 announced = asyncio.Event()
                 turns = SqlTurns(database, processes, before_claim=announced.wait)
                 bus = LocalBus(processes, tasks.spawn, turns.is_abandoned)
@@ -320,20 +287,6 @@ async def open_store(
                     yield store
                 finally:
                     bus.close()
-
-
-@asynccontextmanager
-async def _open_engine(home: Path, url: str, name: str, busy_timeout_s: float) -> AsyncIterator[Database]:
-    if not url:
-        async with open_database(home / DATABASE_FILE, busy_timeout_s=busy_timeout_s) as file:
-            yield file
-        return
-    try:
-        from alipes.store.postgres.database import open_postgres  # noqa: PLC0415
-    except ImportError as error:
-        raise StoreError("the store is PostgreSQL: install its driver with `pip install 'alipes[postgres]'`") from error
-    async with open_postgres(url, name) as database:
-        yield database
 
 
 @asynccontextmanager

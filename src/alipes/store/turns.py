@@ -10,6 +10,7 @@ from alipes.kernel.conversations import AdmittedTurn, PendingTurn
 from alipes.kernel.errors import SessionHeld
 from alipes.kernel.messages import Message
 from alipes.kernel.outbox import Outbound
+from alipes.kernel.store.cluster import Liveness
 from alipes.kernel.store.turns import OpeningMessages
 from alipes.kernel.turns import (
     Address,
@@ -26,7 +27,6 @@ from alipes.kernel.turns import (
 from alipes.store import history, outbox
 from alipes.store.database.connection import Connection, Database
 from alipes.store.database.rows import Decoders, clean_text, to_json
-from alipes.store.peers import Processes
 
 ANSWER_BATCH = "answer"
 """In the inbox, instead of a batch: the message was the answer to a question and never becomes a turn."""
@@ -53,7 +53,7 @@ class SqlTurns:
     def __init__(
         self,
         database: Database,
-        processes: Processes,
+        processes: Liveness,
         *,
         clock: Callable[[], float] = time.time,
         before_claim: Callable[[], Awaitable[object]] | None = None,
@@ -245,7 +245,7 @@ class SqlTurns:
         return await self.has_pending(key) and await self.holder(key) is None
 
 
-def _require_free(db: Connection, key: str, processes: Processes) -> None:
+def _require_free(db: Connection, key: str, processes: Liveness) -> None:
     (holder,) = db.execute("SELECT holder FROM leases WHERE key = ?", (key,)).fetchone() or (None,)
     if holder is not None and holder != processes.own_name and processes.is_alive(holder):
         raise SessionHeld(key, holder)

@@ -12,7 +12,7 @@ _TREE = """
         SELECT id, number FROM turns WHERE {} UNION
         SELECT turns.id, turns.number FROM tree JOIN turns ON turns.parent_id = tree.id)
     {} (SELECT cost, input, output FROM messages WHERE turn_number IN (SELECT number FROM tree) UNION ALL
-        SELECT cost, input, output FROM auxiliary_calls WHERE turn_id IN (SELECT id FROM tree))"""
+        SELECT cost, input, output FROM auxiliary_calls WHERE turn_id IN (SELECT id FROM tree)) AS calls"""
 MAX_DEPTH = 100
 
 

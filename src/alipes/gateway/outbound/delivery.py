@@ -17,7 +17,6 @@ from alipes.kernel.errors import DeliveryError, MessageRejected, Undeliverable
 from alipes.kernel.formatting import did_you_mean, format_count, format_duration, format_excerpt
 from alipes.kernel.outbox import Delivery, Media, Outbound
 from alipes.kernel.platform import MessagePart
-from alipes.kernel.store.outbox import OutboxStore
 from alipes.kernel.store.people import PeopleStore
 from alipes.kernel.store.store import Store
 from alipes.kernel.turns import Address, Envelope, HomeChanged
@@ -30,8 +29,8 @@ UNCONFIRMED = "?"
 class Sender:
     """Stores each part before it sends the next, so that another process knows what was delivered."""
 
-    def __init__(self, outbox: OutboxStore) -> None:
-        self._outbox = outbox
+    def __init__(self, store: Store) -> None:
+        self._store, self._outbox = store, store.outbox
 
     async def send(self, runner: PlatformRunner, delivery: Delivery) -> Delivery:
         """Send a delivery that is marked as `sending`. Raises `DeliveryError`; delivered parts are stored."""
@@ -44,6 +43,7 @@ class Sender:
         stray = not runner.capabilities.deduplicates and any(each.startswith(UNCONFIRMED) for each in delivery.drafts)
         for index in range(len(delivery.paid), len(parts)):
             draft = drafts[index] if index < min(len(drafts), len(texts)) else ""
+            self._store.check_lease()
             id = await self._send_part(runner, outbound, parts[index], draft)
             rest = index + 1 < len(parts)
             delivery = await self._outbox.mark_sent(delivery, id, rest=rest, uncertain=stray)
@@ -175,9 +175,9 @@ class DeliveryAttempts:
         clock: Callable[[], float] = time.time,
         dice: Callable[[], float] = random.random,
     ) -> None:
-        self._outbox, self._policy, self._counters = store.outbox, policy, counters
+        self._store, self._outbox, self._policy, self._counters = store, store.outbox, policy, counters
         self._clock, self._dice = clock, dice
-        self._sender = Sender(store.outbox)
+        self._sender = Sender(store)
         self._limits = {name: asyncio.Semaphore(MAX_CONCURRENT) for name in platforms}
         self._failing: dict[str, set[str]] = {name: set() for name in platforms}
         """By platform, the lanes that failed since the last success anywhere on it."""

@@ -1,6 +1,6 @@
 """How the processes of a home work together: who gets work, events, and changes that are announced."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeAlias
 
@@ -25,8 +25,13 @@ class Dispatcher(Protocol):
         so claim first, then take the ops.
         """
 
-    async def run(self, on_op: OnOp) -> None:
-        """Serve until cancelled: call `on_op(key, op)` for each wake-up (`Wake`) and signal meant for us."""
+    async def run(self, on_op: OnOp, busy: Collection[str] = ()) -> None:
+        """Serve until cancelled: call `on_op(key, op)` for each wake-up (`Wake`) and signal meant for us.
+
+        `busy`: the keys of the sessions that run here, as they change."""
+
+    def on_idle(self) -> None:
+        """A session of this process became idle."""
 
 
 class EventSubscription(Protocol):
@@ -96,6 +101,18 @@ class ScheduleChangeFeed(Protocol):
 
     async def announce(self) -> None:
         """Wake the scheduler, in whichever process it runs."""
+
+
+class Liveness(Protocol):
+    """Which processes share the store, and whether this one still counts as alive."""
+
+    own_name: str
+
+    def is_alive(self, host: str | None) -> bool:
+        """True if the process named `host` may still write."""
+
+    def check_lease(self) -> None:
+        """Call it before each act that others can see. Raises `LeaseLost` once others may have taken over."""
 
 
 class LeaderElection(Protocol):

@@ -46,6 +46,9 @@ class Store(Protocol):
     def clustered(self) -> bool:
         """True if other processes may serve the same store."""
 
+    def check_lease(self) -> None:
+        """Call it before each act that others can see. Raises `LeaseLost` once others may have taken over."""
+
     @property
     def leaders(self) -> "LeaderElection": ...
 

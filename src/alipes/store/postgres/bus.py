@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from alipes.kernel.errors import StoreError
+from alipes.kernel.store.cluster import EventSubscription
 from alipes.kernel.turns import Envelope
-from alipes.store.peers import MissedFrame, PublishedFrame, Subscription
+from alipes.runtime.subscription import Subscription
+from alipes.store.peers import MissedFrame, PublishedFrame
 from alipes.store.postgres.notifications import (
     AddedFrame,
     ConfirmedFrame,
@@ -47,7 +49,7 @@ class PostgresBus:
         self, workers: Workers, notifications: Notifications, is_abandoned: Callable[[str], Awaitable[bool]]
     ) -> None:
         self._workers, self._notifications, self._is_abandoned = workers, notifications, is_abandoned
-        self._local: dict[str, set[Subscription]] = {}
+        self._local: dict[str, set[EventSubscription]] = {}
         self._remote: dict[str, set[str]] = {}
         """By key, the workers that subscribe to it."""
         self._joined: set[str] = set()
@@ -66,12 +68,12 @@ class PostgresBus:
         return bool(self._local.get(key) or self._remote.get(key))
 
     @asynccontextmanager
-    async def subscribe(self, key: str, into: Subscription | None = None) -> AsyncIterator[Subscription]:
+    async def subscribe(self, key: str, into: EventSubscription | None = None) -> AsyncIterator[EventSubscription]:
         """Events published under `key` from now on, by any worker. The iterator ends when the publishing worker is
         gone; read the store then.
 
         `into`: a subscription of the caller's own class, whose `put` is called for each envelope."""
-        subscription = into or Subscription()
+        subscription: EventSubscription = into or Subscription()
         local = self._local.setdefault(key, set())
         local.add(subscription)
         try:

@@ -87,14 +87,16 @@ class PostgresConnection:
         return self.raw.execute(sql)
 
 
-def connect(url: str, name: str) -> PostgresConnection:
-    """A connection in autocommit mode, shown as `name` in `pg_stat_activity`. Raises `psycopg.Error`."""
+def connect(url: str, name: str, *, pooled: bool = False) -> PostgresConnection:
+    """A connection in autocommit mode, shown as `name` in `pg_stat_activity`. Raises `psycopg.Error`.
+
+    `pooled`: behind a pooler, which may not keep prepared statements."""
     raw = psycopg.connect(
         url,
         autocommit=True,
         application_name=name,
         connect_timeout=CONNECT_TIMEOUT_S,
-        prepare_threshold=3,
+        prepare_threshold=None if pooled else 3,
         tcp_user_timeout=5000,
         keepalives_idle=5,
         keepalives_interval=1,

@@ -58,8 +58,8 @@ class VerbJob(Struct):
 class Session:
     """The connection of one thread; connects again when the server was away."""
 
-    def __init__(self, url: str, name: str) -> None:
-        self._url, self._name = url, name
+    def __init__(self, url: str, name: str, pooled: bool = False) -> None:
+        self._url, self._name, self._pooled = url, name, pooled
         self.db: PostgresConnection | None = None
         self.stopped = threading.Event()
         self.deadline: float | None = None
@@ -72,7 +72,7 @@ class Session:
                 raise Abandoned("this process no longer writes to the store")
             try:
                 if self.db is None:
-                    self.db = connect(self._url, self._name)
+                    self.db = connect(self._url, self._name, pooled=self._pooled)
                 return work(self.db)
             except (errors.DeadlockDetected, errors.SerializationFailure) as error:
                 retries += 1
@@ -120,12 +120,18 @@ class PostgresDatabase:
     While the server is away, callers wait.
     """
 
-    def __init__(self, url: str, name: str, threads: tuple[Executor, Executor, Executor]) -> None:
+    def __init__(
+        self,
+        name: str,
+        sessions: tuple[Session, Session],
+        threads: tuple[Executor, Executor, Executor],
+        check: Callable[[], None],
+    ) -> None:
+        """`check` is called before each write; what it raises refuses the write."""
         self.path, self.files = Path(), None
-        self.name = name
+        self.name, self._check = name, check
         self._thread, self._read_thread, self._cancel_thread = threads
-        self._session = Session(url, f"alipes {name}")
-        self._reads = Session(url, f"alipes {name} reads")
+        self._session, self._reads = sessions
         self._queue: deque[WriteJob[Any] | VerbJob] = deque()
         self.during_sync: deque[Callable[[], None]] = deque()
         self._batch_number = time.time_ns()
@@ -207,6 +213,7 @@ class PostgresDatabase:
 
     def _enqueue(self, job: "WriteJob[Any] | VerbJob") -> None:
         self._require_open()
+        self._check()
         self._queue.append(job)
         if not self._busy:
             self._busy = True
@@ -249,7 +256,8 @@ class PostgresDatabase:
 
     def _commit(self, batch: list[WriteJob[Any]]) -> list[Any]:
         sync = any(job.sync for job in batch)
-        begin = f"BEGIN; {'' if sync else 'SET LOCAL synchronous_commit = off; '}{_REST_LOCK}"
+        begin = f"""BEGIN; {"" if sync else "SET LOCAL synchronous_commit = off; "}{_REST_LOCK};
+            SELECT set_config('alipes.worker', '{self.name}', true)"""
         outcomes = self._session.run(partial(_run_transaction, begin, batch, self._session))
         self._unsynced = not sync
         return outcomes
@@ -378,15 +386,35 @@ def translate_error(error: psycopg.Error) -> StoreError:
     return StoreError(f"PostgreSQL failed ({text})")
 
 
+async def migrate_store(url: str) -> None:
+    """Bring the tables at `url` up to date; create them if there are none. Raises `StoreError`."""
+
+    def work() -> None:
+        session = Session(url, "alipes migration")
+        try:
+            session.run(lambda db: migrate(db.raw), again=False)
+        finally:
+            session.drop()
+
+    await asyncio.to_thread(work)
+
+
+def _thread(name: str) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix=name)
+
+
 @asynccontextmanager
-async def open_postgres(url: str, name: str) -> AsyncIterator[PostgresDatabase]:
-    """The database at `url`, brought up to date. `name`: of this process. Raises `StoreError`."""
-    threads = tuple(ThreadPoolExecutor(1, thread_name_prefix=each) for each in ("postgres", "reads", "cancel"))
-    database = PostgresDatabase(url, name, threads)  # type: ignore[arg-type]
+async def open_postgres(
+    url: str, name: str, *, check: Callable[[], None] = lambda: None, pooled: bool = False
+) -> AsyncIterator[PostgresDatabase]:
+    """The database at `url`, whose tables are up to date. `name`: of this process. Raises `StoreError`.
+
+    `check`: raises if this process may no longer write. `pooled`: `url` is that of a connection pooler.
+    """
+    sessions = Session(url, f"alipes {name}", pooled), Session(url, f"alipes {name} reads", pooled)
+    threads = (_thread("postgres"), _thread("reads"), _thread("cancel"))
+    database = PostgresDatabase(name, sessions, threads, check)
     try:
-        session = database._session
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(threads[0], partial(session.run, lambda db: migrate(db.raw), again=False))
         yield database
     finally:
         await database.close()

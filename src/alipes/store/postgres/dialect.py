@@ -21,6 +21,7 @@ _STATEMENTS = {
     "INSERT INTO search_index (rowid, text) VALUES (?, ?)": "INSERT INTO search_index (number, text) VALUES (?, ?)",
 }
 _WORDS = (
+    (re.compile(r"(AS \(\s*SELECT )(:\w+|\?\d*)(?= UNION)"), r'\1CAST(\2 AS text) COLLATE "C"'),
     (re.compile(r"\sINDEXED BY \w+"), ""),
     (
         re.compile(r"strftime\('%Y-%m-%d', created, 'unixepoch', 'localtime'\)"),

@@ -11,12 +11,13 @@ from alipes.kernel.conversations import AdmittedTurn, PendingTurn
 from alipes.kernel.errors import Fenced, SessionHeld
 from alipes.kernel.messages import Message
 from alipes.kernel.outbox import Outbound
+from alipes.kernel.store.cluster import Liveness
+from alipes.kernel.store.turns import OpeningMessages
 from alipes.kernel.turns import BusyMode, Ending, Inbound, Op, Said, Turn
 from alipes.store import history, outbox
 from alipes.store.database.connection import Connection, Database
 from alipes.store.database.rows import Decoders, clean_text
-from alipes.store.peers import Processes
-from alipes.store.turns import OpeningMessages, SqlTurns, address_columns, inbound_columns, make_turn_row
+from alipes.store.turns import SqlTurns, address_columns, inbound_columns, make_turn_row
 
 _header_decoder = msgspec.json.Decoder(tuple[str, str, str, float, str, int, int, bool])
 _summary_decoder: msgspec.json.Decoder[history.SummaryRow] = msgspec.json.Decoder(history.SummaryRow)
@@ -39,7 +40,7 @@ class PostgresTurns(SqlTurns):
     def __init__(
         self,
         database: VerbDatabase,
-        processes: Processes,
+        processes: Liveness,
         *,
         clock: Callable[[], float] = time.time,
         before_claim: Callable[[], Awaitable[object]] | None = None,

@@ -103,6 +103,10 @@ class Workers:
             raise LeaseLost(f"worker {self.own_name} lost its lease; it starts over under a new id")
 
     @property
+    def is_lost(self) -> bool:
+        return self._lost
+
+    @property
     def lease_age_s(self) -> float:
         """Seconds since the last confirmed renewal was sent."""
         return _now() - self.renewed_at

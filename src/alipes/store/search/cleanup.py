@@ -16,7 +16,8 @@ _REQUESTED, _MERGING, _MERGING_REQUESTED = 1, 2, 3
 def request_cleanup(db: Connection) -> None:
     """Something was deleted."""
     sql = """INSERT INTO search_progress VALUES (?, ?, 0)
-        ON CONFLICT DO UPDATE SET first = iif(first = ?, excluded.first, ?)"""
+        ON CONFLICT (name) DO UPDATE SET
+            first = CASE WHEN search_progress.first = ? THEN excluded.first ELSE ? END"""
     db.executemany(sql, [(_name(table), _REQUESTED, _REQUESTED, _MERGING_REQUESTED) for table in TABLES])
 
 

@@ -76,7 +76,7 @@ def _next_number(db: Connection) -> int:
 def count_missing(db: Connection, limit: int, name: str = TRIGRAMS) -> int:
     """How many messages an index lacks, at most `limit`."""
     first, last = indexed_span(db, name)
-    sql = "SELECT count(*) FROM (SELECT 1 FROM search_index_content WHERE id > ? OR id < ? LIMIT ?)"
+    sql = "SELECT count(*) FROM (SELECT 1 FROM search_index_content WHERE id > ? OR id < ? LIMIT ?) AS missing"
     (count,) = db.execute(sql, (last, first if first <= last else 0, limit)).fetchone()
     return int(count)
 

@@ -58,8 +58,8 @@ def search_messages(db: Connection, query: MessageQuery, similar: Sequence[int] 
     found = [] if _UNSPACED.search(text) else _find_words(db, text, query, messages)
     found = found or _find_parts(db, text, query, messages)
     if close := [number for number in similar if messages.has(number)]:
-        found = _fuse(db, found, close)
-    return _load_hits(db, found[: query.limit])
+        found = fuse(db, found, close)
+    return load_hits(db, found[: query.limit])
 
 
 def _find_words(db: Connection, text: str, query: MessageQuery, messages: ScopedMessages) -> list[Ranked]:
@@ -67,15 +67,15 @@ def _find_words(db: Connection, text: str, query: MessageQuery, messages: Scoped
     if not terms:
         return []
     whole = " ".join('"' + term.replace('"', '""') + '"' for term in terms)
-    numbers = _rank(_match(db, whole, messages))[: query.limit]
+    numbers = rank(_match(db, whole, messages))[: query.limit]
     sql = "SELECT snippet(search_index, 0, ?, ?, '…', 16) FROM search_index WHERE search_index MATCH ? AND rowid = ?"
     found = [Ranked(number, *db.execute(sql, (*query.marks, whole, number)).fetchone()) for number in numbers]
     if len(numbers) < query.limit and len(terms[-1]) >= _MIN_PREFIX:
-        longer = [number for number in _rank(_match(db, f"{whole}*", messages)) if number not in numbers]
+        longer = [number for number in rank(_match(db, f"{whole}*", messages)) if number not in numbers]
         for number in longer[: query.limit - len(numbers)]:
             # not by FTS5: each query for an incomplete word reads all words that begin like this
             (content,) = db.execute("SELECT c0 FROM search_index_content WHERE id = ?", (number,)).fetchone()
-            found.append(Ranked(number, _make_snippet(content, terms[-1].lower(), query.marks)))
+            found.append(Ranked(number, make_snippet(content, terms[-1].lower(), query.marks)))
     return found
 
 
@@ -98,7 +98,7 @@ def _match(db: Connection, match: str, messages: ScopedMessages) -> list[tuple[i
     return found[:MAX_RANKED]
 
 
-def _rank(found: list[tuple[int, int, int]]) -> list[int]:
+def rank(found: list[tuple[int, int, int]]) -> list[int]:
     """Numbers, best first. As BM25 does: many hits in a short text first; of equal ones the newest. All texts contain
     all words, so how rare a word is makes no difference."""
     average = sum(length for _, length, _ in found) / max(len(found), 1) or 1.0
@@ -117,7 +117,7 @@ def _find_parts(db: Connection, text: str, query: MessageQuery, messages: Scoped
     found = []
     for number, content in _candidates(db, parts, messages):
         if all(part in content.lower() for part in parts):
-            found.append(Ranked(number, _make_snippet(content, parts[0], query.marks)))
+            found.append(Ranked(number, make_snippet(content, parts[0], query.marks)))
             if len(found) == query.limit:
                 break
     return found
@@ -159,7 +159,7 @@ def escape_like(text: str) -> str:
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
-def _make_snippet(text: str, part: str, marks: tuple[str, str]) -> str:
+def make_snippet(text: str, part: str, marks: tuple[str, str]) -> str:
     start = text.lower().find(part)
     if start < 0:  # with accents, for example
         return text[: 2 * _CONTEXT_CHARS]
@@ -169,7 +169,7 @@ def _make_snippet(text: str, part: str, marks: tuple[str, str]) -> str:
     return f"{head}{before}{marks[0]}{text[start:end]}{marks[1]}{after}{tail}"
 
 
-def _fuse(db: Connection, found: list[Ranked], close: Iterable[int]) -> list[Ranked]:
+def fuse(db: Connection, found: list[Ranked], close: Iterable[int]) -> list[Ranked]:
     """One ranking of two: what is high in either of them is high."""
     scores: dict[int, float] = {}
     for numbers in ([row.number for row in found], close):
@@ -193,7 +193,7 @@ _HIT = """SELECT messages.session_id, sessions.title, sessions.first_text, turns
     WHERE messages.number = ?"""
 
 
-def _load_hits(db: Connection, found: Sequence[Ranked]) -> list[SearchHit]:
+def load_hits(db: Connection, found: Sequence[Ranked]) -> list[SearchHit]:
     hits = []
     for number, snippet in found:
         row = db.execute(_HIT, (number,)).fetchone()

@@ -1,0 +1,109 @@
+"""Opens the store of a cluster: PostgreSQL, and the workers that share it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from msgspec import Struct
+
+from alipes.store.peers import SchedulesFrame, Spawn
+from alipes.store.postgres.bus import PostgresBus
+from alipes.store.postgres.database import PostgresDatabase, migrate_store, open_postgres
+from alipes.store.postgres.dispatcher import PostgresDispatcher, PostgresScheduleChanges
+from alipes.store.postgres.leaders import Leaders
+from alipes.store.postgres.notifications import Frame, Notifications
+from alipes.store.postgres.outbox import PostgresOutbox
+from alipes.store.postgres.platform_states import PostgresPlatformStates
+from alipes.store.postgres.search import PostgresArchive
+from alipes.store.postgres.turns import PostgresTurns
+from alipes.store.postgres.workers import Workers, open_workers
+from alipes.store.sql_store import SqlStore
+from alipes.store.store_tasks import StoreTasks
+
+ALL_ROLES = frozenset({"listen", "work", "web"})
+FLUSH_TIMEOUT_S = 1.0
+"""Time to send the last notifications of a store that closes."""
+
+
+class ClusterLimits(Struct, frozen=True):
+    """What this worker does in the cluster."""
+
+    roles: frozenset[str] = ALL_ROLES
+    capacity: int = 0
+    """Sessions that may run here at the same time; zero: no limit."""
+    per_person: int = 0
+    """Sessions of one person that may run in the cluster; zero: no limit."""
+
+
+ALL = ClusterLimits()
+
+
+class PostgresStore(SqlStore):
+    """See `kernel.store.store.Store`."""
+
+    clustered = True
+    processes: Workers
+    dispatcher: PostgresDispatcher
+    schedule_changes: PostgresScheduleChanges
+    leaders: Leaders
+
+    def __init__(
+        self,
+        database: PostgresDatabase,
+        workers: Workers,
+        notifications: Notifications,
+        spawn: Spawn,
+        limits: ClusterLimits,
+    ) -> None:
+        turns = PostgresTurns(database, workers)
+        self.cluster_bus = bus = PostgresBus(workers, notifications, turns.is_abandoned)
+        dispatcher = PostgresDispatcher(
+            *(turns, workers, notifications, spawn), capacity=limits.capacity, per_person=limits.per_person
+        )
+        changes = PostgresScheduleChanges(workers, notifications)
+        super().__init__(database, workers, turns, dispatcher=dispatcher, bus=bus, schedule_changes=changes)
+        self.outbox, self.archive = PostgresOutbox(database, workers.own_name), PostgresArchive(database)
+        self.leaders, self.platform_states = Leaders(workers), PostgresPlatformStates(database)
+
+    def on_frame(self, host: str, frame: Frame) -> None:
+        """The worker `host` sent this."""
+        if isinstance(frame, SchedulesFrame):
+            self.schedule_changes.changed.set()
+        self.cluster_bus.handle(host, frame)
+        self.dispatcher.handle(frame)
+
+    async def handle_departures(self) -> None:
+        """Until cancelled: free what workers that are gone had, and end what they published."""
+        while True:
+            host = await self.processes.departures.get()
+            self.dispatcher.on_gone()
+            await self.cluster_bus.on_gone(host)
+
+
+@asynccontextmanager
+async def open_postgres_store(url: str, direct: str = "", limits: ClusterLimits = ALL) -> AsyncIterator[PostgresStore]:
+    """Open the store at `url`; create its tables if necessary. Raises `StoreError` if it cannot be used, and
+    `LeaseLost` in the body's place once this worker has lost its lease.
+
+    `direct`: an address of PostgreSQL itself, if `url` is that of a pooler. On exit the submitted writes are finished
+    first; then the sessions of this worker are free for the others.
+    """
+    await migrate_store(direct or url)
+    async with (
+        open_workers(direct or url, limits.roles) as workers,
+        StoreTasks() as tasks,
+        open_postgres(url, workers.own_name, check=workers.check_lease, pooled=bool(direct)) as database,
+    ):
+        notifications = Notifications(workers)
+        store = PostgresStore(database, workers, notifications, tasks.spawn, limits)
+        tasks.spawn(notifications.run(store.on_frame, store.cluster_bus.on_interrupted))
+        tasks.spawn(store.handle_departures())
+        tasks.spawn(store.leaders.run())
+        await store.cluster_bus.join()
+        try:
+            yield store
+        finally:
+            if workers.is_lost:
+                database.abandon()
+            else:
+                await notifications.flush(FLUSH_TIMEOUT_S)
+            store.cluster_bus.close()
