@@ -384,7 +384,7 @@ async def open_store(
 def _make_archive(database: Database, url: str) -> Archive:
     if not url:
         return Archive(database)
-    from alipes.store.postgres.search import PostgresArchive
+    from alipes.store.postgres.search import PostgresArchive  # noqa: PLC0415
 
     return PostgresArchive(database)
 
@@ -396,7 +396,7 @@ async def _open_engine(home: Path, url: str, name: str, busy_timeout_s: float) -
             yield file
         return
     try:
-        from alipes.store.postgres.database import open_postgres
+        from alipes.store.postgres.database import open_postgres  # noqa: PLC0415
     except ImportError as error:
         raise StoreError("the store is PostgreSQL: install its driver with `pip install 'alipes[postgres]'`") from error
     async with open_postgres(url, name) as database:
