@@ -20,6 +20,7 @@ from alipes.kernel.turns import Address, Inbound
 from alipes.runtime.json_text import to_json
 from alipes.store.quick_reads import store_exists, store_files
 from alipes.store.store import open_store
+from alipes.store.turns import INBOUND_COLUMNS, address_columns, inbound_columns
 
 GUESTS, CALLERS = 1_000, 50
 WORDS = 30_000
@@ -111,20 +112,21 @@ def insert_session(db: sqlite3.Connection, number: int, address: Address, texts:
     """A conversation whose questions and answers are `texts`, two for each turn."""
     id = f"{number:012x}"
     key, title = address.key, f"conversation {number}" if number % 3 else ""
-    sql = """INSERT INTO sessions (id, key, platform, address, title, created, updated, workdir)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?)"""
-    db.execute(sql, (id, key, address.platform, to_json(address), title, moment, moment, f"/projects/{number % 50}"))
+    sql = """INSERT INTO sessions (id, key, platform, address, chat, user_id, title, created, updated, workdir)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+    place = (id, key, *address_columns(address))
+    db.execute(sql, (*place, title, moment, moment, f"/projects/{number % 50}"))
     db.execute("INSERT OR REPLACE INTO leases (key, session_id) VALUES (?, ?)", (key, id))
     for place, (question, answer) in enumerate(zip(texts, texts, strict=False)):
         _insert_turn(db, Inbound(f"{number}.{place}", address, "me", question), id, answer, moment + place)
 
 
 def _insert_turn(db: sqlite3.Connection, inbound: Inbound, session: str, answer: str, moment: float) -> None:
-    sql = """INSERT INTO turns (id, key, session_id, platform, inbound_id, inbound, epoch, attempts, ending, created,
-        ended, started) VALUES (?, ?, ?, ?, ?, ?, 1, 1, 'answered', ?, ?, ?)"""
+    sql = f"""INSERT INTO turns (id, key, session_id, platform, inbound_id, inbound, epoch, attempts, ending, created,
+        ended, started, {INBOUND_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, 1, 1, 'answered', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
     address, id = inbound.address, f"t{inbound.id}"
     times = (moment, moment, moment)
-    row = (id, address.key, session, address.platform, inbound.id, to_json(inbound), *times)
+    row = (id, address.key, session, address.platform, inbound.id, to_json(inbound), *times, *inbound_columns(inbound))
     turn = db.execute(sql, row).lastrowid
     usage: tuple[Any, ...] = (900, 60, 500, 0, 0, 0.001)
     said = (("user", user(inbound.text), "", (None,) * 6), ("assistant", assistant(Text(answer)), "mock/test", usage))

@@ -136,6 +136,9 @@ def test_every_row_is_carried_over(home):
             expected = [tuple(IMPORTED if is_old_marker(v) else v for v in row) for row in expected]
             expected.sort(key=repr)
             width = len(expected[0])  # later columns were added since
+            if new == "turns":  # the last column is no longer computed, and is now behind one that was added
+                width -= 1
+                expected = sorted((row[:width] for row in expected), key=repr)
             carried = sorted((row[:width] for row in rows(db, new)), key=repr)
             assert carried == expected, new
         workdirs = {workdir for (workdir,) in db.execute("SELECT workdir FROM sessions")}

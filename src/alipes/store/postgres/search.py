@@ -6,6 +6,7 @@ from alipes.kernel.store.search import SearchHit
 from alipes.store.archive import SqlArchive
 from alipes.store.database.connection import Connection
 from alipes.store.database.rows import clean_text
+from alipes.store.search.index import expected_entries
 from alipes.store.search.query import (
     MAX_RANKED,
     MAX_WORDS,
@@ -92,3 +93,24 @@ class PostgresArchive(SqlArchive):
     """`Archive` with the search of PostgreSQL."""
 
     _search = staticmethod(search_messages)
+
+    async def check(self, *, repair: bool = False) -> list[str]:
+        """Compare the search index with the messages; `repair`: write it again if it is wrong. The pages of the
+        database are not checked: that is the work of `pg_amcheck`."""
+        wrong = await self._database.read_long(_count_wrong)
+        if wrong and repair:
+            await self._database.run(_rebuild)
+            wrong = await self._database.read_long(_count_wrong)
+        return ["the search index is wrong; no message is lost, `alipes doctor` can repair it"] if wrong else []
+
+
+def _count_wrong(db: Connection) -> int:
+    expected = dict(expected_entries(db))
+    found = dict(db.execute("SELECT number, text FROM search_index").fetchall())
+    return len(expected.items() ^ found.items())
+
+
+def _rebuild(db: Connection) -> None:
+    rows = list(expected_entries(db))
+    db.execute("DELETE FROM search_index")
+    db.executemany("INSERT INTO search_index (number, text) VALUES (?, ?)", rows)

@@ -91,7 +91,7 @@ def remove_parts(db: Connection, numbers: Sequence[int]) -> None:
             db.execute(sql, (number, _spread(row[0])))
 
 
-def _expected_entries(db: Connection) -> Iterator[tuple[int, str]]:
+def expected_entries(db: Connection) -> Iterator[tuple[int, str]]:
     sql = "SELECT number, message FROM messages WHERE role IN ('user', 'assistant')"
     for number, message in db.execute(sql):
         if text := searchable_text(history.decode_message(number, message)):
@@ -102,7 +102,7 @@ def check_index(db: Connection) -> list[str]:
     """Compare the index with the messages; a sentence if they differ."""
     right = wrong = 0
     try:
-        for number, text in _expected_entries(db):
+        for number, text in expected_entries(db):
             kept = db.execute("SELECT text FROM search_index WHERE rowid = ?", (number,)).fetchone()
             right, wrong = right + (kept == (text,)), wrong + (kept != (text,))
         (indexed,) = db.execute("SELECT count(*) FROM search_index").fetchone()
@@ -122,6 +122,6 @@ def rebuild_index(db: Connection) -> None:
     (definition,) = db.execute("SELECT sql FROM sqlite_master WHERE name = 'search_index'").fetchone()
     db.execute("DROP TABLE search_index")
     db.execute(definition)
-    db.executemany("INSERT INTO search_index (rowid, text) VALUES (?, ?)", _expected_entries(db))
+    db.executemany("INSERT INTO search_index (rowid, text) VALUES (?, ?)", expected_entries(db))
     db.execute("INSERT INTO search_trigrams (search_trigrams) VALUES ('delete-all')")
     db.execute("DELETE FROM search_progress")
