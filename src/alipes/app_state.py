@@ -71,6 +71,7 @@ class App:
         env = tool_environment(settings)
         self.documents = DocumentConverter(settings.documents, backend=resources.backend, env=env)
         self.files: FileAttacher
+        self.chat_files = resources.chat_files
         self.secrets, self._env_file = resources.secrets, EnvFileWatch(settings.paths.env)
         self.hooks = Hooks(settings.plugins.deadline, self._report, deadlines=settings.plugins.deadlines)
         self.workdir = settings.workdir or os.getcwd()

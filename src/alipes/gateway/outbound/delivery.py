@@ -13,11 +13,12 @@ from msgspec import structs
 
 from alipes.gateway.platform_runner import PlatformRunner
 from alipes.gateway.policy import GatewayCounters, GatewayPolicy, LateTaskGroup
-from alipes.kernel.errors import DeliveryError, MessageRejected, Undeliverable
+from alipes.kernel.errors import DeliveryError, FileStoreError, MessageRejected, Undeliverable
 from alipes.kernel.formatting import did_you_mean, format_count, format_duration, format_excerpt
 from alipes.kernel.outbox import Delivery, Media, Outbound
 from alipes.kernel.platform import MessagePart
 from alipes.kernel.turns import Address
+from alipes.runtime.blobs.chat_files import ChatFiles
 from alipes.store.outbox import SqlOutbox
 from alipes.store.people import SqlPeople
 from alipes.store.store import Store
@@ -29,12 +30,12 @@ UNCONFIRMED = "?"
 class Sender:
     """Stores each part before it sends the next, so that another process knows what was delivered."""
 
-    def __init__(self, outbox: SqlOutbox) -> None:
-        self._outbox = outbox
+    def __init__(self, outbox: SqlOutbox, files: ChatFiles | None = None) -> None:
+        self._outbox, self._files = outbox, files
 
     async def send(self, runner: PlatformRunner, delivery: Delivery) -> Delivery:
         """Send a delivery that is marked as `sending`. Raises `DeliveryError`; delivered parts are stored."""
-        outbound = delivery.outbound
+        outbound = await self._with_files(delivery.outbound)
         texts = await _format_text(runner, outbound)
         files = (_format_file(each, runner) for each in outbound.media)
         parts = [structs.replace(each, id=f"{outbound.id}#{n}") for n, each in enumerate((*texts, *files))]
@@ -50,6 +51,15 @@ class Sender:
             delivery = await self._outbox.mark_sent(delivery)
         await self._remove_drafts(runner, outbound, drafts[len(texts) :])
         return delivery
+
+    async def _with_files(self, outbound: Outbound) -> Outbound:
+        """The message with files of other workers fetched."""
+        if self._files is None:
+            return outbound
+        try:
+            return await self._files.fetch_outbound(outbound)
+        except FileStoreError as error:
+            raise DeliveryError(f"its file could not be fetched: {error}") from error
 
     async def _find_drafts(
         self, runner: PlatformRunner, delivery: Delivery, texts: tuple[MessagePart, ...]
@@ -171,12 +181,13 @@ class DeliveryAttempts:
         policy: GatewayPolicy,
         *,
         counters: GatewayCounters,
+        files: ChatFiles | None = None,
         clock: Callable[[], float] = time.time,
         dice: Callable[[], float] = random.random,
     ) -> None:
         self._outbox, self._policy, self._counters = store.outbox, policy, counters
         self._clock, self._dice = clock, dice
-        self._sender = Sender(store.outbox)
+        self._sender = Sender(store.outbox, files)
         self._limits = {name: asyncio.Semaphore(MAX_CONCURRENT) for name in platforms}
         self._failing: dict[str, set[str]] = {name: set() for name in platforms}
         """By platform, the lanes that failed since the last success anywhere on it."""
@@ -315,12 +326,16 @@ class OutboxWorker:
         runners: Mapping[str, PlatformRunner],
         policy: GatewayPolicy,
         *,
+        files: ChatFiles | None = None,
         clock: Callable[[], float] = time.time,
         dice: Callable[[], float] = random.random,
     ) -> None:
+        """`files`: fetches the files of messages that other workers queued."""
         self._outbox, self._runners, self._policy = store.outbox, runners, policy
         self.counters = GatewayCounters()
-        self._attempts = DeliveryAttempts(store, runners, policy, counters=self.counters, clock=clock, dice=dice)
+        self._attempts = DeliveryAttempts(
+            store, runners, policy, counters=self.counters, files=files, clock=clock, dice=dice
+        )
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks = LateTaskGroup()
         self._busy: set[str] = set()
