@@ -5,6 +5,7 @@ import hmac
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import TypeAlias
 from urllib.parse import quote, urlsplit
 from xml.etree import ElementTree
 
@@ -16,6 +17,7 @@ from alipes.kernel.errors import FileStoreError
 from alipes.kernel.models import Secret
 from alipes.runtime.http.clients import HttpClient
 
+_Infos: TypeAlias = list[BlobInfo]
 MAX_LIST_BYTES = 4_000_000
 _ADVICE = {
     "NoSuchBucket": "the bucket does not exist: create it, or correct files.bucket",
@@ -91,7 +93,8 @@ class S3Blobs:
             self._check(status, body)
 
     async def list(self, prefix: str = "") -> tuple[BlobInfo, ...]:
-        found, query = list[BlobInfo](), {"list-type": "2", "prefix": self._bucket.prefix + prefix}
+        found: _Infos = []
+        query = {"list-type": "2", "prefix": self._bucket.prefix + prefix}
         while True:
             status, _, body = await self._request("GET", "", query=query, max_bytes=MAX_LIST_BYTES)
             self._check(status, body)
@@ -101,11 +104,12 @@ class S3Blobs:
                 return tuple(sorted(found, key=lambda each: (each.modified, each.name)))
             query["continuation-token"] = token
 
-    def _parse_list(self, body: bytes) -> tuple[list[BlobInfo], str]:
+    def _parse_list(self, body: bytes) -> tuple[_Infos, str]:
         """The files of one page of a list, and the token of the next."""
         try:
             root = ElementTree.fromstring(body)
-            found, skipped = list[BlobInfo](), len(self._bucket.prefix)
+            found: _Infos = []
+            skipped = len(self._bucket.prefix)
             for each in root.iterfind("{*}Contents"):
                 name = each.findtext("{*}Key", "")[skipped:]
                 if is_blob_name(name):
