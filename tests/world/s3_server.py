@@ -1,5 +1,6 @@
 """A real S3 server (moto) on loopback, for one test module at a time."""
 
+import socket
 import subprocess
 import time
 import urllib.error
@@ -8,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.world.environment import LIMIT_S, SERVICES, require
-from tests.world.loopback import free_port
 
 PROGRAM = SERVICES / "moto[server]" / "bin" / "moto_server"
 
@@ -16,7 +16,7 @@ PROGRAM = SERVICES / "moto[server]" / "bin" / "moto_server"
 @contextmanager
 def run_s3_server(*buckets: str) -> Iterator[str]:
     """The address of a server that has `buckets`."""
-    program, port = require(str(PROGRAM)), free_port()
+    program, port = require(str(PROGRAM)), _free_port()
     address = f"http://127.0.0.1:{port}"
     command = [program, "-H", "127.0.0.1", "-p", str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
@@ -41,3 +41,8 @@ def _wait_until_ready(address: str) -> None:
             time.sleep(0.05)
         else:
             return
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])

@@ -30,8 +30,10 @@ UNCONFIRMED = "?"
 class Sender:
     """Stores each part before it sends the next, so that another process knows what was delivered."""
 
-    def __init__(self, outbox: SqlOutbox, files: ChatFiles | None = None) -> None:
-        self._outbox, self._files = outbox, files
+    def __init__(self, outbox: SqlOutbox) -> None:
+        self._outbox = outbox
+        self.files: ChatFiles | None = None
+        """Fetches the files of messages that other workers queued."""
 
     async def send(self, runner: PlatformRunner, delivery: Delivery) -> Delivery:
         """Send a delivery that is marked as `sending`. Raises `DeliveryError`; delivered parts are stored."""
@@ -54,10 +56,10 @@ class Sender:
 
     async def _with_files(self, outbound: Outbound) -> Outbound:
         """The message with files of other workers fetched."""
-        if self._files is None:
+        if self.files is None:
             return outbound
         try:
-            return await self._files.fetch_outbound(outbound)
+            return await self.files.fetch_outbound(outbound)
         except FileStoreError as error:
             raise DeliveryError(f"its file could not be fetched: {error}") from error
 
@@ -181,13 +183,12 @@ class DeliveryAttempts:
         policy: GatewayPolicy,
         *,
         counters: GatewayCounters,
-        files: ChatFiles | None = None,
         clock: Callable[[], float] = time.time,
         dice: Callable[[], float] = random.random,
     ) -> None:
         self._outbox, self._policy, self._counters = store.outbox, policy, counters
         self._clock, self._dice = clock, dice
-        self._sender = Sender(store.outbox, files)
+        self.sender = Sender(store.outbox)
         self._limits = {name: asyncio.Semaphore(MAX_CONCURRENT) for name in platforms}
         self._failing: dict[str, set[str]] = {name: set() for name in platforms}
         """By platform, the lanes that failed since the last success anywhere on it."""
@@ -214,7 +215,7 @@ class DeliveryAttempts:
     async def _send(self, runner: PlatformRunner, delivery: Delivery) -> None:
         delivery = delivery if delivery.state == "sending" else await self._outbox.mark_sending(delivery)
         try:
-            sent = await self._sender.send(runner, delivery)
+            sent = await self.sender.send(runner, delivery)
         except DeliveryError as error:
             await self._handle_failure(runner, delivery, error)
             return
@@ -333,9 +334,8 @@ class OutboxWorker:
         """`files`: fetches the files of messages that other workers queued."""
         self._outbox, self._runners, self._policy = store.outbox, runners, policy
         self.counters = GatewayCounters()
-        self._attempts = DeliveryAttempts(
-            store, runners, policy, counters=self.counters, files=files, clock=clock, dice=dice
-        )
+        self._attempts = DeliveryAttempts(store, runners, policy, counters=self.counters, clock=clock, dice=dice)
+        self._attempts.sender.files = files
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks = LateTaskGroup()
         self._busy: set[str] = set()

@@ -117,7 +117,8 @@ class ChatFiles:
             return outbound
         media = []
         for each in outbound.media:
-            path = await self.fetch(each.blob) if each.blob and not os.path.isfile(each.path) else ""
+            here = not each.blob or await asyncio.to_thread(os.path.isfile, each.path)
+            path = "" if here else await self.fetch(each.blob)
             media.append(structs.replace(each, path=path) if path else each)
         return structs.replace(outbound, media=tuple(media))
 

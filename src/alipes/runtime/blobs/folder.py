@@ -61,14 +61,14 @@ class FolderBlobs:
 
 def _write(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    partial = tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", suffix=".part", delete=False)
+    descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".part")
     try:
-        with partial:
-            partial.write(data)
-        os.replace(partial.name, path)
+        with open(descriptor, "wb") as file:
+            file.write(data)
+        os.replace(partial, path)
     finally:
         with suppress(FileNotFoundError):
-            os.unlink(partial.name)
+            os.unlink(partial)
 
 
 def _read(path: Path, max_bytes: int) -> bytes | None:
