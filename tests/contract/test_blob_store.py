@@ -1,7 +1,7 @@
 """Every store of chat files keeps the same promises."""
 
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -12,20 +12,14 @@ from alipes.kernel.models import Secret
 from alipes.runtime.blobs.folder import FolderBlobs
 from alipes.runtime.blobs.s3 import S3Blobs, S3Bucket, sign_request
 from alipes.runtime.http.clients import ClientScope
-from tests.world.s3_server import run_s3_server
+from tests.world.s3_server import BUCKET, s3_server
 
 A, B = "a" * 32 + "-one.pdf", "b" * 32
 SECRET = "the-secret-of-the-bucket"
 MAX_BYTES = 1000
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with run_s3_server("chat-files") as address:
-        yield address
-
-
-def bucket_at(address: str, name: str = "chat-files", prefix: str = "") -> S3Bucket:
+def bucket_at(address: str, name: str = BUCKET, prefix: str = "") -> S3Bucket:
     return S3Bucket(address, name, "us-east-1", Secret("the-key"), Secret(SECRET), prefix)
 
 
@@ -34,9 +28,8 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     if request.param == "folder":
         yield FolderBlobs(tmp_path / "files", max_bytes=MAX_BYTES)
         return
-    address: str = request.getfixturevalue("server")
     async with ClientScope() as scope:
-        bucket = bucket_at(address, prefix=f"{os.urandom(8).hex()}/")
+        bucket = bucket_at(s3_server(), prefix=f"{os.urandom(8).hex()}/")
         yield S3Blobs(bucket, scope.http("files"), max_bytes=MAX_BYTES, timeout_s=10.0)
 
 
@@ -125,9 +118,9 @@ async def test_a_symbolic_link_in_the_folder_is_not_followed(tmp_path: Path) -> 
     assert (tmp_path / "secret").read_text() == "secret"
 
 
-async def test_a_bucket_that_does_not_exist_is_named_without_the_secret(server: str) -> None:
+async def test_a_bucket_that_does_not_exist_is_named_without_the_secret() -> None:
     async with ClientScope() as scope:
-        store = S3Blobs(bucket_at(server, "no-such-bucket"), scope.http("files"), max_bytes=9, timeout_s=10.0)
+        store = S3Blobs(bucket_at(s3_server(), "no-such-bucket"), scope.http("files"), max_bytes=9, timeout_s=10.0)
         for act in (store.read(A), store.put(A, b"x"), store.list()):
             with pytest.raises(FileStoreError, match="the bucket does not exist") as caught:
                 await act

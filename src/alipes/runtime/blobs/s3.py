@@ -158,7 +158,7 @@ class S3Blobs:
         ) as response:
             async for chunk in response.aiter_bytes():
                 body += chunk
-                if len(body) > max_bytes:
+                if len(body) > (max_bytes if response.status_code < 300 else MAX_LIST_BYTES):
                     raise FileStoreError(f"the file store at {self._place} sent more than {max_bytes:,} bytes")
         return response.status_code, response.headers, bytes(body)
 
