@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -23,69 +24,91 @@ def bucket_at(address: str, name: str = BUCKET, prefix: str = "") -> S3Bucket:
     return S3Bucket(address, name, "us-east-1", Secret("the-key"), Secret(SECRET), prefix)
 
 
-@pytest.fixture(params=["folder", "s3"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[BlobStore]:
-    if request.param == "folder":
-        yield FolderBlobs(tmp_path / "files", max_bytes=MAX_BYTES)
-        return
+@asynccontextmanager
+async def open_folder(tmp_path: Path) -> AsyncIterator[BlobStore]:
+    yield FolderBlobs(tmp_path / "files", max_bytes=MAX_BYTES)
+
+
+@asynccontextmanager
+async def open_bucket(_tmp_path: Path) -> AsyncIterator[BlobStore]:
     async with ClientScope() as scope:
         bucket = bucket_at(s3_server(), prefix=f"{os.urandom(8).hex()}/")
         yield S3Blobs(bucket, scope.http("files"), max_bytes=MAX_BYTES, timeout_s=10.0)
 
 
-async def test_what_is_put_can_be_read(store: BlobStore) -> None:
-    await store.put(A, b"content\0\xff")
-    assert await store.read(A) == b"content\0\xff"
-    assert await store.exists(A)
+STORES = {"folder": open_folder, "s3": open_bucket}
+each_store = pytest.mark.parametrize("opened", STORES.values(), ids=STORES)
 
 
-async def test_an_empty_file_can_be_stored(store: BlobStore) -> None:
-    await store.put(A, b"")
-    assert await store.read(A) == b""
+@each_store
+async def test_what_is_put_can_be_read(opened, tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await store.put(A, b"content\0\xff")
+        assert await store.read(A) == b"content\0\xff"
+        assert await store.exists(A)
 
 
-async def test_a_second_put_replaces_the_first(store: BlobStore) -> None:
-    await store.put(A, b"old")
-    await store.put(A, b"new")
-    assert await store.read(A) == b"new"
+@each_store
+async def test_an_empty_file_can_be_stored(opened, tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await store.put(A, b"")
+        assert await store.read(A) == b""
 
 
-async def test_a_file_that_does_not_exist_is_none(store: BlobStore) -> None:
-    assert await store.read(A) is None
-    assert not await store.exists(A)
-    await store.delete(A)
+@each_store
+async def test_a_second_put_replaces_the_first(opened, tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await store.put(A, b"old")
+        await store.put(A, b"new")
+        assert await store.read(A) == b"new"
 
 
-async def test_a_deleted_file_is_gone(store: BlobStore) -> None:
-    await store.put(A, b"x")
-    await store.delete(A)
-    assert await store.read(A) is None
-    assert await store.list() == ()
+@each_store
+async def test_a_file_that_does_not_exist_is_none(opened, tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        assert await store.read(A) is None
+        assert not await store.exists(A)
+        await store.delete(A)
 
 
-async def test_a_list_has_names_and_sizes_by_prefix(store: BlobStore) -> None:
-    await store.put(A, b"12")
-    await store.put(B, b"123")
-    assert {(each.name, each.size) for each in await store.list()} == {(A, 2), (B, 3)}
-    assert [each.name for each in await store.list("b" * 10)] == [B]
-    assert all(each.modified > 0 for each in await store.list())
+@each_store
+async def test_a_deleted_file_is_gone(opened, tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await store.put(A, b"x")
+        await store.delete(A)
+        assert await store.read(A) is None
+        assert await store.list() == ()
 
 
-async def test_a_file_above_the_limit_is_refused(store: BlobStore) -> None:
-    with pytest.raises(FileStoreError, match=r"files\.max_mb"):
-        await store.put(A, b"x" * (MAX_BYTES + 1))
-    assert not await store.exists(A)
+@each_store
+async def test_a_list_has_names_and_sizes_by_prefix(opened, tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        await store.put(A, b"12")
+        await store.put(B, b"123")
+        assert {(each.name, each.size) for each in await store.list()} == {(A, 2), (B, 3)}
+        assert [each.name for each in await store.list("b" * 10)] == [B]
+        assert all(each.modified > 0 for each in await store.list())
+
+
+@each_store
+async def test_a_file_above_the_limit_is_refused(opened, tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        with pytest.raises(FileStoreError, match=r"files\.max_mb"):
+            await store.put(A, b"x" * (MAX_BYTES + 1))
+        assert not await store.exists(A)
 
 
 @pytest.mark.parametrize(
     "name", ["../" + B, "/etc/passwd", "", ".", B + "/../x", B + "-../x", B + "-a\n", "b" * 31, B + "-.x"]
 )
-async def test_a_name_that_could_be_a_path_is_refused(store: BlobStore, name: str) -> None:
-    for act in (store.read, store.exists, store.delete):
+@each_store
+async def test_a_name_that_could_be_a_path_is_refused(opened, tmp_path: Path, name: str) -> None:
+    async with opened(tmp_path) as store:
+        for act in (store.read, store.exists, store.delete):
+            with pytest.raises(FileStoreError, match="not the name"):
+                await act(name)
         with pytest.raises(FileStoreError, match="not the name"):
-            await act(name)
-    with pytest.raises(FileStoreError, match="not the name"):
-        await store.put(name, b"x")
+            await store.put(name, b"x")
 
 
 @pytest.mark.parametrize(
