@@ -37,10 +37,20 @@ async def open_bucket(_tmp_path: Path) -> AsyncIterator[BlobStore]:
 
 
 STORES = {"folder": open_folder, "s3": open_bucket}
-each_store = pytest.mark.parametrize("opened", STORES.values(), ids=STORES)
 
 
-@each_store
+@pytest.fixture(params=STORES)
+def opened(request: pytest.FixtureRequest):
+    if request.param == "s3":
+        s3_server()  # outside of the test, which would miss it as a process that was not ended
+    return STORES[request.param]
+
+
+@pytest.fixture
+def server() -> str:
+    return s3_server()
+
+
 async def test_what_is_put_can_be_read(opened, tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.put(A, b"content\0\xff")
@@ -48,14 +58,12 @@ async def test_what_is_put_can_be_read(opened, tmp_path: Path) -> None:
         assert await store.exists(A)
 
 
-@each_store
 async def test_an_empty_file_can_be_stored(opened, tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.put(A, b"")
         assert await store.read(A) == b""
 
 
-@each_store
 async def test_a_second_put_replaces_the_first(opened, tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.put(A, b"old")
@@ -63,7 +71,6 @@ async def test_a_second_put_replaces_the_first(opened, tmp_path: Path) -> None:
         assert await store.read(A) == b"new"
 
 
-@each_store
 async def test_a_file_that_does_not_exist_is_none(opened, tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         assert await store.read(A) is None
@@ -71,7 +78,6 @@ async def test_a_file_that_does_not_exist_is_none(opened, tmp_path: Path) -> Non
         await store.delete(A)
 
 
-@each_store
 async def test_a_deleted_file_is_gone(opened, tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.put(A, b"x")
@@ -80,7 +86,6 @@ async def test_a_deleted_file_is_gone(opened, tmp_path: Path) -> None:
         assert await store.list() == ()
 
 
-@each_store
 async def test_a_list_has_names_and_sizes_by_prefix(opened, tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.put(A, b"12")
@@ -90,7 +95,6 @@ async def test_a_list_has_names_and_sizes_by_prefix(opened, tmp_path: Path) -> N
         assert all(each.modified > 0 for each in await store.list())
 
 
-@each_store
 async def test_a_file_above_the_limit_is_refused(opened, tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         with pytest.raises(FileStoreError, match=r"files\.max_mb"):
@@ -101,7 +105,6 @@ async def test_a_file_above_the_limit_is_refused(opened, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "name", ["../" + B, "/etc/passwd", "", ".", B + "/../x", B + "-../x", B + "-a\n", "b" * 31, B + "-.x"]
 )
-@each_store
 async def test_a_name_that_could_be_a_path_is_refused(opened, tmp_path: Path, name: str) -> None:
     async with opened(tmp_path) as store:
         for act in (store.read, store.exists, store.delete):
@@ -141,9 +144,9 @@ async def test_a_symbolic_link_in_the_folder_is_not_followed(tmp_path: Path) -> 
     assert (tmp_path / "secret").read_text() == "secret"
 
 
-async def test_a_bucket_that_does_not_exist_is_named_without_the_secret() -> None:
+async def test_a_bucket_that_does_not_exist_is_named_without_the_secret(server: str) -> None:
     async with ClientScope() as scope:
-        store = S3Blobs(bucket_at(s3_server(), "no-such-bucket"), scope.http("files"), max_bytes=9, timeout_s=10.0)
+        store = S3Blobs(bucket_at(server, "no-such-bucket"), scope.http("files"), max_bytes=9, timeout_s=10.0)
         for act in (store.read(A), store.put(A, b"x"), store.list()):
             with pytest.raises(FileStoreError, match="the bucket does not exist") as caught:
                 await act

@@ -50,11 +50,12 @@ GRACE = 1.5
 MailboxItem: TypeAlias = Op | TurnOutcome | StepBoundary
 
 
-async def claim_turn(key: str, services: SessionServices) -> RunningTurn | None:
-    """The oldest queued turn; None if there is none, or if another process holds the session."""
+async def claim_turn(key: str, services: SessionServices, *, keep_lease: bool = False) -> RunningTurn | None:
+    """The oldest queued turn; None if there is none, or if another process holds the session. Without a turn the
+    session is released, unless `keep_lease`: its background processes run here."""
     try:
         turn = await services.store.turns.claim_next(key, _opening_with_claim)
-        if turn is None:
+        if turn is None and not keep_lease:
             await services.store.turns.release(key)
     except SessionHeld:
         await services.store.dispatcher.wake(key)
@@ -188,7 +189,13 @@ class Session:
                 kept = any(map(services.subagents.describe_background, self._used_sessions))
                 if idle and (short_lived or not kept):
                     self.closed = True
+                    await services.store.turns.release(self.key)
                     return None
+
+    def _has_processes(self) -> bool:
+        """True if background processes of its conversations run here: no other process could reach them."""
+        background = self._services.defaults.background
+        return background is not None and any(map(background.describe_running, self._used_sessions))
 
     async def _start_next_turn(self, turns: asyncio.TaskGroup) -> None:
         """Start the next queued turn, finishing at once those that must not start."""
@@ -196,7 +203,7 @@ class Session:
         if activity.is_final(self.key, self._last_ended):
             activity.mark_idle(self.key)
             return
-        while (running := await claim_turn(self.key, self._services)) is not None:
+        while (running := await claim_turn(self.key, self._services, keep_lease=self._has_processes())) is not None:
             ending = await early_ending(running, self._services)
             if ending is None:
                 self._start_turn(turns, running)
