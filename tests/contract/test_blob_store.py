@@ -36,21 +36,19 @@ async def open_bucket(_tmp_path: Path) -> AsyncIterator[BlobStore]:
         yield S3Blobs(bucket, scope.http("files"), max_bytes=MAX_BYTES, timeout_s=10.0)
 
 
-STORES = {"folder": open_folder, "s3": open_bucket}
-
-
-@pytest.fixture(params=STORES)
-def opened(request: pytest.FixtureRequest):
-    if request.param == "s3":
-        s3_server()  # outside of the test, which would miss it as a process that was not ended
-    return STORES[request.param]
-
-
-@pytest.fixture
+@pytest.fixture(scope="module")
 def server() -> str:
     return s3_server()
 
 
+EACH = [
+    pytest.param(open_folder, id="folder"),
+    pytest.param(open_bucket, id="s3", marks=pytest.mark.usefixtures("server")),
+]
+each_store = pytest.mark.parametrize("opened", EACH)
+
+
+@each_store
 async def test_what_is_put_can_be_read(opened, tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.put(A, b"content\0\xff")
@@ -58,12 +56,14 @@ async def test_what_is_put_can_be_read(opened, tmp_path: Path) -> None:
         assert await store.exists(A)
 
 
+@each_store
 async def test_an_empty_file_can_be_stored(opened, tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.put(A, b"")
         assert await store.read(A) == b""
 
 
+@each_store
 async def test_a_second_put_replaces_the_first(opened, tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.put(A, b"old")
@@ -71,6 +71,7 @@ async def test_a_second_put_replaces_the_first(opened, tmp_path: Path) -> None:
         assert await store.read(A) == b"new"
 
 
+@each_store
 async def test_a_file_that_does_not_exist_is_none(opened, tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         assert await store.read(A) is None
@@ -78,6 +79,7 @@ async def test_a_file_that_does_not_exist_is_none(opened, tmp_path: Path) -> Non
         await store.delete(A)
 
 
+@each_store
 async def test_a_deleted_file_is_gone(opened, tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.put(A, b"x")
@@ -86,6 +88,7 @@ async def test_a_deleted_file_is_gone(opened, tmp_path: Path) -> None:
         assert await store.list() == ()
 
 
+@each_store
 async def test_a_list_has_names_and_sizes_by_prefix(opened, tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.put(A, b"12")
@@ -95,6 +98,7 @@ async def test_a_list_has_names_and_sizes_by_prefix(opened, tmp_path: Path) -> N
         assert all(each.modified > 0 for each in await store.list())
 
 
+@each_store
 async def test_a_file_above_the_limit_is_refused(opened, tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         with pytest.raises(FileStoreError, match=r"files\.max_mb"):
@@ -105,6 +109,7 @@ async def test_a_file_above_the_limit_is_refused(opened, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "name", ["../" + B, "/etc/passwd", "", ".", B + "/../x", B + "-../x", B + "-a\n", "b" * 31, B + "-.x"]
 )
+@each_store
 async def test_a_name_that_could_be_a_path_is_refused(opened, tmp_path: Path, name: str) -> None:
     async with opened(tmp_path) as store:
         for act in (store.read, store.exists, store.delete):

@@ -1,7 +1,6 @@
 """Port of the file store: files of chats that every worker of a cluster can read, by name."""
 
 import hashlib
-import os
 import re
 from typing import Protocol
 
@@ -45,9 +44,11 @@ def is_blob_name(name: str) -> bool:
 
 def make_blob_name(id: str, file_name: str = "") -> str:
     """The name of a file with the 32 hexadecimal digits `id`. `file_name` may come from a stranger."""
-    stem, suffix = os.path.splitext(os.path.basename(file_name.replace("\\", "/")))
+    base = file_name.replace("\\", "/").rpartition("/")[2]
+    stem, dot, suffix = base.rpartition(".")
+    stem, suffix = (stem, suffix) if dot else (suffix, "")
     label = _ODD.sub("_", stem).replace("..", "_")[:MAX_LABEL_CHARS].strip("._")
-    ending = _ODD.sub("_", suffix.lstrip("."))[:16].strip("._")
+    ending = _ODD.sub("_", suffix)[:16].strip("._")
     shown = f"{label or 'file'}.{ending}" if ending else label
     return f"{id}-{shown}" if shown else id
 

@@ -118,6 +118,8 @@ class Session:
         """The end of a turn is being written and announced."""
         self._last_ended = ""
         self._unread_wakes = 0
+        self._kept_lease = False
+        """The session was not released after its last turn."""
         self._used_sessions: set[str] = set()
         """Conversations that had a turn here and were not left since."""
         self._left: dict[str, Reset] = {}
@@ -188,9 +190,12 @@ class Session:
                 idle = self._running is None and self._mailbox.empty()
                 kept = any(map(services.subagents.describe_background, self._used_sessions))
                 if idle and (short_lived or not kept):
-                    self.closed = True
-                    await services.store.turns.release(self.key)
-                    return None
+                    if self._kept_lease:
+                        self._kept_lease = False
+                        await services.store.turns.release(self.key)
+                    self.closed = self._mailbox.empty()
+                    if self.closed:
+                        return None
 
     def _has_processes(self) -> bool:
         """True if background processes of its conversations run here: no other process could reach them."""
@@ -203,7 +208,8 @@ class Session:
         if activity.is_final(self.key, self._last_ended):
             activity.mark_idle(self.key)
             return
-        while (running := await claim_turn(self.key, self._services, keep_lease=self._has_processes())) is not None:
+        self._kept_lease = self._has_processes()
+        while (running := await claim_turn(self.key, self._services, keep_lease=self._kept_lease)) is not None:
             ending = await early_ending(running, self._services)
             if ending is None:
                 self._start_turn(turns, running)
