@@ -1,9 +1,10 @@
 """Every store of chat files keeps the same promises."""
 
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.world.s3_server import BUCKET, s3_server
 A, B = "a" * 32 + "-one.pdf", "b" * 32
 SECRET = "the-secret-of-the-bucket"
 MAX_BYTES = 1000
+OpenStore: TypeAlias = Callable[[Path], AbstractAsyncContextManager[BlobStore]]
 
 
 def bucket_at(address: str, name: str = BUCKET, prefix: str = "") -> S3Bucket:
@@ -41,46 +43,43 @@ def server() -> str:
     return s3_server()
 
 
-EACH = [
-    pytest.param(open_folder, id="folder"),
-    pytest.param(open_bucket, id="s3", marks=pytest.mark.usefixtures("server")),
-]
-each_store = pytest.mark.parametrize("opened", EACH)
+@pytest.fixture(scope="module", params=["folder", "s3"])
+def opened(request: pytest.FixtureRequest) -> OpenStore:
+    """Of the module, so that the server starts outside of tests, which would take it for a leak."""
+    if request.param == "folder":
+        return open_folder
+    s3_server()
+    return open_bucket
 
 
-@each_store
-async def test_what_is_put_can_be_read(opened, tmp_path: Path) -> None:
+async def test_what_is_put_can_be_read(opened: OpenStore, tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.put(A, b"content\0\xff")
         assert await store.read(A) == b"content\0\xff"
         assert await store.exists(A)
 
 
-@each_store
-async def test_an_empty_file_can_be_stored(opened, tmp_path: Path) -> None:
+async def test_an_empty_file_can_be_stored(opened: OpenStore, tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.put(A, b"")
         assert await store.read(A) == b""
 
 
-@each_store
-async def test_a_second_put_replaces_the_first(opened, tmp_path: Path) -> None:
+async def test_a_second_put_replaces_the_first(opened: OpenStore, tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.put(A, b"old")
         await store.put(A, b"new")
         assert await store.read(A) == b"new"
 
 
-@each_store
-async def test_a_file_that_does_not_exist_is_none(opened, tmp_path: Path) -> None:
+async def test_a_file_that_does_not_exist_is_none(opened: OpenStore, tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         assert await store.read(A) is None
         assert not await store.exists(A)
         await store.delete(A)
 
 
-@each_store
-async def test_a_deleted_file_is_gone(opened, tmp_path: Path) -> None:
+async def test_a_deleted_file_is_gone(opened: OpenStore, tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.put(A, b"x")
         await store.delete(A)
@@ -88,8 +87,7 @@ async def test_a_deleted_file_is_gone(opened, tmp_path: Path) -> None:
         assert await store.list() == ()
 
 
-@each_store
-async def test_a_list_has_names_and_sizes_by_prefix(opened, tmp_path: Path) -> None:
+async def test_a_list_has_names_and_sizes_by_prefix(opened: OpenStore, tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.put(A, b"12")
         await store.put(B, b"123")
@@ -98,8 +96,7 @@ async def test_a_list_has_names_and_sizes_by_prefix(opened, tmp_path: Path) -> N
         assert all(each.modified > 0 for each in await store.list())
 
 
-@each_store
-async def test_a_file_above_the_limit_is_refused(opened, tmp_path: Path) -> None:
+async def test_a_file_above_the_limit_is_refused(opened: OpenStore, tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         with pytest.raises(FileStoreError, match=r"files\.max_mb"):
             await store.put(A, b"x" * (MAX_BYTES + 1))
@@ -109,8 +106,7 @@ async def test_a_file_above_the_limit_is_refused(opened, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "name", ["../" + B, "/etc/passwd", "", ".", B + "/../x", B + "-../x", B + "-a\n", "b" * 31, B + "-.x"]
 )
-@each_store
-async def test_a_name_that_could_be_a_path_is_refused(opened, tmp_path: Path, name: str) -> None:
+async def test_a_name_that_could_be_a_path_is_refused(opened: OpenStore, tmp_path: Path, name: str) -> None:
     async with opened(tmp_path) as store:
         for act in (store.read, store.exists, store.delete):
             with pytest.raises(FileStoreError, match="not the name"):
