@@ -67,11 +67,10 @@ class App:
         store, models = resources.store, resources.models
         self.settings, self.store, self.models, self.scope = settings, store, models, resources.scope
         self.background, self.backend, self.network = resources.background, resources.backend, resources.network
-        self.checkpoints = resources.checkpoints
+        self.checkpoints, self.chat_files = resources.checkpoints, resources.chat_files
         env = tool_environment(settings)
         self.documents = DocumentConverter(settings.documents, backend=resources.backend, env=env)
         self.files: FileAttacher
-        self.chat_files = resources.chat_files
         self.secrets, self._env_file = resources.secrets, EnvFileWatch(settings.paths.env)
         self.hooks = Hooks(settings.plugins.deadline, self._report, deadlines=settings.plugins.deadlines)
         self.workdir = settings.workdir or os.getcwd()

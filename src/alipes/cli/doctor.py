@@ -29,12 +29,12 @@ from alipes.config.loader import load_settings
 from alipes.config.mcp_files import load_project
 from alipes.config.paths import DEFAULT_PROFILE, all_homes, find_home, profile_name
 from alipes.config.settings import Settings
-from alipes.kernel.blobs import make_blob_name
 from alipes.kernel.errors import AlipesError, ConfigError, ProviderError, StoreError, ToolError
 from alipes.kernel.formatting import format_ago, format_count
 from alipes.kernel.memory import OWNER
 from alipes.kernel.messages import user
 from alipes.kernel.ports import Request
+from alipes.kernel.store.blobs import make_blob_name
 from alipes.kernel.turns import ModelReply
 from alipes.providers.embedded import find_weights
 from alipes.providers.errors import explain_connection

@@ -14,7 +14,7 @@ AlipesError
 ├── PluginError          the plugin is disabled, the host continues
 ├── MessageRejected      the sender rephrases it or sends it elsewhere
 ├── SessionError         the person names another session or tries again later
-├── FileStoreError       the operator checks the store of chat files; work goes on without the file
+├── FileStoreError       the operator checks the store of chat files; the work continues without the file
 └── StoreError           the process stops: without a store it must not act
     ├── Fenced             another process runs this turn now; stop writing
     └── SessionHeld        another live process holds this session; signal it instead
