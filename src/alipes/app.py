@@ -64,6 +64,7 @@ async def open_app(
             background=resources.background,
             max_silence=settings.silence,
             outbound=outbound or make_outbound_policy(settings),
+            share=resources.chat_files.share_outbound,
             max_subagent_seconds=settings.delegation.minutes * 60,
             mask=resources.secrets,
         )

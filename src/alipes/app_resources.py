@@ -15,10 +15,15 @@ from alipes.agent.skills.catalog import SkillCatalog
 from alipes.agent.skills.versions import SkillStore
 from alipes.config.environment import move_secrets_off_stack, process_environment
 from alipes.config.paths import DEFAULT_PROFILE, PROFILE_VARIABLE
+from alipes.config.sections.files import FilesConfig
 from alipes.config.settings import Settings
+from alipes.kernel.errors import ConfigError
 from alipes.kernel.ports import Provider
+from alipes.kernel.store.blobs import BlobStore
 from alipes.kernel.store.store import Store
 from alipes.providers.registry import Models
+from alipes.runtime.blobs.chat_files import COPIES, ChatFiles
+from alipes.runtime.blobs.folder import FolderBlobs
 from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.log_file import log_secrets
 from alipes.runtime.process_setup import protect_memory, wipe_environment
@@ -57,6 +62,7 @@ class Resources(Struct, frozen=True):
     converter: PageConverter
     skill_store: SkillStore
     skill_catalog: SkillCatalog
+    chat_files: ChatFiles
 
 
 async def open_resources(
@@ -100,6 +106,7 @@ async def open_resources(
         checkpoints=checkpoints,
         skill_store=skill_store,
         skill_catalog=skill_catalog,
+        chat_files=make_chat_files(settings, scope),
     )
 
 
@@ -115,6 +122,37 @@ async def _open_browser(
         keeper=guard,
     )
     return await stack.enter_async_context(sessions)
+
+
+def make_chat_files(settings: Settings, scope: ClientScope) -> ChatFiles:
+    """Raises `ConfigError`."""
+    config, max_bytes = settings.files, settings.files.max_mb * 1_000_000
+    store: BlobStore | None = None
+    if config.store == "s3":
+        store = _make_bucket(config, scope, max_bytes)
+    elif config.folder:
+        store = FolderBlobs(Path(config.folder), max_bytes=max_bytes)
+    cache_bytes = config.cache_mb * 1_000_000
+    return ChatFiles(settings.paths.files / COPIES, store, max_bytes=max_bytes, cache_bytes=cache_bytes)
+
+
+def _make_bucket(config: FilesConfig, scope: ClientScope, max_bytes: int) -> BlobStore:
+    from alipes.runtime.blobs.s3 import S3Blobs, S3Bucket  # noqa: PLC0415
+
+    if not (config.bucket and config.key.reveal() and config.secret.reveal()):
+        variables = f"{config.key_env} and {config.secret_env}"
+        raise ConfigError(f"files.store = s3 needs files.bucket and the variables {variables}")
+    bucket = S3Bucket(
+        config.endpoint or f"https://s3.{config.region}.amazonaws.com",
+        config.bucket,
+        config.region,
+        config.key,
+        config.secret,
+        config.prefix,
+        config.path_style,
+    )
+    client = scope.http("files", stall=config.timeout)
+    return S3Blobs(bucket, client, max_bytes=max_bytes, timeout_s=config.timeout)
 
 
 def hide_secrets(settings: Settings) -> None:

@@ -64,7 +64,7 @@ class App:
         store, models = resources.store, resources.models
         self.settings, self.store, self.models, self.scope = settings, store, models, resources.scope
         self.background, self.backend, self.network = resources.background, resources.backend, resources.network
-        self.checkpoints = resources.checkpoints
+        self.checkpoints, self.chat_files = resources.checkpoints, resources.chat_files
         env = tool_environment(settings)
         self.documents = DocumentConverter(settings.documents, backend=resources.backend, env=env)
         self.files: FileAttacher

@@ -117,6 +117,8 @@ def _add_builtin_tools(app: App, resources: Resources) -> None:
     app.hooks.add(CORE, taint.after_tool, patient=True)
     for memory_hook in app.memory.hooks():
         app.hooks.add(CORE, memory_hook, patient=True)
+    if resources.chat_files.store is not None:
+        app.hooks.add(CORE, resources.chat_files.tool_arguments, patient=True)
     app.hooks.add(CORE, background.session_left)
     app.hooks.add(CORE, resources.namespaces.session_left)
     app.hooks.add(CORE, backend.session_left)

@@ -16,6 +16,7 @@ from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.turns import Address
 from alipes.plugins.registry import Contributions, PromptTemplate
 from alipes.providers.registry import ModelChoice
+from alipes.runtime.blobs.chat_files import ChatFiles
 from alipes.sessions.commands.context import CommandContext
 from alipes.sessions.commands.registry import BY_NAME
 from tests.world.fake_platform import FakePlatform
@@ -50,6 +51,7 @@ class GatewayHarness:
         self.gateway: Gateway
         self.messenger: FakePlatform
         self.files = FileAttacher(Settings(home=Path("/nonexistent")))
+        self.chat_files = ChatFiles(Path("/nonexistent"), max_bytes=1, cache_bytes=1)
         self.restarted = 0
 
     def context(self, inbound, *, local_files=True):

@@ -18,7 +18,7 @@ from alipes.agent.skills.catalog import usable
 from alipes.agent.skills.versions import SkillStore
 from alipes.agent.web_services import explain_missing_extra
 from alipes.app import open_for_checks
-from alipes.app_resources import make_skill_catalog
+from alipes.app_resources import make_chat_files, make_skill_catalog
 from alipes.cli import common, render, security_audit
 from alipes.cli.common import CheckResult, print_json
 from alipes.cli.options import parse_doctor
@@ -35,6 +35,7 @@ from alipes.kernel.memory import OWNER
 from alipes.kernel.messages import user
 from alipes.kernel.ports import Request
 from alipes.kernel.store.archive import Archive
+from alipes.kernel.store.blobs import make_blob_name
 from alipes.kernel.store.store import Store
 from alipes.kernel.turns import ModelReply
 from alipes.providers.embedded import find_weights
@@ -127,6 +128,24 @@ async def _check_schedules(settings: Settings, store: Store) -> list[CheckResult
     if failed:
         return [CheckResult("schedules", "note", f"{says}; last run failed: {names}", "see `alipes schedule history`")]
     return [CheckResult("schedules", "ok", says)]
+
+
+async def check_chat_files(settings: Settings, scope: ClientScope) -> list[CheckResult]:
+    """Write, read and delete a file in the store of chat files, if one is set up."""
+    try:
+        files = make_chat_files(settings, scope)
+        if files.store is None:
+            return []
+        name = make_blob_name(os.urandom(16).hex(), "doctor")
+        await files.store.put(name, b"alipes doctor")
+        found = await files.store.read(name)
+        await files.store.delete(name)
+    except AlipesError as error:
+        return [CheckResult("files", "wrong", str(error), "correct [files] in the settings")]
+    if found != b"alipes doctor":
+        return [CheckResult("files", "wrong", "the store of chat files does not return what was written")]
+    where = f"bucket {settings.files.bucket}" if settings.files.store == "s3" else settings.files.folder
+    return [CheckResult("files", "ok", f"{where} can be written and read")]
 
 
 async def check_models(settings: Settings, scope: ClientScope, models: Models, *, live: bool) -> list[CheckResult]:
@@ -478,6 +497,7 @@ async def _check_services(settings: Settings, live: bool) -> tuple[list[CheckRes
     found += [await asyncio.to_thread(check_checkpoints, settings), check_documents()]
     async with open_models(settings) as (scope, models):
         if settings.providers:
+            found += await check_chat_files(settings, scope)
             found += await check_models(settings, scope, models, live=live)
         else:
             found.append(CheckResult("model", "note", "not checked, because the settings have errors"))

@@ -19,6 +19,7 @@ from alipes.config.reader import KeyPath, RawConfig, read_config
 from alipes.config.schema import KEYS
 from alipes.config.secret_store import read_keyring
 from alipes.config.sections.cluster import url_password
+from alipes.config.sections.files import FilesConfig
 from alipes.config.sections.web import WebConfig
 from alipes.config.settings import (
     MIXTURE_PREFIX,
@@ -202,6 +203,7 @@ def build_settings(config: RawConfig) -> Settings:
         platforms={name: _platform(config, name) for name in config.names("platforms")},
         web=_web(config),
         gateway=_table(config, "gateway", stt_key=_secret(config, "gateway.stt_key_env")),
+        files=_files(config),
         plugins=_table(config, "plugins", **named),
         tools=_tools(config),
         toolsets={name: tuple(names) for name, names in _named(config, "toolsets").items()},
@@ -394,6 +396,20 @@ def _store_password(config: RawConfig) -> Secret:
         config.report("store_direct", str(config.effective("store_direct").value), "needs store: set it too")
     variable = str(config.effective("store_password_env").value)
     return read_secret(config, variable, needed=bool(config.effective("store").value), typed=True)
+
+
+def _files(config: RawConfig) -> FilesConfig:
+    """`[files]`; the keys are needed for a bucket only."""
+    needed = config.effective("files", "store").value == "s3"
+    variables = {name: str(config.effective("files", f"{name}_env").value) for name in ("key", "secret")}
+    secrets = {name: read_secret(config, variable, needed=needed) for name, variable in variables.items()}
+    if needed and not config.effective("files", "bucket").value:
+        config.report("files.store", "s3", "needs files.bucket: the name of a bucket")
+    folder = str(config.effective("files", "folder").value)
+    if folder and not folder.startswith("/"):
+        config.report("files.folder", folder, "must be an absolute path: all workers need the same one")
+    files: FilesConfig = _table(config, "files", **secrets)
+    return files
 
 
 def _web(config: RawConfig) -> WebConfig:

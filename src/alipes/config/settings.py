@@ -15,6 +15,7 @@ from alipes.config.paths import Paths, profile_name
 from alipes.config.platforms import Messengers, PluginPlatformConfig
 from alipes.config.sections.browser import BrowserConfig
 from alipes.config.sections.cluster import DATABASE_URL, ClusterConfig, with_password
+from alipes.config.sections.files import FilesConfig
 from alipes.config.sections.learning import LearningConfig
 from alipes.config.sections.memory import MemoryConfig
 from alipes.config.sections.page import PageConfig
@@ -501,6 +502,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     models: dict[str, ModelFacts] = {}
     api: ApiConfig = ApiConfig()
     page: PageConfig = PageConfig()
+    files: FilesConfig = FilesConfig()
     auxiliary: dict[str, AuxiliaryConfig] = {}
     """By task; tasks that are not listed use the defaults."""
     spend: SpendConfig = SpendConfig()

@@ -49,7 +49,7 @@ class Gateway:
         returns at once."""
         self._app, self._policy = app, policy
         self._runners = {name: PlatformRunner(platform) for name, platform in platforms.items()}
-        self.delivery = OutboxWorker(app.store, self._runners, policy)
+        self.delivery = OutboxWorker(app.store, self._runners, policy, files=app.chat_files)
         self.counters = self.delivery.counters
         self.access = Access(app.store.people, policy)
         for platform in platforms.values():

@@ -14,6 +14,7 @@ AlipesError
 ├── PluginError          the plugin is disabled, the host continues
 ├── MessageRejected      the sender rephrases it or sends it elsewhere
 ├── SessionError         the person names another session or tries again later
+├── FileStoreError       the operator checks the store of chat files; the work continues without the file
 └── StoreError           the process stops: without a store it must not act
     ├── Fenced             another process runs this turn now; stop writing
     ├── SessionHeld        another live process holds this session; signal it instead
@@ -108,6 +109,12 @@ class SessionError(AlipesError):
     """The named session does not exist, is ambiguous or is busy. The person chooses again."""
 
     code = "session"
+
+
+class FileStoreError(AlipesError):
+    """A file could not be put into the store of chat files, or read from it."""
+
+    code = "files"
 
 
 class StoreError(AlipesError):

@@ -18,6 +18,8 @@ class Media(Struct, frozen=True, omit_defaults=True):
     kind: MediaKind = "file"
     name: str = ""
     caption: str = ""
+    blob: str = ""
+    """Its name in the store of chat files; empty: only the worker that made it can send it."""
 
 
 class Button(Struct, frozen=True, omit_defaults=True):

@@ -19,6 +19,12 @@ OpenAgent: TypeAlias = Callable[[Turn], Awaitable[Agent]]
 OutboundFor: TypeAlias = Callable[[Turn, Event], tuple[Outbound, ...]]
 """The chat messages to send for an event of a turn; stored together with it."""
 
+ShareFiles: TypeAlias = Callable[[tuple[Outbound, ...]], Awaitable[tuple[Outbound, ...]]]
+
+
+async def _share_nothing(outbounds: tuple[Outbound, ...]) -> tuple[Outbound, ...]:
+    return outbounds
+
 
 def _no_messages(_turn: Turn, _event: Event) -> tuple[Outbound, ...]:
     return ()
@@ -46,6 +52,8 @@ class SessionDefaults(Struct, frozen=True):
     workdir: str = ""
     """Interrupted turns of this folder are resumed at the start; empty: those of all folders."""
     outbound: OutboundFor = _no_messages
+    share: ShareFiles = _share_nothing
+    """Makes the files of chat messages available to other workers."""
     mask: Callable[[str], str] = str
     """Removes known secrets from text that is stored."""
 

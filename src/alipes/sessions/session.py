@@ -50,11 +50,12 @@ GRACE = 1.5
 MailboxItem: TypeAlias = Op | TurnOutcome | StepBoundary
 
 
-async def claim_turn(key: str, services: SessionServices) -> RunningTurn | None:
-    """The oldest queued turn; None if there is none, or if another process holds the session."""
+async def claim_turn(key: str, services: SessionServices, *, keep_lease: bool = False) -> RunningTurn | None:
+    """The oldest queued turn; None if there is none, or if another process holds the session. Without a turn the
+    session is released, unless `keep_lease`: its background processes run here."""
     try:
         turn = await services.store.turns.claim_next(key, _opening_with_claim)
-        if turn is None:
+        if turn is None and not keep_lease:
             await services.store.turns.release(key)
     except SessionHeld:
         await services.store.dispatcher.wake(key)
@@ -117,6 +118,8 @@ class Session:
         """The end of a turn is being written and announced."""
         self._last_ended = ""
         self._unread_wakes = 0
+        self._kept_lease = False
+        """The session was not released after its last turn."""
         self._used_sessions: set[str] = set()
         """Conversations that had a turn here and were not left since."""
         self._left: dict[str, Reset] = {}
@@ -187,8 +190,17 @@ class Session:
                 idle = self._running is None and self._mailbox.empty()
                 kept = any(map(services.subagents.describe_background, self._used_sessions))
                 if idle and (short_lived or not kept):
-                    self.closed = True
-                    return None
+                    if self._kept_lease:
+                        self._kept_lease = False
+                        await services.store.turns.release(self.key)
+                    self.closed = self._mailbox.empty()
+                    if self.closed:
+                        return None
+
+    def _has_processes(self) -> bool:
+        """True if background processes of its conversations run here: no other process could reach them."""
+        background = self._services.defaults.background
+        return background is not None and any(map(background.describe_running, self._used_sessions))
 
     async def _start_next_turn(self, turns: asyncio.TaskGroup) -> None:
         """Start the next queued turn, finishing at once those that must not start."""
@@ -196,7 +208,8 @@ class Session:
         if activity.is_final(self.key, self._last_ended):
             activity.mark_idle(self.key)
             return
-        while (running := await claim_turn(self.key, self._services)) is not None:
+        self._kept_lease = self._has_processes()
+        while (running := await claim_turn(self.key, self._services, keep_lease=self._kept_lease)) is not None:
             ending = await early_ending(running, self._services)
             if ending is None:
                 self._start_turn(turns, running)

@@ -11,10 +11,12 @@ from alipes.agent.loop import run_turn
 from alipes.kernel.errors import AlipesError, Fenced, StoreError
 from alipes.kernel.formatting import format_duration, format_excerpt, strip_object_addresses
 from alipes.kernel.messages import Message
+from alipes.kernel.outbox import Outbound
 from alipes.kernel.turns import (
     Envelope,
     Event,
     Inbound,
+    JournalEvent,
     Notice,
     Reset,
     Said,
@@ -27,6 +29,7 @@ from alipes.kernel.turns import (
 from alipes.plugins import specs
 from alipes.plugins.interruption.attribution import TURN
 from alipes.runtime.log_file import log_context
+from alipes.runtime.tasks import run_to_completion
 from alipes.sessions.services import SessionServices
 from alipes.sessions.subagents.text import summary_of
 from alipes.sessions.turn_state import RunningTurn, StepBoundary, TurnOutcome
@@ -90,10 +93,23 @@ class TurnRunner:
                 running.held_result = event  # recorded with the message of all results: one row, one wait
                 return
             outbound = self._services.defaults.outbound(running.turn, event)
-            await self._services.store.turns.record(running.turn, event, *outbound)
+            await self._record(event, outbound)
             await self._publish(*running.take_held_result(), event, has_outbound=bool(outbound))
         else:
             await self._publish(*running.take_held_result(), event)
+
+    async def _record(self, event: JournalEvent, outbound: tuple[Outbound, ...]) -> None:
+        services, turn = self._services, self._running.turn
+        if not any(each.media for each in outbound):
+            await services.store.turns.record(turn, event, *outbound)
+            return
+
+        async def share_and_record() -> None:
+            shared = await services.defaults.share(outbound)
+            await services.store.turns.record(turn, event, *shared)
+
+        # the message is in memory already: a stop between the two would lose it
+        await run_to_completion(share_and_record)
 
     async def _publish_opening(self) -> None:
         """Publish the messages that were recorded with the claim."""

@@ -20,6 +20,7 @@ from alipes.kernel.messages import Image, ToolResult, image_type
 from alipes.kernel.outbox import Media
 from alipes.kernel.platform import ReceivedFile
 from alipes.kernel.turns import Inbound
+from alipes.runtime.blobs.chat_files import ChatFiles
 from alipes.web.auth import RequestLimits, read_body
 from alipes.web.endpoint import ApiCall, ApiEndpoint, ApiServices, Caller, HttpProblem, json_response
 from alipes.web.runs.lookup import find_session
@@ -72,18 +73,30 @@ class AttachesFiles(Protocol):
 class ApiFiles:
     """The folder of uploads, and what may be downloaded."""
 
-    def __init__(self, uploads: Path, sendable: SendableFiles, attacher: AttachesFiles, limits: RequestLimits) -> None:
+    def __init__(
+        self,
+        uploads: Path,
+        sendable: SendableFiles,
+        attacher: AttachesFiles,
+        limits: RequestLimits,
+        shared: ChatFiles | None = None,
+    ) -> None:
+        """`shared`: makes uploads available to other workers."""
         self.uploads, self.sendable, self.limits = uploads, sendable, limits
-        self._attacher = attacher
+        self._attacher, self._shared = attacher, shared
 
     async def save(self, caller: Caller, name: str, data: bytes) -> UploadedFile:
         id, shown = os.urandom(8).hex(), _safe_name(name)
-        await asyncio.to_thread(self._write, self._folder(caller) / f"{id}-{shown}", data)
+        path = self._folder(caller) / f"{id}-{shown}"
+        await asyncio.to_thread(self._write, path, data)
+        if self._shared is not None:
+            await self._shared.share(str(path), shown, _caller_id(caller) + id)
         return UploadedFile(id, shown, _media_type(shown, data[:16]), len(data))
 
     async def attach(self, inbound: Inbound, caller: Caller, ids: Sequence[str]) -> Inbound:
         """The message with the files that were uploaded for it. Raises `HttpProblem`."""
-        received = [await asyncio.to_thread(self._read, caller, id) for id in ids]
+        paths = [await self._find(caller, id) for id in ids]
+        received = [await asyncio.to_thread(_read_upload, path) for path in paths]
         files, images = [file for file, _ in received], [image for _, image in received if image is not None]
         if not files:
             return inbound
@@ -92,26 +105,35 @@ class ApiFiles:
         return await self._attacher.attach_received(structs.replace(inbound, text=text, attachments=attachments), files)
 
     def _folder(self, caller: Caller) -> Path:
-        return self.uploads / hashlib.sha256(caller.name.encode("utf-8", "replace")).hexdigest()[:16]
+        return self.uploads / _caller_id(caller)
 
     def _write(self, path: Path, data: bytes) -> None:
         make_private(self.uploads)
         make_private(path.parent)
         path.write_bytes(data)
 
-    def _read(self, caller: Caller, id: str) -> tuple[ReceivedFile, Image | None]:
-        path = self._find(caller, id)
-        size, name = path.stat().st_size, path.name.partition("-")[2]
-        data = path.read_bytes() if size <= MAX_PICTURE_BYTES else b""
-        kind, is_picture = _media_type(name, data[:16]), bool(image_type(data[:16]))
-        file = ReceivedFile(str(path), "image" if is_picture else "file", name, kind, size)
-        return file, Image(kind, data) if is_picture else None
+    async def _find(self, caller: Caller, id: str) -> Path:
+        """Another worker may have received it: then its path is that of the copy. Raises `HttpProblem`."""
+        if _UPLOAD.fullmatch(id):
+            if self._shared is not None and self._shared.store is not None:
+                blob = await self._shared.find(_caller_id(caller) + id)
+                if blob and (path := await self._shared.fetch(blob)):
+                    return Path(path)
+            elif found := await asyncio.to_thread(sorted, self._folder(caller).glob(f"{id}-*")):
+                return found[0]
+        raise HttpProblem(404, f"no uploaded file {id!r}; upload it again", code="no_upload")
 
-    def _find(self, caller: Caller, id: str) -> Path:
-        found = sorted(self._folder(caller).glob(f"{id}-*")) if _UPLOAD.fullmatch(id) else []
-        if not found:
-            raise HttpProblem(404, f"no uploaded file {id!r}; upload it again", code="no_upload")
-        return found[0]
+
+def _caller_id(caller: Caller) -> str:
+    return hashlib.sha256(caller.name.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def _read_upload(path: Path) -> tuple[ReceivedFile, Image | None]:
+    size, name = path.stat().st_size, path.name.partition("-")[2]
+    data = path.read_bytes() if size <= MAX_PICTURE_BYTES else b""
+    kind, is_picture = _media_type(name, data[:16]), bool(image_type(data[:16]))
+    file = ReceivedFile(str(path), "image" if is_picture else "file", name, kind, size)
+    return file, Image(kind, data) if is_picture else None
 
 
 class FileEndpoints:

@@ -277,7 +277,9 @@ class _Server:
         limits = RequestLimits(chosen.body, chosen.body_seconds, chosen.wait, chosen.rate)
         admission = TurnAdmission(self._app, max_runs=chosen.max_runs, max_runs_per_key=chosen.max_runs_per_key)
         fetcher = PublicFetcher(self._app.scope, settings.fetch.allow, name="api-images")
-        files = ApiFiles(settings.paths.files / UPLOADS, platforms.outbound, self._app.files, limits)
+        files = ApiFiles(
+            settings.paths.files / UPLOADS, platforms.outbound, self._app.files, limits, self._app.chat_files
+        )
         locator = PageLocator(settings.page.address, settings.page.trusted_proxies)
         logins = BrowserLogins(store.browsers, keys, locator, home=str(settings.home), secrets=secrets)
         browsers = BrowserEndpoints(logins, settings.page.address)

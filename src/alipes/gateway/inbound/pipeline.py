@@ -31,6 +31,7 @@ from alipes.kernel.untrusted import to_label
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.registry import Contributions
 from alipes.providers.transcription import NOT_SET_UP, Transcribe
+from alipes.runtime.blobs.chat_files import ChatFiles
 from alipes.runtime.tasks import run_to_completion
 from alipes.sessions.commands.context import CommandContext, CommandReply
 from alipes.sessions.commands.registry import BY_NAME, Parsed, UnknownCommand, run
@@ -69,6 +70,7 @@ class GatewayApp(Protocol):
     hooks: Hooks
     contributions: Contributions
     files: FileAttacher
+    chat_files: ChatFiles
 
     def context(self, inbound: Inbound, *, local_files: bool = True) -> CommandContext: ...
 
@@ -146,6 +148,7 @@ class InboundPipeline:
 
     async def _reply(self, message: IncomingMessage, *outbounds: Outbound) -> None:
         """Mark a message as handled and send the replies to it."""
+        outbounds = await self._app.chat_files.share_outbound(outbounds)
         await self._inbox.mark_handled(message.address.platform, message.id, owed=outbounds)
         for outbound in outbounds:
             self._outbox.notify(message.address.platform, outbound.lane)
@@ -189,6 +192,7 @@ class InboundPipeline:
     async def _handle_text(self, message: IncomingMessage) -> None:
         if not (message.text.strip() or message.quoted or message.images or message.files):
             return
+        message = await self._app.chat_files.share_received(message)
         if message.edits:
             await self._handle_edit(message)
         elif self.batcher.wants(message):
@@ -209,6 +213,7 @@ class InboundPipeline:
         for message in messages:
             try:
                 voice = is_voice(message)
+                await self._app.chat_files.fetch_received(message)
                 complete.append(await transcribe_voice(message, self._transcribe) if voice else message)
             except MessageRejected as error:
                 await self._outbox.enqueue(replies.make_note(message, str(error), kind="voice"))

@@ -13,13 +13,14 @@ from msgspec import structs
 
 from alipes.gateway.platform_runner import PlatformRunner
 from alipes.gateway.policy import GatewayCounters, GatewayPolicy, LateTaskGroup
-from alipes.kernel.errors import DeliveryError, MessageRejected, Undeliverable
+from alipes.kernel.errors import DeliveryError, FileStoreError, MessageRejected, Undeliverable
 from alipes.kernel.formatting import did_you_mean, format_count, format_duration, format_excerpt
 from alipes.kernel.outbox import Delivery, Media, Outbound
 from alipes.kernel.platform import MessagePart
 from alipes.kernel.store.people import PeopleStore
 from alipes.kernel.store.store import Store
 from alipes.kernel.turns import Address, Envelope, HomeChanged
+from alipes.runtime.blobs.chat_files import ChatFiles
 from alipes.runtime.subscription import HomeSubscription
 
 UNCONFIRMED = "?"
@@ -31,10 +32,12 @@ class Sender:
 
     def __init__(self, store: Store) -> None:
         self._store, self._outbox = store, store.outbox
+        self.files: ChatFiles | None = None
+        """Fetches the files of messages that other workers queued."""
 
     async def send(self, runner: PlatformRunner, delivery: Delivery) -> Delivery:
         """Send a delivery that is marked as `sending`. Raises `DeliveryError`; delivered parts are stored."""
-        outbound = delivery.outbound
+        outbound = await self._with_files(delivery.outbound)
         texts = await _format_text(runner, outbound)
         files = (_format_file(each, runner) for each in outbound.media)
         parts = [structs.replace(each, id=f"{outbound.id}#{n}") for n, each in enumerate((*texts, *files))]
@@ -51,6 +54,15 @@ class Sender:
             delivery = await self._outbox.mark_sent(delivery)
         await self._remove_drafts(runner, outbound, drafts[len(texts) :])
         return delivery
+
+    async def _with_files(self, outbound: Outbound) -> Outbound:
+        """The message with files of other workers fetched."""
+        if self.files is None:
+            return outbound
+        try:
+            return await self.files.fetch_outbound(outbound)
+        except FileStoreError as error:
+            raise DeliveryError(f"its file could not be fetched: {error}") from error
 
     async def _find_drafts(
         self, runner: PlatformRunner, delivery: Delivery, texts: tuple[MessagePart, ...]
@@ -177,7 +189,7 @@ class DeliveryAttempts:
     ) -> None:
         self._store, self._outbox, self._policy, self._counters = store, store.outbox, policy, counters
         self._clock, self._dice = clock, dice
-        self._sender = Sender(store)
+        self.sender = Sender(store)
         self._limits = {name: asyncio.Semaphore(MAX_CONCURRENT) for name in platforms}
         self._failing: dict[str, set[str]] = {name: set() for name in platforms}
         """By platform, the lanes that failed since the last success anywhere on it."""
@@ -204,7 +216,7 @@ class DeliveryAttempts:
     async def _send(self, runner: PlatformRunner, delivery: Delivery) -> None:
         delivery = delivery if delivery.state == "sending" else await self._outbox.mark_sending(delivery)
         try:
-            sent = await self._sender.send(runner, delivery)
+            sent = await self.sender.send(runner, delivery)
         except DeliveryError as error:
             await self._handle_failure(runner, delivery, error)
             return
@@ -321,13 +333,16 @@ class OutboxWorker:
         runners: Mapping[str, PlatformRunner],
         policy: GatewayPolicy,
         *,
+        files: ChatFiles | None = None,
         clock: Callable[[], float] = time.time,
         dice: Callable[[], float] = random.random,
     ) -> None:
+        """`files`: fetches the files of messages that other workers queued."""
         self._outbox, self._runners, self._policy = store.outbox, runners, policy
         self._bus, self._clustered = store.bus, store.clustered
         self.counters = GatewayCounters()
         self._attempts = DeliveryAttempts(store, runners, policy, counters=self.counters, clock=clock, dice=dice)
+        self._attempts.sender.files = files
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks = LateTaskGroup()
         self._busy: set[str] = set()
