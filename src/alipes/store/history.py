@@ -19,6 +19,8 @@ HistoryRow: TypeAlias = tuple[int, int, str, int | None]
 """Number, turn number and JSON of a message, and the tokens of the model call that returned it."""
 MessageRow: TypeAlias = tuple[tuple[object, ...], str]
 """The columns of a message, and its text for the search index."""
+SummaryRow: TypeAlias = tuple[int, int, int, int, int, str]
+"""Last message, count of messages, last trimmed message, characters, newest message, and the text of a summary."""
 NO_LIMIT = 2**63 - 1
 _NOT_UNDONE = "NOT IN (SELECT turn_number FROM undone_turns WHERE session_id = ?)"
 _SUMMARIES = """
@@ -75,11 +77,16 @@ def find_summary(db: Connection, session: str, numbers: list[int]) -> tuple[Comp
 
     A summary of other messages is not valid: some were undone since, or belong to another branch.
     """
-    for ancestor, _ in reversed(list_ancestors(db, session)):
-        for last, count, last_trimmed, max_chars, newest, text in db.execute(_SUMMARIES, (ancestor,)):
-            covered = bisect_right(numbers, last)
-            if covered == count and (not covered or numbers[covered - 1] == last):
-                return CompactionState(covered, text, bisect_right(numbers, last_trimmed), max_chars), newest
+    ancestors = reversed(list_ancestors(db, session))
+    return choose_summary((row for name, _ in ancestors for row in db.execute(_SUMMARIES, (name,))), numbers)
+
+
+def choose_summary(summaries: Iterable[SummaryRow], numbers: list[int]) -> tuple[CompactionState, int]:
+    """The first of `summaries` that is valid for the messages with these numbers, and the newest message then."""
+    for last, count, last_trimmed, max_chars, newest, text in summaries:
+        covered = bisect_right(numbers, last)
+        if covered == count and (not covered or numbers[covered - 1] == last):
+            return CompactionState(covered, text, bisect_right(numbers, last_trimmed), max_chars), newest
     return CompactionState(), 0
 
 

@@ -74,7 +74,7 @@ class SqlOutbox(SqlRows):
             if outbound.turn:  # its drafts have become this message; the turn's next message has its own
                 drafts = "DELETE FROM drafts WHERE lane = ? AND turn_id = ?"
                 db.execute(drafts, (outbound.lane, outbound.turn))
-            return debt if row is None else _delivery_from_row(row)
+            return debt if row is None else delivery_from_row(row)
 
         return await self._database.run(work)
 
@@ -102,7 +102,7 @@ class SqlOutbox(SqlRows):
 
         def work(db: Connection) -> tuple[Delivery, ...]:
             found = db.execute(sql, (platform,)).fetchall()
-            return tuple(_with_drafts(db, _delivery_from_row(row)) for row in found)
+            return tuple(_with_drafts(db, delivery_from_row(row)) for row in found)
 
         return await self._database.read(work)
 
@@ -118,19 +118,19 @@ class SqlOutbox(SqlRows):
         """The delivery of the `Outbound` with this id."""
         sql = f"SELECT {_COLUMNS} FROM outbox WHERE id = ?"
         row = await self._database.fetch_one(sql, id)
-        return None if row is None else _delivery_from_row(row)
+        return None if row is None else delivery_from_row(row)
 
     async def find_number(self, number: int) -> Delivery | None:
         """The delivery with this number."""
         row = await self._database.fetch_one(f"SELECT {_COLUMNS} FROM outbox WHERE number = ?", number)
-        return None if row is None else _delivery_from_row(row)
+        return None if row is None else delivery_from_row(row)
 
     async def list_deliveries(self, *states: DeliveryState, limit: int = 100) -> tuple[Delivery, ...]:
         """Deliveries in these states, or all, latest first."""
         where = f"WHERE state IN ({', '.join('?' * len(states))})" if states else ""
         sql = f"SELECT {_COLUMNS} FROM outbox {where} ORDER BY number DESC LIMIT ?"
         found = await self._database.fetch_all(sql, *states, limit)
-        return tuple(map(_delivery_from_row, found))
+        return tuple(map(delivery_from_row, found))
 
     async def requeue(self, number: int) -> bool:
         """Send a dead or expired one again; False if there is none with this number."""
@@ -165,7 +165,7 @@ class SqlOutbox(SqlRows):
     async def _update(self, delivery: Delivery, change: str, *values: object) -> Delivery:
         sql = f"UPDATE outbox SET {change} WHERE number = ? RETURNING {_COLUMNS}"
         row = await self._database.run(lambda db: db.execute(sql, (*values, delivery.number)).fetchone())
-        return delivery if row is None else _delivery_from_row(row)
+        return delivery if row is None else delivery_from_row(row)
 
 
 class SqlDrafts(SqlRows):
@@ -211,14 +211,14 @@ def insert_outbound(db: Connection, rows: Iterable[OutboxRow], now: float) -> No
 def _find_head(db: Connection, lane: str) -> Delivery | None:
     sql = f"SELECT {_COLUMNS} FROM outbox WHERE lane = ? AND {_OPEN} ORDER BY number LIMIT 1"
     row = db.execute(sql, (lane,)).fetchone()
-    return None if row is None else _delivery_from_row(row)
+    return None if row is None else delivery_from_row(row)
 
 
 def _start_attempt(db: Connection, delivery: Delivery) -> Delivery:
     change = "state = 'sending', attempts = attempts + 1"
     sql = f"UPDATE outbox SET {change} WHERE number = ? RETURNING {_COLUMNS}"
     row = db.execute(sql, (delivery.number,)).fetchone()
-    return delivery if row is None else _with_drafts(db, _delivery_from_row(row))
+    return delivery if row is None else _with_drafts(db, delivery_from_row(row))
 
 
 def _with_drafts(db: Connection, delivery: Delivery) -> Delivery:
@@ -226,7 +226,7 @@ def _with_drafts(db: Connection, delivery: Delivery) -> Delivery:
     return structs.replace(delivery, drafts=list_drafts(db, outbound.lane, outbound.turn))
 
 
-def _delivery_from_row(row: tuple[int, str, float, DeliveryState, int, float, str, int, str]) -> Delivery:
+def delivery_from_row(row: tuple[int, str, float, DeliveryState, int, float, str, int, str]) -> Delivery:
     number, outbound, created, state, attempts, due, sent_ids, uncertain_part, reason = row
     parts = _ids_decoder.decode(sent_ids)
     doubtful = uncertain_part == len(parts) + 1
