@@ -2,15 +2,10 @@
 
 import pytest
 
-from tests.world.postgres_server import PostgresServer, postgres_server
+from tests.world.postgres_server import postgres_server
 
 
-@pytest.fixture(scope="session")
-def shared_postgres() -> PostgresServer:
-    return postgres_server()
-
-
-@pytest.fixture(autouse=True)
-def postgres_if_needed(request: pytest.FixtureRequest) -> None:
-    if "[postgres" in request.node.name:
-        request.getfixturevalue("shared_postgres")
+@pytest.fixture(scope="session", autouse=True)
+def shared_postgres(request: pytest.FixtureRequest) -> None:
+    if any("[postgres" in item.name for item in request.session.items):
+        postgres_server()

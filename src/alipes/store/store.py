@@ -340,7 +340,7 @@ async def open_store(
                 _check_old_processes(processes, home / DATABASE_FILE)
             async with _open_engine(home, url, processes.own_name, busy_timeout_s) as database:
                 announced = asyncio.Event()
-                turns = SqlTurns(database, processes, before_claim=announced.wait)
+                turns = _make_turns(url)(database, processes, before_claim=announced.wait)
                 bus = LocalBus(processes, tasks.spawn, turns.is_abandoned)
                 dispatcher = LocalDispatcher(turns, processes, tasks.spawn)
                 schedule_changes = ScheduleChanges(processes)
@@ -379,6 +379,14 @@ async def open_store(
                     )
                 finally:
                     bus.close()
+
+
+def _make_turns(url: str) -> type[SqlTurns]:
+    if not url:
+        return SqlTurns
+    from alipes.store.postgres.turns import PostgresTurns  # noqa: PLC0415
+
+    return PostgresTurns
 
 
 def _make_archive(database: Database, url: str) -> Archive:

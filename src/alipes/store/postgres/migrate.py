@@ -1,7 +1,7 @@
 """Brings a PostgreSQL schema up to date: numbered SQL files, applied in order in one transaction."""
 
 from importlib.resources import files
-from typing import Any, LiteralString, cast
+from typing import Any
 
 import psycopg
 
@@ -45,7 +45,7 @@ def migrate(db: "psycopg.Connection[Any]", steps: list[tuple[int, str]] | None =
         db.execute("CREATE TABLE IF NOT EXISTS schema_version (version bigint PRIMARY KEY)")
         for number, sql in steps:
             if number > version:
-                db.execute(cast("LiteralString", sql))
+                db.execute(sql.encode())
                 db.execute("INSERT INTO schema_version VALUES (%s)", (number,))
 
 
