@@ -55,6 +55,15 @@ class VerbJob(Struct):
         return resolve_write(self.future, outcome)
 
 
+class ReadJob(Struct):
+    """A read that runs after the writes before it, and perhaps after later ones."""
+
+    start: Callable[[], None]
+
+    def resolve(self, _outcome: Any) -> None:
+        self.start()
+
+
 class Session:
     """The connection of one thread; connects again when the server was away."""
 
@@ -132,7 +141,7 @@ class PostgresDatabase:
         self.name, self._check = name, check
         self._thread, self._read_thread, self._cancel_thread = threads
         self._session, self._reads = sessions
-        self._queue: deque[WriteJob[Any] | VerbJob] = deque()
+        self._queue: deque[WriteJob[Any] | VerbJob | ReadJob] = deque()
         self.during_sync: deque[Callable[[], None]] = deque()
         self._batch_number = time.time_ns()
         self._unsynced = self._busy = False
@@ -161,7 +170,7 @@ class PostgresDatabase:
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work`, which must only read, on one consistent view of the data."""
-        return await self._on_thread(self._thread, partial(self._session.run, partial(_read, work)))
+        return await self._read_in_order(partial(_read, work))
 
     async def read_long(self, work: Callable[[Connection], T]) -> T:
         """`read` on a connection of its own; it is cancelled when the caller is."""
@@ -177,12 +186,10 @@ class PostgresDatabase:
         return await self.run(lambda db: db.execute(sql, values).rowcount, sync=sync)
 
     async def fetch_one(self, sql: str, *values: object) -> Any:
-        work = partial(self._session.run, lambda db: db.execute(sql, values).fetchone())
-        return await self._on_thread(self._thread, work)
+        return await self._read_in_order(lambda db: db.execute(sql, values).fetchone())
 
     async def fetch_all(self, sql: str, *values: object) -> list[Any]:
-        work = partial(self._session.run, lambda db: db.execute(sql, values).fetchall())
-        return await self._on_thread(self._thread, work)
+        return await self._read_in_order(lambda db: list(db.execute(sql, values).fetchall()))
 
     async def watch_rows(self, triggers: tuple[str, ...], on_changes: Callable[[tuple[RowChange, ...]], None]) -> None:
         """Changes of rows are not noted in PostgreSQL yet."""
@@ -223,9 +230,7 @@ class PostgresDatabase:
     def _start_next(self) -> None:
         while self._failure is not None and self._queue:
             self._queue.popleft().resolve(WriteFailure(self._failure))
-        batch: list[Any] = []
-        while self._queue and len(batch) < MAX_BATCH and (not batch or type(self._queue[0]) is type(batch[0])):
-            batch.append(self._queue.popleft())
+        batch, reads = self._next_batch()
         self._busy = bool(batch)
         if batch:
             if isinstance(batch[0], VerbJob):
@@ -237,9 +242,26 @@ class PostgresDatabase:
             self._submit(self._thread, work, partial(self._finish_batch, batch))
             for callback in callbacks:
                 callback()
+            for read in reads:
+                read.start()
         elif self._closed is not None:
             self._submit(self._read_thread, self._reads.drop, lambda _: None)
             self._submit(self._thread, self._session.drop, self._finish_close)
+
+    def _next_batch(self) -> tuple[list[Any], list[ReadJob]]:
+        """Writes of the same kind from the start of the queue, and the reads between them, which run after them."""
+        batch: list[Any] = []
+        reads: list[ReadJob] = []
+        while self._queue and len(batch) < MAX_BATCH:
+            job = self._queue[0]
+            if isinstance(job, ReadJob):
+                reads.append(job)
+            elif not batch or type(job) is type(batch[0]):
+                batch.append(job)
+            else:
+                break
+            self._queue.popleft()
+        return batch, reads
 
     def _apply(self, batch: list[VerbJob], number: int) -> list[Any]:
         """One statement, one round trip, one commit. Sent again after a lost connection, it runs once."""
@@ -273,7 +295,11 @@ class PostgresDatabase:
         if self._closed is not None and not self._closed.done():
             self._closed.set_result(None)
 
-    async def _on_thread(self, thread: Executor, work: Callable[[], T]) -> T:
+    async def _read_in_order(self, work: Callable[[PostgresConnection], T]) -> T:
+        """The result of `work`, after the writes submitted before."""
+        return await self._on_thread(self._thread, partial(self._session.run, work), in_order=True)
+
+    async def _on_thread(self, thread: Executor, work: Callable[[], T], *, in_order: bool = False) -> T:
         self._require_open()
         future: Future[T] = asyncio.get_running_loop().create_future()
 
@@ -282,7 +308,11 @@ class PostgresDatabase:
                 error = done.exception()
                 set_outcome(future, done.result() if error is None else WriteFailure(error))
 
-        self._submit(thread, work, finish)
+        start = partial(self._submit, thread, work, finish)
+        if in_order and self._queue:
+            self._queue.append(ReadJob(start))
+        else:
+            start()
         return await future
 
     def _submit(self, thread: Executor, work: Callable[[], T], then: "Callable[[ThreadFuture[T]], None]") -> None:
