@@ -21,3 +21,9 @@ def shared_postgres(request: pytest.FixtureRequest) -> None:
 def opened(request, tmp_path):
     """Call it to open the store of one home; each call acts as another process."""
     return partial(STORES[request.param], tmp_path / "home")
+
+
+@pytest.fixture
+def opened_sqlite(tmp_path):
+    """`opened` on SQLite only: for the sockets between its processes. The workers of a cluster have none."""
+    return partial(STORES["sqlite"], tmp_path / "home")

@@ -11,8 +11,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from concurrent.futures import Future as ThreadFuture
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import psycopg
@@ -35,6 +34,11 @@ MAX_RETRIES = 20
 CLOSE_PATIENCE_S = 5.0
 """How long a store that closes waits for a server that is away."""
 _REST_LOCK = "SELECT pg_advisory_xact_lock(20001, hashtext(current_schema()))"
+_WATCH = "set_config('alipes.watched', 'on', true)"
+_NOTED = "current_setting('alipes.noted', true)"
+_APPLY = "SELECT apply(%s, %s, %s, %s::int::boolean), NULL"
+_APPLY_WATCHED = f"SELECT r, {_NOTED} FROM (SELECT {_WATCH} OFFSET 0) w, apply(%s, %s, %s, %s::int::boolean) r"
+_changes_decoder = msgspec.json.Decoder(list[RowChange])
 _encoder = msgspec.json.Encoder()
 
 
@@ -62,6 +66,13 @@ class ReadJob(Struct):
 
     def resolve(self, _outcome: Any) -> None:
         self.start()
+
+
+class Committed(NamedTuple):
+    """The outcomes of a batch, and what triggers noted while it ran."""
+
+    outcomes: list[Any]
+    noted: str | None
 
 
 class Session:
@@ -137,14 +148,15 @@ class PostgresDatabase:
         check: Callable[[], None],
     ) -> None:
         """`check` is called before each write; what it raises refuses the write."""
-        self.path, self.files = Path(), None
         self.name, self._check = name, check
         self._thread, self._read_thread, self._cancel_thread = threads
         self._session, self._reads = sessions
         self._queue: deque[WriteJob[Any] | VerbJob | ReadJob] = deque()
-        self.during_sync: deque[Callable[[], None]] = deque()
+        self._during_sync: deque[Callable[[], None]] = deque()
         self._batch_number = time.time_ns()
         self._unsynced = self._busy = False
+        self._is_watched: Callable[[], bool] = lambda: False
+        self._on_changes: Callable[[tuple[RowChange, ...]], None] = lambda changes: None
         self._failure: StoreError | None = None
         self._closed: Future[None] | None = None
 
@@ -166,7 +178,7 @@ class PostgresDatabase:
     async def wait_synced(self, patience_s: float = 0.0) -> None:
         """Return once everything committed so far is on disk."""
         if self._unsynced:
-            await self.run(lambda db: db.execute("SELECT pg_logical_emit_message(true, 'alipes', '')").fetchone())
+            await self.run(_write_nothing)
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work`, which must only read, on one consistent view of the data."""
@@ -191,11 +203,17 @@ class PostgresDatabase:
     async def fetch_all(self, sql: str, *values: object) -> list[Any]:
         return await self._read_in_order(lambda db: list(db.execute(sql, values).fetchall()))
 
-    async def watch_rows(self, triggers: tuple[str, ...], on_changes: Callable[[tuple[RowChange, ...]], None]) -> None:
-        """Changes of rows are not noted in PostgreSQL yet."""
+    async def watch_rows(
+        self, is_watched: Callable[[], bool], on_changes: Callable[[tuple[RowChange, ...]], None]
+    ) -> None:
+        """While `is_watched()`, triggers of the tables note what changes; see `0005_changes.sql`."""
+        self._is_watched, self._on_changes = is_watched, on_changes
 
-    async def preallocate_wal(self) -> None:
-        """Nothing to prepare."""
+    async def check_writable(self) -> None:
+        await self.run(_write_nothing)
+
+    def call_during_sync(self, callback: Callable[[], None]) -> None:
+        self._during_sync.append(callback)
 
     def abandon(self) -> None:
         """Every queued and later job fails without being sent."""
@@ -235,10 +253,10 @@ class PostgresDatabase:
         if batch:
             if isinstance(batch[0], VerbJob):
                 self._batch_number += 1
-                work = partial(self._apply, batch, self._batch_number)
+                work = partial(self._apply, batch, self._batch_number, self._is_watched())
             else:
-                work = partial(self._commit, batch)
-            callbacks, self.during_sync = self.during_sync, deque()
+                work = partial(self._commit, batch, self._is_watched())
+            callbacks, self._during_sync = self._during_sync, deque()
             self._submit(self._thread, work, partial(self._finish_batch, batch))
             for callback in callbacks:
                 callback()
@@ -263,30 +281,33 @@ class PostgresDatabase:
             self._queue.popleft()
         return batch, reads
 
-    def _apply(self, batch: list[VerbJob], number: int) -> list[Any]:
+    def _apply(self, batch: list[VerbJob], number: int, watched: bool) -> "Committed":
         """One statement, one round trip, one commit. Sent again after a lost connection, it runs once."""
         calls = encode_calls([job.call for job in batch])
         sync = any(job.sync for job in batch)
 
         def work(db: PostgresConnection) -> Any:
-            sql = "SELECT apply(%s, %s, %s, %s::int::boolean)"
+            sql = _APPLY_WATCHED if watched else _APPLY
             return db.raw.execute(sql, (self.name, number, calls, sync)).fetchone()
 
-        (results,) = self._session.run(work)
+        results, noted = self._session.run(work)
         self._unsynced = not sync
-        return list(msgspec.json.decode(results))
+        return Committed(list(msgspec.json.decode(results)), noted)
 
-    def _commit(self, batch: list[WriteJob[Any]]) -> list[Any]:
+    def _commit(self, batch: list[WriteJob[Any]], watched: bool) -> "Committed":
         sync = any(job.sync for job in batch)
         begin = f"""BEGIN; {"" if sync else "SET LOCAL synchronous_commit = off; "}{_REST_LOCK};
-            SELECT set_config('alipes.worker', '{self.name}', true)"""
-        outcomes = self._session.run(partial(_run_transaction, begin, batch, self._session))
+            SELECT set_config('alipes.worker', '{self.name}', true){f", {_WATCH}" if watched else ""}"""
+        committed = self._session.run(partial(_run_transaction, begin, batch, self._session))
         self._unsynced = not sync
-        return outcomes
+        return committed
 
-    def _finish_batch(self, batch: list[Any], done: "ThreadFuture[list[Any]]") -> None:
+    def _finish_batch(self, batch: list[Any], done: "ThreadFuture[Committed]") -> None:
         error = done.exception()
-        outcomes = [WriteFailure(error)] * len(batch) if error is not None else done.result()
+        committed = Committed([WriteFailure(error)] * len(batch), None) if error is not None else done.result()
+        if committed.noted:
+            self._on_changes(tuple(_changes_decoder.decode(f"[{committed.noted[1:]}]")))
+        outcomes = committed.outcomes
         for job, outcome in zip(batch, outcomes, strict=True):
             self._failure = job.resolve(outcome) or self._failure
         self._start_next()
@@ -320,7 +341,12 @@ class PostgresDatabase:
         thread.submit(work).add_done_callback(lambda done: loop.call_soon_threadsafe(then, done))
 
 
-def _run_transaction(begin: str, batch: list[WriteJob[Any]], session: Session, db: PostgresConnection) -> list[Any]:
+def _write_nothing(db: Connection) -> None:
+    """Write to the log of the server, so that the commit waits for the disk."""
+    db.execute("SELECT pg_logical_emit_message(true, 'alipes', '')").fetchone()
+
+
+def _run_transaction(begin: str, batch: list[WriteJob[Any]], session: Session, db: PostgresConnection) -> Committed:
     """Run the jobs and commit. If one of them fails, start over with a savepoint for each."""
     db.run_script(begin)
     try:
@@ -331,15 +357,15 @@ def _run_transaction(begin: str, batch: list[WriteJob[Any]], session: Session, d
         db.run_script("ROLLBACK")
         db.run_script(begin)
         outcomes = [_run_in_savepoint(db, job) for job in batch]
-    ((xid,),) = db.raw.execute("SELECT pg_current_xact_id_if_assigned()::text").fetchall()
+    ((xid, noted),) = db.raw.execute(f"SELECT pg_current_xact_id_if_assigned()::text, {_NOTED}").fetchall()
     try:
         db.run_script("COMMIT")
     except psycopg.OperationalError:
         session.drop()
         if xid is None or session.run(lambda db: _was_committed(db, xid)):
-            return outcomes
+            return Committed(outcomes, noted)
         raise
-    return outcomes
+    return Committed(outcomes, noted)
 
 
 def _was_committed(db: PostgresConnection, xid: str) -> bool:
