@@ -65,14 +65,14 @@ class PostgresConnection:
         statement = translate(sql)
         if not statement.sql:
             return NoRows()
-        return self.raw.execute(statement.sql, statement.bind(values))
+        return self.raw.execute(statement.sql.encode(), statement.bind(values))
 
     def executemany(self, sql: str, rows: Iterable[Values], /) -> Any:
         statement = translate(sql)
         if not statement.sql:
             return NoRows()
         cursor = self.raw.cursor()
-        cursor.executemany(statement.sql, [statement.bind(row) for row in rows])
+        cursor.executemany(statement.sql.encode(), [statement.bind(row) for row in rows])
         return cursor
 
     def create_function(self, name: str, narg: int, func: Any, /) -> None:
@@ -84,7 +84,7 @@ class PostgresConnection:
 
     def run_script(self, sql: str) -> Any:
         """Statements in PostgreSQL's own words, without values."""
-        return self.raw.execute(sql)
+        return self.raw.execute(sql.encode())
 
 
 def connect(url: str, name: str, *, pooled: bool = False) -> PostgresConnection:
