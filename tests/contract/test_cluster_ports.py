@@ -15,9 +15,10 @@ async def test_the_work_of_a_leader_runs_to_its_end(opened):
 
 
 async def test_of_two_processes_of_a_cluster_one_leads_and_then_the_other(opened):
-    async with opened() as first, opened() as second:
-        if not first.clustered:
+    async with opened() as store:
+        if not store.clustered:
             return  # a lock file refuses a second process that serves
+    async with opened() as first, opened() as second:
         leads, resign, order = asyncio.Event(), asyncio.Event(), []
 
         async def work_first():

@@ -78,9 +78,11 @@ class PostgresConnection:
     def create_function(self, name: str, narg: int, func: Any, /) -> None:
         raise NotImplementedError("PostgreSQL calls no functions of this process")
 
-    def lock_session(self, key: str) -> None:
-        """Verbs of the session wait until this transaction ends."""
-        self.raw.execute("SELECT 1 FROM leases WHERE key = %s FOR UPDATE", (key,))
+    def lock_sessions(self, keys: Iterable[str]) -> None:
+        """Make the verbs of these sessions wait until this transaction ends. The order is that of `apply`."""
+        if wanted := sorted(set(keys)):
+            self.raw.execute("INSERT INTO leases (key) SELECT unnest(%s::text[]) ON CONFLICT DO NOTHING", (wanted,))
+            self.raw.execute("SELECT 1 FROM leases WHERE key = ANY(%s) ORDER BY key FOR UPDATE", (wanted,))
 
     def run_script(self, sql: str) -> Any:
         """Statements in PostgreSQL's own words, without values."""

@@ -165,13 +165,13 @@ class PostgresDatabase:
         self._enqueue(VerbJob((verb, key, *args), future, sync))
         return future
 
-    async def run(self, work: Callable[[Connection], T], *, sync: bool = True) -> T:
-        return await self.submit(work, sync=sync)
+    async def run(self, work: Callable[[Connection], T], *, sync: bool = True, key: str = "") -> T:
+        return await self.submit(work, sync=sync, key=key)
 
-    def submit(self, work: Callable[[Connection], T], *, sync: bool = True) -> "Future[T]":
+    def submit(self, work: Callable[[Connection], T], *, sync: bool = True, key: str = "") -> "Future[T]":
         """Run `work` in one transaction. Once submitted it happens, even if the caller is cancelled."""
         future: Future[T] = asyncio.get_running_loop().create_future()
-        self._enqueue(WriteJob(work, future, sync))
+        self._enqueue(WriteJob(work, future, sync, key))
         return future
 
     async def wait_synced(self, patience_s: float = 0.0) -> None:
@@ -327,7 +327,9 @@ class PostgresDatabase:
 
 def _run_transaction(begin: str, batch: list[WriteJob[Any]], session: Session, db: PostgresConnection) -> list[Any]:
     """Run the jobs and commit. If one of them fails, start over with a savepoint for each."""
+    keys = [job.key for job in batch if job.key]
     db.run_script(begin)
+    db.lock_sessions(keys)
     try:
         outcomes = [job.work(db) for job in batch]
     except (AlipesError, psycopg.Error) as error:
@@ -335,6 +337,7 @@ def _run_transaction(begin: str, batch: list[WriteJob[Any]], session: Session, d
             raise
         db.run_script("ROLLBACK")
         db.run_script(begin)
+        db.lock_sessions(keys)
         outcomes = [_run_in_savepoint(db, job) for job in batch]
     ((xid,),) = db.raw.execute("SELECT pg_current_xact_id_if_assigned()::text").fetchall()
     try:
