@@ -11,12 +11,11 @@ from alipes.config.paths import DATABASE_FILE
 from alipes.kernel.errors import StoreError
 from alipes.store.postgres.move import move_to_postgres, move_to_sqlite
 from alipes.store.store import open_store
-from alipes.testing import leaks
 from tests.world.postgres_server import postgres_schema, postgres_server
 
 
 @pytest.fixture
-def url():
+def url(leaks):
     with leaks.ignore_opened():
         server = postgres_server()
     with postgres_schema(server) as url:

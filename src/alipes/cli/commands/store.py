@@ -54,7 +54,9 @@ def _move(settings: Settings, target: str, *, switch: bool) -> int:
     except ModuleNotFoundError as missing:
         raise ConfigError(f"PostgreSQL needs the package {missing.name}: pip install 'alipes[postgres]'") from missing
     if living := open_processes(settings.home, timeout_s=1.0).list_peers():
-        raise ConfigError(f"alipes is running on {settings.home} ({format_count(len(living), 'process')}); stop it first")
+        raise ConfigError(
+            f"alipes is running on {settings.home} ({format_count(len(living), 'process')}); stop it first"
+        )
     if "://" in target:
         if settings.store:
             raise ConfigError("this home uses PostgreSQL already; `alipes store move sqlite` moves it back")
@@ -67,7 +69,9 @@ def _move(settings: Settings, target: str, *, switch: bool) -> int:
         file = settings.paths.database if target == SQLITE else Path(target).expanduser().absolute()
         moved = move_to_sqlite(settings.store_urls()[0], file, _report)
         line, value = 'store = ""', ""
-    print(f"Moved {format_count(len(moved.tables), 'table')} with {format_count(moved.rows, 'row')}, and compared them.")
+    print(
+        f"Moved {format_count(len(moved.tables), 'table')} with {format_count(moved.rows, 'row')}, and compared them."
+    )
     _switch(settings, line, value, switch=switch and (target == SQLITE or "://" in target))
     return 0
 
