@@ -38,3 +38,9 @@ def test_a_switched_home_moves_back(home, url, capsys):
 def test_a_target_that_is_no_database_is_explained(home, capsys):
     assert main(["store", "move", "mysql://db/x"]) == 2
     assert "must be the URL of a PostgreSQL database" in capsys.readouterr().err
+
+
+def test_a_backup_of_a_postgresql_store_names_pg_dump(home, monkeypatch, capsys):
+    monkeypatch.setenv("ALIPES_STORE", "postgresql://db.invalid/agent")
+    assert main(["backup", str(home / "all.tgz")]) == 2
+    assert "pg_dump" in capsys.readouterr().err
