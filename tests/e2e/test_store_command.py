@@ -4,6 +4,7 @@ import pytest
 
 from alipes.cli.main import main
 from alipes.config.paths import Paths
+from alipes.store.database.files import DATABASE_FILE
 from tests.unit.store.test_move import source, url
 
 __all__ = ["source", "url"]
@@ -29,10 +30,10 @@ def test_a_move_prints_the_line_to_change(home, url, capsys):
 def test_a_switched_home_moves_back(home, url, capsys):
     assert main(["store", "move", url, "--switch"]) == 0
     assert f'store = "{url}"' in Paths(home).config.read_text()
-    Paths(home).database.rename(home / "old.db")
+    (home / DATABASE_FILE).rename(home / "old.db")
     assert main(["store", "move", "sqlite", "--switch"]) == 0
     assert 'store = ""' in Paths(home).config.read_text()
-    assert Paths(home).database.exists()
+    assert (home / DATABASE_FILE).exists()
 
 
 def test_a_target_that_is_no_database_is_explained(home, capsys):
