@@ -49,7 +49,8 @@ class DirectConnection:
 
         If it takes longer than `timeout_s`, or the caller is cancelled, the connection is lost.
         """
-        query = self._running = self._group.create_task(self._run(sql, values))
+        query = self._group.create_task(self._run(sql, values))
+        self._running = query
         try:
             async with asyncio.timeout(timeout_s):
                 rows = await asyncio.shield(query)
@@ -74,7 +75,8 @@ class DirectConnection:
         """Call `on_payload` for each notification, until the connection is lost. Raises `ConnectionLost`."""
         await self.fetch(f'LISTEN "{channel}"', timeout_s=CONNECT_TIMEOUT_S)
         on_ready()
-        reader = self._running = self._group.create_task(self._read_notifications(on_payload))
+        reader = self._group.create_task(self._read_notifications(on_payload))
+        self._running = reader
         try:
             error = await asyncio.shield(reader)
         except asyncio.CancelledError:

@@ -207,7 +207,8 @@ class Workers:
 
     async def _read_peers(self, life: DirectConnection) -> None:
         sql = """SELECT id, host, pid, roles, extract(epoch FROM started)::float8,
-            extract(epoch FROM lease_until - clock_timestamp())::float8 FROM workers WHERE state = 'alive' AND id <> %s ORDER BY id"""
+            extract(epoch FROM lease_until - clock_timestamp())::float8
+            FROM workers WHERE state = 'alive' AND id <> %s ORDER BY id"""
         found = await life.fetch(sql, self.own_name, timeout_s=LEASE_S)
         peers = {
             id: Worker(id, host, pid, frozenset(filter(None, roles.split(","))), started)
