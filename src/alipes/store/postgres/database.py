@@ -19,7 +19,7 @@ import psycopg
 from msgspec import Struct
 from psycopg import errors
 
-from alipes.kernel.errors import AlipesError, StoreError
+from alipes.kernel.errors import AlipesError, LeaseLost, StoreError
 from alipes.store.database.connection import Connection, RowChange
 from alipes.store.database.database import WriteFailure, WriteJob, resolve_write, set_outcome, wait_to_end
 from alipes.store.postgres.connection import PostgresConnection, connect
@@ -34,6 +34,8 @@ MAX_RETRIES = 20
 """Of a batch that was the victim of a deadlock."""
 CLOSE_PATIENCE_S = 5.0
 """How long a store that closes waits for a server that is away."""
+DECLARED_DEAD = "AL001"
+"""The code of `require_alive`."""
 _REST_LOCK = "SELECT pg_advisory_xact_lock(20001, hashtext(current_schema()))"
 _encoder = msgspec.json.Encoder()
 
@@ -292,7 +294,7 @@ class PostgresDatabase:
     def _commit(self, batch: list[WriteJob[Any]]) -> list[Any]:
         sync = any(job.sync for job in batch)
         begin = f"""BEGIN; {"" if sync else "SET LOCAL synchronous_commit = off; "}{_REST_LOCK};
-            SELECT set_config('alipes.worker', '{self.name}', true)"""
+            SELECT require_alive('{self.name}'), set_config('alipes.worker', '{self.name}', true)"""
         outcomes = self._session.run(partial(_run_transaction, begin, batch, self._session))
         self._unsynced = not sync
         return outcomes
@@ -417,6 +419,8 @@ def _is_permanent(error: psycopg.OperationalError) -> bool:
 def translate_error(error: psycopg.Error) -> StoreError:
     """An error of PostgreSQL as a sentence for the operator."""
     text = " ".join(str(error).split())
+    if error.sqlstate == DECLARED_DEAD:
+        return LeaseLost(f"{text}; it starts over under a new id")
     if isinstance(error, errors.DiskFull):
         return StoreError(f"the disk of PostgreSQL is full and nothing was saved; free some space ({text})")
     if isinstance(error, psycopg.OperationalError):
