@@ -25,6 +25,7 @@ from tests.world.environment import LIMIT_S
 from tests.world.fake_platform import TALENTS, FakePlatform
 from tests.world.gateway_harness import make_message, open_gateway
 from tests.world.postgres_server import open_postgres_store, postgres_server
+from tests.world.wait import until
 
 ALONE = structs.replace(TALENTS, sends_alone=True)
 RECEIVER, RUNNER = frozenset({"listen", "web"}), frozenset({"listen", "work", "web"})
@@ -110,7 +111,7 @@ async def open_worker(home, chat, *script, roles=RUNNER, talents=ALONE, rules=No
 @asynccontextmanager
 async def open_pair(home, *script, talents=ALONE, rules=None):
     """The worker that receives, which runs no turns, and the one that runs them."""
-    chat = FakePlatform()
+    chat = FakePlatform(talents=talents)
     async with open_worker(home, chat, roles=RECEIVER, talents=talents, rules=rules) as receiver:
         await wait(receiver.messenger.receives)
         async with open_worker(home, chat, *script, talents=talents, rules=rules) as runner:
@@ -265,3 +266,95 @@ async def test_deliveries_of_a_dead_worker_are_sent_again_as_uncertain_and_those
             assert not (await g.store.outbox.find("b")).uncertain
             assert (await g.store.outbox.find("c")).state == "sending"
             assert chat.said("you") == []
+
+
+async def test_two_workers_that_recover_send_an_interrupted_message_once(tmp_path):
+    chat = FakePlatform()
+    async with AsyncExitStack() as doomed, open_worker(tmp_path, chat) as one, open_worker(tmp_path, chat) as other:
+        dying = await doomed.enter_async_context(open_postgres_store(tmp_path))
+        places = [Address("test", f"chat{n}") for n in range(8)]
+        for place in places:
+            await dying.outbox.enqueue(Outbound(f"a{place.chat}", place, "a"), Outbound(f"b{place.chat}", place, "b"))
+            await dying.outbox.mark_sending(await dying.outbox.head(lane(place)))
+        await doomed.aclose()
+        for place in places:
+            await chat.until_said("a", "b", chat=place.chat)
+        await one.gateway.delivery.wait_idle()
+        await other.gateway.delivery.wait_idle()
+        assert len(chat.bubbles) == 16
+
+
+async def test_an_unsent_question_of_a_dead_worker_expires_and_one_of_a_living_worker_stays(tmp_path):
+    async with AsyncExitStack() as doomed, open_postgres_store(tmp_path) as store:
+        dying = await doomed.enter_async_context(open_postgres_store(tmp_path))
+        async with open_postgres_store(tmp_path) as living:
+            await dying.outbox.enqueue(Outbound("a", ME, "a", fleeting=True))
+            await living.outbox.enqueue(Outbound("b", ME, "b", fleeting=True))
+            await store.outbox.enqueue(Outbound("c", ME, "c", fleeting=True))
+            assert await store.outbox.expire_fleeting("test") == 0
+            await doomed.aclose()
+            assert await store.outbox.expire_fleeting("test") == 1
+            states = {each.outbound.id: each.state for each in await store.outbox.list_deliveries()}
+            assert states == {"a": "expired", "b": "queued", "c": "queued"}
+
+
+@pytest.mark.parametrize("talents", [ALONE, TALENTS])
+async def test_an_unfinished_answer_is_shown_in_one_message(tmp_path, talents):
+    more = asyncio.Event()
+    async with open_pair(tmp_path, ("one ", more, "two"), talents=talents) as (receiver, runner):
+        await receive(receiver, "count")
+        await receiver.messenger.until_said("one …")
+        more.set()
+        await receiver.messenger.until_said("one two")
+        await runner.quiet()
+        await receiver.quiet()
+        assert len(receiver.messenger.bubbles) == 1
+
+
+async def test_a_turn_of_a_worker_that_left_is_answered_once_by_another(tmp_path):
+    chat, never = FakePlatform(), asyncio.Event()
+    async with open_worker(tmp_path, chat, roles=RECEIVER) as receiver, AsyncExitStack() as first:
+        await wait(receiver.messenger.receives)
+        await first.enter_async_context(open_worker(tmp_path, chat, ("one ", never)))
+        await receive(receiver, "count")
+        await receiver.messenger.until_said("one …")
+        async with open_worker(tmp_path, chat, "one two") as other:
+            await first.aclose()
+            await receiver.messenger.until(lambda: "one two" in receiver.messenger.said())
+            await other.quiet()
+            assert [text for text in receiver.messenger.said() if "one" in text] == ["one two"]
+
+
+async def test_state_files_arrive_at_the_next_receiver(tmp_path):
+    chat, here, there = FakePlatform(), tmp_path / "here", tmp_path / "there"
+    async with AsyncExitStack() as first:
+        leader = await first.enter_async_context(open_worker(tmp_path, chat, rules={"files": str(here)}))
+        await wait(leader.messenger.receives)
+        async with open_worker(tmp_path, chat, rules={"files": str(there)}) as other:
+            (here / "test").mkdir(parents=True)
+            (here / "test" / "seen.json").write_text("[7]")
+            (here / "test" / "keys.db").write_text("secret")
+            await first.aclose()
+            await wait(other.messenger.receives)
+            assert (there / "test" / "seen.json").read_text() == "[7]"
+            assert not (there / "test" / "keys.db").exists()
+
+
+async def test_one_worker_at_a_time_runs_the_schedules(tmp_path):
+    async with open_postgres_store(tmp_path) as one, open_postgres_store(tmp_path) as other:
+        running: list[str] = []
+
+        async def work(name):
+            running.append(name)
+            await asyncio.Event().wait()
+
+        async with asyncio.TaskGroup() as group:
+            tasks = {
+                store.host: group.create_task(store.leaders.lead("schedules", partial(work, store.host)))
+                for store in (one, other)
+            }
+            await until(lambda: running)
+            tasks[running[0]].cancel()
+            await until(lambda: len(running) == 2)
+            assert sorted(running) == sorted([one.host, other.host])
+            tasks[running[1]].cancel()
