@@ -11,7 +11,7 @@ from tests.torture.cluster_checker import HISTORY_SQL, Violation, check_history,
 from tests.torture.cluster_history import load_history
 from tests.torture.fault_plan import FaultKind, PlannedFault, make_plan
 from tests.world.cluster import LightCluster, LightWorkerProcess, MessageLoad, open_light_cluster
-from tests.world.cluster_mutations import mutate_sql
+from tests.world.cluster_mutations import SQL, mutate_sql
 from tests.world.postgres_pair import PostgresNode, PostgresPair, open_node, open_pair
 
 WORKERS, CHATS, RATE = 4, 40, 20.0
@@ -128,12 +128,17 @@ async def _prepare(node: PostgresNode, mutation: str) -> None:
 
 async def remove_locks(node: PostgresNode, mutation: str) -> None:
     """Replace the SQL functions that the mutation changes."""
-    sql = """SELECT oid FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+    sql = """SELECT oid FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND proname = 'apply'
         AND prolang IN (SELECT oid FROM pg_language WHERE lanname IN ('sql', 'plpgsql'))"""
-    for oid in (await node.query(sql)).split() if mutation else ():
+    if mutation not in SQL:
+        return
+    changes = 0
+    for oid in (await node.query(sql)).split():
         source = await node.query(f"SELECT pg_get_functiondef({oid})")
         if (changed := mutate_sql(mutation, source)) != source:
             await node.query(changed)
+            changes += 1
+    assert changes, f"no function has the lock that {mutation!r} removes"
 
 
 async def _run(
