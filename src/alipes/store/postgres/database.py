@@ -18,7 +18,7 @@ import psycopg
 from msgspec import Struct
 from psycopg import errors
 
-from alipes.kernel.errors import AlipesError, StoreError
+from alipes.kernel.errors import AlipesError, LeaseLost, StoreError
 from alipes.store.database.connection import Connection, RowChange
 from alipes.store.database.database import WriteFailure, WriteJob, resolve_write, set_outcome, wait_to_end
 from alipes.store.postgres.connection import PostgresConnection, connect
@@ -33,6 +33,8 @@ MAX_RETRIES = 20
 """Of a batch that was the victim of a deadlock."""
 CLOSE_PATIENCE_S = 5.0
 """How long a store that closes waits for a server that is away."""
+DECLARED_DEAD = "AL001"
+"""The code of `require_alive`."""
 _REST_LOCK = "SELECT pg_advisory_xact_lock(20001, hashtext(current_schema()))"
 _WATCH = "set_config('alipes.watched', 'on', true)"
 _NOTED = "current_setting('alipes.noted', true)"
@@ -93,7 +95,7 @@ class Session:
             try:
                 if self.db is None:
                     self.db = connect(self._url, self._name, pooled=self._pooled)
-                return work(self.db)
+                return self._run_once(work, self.db)
             except (errors.DeadlockDetected, errors.SerializationFailure) as error:
                 retries += 1
                 self._rollback()
@@ -119,6 +121,14 @@ class Session:
         over = self.deadline is not None and time.monotonic() > self.deadline
         if not again or over or _is_permanent(error):
             raise translate_error(error) from error
+
+    def _run_once(self, work: Callable[[PostgresConnection], T], db: PostgresConnection) -> T:
+        """No transaction stays open, whatever `work` raises."""
+        try:
+            return work(db)
+        finally:
+            if self.db is db and not db.raw.broken:
+                self._rollback()
 
     def _rollback(self) -> None:
         if self.db is not None and self.db.raw.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
@@ -166,13 +176,13 @@ class PostgresDatabase:
         self._enqueue(VerbJob((verb, key, *args), future, sync))
         return future
 
-    async def run(self, work: Callable[[Connection], T], *, sync: bool = True) -> T:
-        return await self.submit(work, sync=sync)
+    async def run(self, work: Callable[[Connection], T], *, sync: bool = True, key: str = "") -> T:
+        return await self.submit(work, sync=sync, key=key)
 
-    def submit(self, work: Callable[[Connection], T], *, sync: bool = True) -> "Future[T]":
+    def submit(self, work: Callable[[Connection], T], *, sync: bool = True, key: str = "") -> "Future[T]":
         """Run `work` in one transaction. Once submitted it happens, even if the caller is cancelled."""
         future: Future[T] = asyncio.get_running_loop().create_future()
-        self._enqueue(WriteJob(work, future, sync))
+        self._enqueue(WriteJob(work, future, sync, key))
         return future
 
     async def wait_synced(self, patience_s: float = 0.0) -> None:
@@ -297,7 +307,8 @@ class PostgresDatabase:
     def _commit(self, batch: list[WriteJob[Any]], watched: bool) -> "Committed":
         sync = any(job.sync for job in batch)
         begin = f"""BEGIN; {"" if sync else "SET LOCAL synchronous_commit = off; "}{_REST_LOCK};
-            SELECT set_config('alipes.worker', '{self.name}', true){f", {_WATCH}" if watched else ""}"""
+            SELECT require_alive('{self.name}'), set_config('alipes.worker', '{self.name}', true)
+            {f", {_WATCH}" if watched else ""}"""
         committed = self._session.run(partial(_run_transaction, begin, batch, self._session))
         self._unsynced = not sync
         return committed
@@ -348,7 +359,9 @@ def _write_nothing(db: Connection) -> None:
 
 def _run_transaction(begin: str, batch: list[WriteJob[Any]], session: Session, db: PostgresConnection) -> Committed:
     """Run the jobs and commit. If one of them fails, start over with a savepoint for each."""
+    keys = [job.key for job in batch if job.key]
     db.run_script(begin)
+    db.lock_sessions(keys)
     try:
         outcomes = [job.work(db) for job in batch]
     except (AlipesError, psycopg.Error) as error:
@@ -356,6 +369,7 @@ def _run_transaction(begin: str, batch: list[WriteJob[Any]], session: Session, d
             raise
         db.run_script("ROLLBACK")
         db.run_script(begin)
+        db.lock_sessions(keys)
         outcomes = [_run_in_savepoint(db, job) for job in batch]
     ((xid, noted),) = db.raw.execute(f"SELECT pg_current_xact_id_if_assigned()::text, {_NOTED}").fetchall()
     try:
@@ -435,6 +449,8 @@ def _is_permanent(error: psycopg.OperationalError) -> bool:
 def translate_error(error: psycopg.Error) -> StoreError:
     """An error of PostgreSQL as a sentence for the operator."""
     text = " ".join(str(error).split())
+    if error.sqlstate == DECLARED_DEAD:
+        return LeaseLost(f"{text}; it starts over under a new id")
     if isinstance(error, errors.DiskFull):
         return StoreError(f"the disk of PostgreSQL is full and nothing was saved; free some space ({text})")
     if isinstance(error, psycopg.OperationalError):
