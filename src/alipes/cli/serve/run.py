@@ -360,7 +360,7 @@ class _Server:
         api = self._api = ApiRouter(served, keys, limits, state=self._state, logins=logins)
         tools = ConversationTools(self._app, self._runs, admission, send=self._send, state=self._state)
         self._mcp = McpEndpoint(tools, api, keys, max_body=chosen.body)
-        hooks = WebhookRoutes(
+        hooks = self._webhooks = WebhookRoutes(
             self._app.sessions,
             self._app.schedules,
             self._target,
@@ -389,6 +389,9 @@ class _Server:
         yield self._runs.run()
         yield self._mcp.run()
         yield self._app.store.leaders.lead("schedules", self._scheduler.run)
+        if self._app.store.clustered:
+            yield self._api.rate_limiter.share(self._app.store)
+            yield self._webhooks.rate_limiter.share(self._app.store)
         yield notifier.send_watchdog_pings()
 
     async def print_addresses(self, address: str) -> None:
