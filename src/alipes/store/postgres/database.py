@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import os
+import socket
 import threading
 import time
 from asyncio import Future
@@ -9,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from concurrent.futures import Future as ThreadFuture
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -42,12 +44,6 @@ _APPLY = "SELECT apply(%s, %s, %s, %s::int::boolean), NULL"
 _APPLY_WATCHED = f"SELECT r, {_NOTED} FROM (SELECT {_WATCH} OFFSET 0) w, apply(%s, %s, %s, %s::int::boolean) r"
 _changes_decoder = msgspec.json.Decoder(list[RowChange])
 _encoder = msgspec.json.Encoder()
-
-
-class Abandoned(StoreError):
-    """This process lost its lease: it writes nothing more under this name."""
-
-    code = "store.abandoned"
 
 
 class VerbJob(Struct):
@@ -85,16 +81,18 @@ class Session:
         self.db: PostgresConnection | None = None
         self.stopped = threading.Event()
         self.deadline: float | None = None
+        self.after_connect: Callable[[PostgresConnection], None] = lambda _db: None
 
     def run(self, work: Callable[[PostgresConnection], T], *, again: bool = True) -> T:
         """Run `work`; if the connection is lost, connect and run it again. Raises `StoreError`."""
         retries, delay = 0, 0.01
         while True:
             if self.stopped.is_set():
-                raise Abandoned("this process no longer writes to the store")
+                raise LeaseLost("this process no longer writes to the store")
             try:
                 if self.db is None:
                     self.db = connect(self._url, self._name, pooled=self._pooled)
+                    self.after_connect(self.db)
                 return self._run_once(work, self.db)
             except (errors.DeadlockDetected, errors.SerializationFailure) as error:
                 retries += 1
@@ -111,6 +109,16 @@ class Session:
             except msgspec.DecodeError as error:
                 self._rollback()
                 raise StoreError(f"the store contains a row that cannot be read ({error})") from error
+
+    def _run_once(self, work: Callable[[PostgresConnection], T], db: PostgresConnection) -> T:
+        done = False
+        try:
+            result = work(db)
+            done = True
+        finally:
+            if not done:
+                self._rollback()
+        return result
 
     def _drop_lost(self, error: psycopg.OperationalError, again: bool) -> None:
         """Drop the connection; raises if connecting again is of no use."""
@@ -137,6 +145,13 @@ class Session:
             except psycopg.Error:
                 self.drop()
 
+    def abort(self) -> None:
+        """Called from another thread: the running statement fails at once, also if the server is out of reach."""
+        self.stopped.set()
+        if (db := self.db) is not None:
+            with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(db.raw.fileno())) as copy:
+                copy.shutdown(socket.SHUT_RDWR)
+
     def drop(self) -> None:
         if self.db is not None:
             self.db.raw.close()
@@ -161,9 +176,12 @@ class PostgresDatabase:
         self.name, self._check = name, check
         self._thread, self._read_thread, self._cancel_thread = threads
         self._session, self._reads = sessions
+        self._session.after_connect = self._check_kept
         self._queue: deque[WriteJob[Any] | VerbJob | ReadJob] = deque()
         self._during_sync: deque[Callable[[], None]] = deque()
         self._batch_number = time.time_ns()
+        self._acknowledged = 0
+        """The last batch of verbs whose results were passed on."""
         self._unsynced = self._busy = False
         self._is_watched: Callable[[], bool] = lambda: False
         self._on_changes: Callable[[tuple[RowChange, ...]], None] = lambda changes: None
@@ -227,9 +245,9 @@ class PostgresDatabase:
 
     def abandon(self) -> None:
         """Every queued and later job fails without being sent."""
-        self._session.stopped.set()
-        self._reads.stopped.set()
-        self._failure = Abandoned("this process no longer writes to the store")
+        self._session.abort()
+        self._reads.abort()
+        self._failure = LeaseLost("this process no longer writes to the store")
 
     async def close(self) -> None:
         """Finish all submitted writes, then close the connections."""
@@ -301,14 +319,23 @@ class PostgresDatabase:
             return db.raw.execute(sql, (self.name, number, calls, sync)).fetchone()
 
         results, noted = self._session.run(work)
-        self._unsynced = not sync
+        self._unsynced, self._acknowledged = not sync, number
         return Committed(list(msgspec.json.decode(results)), noted)
+
+    def _check_kept(self, db: PostgresConnection) -> None:
+        """After a crash, PostgreSQL may lack the last commits that nobody waited for. What we told others is then not
+        true: raise `LeaseLost`, so that this process starts over."""
+        sql = "SELECT coalesce(max(last_batch), 0) FROM worker_batches WHERE worker = %s"
+        ((kept,),) = db.raw.execute(sql, (self.name,)).fetchall()
+        if kept < self._acknowledged:
+            self.abandon()
+            raise LeaseLost("PostgreSQL lost the last writes when it stopped; this process starts over")
 
     def _commit(self, batch: list[WriteJob[Any]], watched: bool) -> "Committed":
         sync = any(job.sync for job in batch)
-        begin = f"""BEGIN; {"" if sync else "SET LOCAL synchronous_commit = off; "}{_REST_LOCK};
-            SELECT require_alive('{self.name}'), set_config('alipes.worker', '{self.name}', true)
-            {f", {_WATCH}" if watched else ""}"""
+        relaxed, watch = "" if sync else "SET LOCAL synchronous_commit = off;", f", {_WATCH}" if watched else ""
+        begin = f"""BEGIN; {relaxed} {_REST_LOCK};
+            SELECT require_alive('{self.name}'), set_config('alipes.worker', '{self.name}', true){watch}"""
         committed = self._session.run(partial(_run_transaction, begin, batch, self._session))
         self._unsynced = not sync
         return committed

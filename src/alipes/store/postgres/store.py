@@ -80,6 +80,12 @@ class PostgresStore(SqlStore):
             await self.cluster_bus.on_gone(host)
 
 
+async def _abandon_when_lost(workers: Workers, database: PostgresDatabase) -> None:
+    """At once: what still waits for a write of this worker must not wait for a server that is out of reach."""
+    await workers.lost.wait()
+    database.abandon()
+
+
 @asynccontextmanager
 async def open_postgres_store(
     url: str, direct: str = "", limits: ClusterLimits = ALL, *, peer_timeout_s: float = 2.0
@@ -104,11 +110,10 @@ async def open_postgres_store(
         tasks.spawn(store.leaders.run())
         await store.cluster_bus.join()
         await store.changes.start()
+        tasks.spawn(_abandon_when_lost(workers, database))
         try:
             yield store
         finally:
-            if workers.is_lost:
-                database.abandon()
-            else:
+            if not workers.is_lost:
                 await notifications.flush(FLUSH_TIMEOUT_S)
             store.cluster_bus.close()
