@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from alipes.kernel.store.cluster import (
+    ClusterView,
     Dispatcher,
     EventBus,
     LeaderElection,
@@ -54,6 +55,7 @@ class SqlStore:
     clustered = False
     leaders: LeaderElection = LocalLeaders()
     platform_states: PlatformStates | None = None
+    cluster: ClusterView | None = None
 
     def __init__(
         self,

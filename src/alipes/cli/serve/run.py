@@ -258,6 +258,7 @@ class _Server:
             write=app.store.health.check_writable,
             model=self._model_reach,
             state=self._state,
+            cluster=app.store.cluster,
         )
 
     def service(self) -> Any:

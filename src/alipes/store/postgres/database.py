@@ -20,6 +20,7 @@ from msgspec import Struct
 from psycopg import errors
 
 from alipes.kernel.errors import AlipesError, StoreError
+from alipes.kernel.store.cluster import WriteCounts
 from alipes.store.database.connection import Connection, RowChange
 from alipes.store.database.database import WriteFailure, WriteJob, resolve_write, set_outcome, wait_to_end
 from alipes.store.postgres.connection import PostgresConnection, connect
@@ -138,6 +139,7 @@ class PostgresDatabase:
         self._unsynced = self._busy = False
         self._failure: StoreError | None = None
         self._closed: Future[None] | None = None
+        self.counts, self._batch_started = WriteCounts(), 0.0
 
     def call(self, verb: str, key: str, args: tuple[object, ...], *, sync: bool = True) -> "Future[Any]":
         """Run a verb of the session `key` (empty: of none). Once called it happens, in the order of the calls."""
@@ -233,6 +235,7 @@ class PostgresDatabase:
                 work = partial(self._apply, batch, self._batch_number)
             else:
                 work = partial(self._commit, batch)
+            self._batch_started = time.monotonic()
             callbacks, self.during_sync = self.during_sync, deque()
             self._submit(self._thread, work, partial(self._finish_batch, batch))
             for callback in callbacks:
@@ -263,6 +266,9 @@ class PostgresDatabase:
         return outcomes
 
     def _finish_batch(self, batch: list[Any], done: "ThreadFuture[list[Any]]") -> None:
+        self.counts.commits += 1
+        self.counts.writes += len(batch)
+        self.counts.seconds += time.monotonic() - self._batch_started
         error = done.exception()
         outcomes = [WriteFailure(error)] * len(batch) if error is not None else done.result()
         for job, outcome in zip(batch, outcomes, strict=True):
