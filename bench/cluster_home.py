@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.world.postgres_pair import PostgresNode, open_node
 
-from alipes.config.paths import DATABASE_FILE
+from alipes.store.database.files import DATABASE_FILE
 from alipes.store.store import open_store
 from bench import search
 from bench.cluster import open_setup, steady_rows

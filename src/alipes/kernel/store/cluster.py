@@ -193,3 +193,31 @@ class ClusterView(Protocol):
     @property
     def bus_lag_s(self) -> float:
         """How long the last probe took from this worker through the server and back."""
+
+
+class ServerFacts(Struct, frozen=True, kw_only=True):
+    """What a database server says about itself and about the store in it."""
+
+    version: str
+    supported: bool
+    """True if it is new enough."""
+    schema: int
+    """The last migration; zero: there are no tables yet."""
+    newest_schema: int
+    """The last migration that this release knows."""
+    size: int
+    """Bytes of all tables and their indexes."""
+    pooled: bool
+    """The address in `store` leads to a pooler."""
+    direct_pooled: bool
+    """So does that in `store_direct`."""
+    standbys: tuple[str, ...]
+    """How each standby follows: `sync`, `quorum`, `potential`, `async`, or `hidden` from this user."""
+    synchronous_names: str
+    synchronous_commit: str
+    clock_difference_s: float
+    """How far its clock is ahead of ours."""
+    workers: tuple[str, ...]
+    sessions: int
+    turns: int
+    messages: int
