@@ -94,7 +94,7 @@ def _refuse(options: RestoreOptions, occupied: bool) -> None:
     if store := _server_of(options.home):
         raise ConfigError(
             f"the store of {options.home} is {store}, which `alipes restore` does not write: restore to an empty "
-            "folder with --to, then copy it into an empty database with `alipes store move`, or use backups of PostgreSQL"
+            "folder with --to, then copy it to an empty database with `alipes store move`; or use PostgreSQL's backups"
         )
     if not occupied:
         return

@@ -48,7 +48,7 @@ def _show(settings: Settings, *, json: bool) -> int:
     else:
         for name, value in facts.items():
             for each in value if isinstance(value, list) else [value]:
-                print(f"{name:<10} {render.format_size(each) if name == 'bytes' else each}")
+                print(f"{name:<10} {render.format_size(int(str(each))) if name == 'bytes' else each}")
     return 0
 
 
