@@ -21,6 +21,7 @@ from msgspec import Struct
 from psycopg import errors
 
 from alipes.kernel.errors import AlipesError, LeaseLost, StoreError
+from alipes.kernel.store.cluster import WriteCounts
 from alipes.store.database.connection import Connection, RowChange
 from alipes.store.database.database import WriteFailure, WriteJob, resolve_write, set_outcome, wait_to_end
 from alipes.store.postgres.connection import PostgresConnection, connect
@@ -179,6 +180,7 @@ class PostgresDatabase:
         self._on_changes: Callable[[tuple[RowChange, ...]], None] = lambda changes: None
         self._failure: StoreError | None = None
         self._closed: Future[None] | None = None
+        self.counts, self._batch_started = WriteCounts(), 0.0
 
     def call(self, verb: str, key: str, args: tuple[object, ...], *, sync: bool = True) -> "Future[Any]":
         """Run a verb of the session `key` (empty: of none). Once called it happens, in the order of the calls."""
@@ -276,6 +278,7 @@ class PostgresDatabase:
                 work = partial(self._apply, batch, self._batch_number, self._is_watched())
             else:
                 work = partial(self._commit, batch, self._is_watched())
+            self._batch_started = time.monotonic()
             callbacks, self._during_sync = self._during_sync, deque()
             self._submit(self._thread, work, partial(self._finish_batch, batch))
             for callback in callbacks:
@@ -333,6 +336,9 @@ class PostgresDatabase:
         return committed
 
     def _finish_batch(self, batch: list[Any], done: "ThreadFuture[Committed]") -> None:
+        self.counts.commits += 1
+        self.counts.writes += len(batch)
+        self.counts.seconds += time.monotonic() - self._batch_started
         error = done.exception()
         committed = Committed([WriteFailure(error)] * len(batch), None) if error is not None else done.result()
         if committed.noted:
