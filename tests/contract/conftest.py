@@ -1,5 +1,6 @@
 """The store that the contract suites of the ports use."""
 
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -8,16 +9,14 @@ from tests.world.postgres_server import PostgresServer, postgres_server
 from tests.world.stores import STORES
 
 
-@pytest.fixture(scope="session")
-def shared_postgres() -> PostgresServer:
-    """It starts before the first test that uses it, so that it does not count as left behind by that one."""
-    return postgres_server()
-
-
-@pytest.fixture(autouse=True)
-def postgres_if_needed(request: pytest.FixtureRequest) -> None:
-    if "[postgres" in request.node.name:
-        request.getfixturevalue("shared_postgres")
+@pytest.fixture(scope="session", autouse=True)
+def shared_postgres(request: pytest.FixtureRequest) -> PostgresServer | None:
+    """It starts before the first test, so that it does not count as left behind by one that uses it. Without
+    PostgreSQL only the tests that use it are skipped."""
+    with suppress(pytest.skip.Exception):
+        if any("[postgres" in item.name for item in request.session.items):
+            return postgres_server()
+    return None
 
 
 @pytest.fixture(params=STORES)

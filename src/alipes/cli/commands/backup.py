@@ -30,7 +30,13 @@ def run_backup(argv: list[str]) -> int:
     target = Path(parser.parse_args(argv).file).expanduser().absolute()
     if target.exists():
         raise ConfigError(f"{target} already exists; choose another name or move it away")
-    manifest = asyncio.run(_write(load_settings(), target))
+    settings = load_settings()
+    if settings.store:
+        raise ConfigError(
+            "the conversations are in PostgreSQL: back them up with pg_dump, or copy them into a file with "
+            "`alipes store move FILE` while alipes is stopped"
+        )
+    manifest = asyncio.run(_write(settings, target))
     size = f"{format_count(len(manifest.entries), 'file')}, {render.format_size(target.stat().st_size)}"
     print(f"Saved conversations, settings, plugins and files to {target} ({size}, verified).")
     print("  Keys (.env) and secrets of webhooks are not included. Restore it with `alipes restore`.")

@@ -214,7 +214,11 @@ class DeliveryAttempts:
         return wait if 0 < wait <= MAX_POSTPONE else 0.0
 
     async def _send(self, runner: PlatformRunner, delivery: Delivery) -> None:
-        delivery = delivery if delivery.state == "sending" else await self._outbox.mark_sending(delivery)
+        if delivery.state != "sending":
+            taken = await self._outbox.mark_sending(delivery)
+            if taken is None:  # another worker sends it
+                return
+            delivery = taken
         try:
             sent = await self.sender.send(runner, delivery)
         except DeliveryError as error:
@@ -299,7 +303,8 @@ class DeliveryAttempts:
         """Drop what is too old in a lane and tell the chat once. Late notices are not reported."""
         missed: list[Delivery] = []
         while (delivery := await self._outbox.head(lane)) is not None and self.is_late(delivery):
-            await self._outbox.give_up(delivery, "expired", "too old to be sent")
+            if not await self._outbox.give_up(delivery, "expired", "too old to be sent"):
+                break  # another worker did
             self._counters.expired[runner.name] += 1
             if not delivery.outbound.notice:
                 missed.append(delivery)
@@ -352,11 +357,14 @@ class OutboxWorker:
 
     async def run(self) -> None:
         """Serve until cancelled. First, queue again what an earlier process was sending when it ended."""
-        for name in self._runners:
-            await self._recover(name)
+        if not self._clustered:  # there was one process before this one
+            for name in self._runners:
+                await self._recover(name)
         async with asyncio.TaskGroup() as tasks:
             self._tasks.open(tasks)
             while True:
+                if self._clustered:  # a worker may be gone
+                    await self._recover_ready()
                 await self._notify_due()
                 await asyncio.sleep(self._policy.poll_interval)
 
@@ -408,6 +416,13 @@ class OutboxWorker:
 
     async def _notify_due(self) -> int:
         return sum([await self.notify_ready(name) for name, runner in self._runners.items() if runner.ready])
+
+    async def _recover_ready(self) -> None:
+        """Queue again what workers that are gone were sending, on the platforms that this one can send to."""
+        for name, runner in self._runners.items():
+            if runner.ready:
+                await self._outbox.expire_fleeting(name)
+                await self._recover(name)
 
     async def _recover(self, name: str) -> None:
         interrupted = await self._outbox.list_interrupted(name)

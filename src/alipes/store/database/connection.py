@@ -55,13 +55,14 @@ class Database(Protocol):
 
     async def preallocate_wal(self) -> None: ...
 
-    async def run(self, work: Callable[[Connection], T], *, sync: bool = True) -> T:
+    async def run(self, work: Callable[[Connection], T], *, sync: bool = True, key: str = "") -> T:
         """`submit`, and wait for the result."""
 
-    def submit(self, work: Callable[[Connection], T], *, sync: bool = True) -> "Future[T]":
+    def submit(self, work: Callable[[Connection], T], *, sync: bool = True, key: str = "") -> "Future[T]":
         """Run `work` in one transaction. Once submitted it happens, even if the caller is cancelled.
 
-        `sync=False`: do not wait for the disk. `work` may be called more than once and must use nothing but the
+        `key`: the session that it changes; what other processes do with it waits. `sync=False`: do not wait for the
+        disk. `work` may be called more than once and must use nothing but the
         connection. Raises what `work` raises, and errors of the database as `StoreError`.
         """
 

@@ -48,6 +48,8 @@ class WriteJob(Struct, Generic[T]):
     work: Callable[[Connection], T]
     future: "Future[T]"
     sync: bool
+    key: str = ""
+    """The session that it changes."""
 
     def resolve(self, outcome: T | WriteFailure) -> StoreError | None:
         return resolve_write(self.future, outcome)
@@ -250,16 +252,17 @@ class SqliteDatabase:
         self._busy = False
         self._closed: Future[None] | None = None
 
-    async def run(self, work: Callable[[Connection], T], *, sync: bool = True) -> T:
+    async def run(self, work: Callable[[Connection], T], *, sync: bool = True, key: str = "") -> T:
         """`submit`, and wait for the result."""
-        return await self.submit(work, sync=sync)
+        return await self.submit(work, sync=sync, key=key)
 
-    def submit(self, work: Callable[[Connection], T], *, sync: bool = True) -> "Future[T]":
+    def submit(self, work: Callable[[Connection], T], *, sync: bool = True, key: str = "") -> "Future[T]":
         """Run `work` in one transaction. Once submitted it happens, even if the caller is cancelled.
 
         `sync=False`: do not wait for the disk, because nothing depends on this write before the next one is
         on disk (or before `wait_synced` returns). It survives a kill, but not always a power cut.
-        `work` may be called more than once and must use nothing but the connection.
+        `work` may be called more than once and must use nothing but the connection. `key`: SQLite has one writer at a
+        time, so nothing is locked for it.
         Raises what `work` raises, and errors of SQLite as `StoreError`. After a write failed unnoticed (its
         caller was cancelled), every later one raises that error.
         """

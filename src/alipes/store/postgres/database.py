@@ -19,7 +19,7 @@ import psycopg
 from msgspec import Struct
 from psycopg import errors
 
-from alipes.kernel.errors import AlipesError, StoreError
+from alipes.kernel.errors import AlipesError, LeaseLost, StoreError
 from alipes.store.database.connection import Connection, RowChange
 from alipes.store.database.database import WriteFailure, WriteJob, resolve_write, set_outcome, wait_to_end
 from alipes.store.postgres.connection import PostgresConnection, connect
@@ -34,6 +34,8 @@ MAX_RETRIES = 20
 """Of a batch that was the victim of a deadlock."""
 CLOSE_PATIENCE_S = 5.0
 """How long a store that closes waits for a server that is away."""
+DECLARED_DEAD = "AL001"
+"""The code of `require_alive`."""
 _REST_LOCK = "SELECT pg_advisory_xact_lock(20001, hashtext(current_schema()))"
 _encoder = msgspec.json.Encoder()
 
@@ -55,6 +57,18 @@ class VerbJob(Struct):
         return resolve_write(self.future, outcome)
 
 
+class ReadJob(Struct):
+    """A read that comes after the writes before it."""
+
+    work: Callable[[PostgresConnection], Any]
+    future: "Future[Any]"
+
+    def resolve(self, outcome: Any) -> StoreError | None:
+        if not self.future.done():
+            set_outcome(self.future, outcome)
+        return None
+
+
 class Session:
     """The connection of one thread; connects again when the server was away."""
 
@@ -73,10 +87,10 @@ class Session:
             try:
                 if self.db is None:
                     self.db = connect(self._url, self._name, pooled=self._pooled)
-                return work(self.db)
+                return self._run_once(work, self.db)
             except (errors.DeadlockDetected, errors.SerializationFailure) as error:
                 retries += 1
-                self._rollback()
+                self.rollback()
                 if retries > MAX_RETRIES:
                     raise translate_error(error) from error
             except psycopg.OperationalError as error:
@@ -84,23 +98,31 @@ class Session:
                 self.stopped.wait(delay)
                 delay = min(delay * 2, MAX_BACKOFF_S)
             except psycopg.Error as error:
-                self._rollback()
+                self.rollback()
                 raise translate_error(error) from error
             except msgspec.DecodeError as error:
-                self._rollback()
+                self.rollback()
                 raise StoreError(f"the store contains a row that cannot be read ({error})") from error
 
     def _drop_lost(self, error: psycopg.OperationalError, again: bool) -> None:
         """Drop the connection; raises if connecting again is of no use."""
         if self.db is not None and not _is_lost(self.db, error):
-            self._rollback()
+            self.rollback()
             raise translate_error(error) from error
         self.drop()
         over = self.deadline is not None and time.monotonic() > self.deadline
         if not again or over or _is_permanent(error):
             raise translate_error(error) from error
 
-    def _rollback(self) -> None:
+    def _run_once(self, work: Callable[[PostgresConnection], T], db: PostgresConnection) -> T:
+        """No transaction stays open, whatever `work` raises."""
+        try:
+            return work(db)
+        finally:
+            if self.db is db and not db.raw.broken:
+                self.rollback()
+
+    def rollback(self) -> None:
         if self.db is not None and self.db.raw.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             try:
                 self.db.run_script("ROLLBACK")
@@ -132,7 +154,7 @@ class PostgresDatabase:
         self.name, self._check = name, check
         self._thread, self._read_thread, self._cancel_thread = threads
         self._session, self._reads = sessions
-        self._queue: deque[WriteJob[Any] | VerbJob] = deque()
+        self._queue: deque[WriteJob[Any] | VerbJob | ReadJob] = deque()
         self.during_sync: deque[Callable[[], None]] = deque()
         self._batch_number = time.time_ns()
         self._unsynced = self._busy = False
@@ -145,13 +167,13 @@ class PostgresDatabase:
         self._enqueue(VerbJob((verb, key, *args), future, sync))
         return future
 
-    async def run(self, work: Callable[[Connection], T], *, sync: bool = True) -> T:
-        return await self.submit(work, sync=sync)
+    async def run(self, work: Callable[[Connection], T], *, sync: bool = True, key: str = "") -> T:
+        return await self.submit(work, sync=sync, key=key)
 
-    def submit(self, work: Callable[[Connection], T], *, sync: bool = True) -> "Future[T]":
+    def submit(self, work: Callable[[Connection], T], *, sync: bool = True, key: str = "") -> "Future[T]":
         """Run `work` in one transaction. Once submitted it happens, even if the caller is cancelled."""
         future: Future[T] = asyncio.get_running_loop().create_future()
-        self._enqueue(WriteJob(work, future, sync))
+        self._enqueue(WriteJob(work, future, sync, key))
         return future
 
     async def wait_synced(self, patience_s: float = 0.0) -> None:
@@ -161,7 +183,7 @@ class PostgresDatabase:
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work`, which must only read, on one consistent view of the data."""
-        return await self._on_thread(self._thread, partial(self._session.run, partial(_read, work)))
+        return await self._read_in_order(partial(_read, work))  # type: ignore[no-any-return]
 
     async def read_long(self, work: Callable[[Connection], T]) -> T:
         """`read` on a connection of its own; it is cancelled when the caller is."""
@@ -177,12 +199,10 @@ class PostgresDatabase:
         return await self.run(lambda db: db.execute(sql, values).rowcount, sync=sync)
 
     async def fetch_one(self, sql: str, *values: object) -> Any:
-        work = partial(self._session.run, lambda db: db.execute(sql, values).fetchone())
-        return await self._on_thread(self._thread, work)
+        return await self._read_in_order(lambda db: db.execute(sql, values).fetchone())
 
     async def fetch_all(self, sql: str, *values: object) -> list[Any]:
-        work = partial(self._session.run, lambda db: db.execute(sql, values).fetchall())
-        return await self._on_thread(self._thread, work)
+        return list(await self._read_in_order(lambda db: db.execute(sql, values).fetchall()))
 
     async def watch_rows(self, triggers: tuple[str, ...], on_changes: Callable[[tuple[RowChange, ...]], None]) -> None:
         """Changes of rows are not noted in PostgreSQL yet."""
@@ -211,7 +231,22 @@ class PostgresDatabase:
         if self._closed is not None:
             raise StoreError("the store is closed")
 
-    def _enqueue(self, job: "WriteJob[Any] | VerbJob") -> None:
+    def _read_in_order(self, work: Callable[[PostgresConnection], Any]) -> "Future[Any]":
+        future: Future[Any] = asyncio.get_running_loop().create_future()
+        self._enqueue(ReadJob(work, future))
+        return future
+
+    def _run_reads(self, batch: list[ReadJob]) -> list[Any]:
+        outcomes: list[Any] = []
+        for job in batch:
+            try:
+                outcomes.append(self._session.run(job.work))
+            except AlipesError as error:
+                self._session.rollback()
+                outcomes.append(WriteFailure(error))
+        return outcomes
+
+    def _enqueue(self, job: "WriteJob[Any] | VerbJob | ReadJob") -> None:
         self._require_open()
         self._check()
         self._queue.append(job)
@@ -231,6 +266,8 @@ class PostgresDatabase:
             if isinstance(batch[0], VerbJob):
                 self._batch_number += 1
                 work = partial(self._apply, batch, self._batch_number)
+            elif isinstance(batch[0], ReadJob):
+                work = partial(self._run_reads, batch)
             else:
                 work = partial(self._commit, batch)
             callbacks, self.during_sync = self.during_sync, deque()
@@ -257,7 +294,7 @@ class PostgresDatabase:
     def _commit(self, batch: list[WriteJob[Any]]) -> list[Any]:
         sync = any(job.sync for job in batch)
         begin = f"""BEGIN; {"" if sync else "SET LOCAL synchronous_commit = off; "}{_REST_LOCK};
-            SELECT set_config('alipes.worker', '{self.name}', true)"""
+            SELECT require_alive('{self.name}'), set_config('alipes.worker', '{self.name}', true)"""
         outcomes = self._session.run(partial(_run_transaction, begin, batch, self._session))
         self._unsynced = not sync
         return outcomes
@@ -292,7 +329,9 @@ class PostgresDatabase:
 
 def _run_transaction(begin: str, batch: list[WriteJob[Any]], session: Session, db: PostgresConnection) -> list[Any]:
     """Run the jobs and commit. If one of them fails, start over with a savepoint for each."""
+    keys = [job.key for job in batch if job.key]
     db.run_script(begin)
+    db.lock_sessions(keys)
     try:
         outcomes = [job.work(db) for job in batch]
     except (AlipesError, psycopg.Error) as error:
@@ -300,6 +339,7 @@ def _run_transaction(begin: str, batch: list[WriteJob[Any]], session: Session, d
             raise
         db.run_script("ROLLBACK")
         db.run_script(begin)
+        db.lock_sessions(keys)
         outcomes = [_run_in_savepoint(db, job) for job in batch]
     ((xid,),) = db.raw.execute("SELECT pg_current_xact_id_if_assigned()::text").fetchall()
     try:
@@ -379,6 +419,8 @@ def _is_permanent(error: psycopg.OperationalError) -> bool:
 def translate_error(error: psycopg.Error) -> StoreError:
     """An error of PostgreSQL as a sentence for the operator."""
     text = " ".join(str(error).split())
+    if error.sqlstate == DECLARED_DEAD:
+        return LeaseLost(f"{text}; it starts over under a new id")
     if isinstance(error, errors.DiskFull):
         return StoreError(f"the disk of PostgreSQL is full and nothing was saved; free some space ({text})")
     if isinstance(error, psycopg.OperationalError):

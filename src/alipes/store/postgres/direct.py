@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 
 from alipes.kernel.errors import StoreError
-from alipes.runtime.tasks import unwrap_error_group
+from alipes.runtime.tasks import run_to_completion, unwrap_error_group
 
 CONNECT_TIMEOUT_S = 2
 """The least that libpq allows."""
@@ -33,6 +33,7 @@ class DirectConnection:
 
     def __init__(self, connection: "psycopg.AsyncConnection[tuple[Any, ...]]", group: asyncio.TaskGroup) -> None:
         self._connection, self._group = connection, group
+        self._running: asyncio.Task[Any] | None = None
 
     @property
     def is_lost(self) -> bool:
@@ -49,6 +50,7 @@ class DirectConnection:
         If it takes longer than `timeout_s`, or the caller is cancelled, the connection is lost.
         """
         query = self._group.create_task(self._run(sql, values))
+        self._running = query
         try:
             async with asyncio.timeout(timeout_s):
                 rows = await asyncio.shield(query)
@@ -73,11 +75,29 @@ class DirectConnection:
         """Call `on_payload` for each notification, until the connection is lost. Raises `ConnectionLost`."""
         await self.fetch(f'LISTEN "{channel}"', timeout_s=CONNECT_TIMEOUT_S)
         on_ready()
+        reader = self._group.create_task(self._read_notifications(on_payload))
+        self._running = reader
+        try:
+            error = await asyncio.shield(reader)
+        except asyncio.CancelledError:
+            self.abort()
+            raise
+        raise _lost("the connection to PostgreSQL failed", error) from error
+
+    async def _read_notifications(self, on_payload: Callable[[str], None]) -> psycopg.Error:
         try:
             async for notification in self._connection.notifies():
                 on_payload(notification.payload)
         except psycopg.Error as error:
-            raise _lost("the connection to PostgreSQL failed", error) from error
+            return error
+        return psycopg.OperationalError("the notifications ended")
+
+    async def close(self) -> None:
+        """Does not wait for the server: a running statement ends with an error before the socket is closed."""
+        self.abort()
+        if self._running is not None:
+            await asyncio.wait([self._running])
+        await self._connection.close()
 
     def abort(self) -> None:
         """Shut the socket down: the running statement fails at once, also if the server is out of reach."""
@@ -109,13 +129,10 @@ async def open_direct(url: str, name: str) -> AsyncIterator[DirectConnection]:
         )
     except psycopg.Error as error:
         raise _lost("PostgreSQL cannot be reached", error) from error
-    try:
-        with unwrap_error_group():
-            async with asyncio.TaskGroup() as group:
-                direct = DirectConnection(connection, group)
-                try:
-                    yield direct
-                finally:
-                    direct.abort()  # a running statement ends with an error before the socket is closed
-    finally:
-        await connection.close()
+    with unwrap_error_group():
+        async with asyncio.TaskGroup() as group:
+            direct = DirectConnection(connection, group)
+            try:
+                yield direct
+            finally:
+                await run_to_completion(direct.close)

@@ -162,6 +162,10 @@ class PostgresDispatcher:
 
     def on_gone(self) -> None:
         """A worker is gone: its sessions are free."""
+        self.look()
+
+    def look(self) -> None:
+        """Look for sessions that wait, now."""
         self._look.set()
 
     def handle(self, frame: Frame) -> None:

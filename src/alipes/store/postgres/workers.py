@@ -26,6 +26,7 @@ RENEW_S = 1.0
 MARGIN_S = 0.25
 """How long before the end of its lease a worker stops to act."""
 RECONNECT_S = 0.05
+MIN_PAUSE_S = 0.02
 RING_GRACE_S = 0.5
 """After our own connection was lost, the others have this long to connect again before their locks count."""
 LOCK_TIMEOUT = "55P03"
@@ -75,6 +76,7 @@ class Workers:
         self._alive: dict[str, Worker] = {}
         self._gone: set[str] = set()
         self._refresh = asyncio.Event()
+        self._next_expiry_s = LEASE_S
 
     def is_alive(self, host: str | None) -> bool:
         """True unless `host` is known to be gone: whoever declares a worker dead frees its sessions with it."""
@@ -145,10 +147,13 @@ class Workers:
         await self._read_peers(life)
 
     async def _take_lock(self, life: DirectConnection) -> None:
-        ((taken,),) = await life.fetch(f"SELECT pg_try_advisory_lock({_LOCK})", self.own_name, timeout_s=RENEW_S)
-        if not taken:  # the next one in the ring waited for it: we are being declared dead
-            self._lost = True
-            self.check_lease()
+        while True:
+            sql = f"SELECT pg_try_advisory_lock({_LOCK})"
+            ((taken,),) = await life.fetch(sql, self.own_name, timeout_s=LEASE_S)
+            if taken:
+                return
+            await self._renew(life)  # whoever has it declares us dead, or sees that the server was restarted
+            await asyncio.sleep(RECONNECT_S)
 
     async def _keep_lease(self, life: DirectConnection) -> None:
         """Renew the lease on the first connection, then on others. Raises `LeaseLost`."""
@@ -162,7 +167,7 @@ class Workers:
                 async with open_direct(self.url, application_name(self.own_name)) as life:
                     await self._take_lock(life)
                     sql = "UPDATE workers SET server_start = pg_postmaster_start_time() WHERE id = %s"
-                    await life.fetch(sql, self.own_name, timeout_s=RENEW_S)
+                    await life.fetch(sql, self.own_name, timeout_s=LEASE_S)
                     await self._renew_until_lost(life)
             except ConnectionLost as error:
                 log.info("the lease could not be renewed: %s", error)
@@ -175,7 +180,7 @@ class Workers:
             await self._read_peers(life)
             self._refresh.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(RENEW_S):
+                async with asyncio.timeout(min(RENEW_S, self._next_expiry_s + MIN_PAUSE_S)):
                     await self._refresh.wait()
 
     async def _renew(self, life: DirectConnection) -> None:
@@ -183,7 +188,7 @@ class Workers:
         sent = _now()
         sql = """UPDATE workers SET lease_until = clock_timestamp() + %s * interval '1 second'
             WHERE id = %s AND state = 'alive' RETURNING 1"""
-        if not await life.fetch(sql, LEASE_S, self.own_name, timeout_s=RENEW_S):
+        if not await life.fetch(sql, LEASE_S, self.own_name, timeout_s=LEASE_S):
             self._lost = True
         self.check_lease()
         self._confirm(sent)
@@ -201,18 +206,20 @@ class Workers:
     # The others
 
     async def _read_peers(self, life: DirectConnection) -> None:
-        sql = """SELECT id, host, pid, roles, extract(epoch FROM started)::float8, lease_until < clock_timestamp()
+        sql = """SELECT id, host, pid, roles, extract(epoch FROM started)::float8,
+            extract(epoch FROM lease_until - clock_timestamp())::float8
             FROM workers WHERE state = 'alive' AND id <> %s ORDER BY id"""
-        found = await life.fetch(sql, self.own_name, timeout_s=RENEW_S)
+        found = await life.fetch(sql, self.own_name, timeout_s=LEASE_S)
         peers = {
             id: Worker(id, host, pid, frozenset(filter(None, roles.split(","))), started)
             for id, host, pid, roles, started, _ in found
         }
+        self._next_expiry_s = min((left for *_, left in found if left > 0), default=LEASE_S)
         for missing in self._alive.keys() - peers.keys():
             self._note_gone(missing)
         self._alive = {id: peer for id, peer in peers.items() if id not in self._gone}
-        for id, *_, late in found:
-            if late:
+        for id, *_, left in found:
+            if left <= 0:
                 await self._declare_late(id)
 
     async def _declare_late(self, host: str) -> None:
@@ -255,12 +262,13 @@ class Workers:
                 raise
             return
         sql = "SELECT 1 FROM workers WHERE id = %s AND state = 'alive' AND server_start = pg_postmaster_start_time()"
-        if await ring.fetch(sql, following, timeout_s=RENEW_S):
+        connected = await ring.fetch(sql, following, timeout_s=LEASE_S)
+        if connected:
             await self._declare(ring, following, "death")
-        else:  # it is gone already, or did not connect since the server was restarted: its lease decides
+        await ring.fetch(f"SELECT pg_advisory_unlock_shared({_LOCK})", following, timeout_s=LEASE_S)
+        if not connected:  # it is gone already, or did not connect since the server was restarted: its lease decides
             self._refresh.set()
             await asyncio.sleep(RECONNECT_S)
-        await ring.fetch(f"SELECT pg_advisory_unlock_shared({_LOCK})", following, timeout_s=RENEW_S)
 
     async def _leave(self) -> None:
         """Free our sessions at once, instead of waiting to be declared dead."""

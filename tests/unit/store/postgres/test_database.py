@@ -7,31 +7,8 @@ import pytest
 
 from alipes.kernel.errors import StoreError
 from alipes.store.postgres.database import Abandoned, encode_calls, open_postgres
-from tests.world.postgres_server import PostgresServer, postgres_schema, postgres_server
 
 ADD = "INSERT INTO default_chats (platform, address) VALUES (?, ?)"
-
-
-@pytest.fixture(scope="session")
-def server():
-    return postgres_server()
-
-
-@pytest.fixture
-def url(server):
-    with postgres_schema(server) as made:
-        yield made
-
-
-@pytest.fixture
-def own_server():
-    """A server that the test may restart."""
-    server = PostgresServer()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.close()
 
 
 async def test_work_that_fails_does_not_affect_the_others_of_its_batch(url):

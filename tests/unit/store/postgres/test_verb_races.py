@@ -165,9 +165,9 @@ def test_a_batch_that_is_sent_again_while_it_still_runs_waits_for_its_results():
 
 
 @pytest.mark.parametrize(
-    ("change", "holder"), [("state = 'dead'", None), ("lease_until = now()", None), ("pid = 1", "w1")]
+    ("change", "holder"), [("state = 'dead'", None), ("lease_until = now()", "w1"), ("pid = 1", "w1")]
 )
-def test_a_session_is_free_when_its_worker_is_dead_or_its_lease_is_over(change, holder):
+def test_a_session_is_free_once_its_worker_was_declared_dead(change, holder):
     with open_workers("w1", "w2") as (first, second, _):
         first.db.execute("INSERT INTO workers (id, lease_until) VALUES ('w1', 'infinity')")
         first.admit("1", "a")

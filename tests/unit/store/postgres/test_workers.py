@@ -5,17 +5,11 @@ import pytest
 
 from alipes.kernel.errors import LeaseLost
 from alipes.kernel.turns import Envelope, Stop, TextDelta, Wake
-from alipes.store.postgres.direct import open_direct
 from alipes.store.postgres.leaders import Leaders
 from alipes.store.postgres.workers import open_workers
-from tests.unit.store.postgres.cluster import ROLES, add_sessions, create_tables, open_member, run_child
+from tests.unit.store.postgres.cluster import ROLES, add_sessions, fetch, open_member, run_child
 from tests.world.tcp_proxy import open_proxy
 from tests.world.wait import until
-
-
-async def fetch(url, sql, *values):
-    async with open_direct(url, "tests") as db:
-        return await db.fetch(sql, *values)
 
 
 async def test_a_killed_worker_is_declared_dead_and_its_sessions_are_free(url):
@@ -62,7 +56,7 @@ async def test_a_worker_that_leaves_is_no_take_over(url):
 
 
 async def test_workers_survive_a_short_restart_of_the_server(own_server):
-    create_tables(url := own_server.url)
+    url = own_server.url
     async with open_workers(url, ROLES) as one, open_workers(url, ROLES) as two:
         await until(lambda: one.find_peer(two.own_name))
         before = two.renewed_at
@@ -70,6 +64,7 @@ async def test_workers_survive_a_short_restart_of_the_server(own_server):
         own_server.start()
         await until(lambda: two.renewed_at > before + 1 and one.renewed_at > before + 1)
         assert await fetch(url, "SELECT count(*) FROM workers WHERE state = 'alive'") == [(2,)]
+    own_server.stop()
 
 
 async def test_events_reach_only_workers_that_subscribe(url):
@@ -87,7 +82,7 @@ async def test_a_stop_reaches_the_holder(url):
     async with open_member(url) as one, open_member(url) as two:
         await add_sessions(url, 1, two.workers.own_name)
         await one.dispatcher.signal("k1", Stop())
-        await until(lambda: ("k1", "Stop") in two.ops)
+        await until(lambda: ("k1", Stop()) in two.ops)
         assert one.ops == []
 
 
@@ -103,7 +98,7 @@ async def test_the_sessions_of_a_killed_worker_are_taken_once(url):
 async def test_a_full_worker_takes_no_more_sessions_until_one_ends(url):
     async with open_member(url, capacity=3) as one:
         await add_sessions(url, 5)
-        await one.dispatcher.wake("k1")
+        one.dispatcher.look()
         await until(lambda: len(one.ops) == 3)
         one.busy.discard(one.ops[0][0])
         one.dispatcher.on_idle()

@@ -2,7 +2,7 @@
 --
 -- A call is a JSON array: its verb, its session key (empty: none), then the arguments of the verb. The result of a
 -- verb is JSON. `apply` locks the lease rows of all its keys first: that is the fence, since a claim changes the epoch
--- under the same lock. What a caller must expect (a fenced write, a held session, a second copy) is a result, never an error.
+-- under the same lock, and a worker that was declared dead is refused. What a caller must expect (a fenced write, a held session, a second copy) is a result, never an error.
 
 CREATE TABLE workers (  -- the processes of a cluster
     id          text COLLATE "C" PRIMARY KEY,
@@ -21,9 +21,36 @@ CREATE TABLE worker_batches (  -- the last `apply` of a worker; apart from `work
 ) WITH (fillfactor = 50);
 
 CREATE FUNCTION is_alive(worker text) RETURNS boolean LANGUAGE sql STABLE AS $$
-    -- true for a worker without a row: the caller decides about those
-    SELECT coalesce((SELECT state = 'alive' AND lease_until > clock_timestamp() FROM workers WHERE id = worker), true)
+    -- until it is declared dead, also if its lease is over; true for a worker without a row
+    SELECT coalesce((SELECT state = 'alive' FROM workers WHERE id = worker), true)
 $$;
+
+CREATE FUNCTION require_alive(worker text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN  -- at the start of each writing transaction: whoever declares the worker dead waits for its end
+    PERFORM pg_advisory_xact_lock(20002, hashtext(worker));  -- a batch that is sent again also waits for its first try
+    IF NOT is_alive(worker) THEN
+        RAISE EXCEPTION 'worker % was declared dead', worker USING ERRCODE = 'AL001';
+    END IF;
+END $$;
+
+CREATE FUNCTION lock_message(in_platform text, in_id text) RETURNS void LANGUAGE sql AS $$
+    -- a message becomes a turn or the answer to a question, not both
+    SELECT pg_advisory_xact_lock(hashtextextended(
+        'alipes message ' || current_schema() || ' ' || in_platform || ' ' || in_id, 0))
+$$;
+
+CREATE FUNCTION refuse_answer_of_turn() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM lock_message(NEW.platform, NEW.id);
+    PERFORM 1 FROM turns WHERE platform = NEW.platform AND inbound_id = NEW.id;
+    IF FOUND THEN
+        RETURN NULL;
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE TRIGGER inbox_answer BEFORE INSERT ON inbox FOR EACH ROW WHEN (NEW.batch = 'answer')
+    EXECUTE FUNCTION refuse_answer_of_turn();
 
 -- Parts of several verbs -------------------------------------------------------------------------------------------
 
@@ -159,8 +186,9 @@ DECLARE
     now_s double precision := (c->>4)::double precision;
     m jsonb;
 BEGIN
-    SELECT number, session_id INTO in_turn, in_session FROM turns
-        WHERE id = c->>2 AND epoch = (c->>3)::bigint AND ending IS NULL;
+    SELECT t.number, t.session_id INTO in_turn, in_session
+        FROM turns t JOIN leases l ON l.key = t.key AND l.holder = worker
+        WHERE t.id = c->>2 AND t.epoch = (c->>3)::bigint AND t.ending IS NULL;
     IF in_turn IS NULL THEN
         RETURN 'false';
     END IF;
@@ -181,7 +209,8 @@ CREATE FUNCTION record_call(worker text, c jsonb) RETURNS text LANGUAGE plpgsql 
 DECLARE
     in_turn bigint;
 BEGIN
-    SELECT number INTO in_turn FROM turns WHERE id = c->>2 AND epoch = (c->>3)::bigint AND ending IS NULL;
+    SELECT t.number INTO in_turn FROM turns t JOIN leases l ON l.key = t.key AND l.holder = worker
+        WHERE t.id = c->>2 AND t.epoch = (c->>3)::bigint AND t.ending IS NULL;
     IF in_turn IS NULL THEN
         RETURN 'false';
     END IF;
@@ -198,8 +227,9 @@ DECLARE
     now_s double precision := (c->>4)::double precision;
     m jsonb;
 BEGIN
-    SELECT number, session_id INTO in_turn, in_session FROM turns
-        WHERE id = c->>2 AND epoch = (c->>3)::bigint AND ending IS NULL;
+    SELECT t.number, t.session_id INTO in_turn, in_session
+        FROM turns t JOIN leases l ON l.key = t.key AND l.holder = worker
+        WHERE t.id = c->>2 AND t.epoch = (c->>3)::bigint AND t.ending IS NULL;
     IF in_turn IS NULL THEN
         RETURN 'false';
     END IF;
@@ -303,7 +333,7 @@ DECLARE
     new_keys text[];
     keys text[];
 BEGIN
-    PERFORM pg_advisory_xact_lock(20002, hashtext(in_worker));  -- the first try may still be running
+    PERFORM require_alive(in_worker);
     SELECT * INTO done FROM worker_batches WHERE worker = in_worker;
     IF done.last_batch = batch THEN
         RETURN done.last_results;
@@ -314,6 +344,8 @@ BEGIN
     SELECT array_agg(DISTINCT v->>1) FILTER (WHERE v->>1 <> ''), array_agg(DISTINCT v->>1) FILTER (WHERE v->>0 = 'admit')
         INTO keys, new_keys FROM jsonb_array_elements(calls) v;
     IF new_keys IS NOT NULL THEN
+        PERFORM lock_message(platform, id) FROM (SELECT v->8->>0 AS platform, v->9->>0 AS id
+            FROM jsonb_array_elements(calls) v WHERE v->>0 = 'admit' ORDER BY 1, 2) messages;
         INSERT INTO leases (key) SELECT k FROM unnest(new_keys) k ORDER BY k COLLATE "C" ON CONFLICT (key) DO NOTHING;
     END IF;
     IF keys IS NOT NULL THEN  -- sorted, so that two batches cannot wait for each other

@@ -43,11 +43,13 @@ BEGIN
         PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
             WHERE datname = current_database() AND application_name = 'alipes ' || gone;
     END IF;
+    PERFORM pg_advisory_xact_lock(20002, hashtext(gone));  -- its running write ends first; later ones are refused
     UPDATE workers SET state = CASE how WHEN 'left' THEN 'left' ELSE 'dead' END
         WHERE id = gone AND state = 'alive' AND (how <> 'lease' OR lease_until < clock_timestamp());
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
+    PERFORM 1 FROM leases WHERE holder = gone ORDER BY key FOR UPDATE;  -- in the order in which `apply` locks
     UPDATE leases SET holder = NULL WHERE holder = gone;
     GET DIAGNOSTICS freed = ROW_COUNT;
     IF how <> 'left' THEN
