@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import os
+import socket
 import threading
 import time
 from asyncio import Future
@@ -9,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from concurrent.futures import Future as ThreadFuture
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,7 +42,7 @@ _REST_LOCK = "SELECT pg_advisory_xact_lock(20001, hashtext(current_schema()))"
 _encoder = msgspec.json.Encoder()
 
 
-class Abandoned(StoreError):
+class Abandoned(LeaseLost):
     """This process lost its lease: it writes nothing more under this name."""
 
     code = "store.abandoned"
@@ -129,6 +131,13 @@ class Session:
             except psycopg.Error:
                 self.drop()
 
+    def abort(self) -> None:
+        """Called from another thread: the running statement fails at once, also if the server is out of reach."""
+        self.stopped.set()
+        if (db := self.db) is not None:
+            with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(db.raw.fileno())) as copy:
+                copy.shutdown(socket.SHUT_RDWR)
+
     def drop(self) -> None:
         if self.db is not None:
             self.db.raw.close()
@@ -212,8 +221,8 @@ class PostgresDatabase:
 
     def abandon(self) -> None:
         """Every queued and later job fails without being sent."""
-        self._session.stopped.set()
-        self._reads.stopped.set()
+        self._session.abort()
+        self._reads.abort()
         self._failure = Abandoned("this process no longer writes to the store")
 
     async def close(self) -> None:

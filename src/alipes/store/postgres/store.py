@@ -79,6 +79,12 @@ class PostgresStore(SqlStore):
             await self.cluster_bus.on_gone(host)
 
 
+async def _abandon_when_lost(workers: Workers, database: PostgresDatabase) -> None:
+    """At once: what still waits for a write of this worker must not wait for a server that is out of reach."""
+    await workers.lost.wait()
+    database.abandon()
+
+
 @asynccontextmanager
 async def open_postgres_store(url: str, direct: str = "", limits: ClusterLimits = ALL) -> AsyncIterator[PostgresStore]:
     """Open the store at `url`; create its tables if necessary. Raises `StoreError` if it cannot be used, and
@@ -99,11 +105,10 @@ async def open_postgres_store(url: str, direct: str = "", limits: ClusterLimits 
         tasks.spawn(store.handle_departures())
         tasks.spawn(store.leaders.run())
         await store.cluster_bus.join()
+        tasks.spawn(_abandon_when_lost(workers, database))
         try:
             yield store
         finally:
-            if workers.is_lost:
-                database.abandon()
-            else:
+            if not workers.is_lost:
                 await notifications.flush(FLUSH_TIMEOUT_S)
             store.cluster_bus.close()
