@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 from msgspec import Struct
 
+from alipes.store.background import PostgresBackgroundProcesses
 from alipes.store.peers import SchedulesFrame, Spawn
 from alipes.store.postgres.bus import PostgresBus
 from alipes.store.postgres.database import PostgresDatabase, migrate_store, open_postgres
@@ -64,6 +65,7 @@ class PostgresStore(SqlStore):
         self.outbox, self.archive = PostgresOutbox(database, workers.own_name), PostgresArchive(database)
         self.search_indexer = PostgresSearchIndexer(database)
         self.leaders, self.platform_states = Leaders(workers), PostgresPlatformStates(database)
+        self.background_processes = PostgresBackgroundProcesses(database, workers)
 
     def on_frame(self, host: str, frame: Frame) -> None:
         """The worker `host` sent this."""
