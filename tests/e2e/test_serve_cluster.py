@@ -43,7 +43,8 @@ async def test_a_worker_shows_its_store_and_roles_and_the_cluster(tmp_path, url)
         one, two = make_home(tmp_path, "one", model, url), make_home(tmp_path, "two", model, url, ("web",))
         async with open_serve(one) as first, open_serve(two) as second:
             ready = (await first.get("/ready")).json()
-            assert (ready["status"], ready["store"]) == ("ready", "postgresql")
+            assert ready["store"] == "postgresql", ready
+            assert ready["status"] == "ready", ready["because"]
             assert ready["roles"] == ["listen", "web", "work"] and ready["worker"]
             assert (await second.get("/ready")).json()["roles"] == ["web"]
             assert await second.metric('alipes_cluster_workers{role="work"}') == 1
