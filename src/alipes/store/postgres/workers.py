@@ -71,7 +71,8 @@ class Workers:
         """Sessions of dead workers that this worker freed, by cause."""
         self.renewed_at = 0.0
         self._deadline = 0.0
-        self._lost = False
+        self.lost = asyncio.Event()
+        """Set once the lease is lost."""
         self._life: DirectConnection | None = None
         self._alive: dict[str, Worker] = {}
         self._gone: set[str] = set()
@@ -100,13 +101,13 @@ class Workers:
 
     def check_lease(self) -> None:
         """Call it before each act that others can see. Raises `LeaseLost` once others may have taken over."""
-        if self._lost or _now() > self._deadline:
-            self._lost = True
+        if self.is_lost or _now() > self._deadline:
+            self.lost.set()
             raise LeaseLost(f"worker {self.own_name} lost its lease; it starts over under a new id")
 
     @property
     def is_lost(self) -> bool:
-        return self._lost
+        return self.lost.is_set()
 
     @property
     def lease_age_s(self) -> float:
@@ -116,7 +117,7 @@ class Workers:
     def on_gone(self, host: str) -> None:
         """Somebody declared `host` dead, or it left."""
         if host == self.own_name:
-            self._lost = True
+            self.lost.set()
         else:
             self._note_gone(host)
         self._refresh.set()
@@ -189,7 +190,7 @@ class Workers:
         sql = """UPDATE workers SET lease_until = clock_timestamp() + %s * interval '1 second'
             WHERE id = %s AND state = 'alive' RETURNING 1"""
         if not await life.fetch(sql, LEASE_S, self.own_name, timeout_s=LEASE_S):
-            self._lost = True
+            self.lost.set()
         self.check_lease()
         self._confirm(sent)
 
@@ -278,7 +279,7 @@ class Workers:
             if life is not None and not life.is_lost:
                 sql = "SELECT declare_dead(%s, 'left', %s)"
                 await life.fetch(sql, self.own_name, self.own_name, timeout_s=self.timeout_s)
-        self._lost = True
+        self.lost.set()
 
 
 @asynccontextmanager
