@@ -23,6 +23,8 @@ from alipes.kernel.turns import Address, Envelope, HomeChanged
 from alipes.runtime.blobs.chat_files import ChatFiles
 from alipes.runtime.subscription import HomeSubscription
 
+MAX_DRAFT_AGE = 3600.0
+"""Seconds by which a draft may be older than the message it becomes."""
 UNCONFIRMED = "?"
 """Prefix of a draft row whose send was started: its message id is not known yet."""
 
@@ -44,10 +46,14 @@ class Sender:
         drafts = await self._find_drafts(runner, delivery, texts)
         # a draft whose message id we never learned may still be in the chat
         stray = not runner.capabilities.deduplicates and any(each.startswith(UNCONFIRMED) for each in delivery.drafts)
-        for index in range(len(delivery.paid), len(parts)):
+        first, was_tried = len(delivery.paid), delivery.doubtful or delivery.attempts > 1 or bool(delivery.why)
+        for index in range(first, len(parts)):
             draft = drafts[index] if index < min(len(drafts), len(texts)) else ""
             self._store.check_lease()
-            id = await self._send_part(runner, outbound, parts[index], draft)
+            part = parts[index]
+            if index == first and was_tried:
+                part = structs.replace(part, tried_since=delivery.created)
+            id = await self._send_part(runner, outbound, part, draft)
             rest = index + 1 < len(parts)
             delivery = await self._outbox.mark_sent(delivery, id, rest=rest, uncertain=stray)
         if delivery.state != "sent":  # there was nothing to send
@@ -72,7 +78,8 @@ class Sender:
         found = [each for each in delivery.drafts if not each.startswith(UNCONFIRMED)]
         names = [each.removeprefix(UNCONFIRMED) for each in delivery.drafts if each.startswith(UNCONFIRMED)]
         for name in names if texts and runner.capabilities.deduplicates else ():
-            part = structs.replace(texts[min(len(found), len(texts) - 1)], id=name)
+            since = delivery.created - MAX_DRAFT_AGE
+            part = structs.replace(texts[min(len(found), len(texts) - 1)], id=name, tried_since=since)
             id = await runner.send(delivery.outbound.address, part)
             found += [id] if id not in found else []
         return found

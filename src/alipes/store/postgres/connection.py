@@ -56,8 +56,6 @@ class NoRows:
 class PostgresConnection:
     """The store's `Connection`."""
 
-    total_changes = 0
-
     def __init__(self, raw: "psycopg.Connection[Any]") -> None:
         self.raw = raw
 
@@ -74,9 +72,6 @@ class PostgresConnection:
         cursor = self.raw.cursor()
         cursor.executemany(statement.sql.encode(), [statement.bind(row) for row in rows])
         return cursor
-
-    def create_function(self, name: str, narg: int, func: Any, /) -> None:
-        raise NotImplementedError("PostgreSQL calls no functions of this process")
 
     def lock_sessions(self, keys: Iterable[str]) -> None:
         """Make the verbs of these sessions wait until this transaction ends. The order is that of `apply`."""

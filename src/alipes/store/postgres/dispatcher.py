@@ -8,6 +8,7 @@ from contextlib import suppress
 from alipes.kernel.errors import SessionHeld
 from alipes.kernel.turns import Op, Wake
 from alipes.store.peers import OpsFrame, SchedulesFrame, Spawn, WakeFrame
+from alipes.store.postgres.bus import PostgresBus
 from alipes.store.postgres.direct import ConnectionLost, DirectConnection, open_direct
 from alipes.store.postgres.notifications import Frame, Notifications, WorkFrame
 from alipes.store.postgres.workers import RECONNECT_S, Workers, application_name
@@ -203,12 +204,12 @@ class PostgresDispatcher:
 class PostgresScheduleChanges:
     """Says that scheduled jobs or their runs have changed, here or in another worker."""
 
-    def __init__(self, workers: Workers, notifications: Notifications) -> None:
-        self._workers, self._notifications = workers, notifications
+    def __init__(self, bus: PostgresBus, notifications: Notifications) -> None:
+        self._bus, self._notifications = bus, notifications
         self.changed = asyncio.Event()
 
     async def announce(self) -> None:
         """Wake the scheduler, in whichever worker it runs."""
         self.changed.set()
-        for peer in self._workers.list_peers():
-            self._notifications.send(peer.host, SchedulesFrame())
+        for host in self._bus.list_hosts():
+            self._notifications.send(host, SchedulesFrame())

@@ -62,6 +62,12 @@ class WorkFrame(Struct, frozen=True, tag="work"):
     """A session waits for a worker."""
 
 
+class ProbeFrame(Struct, frozen=True, tag="probe"):
+    """Sent to oneself: how long does it take?"""
+
+    sent: float
+
+
 Frame: TypeAlias = (
     JoinedFrame
     | SubscriptionsFrame
@@ -69,6 +75,7 @@ Frame: TypeAlias = (
     | RemovedFrame
     | ConfirmedFrame
     | WorkFrame
+    | ProbeFrame
     | WakeFrame
     | OpsFrame
     | SchedulesFrame

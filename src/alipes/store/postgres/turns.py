@@ -11,7 +11,7 @@ from alipes.kernel.conversations import AdmittedTurn, PendingTurn
 from alipes.kernel.errors import Fenced, SessionHeld
 from alipes.kernel.messages import Message
 from alipes.kernel.outbox import Outbound
-from alipes.kernel.store.cluster import Liveness
+from alipes.kernel.store.cluster import Liveness, WriteCounts
 from alipes.kernel.store.turns import OpeningMessages
 from alipes.kernel.turns import BusyMode, Ending, Inbound, Op, Said, Turn
 from alipes.store import history, outbox
@@ -26,6 +26,8 @@ _call_decoder = msgspec.json.Decoder(tuple[str, str | None])
 
 class VerbDatabase(Database, Protocol):
     """A database that runs the verbs of `apply`."""
+
+    counts: WriteCounts
 
     def call(self, verb: str, key: str, args: tuple[object, ...], *, sync: bool = True) -> "Future[Any]":
         """Run a verb of the session `key` (empty: of none) and return its result. Once called it happens, in the
@@ -86,6 +88,7 @@ class PostgresTurns(SqlTurns):
 
     async def _call_fenced(self, verb: str, turn: Turn, args: tuple[object, ...], *, sync: bool = True) -> None:
         if not await self._database.call(verb, turn.key, (turn.id, turn.epoch, *args), sync=sync):
+            self._database.counts.fenced += 1
             raise Fenced(f"turn {turn.id} of session {turn.key} has ended or was claimed by another process")
 
     async def _record_message(self, turn: Turn, said: Said, outbounds: tuple[Outbound, ...]) -> None:
