@@ -87,7 +87,7 @@ _decoder: msgspec.json.Decoder[Frame] = msgspec.json.Decoder(Frame)
 
 
 class _Outgoing:
-    """What waits to be sent to one worker. Events beyond the backlog are dropped, the oldest first."""
+    """The unsent frames for one worker. Events beyond the backlog are dropped, the oldest first."""
 
     def __init__(self) -> None:
         self.controls: list[bytes] = []
