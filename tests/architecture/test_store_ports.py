@@ -13,8 +13,9 @@ OPENERS = {"open_store", "open_archive"}
 COMPOSITION = ("app_resources.py", "cli/")
 """Only here is a store opened."""
 ENGINE = ("alipes.store.database", "alipes.store.postgres")
-NOT_ATTRIBUTES = {"Store", "EventSubscription", "ChangeSignal"}
-"""Protocols that are part of another port."""
+NOT_ATTRIBUTES = {"Store", "EventSubscription", "ChangeSignal", "Liveness", "BlobStore"}
+"""Protocols that are part of another port, or are opened beside the store."""
+NOT_PORTS = {"host", "clustered", "check_lease"}
 
 
 def find_engine_names(tree: ast.AST, *, may_open: bool) -> list[str]:
@@ -73,7 +74,9 @@ def find_ports() -> dict[str, str]:
     ]
     properties = [node for node in store.body if isinstance(node, ast.FunctionDef)]
     return {
-        ast.unparse(each.returns).strip("'"): each.name for each in properties if each.returns and each.name != "host"
+        ast.unparse(each.returns).strip("'").removesuffix(" | None"): each.name
+        for each in properties
+        if each.returns and each.name not in NOT_PORTS
     }
 
 

@@ -103,8 +103,8 @@ async def test_waking_a_process_that_exits_takes_over_its_session(opened):
         async with opened() as holder:
             await claim_session(holder)
             waking = group.create_task(other.dispatcher.wake(KEY))
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(waking), 0.2)
+            await asyncio.wait((waking,), timeout=0.2)  # SQLite waits for the answer of the other process
+            assert others.is_empty
         await waking
         assert await others.next() == (KEY, Wake())
         assert (await other.turns.claim_next(KEY)).attempt == 2
@@ -305,8 +305,8 @@ async def test_a_stream_read_in_time_is_complete_and_in_order(opened):
         assert events.missed == 0
 
 
-async def test_the_last_unsubscribe_closes_the_connection(opened):
-    async with opened() as holder, opened() as watcher:
+async def test_the_last_unsubscribe_closes_the_connection(opened_sqlite):
+    async with opened_sqlite() as holder, opened_sqlite() as watcher:
         await claim_session(holder)
         idle = len(os.listdir("/proc/self/fd"))
         for _ in range(5):
@@ -344,8 +344,8 @@ async def test_a_hundred_keys_share_one_connection(opened):
             done.set()
 
 
-async def test_invalid_lines_on_the_socket_do_no_harm(opened, tmp_path):
-    async with opened() as store:
+async def test_invalid_lines_on_the_socket_do_no_harm(opened_sqlite, tmp_path):
+    async with opened_sqlite() as store:
         (path,) = (tmp_path / "home" / "run").glob("*.sock")
         for line in (b"\xff\xfe\n", b"{}\n", b'{"type":"wake"}\n', b'{"type":"boo"}\n', b"half a li"):
             async with peers.open_connection(str(path)) as (reader, writer):
@@ -377,7 +377,7 @@ async def test_a_cancelled_store_closes_and_raises_the_cancellation(opened, tmp_
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert list((tmp_path / "home" / "run").iterdir()) == []
+    assert list((tmp_path / "home" / "run").glob("*")) == []
     assert len(asyncio.all_tasks()) == 1
 
 

@@ -205,6 +205,32 @@ async def test_a_change_of_the_home_is_seen_in_another_process(opened):
         assert (await anext(changes)).event.kind == "settings"
 
 
+async def test_changed_rows_are_seen_in_another_process(opened):
+    address = Address("cli", "here")
+    async with opened() as store, opened() as other, other.changes.watch() as changes:
+        turn_id = await store.turns.accept(Inbound("1", address, "me", "hello"))
+        turn = await store.turns.claim_next(address.key)
+        await store.turns.finish(turn, "answered", "")
+        await store.todos.write(turn.session, "[1]")
+        await store.archive.delete(turn.session)
+        seen = []
+        while ("session_deleted", turn.session, "", "") not in seen:
+            event = (await anext(changes)).event
+            seen.append((event.kind, event.id, event.session, event.status))
+    assert ("run", turn_id, turn.session, "answered") in seen
+    assert ("session", turn.session, "", "") in seen
+
+
+async def test_no_row_is_announced_while_nobody_watches(opened):
+    async with opened() as store, opened() as other:
+        async with other.changes.watch():
+            pass
+        await store.turns.accept(Inbound("1", Address("cli", "here"), "me", "hello"))
+        async with other.changes.watch() as changes:
+            await store.turns.accept(Inbound("2", Address("cli", "there"), "me", "hello"))
+            assert (await anext(changes)).event.kind in ("session", "run")
+
+
 async def test_the_status_counts_turns_and_messages(opened):
     async with opened() as store:
         await start_turn(store)

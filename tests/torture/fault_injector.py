@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -11,10 +12,12 @@ from tests.torture.cluster_checker import HISTORY_SQL, Violation, check_history,
 from tests.torture.cluster_history import load_history
 from tests.torture.fault_plan import FaultKind, PlannedFault, make_plan
 from tests.world.cluster import LightCluster, LightWorkerProcess, MessageLoad, open_light_cluster
-from tests.world.cluster_mutations import mutate_sql
+from tests.world.cluster_mutations import SQL, mutate_sql
 from tests.world.postgres_pair import PostgresNode, PostgresPair, open_node, open_pair
 
 WORKERS, CHATS, RATE = 4, 40, 20.0
+SETTLE_S = 180.0
+"""Nothing is called lost before this time has passed since the last fault."""
 SQLITE_KINDS: tuple[FaultKind, ...] = ("kill",)
 NODE_KINDS: tuple[FaultKind, ...] = ("kill", "pause", "silence", "cut", "restart", "replace")
 
@@ -42,7 +45,7 @@ class FaultInjector:
         self._cluster, self._server = cluster, pair
         self.log: list[str] = []
 
-    async def run(self, plan: list[PlannedFault]) -> None:
+    async def run(self, plan: Sequence[PlannedFault]) -> None:
         began = time.monotonic()
         async with asyncio.TaskGroup() as group:
             for fault in plan:
@@ -101,45 +104,48 @@ async def run_on_sqlite(folder: Path, seed: int, seconds: float) -> FaultReport:
         return await _run(cluster, None, plan, seed, seconds)
 
 
-async def run_on_node(folder: Path, seed: int, seconds: float, *, mutation: str = "") -> FaultReport:
-    """Four workers on one server. `mutation`: what is broken on purpose."""
-    async with (
-        open_node(track_commit_timestamp="on") as node,
-        open_light_cluster(folder, WORKERS, (node,), mutation=mutation) as cluster,
-    ):
-        await _prepare(node, mutation)
-        return await _run(cluster, node, make_plan(seed, seconds, WORKERS, NODE_KINDS), seed, seconds)
+async def run_on_node(
+    folder: Path, seed: int, seconds: float, plan: Sequence[PlannedFault] | None = None
+) -> FaultReport:
+    """Four workers on one server, with the plan of the seed or with this one."""
+    async with open_node(track_commit_timestamp="on") as node, open_light_cluster(folder, WORKERS, (node,)) as cluster:
+        await node.query(HISTORY_SQL)
+        plan = make_plan(seed, seconds, WORKERS, NODE_KINDS) if plan is None else plan
+        return await _run(cluster, node, plan, seed, seconds)
 
 
-async def run_on_pair(folder: Path, seed: int, seconds: float) -> FaultReport:
+async def run_on_pair(
+    folder: Path, seed: int, seconds: float, plan: Sequence[PlannedFault] | None = None
+) -> FaultReport:
     """Four workers on a primary with a synchronous standby that is promoted."""
     async with (
         open_pair(track_commit_timestamp="on") as pair,
         open_light_cluster(folder, WORKERS, (pair.primary, pair.standby)) as cluster,
     ):
-        await _prepare(pair.primary, "")
-        return await _run(cluster, pair, make_plan(seed, seconds, WORKERS), seed, seconds)
-
-
-async def _prepare(node: PostgresNode, mutation: str) -> None:
-    await node.query(HISTORY_SQL)
-    await remove_locks(node, mutation)
+        await pair.primary.query(HISTORY_SQL)
+        plan = make_plan(seed, seconds, WORKERS) if plan is None else plan
+        return await _run(cluster, pair, plan, seed, seconds)
 
 
 async def remove_locks(node: PostgresNode, mutation: str) -> None:
     """Replace the SQL functions that the mutation changes."""
-    sql = """SELECT oid FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+    sql = """SELECT oid FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND proname = 'apply'
         AND prolang IN (SELECT oid FROM pg_language WHERE lanname IN ('sql', 'plpgsql'))"""
-    for oid in (await node.query(sql)).split() if mutation else ():
+    if mutation not in SQL:
+        return
+    changes = 0
+    for oid in (await node.query(sql)).split():
         source = await node.query(f"SELECT pg_get_functiondef({oid})")
         if (changed := mutate_sql(mutation, source)) != source:
             await node.query(changed)
+            changes += 1
+    assert changes, f"no function has the lock that {mutation!r} removes"
 
 
 async def _run(
     cluster: LightCluster,
     server: PostgresPair | PostgresNode | None,
-    plan: list[PlannedFault],
+    plan: Sequence[PlannedFault],
     seed: int,
     seconds: float,
 ) -> FaultReport:
@@ -148,7 +154,7 @@ async def _run(
     async with asyncio.TaskGroup() as group:
         group.create_task(load.run(RATE, seconds))
         group.create_task(injector.run(plan))
-    await cluster.wait_until_done()
+    await cluster.wait_until_done(SETTLE_S)
     history = await asyncio.to_thread(load_history, cluster, load)
     return FaultReport(
         seed,

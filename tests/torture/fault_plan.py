@@ -37,6 +37,17 @@ class PlannedFault(Struct, frozen=True):
         return f"{self.at:.2f} s: {self.kind}{who} for {self.length_s:.2f} s"
 
 
+SHORT_PLAN = (
+    PlannedFault(0.5, "kill", 0, 0.5),
+    PlannedFault(1.0, "pause", 1, 3.5),
+    PlannedFault(1.5, "silence", 2, 3.5),
+    PlannedFault(2.5, "cut", 3, 0.0),
+    PlannedFault(6.0, "restart", -1, 0.2),
+)
+"""Each kind of fault once, except for those that take long."""
+SHORT_PROMOTION = (PlannedFault(1.5, "promote", -1, 0.0), PlannedFault(4.0, "kill", 1, 0.2))
+
+
 def make_plan(seed: int, seconds: float, workers: int, kinds: tuple[FaultKind, ...] = KINDS) -> list[PlannedFault]:
     """The same seed gives the same plan. One worker at least has no fault at any moment."""
     return list(_generate(random.Random(seed), seconds, workers, kinds))

@@ -50,6 +50,13 @@ def _remove_notify() -> None:
     _replace(_Outgoing, "take_payloads", take_nothing)
 
 
+def set_poll(seconds: float) -> None:
+    """How often the dispatcher of this process looks for work without a notification."""
+    from alipes.store.postgres import dispatcher
+
+    dispatcher.POLL_S = seconds
+
+
 def _replace(owner: type, name: str, made: Callable[..., Any]) -> None:
     assert hasattr(owner, name), f"{owner.__name__} has no {name}"
     setattr(owner, name, made)
@@ -58,11 +65,18 @@ def _replace(owner: type, name: str, made: Callable[..., Any]) -> None:
 PYTHON = {"no deadline": _remove_deadline, "no life lock": _remove_life_lock, "no notify": _remove_notify}
 
 
+_LOCKED = "FILTER (WHERE v->>1 <> '')"
+"""In `apply`: the calls whose lease rows are locked."""
+
+
 def mutate_sql(name: str, source: str) -> str:
     """The source of a SQL function without the lock that `name` removes; unchanged for other mutations."""
     match name:
         case "no fence lock":
-            return source.replace("FOR SHARE", "").replace("for share", "")
+            return source.replace(_LOCKED, "FILTER (WHERE v->>1 <> '' AND v->>0 NOT IN ('record', 'call', 'finish'))")
         case "no admit lock":
-            return source.replace("FOR UPDATE", "").replace("for update", "")
+            return source.replace(_LOCKED, "FILTER (WHERE v->>1 <> '' AND v->>0 <> 'admit')")
     return source
+
+
+SQL = ("no fence lock", "no admit lock")

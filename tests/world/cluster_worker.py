@@ -41,7 +41,7 @@ from tests.world import cluster_mutations
 from tests.world.cluster_store import open_worker_store
 
 PLATFORM = "test"
-EFFECTS, SENDS = "effects", "sends"
+EFFECTS, SENDS, GATE = "effects", "sends", "gate"
 RECOVER_S = 0.5
 
 
@@ -56,6 +56,10 @@ class WorkerOptions(Struct, frozen=True):
     capacity: int = 500
     tool_s: float = 0.02
     think_s: float = 0.02
+    gate: bool = False
+    """Between the record of a tool call and the call itself, wait for a file `gate` in `folder`."""
+    poll_s: float = 0.0
+    """Interval at which the dispatcher looks for work without a notification; zero: its own."""
     mutation: str = ""
 
 
@@ -175,13 +179,20 @@ class LightWorker:
         if call.id in turn.tool_results:  # an earlier claim began it
             return ToolResult(call.id, f"e{turn.epoch}", "ok" if turn.tool_results[call.id] else "unknown")
         await self._store.turns.record(turn, ToolStarted(call))
+        await self._pass_gate()
+        at = time.time()  # before the check: a pause after it is no fault of the worker
         self._check_lease()
         effect = {"worker": self._store.host, "key": turn.key, "turn": turn.id, "epoch": turn.epoch}
-        append_line(Path(self._options.folder) / EFFECTS, {**effect, "call": call.id, "at": time.time()})
+        append_line(Path(self._options.folder) / EFFECTS, {**effect, "call": call.id, "at": at})
         await asyncio.sleep(self._options.tool_s)
         result = ToolResult(call.id, f"e{turn.epoch}")
         await self._store.turns.record(turn, ToolFinished(call, result))
         return result
+
+    async def _pass_gate(self) -> None:
+        gate = Path(self._options.folder) / GATE
+        while self._options.gate and not gate.exists():
+            await asyncio.sleep(0.01)
 
     async def _deliver(self, lane: str) -> None:
         """Send what is due in this lane, in order."""
@@ -256,6 +267,8 @@ async def live(options: WorkerOptions, inbox: Inbox) -> None:
 
 async def main(options: WorkerOptions) -> None:
     cluster_mutations.apply(options.mutation)
+    if options.poll_s:
+        cluster_mutations.set_poll(options.poll_s)
     inbox = Inbox()
     while True:
         try:

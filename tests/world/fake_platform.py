@@ -77,6 +77,10 @@ class FakePlatform:
         await self._broken.wait()
         raise self.break_with or RuntimeError("the line was cut")
 
+    async def run_sender(self, tell):
+        tell("ready", "")
+        await asyncio.Event().wait()
+
     def format_message(self, text: str) -> tuple[MessagePart, ...]:
         if "POISON" in text and "pieces" in self.faults:
             raise ValueError("cannot be put into pieces")

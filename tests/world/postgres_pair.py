@@ -1,21 +1,26 @@
 """Private PostgreSQL servers that tests stop, restart and promote: one alone, or a primary with a synchronous standby.
 
 Each has its own data folder and port on 127.0.0.1. `initdb` and the server refuse to run as root, so root starts them
-as the user `postgres`.
+as the user `postgres`. They do not wait for the disk: what is written survives the end of a server all the same.
 """
 
 import asyncio
+import atexit
+import ctypes
 import os
 import pwd
 import shutil
 import signal
 import socket
+import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 
 from tests.world.environment import LIMIT_S, skip
+from tests.world.leftovers import LASTING
 
 USER, DATABASE = "alipes", "alipes"
 DEBIAN = Path("/usr/lib/postgresql")
@@ -31,7 +36,9 @@ SETTINGS = {
     "logging_collector": "off",
     "log_min_messages": "warning",
     "autovacuum_naptime": "10s",
+    "fsync": "off",
 }
+PR_SET_PDEATHSIG = 1
 
 
 def find_program(name: str) -> str:
@@ -67,9 +74,7 @@ class PostgresNode:
 
     async def create(self) -> None:
         """Make an empty data folder that trusts every local connection."""
-        await run_as_server(
-            "initdb", "-D", str(self.data), "-U", USER, "-A", "trust", "-E", "UTF8", "--no-locale", "-N"
-        )
+        await run_as_server("cp", "-a", str(data_template()), str(self.data))
         self.write_settings()
 
     def write_settings(self, **more: str) -> None:
@@ -93,6 +98,7 @@ class PostgresNode:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                preexec_fn=_end_with_us,
                 **_as_server(),
             )
         async with asyncio.timeout(LIMIT_S):
@@ -218,7 +224,7 @@ async def open_pair(**settings: str) -> AsyncIterator[PostgresPair]:
 async def _join(primary: PostgresNode, standby: PostgresNode) -> None:
     """Copy the primary and wait until the copy follows it synchronously."""
     source = f"host=127.0.0.1 port={primary.port} user={USER}"
-    words = ("-D", str(standby.data), "-d", source, "-X", "stream", "-c", "fast")
+    words = ("-D", str(standby.data), "-d", source, "-X", "stream", "-c", "fast", "--no-sync")
     await run_as_server("pg_basebackup", *words)
     name = f"standby{standby.port}"
     (standby.data / "standby.signal").touch()
@@ -244,6 +250,24 @@ async def run_as_server(program: str, *words: str) -> str:
     output, errors = await process.communicate()
     assert process.returncode == 0, f"{program} {words} ended with {process.returncode}: {errors.decode()}"
     return output.decode()
+
+
+@cache
+def data_template() -> Path:
+    """The data folder of a new server, made once. Tests call it in a fixture of their module: it lasts."""
+    made = _server_folder()
+    LASTING.callback(made.cleanup)
+    atexit.register(LASTING.close)  # for use without pytest
+    folder = Path(made.name) / "data"
+    words = ("-D", str(folder), "-U", USER, "-A", "trust", "-E", "UTF8", "--no-locale", "-N")
+    done = subprocess.run([find_program("initdb"), *words], capture_output=True, check=False, **_as_server())  # type: ignore[call-overload]
+    assert done.returncode == 0, done.stderr.decode()
+    return folder
+
+
+def _end_with_us() -> None:
+    """The server ends also if this process is killed."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGQUIT, 0, 0, 0)
 
 
 def _as_server() -> dict[str, object]:

@@ -86,6 +86,19 @@ async def receive(platform: Any, ears: RecordingGateway | None = None) -> AsyncI
 
 
 @asynccontextmanager
+async def send_only(platform: Any) -> AsyncIterator[RecordingGateway]:
+    """Run the platform as in a process that does not receive; returns once it is ready."""
+    ears = RecordingGateway()
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(platform.run_sender(ears.tell))
+        try:
+            await ears.wait_status("ready")
+            yield ears
+        finally:
+            task.cancel()
+
+
+@asynccontextmanager
 async def connected(serving: Any, opened: Callable[[Any], Any]) -> AsyncIterator[tuple[Any, Any, RecordingGateway]]:
     """A messenger's server, the connected platform that `opened` creates, and a recording gateway."""
     async with serving as server:

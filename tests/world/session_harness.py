@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +67,12 @@ async def open_sessions(
     *tools: Tool,
     hooks: Hooks | None = None,
     agent: Callable[[Turn], Agent | Awaitable[Agent]] | None = None,
+    opener: Callable[[Path], AbstractAsyncContextManager[Store]] = open_store,
     **habits: Any,
 ) -> AsyncIterator[SessionHarness]:
     """Open the store at `home` and run sessions on it; at the end they are shut down as by a signal.
 
-    `habits`: fields of `SessionDefaults`, such as busy, interactive, idle_seconds, background.
+    `opener`: opens the store. `habits`: fields of `SessionDefaults`, such as busy, interactive, idle_seconds, background.
     """
     hooks = hooks or Hooks()
 
@@ -81,7 +82,7 @@ async def open_sessions(
         given = agent(turn)
         return given if isinstance(given, Agent) else await given
 
-    async with open_store(home) as store:
+    async with opener(home) as store:
         sessions = Sessions(store, hooks=hooks, agent=someone, defaults=SessionDefaults(**habits))
         serving = sessions._serving = asyncio.create_task(sessions.run())
         try:

@@ -23,6 +23,7 @@ commands:
   usage       token usage and cost by day, model, conversation, task and tool
   backup      write everything into one file
   restore     restore from a backup
+  store       show the store, or move it to PostgreSQL and back
   serve       answer in your chats: Telegram, Discord and others
   page        log a browser in to the page of `alipes serve`
   pair        approve people who message the bot
@@ -308,6 +309,21 @@ options:
   --dry-run             verify FILE and show what would happen
   --force               move an existing home aside; its keys are copied
   --continue            resume the turns and messages of the backup
+  -h, --help            show this page
+"""
+
+STORE = """\
+usage: alipes store [--json]                 show where conversations are stored
+       alipes store move TARGET [--switch]   copy everything into another store
+
+TARGET is postgresql://USER@HOST/DATABASE (an empty database or schema), `sqlite` (the file
+of this home) or the path of a new SQLite file. All rows keep their numbers and ids; each
+table is counted and compared afterwards. Stop alipes on both sides first. The old store is
+not changed; an interrupted move leaves the new one empty.
+
+options:
+  --switch              write the new store to config.toml; else the line is printed
+  --json                print one JSON document instead of text
   -h, --help            show this page
 """
 

@@ -31,6 +31,7 @@ COMMANDS = {
     "usage": "commands.sessions:run_usage",
     "backup": "commands.backup:run_backup",
     "restore": "commands.backup:run_restore",
+    "store": "commands.store",
     "serve": "serve.command",
     "page": "commands.page",
     "pair": "commands.pair",

@@ -141,10 +141,12 @@ class PlatformRunner:
             await following.wait()
             closed.clear()
             if self.sends_alone:
+                self.set_status("broken", "it is being prepared to send")
                 async with asyncio.TaskGroup() as group:
                     sender = group.create_task(self._run_sender(), name=f"sending {self.name}")
                     await leading.wait()
                     sender.cancel()
+                self.set_status("broken", "this process begins to receive")
             else:
                 self.set_status("broken", "another process receives its messages and sends ours")
                 await leading.wait()

@@ -7,10 +7,13 @@ store first, and stores those that change. An old read position is harmless: kno
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
+from alipes.kernel.errors import StoreError
 from alipes.kernel.store.cluster import PlatformStates
+from alipes.runtime.tasks import run_to_completion
 
 SAVE_INTERVAL_S = 1.0
 MAX_FILE_BYTES = 1_000_000
@@ -34,11 +37,14 @@ class SharedStates:
         folder = self._folder / platform
         await asyncio.to_thread(_write_files, folder, await self._states.load(platform))
         saved = await asyncio.to_thread(_read_times, folder)
-        async with asyncio.TaskGroup() as group:
-            saver = group.create_task(self._save_periodically(platform, folder, saved), name=f"state of {platform}")
-            yield
-            saver.cancel()
-        await self._save(platform, folder, saved)
+        try:
+            async with asyncio.TaskGroup() as group:
+                saver = group.create_task(self._save_periodically(platform, folder, saved), name=f"state of {platform}")
+                yield
+                saver.cancel()
+        finally:  # the platform is closed and has written its last position
+            with suppress(StoreError):  # the next one reads from an older position
+                await run_to_completion(partial(self._save, platform, folder, saved))
 
     async def _save_periodically(self, platform: str, folder: Path, saved: dict[str, int]) -> None:
         while True:

@@ -229,19 +229,7 @@ class ChatQuestions:
         found = await self._store.questions.find(ask)
         if found is None or found.key != address.key or found.answered_at is not None:
             return None
-        return await self._from_store(found, address)
-
-    async def _from_store(self, found: Approval | StoredQuestion, address: Address) -> ChatQuestion | None:
-        facts = await self._store.archive.turn(found.turn)
-        if facts is None:
-            return None
-        if isinstance(found, StoredQuestion):
-            question = QuestionAsked(found.id, found.question, found.choices, found.until)
-            return ChatQuestion(question, address, facts.inbound.sender, f"inquiry:{found.id}")
-        call = ToolCall("", found.tool, msgspec.json.decode(found.arguments))
-        pattern = propose_pattern(call)
-        asked = ApprovalAsked(found.id, call, found.reason, found.rule, found.workdir, pattern=pattern)
-        return ChatQuestion(asked, address, facts.inbound.sender, stored.question_id(found.turn, found.id))
+        return await _from_store(self._store, found, address)
 
     async def _wait_for_same(self, key: str) -> bool:
         """Wait until an approval is asked in this conversation; True if it is the one from before."""
@@ -264,7 +252,7 @@ class ChatQuestions:
         if not self._store.clustered or (session := await self._store.sessions.active(address.key)) is None:
             return known
         others = [
-            await self._from_store(each.asked, address)
+            await _from_store(self._store, each.asked, address)
             for each in await self._store.questions.list_open(session.session)
             if each.asked.id not in self._open and each.asked.id not in self._closed
         ]
@@ -345,6 +333,19 @@ class ChatQuestions:
         first = await self._store.inbox.add_answer(message.address.platform, message.id)
         if first and (text := await give()):
             await self._outbox.enqueue(replies.make_note(message, replies.escape_lines(text)))
+
+
+async def _from_store(store: Store, found: Approval | StoredQuestion, address: Address) -> ChatQuestion | None:
+    """A stored question; None if its turn is gone."""
+    facts = await store.archive.turn(found.turn)
+    if facts is None:
+        return None
+    if isinstance(found, StoredQuestion):
+        question = QuestionAsked(found.id, found.question, found.choices, found.until)
+        return ChatQuestion(question, address, facts.inbound.sender, f"inquiry:{found.id}")
+    call = ToolCall("", found.tool, msgspec.json.decode(found.arguments))
+    asked = ApprovalAsked(found.id, call, found.reason, found.rule, found.workdir, pattern=propose_pattern(call))
+    return ChatQuestion(asked, address, facts.inbound.sender, stored.question_id(found.turn, found.id))
 
 
 class _EarlierQuestion:

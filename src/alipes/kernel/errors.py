@@ -134,6 +134,6 @@ class SessionHeld(StoreError):
 
 
 class LeaseLost(StoreError):
-    """Nothing may be written, called or sent under this worker's id any more."""
+    """Others may have taken over: nothing may be written, called or sent under this worker's id."""
 
     code = "store.lease-lost"

@@ -86,6 +86,8 @@ class MessagePart(Struct, frozen=True, omit_defaults=True):
     reply_to: str = ""
     id: str = ""
     """Our id, for platforms that deduplicate."""
+    tried_since: float = 0.0
+    """Unix time since when it may have been sent, perhaps by another process; zero: it was not tried before."""
 
 
 OnMessage: TypeAlias = Callable[[IncomingMessage], Awaitable[None]]

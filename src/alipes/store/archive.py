@@ -4,17 +4,15 @@ import sys
 import time
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 from alipes.kernel.errors import SessionError
 from alipes.kernel.formatting import ID, format_excerpt
 from alipes.kernel.messages import Json, Message
-from alipes.kernel.store.archive import CLEAN_STEPS, SessionFacts, StoreFacts, TurnFacts, UsageGrouping, UsageSum
+from alipes.kernel.store.archive import CLEAN_STEPS, SessionFacts, TurnFacts, UsageGrouping, UsageSum
 from alipes.kernel.store.search import EVERYTHING, SearchContext, SearchHit, SearchScope
 from alipes.kernel.store.usage import SkillUsage
 from alipes.kernel.turns import Address
 from alipes.store import export, history
-from alipes.store.backups import backup
 from alipes.store.database.connection import Connection
 from alipes.store.database.rows import Decoders, SqlRows, clean_text, usage_from_row
 from alipes.store.search import cleanup, index
@@ -66,6 +64,7 @@ class SqlArchive(SqlRows):
     """
 
     _search = staticmethod(search_messages)
+    _clean_some = staticmethod(cleanup.clean_some)
 
     async def skill_usage(self) -> dict[str, SkillUsage]:
         """How often each skill was used, by name."""
@@ -164,7 +163,7 @@ class SqlArchive(SqlRows):
     async def clean_indexes(self, steps: int = sys.maxsize) -> bool:
         """Remove deleted text from the search indexes; True if nothing of it is left after so many steps."""
         for _ in range(steps):
-            if not await self._database.run(cleanup.clean_some, sync=False):
+            if not await self._database.run(self._clean_some, sync=False):
                 return True
         return False
 
@@ -180,21 +179,6 @@ class SqlArchive(SqlRows):
         """The totals per group, sorted by name; days are local ones."""
         sums = await self._database.read_long(lambda db: sum_usage(db, _GROUPS[group], session, "", days))
         return [each for each in sums if each.calls]
-
-    async def facts(self) -> StoreFacts:
-        return await self._database.read(lambda db: backup.read_facts(db, self._database.path))
-
-    async def check(self, *, repair: bool = False) -> list[str]:
-        """The problems of the file, one sentence each; `repair`: rebuild the search index if it is wrong."""
-        file, wrong = await backup.check_database(self._database.path)
-        if wrong and repair and not file:
-            await self._database.run(index.rebuild_index)
-            file, wrong = await backup.check_database(self._database.path)
-        return file + wrong
-
-    async def backup(self, target: str) -> None:
-        """Copy the store as it is now while it is in use; the copy is complete and checked, or not made."""
-        await backup.backup_database(self._database.path, Path(target))
 
 
 def _list_sessions(db: Connection, where: str, *values: str | int) -> list[SessionFacts]:

@@ -60,7 +60,7 @@ class SqlSessions:
             turns.insert_session(db, new, address, now)
             return ActiveSession(new, address, "", "", "", now, "")
 
-        return await self._database.run(work)
+        return await self._database.run(work, key=address.key)
 
     async def configure(
         self,
@@ -98,21 +98,21 @@ class SqlSessions:
     async def hold(self, key: str, turn: str = "") -> StoppedQueue:
         """A person stops the running turn, or `turn`: hold the messages queued behind it. The caller sends
         `Stop` to the turn that is returned."""
-        return await self._database.run(lambda db: message_queue.hold(db, key, turn))
+        return await self._database.run(lambda db: message_queue.hold(db, key, turn), key=key)
 
     async def release_held(self, key: str) -> tuple[PendingTurn, ...]:
         """Queue the held messages again, in order; the caller wakes the session."""
-        return await self._database.run(lambda db: message_queue.release(db, key))
+        return await self._database.run(lambda db: message_queue.release(db, key), key=key)
 
     async def drop_queued(self, key: str, turn: str = "") -> tuple[PendingTurn, ...]:
         """End the queued and held messages, or only `turn`, as `stopped` with the detail `dropped`."""
         now = self._clock()
-        return await self._database.run(lambda db: message_queue.drop(db, key, turn, now))
+        return await self._database.run(lambda db: message_queue.drop(db, key, turn, now), key=key)
 
     async def take_back(self, key: str) -> PendingTurn | None:
         """Remove the newest queued or held message of a person; None if all have started or were steered in."""
         now = self._clock()
-        return await self._database.run(lambda db: message_queue.take_back(db, key, now))
+        return await self._database.run(lambda db: message_queue.take_back(db, key, now), key=key)
 
     async def take_steered(self, turn: Turn) -> tuple[SteeredMessage, ...]:
         """Move the messages queued for steering into `turn`, oldest first: each is recorded there and its own
@@ -135,7 +135,7 @@ class SqlSessions:
                 taken.append(SteeredMessage(id, message))
             return tuple(taken)
 
-        return await self._database.run(work)
+        return await self._database.run(work, key=turn.key)
 
     async def reset(self, key: str) -> SessionSwitch | None:
         """Start a new conversation under `key`; None if there is nothing to leave.
@@ -154,12 +154,12 @@ class SqlSessions:
             _delete_if_empty(db, switch.old)
             return switch
 
-        return await self._database.run(work)
+        return await self._database.run(work, key=key)
 
     async def switch(self, address: Address, session: str) -> SessionSwitch:
         """Switch to another conversation; it is no longer active where it was before."""
         now = self._clock()
-        return await self._database.run(lambda db: self._switch(db, address, session, now))
+        return await self._database.run(lambda db: self._switch(db, address, session, now), key=address.key)
 
     def _switch(self, db: Connection, address: Address, session: str, now: float) -> SessionSwitch:
         key = address.key
@@ -196,7 +196,7 @@ class SqlSessions:
             turns.set_current_session(db, key, new)
             return switch
 
-        return await self._database.run(work)
+        return await self._database.run(work, key=key)
 
     def _leave(self, db: Connection, key: str, new: str, now: float, *, moved_from: str = "") -> SessionSwitch:
         """End the queued turns of the key; a turn that a running process executes is ended by that process."""
@@ -237,7 +237,7 @@ class SqlSessions:
             undone = [(turn, _undo_turn(db, key, active.session, turn, step)) for turn in found if messages]
             return tuple(each for turn, each in undone if not _is_kept(turn))
 
-        return await self._database.run(work)
+        return await self._database.run(work, key=key)
 
     async def count_turns_since(self, key: str, turn: str) -> int:
         """How many turns `undo` undoes if this one is the last of them; 0 if it is not part of the conversation."""
@@ -273,7 +273,7 @@ class SqlSessions:
             messages = (Decoders.inbound.decode(inbound) for _, inbound, _ in rows)
             return tuple(each.text for each in messages if each.notice != "kept")
 
-        return await self._database.run(work)
+        return await self._database.run(work, key=key)
 
     async def last_ending(self, key: str) -> str:
         """How the last visible turn ended; empty if there is none or it has not ended."""
@@ -310,7 +310,7 @@ class SqlSessions:
                 ids.append(row.turn)
             return RetriedTurn(undone, ids[0], tuple(ids[1:]))
 
-        return await self._database.run(work)
+        return await self._database.run(work, key=key)
 
     async def set_title_if_empty(self, session: str, title: str) -> bool:
         """False if the session has a title already, or does not exist."""

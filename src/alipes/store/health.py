@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from alipes.kernel.store.health import StoreStatus
 from alipes.store.database.connection import Database
-from alipes.store.quick_reads import check_writable, read_status
+from alipes.store.database.database import SqliteDatabase
+from alipes.store.quick_reads import read_status
 
 
 class SqlHealth:
@@ -12,7 +13,7 @@ class SqlHealth:
         self._database = database
 
     async def check_writable(self) -> None:
-        await check_writable(self._database)
+        await self._database.check_writable()
 
     async def read_status(self) -> StoreStatus:
         return await read_status(self._database)
@@ -21,7 +22,14 @@ class SqlHealth:
         await self._database.wait_synced(patience_s)
 
     async def warm_up(self) -> None:
-        await self._database.preallocate_wal()
+        """Nothing to prepare."""
 
     def call_during_sync(self, callback: Callable[[], None]) -> None:
-        self._database.during_sync.append(callback)
+        self._database.call_during_sync(callback)
+
+
+class SqliteHealth(SqlHealth):
+    _database: SqliteDatabase
+
+    async def warm_up(self) -> None:
+        await self._database.preallocate_wal()

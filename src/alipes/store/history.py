@@ -162,7 +162,7 @@ class SqlCompactionStore(SqlRows):
                 db.execute("DELETE FROM failed_compactions WHERE session_id = ?", (session,))
             return True
 
-        return await self._database.run(work)
+        return await self._database.run(work, key=turn.key)
 
     async def latest(self, session: str) -> Turn | None:
         return await self._database.read(lambda db: _load_latest(db, session))

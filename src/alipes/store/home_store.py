@@ -1,13 +1,19 @@
 """Opens the store that the settings of a home name: SQLite in the home, or PostgreSQL."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
 
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.store.archive import Archive
+from alipes.kernel.store.cluster import ServerFacts
+from alipes.store.database.files import DATABASE_FILE
 from alipes.store.sql_store import SqlStore
 from alipes.store.store import open_archive, open_store
+
+MISSING_DRIVER = "the store is PostgreSQL: install its driver with `pip install 'alipes[postgres]'`"
 
 
 def open_home_store(settings: Settings) -> AbstractAsyncContextManager[SqlStore]:
@@ -18,12 +24,35 @@ def open_home_store(settings: Settings) -> AbstractAsyncContextManager[SqlStore]
     try:
         from alipes.store.postgres.store import ClusterLimits, open_postgres_store  # noqa: PLC0415
     except ImportError as error:
-        raise ConfigError(
-            "the store is PostgreSQL: install its driver with `pip install 'alipes[postgres]'`"
-        ) from error
+        raise ConfigError(MISSING_DRIVER) from error
     cluster = settings.cluster
     limits = ClusterLimits(frozenset(cluster.roles), cluster.capacity, cluster.per_person)
     return open_postgres_store(url, direct, limits)
+
+
+def copy_to_postgres(settings: Settings, url: str, on_table: Callable[[str, int], None]) -> int:
+    """Copy the SQLite store of the home into an empty PostgreSQL store, and compare them; returns how many rows.
+
+    `on_table` is called after each table. Raises `StoreError`; then the target stays empty."""
+    from alipes.store.postgres.move import move_to_postgres  # noqa: PLC0415
+
+    return move_to_postgres(settings.home / DATABASE_FILE, url, on_table).rows
+
+
+def copy_to_sqlite(settings: Settings, target: Path | None, on_table: Callable[[str, int], None]) -> int:
+    """Copy the PostgreSQL store into the new file `target`, by default that of the home. See `copy_to_postgres`."""
+    from alipes.store.postgres.move import move_to_sqlite  # noqa: PLC0415
+
+    return move_to_sqlite(settings.store_urls()[0], target or settings.home / DATABASE_FILE, on_table).rows
+
+
+async def inspect_home_server(settings: Settings) -> ServerFacts:
+    """What the PostgreSQL server of the home says about itself. Raises `StoreError`."""
+    try:
+        from alipes.store.postgres.inspection import inspect_server  # noqa: PLC0415
+    except ImportError as error:
+        raise ConfigError(MISSING_DRIVER) from error
+    return await asyncio.to_thread(inspect_server, *settings.store_urls())
 
 
 @asynccontextmanager

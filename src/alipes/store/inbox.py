@@ -96,7 +96,7 @@ class SqlInbox(SqlRows):
             db.execute(handled, (platform, clean_text(edit), now, now))
             return "same" if same else "replaced"
 
-        return await self._database.run(work)
+        return await self._database.run(work, key=inbound.address.key)
 
     async def delete_old(self) -> int:
         """Delete messages that were handled long ago; returns how many."""

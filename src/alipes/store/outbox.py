@@ -17,14 +17,17 @@ KEEP_S = 7 * 86400.0
 """How long sent messages are kept: within that time the same id is not sent twice."""
 ANSWERED = "answered"
 """The reason column of a question that was answered."""
-_COLUMNS = "number, outbound, created, state, attempts, due, sent_ids, uncertain_part, reason"
-_OPEN = "state IN ('queued', 'sending')"
+COLUMNS = "number, outbound, created, state, attempts, due, sent_ids, uncertain_part, reason"
+OPEN = "state IN ('queued', 'sending')"
 _outbound_decoder: RowDecoder[Outbound] = RowDecoder(Outbound)
 _ids_decoder: RowDecoder[tuple[str, ...]] = RowDecoder(tuple[str, ...])
 
 
 class SqlOutbox(SqlRows):
     """Every method returns after its rows are on disk."""
+
+    _mine = ""
+    """A further condition of rows that this process may change."""
 
     async def enqueue(self, *outbounds: Outbound) -> None:
         """Add one delivery for each new id. Messages of a turn are added by `record` instead."""
@@ -35,7 +38,7 @@ class SqlOutbox(SqlRows):
         # the first message of a lane decides: those behind it wait, even if they are due
         """The lanes of a platform with unsent messages, and when the first of each is due."""
         sql = f"""SELECT lane, due FROM outbox WHERE number IN
-            (SELECT min(number) FROM outbox WHERE platform = ? AND {_OPEN} GROUP BY lane)"""
+            (SELECT min(number) FROM outbox WHERE platform = ? AND {OPEN} GROUP BY lane)"""
         return dict(await self._database.fetch_all(sql, platform))
 
     async def head(self, lane: str) -> Delivery | None:
@@ -54,7 +57,7 @@ class SqlOutbox(SqlRows):
 
         return await self._database.run(work)
 
-    async def mark_sending(self, debt: Delivery) -> Delivery:
+    async def mark_sending(self, debt: Delivery) -> Delivery | None:
         """Mark it as `sending`: from now until the next update it is not known whether it arrived."""
         return await self._database.run(lambda db: _start_attempt(db, debt))
 
@@ -64,9 +67,9 @@ class SqlOutbox(SqlRows):
         sent_ids, part = to_json((*debt.paid, *ids)), int(uncertain)
         change = "sent_ids = ?, uncertain_part = CASE WHEN uncertain_part < ? THEN ? ELSE uncertain_part END"
         if rest:
-            return await self._update(debt, change, sent_ids, part, part)
+            return await self._update(debt, change, sent_ids, part, part) or debt
         sql = f"""UPDATE outbox SET {change}, state = 'sent', reason = '', finished = ?
-            WHERE number = ? RETURNING {_COLUMNS}"""
+            WHERE number = ? RETURNING {COLUMNS}"""
         outbound, values = debt.outbound, (sent_ids, part, part, self._clock(), debt.number)
 
         def work(db: Connection) -> Delivery:
@@ -87,22 +90,22 @@ class SqlOutbox(SqlRows):
         """
         # the last part whose delivery was uncertain, counted from 1; the parts after it were never sent
         part = len(debt.paid) + 1 if uncertain else 0
-        change = """state = 'queued', due = ?, reason = ?, attempts = attempts - ?,
+        change = """state = 'queued', sender = '', due = ?, reason = ?, attempts = attempts - ?,
             uncertain_part = CASE WHEN uncertain_part < ? THEN ? ELSE uncertain_part END"""
         await self._update(debt, change, due, clean_text(why), int(not counts), part, part)
 
-    async def give_up(self, debt: Delivery, state: Literal["failed", "expired"], why: str) -> None:
-        """Stop trying; the row stays visible and can be sent again."""
-        change = "state = ?, reason = ?, finished = ?"
-        await self._update(debt, change, state, clean_text(why), self._clock())
+    async def give_up(self, debt: Delivery, state: Literal["failed", "expired"], why: str) -> bool:
+        """Stop trying; the row stays visible and can be sent again. False if another process was faster."""
+        change = "state = ?, sender = '', reason = ?, finished = ?"
+        return await self._update(debt, change, state, clean_text(why), self._clock()) is not None
 
     async def list_interrupted(self, platform: str) -> tuple[Delivery, ...]:
         """At startup: deliveries that an earlier process was sending when it died, with their previews."""
-        sql = f"SELECT {_COLUMNS} FROM outbox WHERE platform = ? AND state = 'sending' ORDER BY number"
+        sql = f"SELECT {COLUMNS} FROM outbox WHERE platform = ? AND state = 'sending' ORDER BY number"
 
         def work(db: Connection) -> tuple[Delivery, ...]:
             found = db.execute(sql, (platform,)).fetchall()
-            return tuple(_with_drafts(db, delivery_from_row(row)) for row in found)
+            return tuple(with_drafts(db, delivery_from_row(row)) for row in found)
 
         return await self._database.read(work)
 
@@ -110,33 +113,33 @@ class SqlOutbox(SqlRows):
         """At startup: give up `fleeting` messages of earlier processes; returns how many."""
         sql = f"""UPDATE outbox SET uncertain_part =
             CASE WHEN state = 'sending' AND uncertain_part = 0 THEN 1 ELSE uncertain_part END, state = 'expired',
-            finished = ?, reason = 'the process that sent it is gone' WHERE platform = ? AND {_OPEN}
+            finished = ?, reason = 'the process that sent it is gone' WHERE platform = ? AND {OPEN}
             AND fleeting = 1"""
         return await self._database.execute(sql, self._clock(), platform)
 
     async def find(self, id: str) -> Delivery | None:
         """The delivery of the `Outbound` with this id."""
-        sql = f"SELECT {_COLUMNS} FROM outbox WHERE id = ?"
+        sql = f"SELECT {COLUMNS} FROM outbox WHERE id = ?"
         row = await self._database.fetch_one(sql, id)
         return None if row is None else delivery_from_row(row)
 
     async def find_number(self, number: int) -> Delivery | None:
         """The delivery with this number."""
-        row = await self._database.fetch_one(f"SELECT {_COLUMNS} FROM outbox WHERE number = ?", number)
+        row = await self._database.fetch_one(f"SELECT {COLUMNS} FROM outbox WHERE number = ?", number)
         return None if row is None else delivery_from_row(row)
 
     async def list_deliveries(self, *states: DeliveryState, limit: int = 100) -> tuple[Delivery, ...]:
         """Deliveries in these states, or all, latest first."""
         where = f"WHERE state IN ({', '.join('?' * len(states))})" if states else ""
-        sql = f"SELECT {_COLUMNS} FROM outbox {where} ORDER BY number DESC LIMIT ?"
+        sql = f"SELECT {COLUMNS} FROM outbox {where} ORDER BY number DESC LIMIT ?"
         found = await self._database.fetch_all(sql, *states, limit)
         return tuple(map(delivery_from_row, found))
 
     async def requeue(self, number: int) -> bool:
         """Send a dead or expired one again; False if there is none with this number."""
         find = "SELECT outbound FROM outbox WHERE number = ? AND state IN ('failed', 'expired')"
-        sql = """UPDATE outbox SET state = 'queued', attempts = 0, due = 0, finished = NULL, outbound = ?, created = ?
-            WHERE number = ?"""
+        sql = """UPDATE outbox SET state = 'queued', sender = '', attempts = 0, due = 0, finished = NULL,
+            outbound = ?, created = ? WHERE number = ?"""
         now = self._clock()
 
         def work(db: Connection) -> bool:
@@ -185,7 +188,7 @@ class SqlOutbox(SqlRows):
 
         Returns how many. `alipes serve outbox` lists them and can send them again.
         """
-        sql = f"UPDATE outbox SET state = 'failed', reason = ?, finished = ? WHERE {_OPEN}"
+        sql = f"UPDATE outbox SET state = 'failed', reason = ?, finished = ? WHERE {OPEN}"
 
         def work(db: Connection) -> int:
             db.execute("DELETE FROM pending_ops")
@@ -194,10 +197,11 @@ class SqlOutbox(SqlRows):
 
         return await self._database.run(work)
 
-    async def _update(self, delivery: Delivery, change: str, *values: object) -> Delivery:
-        sql = f"UPDATE outbox SET {change} WHERE number = ? RETURNING {_COLUMNS}"
+    async def _update(self, delivery: Delivery, change: str, *values: object) -> Delivery | None:
+        """None if the row is gone, or if another process has it now."""
+        sql = f"UPDATE outbox SET {change} WHERE number = ?{self._mine} RETURNING {COLUMNS}"
         row = await self._database.run(lambda db: db.execute(sql, (*values, delivery.number)).fetchone())
-        return delivery if row is None else delivery_from_row(row)
+        return None if row is None else delivery_from_row(row)
 
 
 class SqlDrafts(SqlRows):
@@ -241,19 +245,19 @@ def insert_outbound(db: Connection, rows: Iterable[OutboxRow], now: float) -> No
 
 
 def _find_head(db: Connection, lane: str) -> Delivery | None:
-    sql = f"SELECT {_COLUMNS} FROM outbox WHERE lane = ? AND {_OPEN} ORDER BY number LIMIT 1"
+    sql = f"SELECT {COLUMNS} FROM outbox WHERE lane = ? AND {OPEN} ORDER BY number LIMIT 1"
     row = db.execute(sql, (lane,)).fetchone()
     return None if row is None else delivery_from_row(row)
 
 
 def _start_attempt(db: Connection, delivery: Delivery) -> Delivery:
     change = "state = 'sending', attempts = attempts + 1"
-    sql = f"UPDATE outbox SET {change} WHERE number = ? RETURNING {_COLUMNS}"
+    sql = f"UPDATE outbox SET {change} WHERE number = ? RETURNING {COLUMNS}"
     row = db.execute(sql, (delivery.number,)).fetchone()
-    return delivery if row is None else _with_drafts(db, delivery_from_row(row))
+    return delivery if row is None else with_drafts(db, delivery_from_row(row))
 
 
-def _with_drafts(db: Connection, delivery: Delivery) -> Delivery:
+def with_drafts(db: Connection, delivery: Delivery) -> Delivery:
     outbound = delivery.outbound
     return structs.replace(delivery, drafts=list_drafts(db, outbound.lane, outbound.turn))
 

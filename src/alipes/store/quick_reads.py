@@ -51,17 +51,6 @@ def peek_rows(database: Path, sql: str, *values: object) -> list[tuple[Any, ...]
         raise StoreError(f"{database} cannot be read: {error}.") from error
 
 
-async def check_writable(database: Database) -> None:
-    """Write a page; raises `StoreError` if the disk is full, or a file is read-only, deleted or replaced."""
-
-    def write(db: Connection) -> None:
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        db.execute(f"PRAGMA user_version = {int(version)}")  # the same value, but it is written
-
-    await database.run(write)
-    database.files.check()
-
-
 async def read_status(database: Database) -> StoreStatus:
     def work(db: Connection) -> StoreStatus:
         (turns,) = db.execute("SELECT count(*) FROM turns WHERE ending IS NULL AND held = 0").fetchone()

@@ -4,7 +4,9 @@ from collections.abc import Awaitable, Callable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from alipes.kernel.store.archive import Archive
 from alipes.kernel.store.cluster import (
+    ClusterView,
     Dispatcher,
     EventBus,
     LeaderElection,
@@ -13,7 +15,6 @@ from alipes.kernel.store.cluster import (
     ScheduleChangeFeed,
 )
 from alipes.store.approvals import SqlApprovals, SqlUntrustedSources
-from alipes.store.archive import SqlArchive
 from alipes.store.conversations import SqlPromptSections, SqlSessions, SqlSkillChoices, SqlTodos, SqlToolChoices
 from alipes.store.database.changes import HomeChanges
 from alipes.store.database.connection import Database
@@ -31,14 +32,14 @@ from alipes.store.turns import SqlTurns
 from alipes.store.usage import SqlSkillUses, SqlUsageLedger
 
 if TYPE_CHECKING:
-    from alipes.store.api_history import SqlApiHistory
-    from alipes.store.api_keys import SqlApiKeys, SqlWebhooks
-    from alipes.store.api_runs import SqlApiRuns, SqlResponses
-    from alipes.store.browsers import SqlBrowsers
     from alipes.store.queries.transcript import SqlTranscripts
     from alipes.store.queries.usage_report import SqlUsageReports
     from alipes.store.schedules.jobs import SqlSchedules
     from alipes.store.schedules.runs import SqlScheduleRuns
+    from alipes.store.web.api_history import SqlApiHistory
+    from alipes.store.web.api_keys import SqlApiKeys, SqlWebhooks
+    from alipes.store.web.api_runs import SqlApiRuns, SqlResponses
+    from alipes.store.web.browsers import SqlBrowsers
 
 
 class LocalLeaders:
@@ -49,11 +50,17 @@ class LocalLeaders:
 
 
 class SqlStore:
-    """See `kernel.store.store.Store`. `database` and `processes` are for the store itself and its tests."""
+    """See `kernel.store.store.Store`. An engine adds `archive` and `search_indexer`.
+
+    `database` and `processes` are for the store itself and its tests.
+    """
 
     clustered = False
     leaders: LeaderElection = LocalLeaders()
     platform_states: PlatformStates | None = None
+    archive: Archive
+    search_indexer: SqlSearchIndexer
+    cluster: ClusterView | None = None
 
     def __init__(
         self,
@@ -70,14 +77,14 @@ class SqlStore:
         self.changes, self.schedule_changes = HomeChanges(database, bus), schedule_changes
         self.sessions = SqlSessions(database, processes)
         self.approvals, self.sources = SqlApprovals(database), SqlUntrustedSources(database)
-        self.questions, self.archive = SqlQuestions(database), SqlArchive(database)
+        self.questions = SqlQuestions(database)
         self.outbox, self.drafts, self.inbox = SqlOutbox(database), SqlDrafts(database), SqlInbox(database)
         self.people, self.todos, self.subagents = SqlPeople(database), SqlTodos(database), SqlSubagents(database)
         self.tool_choices, self.skill_choices = SqlToolChoices(database), SqlSkillChoices(database)
         self.prompt_sections, self.skill_uses = SqlPromptSections(database), SqlSkillUses(database)
         self.memory, self.proposals = SqlMemory(database), SqlProposals(database)
         self.usage_ledger, self.compaction = SqlUsageLedger(database), SqlCompactionStore(database)
-        self.search_indexer, self.health = SqlSearchIndexer(database), SqlHealth(database)
+        self.health = SqlHealth(database)
 
     def check_lease(self) -> None:
         self.processes.check_lease()
@@ -108,36 +115,36 @@ class SqlStore:
 
     @cached_property
     def api_keys(self) -> "SqlApiKeys":
-        from alipes.store.api_keys import SqlApiKeys  # noqa: PLC0415
+        from alipes.store.web.api_keys import SqlApiKeys  # noqa: PLC0415
 
         return SqlApiKeys(self.database)
 
     @cached_property
     def webhooks(self) -> "SqlWebhooks":
-        from alipes.store.api_keys import SqlWebhooks  # noqa: PLC0415
+        from alipes.store.web.api_keys import SqlWebhooks  # noqa: PLC0415
 
         return SqlWebhooks(self.database)
 
     @cached_property
     def browsers(self) -> "SqlBrowsers":
-        from alipes.store.browsers import SqlBrowsers  # noqa: PLC0415
+        from alipes.store.web.browsers import SqlBrowsers  # noqa: PLC0415
 
         return SqlBrowsers(self.database)
 
     @cached_property
     def api_runs(self) -> "SqlApiRuns":
-        from alipes.store.api_runs import SqlApiRuns  # noqa: PLC0415
+        from alipes.store.web.api_runs import SqlApiRuns  # noqa: PLC0415
 
         return SqlApiRuns(self.database)
 
     @cached_property
     def responses(self) -> "SqlResponses":
-        from alipes.store.api_runs import SqlResponses  # noqa: PLC0415
+        from alipes.store.web.api_runs import SqlResponses  # noqa: PLC0415
 
         return SqlResponses(self.database, self.archive)
 
     @cached_property
     def api_history(self) -> "SqlApiHistory":
-        from alipes.store.api_history import SqlApiHistory  # noqa: PLC0415
+        from alipes.store.web.api_history import SqlApiHistory  # noqa: PLC0415
 
         return SqlApiHistory(self.database)

@@ -19,12 +19,14 @@ from alipes.kernel.store.cluster import OnOp
 from alipes.kernel.turns import HOME_KEY, Op, Wake
 from alipes.runtime.subscription import Subscription
 from alipes.store import peers
-from alipes.store.archive import SqlArchive
+from alipes.store.backups.sqlite_archive import SqliteArchive
 from alipes.store.database.changes import HomeChanges
-from alipes.store.database.database import open_database
+from alipes.store.database.database import SqliteDatabase, open_database
 from alipes.store.database.files import DATABASE_FILE, is_writable
 from alipes.store.database.migrations import SCHEMA, schema_version
+from alipes.store.health import SqliteHealth
 from alipes.store.peers import LocalBus, Processes, open_processes
+from alipes.store.search.indexer import SqlSearchIndexer
 from alipes.store.sql_store import SqlStore
 from alipes.store.store_tasks import StoreTasks
 from alipes.store.turns import SqlTurns
@@ -251,10 +253,30 @@ async def _send_events(subscription: Subscription, writer: asyncio.StreamWriter)
             return
 
 
+class SqliteStore(SqlStore):
+    """The store of a home in one file, and the processes of this machine that use it."""
+
+    database: SqliteDatabase
+
+    def __init__(
+        self, database: SqliteDatabase, processes: Processes, turns: SqlTurns, bus: LocalBus, spawn: peers.Spawn
+    ) -> None:
+        self.local_dispatcher = LocalDispatcher(turns, processes, spawn)
+        self.local_schedule_changes = ScheduleChanges(processes)
+        super().__init__(
+            *(database, processes, turns),
+            dispatcher=self.local_dispatcher,
+            bus=bus,
+            schedule_changes=self.local_schedule_changes,
+        )
+        self.archive, self.health = SqliteArchive(database), SqliteHealth(database)
+        self.search_indexer = SqlSearchIndexer(database)
+
+
 @asynccontextmanager
 async def open_store(
     home: Path, *, busy_timeout_s: float = 10.0, peer_timeout_s: float = 2.0
-) -> AsyncIterator[SqlStore]:
+) -> AsyncIterator[SqliteStore]:
     """Open the store of `home` in SQLite; create it if necessary. Raises `StoreError` if it cannot be used.
 
     `busy_timeout_s`: how long a write waits for one of another process; `peer_timeout_s`: how long to wait
@@ -271,12 +293,12 @@ async def open_store(
                 announced = asyncio.Event()
                 turns = SqlTurns(database, processes, before_claim=announced.wait)
                 bus = LocalBus(processes, tasks.spawn, turns.is_abandoned)
-                dispatcher = LocalDispatcher(turns, processes, tasks.spawn)
-                schedule_changes = ScheduleChanges(processes)
-                store = SqlStore(
-                    database, processes, turns, dispatcher=dispatcher, bus=bus, schedule_changes=schedule_changes
+                store = SqliteStore(database, processes, turns, bus, tasks.spawn)
+                peer_server = PeerServer(
+                    *(tasks, bus, store.local_dispatcher, processes),
+                    schedule_changes=store.local_schedule_changes,
+                    changes=store.changes,
                 )
-                peer_server = PeerServer(tasks, bus, dispatcher, processes, schedule_changes, store.changes)
                 server = await asyncio.start_unix_server(
                     peer_server.accept_connection, sock=socket, limit=peers.MAX_LINE_BYTES, start_serving=False
                 )
@@ -295,7 +317,7 @@ async def open_archive(home: Path) -> AsyncIterator[Archive]:
     path = home / DATABASE_FILE
     if path.exists() and not is_writable(path):
         async with open_database(path, read_only=True) as database:
-            yield SqlArchive(database)
+            yield SqliteArchive(database)
         return
     async with open_store(home) as store:
         yield store.archive

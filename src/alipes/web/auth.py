@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import hmac
 import ipaddress
-import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -87,7 +86,7 @@ class WrongKeyDelay:
             peer = _Peer(0, now, asyncio.Lock())
         peer.count, peer.at = peer.count + 1, now
         self._peers[name] = peer
-        if len(self._peers) > MAX_BUCKETS:
+        if len(self._peers) > MAX_PEERS:
             del self._peers[next(iter(self._peers))]
         return peer
 
@@ -173,8 +172,8 @@ def unauthorized_problem() -> HttpProblem:
 
 DRAIN_MAX_BYTES, DRAIN_TIMEOUT_S = 20_000_000, 2.0
 """How much of an oversized body is still read before the response, and for how long."""
-MAX_BUCKETS = 1024
-"""Rate limit buckets kept; the least recently used one is dropped first."""
+MAX_PEERS = 1024
+"""Peers with wrong keys that are remembered; the least recently used one is dropped first."""
 
 
 class RequestLimits(Struct, frozen=True):
@@ -186,36 +185,6 @@ class RequestLimits(Struct, frozen=True):
     """Seconds a caller waits for a response; streams are not limited."""
     rate: int = 1200
     """Requests per minute and key, all of which may come at once; zero means unlimited."""
-
-
-class _Bucket(Struct):
-    left: float
-    at: float
-
-
-class RateLimiter:
-    """Token bucket per name."""
-
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._buckets: dict[str, _Bucket] = {}
-
-    def check(self, name: str, rate: int) -> None:
-        """Count one request. Raises `HttpProblem` if it exceeds `rate` requests per minute."""
-        if rate <= 0:
-            return
-        now, second = self._clock(), rate / 60
-        bucket = self._buckets.pop(name, None) or _Bucket(rate, now)
-        self._buckets[name] = bucket
-        if len(self._buckets) > MAX_BUCKETS:
-            del self._buckets[next(iter(self._buckets))]
-        bucket.left = min(float(rate), bucket.left + (now - bucket.at) * second)
-        bucket.at = now
-        if bucket.left < 1:
-            seconds = math.ceil((1 - bucket.left) / second)
-            why = f"rate limit of {rate} requests/min exceeded; retry in {seconds} s"
-            raise HttpProblem(429, why, code="rate_limited", headers={"retry-after": str(seconds)})
-        bucket.left -= 1
 
 
 async def read_body(request: Request, limits: RequestLimits) -> bytes:

@@ -16,7 +16,6 @@ from alipes.web.auth import (
     OPERATOR,
     Authenticator,
     KeyHolder,
-    RateLimiter,
     RequestLimits,
     peer_address,
     read_body,
@@ -34,6 +33,7 @@ from alipes.web.endpoint import (
     problem_response,
 )
 from alipes.web.page.browsers import BrowserLogins
+from alipes.web.rate_limit import RateLimiter
 
 DISCONNECT_GRACE_S = 0.1
 """Seconds that clients have to disconnect by themselves at shutdown."""
@@ -59,7 +59,7 @@ class ApiRouter:
     ) -> None:
         self.endpoints = tuple(endpoints)
         self._keys, self._limits, self._state, self._logins = keys, limits, state or ServerState(), logins
-        self._rate_limiter = RateLimiter()
+        self.rate_limiter = RateLimiter("api")
         self.requests = OpenRequests()
 
     async def disconnect_all(self) -> None:
@@ -114,7 +114,7 @@ class ApiRouter:
             why = what if caller.browser else f"this key lacks the scope {endpoint.scope}"
             raise HttpProblem(403, why, code="scope")
         rate = self._limits.rate if known.rate is None else known.rate
-        self._rate_limiter.check(caller.browser or caller.name, rate)
+        self.rate_limiter.check(caller.browser or caller.name, rate)
         starts_work = endpoint.method == "POST" and endpoint.scope != "read"
         if starts_work and (why := self._state.shutdown_reason) and not endpoint.path.endswith(_ALLOWED_AT_SHUTDOWN):
             raise _shutdown_problem(why)

@@ -26,8 +26,9 @@ from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.redaction import SecretRegistry
 from alipes.sessions.schedules import Schedules
 from alipes.sessions.sessions import Sessions
-from alipes.web.auth import RateLimiter, RequestLimits, read_body
+from alipes.web.auth import RequestLimits, read_body
 from alipes.web.endpoint import HttpProblem, ServerState, answer_errors, json_response
+from alipes.web.rate_limit import RateLimiter
 
 MAX_CLOCK_SKEW_S = 300.0
 """Allowed difference between a signed timestamp and our clock, in seconds."""
@@ -244,7 +245,7 @@ class WebhookRoutes:
         self._sessions, self._schedules, self._resolve = sessions, schedules, resolve
         self._hooks = schedules.webhooks
         self._workdir, self._state = workdir, state or ServerState()
-        self._rate_limiter, self._secrets = RateLimiter(), secrets or SecretRegistry()
+        self.rate_limiter, self._secrets = RateLimiter("webhooks"), secrets or SecretRegistry()
 
     def routes(self) -> list[Route]:
         return [Route(PATH, self.take, methods=["POST"])]
@@ -268,7 +269,7 @@ class WebhookRoutes:
             raise HttpProblem(503, f"{why}; send it again", code="leaving", headers={"retry-after": "5"})
         if hook.style == "github" and request.headers.get("x-github-event") == "ping":
             return json_response(DeliveryResult("pong"))
-        self._rate_limiter.check(name, hook.rate)
+        self.rate_limiter.check(name, hook.rate)
         return await self._start(hook, id, request, body)
 
     async def _start(self, hook: Webhook, id: str, request: Request, body: bytes) -> Response:

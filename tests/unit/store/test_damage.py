@@ -5,9 +5,9 @@ import pytest
 from alipes.kernel.errors import StoreError
 from alipes.kernel.messages import Text, assistant
 from alipes.kernel.turns import Address, Inbound, Said, Stop
-from alipes.store.api_runs import SqlApiRuns
 from alipes.store.sql_store import SqlStore as Store
 from alipes.store.store import open_store
+from alipes.store.web.api_runs import SqlApiRuns
 
 MESSAGE = Inbound("1", Address("test", "me"), "me", "hello")
 KEY = MESSAGE.address.key

@@ -125,7 +125,7 @@ async def test_a_write_that_rolls_back_the_transaction_does_not_affect_the_other
 async def test_callbacks_run_while_the_commit_waits_for_the_disk(path):
     async with open_database(path) as database:
         done = []
-        database.during_sync.append(lambda: done.append(read_from_outside(path)))
+        database.call_during_sync(lambda: done.append(read_from_outside(path)))
         await database.run(insert_session("a"))
         await database.run(insert_session("b"))
         assert done == [[]] or done == [["a"]], "once, when the work was done and its commit was begun"

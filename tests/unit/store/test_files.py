@@ -10,7 +10,6 @@ import pytest
 from alipes.kernel.errors import StoreError
 from alipes.kernel.turns import Address, Inbound
 from alipes.store.database.files import find_loss, open_readable
-from alipes.store.quick_reads import check_writable
 from alipes.store.store import open_store
 
 MESSAGE = Inbound("1", Address("test", "me"), "me", "hello")
@@ -63,7 +62,7 @@ async def test_a_home_of_an_older_release_is_marked_at_its_next_use(tmp_path):
 @pytest.mark.parametrize("change", ["deleted", "replaced"])
 async def test_a_file_that_vanishes_under_a_process_makes_it_not_ready(tmp_path, name, change):
     async with open_store(tmp_path) as store:
-        await check_writable(store.database)
+        await store.database.check_writable()
         file = tmp_path / name
         if change == "replaced":
             shutil.copyfile(file, tmp_path / "other")
@@ -71,15 +70,15 @@ async def test_a_file_that_vanishes_under_a_process_makes_it_not_ready(tmp_path,
         else:
             file.unlink()
         with pytest.raises(StoreError, match=f"{name} was {change}"):
-            await check_writable(store.database)
+            await store.database.check_writable()
 
 
 async def test_many_writes_and_checkpoints_keep_it_ready(tmp_path):
     async with open_store(tmp_path) as store:
-        await check_writable(store.database)
+        await store.database.check_writable()
         with closing(sqlite3.connect(tmp_path / "alipes.db")) as other:
             other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        await check_writable(store.database)
+        await store.database.check_writable()
 
 
 async def test_a_writable_database_is_read_where_it_is(tmp_path):

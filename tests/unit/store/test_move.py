@@ -1,34 +1,42 @@
 """Moving a store between SQLite and PostgreSQL."""
 
+import asyncio
 import sqlite3
 from contextlib import closing
 
 import psycopg
 import pytest
 
-from alipes.config.paths import DATABASE_FILE
 from alipes.kernel.errors import StoreError
+from alipes.store.database.files import DATABASE_FILE
 from alipes.store.postgres.move import move_to_postgres, move_to_sqlite
 from alipes.store.store import open_store
-from tests.world.postgres_server import postgres_schema
+from tests.world.postgres_server import postgres_schema, postgres_server
 
 
 @pytest.fixture
-def url():
-    with postgres_schema() as url:
+def url(leaks):
+    with leaks.ignore_opened():
+        server = postgres_server()
+    with postgres_schema(server) as url:
         yield url
 
 
-@pytest.fixture
-async def source(tmp_path):
-    """A home with rows that have gaps, NUL, bytes, floats and a search index."""
-    async with open_store(tmp_path):
+async def create_store(home):
+    async with open_store(home):
         pass
+
+
+@pytest.fixture
+def source(tmp_path):
+    """A home with rows that have gaps, NUL characters and floats."""
+    asyncio.run(create_store(tmp_path))
     path = tmp_path / DATABASE_FILE
     with closing(sqlite3.connect(path)) as db, db:
         db.execute(
             "INSERT INTO sessions (id, key, platform, address, title, created, updated) "
-            "VALUES ('s1', 'k', 'terminal', '{}', 'a\0b é', 0.1, 1e9)"
+            "VALUES ('s1', 'k', 'terminal', '{}', ?, 0.1, 1e9)",
+            ("a\0b é",),
         )
         db.execute("INSERT INTO leases (key, session_id, holder, epoch) VALUES ('k', 's1', 'gone', 7)")
         outbox = "INSERT INTO outbox (number, id, platform, lane, outbound, created) VALUES (?, ?, 'p', 'l', '{}', 2.5)"

@@ -24,14 +24,14 @@ from alipes.kernel.platform import IncomingMessage
 from alipes.kernel.store.api import Continuation
 from alipes.kernel.store.web import Webhook
 from alipes.kernel.turns import Address, Inbound, Op, Usage
-from alipes.store.api_history import IMPORTED, SqlApiHistory
-from alipes.store.api_keys import SqlApiKeys, SqlWebhooks
-from alipes.store.api_runs import SqlResponses
 from alipes.store.database.database import open_database
 from alipes.store.database.migrations import SCHEMA, migrate, schema_version
 from alipes.store.history import SqlCompactionStore
 from alipes.store.people import SqlPeople
 from alipes.store.store import open_store
+from alipes.store.web.api_history import IMPORTED, SqlApiHistory
+from alipes.store.web.api_keys import SqlApiKeys, SqlWebhooks
+from alipes.store.web.api_runs import SqlResponses
 
 BACKUP = Path(__file__).with_name("home_of_previous_release.tgz")
 ANN = Address("telegram", "4711")

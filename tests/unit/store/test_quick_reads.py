@@ -5,7 +5,7 @@ import pytest
 from alipes.kernel.errors import StoreError
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.turns import Address, Inbound
-from alipes.store.quick_reads import StoreStatus, check_writable, read_status
+from alipes.store.quick_reads import StoreStatus, read_status
 from alipes.store.store import open_store
 
 HERE = Address("telegram", "7")
@@ -15,10 +15,10 @@ async def test_check_writable_writes_to_the_disk(tmp_path):
     async with open_store(tmp_path) as store:
         log = tmp_path / "alipes.db-wal"
         before = log.stat().st_size
-        await check_writable(store.database)
+        await store.database.check_writable()
         assert log.stat().st_size > before
         schema = (await store.archive.facts()).schema
-        await check_writable(store.database)
+        await store.database.check_writable()
         assert (await store.archive.facts()).schema == schema
 
 
@@ -26,7 +26,7 @@ async def test_a_read_only_store_is_reported(tmp_path):
     async with open_store(tmp_path) as store:
         await store.database.read(lambda db: db.execute("PRAGMA query_only = ON").fetchall())
         with pytest.raises(StoreError):
-            await check_writable(store.database)
+            await store.database.check_writable()
         await store.database.read(lambda db: db.execute("PRAGMA query_only = OFF").fetchall())
 
 

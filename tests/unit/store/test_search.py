@@ -13,12 +13,12 @@ from alipes.kernel.messages import Text, ToolCall, ToolResult, assistant, user
 from alipes.kernel.store.api import SessionQuery
 from alipes.kernel.store.search import SearchScope, SessionOwner
 from alipes.kernel.turns import Address, Inbound, Origin, Said, Usage
-from alipes.store.api_runs import SqlApiRuns
 from alipes.store.database.database import open_database
 from alipes.store.search import index, query
 from alipes.store.search.indexer import SqlSearchIndexer
 from alipes.store.search.scope import MAX_SPANS, find_spans
 from alipes.store.store import open_store
+from alipes.store.web.api_runs import SqlApiRuns
 from tests.unit.store.test_archive import run_turn
 
 PEOPLE = 1_000

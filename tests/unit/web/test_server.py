@@ -11,9 +11,10 @@ from msgspec import Meta, Struct
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from alipes.kernel.errors import ConfigError, MessageRejected, NotAuthorised, SessionError, StoreError, Transient
-from alipes.web.auth import OPERATOR, Authenticator, KeyHolder, RateLimiter, RequestLimits, hash_key
+from alipes.web.auth import OPERATOR, Authenticator, KeyHolder, RequestLimits, hash_key
 from alipes.web.endpoint import ApiCall, ApiEndpoint, Caller, HttpProblem, ServerState
 from alipes.web.health import ServiceRoutes
+from alipes.web.rate_limit import RateLimiter
 from alipes.web.router import ApiRouter, OpenRequests
 from alipes.web.server import HostPolicy, bind_socket, open_server, server_url
 from tests.unit.web.test_web import Parts

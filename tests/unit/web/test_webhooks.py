@@ -17,7 +17,7 @@ from alipes.kernel.models import Secret
 from alipes.kernel.store.web import Webhook
 from alipes.kernel.turns import Address
 from alipes.sessions.schedules import Schedules
-from alipes.store.api_keys import SqlWebhooks
+from alipes.store.web.api_keys import SqlWebhooks
 from alipes.testing.clock import Clock
 from alipes.testing.scripted_provider import ScriptedProvider
 from alipes.web.auth import Authenticator

@@ -6,8 +6,13 @@ import os
 import psycopg
 import pytest
 
-from tests.world.postgres_pair import make_url, open_node, open_pair
+from tests.world.postgres_pair import data_template, make_url, open_node, open_pair
 from tests.world.tcp_proxy import open_proxy
+
+
+@pytest.fixture(scope="module", autouse=True)
+def template():
+    data_template()
 
 
 def connect(url):

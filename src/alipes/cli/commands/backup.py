@@ -14,6 +14,7 @@ from alipes.cli import help_text, render
 from alipes.cli.options import OptionParser
 from alipes.config.loader import load_settings
 from alipes.config.paths import PROFILES, Paths, all_homes, find_home, make_private, profile_name
+from alipes.config.sections.cluster import without_password
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_count
@@ -30,7 +31,13 @@ def run_backup(argv: list[str]) -> int:
     target = Path(parser.parse_args(argv).file).expanduser().absolute()
     if target.exists():
         raise ConfigError(f"{target} already exists; choose another name or move it away")
-    manifest = asyncio.run(_write(load_settings(), target))
+    settings = load_settings()
+    if settings.store:
+        raise ConfigError(
+            "the conversations are in PostgreSQL: back them up with pg_dump, or copy them into a file with "
+            "`alipes store move FILE` while alipes is stopped"
+        )
+    manifest = asyncio.run(_write(settings, target))
     size = f"{format_count(len(manifest.entries), 'file')}, {render.format_size(target.stat().st_size)}"
     print(f"Saved conversations, settings, plugins and files to {target} ({size}, verified).")
     print("  Keys (.env) and secrets of webhooks are not included. Restore it with `alipes restore`.")
@@ -84,6 +91,11 @@ async def _restore(options: RestoreOptions) -> int:
 def _refuse(options: RestoreOptions, occupied: bool) -> None:
     if options.home.exists() and not options.home.is_dir():
         raise ConfigError(f"{options.home} is not a directory; choose another one with --to")
+    if store := _server_of(options.home):
+        raise ConfigError(
+            f"the store of {options.home} is {store}, which `alipes restore` does not write: restore to an empty "
+            "folder with --to, then copy it to an empty database with `alipes store move`; or use PostgreSQL's backups"
+        )
     if not occupied:
         return
     if not options.force and not options.dry:
@@ -91,6 +103,14 @@ def _refuse(options: RestoreOptions, occupied: bool) -> None:
     for home in _moved_homes(options.home):
         if Paths(home).run.is_dir() and (living := open_processes(home, timeout_s=1.0).list_peers()):
             raise ConfigError(f"alipes is running on {home} ({format_count(len(living), 'process')}); stop it first")
+
+
+def _server_of(home: Path) -> str:
+    """The PostgreSQL store of a home, without its password; empty if there is none."""
+    try:
+        return without_password(load_settings(home).store)
+    except ConfigError:
+        return ""
 
 
 def _moved_homes(home: Path) -> list[Path]:

@@ -23,6 +23,8 @@ from alipes.kernel.turns import Address, Envelope, HomeChanged
 from alipes.runtime.blobs.chat_files import ChatFiles
 from alipes.runtime.subscription import HomeSubscription
 
+MAX_DRAFT_AGE = 3600.0
+"""Seconds by which a draft may be older than the message it becomes."""
 UNCONFIRMED = "?"
 """Prefix of a draft row whose send was started: its message id is not known yet."""
 
@@ -44,10 +46,14 @@ class Sender:
         drafts = await self._find_drafts(runner, delivery, texts)
         # a draft whose message id we never learned may still be in the chat
         stray = not runner.capabilities.deduplicates and any(each.startswith(UNCONFIRMED) for each in delivery.drafts)
-        for index in range(len(delivery.paid), len(parts)):
+        first, was_tried = len(delivery.paid), delivery.doubtful or delivery.attempts > 1 or bool(delivery.why)
+        for index in range(first, len(parts)):
             draft = drafts[index] if index < min(len(drafts), len(texts)) else ""
             self._store.check_lease()
-            id = await self._send_part(runner, outbound, parts[index], draft)
+            part = parts[index]
+            if index == first and was_tried:
+                part = structs.replace(part, tried_since=delivery.created)
+            id = await self._send_part(runner, outbound, part, draft)
             rest = index + 1 < len(parts)
             delivery = await self._outbox.mark_sent(delivery, id, rest=rest, uncertain=stray)
         if delivery.state != "sent":  # there was nothing to send
@@ -72,7 +78,8 @@ class Sender:
         found = [each for each in delivery.drafts if not each.startswith(UNCONFIRMED)]
         names = [each.removeprefix(UNCONFIRMED) for each in delivery.drafts if each.startswith(UNCONFIRMED)]
         for name in names if texts and runner.capabilities.deduplicates else ():
-            part = structs.replace(texts[min(len(found), len(texts) - 1)], id=name)
+            since = delivery.created - MAX_DRAFT_AGE
+            part = structs.replace(texts[min(len(found), len(texts) - 1)], id=name, tried_since=since)
             id = await runner.send(delivery.outbound.address, part)
             found += [id] if id not in found else []
         return found
@@ -214,7 +221,11 @@ class DeliveryAttempts:
         return wait if 0 < wait <= MAX_POSTPONE else 0.0
 
     async def _send(self, runner: PlatformRunner, delivery: Delivery) -> None:
-        delivery = delivery if delivery.state == "sending" else await self._outbox.mark_sending(delivery)
+        if delivery.state != "sending":
+            taken = await self._outbox.mark_sending(delivery)
+            if taken is None:  # another worker sends it
+                return
+            delivery = taken
         try:
             sent = await self.sender.send(runner, delivery)
         except DeliveryError as error:
@@ -299,7 +310,8 @@ class DeliveryAttempts:
         """Drop what is too old in a lane and tell the chat once. Late notices are not reported."""
         missed: list[Delivery] = []
         while (delivery := await self._outbox.head(lane)) is not None and self.is_late(delivery):
-            await self._outbox.give_up(delivery, "expired", "too old to be sent")
+            if not await self._outbox.give_up(delivery, "expired", "too old to be sent"):
+                break  # another worker did
             self._counters.expired[runner.name] += 1
             if not delivery.outbound.notice:
                 missed.append(delivery)
@@ -352,11 +364,14 @@ class OutboxWorker:
 
     async def run(self) -> None:
         """Serve until cancelled. First, queue again what an earlier process was sending when it ended."""
-        for name in self._runners:
-            await self._recover(name)
+        if not self._clustered:  # there was one process before this one
+            for name in self._runners:
+                await self._recover(name)
         async with asyncio.TaskGroup() as tasks:
             self._tasks.open(tasks)
             while True:
+                if self._clustered:  # a worker may be gone
+                    await self._recover_ready()
                 await self._notify_due()
                 await asyncio.sleep(self._policy.poll_interval)
 
@@ -408,6 +423,13 @@ class OutboxWorker:
 
     async def _notify_due(self) -> int:
         return sum([await self.notify_ready(name) for name, runner in self._runners.items() if runner.ready])
+
+    async def _recover_ready(self) -> None:
+        """Queue again what workers that are gone were sending, on the platforms that this one can send to."""
+        for name, runner in self._runners.items():
+            if runner.ready:
+                await self._outbox.expire_fleeting(name)
+                await self._recover(name)
 
     async def _recover(self, name: str) -> None:
         interrupted = await self._outbox.list_interrupted(name)

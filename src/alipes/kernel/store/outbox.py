@@ -24,8 +24,9 @@ class OutboxStore(Protocol):
         """As `head`; if it is not being sent yet and `ready` returns true, the same write marks it as
         `sending`."""
 
-    async def mark_sending(self, debt: Delivery) -> Delivery:
-        """Mark it as `sending`: from now until the next update it is not known whether it arrived."""
+    async def mark_sending(self, debt: Delivery) -> Delivery | None:
+        """Mark it as `sending`: from now until the next update it is not known whether it arrived. None if another
+        process was faster."""
 
     async def mark_sent(self, debt: Delivery, *ids: str, rest: bool = False, uncertain: bool = False) -> Delivery:
         """It arrived, with these platform ids. `rest`: more parts follow; if none do, the turn's preview
@@ -39,14 +40,15 @@ class OutboxStore(Protocol):
         `counts`: the attempt counts towards the limit.
         """
 
-    async def give_up(self, debt: Delivery, state: Literal["failed", "expired"], why: str) -> None:
-        """Stop trying; the row stays visible and can be sent again."""
+    async def give_up(self, debt: Delivery, state: Literal["failed", "expired"], why: str) -> bool:
+        """Stop trying; the row stays visible and can be sent again. False if another process was faster."""
 
     async def list_interrupted(self, platform: str) -> tuple[Delivery, ...]:
-        """At startup: deliveries that an earlier process was sending when it died, with their previews."""
+        """Deliveries that another process was sending when it died, with their previews. The caller postpones them or
+        gives them up; in a cluster no other worker gets the same ones."""
 
     async def expire_fleeting(self, platform: str) -> int:
-        """At startup: give up `fleeting` messages of earlier processes; returns how many."""
+        """Give up `fleeting` messages of processes that are gone; returns how many."""
 
     async def find(self, id: str) -> Delivery | None:
         """The delivery of the `Outbound` with this id."""

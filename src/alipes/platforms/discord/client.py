@@ -181,8 +181,7 @@ class DiscordClient(discord.Client):
 
     async def serve(self, token: str, on_status: OnStatus) -> None:
         """Log in and stay connected until cancelled. Raises ConfigError if the configuration is wrong."""
-        self._on_status = on_status
-        gateway = await self._log_in(token)
+        gateway = await self.log_in(token, on_status)
         knot: ResumePoint | None = None
         while True:
             try:
@@ -201,8 +200,9 @@ class DiscordClient(discord.Client):
                 knot = self._resume_point() or knot
                 await self._pause(f"the Discord gateway cannot be reached ({describe_error(failure)})")
 
-    async def _log_in(self, token: str) -> yarl.URL:
-        """Log in, with retries, and return the gateway's address."""
+    async def log_in(self, token: str, on_status: OnStatus) -> yarl.URL:
+        """Log in, with retries, and return the gateway's address. Raises `ConfigError` if the token is wrong."""
+        self._on_status = on_status
         while True:
             try:
                 await self.login(token)

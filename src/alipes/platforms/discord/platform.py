@@ -24,10 +24,10 @@ MESSAGE = "/channels/{channel_id}/messages/{message_id}"
 
 
 class DiscordPlatform(Messenger[DiscordSettings]):
-    """Sends while `listen` runs, also while the gateway is disconnected."""
+    """Sends while `listen` or `run_sender` runs, also while the gateway is disconnected."""
 
     name, title = "discord", "Discord"
-    capabilities = replace(CHAT, max_length=payloads.LONGEST, edit_interval=1.2, typing_seconds=9.0)
+    capabilities = replace(CHAT, max_length=payloads.LONGEST, edit_interval=1.2, typing_seconds=9.0, sends_alone=True)
     format_message = staticmethod(payloads.format_markdown)
 
     def __init__(self, settings: DiscordSettings) -> None:
@@ -53,6 +53,18 @@ class DiscordPlatform(Messenger[DiscordSettings]):
             self._client = None
             await run_to_completion(client.shut_down)
             position.flush()
+
+    async def run_sender(self, on_status: OnStatus) -> None:
+        """Log in to the REST interface only."""
+        client = DiscordClient(self.settings, lambda _event, _arguments: None)
+        try:
+            await client.log_in(self.settings.token.reveal(), on_status)
+            self._client = client
+            on_status("ready", "")
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self._client = None
+            await run_to_completion(client.shut_down)
 
     async def send(self, address: Address, part: MessagePart) -> str:
         body = payloads.message_body(part)

@@ -10,7 +10,7 @@ from alipes.platforms.connection import ConnectionRetry, Lanes
 from alipes.platforms.messenger import CHAT, Messenger
 from alipes.platforms.settings import SlackSettings
 from alipes.platforms.slack import markup
-from alipes.platforms.slack.receive import SlackBackfill, SlackReadPosition, SlackReceiver
+from alipes.platforms.slack.receive import SlackBackfill, SlackFiles, SlackReadPosition, SlackReceiver
 from alipes.platforms.slack.send import SendJournal, SlackSender
 from alipes.platforms.slack.socket import SlackConnection
 from alipes.platforms.slack.web_api import UNKNOWN_TOKEN, SlackApi, error_code
@@ -18,11 +18,11 @@ from alipes.runtime.tasks import first_error, run_to_completion
 
 
 class SlackPlatform(Messenger[SlackSettings]):
-    """Sends while `listen` runs, also while the socket is closed. Only the operator can register commands
-    with Slack (see docs/slack.md)."""
+    """Sends while `listen` or `run_sender` runs, also while the socket is closed. Only the operator can register
+    commands with Slack (see docs/slack.md)."""
 
     name, title = "slack", "Slack"
-    capabilities = replace(CHAT, max_length=markup.LONGEST, edit_interval=1.2, typing_seconds=60.0)
+    capabilities = replace(CHAT, max_length=markup.LONGEST, edit_interval=1.2, typing_seconds=60.0, sends_alone=True)
     format_message = staticmethod(markup.format_markdown)
 
     async def listen(self, on_message: OnMessage, on_status: OnStatus) -> None:
@@ -32,12 +32,13 @@ class SlackPlatform(Messenger[SlackSettings]):
         try:
             async with asyncio.TaskGroup() as tasks:
                 receiver = SlackReceiver(self, api, position, Lanes(tasks), on_message)
-                retry = ConnectionRetry("Slack", on_status, _classify_failure)
-                us = await retry.until_success(lambda: api("logging in", "auth_test"), DeliveryError)
-                receiver.me = str(us["user_id"])
+                receiver.me = await _log_in(api, on_status)
                 backfill = SlackBackfill(api, position, receiver)
                 connection = SlackConnection(api, receiver.on_request, backfill.read, tasks)
-                self.sender = SlackSender(api, receiver, SendJournal(self.settings.folder / "begun.jsonl"))
+                journal = SendJournal(self.settings.folder / "begun.jsonl")
+                self.sender = SlackSender(
+                    api, receiver.files, journal, lanes=receiver.lanes, latest=receiver.latest, me=receiver.me
+                )
                 tasks.create_task(position.save_periodically())
                 await connection.serve(on_status)
         except BaseExceptionGroup as errors:
@@ -46,6 +47,30 @@ class SlackPlatform(Messenger[SlackSettings]):
             self.sender = None
             await run_to_completion(api.close)
             position.flush()
+
+    async def run_sender(self, on_status: OnStatus) -> None:
+        """Use the Web API only. Without events no message can be marked as being worked on."""
+        api = SlackApi(self.settings)
+        await api.open()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                me = await _log_in(api, on_status)
+                files = SlackFiles(api, self.settings)
+                self.sender = SlackSender(api, files, SendJournal(None), lanes=Lanes(tasks), latest={}, me=me)
+                on_status("ready", "")
+                await asyncio.get_running_loop().create_future()
+        except BaseExceptionGroup as errors:
+            raise first_error(errors) from None
+        finally:
+            self.sender = None
+            await run_to_completion(api.close)
+
+
+async def _log_in(api: SlackApi, on_status: OnStatus) -> str:
+    """Returns the bot's user id. Raises `ConfigError` if the token is wrong."""
+    retry = ConnectionRetry("Slack", on_status, _classify_failure)
+    us = await retry.until_success(lambda: api("logging in", "auth_test"), DeliveryError)
+    return str(us["user_id"])
 
 
 def _classify_failure(error: Exception, _count: int) -> DeliveryError:

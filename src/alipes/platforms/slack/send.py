@@ -1,6 +1,7 @@
 """Sends to Slack with one attempt per call; a message that may have been sent already is looked for first."""
 
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ from alipes.kernel.errors import DeliveryError, Undeliverable
 from alipes.kernel.outbox import Button
 from alipes.kernel.platform import MessagePart
 from alipes.kernel.turns import Address
+from alipes.platforms.connection import Lanes
+from alipes.platforms.files import media_name
 from alipes.platforms.markup import escape_html
 from alipes.platforms.slack.markup import RICH_TEXT_PREFIX
-from alipes.platforms.slack.receive import SlackReceiver
+from alipes.platforms.slack.receive import SlackFiles
 from alipes.platforms.slack.web_api import SlackApi, error_code
 from alipes.platforms.state_files import write_atomic
 
@@ -35,11 +38,15 @@ class SendRecord(Struct, omit_defaults=True):
 
 
 class SendJournal:
-    """Appends a line when a send starts and ends; the lines survive this process."""
+    """Appends a line when a send starts and ends; the lines survive this process.
 
-    def __init__(self, path: Path) -> None:
+    Only one process may use a file. What others began is said by `MessagePart.tried_since`.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        """`path`: None if nothing is to be written."""
         self._path = path
-        self._open = _read(path)
+        self._open = {} if path is None else _read(path)
         self._there: dict[str, SendRecord] = {}
         self._size = 0
         self._rewrite()
@@ -75,6 +82,8 @@ class SendJournal:
             self._open[entry.id] = entry
         else:
             self._open.pop(entry.id, None)
+        if self._path is None:
+            return
         line = msgspec.json.encode(entry) + b"\n"
         with open(self._path, "ab", buffering=0) as file:
             file.write(line)
@@ -83,6 +92,8 @@ class SendJournal:
             self._rewrite()
 
     def _rewrite(self) -> None:
+        if self._path is None:
+            return
         lines = b"".join(msgspec.json.encode(each) + b"\n" for each in (*self._there.values(), *self._open.values()))
         write_atomic(self._path, lines)
         self._size = len(lines)
@@ -180,9 +191,19 @@ _NOTHING_TO_HANG_FROM = ("thread_not_found", "message_not_found", "cannot_reply_
 
 
 class SlackSender:
-    def __init__(self, api: SlackApi, receiver: SlackReceiver, journal: SendJournal) -> None:
-        self._api, self._receiver, self._journal = api, receiver, journal
-        self._files = receiver.files
+    def __init__(
+        self,
+        api: SlackApi,
+        files: SlackFiles,
+        journal: SendJournal,
+        *,
+        lanes: Lanes,
+        latest: Mapping[str, str],
+        me: str,
+    ) -> None:
+        """`latest`: the latest message to us, by conversation. `me`: the bot's user id."""
+        self._api, self._files, self._journal = api, files, journal
+        self._lanes, self._latest, self._me = lanes, latest, me
         self._busy_marks: dict[str, str] = {}
         """By conversation: the message that has our busy reaction."""
 
@@ -194,7 +215,8 @@ class SlackSender:
 
     async def _send_text(self, address: Address, part: MessagePart) -> str:
         before = self._journal.begin(part.id)
-        found = await self._find(address, part, before) if before else ""
+        since = before.at if before else part.tried_since
+        found = await self._find(address, part, since) if since else ""
         if not found:
             place = message_target(address, part.reply_to)
             found = await self._post(place, part)
@@ -215,24 +237,34 @@ class SlackSender:
             raise
         return str(sent["ts"])
 
-    async def _find(self, address: Address, part: MessagePart, before: SendRecord) -> str:
+    async def _find(self, address: Address, part: MessagePart, since: float) -> str:
         """The message of an earlier attempt; empty if there is none."""
+        mine = [each for each in await self._read_since(address, since) if has_send_id(each, part.id)]
+        return str(mine[0]["ts"]) if mine else ""
+
+    async def _find_file(self, address: Address, name: str, since: float) -> str:
+        """The file that another process shared; empty if there is none."""
+        mine = [each for each in await self._read_since(address, since) if each.get("user") == self._me]
+        files = [file for each in mine for file in each.get("files") or () if file.get("name") == name]
+        return str(files[0]["id"]) if files else ""
+
+    async def _read_since(self, address: Address, since: float) -> list[dict[str, Any]]:
+        """The messages of a conversation; none if there is no such chat, so that nothing was sent."""
         arguments: dict[str, Any] = {"channel": address.chat, "include_all_metadata": True, "limit": PAGE}
-        arguments["oldest"] = f"{before.at - CLOCK_SKEW:.6f}"
+        arguments["oldest"] = f"{since - CLOCK_SKEW:.6f}"
         method = "conversations_history"
         if address.thread:
             method, arguments["ts"] = "conversations_replies", address.thread
         response = await self._look_for("a message", method, **arguments)
-        if response is None:
-            return ""  # there is no such chat, so it was not sent
-        mine = [each for each in response["messages"] if has_send_id(each, part.id)]
-        return str(mine[0]["ts"]) if mine else ""
+        return [] if response is None else list(response["messages"])
 
     async def _send_file(self, address: Address, part: MessagePart) -> str:
         """Upload a file, then share it in the chat."""
         assert part.media
         before = self._journal.begin(part.id)
         file = before.note if before else ""
+        if not before and part.tried_since:
+            file = await self._find_file(address, media_name(part.media), part.tried_since)
         if not file or not await self._is_shared(file):
             try:
                 file = file or await self._files.upload_file(part)
@@ -294,7 +326,7 @@ class SlackSender:
     async def typing(self, address: Address) -> None:
         """Bots have no typing indicator: mark the latest message with a reaction until it is answered."""
         lane = f"{address.chat}/{address.thread}"
-        latest = self._receiver.latest.get(lane, "")
+        latest = self._latest.get(lane, "")
         if latest and self._busy_marks.get(lane) != latest:
             self._clear_busy(address)
             self._busy_marks[lane] = latest
@@ -303,7 +335,7 @@ class SlackSender:
     def _clear_busy(self, address: Address) -> None:
         lane = f"{address.chat}/{address.thread}"
         if signed := self._busy_marks.pop(lane, ""):
-            self._receiver.lanes.put("signs", lambda: self._react("reactions_remove", address.chat, signed))
+            self._lanes.put("signs", lambda: self._react("reactions_remove", address.chat, signed))
 
     async def _react(self, method: str, channel: str, message: str) -> None:
         with suppress(DeliveryError):  # best effort

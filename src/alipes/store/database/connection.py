@@ -4,15 +4,13 @@ The SQL of the store is written once, in the words that SQLite and PostgreSQL sh
 """
 
 from asyncio import Future
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
 Values: TypeAlias = Sequence[Any] | Mapping[str, Any]
 RowChange: TypeAlias = tuple[str, str, str, str]
-"""What a trigger noted about a row: its kind, and up to three more values."""
+"""What has changed, as in `HomeChanged`: its kind, its id, its session, its status; what does not apply is empty."""
 
 
 class Cursor(Protocol):
@@ -34,34 +32,32 @@ class Connection(Protocol):
 
     def execute(self, sql: str, values: Values = ..., /) -> Cursor: ...
 
-    @property
-    def total_changes(self) -> int: ...
-
-    def create_function(self, name: str, narg: int, func: Callable[..., Any], /) -> None: ...
-
     def executemany(self, sql: str, rows: Iterable[Values], /) -> Cursor: ...
 
 
 class Database(Protocol):
     """Runs transactions in the order of submission; a caller gets its result after its rows are on disk."""
 
-    path: Path
-    files: Any
-    during_sync: deque[Callable[[], None]]
-
     async def watch_rows(
-        self, triggers: tuple[str, ...], on_changes: Callable[[tuple[RowChange, ...]], None]
-    ) -> None: ...
+        self, is_watched: Callable[[], bool], on_changes: Callable[[tuple[RowChange, ...]], None]
+    ) -> None:
+        """From now on, while `is_watched()`, call `on_changes` after each commit of this process with what has changed
+        in the tables that people see."""
 
-    async def preallocate_wal(self) -> None: ...
+    async def check_writable(self) -> None:
+        """Write something; raises `StoreError` if that is not possible."""
 
-    async def run(self, work: Callable[[Connection], T], *, sync: bool = True) -> T:
+    def call_during_sync(self, callback: Callable[[], None]) -> None:
+        """Call it once, while the next write waits for the disk."""
+
+    async def run(self, work: Callable[[Connection], T], *, sync: bool = True, key: str = "") -> T:
         """`submit`, and wait for the result."""
 
-    def submit(self, work: Callable[[Connection], T], *, sync: bool = True) -> "Future[T]":
+    def submit(self, work: Callable[[Connection], T], *, sync: bool = True, key: str = "") -> "Future[T]":
         """Run `work` in one transaction. Once submitted it happens, even if the caller is cancelled.
 
-        `sync=False`: do not wait for the disk. `work` may be called more than once and must use nothing but the
+        `key`: the session that it changes; what other processes do with it waits. `sync=False`: do not wait for the
+        disk. `work` may be called more than once and must use nothing but the
         connection. Raises what `work` raises, and errors of the database as `StoreError`.
         """
 

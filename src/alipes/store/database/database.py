@@ -24,6 +24,7 @@ from alipes.store.database.errors import make_unusable_error, translate_error
 from alipes.store.database.files import OpenFiles, WalFile, check_not_lost, mark_created, open_readable
 from alipes.store.database.long_reads import LongReads
 from alipes.store.database.migrations import SCHEMA, migrate, schema_version
+from alipes.store.database.row_triggers import row_triggers
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,8 @@ class WriteJob(Struct, Generic[T]):
     work: Callable[[Connection], T]
     future: "Future[T]"
     sync: bool
+    key: str = ""
+    """The session that it changes."""
 
     def resolve(self, outcome: T | WriteFailure) -> StoreError | None:
         return resolve_write(self.future, outcome)
@@ -242,7 +245,7 @@ class SqliteDatabase:
         """Jobs of a batch that failed as a whole: each is tried alone."""
         self._unresolved: deque[tuple[WriteJob[Any], Any]] = deque()
         """Committed jobs whose callers do not have their result yet."""
-        self.during_sync: deque[Callable[[], None]] = deque()
+        self._during_sync: deque[Callable[[], None]] = deque()
         """Called once, while the thread waits for the disk during the next commit."""
         self._on_changes: Callable[[tuple[RowChange, ...]], None] | None = None
         self._failure: StoreError | None = None
@@ -250,16 +253,17 @@ class SqliteDatabase:
         self._busy = False
         self._closed: Future[None] | None = None
 
-    async def run(self, work: Callable[[Connection], T], *, sync: bool = True) -> T:
+    async def run(self, work: Callable[[Connection], T], *, sync: bool = True, key: str = "") -> T:
         """`submit`, and wait for the result."""
-        return await self.submit(work, sync=sync)
+        return await self.submit(work, sync=sync, key=key)
 
-    def submit(self, work: Callable[[Connection], T], *, sync: bool = True) -> "Future[T]":
+    def submit(self, work: Callable[[Connection], T], *, sync: bool = True, key: str = "") -> "Future[T]":
         """Run `work` in one transaction. Once submitted it happens, even if the caller is cancelled.
 
         `sync=False`: do not wait for the disk, because nothing depends on this write before the next one is
         on disk (or before `wait_synced` returns). It survives a kill, but not always a power cut.
-        `work` may be called more than once and must use nothing but the connection.
+        `work` may be called more than once and must use nothing but the connection. `key`: SQLite has one writer at a
+        time, so nothing is locked for it.
         Raises what `work` raises, and errors of SQLite as `StoreError`. After a write failed unnoticed (its
         caller was cancelled), every later one raises that error.
         """
@@ -311,17 +315,31 @@ class SqliteDatabase:
         """`read` all rows that a query finds."""
         return await self.read(lambda db: db.execute(sql, values).fetchall())
 
-    async def watch_rows(self, triggers: tuple[str, ...], on_changes: Callable[[tuple[RowChange, ...]], None]) -> None:
-        """Create triggers of this connection, which call `note_change` with four values, and call `on_changes` after
-        each commit of this process with what they noted."""
+    async def watch_rows(
+        self, is_watched: Callable[[], bool], on_changes: Callable[[tuple[RowChange, ...]], None]
+    ) -> None:
+        """Create triggers of this connection, and call `on_changes` after each commit with what they noted."""
 
         def work(db: Connection) -> None:
             self._connection.create_function("note_change", 4, self._writer.note_change)
-            for statement in triggers:
+            for statement in row_triggers():
                 db.execute(statement)
 
         await self.run(work, sync=False)
-        self._on_changes = on_changes
+        self._on_changes = lambda changes: on_changes(changes) if is_watched() else None
+
+    async def check_writable(self) -> None:
+        """Write a page; raises `StoreError` if the disk is full, or a file is read-only, deleted or replaced."""
+
+        def write(db: Connection) -> None:
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            db.execute(f"PRAGMA user_version = {int(version)}")  # the same value, but it is written
+
+        await self.run(write)
+        self.files.check()
+
+    def call_during_sync(self, callback: Callable[[], None]) -> None:
+        self._during_sync.append(callback)
 
     async def preallocate_wal(self) -> None:
         """Grow the write-ahead log to its usual size, which halves the time of a commit.
@@ -354,8 +372,8 @@ class SqliteDatabase:
             batch = [self._queue.popleft() for _ in range(min(MAX_BATCH, len(self._queue)))]
         self._busy = bool(batch)
         if batch:
-            callbacks = partial(loop.call_soon_threadsafe, _call_all, self.during_sync)
-            before_sync = callbacks if self.during_sync else None
+            callbacks = partial(loop.call_soon_threadsafe, _call_all, self._during_sync)
+            before_sync = callbacks if self._during_sync else None
             self._submit(partial(self._writer.commit, batch, before_sync), partial(self._finish_batch, batch))
         elif self._reads_closed:
             self._submit(self._connection.close, self._finish_close)

@@ -83,17 +83,18 @@ class PostgresBus:
             local.discard(subscription)
             if not local and self._local.get(key) is local:
                 del self._local[key]
-                for host in self._peers():
+                for host in self.list_hosts():
                     self._notifications.send(host, RemovedFrame(key))
 
-    def _peers(self) -> set[str]:
+    def list_hosts(self) -> set[str]:
+        """The other workers, also those that have just said hello."""
         known = self._joined | {peer.host for peer in self._workers.list_peers()}
         return {host for host in known if self._workers.is_alive(host)}
 
     async def _announce_key(self, key: str) -> None:
         self._number += 1
         number = self._number
-        peers = self._peers()
+        peers = self.list_hosts()
         request = self._requests[number] = _Confirmations(set(peers))
         for host in peers:
             self._notifications.send(host, AddedFrame(key, number))
@@ -105,7 +106,7 @@ class PostgresBus:
     async def join(self) -> None:
         """Say that we may publish, and wait until the subscriptions of the other workers are known."""
         await self._notifications.listens.wait()
-        peers = self._peers()
+        peers = self.list_hosts()
         request = self._requests[0] = _Confirmations(set(peers))
         for host in peers:
             self._notifications.send(host, JoinedFrame(tuple(self._local)))
@@ -171,7 +172,7 @@ class PostgresBus:
     def on_interrupted(self) -> None:
         """Our notifications were interrupted: count it as missed, and ask again who subscribes to what."""
         self._on_missed(1)
-        for host in self._peers():
+        for host in self.list_hosts():
             self._notifications.send(host, JoinedFrame(tuple(self._local)))
 
     async def on_gone(self, host: str) -> None:

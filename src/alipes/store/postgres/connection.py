@@ -56,8 +56,6 @@ class NoRows:
 class PostgresConnection:
     """The store's `Connection`."""
 
-    total_changes = 0
-
     def __init__(self, raw: "psycopg.Connection[Any]") -> None:
         self.raw = raw
 
@@ -65,26 +63,25 @@ class PostgresConnection:
         statement = translate(sql)
         if not statement.sql:
             return NoRows()
-        return self.raw.execute(statement.sql, statement.bind(values))
+        return self.raw.execute(statement.sql.encode(), statement.bind(values))
 
     def executemany(self, sql: str, rows: Iterable[Values], /) -> Any:
         statement = translate(sql)
         if not statement.sql:
             return NoRows()
         cursor = self.raw.cursor()
-        cursor.executemany(statement.sql, [statement.bind(row) for row in rows])
+        cursor.executemany(statement.sql.encode(), [statement.bind(row) for row in rows])
         return cursor
 
-    def create_function(self, name: str, narg: int, func: Any, /) -> None:
-        raise NotImplementedError("PostgreSQL calls no functions of this process")
-
-    def lock_session(self, key: str) -> None:
-        """Verbs of the session wait until this transaction ends."""
-        self.raw.execute("SELECT 1 FROM leases WHERE key = %s FOR UPDATE", (key,))
+    def lock_sessions(self, keys: Iterable[str]) -> None:
+        """Make the verbs of these sessions wait until this transaction ends. The order is that of `apply`."""
+        if wanted := sorted(set(keys)):
+            self.raw.execute("INSERT INTO leases (key) SELECT unnest(%s::text[]) ON CONFLICT DO NOTHING", (wanted,))
+            self.raw.execute("SELECT 1 FROM leases WHERE key = ANY(%s) ORDER BY key FOR UPDATE", (wanted,))
 
     def run_script(self, sql: str) -> Any:
         """Statements in PostgreSQL's own words, without values."""
-        return self.raw.execute(sql)
+        return self.raw.execute(sql.encode())
 
 
 def connect(url: str, name: str, *, pooled: bool = False) -> PostgresConnection:

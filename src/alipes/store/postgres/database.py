@@ -13,8 +13,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from concurrent.futures import Future as ThreadFuture
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import psycopg
@@ -22,6 +21,7 @@ from msgspec import Struct
 from psycopg import errors
 
 from alipes.kernel.errors import AlipesError, LeaseLost, StoreError
+from alipes.kernel.store.cluster import WriteCounts
 from alipes.store.database.connection import Connection, RowChange
 from alipes.store.database.database import WriteFailure, WriteJob, resolve_write, set_outcome, wait_to_end
 from alipes.store.postgres.connection import PostgresConnection, connect
@@ -40,13 +40,12 @@ CLOSE_PATIENCE_S = 5.0
 DECLARED_DEAD = "AL001"
 """The code of `require_alive`."""
 _REST_LOCK = "SELECT pg_advisory_xact_lock(20001, hashtext(current_schema()))"
+_WATCH = "set_config('alipes.watched', 'on', true)"
+_NOTED = "current_setting('alipes.noted', true)"
+_APPLY = "SELECT apply(%s, %s, %s, %s::int::boolean), NULL"
+_APPLY_WATCHED = f"SELECT r, {_NOTED} FROM (SELECT {_WATCH} OFFSET 0) w, apply(%s, %s, %s, %s::int::boolean) r"
+_changes_decoder = msgspec.json.Decoder(list[RowChange])
 _encoder = msgspec.json.Encoder()
-
-
-class Abandoned(LeaseLost):
-    """This process lost its lease: it writes nothing more under this name."""
-
-    code = "store.abandoned"
 
 
 class VerbJob(Struct):
@@ -60,6 +59,22 @@ class VerbJob(Struct):
         return resolve_write(self.future, outcome)
 
 
+class ReadJob(Struct):
+    """A read that runs after the writes before it, and perhaps after later ones."""
+
+    start: Callable[[], None]
+
+    def resolve(self, _outcome: Any) -> None:
+        self.start()
+
+
+class Committed(NamedTuple):
+    """The outcomes of a batch, and what triggers noted while it ran."""
+
+    outcomes: list[Any]
+    noted: str | None
+
+
 class Session:
     """The connection of one thread; connects again when the server was away."""
 
@@ -68,17 +83,19 @@ class Session:
         self.db: PostgresConnection | None = None
         self.stopped = threading.Event()
         self.deadline: float | None = None
+        self.after_connect: Callable[[PostgresConnection], None] = lambda _db: None
 
     def run(self, work: Callable[[PostgresConnection], T], *, again: bool = True) -> T:
         """Run `work`; if the connection is lost, connect and run it again. Raises `StoreError`."""
         retries, delay = 0, 0.01
         while True:
             if self.stopped.is_set():
-                raise Abandoned(LEASE_LOST)
+                raise LeaseLost(LEASE_LOST)
             try:
                 if self.db is None:
                     self.db = connect(self._url, self._name, pooled=self._pooled)
-                return work(self.db)
+                    self.after_connect(self.db)
+                return self._run_once(work, self.db)
             except (errors.DeadlockDetected, errors.SerializationFailure) as error:
                 retries += 1
                 self._rollback()
@@ -94,6 +111,16 @@ class Session:
             except msgspec.DecodeError as error:
                 self._rollback()
                 raise StoreError(f"the store contains a row that cannot be read ({error})") from error
+
+    def _run_once(self, work: Callable[[PostgresConnection], T], db: PostgresConnection) -> T:
+        done = False
+        try:
+            result = work(db)
+            done = True
+        finally:
+            if not done:
+                self._rollback()
+        return result
 
     def _drop_lost(self, error: psycopg.OperationalError, again: bool) -> None:
         """Drop the connection; raises if connecting again is of no use."""
@@ -140,16 +167,21 @@ class PostgresDatabase:
         check: Callable[[], None],
     ) -> None:
         """`check` is called before each write; what it raises refuses the write."""
-        self.path, self.files = Path(), None
         self.name, self._check = name, check
         self._thread, self._read_thread, self._cancel_thread = threads
         self._session, self._reads = sessions
-        self._queue: deque[WriteJob[Any] | VerbJob] = deque()
-        self.during_sync: deque[Callable[[], None]] = deque()
+        self._session.after_connect = self._check_kept
+        self._queue: deque[WriteJob[Any] | VerbJob | ReadJob] = deque()
+        self._during_sync: deque[Callable[[], None]] = deque()
         self._batch_number = time.time_ns()
+        self._acknowledged = 0
+        """The last batch of verbs whose results were passed on."""
         self._unsynced = self._busy = False
+        self._is_watched: Callable[[], bool] = lambda: False
+        self._on_changes: Callable[[tuple[RowChange, ...]], None] = lambda changes: None
         self._failure: StoreError | None = None
         self._closed: Future[None] | None = None
+        self.counts, self._batch_started = WriteCounts(), 0.0
 
     def call(self, verb: str, key: str, args: tuple[object, ...], *, sync: bool = True) -> "Future[Any]":
         """Run a verb of the session `key` (empty: of none). Once called it happens, in the order of the calls."""
@@ -157,23 +189,23 @@ class PostgresDatabase:
         self._enqueue(VerbJob((verb, key, *args), future, sync))
         return future
 
-    async def run(self, work: Callable[[Connection], T], *, sync: bool = True) -> T:
-        return await self.submit(work, sync=sync)
+    async def run(self, work: Callable[[Connection], T], *, sync: bool = True, key: str = "") -> T:
+        return await self.submit(work, sync=sync, key=key)
 
-    def submit(self, work: Callable[[Connection], T], *, sync: bool = True) -> "Future[T]":
+    def submit(self, work: Callable[[Connection], T], *, sync: bool = True, key: str = "") -> "Future[T]":
         """Run `work` in one transaction. Once submitted it happens, even if the caller is cancelled."""
         future: Future[T] = asyncio.get_running_loop().create_future()
-        self._enqueue(WriteJob(work, future, sync))
+        self._enqueue(WriteJob(work, future, sync, key))
         return future
 
     async def wait_synced(self, patience_s: float = 0.0) -> None:
         """Return once everything committed so far is on disk."""
         if self._unsynced:
-            await self.run(lambda db: db.execute("SELECT pg_logical_emit_message(true, 'alipes', '')").fetchone())
+            await self.run(_write_nothing)
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work`, which must only read, on one consistent view of the data."""
-        return await self._on_thread(self._thread, partial(self._session.run, partial(_read, work)))
+        return await self._read_in_order(partial(_read, work))
 
     async def read_long(self, work: Callable[[Connection], T]) -> T:
         """`read` on a connection of its own; it is cancelled when the caller is."""
@@ -189,24 +221,28 @@ class PostgresDatabase:
         return await self.run(lambda db: db.execute(sql, values).rowcount, sync=sync)
 
     async def fetch_one(self, sql: str, *values: object) -> Any:
-        work = partial(self._session.run, lambda db: db.execute(sql, values).fetchone())
-        return await self._on_thread(self._thread, work)
+        return await self._read_in_order(lambda db: db.execute(sql, values).fetchone())
 
     async def fetch_all(self, sql: str, *values: object) -> list[Any]:
-        work = partial(self._session.run, lambda db: db.execute(sql, values).fetchall())
-        return await self._on_thread(self._thread, work)
+        return await self._read_in_order(lambda db: list(db.execute(sql, values).fetchall()))
 
-    async def watch_rows(self, triggers: tuple[str, ...], on_changes: Callable[[tuple[RowChange, ...]], None]) -> None:
-        """Changes of rows are not noted in PostgreSQL yet."""
+    async def watch_rows(
+        self, is_watched: Callable[[], bool], on_changes: Callable[[tuple[RowChange, ...]], None]
+    ) -> None:
+        """While `is_watched()`, triggers of the tables note what changes; see `0005_changes.sql`."""
+        self._is_watched, self._on_changes = is_watched, on_changes
 
-    async def preallocate_wal(self) -> None:
-        """Nothing to prepare."""
+    async def check_writable(self) -> None:
+        await self.run(_write_nothing)
+
+    def call_during_sync(self, callback: Callable[[], None]) -> None:
+        self._during_sync.append(callback)
 
     def abandon(self) -> None:
         """Every queued and later job fails without being sent."""
         self._session.abort()
         self._reads.abort()
-        self._failure = Abandoned(LEASE_LOST)
+        self._failure = LeaseLost(LEASE_LOST)
 
     async def close(self) -> None:
         """Finish all submitted writes, then close the connections."""
@@ -235,48 +271,80 @@ class PostgresDatabase:
     def _start_next(self) -> None:
         while self._failure is not None and self._queue:
             self._queue.popleft().resolve(WriteFailure(self._failure))
-        batch: list[Any] = []
-        while self._queue and len(batch) < MAX_BATCH and (not batch or type(self._queue[0]) is type(batch[0])):
-            batch.append(self._queue.popleft())
+        batch, reads = self._next_batch()
         self._busy = bool(batch)
         if batch:
             if isinstance(batch[0], VerbJob):
                 self._batch_number += 1
-                work = partial(self._apply, batch, self._batch_number)
+                work = partial(self._apply, batch, self._batch_number, self._is_watched())
             else:
-                work = partial(self._commit, batch)
-            callbacks, self.during_sync = self.during_sync, deque()
+                work = partial(self._commit, batch, self._is_watched())
+            self._batch_started = time.monotonic()
+            callbacks, self._during_sync = self._during_sync, deque()
             self._submit(self._thread, work, partial(self._finish_batch, batch))
             for callback in callbacks:
                 callback()
+            for read in reads:
+                read.start()
         elif self._closed is not None:
             self._submit(self._read_thread, self._reads.drop, lambda _: None)
             self._submit(self._thread, self._session.drop, self._finish_close)
 
-    def _apply(self, batch: list[VerbJob], number: int) -> list[Any]:
+    def _next_batch(self) -> tuple[list[Any], list[ReadJob]]:
+        """Writes of the same kind from the start of the queue, and the reads between them, which run after them."""
+        batch: list[Any] = []
+        reads: list[ReadJob] = []
+        while self._queue and len(batch) < MAX_BATCH:
+            job = self._queue[0]
+            if isinstance(job, ReadJob):
+                reads.append(job)
+            elif not batch or type(job) is type(batch[0]):
+                batch.append(job)
+            else:
+                break
+            self._queue.popleft()
+        return batch, reads
+
+    def _apply(self, batch: list[VerbJob], number: int, watched: bool) -> "Committed":
         """One statement, one round trip, one commit. Sent again after a lost connection, it runs once."""
         calls = encode_calls([job.call for job in batch])
         sync = any(job.sync for job in batch)
 
         def work(db: PostgresConnection) -> Any:
-            sql = "SELECT apply(%s, %s, %s, %s::int::boolean)"
+            sql = _APPLY_WATCHED if watched else _APPLY
             return db.raw.execute(sql, (self.name, number, calls, sync)).fetchone()
 
-        (results,) = self._session.run(work)
-        self._unsynced = not sync
-        return list(msgspec.json.decode(results))
+        results, noted = self._session.run(work)
+        self._unsynced, self._acknowledged = not sync, number
+        return Committed(list(msgspec.json.decode(results)), noted)
 
-    def _commit(self, batch: list[WriteJob[Any]]) -> list[Any]:
+    def _check_kept(self, db: PostgresConnection) -> None:
+        """After a crash, PostgreSQL may lack the last commits that nobody waited for. What we told others is then not
+        true: raise `LeaseLost`, so that this process starts over."""
+        sql = "SELECT coalesce(max(last_batch), 0) FROM worker_batches WHERE worker = %s"
+        ((kept,),) = db.raw.execute(sql, (self.name,)).fetchall()
+        if kept < self._acknowledged:
+            self.abandon()
+            raise LeaseLost("PostgreSQL lost the last writes when it stopped; this process starts over")
+
+    def _commit(self, batch: list[WriteJob[Any]], watched: bool) -> "Committed":
         sync = any(job.sync for job in batch)
-        begin = f"""BEGIN; {"" if sync else "SET LOCAL synchronous_commit = off; "}{_REST_LOCK};
-            SELECT require_alive('{self.name}'), set_config('alipes.worker', '{self.name}', true)"""
-        outcomes = self._session.run(partial(_run_transaction, begin, batch, self._session))
+        relaxed, watch = "" if sync else "SET LOCAL synchronous_commit = off;", f", {_WATCH}" if watched else ""
+        begin = f"""BEGIN; {relaxed} {_REST_LOCK};
+            SELECT require_alive('{self.name}'), set_config('alipes.worker', '{self.name}', true){watch}"""
+        committed = self._session.run(partial(_run_transaction, begin, batch, self._session))
         self._unsynced = not sync
-        return outcomes
+        return committed
 
-    def _finish_batch(self, batch: list[Any], done: "ThreadFuture[list[Any]]") -> None:
+    def _finish_batch(self, batch: list[Any], done: "ThreadFuture[Committed]") -> None:
+        self.counts.commits += 1
+        self.counts.writes += len(batch)
+        self.counts.seconds += time.monotonic() - self._batch_started
         error = done.exception()
-        outcomes = [WriteFailure(error)] * len(batch) if error is not None else done.result()
+        committed = Committed([WriteFailure(error)] * len(batch), None) if error is not None else done.result()
+        if committed.noted:
+            self._on_changes(tuple(_changes_decoder.decode(f"[{committed.noted[1:]}]")))
+        outcomes = committed.outcomes
         for job, outcome in zip(batch, outcomes, strict=True):
             self._failure = job.resolve(outcome) or self._failure
         self._start_next()
@@ -285,7 +353,11 @@ class PostgresDatabase:
         if self._closed is not None and not self._closed.done():
             self._closed.set_result(None)
 
-    async def _on_thread(self, thread: Executor, work: Callable[[], T]) -> T:
+    async def _read_in_order(self, work: Callable[[PostgresConnection], T]) -> T:
+        """The result of `work`, after the writes submitted before."""
+        return await self._on_thread(self._thread, partial(self._session.run, work), in_order=True)
+
+    async def _on_thread(self, thread: Executor, work: Callable[[], T], *, in_order: bool = False) -> T:
         self._require_open()
         future: Future[T] = asyncio.get_running_loop().create_future()
 
@@ -294,7 +366,11 @@ class PostgresDatabase:
                 error = done.exception()
                 set_outcome(future, done.result() if error is None else WriteFailure(error))
 
-        self._submit(thread, work, finish)
+        start = partial(self._submit, thread, work, finish)
+        if in_order and self._queue:
+            self._queue.append(ReadJob(start))
+        else:
+            start()
         return await future
 
     def _submit(self, thread: Executor, work: Callable[[], T], then: "Callable[[ThreadFuture[T]], None]") -> None:
@@ -302,9 +378,16 @@ class PostgresDatabase:
         thread.submit(work).add_done_callback(lambda done: loop.call_soon_threadsafe(then, done))
 
 
-def _run_transaction(begin: str, batch: list[WriteJob[Any]], session: Session, db: PostgresConnection) -> list[Any]:
+def _write_nothing(db: Connection) -> None:
+    """Write to the log of the server, so that the commit waits for the disk."""
+    db.execute("SELECT pg_logical_emit_message(true, 'alipes', '')").fetchone()
+
+
+def _run_transaction(begin: str, batch: list[WriteJob[Any]], session: Session, db: PostgresConnection) -> Committed:
     """Run the jobs and commit. If one of them fails, start over with a savepoint for each."""
+    keys = [job.key for job in batch if job.key]
     db.run_script(begin)
+    db.lock_sessions(keys)
     try:
         outcomes = [job.work(db) for job in batch]
     except (AlipesError, psycopg.Error) as error:
@@ -312,16 +395,17 @@ def _run_transaction(begin: str, batch: list[WriteJob[Any]], session: Session, d
             raise
         db.run_script("ROLLBACK")
         db.run_script(begin)
+        db.lock_sessions(keys)
         outcomes = [_run_in_savepoint(db, job) for job in batch]
-    ((xid,),) = db.raw.execute("SELECT pg_current_xact_id_if_assigned()::text").fetchall()
+    ((xid, noted),) = db.raw.execute(f"SELECT pg_current_xact_id_if_assigned()::text, {_NOTED}").fetchall()
     try:
         db.run_script("COMMIT")
     except psycopg.OperationalError:
         session.drop()
         if xid is None or session.run(lambda db: _was_committed(db, xid)):
-            return outcomes
+            return Committed(outcomes, noted)
         raise
-    return outcomes
+    return Committed(outcomes, noted)
 
 
 def _was_committed(db: PostgresConnection, xid: str) -> bool:

@@ -8,10 +8,11 @@ from contextlib import suppress
 from alipes.kernel.errors import SessionHeld
 from alipes.kernel.turns import Op, Wake
 from alipes.store.peers import OpsFrame, SchedulesFrame, Spawn, WakeFrame
+from alipes.store.postgres.bus import PostgresBus
 from alipes.store.postgres.direct import ConnectionLost, DirectConnection, open_direct
 from alipes.store.postgres.notifications import Frame, Notifications, WorkFrame
+from alipes.store.postgres.turns import PostgresTurns
 from alipes.store.postgres.workers import RECONNECT_S, Workers, application_name
-from alipes.store.turns import SqlTurns
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ class PostgresDispatcher:
 
     def __init__(
         self,
-        turns: SqlTurns,
+        turns: PostgresTurns,
         workers: Workers,
         notifications: Notifications,
         spawn: Spawn,
@@ -95,11 +96,10 @@ class PostgresDispatcher:
 
         If nobody holds the session and a turn is queued, the worker that claims it finds `op` in the store.
         """
-        await self._turns.put_op(key, op)
-        holder = await self._turns.holder(key)
-        if holder not in (None, self._workers.own_name):
-            self._notifications.send(holder, OpsFrame(key))
-        elif holder is None and await self._turns.has_pending(key):
+        holder, waits = await self._turns.signal(key, op)
+        if holder is not None and holder != self._workers.own_name:
+            return  # it was notified by the same transaction
+        if holder is None and waits:
             await self.wake(key)
         elif self._on_op is not None:
             await self._deliver_stored_ops(key)
@@ -203,12 +203,12 @@ class PostgresDispatcher:
 class PostgresScheduleChanges:
     """Says that scheduled jobs or their runs have changed, here or in another worker."""
 
-    def __init__(self, workers: Workers, notifications: Notifications) -> None:
-        self._workers, self._notifications = workers, notifications
+    def __init__(self, bus: PostgresBus, notifications: Notifications) -> None:
+        self._bus, self._notifications = bus, notifications
         self.changed = asyncio.Event()
 
     async def announce(self) -> None:
         """Wake the scheduler, in whichever worker it runs."""
         self.changed.set()
-        for peer in self._workers.list_peers():
-            self._notifications.send(peer.host, SchedulesFrame())
+        for host in self._bus.list_hosts():
+            self._notifications.send(host, SchedulesFrame())

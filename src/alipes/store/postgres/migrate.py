@@ -45,7 +45,7 @@ def migrate(db: "psycopg.Connection[Any]", steps: list[tuple[int, str]] | None =
         db.execute("CREATE TABLE IF NOT EXISTS schema_version (version bigint PRIMARY KEY)")
         for number, sql in steps:
             if number > version:
-                db.execute(sql)
+                db.execute(sql.encode())
                 db.execute("INSERT INTO schema_version VALUES (%s)", (number,))
 
 

@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 
+from alipes.kernel.errors import StoreError
+from alipes.kernel.store.archive import StoreFacts
 from alipes.kernel.store.search import SearchHit
 from alipes.store.archive import SqlArchive
 from alipes.store.database.connection import Connection
 from alipes.store.database.rows import clean_text
-from alipes.store.search.index import expected_entries
+from alipes.store.search.index import TRIGRAMS, expected_entries
+from alipes.store.search.indexer import SqlSearchIndexer
 from alipes.store.search.query import (
     MAX_RANKED,
     MAX_WORDS,
@@ -89,10 +92,38 @@ def _in_scope(db: Connection, numbers: Sequence[int], sessions: list[str] | None
     return [number for number in numbers if number in visible]
 
 
+def forget_cleanup(db: Connection) -> bool:
+    """Deleted text is not left in the indexes, so nothing remains to be done."""
+    db.execute("DELETE FROM search_progress WHERE name LIKE 'cleanup of %'")
+    return False
+
+
+class PostgresSearchIndexer(SqlSearchIndexer):
+    """PostgreSQL indexes words and parts of words itself; only vectors are made in the background."""
+
+    async def count_missing(self, limit: int, name: str = TRIGRAMS) -> int:
+        return 0 if name == TRIGRAMS else await super().count_missing(limit, name)
+
+    async def index_some(self) -> bool:
+        return False
+
+    async def clean_some(self) -> bool:
+        return await self._database.run(forget_cleanup, sync=False)
+
+
 class PostgresArchive(SqlArchive):
     """`Archive` with the search of PostgreSQL."""
 
     _search = staticmethod(search_messages)
+    _clean_some = staticmethod(forget_cleanup)
+
+    async def facts(self) -> StoreFacts:
+        """The size is that of the tables and indexes in this schema."""
+        return await self._database.read(_read_facts)
+
+    async def backup(self, target: str) -> None:
+        """Not here: a server is copied by its own tools. Raises `StoreError`."""
+        raise StoreError(f"{target} was not written: the store is PostgreSQL; copy it with `pg_dump`")
 
     async def check(self, *, repair: bool = False) -> list[str]:
         """Compare the search index with the messages; `repair`: write it again if it is wrong. The pages of the
@@ -102,6 +133,16 @@ class PostgresArchive(SqlArchive):
             await self._database.run(_rebuild)
             wrong = await self._database.read_long(_count_wrong)
         return ["the search index is wrong; no message is lost, `alipes doctor` can repair it"] if wrong else []
+
+
+def _read_facts(db: Connection) -> StoreFacts:
+    counts = (f"(SELECT count(*) FROM {table})" for table in ("sessions", "turns", "messages"))
+    sql = f"""SELECT current_database() || '.' || current_schema(),
+        (SELECT coalesce(sum(pg_total_relation_size(oid)), 0) FROM pg_class
+            WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'),
+        (SELECT max(version) FROM schema_version), {", ".join(counts)}"""
+    place, size, version, sessions, turns, messages = db.execute(sql).fetchone()
+    return StoreFacts(f"PostgreSQL {place}", int(size), 0, version, sessions, turns, messages)
 
 
 def _count_wrong(db: Connection) -> int:

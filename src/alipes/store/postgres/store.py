@@ -7,13 +7,13 @@ from msgspec import Struct
 
 from alipes.store.peers import SchedulesFrame, Spawn
 from alipes.store.postgres.bus import PostgresBus
+from alipes.store.postgres.cluster_status import PostgresClusterView, RoleLeaders
 from alipes.store.postgres.database import PostgresDatabase, migrate_store, open_postgres
 from alipes.store.postgres.dispatcher import PostgresDispatcher, PostgresScheduleChanges
-from alipes.store.postgres.leaders import Leaders
-from alipes.store.postgres.notifications import Frame, Notifications
+from alipes.store.postgres.notifications import Frame, Notifications, ProbeFrame
 from alipes.store.postgres.outbox import PostgresOutbox
 from alipes.store.postgres.platform_states import PostgresPlatformStates
-from alipes.store.postgres.search import PostgresArchive
+from alipes.store.postgres.search import PostgresArchive, PostgresSearchIndexer
 from alipes.store.postgres.turns import PostgresTurns
 from alipes.store.postgres.workers import Workers, open_workers
 from alipes.store.sql_store import SqlStore
@@ -44,7 +44,8 @@ class PostgresStore(SqlStore):
     processes: Workers
     dispatcher: PostgresDispatcher
     schedule_changes: PostgresScheduleChanges
-    leaders: Leaders
+    leaders: RoleLeaders
+    cluster: PostgresClusterView
 
     def __init__(
         self,
@@ -59,15 +60,19 @@ class PostgresStore(SqlStore):
         dispatcher = PostgresDispatcher(
             *(turns, workers, notifications, spawn), capacity=limits.capacity, per_person=limits.per_person
         )
-        changes = PostgresScheduleChanges(workers, notifications)
+        changes = PostgresScheduleChanges(bus, notifications)
         super().__init__(database, workers, turns, dispatcher=dispatcher, bus=bus, schedule_changes=changes)
         self.outbox, self.archive = PostgresOutbox(database, workers.own_name), PostgresArchive(database)
-        self.leaders, self.platform_states = Leaders(workers), PostgresPlatformStates(database)
+        self.search_indexer = PostgresSearchIndexer(database)
+        self.leaders, self.platform_states = RoleLeaders(workers), PostgresPlatformStates(database)
+        self.cluster = PostgresClusterView(database, workers, notifications, self.leaders, per_person=limits.per_person)
 
     def on_frame(self, host: str, frame: Frame) -> None:
         """The worker `host` sent this."""
         if isinstance(frame, SchedulesFrame):
             self.schedule_changes.changed.set()
+        if isinstance(frame, ProbeFrame):
+            self.cluster.on_probe(frame)
         self.cluster_bus.handle(host, frame)
         self.dispatcher.handle(frame)
 
@@ -86,16 +91,19 @@ async def _abandon_when_lost(workers: Workers, database: PostgresDatabase) -> No
 
 
 @asynccontextmanager
-async def open_postgres_store(url: str, direct: str = "", limits: ClusterLimits = ALL) -> AsyncIterator[PostgresStore]:
+async def open_postgres_store(
+    url: str, direct: str = "", limits: ClusterLimits = ALL, *, peer_timeout_s: float = 2.0
+) -> AsyncIterator[PostgresStore]:
     """Open the store at `url`; create its tables if necessary. Raises `StoreError` if it cannot be used, and
     `LeaseLost` in the body's place once this worker has lost its lease.
 
-    `direct`: an address of PostgreSQL itself, if `url` is that of a pooler. On exit the submitted writes are finished
+    `direct`: an address of PostgreSQL itself, if `url` is that of a pooler. `peer_timeout_s`: how long to wait for
+    another worker's answer. On exit the submitted writes are finished
     first; then the sessions of this worker are free for the others.
     """
     await migrate_store(direct or url)
     async with (
-        open_workers(direct or url, limits.roles) as workers,
+        open_workers(direct or url, limits.roles, timeout_s=peer_timeout_s) as workers,
         StoreTasks() as tasks,
         open_postgres(url, workers.own_name, check=workers.check_lease, pooled=bool(direct)) as database,
     ):
@@ -105,6 +113,7 @@ async def open_postgres_store(url: str, direct: str = "", limits: ClusterLimits 
         tasks.spawn(store.handle_departures())
         tasks.spawn(store.leaders.run())
         await store.cluster_bus.join()
+        await store.changes.start()
         tasks.spawn(_abandon_when_lost(workers, database))
         try:
             yield store

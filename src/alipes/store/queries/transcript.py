@@ -146,8 +146,9 @@ class _Reader:
         """How many messages the conversation has; from the index alone, unless it is a branch."""
         *shared, (own, _) = self._parts
         (count,) = self._db.execute("SELECT count(*) FROM messages WHERE session_id = ?", (own,)).fetchone()
-        undone = """SELECT count(*) FROM undone_turns CROSS JOIN messages USING (turn_number)
-            WHERE undone_turns.session_id = ? AND messages.session_id = ?"""
+        undone = """SELECT count(*) FROM undone_turns CROSS JOIN messages
+            WHERE messages.turn_number = undone_turns.turn_number
+            AND undone_turns.session_id = ? AND messages.session_id = ?"""
         count -= self._db.execute(undone, (own, own)).fetchone()[0]
         sql = f"""SELECT count(*) FROM messages WHERE session_id = :part AND turn_number <= :last_turn
             AND {_NOT_UNDONE}"""

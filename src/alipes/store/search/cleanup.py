@@ -35,15 +35,20 @@ def _merge(db: Connection, table: str, state: int) -> None:
     if state == _REQUESTED:
         db.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('usermerge', 2)")
         db.execute("UPDATE search_progress SET first = ? WHERE name = ?", (_MERGING, _name(table)))
-    before = db.total_changes
+    before = _count_changes(db)
     pages = -PAGES if state == _REQUESTED else PAGES  # negative: all segments there are now become one
     db.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('merge', ?)", (pages,))
-    if db.total_changes - before >= 2:  # else nothing was left to merge
+    if _count_changes(db) - before >= 2:  # else nothing was left to merge
         return
     if state == _MERGING_REQUESTED:
         db.execute("UPDATE search_progress SET first = ? WHERE name = ?", (_REQUESTED, _name(table)))
     else:
         db.execute("DELETE FROM search_progress WHERE name = ?", (_name(table),))
+
+
+def _count_changes(db: Connection) -> int:
+    (count,) = db.execute("SELECT total_changes()").fetchone()
+    return int(count)
 
 
 def _name(table: str) -> str:

@@ -84,6 +84,8 @@ def count_missing(db: Connection, limit: int, name: str = TRIGRAMS) -> int:
 def remove_parts(db: Connection, numbers: Sequence[int]) -> None:
     """Remove messages that are about to be deleted from the index of parts."""
     first, last = indexed_span(db)
+    if first > last:
+        return
     sql = """INSERT INTO search_trigrams (search_trigrams, rowid, text) VALUES ('delete', ?, ?)"""
     for number in numbers:
         row = db.execute("SELECT c0 FROM search_index_content WHERE id = ?", (number,)).fetchone()

@@ -1,5 +1,6 @@
 """Which conversations a search or a list covers, as SQL, and where their messages are."""
 
+import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
@@ -41,7 +42,7 @@ class ScopedMessages:
         numbers = [number for id in list_sessions(db, scope) for (number,) in db.execute(sql, (id,))]
         self._numbers = set(numbers)
         self.spans = find_spans(numbers)
-
+        assert isinstance(db, sqlite3.Connection)
         db.create_function("in_scope", 1, self.has)
 
     def has(self, number: int) -> bool:

@@ -10,7 +10,7 @@ from alipes.kernel.platform import MessagePart
 from alipes.platforms.registry import open_discord
 from tests.unit.platforms.discord.harness import at_work, settings, where
 from tests.world.discord_server import DiscordServer
-from tests.world.recording_gateway import RecordingGateway, receive
+from tests.world.recording_gateway import RecordingGateway, receive, send_only
 
 
 @pytest.mark.parametrize("how", ["drop", "ask_to_reconnect", "resumable", "mute"])
@@ -38,6 +38,17 @@ async def test_a_lost_connection_is_resumed_and_missed_messages_arrive_once(tmp_
             assert ears.texts == ["before", "meanwhile", "after"]
             assert server.gateway.count("identify") == 1
             assert "broken" in [state for state, _ in ears.states]
+
+
+async def test_a_process_that_does_not_receive_sends_without_a_gateway_connection(tmp_path, leaks):
+    async with DiscordServer() as server:
+        platform = open_discord(settings(server, tmp_path))
+        with pytest.raises(DeliveryError):
+            await platform.send(where(server), MessagePart("too early"))
+        async with send_only(platform):
+            await platform.set_commands((("help", "shows help"),))
+            await platform.send(where(server), MessagePart("hello"))
+            assert server.said() == ["hello"] and server.gateway.count("identify") == 0
 
 
 async def test_a_silent_connection_is_detected_and_replaced(tmp_path, leaks):

@@ -1,6 +1,7 @@
 """Sending to Slack: send, edit, delete, errors, and no duplicates after uncertain sends."""
 
 import asyncio
+import time
 
 import pytest
 from msgspec.structs import replace
@@ -11,7 +12,7 @@ from alipes.kernel.platform import MessagePart
 from alipes.kernel.turns import Address
 from alipes.platforms.registry import open_slack
 from tests.unit.platforms.slack.harness import at_work, settings, where
-from tests.world.recording_gateway import RecordingGateway, receive
+from tests.world.recording_gateway import RecordingGateway, receive, send_only
 from tests.world.slack_server import SlackServer
 
 
@@ -153,6 +154,31 @@ async def test_a_send_interrupted_by_a_kill_is_looked_for_by_the_next_process(tm
             message = await second.send(where(server), piece)
             await second.send(where(server), lost)
         assert server.said() == ["once", "never"] and server.posts()[0].ts == message
+
+
+async def test_a_process_that_does_not_receive_sends_without_a_socket(tmp_path, leaks):
+    async with SlackServer() as server:
+        platform = open_slack(settings(server, tmp_path))
+        async with send_only(platform):
+            message = await platform.send(where(server), MessagePart("hello", id="1"))
+            await platform.typing(where(server))
+            await platform.edit(where(server), message, MessagePart("better"))
+            assert server.said() == ["better"] and not server.asked("apps.connections.open")
+        assert not list(tmp_path.glob("*.jsonl"))
+
+
+async def test_what_another_process_sent_is_found_and_not_sent_again(tmp_path):
+    async with SlackServer() as server:
+        first, second = (open_slack(settings(server, tmp_path / name)) for name in ("one", "other"))
+        (tmp_path / "a.txt").write_bytes(b"text")
+        text, file = MessagePart("once", id="1"), MessagePart(media=Media(str(tmp_path / "a.txt")), id="2")
+        new = MessagePart("new", id="3")
+        async with send_only(first), send_only(second):
+            for part in (text, file):
+                sent = await first.send(where(server), part)
+                assert await second.send(where(server), replace(part, tried_since=time.time() - 5)) == sent
+            await second.send(where(server), replace(new, tried_since=time.time() - 5))
+        assert server.said()[0] == "once" and server.said()[-1] == "new" and len(server.posts()) == 3
 
 
 async def test_a_message_that_cannot_be_looked_for_is_not_sent(tmp_path):

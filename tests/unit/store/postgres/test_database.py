@@ -5,8 +5,8 @@ import signal
 
 import pytest
 
-from alipes.kernel.errors import StoreError
-from alipes.store.postgres.database import Abandoned, encode_calls, open_postgres
+from alipes.kernel.errors import LeaseLost, StoreError
+from alipes.store.postgres.database import encode_calls, open_postgres
 
 ADD = "INSERT INTO default_chats (platform, address) VALUES (?, ?)"
 
@@ -30,9 +30,9 @@ async def test_an_abandoned_database_writes_nothing_more(url):
     async with open_postgres(url, "w") as db:
         job = db.submit(lambda db: db.execute(ADD, ("a", "x")).rowcount)
         db.abandon()
-        with pytest.raises(Abandoned):
+        with pytest.raises(LeaseLost):
             await job
-        with pytest.raises(Abandoned):
+        with pytest.raises(LeaseLost):
             await db.execute(ADD, "b", "x")
     async with open_postgres(url, "v") as db:
         assert await db.fetch_all("SELECT platform FROM default_chats") == []

@@ -6,16 +6,17 @@ import time
 from alipes.kernel.attachments import without_attachments
 from alipes.kernel.errors import SessionError
 from alipes.kernel.store.api import API_PLATFORM, ApiSession, RunQuery, SessionQuery, StoredResponse
+from alipes.kernel.store.archive import Archive
 from alipes.kernel.store.search import SearchScope, SessionOwner
 from alipes.kernel.turns import SCHEDULED, Address, Inbound
 from alipes.store import conversations, export, history
-from alipes.store.api_history import IMPORTED
-from alipes.store.archive import MATCHES_WORD, SESSION_DETAILS, SqlArchive
+from alipes.store.archive import MATCHES_WORD, SESSION_DETAILS
 from alipes.store.database.connection import Connection, Database
 from alipes.store.database.rows import Decoders, SqlRows, clean_text
 from alipes.store.search.query import escape_like
 from alipes.store.search.scope import scope_conditions
 from alipes.store.turns import new_session_id, set_current_session
+from alipes.store.web.api_history import IMPORTED
 
 _REMAINING = """
     SELECT 1 FROM turns LEFT JOIN responses ON responses.turn_number = turns.number
@@ -23,12 +24,12 @@ _REMAINING = """
 
 
 class SqlResponses:
-    def __init__(self, database: Database, archive: SqlArchive) -> None:
+    def __init__(self, database: Database, archive: Archive) -> None:
         self._database, self._archive = database, archive
 
     async def find(self, id: str) -> StoredResponse | None:
         sql = """SELECT responses.id, turns.id, session_id, caller, request FROM responses
-            JOIN turns ON turns.number = turn_number WHERE responses.id = ? AND NOT deleted"""
+            JOIN turns ON turns.number = turn_number WHERE responses.id = ? AND deleted = 0"""
         row = await self._database.fetch_one(sql, clean_text(id))
         return None if row is None else StoredResponse(*row)
 
@@ -83,7 +84,7 @@ _MAX_DECODED_CHARS = 200_000
 
 
 _STATES = {
-    "": "1",
+    "": "TRUE",
     "queued": "ending IS NULL AND attempts = 0 AND held = 0",
     "held": "ending IS NULL AND held = 1",
     "running": "ending IS NULL AND attempts > 0",

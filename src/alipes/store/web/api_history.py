@@ -49,7 +49,9 @@ class SqlApiHistory(SqlRows):
     async def admit_continuation(self, request: Continuation) -> AdmittedContinuation:
         """Queue the message; wake its session afterwards. Raises `HistoryMismatch`."""
         session, turn, now = turns.new_session_id(), os.urandom(8).hex(), self._clock()
-        return await self._database.run(lambda db: _admit(db, request, session, turn, now))
+        return await self._database.run(
+            lambda db: _admit(db, request, session, turn, now), key=request.inbound.address.key
+        )
 
 
 def _admit(db: Connection, request: Continuation, new_session: str, turn: str, now: float) -> AdmittedContinuation:

@@ -1,0 +1,28 @@
+"""The archive of a home in SQLite: it can be checked, repaired and copied as a file."""
+
+from pathlib import Path
+
+from alipes.kernel.store.archive import StoreFacts
+from alipes.store.archive import SqlArchive
+from alipes.store.backups import backup
+from alipes.store.database.database import SqliteDatabase
+from alipes.store.search import index
+
+
+class SqliteArchive(SqlArchive):
+    _database: SqliteDatabase
+
+    async def facts(self) -> StoreFacts:
+        return await self._database.read(lambda db: backup.read_facts(db, self._database.path))
+
+    async def check(self, *, repair: bool = False) -> list[str]:
+        """The problems of the file, one sentence each; `repair`: rebuild the search index if it is wrong."""
+        file, wrong = await backup.check_database(self._database.path)
+        if wrong and repair and not file:
+            await self._database.run(index.rebuild_index)
+            file, wrong = await backup.check_database(self._database.path)
+        return file + wrong
+
+    async def backup(self, target: str) -> None:
+        """Copy the store as it is now while it is in use; the copy is complete and checked, or not made."""
+        await backup.backup_database(self._database.path, Path(target))
