@@ -362,6 +362,7 @@ BEGIN
             WHEN 'sent' THEN mark_sent(in_worker, c)
             WHEN 'release' THEN release_session(in_worker, c)
             WHEN 'take_ops' THEN take_ops(in_worker, c)
+            WHEN 'signal' THEN signal_session(in_worker, c)
         END || ',';
     END LOOP;
     results := '[' || rtrim(results, ',') || ']';
