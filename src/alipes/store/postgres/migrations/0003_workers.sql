@@ -77,7 +77,7 @@ BEGIN
         SELECT 1 FROM turns WHERE key = in_key AND ending IS NULL AND held = 0));
 END $$;
 
--- Take up to `wanted` sessions for a worker, the longest-waiting first; at most `per_person` of one person in the
+-- Take at most `wanted` sessions for a worker, the longest-waiting first; at most `per_person` of one person in the
 -- cluster (0: no limit). A session waits if it has an unfinished turn that is not held, and no holder.
 CREATE OR REPLACE FUNCTION take_sessions(taker text, wanted integer, per_person integer)
 RETURNS SETOF text LANGUAGE plpgsql AS $$
