@@ -25,6 +25,7 @@ from alipes.cli.serve.scheduler import make_scheduler
 from alipes.cli.serve.signals import LOCK_NAME, ExitAction, ExitRequest, ExitSignals
 from alipes.config.loader import load_settings
 from alipes.config.paths import DEFAULT_PROFILE
+from alipes.config.sections.cluster import ROLES
 from alipes.config.settings import Settings
 from alipes.gateway.outbound.delivery import address_message
 from alipes.kernel.errors import AlipesError, ConfigError, LeaseLost, StoreError
@@ -58,6 +59,8 @@ from alipes.web.server import bind_socket, endpoints, open_server, server_url
 from alipes.web.webhooks import WebhookRoutes, list_toolless
 
 DELEGATE = "delegate_task"
+WEB = "web"
+"""The role of workers that answer more than /health, /ready and /metrics."""
 POLL_S = 0.05
 """Interval between two checks."""
 FIRST_REOPEN_S = 0.05
@@ -327,6 +330,7 @@ class _Server:
             write=app.store.health.check_writable,
             model=self._model_reach,
             state=self._state,
+            cluster=app.store.cluster,
         )
 
     def service(self) -> Any:
@@ -336,7 +340,7 @@ class _Server:
             self._readiness,
             self._depths,
             messages=platforms.messages,
-            webhooks=platforms.webhooks,
+            webhooks=platforms.webhooks if self._is_web() else {},
             egress=self._app.network.proxy.counts,
         )
         store = self._app.store
@@ -368,8 +372,14 @@ class _Server:
             state=self._state,
             secrets=secrets,
         )
+        if not self._is_web():
+            return service.app(make_host_rules(settings), keys)
         routes = [*PageFiles().routes(), *logins.routes(), *hooks.routes(), self._mcp.route()]
         return service.app(make_host_rules(settings), keys, api, routes)
+
+    def _is_web(self) -> bool:
+        cluster = self._app.store.cluster
+        return WEB in (ROLES if cluster is None else cluster.roles)
 
     async def _target(self, name: str) -> Address:
         """The address for the answer of a webhook."""
@@ -405,9 +415,13 @@ class _Server:
         webhooks = await self._app.store.webhooks.all()
         for note in (*self._platforms.notes, *await self._app.notes(), *list_toolless(webhooks)):
             print(f"  {note}")
+        if self._is_web():
+            self._print_pages(address)
+        print("  Status: /health, /ready, /metrics. Press Ctrl-C to exit", flush=True)
+
+    def _print_pages(self, address: str) -> None:
         print(f"  Page: {self._app.settings.page.address or address}/ (log in with `alipes page`)")
         print(f"  API: {address}/v1 (get a key with `alipes serve key`)")
-        print("  Status: /health, /ready, /metrics. Press Ctrl-C to exit", flush=True)
 
     async def shut_down(self, notifier: SystemdNotifier) -> None:
         """Let turns reach a safe point, suspend those that do not, and deliver queued messages, within the time limits.

@@ -9,6 +9,7 @@ if TYPE_CHECKING:  # a command imports only what it uses
     from alipes.kernel.store.approvals import ApprovalStore, QuestionStore, UntrustedSourceStore
     from alipes.kernel.store.archive import Archive
     from alipes.kernel.store.cluster import (
+        ClusterView,
         Dispatcher,
         EventBus,
         HomeChangeFeed,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:  # a command imports only what it uses
     from alipes.kernel.store.people import PeopleStore
     from alipes.kernel.store.schedules import ScheduleRunStore, ScheduleStore
     from alipes.kernel.store.search import SearchIndexer
-    from alipes.kernel.store.turns import SubagentStore, TurnStore
+    from alipes.kernel.store.turns import BackgroundProcessStore, SubagentStore, TurnStore
     from alipes.kernel.store.usage import SkillUseStore, UsageReports
     from alipes.kernel.store.web import ApiKeyStore, BrowserStore, WebhookStore
 
@@ -54,6 +55,10 @@ class Store(Protocol):
 
     @property
     def platform_states(self) -> "PlatformStates | None":
+        """None if no other process serves the store."""
+
+    @property
+    def cluster(self) -> "ClusterView | None":
         """None if no other process serves the store."""
 
     @property
@@ -100,6 +105,9 @@ class Store(Protocol):
 
     @property
     def subagents(self) -> "SubagentStore": ...
+
+    @property
+    def background_processes(self) -> "BackgroundProcessStore": ...
 
     @property
     def memory(self) -> "MemoryStore": ...

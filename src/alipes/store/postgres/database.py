@@ -21,10 +21,12 @@ from msgspec import Struct
 from psycopg import errors
 
 from alipes.kernel.errors import AlipesError, LeaseLost, StoreError
+from alipes.kernel.store.cluster import WriteCounts
 from alipes.store.database.connection import Connection, Database, RowChange
 from alipes.store.database.database import WriteFailure, WriteJob, resolve_write, set_outcome, wait_to_end
 from alipes.store.postgres.connection import PostgresConnection, connect
 from alipes.store.postgres.migrate import migrate
+from alipes.store.postgres.workers import LEASE_LOST
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +90,7 @@ class PostgresSession:
         retries, delay = 0, 0.01
         while True:
             if self.stopped.is_set():
-                raise LeaseLost("this process no longer writes to the store")
+                raise LeaseLost(LEASE_LOST)
             try:
                 if self.db is None:
                     self.db = connect(self._url, self._name, pooled=self._pooled)
@@ -223,6 +225,7 @@ class PostgresDatabase(Database):
         self._on_changes: Callable[[tuple[RowChange, ...]], None] = lambda changes: None
         self._failure: StoreError | None = None
         self._closed: Future[None] | None = None
+        self.counts, self._batch_started = WriteCounts(), 0.0
 
     def call(self, verb: str, key: str, args: tuple[object, ...], *, sync: bool = True) -> "Future[Any]":
         """Run a verb of the session `key` (empty: of none). Once called it happens, in the order of the calls."""
@@ -278,7 +281,7 @@ class PostgresDatabase(Database):
         """Every queued and later job fails without being sent."""
         self._session.abort()
         self._reads.abort()
-        self._failure = LeaseLost("this process no longer writes to the store")
+        self._failure = LeaseLost(LEASE_LOST)
 
     async def close(self) -> None:
         """Finish all submitted writes, then close the connections."""
@@ -312,6 +315,7 @@ class PostgresDatabase(Database):
         if batch:
             write = self._writer.apply if isinstance(batch[0], VerbJob) else self._writer.commit
             work = partial(write, batch, self._is_watched())
+            self._batch_started = time.monotonic()
             callbacks, self._during_sync = self._during_sync, deque()
             _submit(self._thread, work, partial(self._finish_batch, batch))
             for callback in callbacks:
@@ -323,6 +327,9 @@ class PostgresDatabase(Database):
             _submit(self._thread, self._session.drop, self._finish_close)
 
     def _finish_batch(self, batch: list[Any], done: "ThreadFuture[Committed]") -> None:
+        self.counts.commits += 1
+        self.counts.writes += len(batch)
+        self.counts.seconds += time.monotonic() - self._batch_started
         error = done.exception()
         committed = Committed([WriteFailure(error)] * len(batch), None) if error is not None else done.result()
         if committed.noted:
@@ -479,7 +486,7 @@ def translate_error(error: psycopg.Error) -> StoreError:
     """An error of PostgreSQL as a sentence for the operator."""
     text = " ".join(str(error).split())
     if error.sqlstate == DECLARED_DEAD:
-        return LeaseLost(f"{text}; it starts over under a new id")
+        return LeaseLost(LEASE_LOST)
     if isinstance(error, errors.DiskFull):
         return StoreError(f"the disk of PostgreSQL is full and nothing was saved; free some space ({text})")
     if isinstance(error, psycopg.OperationalError):

@@ -5,12 +5,13 @@ from contextlib import asynccontextmanager
 
 from msgspec import Struct
 
+from alipes.store.background import PostgresBackgroundProcesses
 from alipes.store.peers import SchedulesFrame, Spawn
 from alipes.store.postgres.bus import PostgresBus
+from alipes.store.postgres.cluster_status import PostgresClusterView, RoleLeaders
 from alipes.store.postgres.database import PostgresDatabase, migrate_store, open_postgres
 from alipes.store.postgres.dispatcher import PostgresDispatcher, PostgresScheduleChanges
-from alipes.store.postgres.leaders import Leaders
-from alipes.store.postgres.notifications import Frame, Notifications
+from alipes.store.postgres.notifications import Frame, Notifications, ProbeFrame
 from alipes.store.postgres.outbox import PostgresOutbox
 from alipes.store.postgres.platform_states import PostgresPlatformStates
 from alipes.store.postgres.search import PostgresArchive, PostgresSearchIndexer
@@ -44,7 +45,8 @@ class PostgresStore(SqlStore):
     processes: Workers
     dispatcher: PostgresDispatcher
     schedule_changes: PostgresScheduleChanges
-    leaders: Leaders
+    leaders: RoleLeaders
+    cluster: PostgresClusterView
 
     def __init__(
         self,
@@ -63,12 +65,16 @@ class PostgresStore(SqlStore):
         super().__init__(database, workers, turns, dispatcher=dispatcher, bus=bus, schedule_changes=changes)
         self.outbox, self.archive = PostgresOutbox(database, workers.own_name), PostgresArchive(database)
         self.search_indexer = PostgresSearchIndexer(database)
-        self.leaders, self.platform_states = Leaders(workers), PostgresPlatformStates(database)
+        self.leaders, self.platform_states = RoleLeaders(workers), PostgresPlatformStates(database)
+        self.cluster = PostgresClusterView(database, workers, notifications, self.leaders, per_person=limits.per_person)
+        self.background_processes = PostgresBackgroundProcesses(database, workers)
 
     def on_frame(self, host: str, frame: Frame) -> None:
         """The worker `host` sent this."""
         if isinstance(frame, SchedulesFrame):
             self.schedule_changes.changed.set()
+        if isinstance(frame, ProbeFrame):
+            self.cluster.on_probe(frame)
         self.cluster_bus.handle(host, frame)
         self.dispatcher.handle(frame)
 
