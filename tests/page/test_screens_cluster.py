@@ -1,4 +1,4 @@
-"""The screen of a cluster: workers, what waits, what needs attention; absent on SQLite."""
+"""The screen of a cluster: workers, waiting conversations, problems; absent on SQLite."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-// Cluster: the workers that share a PostgreSQL store, what waits for them, and who leads.
+// Cluster: the workers that share a PostgreSQL store, waiting conversations and leaders.
 import { html, useEffect } from "../vendor/preact.js";
 import { get } from "../api.js";
 import { Badge, Duration, Empty, Table, Text, Time } from "./controls.js";
