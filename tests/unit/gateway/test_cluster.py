@@ -381,7 +381,7 @@ async def test_a_session_with_background_processes_stays_at_its_worker(tmp_path)
         assert await other.store.turns.holder(ME.key) is None
 
 
-async def test_a_conversation_is_told_once_which_background_processes_were_lost(tmp_path):
+async def test_a_conversation_is_informed_once_which_background_processes_were_lost(tmp_path):
     chat = FakePlatform()
     async with AsyncExitStack() as doomed, open_worker(tmp_path, chat, "one", "two", "three") as g:
         await g.take("a")
