@@ -19,6 +19,7 @@ from tests.torture.cluster_checker import HISTORY_SQL, check_history, count_by_r
 from tests.torture.cluster_history import load_history
 from tests.torture.fault_injector import waits
 from tests.world.cluster import LightCluster, LightWorkerProcess, MessageLoad, open_light_cluster
+from tests.world.cluster_store import open_worker_store
 from tests.world.cluster_worker import SENDS
 from tests.world.postgres_pair import PostgresNode, PostgresPair, make_url, open_node, open_pair
 from tests.world.serve_process import cpu
@@ -27,7 +28,6 @@ from tests.world.wait import until
 
 from alipes.kernel.messages import Text, assistant
 from alipes.kernel.turns import Address, Inbound, Said
-from alipes.store.store import open_store
 from bench.measure import Row, bounded, p
 
 STEPS = 1000
@@ -60,7 +60,7 @@ async def open_setup(
     """A server, `count` light workers on it, and a note of each claim. `fill`: called before they start."""
     opened = open_pair if standby else open_node
     with tempfile.TemporaryDirectory() as name:
-        async with opened(track_commit_timestamp="on") as server:
+        async with opened(track_commit_timestamp="on", fsync="on") as server:
             nodes = (server.primary, server.standby) if isinstance(server, PostgresPair) else (server,)
             if fill is not None:
                 await fill(nodes[0])
@@ -73,7 +73,7 @@ async def open_setup(
 async def step() -> list[Row]:
     """One durable step of a turn, alone; its round trips, seen by a proxy."""
     with tempfile.TemporaryDirectory() as name:
-        async with open_node() as node, open_proxy(("127.0.0.1", node.port)) as proxy:
+        async with open_node(fsync="on") as node, open_proxy(("127.0.0.1", node.port)) as proxy:
             direct, _ = await _measure_steps(Path(name, "a"), node.url())
             _, trips = await _measure_steps(Path(name, "b"), make_url([proxy.port]), proxy)
         sqlite, _ = await _measure_steps(Path(name, "c"), "")
@@ -86,8 +86,7 @@ async def step() -> list[Row]:
 
 async def _measure_steps(home: Path, url: str, proxy: TcpProxy | None = None) -> tuple[list[float], float]:
     """Milliseconds of each `record` of one turn, and round trips per step."""
-    more: dict[str, Any] = {"url": url} if url else {}
-    async with open_store(home, **more) as store:
+    async with open_worker_store(home, url, frozenset({"web"})) as store:
         address = Address("test", "one")
         await store.turns.accept(Inbound("m1", address, "me", "hello"))
         turn = await store.turns.claim_next(address.key)

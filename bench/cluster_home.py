@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.world.postgres_pair import PostgresNode, open_node
 
 from alipes.store.database.files import DATABASE_FILE
-from alipes.store.store import open_store
+from alipes.store.postgres.store import open_postgres_store
 from bench import search
 from bench.cluster import open_setup, steady_rows
 from bench.large_home import LargeHome, load_home
@@ -35,11 +35,11 @@ async def large_home() -> list[Row]:
     """Search and lists, accepting meanwhile, guests, and `serve` on that store."""
     with tempfile.TemporaryDirectory() as folder:
         home = await asyncio.to_thread(_load, folder)
-        async with open_node(shared_buffers="512MB") as node:
+        async with open_node(shared_buffers="512MB", fsync="on") as node:
             await asyncio.to_thread(_copy, home, node.url())
             await node.query("ANALYZE")
             rows = await _measure_service(home, node.url(), Path(folder, "serve"))
-            async with open_store(Path(folder, "reader"), url=node.url()) as store:
+            async with open_postgres_store(node.url()) as store:
                 rows += await search._measure_reads(store, home)
                 rows += [await search._count_guests(store, home)]
                 find = partial(store.archive.search, home.common)

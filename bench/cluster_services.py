@@ -25,7 +25,7 @@ LEADERS = 5
 async def open_services(count: int) -> AsyncIterator[ServeCluster]:
     """A server and `count` started services on it, after some warm-up turns."""
     with tempfile.TemporaryDirectory() as name:
-        async with open_node() as node, open_serve_cluster(Path(name), count, node) as cluster:
+        async with open_node(fsync="on") as node, open_serve_cluster(Path(name), count, node) as cluster:
             for service in cluster.services:
                 await service.start()
             await cluster.messenger.call("polled")

@@ -43,6 +43,8 @@ class FaultInjector:
 
     def __init__(self, cluster: LightCluster, pair: PostgresPair | PostgresNode | None) -> None:
         self._cluster, self._server = cluster, pair
+        self._locks = [asyncio.Lock() for _ in cluster.workers]
+        """One fault at a time for each worker, though it may take long to start."""
         self.log: list[str] = []
 
     async def run(self, plan: Sequence[PlannedFault]) -> None:
@@ -60,11 +62,13 @@ class FaultInjector:
             case "promote":
                 await self._promote()
             case "replace":
-                for worker in self._cluster.workers:
-                    await worker.leave()
-                    await worker.start()
+                for worker, lock in zip(self._cluster.workers, self._locks, strict=True):
+                    async with lock:
+                        await worker.leave()
+                        await worker.start()
             case _:
-                await self._strike(self._cluster.workers[fault.worker], fault)
+                async with self._locks[fault.worker]:
+                    await self._strike(self._cluster.workers[fault.worker], fault)
 
     async def _strike(self, worker: LightWorkerProcess, fault: PlannedFault) -> None:
         match fault.kind:

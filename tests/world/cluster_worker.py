@@ -116,22 +116,24 @@ class LightWorker:
         ages = list[float]()
         async with self._store.bus.subscribe(key) as events:
             tell("subscribed", key=key)
+            ended = False
             async for envelope in events:
-                moment, _, rest = envelope.event.text.partition(" ")
-                if rest == "end":
+                for line in getattr(envelope.event, "text", "").splitlines():  # chunks of text are merged on the way
+                    moment, _, rest = line.partition(" ")
+                    ended = ended or rest == "end"
+                    ages.append((time.time() - float(moment)) * 1000)
+                if ended:
                     break
-                ages.append((time.time() - float(moment)) * 1000)
         tell("received", key=key, ages=ages)
 
     async def _publish(self, key: str, per_second: float, seconds: float, size: float) -> None:
         """Publish events of `size` characters, each with the time at which it was."""
         began, filler = time.monotonic(), "x" * int(size)
         for number in range(int(per_second * seconds)):
-            if (early := began + number / per_second - time.monotonic()) > 0:
-                await asyncio.sleep(early)
-            self._store.bus.publish(Envelope(key, "bench", TextDelta(f"{time.time()} {filler}")))
+            await asyncio.sleep(max(0.0, began + number / per_second - time.monotonic()))
+            self._store.bus.publish(Envelope(key, "bench", TextDelta(f"{time.time()} {filler}\n")))
         await asyncio.sleep(1)
-        self._store.bus.publish(Envelope(key, "bench", TextDelta(f"{time.time()} end")))
+        self._store.bus.publish(Envelope(key, "bench", TextDelta(f"{time.time()} end\n")))
 
     async def _serve(self, key: str) -> None:
         turns = self._store.turns

@@ -24,6 +24,7 @@ from alipes.cli.common import CheckResult, print_json
 from alipes.cli.options import parse_doctor
 from alipes.cli.plugins.list import check_plugins_state
 from alipes.cli.serve.signals import LOCK_NAME
+from alipes.cli.server_checks import check_server
 from alipes.config.environment import process_environment
 from alipes.config.loader import load_settings
 from alipes.config.mcp_files import load_project
@@ -100,6 +101,8 @@ def check_browser(settings: Settings) -> CheckResult:
 
 async def check_store(settings: Settings) -> list[CheckResult]:
     """Check the database, its other users and unfinished turns."""
+    if settings.store:
+        return await check_server(settings)
     if loss := find_store_loss(settings.home):
         return [CheckResult("database", "wrong", loss)]
     if not store_exists(settings.home):
@@ -163,7 +166,9 @@ async def check_models(settings: Settings, scope: ClientScope, models: Models, *
 
 async def check_tools(settings: Settings) -> list[CheckResult]:
     """The tools that are off, by their reason. On platforms with settings of their own, only what differs there."""
-    if not store_exists(settings.home) or not is_store_writable(settings.home):
+    if not settings.store and not store_exists(settings.home):
+        return []  # a check must not create a home
+    if not settings.store and not is_store_writable(settings.home):
         return []  # a check must not create a home
     try:
         async with open_for_checks(settings) as app:

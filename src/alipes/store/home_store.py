@@ -1,5 +1,6 @@
 """Opens the store that the settings of a home name: SQLite in the home, or PostgreSQL."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -7,9 +8,12 @@ from pathlib import Path
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.store.archive import Archive
+from alipes.kernel.store.cluster import ServerFacts
 from alipes.store.database.files import DATABASE_FILE
 from alipes.store.sql_store import SqlStore
 from alipes.store.store import open_archive, open_store
+
+MISSING_DRIVER = "the store is PostgreSQL: install its driver with `pip install 'alipes[postgres]'`"
 
 
 def open_home_store(settings: Settings) -> AbstractAsyncContextManager[SqlStore]:
@@ -20,9 +24,7 @@ def open_home_store(settings: Settings) -> AbstractAsyncContextManager[SqlStore]
     try:
         from alipes.store.postgres.store import ClusterLimits, open_postgres_store  # noqa: PLC0415
     except ImportError as error:
-        raise ConfigError(
-            "the store is PostgreSQL: install its driver with `pip install 'alipes[postgres]'`"
-        ) from error
+        raise ConfigError(MISSING_DRIVER) from error
     cluster = settings.cluster
     limits = ClusterLimits(frozenset(cluster.roles), cluster.capacity, cluster.per_person)
     return open_postgres_store(url, direct, limits)
@@ -42,6 +44,15 @@ def copy_to_sqlite(settings: Settings, target: Path | None, on_table: Callable[[
     from alipes.store.postgres.move import move_to_sqlite  # noqa: PLC0415
 
     return move_to_sqlite(settings.store_urls()[0], target or settings.home / DATABASE_FILE, on_table).rows
+
+
+async def inspect_home_server(settings: Settings) -> ServerFacts:
+    """What the PostgreSQL server of the home says about itself. Raises `StoreError`."""
+    try:
+        from alipes.store.postgres.inspection import inspect_server  # noqa: PLC0415
+    except ImportError as error:
+        raise ConfigError(MISSING_DRIVER) from error
+    return await asyncio.to_thread(inspect_server, *settings.store_urls())
 
 
 @asynccontextmanager

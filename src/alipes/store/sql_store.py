@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from alipes.kernel.store.archive import Archive
 from alipes.kernel.store.cluster import (
+    ClusterView,
     Dispatcher,
     EventBus,
     LeaderElection,
@@ -60,6 +61,7 @@ class SqlStore:
     platform_states: PlatformStates | None = None
     archive: Archive
     search_indexer: SqlSearchIndexer
+    cluster: ClusterView | None = None
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ class TurnAdmission:
 
     def __init__(self, app: ApiServices, *, max_runs: int = 0, max_runs_per_key: int = 0) -> None:
         self._app, self._max_runs, self._max_per_key = app, max_runs, max_runs_per_key
-        self._store = app.store.api_runs
+        self._store, self._cluster = app.store.api_runs, app.store.cluster
         self._admitting: Counter[str] = Counter()
         """By caller, turns that are being stored."""
 
@@ -35,6 +35,9 @@ class TurnAdmission:
     @asynccontextmanager
     async def open_slot(self, caller: Caller) -> AsyncIterator[None]:
         """Around the storing of a new turn. Raises `HttpProblem` if too many turns are at work."""
+        if self._cluster is not None and await self._cluster.is_full():
+            why = "all workers are busy and sessions wait for them; try again later"
+            raise HttpProblem(503, why, code="cluster_full", headers={"retry-after": str(RETRY_AFTER_S)})
         if not (self._max_runs or self._max_per_key):
             yield
             return

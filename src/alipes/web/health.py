@@ -1,5 +1,7 @@
 """Health, readiness and metrics routes of `alipes serve`, and the routes of platform webhooks."""
 
+import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
@@ -13,20 +15,24 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from alipes.kernel.errors import AlipesError, ProviderError, Refused, Transient
+from alipes.kernel.store.cluster import ClusterView
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
 from alipes.runtime.http.egress import EgressCounts
 from alipes.web.auth import Authenticator, RequestLimits, WrongKeyDelay, read_body
 from alipes.web.endpoint import NO_STORE, HttpProblem, ServerState, problem_response
-from alipes.web.metrics import CONTENT_TYPE, QueueDepths, ServerMetrics, render_metrics
+from alipes.web.metrics import CONTENT_TYPE, ClusterMetrics, QueueDepths, ServerMetrics, render_metrics
 from alipes.web.openapi import openapi_document
 from alipes.web.router import ApiRouter, handle_error
 from alipes.web.server import HostPolicy, HostPolicyMiddleware
 
+log = logging.getLogger(__name__)
 MODEL_CHECK_INTERVAL_S = 60.0
 """Seconds for which the last result of a model check is used."""
 STORE_CHECK_INTERVAL_S = 5.0
 """Seconds for which a successful store check is used, so that frequent requests stay cheap."""
+STORE_TIMEOUT_S = 3.0
+"""Seconds in which the store must answer: writes to a server that is away wait for it."""
 Probe = Callable[[], Awaitable[str]]
 """Checks something; returns why it failed, or an empty string."""
 
@@ -77,9 +83,11 @@ class Readiness:
         write: Callable[[], Awaitable[None]],
         model: ModelHealth,
         state: ServerState | None = None,
+        cluster: ClusterView | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`write` writes something to the store's disk and raises on failure."""
+        self.cluster = cluster
         self.platforms, self._write, self._model, self._clock = platforms, write, model, clock
         self.state = state or ServerState()
         self._store_checked_at = -STORE_CHECK_INTERVAL_S
@@ -98,9 +106,12 @@ class Readiness:
         if self._clock() - self._store_checked_at < STORE_CHECK_INTERVAL_S:
             return ""
         try:
-            await self._write()
+            async with asyncio.timeout(STORE_TIMEOUT_S):
+                await self._write()
         except AlipesError as error:
             return str(error)
+        except TimeoutError:
+            return f"the store did not answer within {STORE_TIMEOUT_S:.0f} s"
         self._store_checked_at = self._clock()
         return ""
 
@@ -126,7 +137,7 @@ class ServiceRoutes:
         egress: EgressCounts | None = None,
     ) -> None:
         self._metrics, self._readiness, self._egress = server_metrics, readiness, egress or EgressCounts()
-        self._depths, self._messages = depths, messages
+        self._depths, self._messages, self._cluster = depths, messages, ClusterMetrics()
         self._webhooks = dict(webhooks or {})
         self._wrong_keys = WrongKeyDelay()
 
@@ -161,18 +172,28 @@ class ServiceRoutes:
     async def ready(self, _request: Request) -> Response:
         troubles = await self._readiness.find_problems()
         name = self._readiness.state.profile
-        profile = {"profile": name} if name else {}
+        facts: dict[str, object] = {"profile": name} if name else {}
+        if (cluster := self._readiness.cluster) is not None:
+            facts |= {"store": "postgresql", "worker": cluster.worker, "roles": sorted(cluster.roles)}
         if not troubles:
-            return JSONResponse({"status": "ready", **profile}, headers=NO_STORE)
-        return JSONResponse({"status": "not ready", **profile, "because": troubles}, 503, headers=NO_STORE)
+            return JSONResponse({"status": "ready", **facts}, headers=NO_STORE)
+        return JSONResponse({"status": "not ready", **facts, "because": troubles}, 503, headers=NO_STORE)
 
     async def metrics(self, _request: Request) -> Response:
-        self._metrics.update_gauges(await self._depths(), self._messages())
+        cluster = self._readiness.cluster
+        try:
+            async with asyncio.timeout(STORE_TIMEOUT_S if cluster is not None else None):
+                self._metrics.update_gauges(await self._depths(), self._messages())
+                if cluster is not None:
+                    self._cluster.update(await cluster.status(), cluster, full=await cluster.is_full())
+        except TimeoutError:
+            log.warning("the store did not answer in time: its metrics are those of the last time")
         self._metrics.wrong_keys.set(self._wrong_keys.total)
         self._metrics.update_egress(self._egress)
         for platform in self._readiness.platforms():
             self._metrics.up.set(platform.ready, platform.name)
-        return PlainTextResponse(render_metrics(self._metrics.metrics), media_type=CONTENT_TYPE, headers=NO_STORE)
+        shown = (*self._metrics.metrics, *(self._cluster.metrics if cluster is not None else ()))
+        return PlainTextResponse(render_metrics(shown), media_type=CONTENT_TYPE, headers=NO_STORE)
 
     def _webhook_handler(self, bring: ReceiveWebhook) -> Callable[[Request], Awaitable[Response]]:
         async def take(request: Request) -> Response:

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from alipes.kernel.store.cluster import ClusterStatus, ClusterView
 from alipes.kernel.turns import Turn, Usage
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.owner import CORE
@@ -31,6 +32,9 @@ class Gauge:
 
     def value(self, *values: str) -> float:
         return self._values.get(values, 0.0)
+
+    def clear(self) -> None:
+        self._values.clear()
 
     def samples(self) -> Iterator[Sample]:
         for values, amount in sorted(self._values.items()):
@@ -102,6 +106,10 @@ def _format_labels(labels: Mapping[str, str]) -> str:
 LAG_INTERVAL_S = 0.5
 """Interval of the event loop lag measurement; twice a second has no measurable cost."""
 _BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+
+ROLES = ("listen", "work", "web")
+_LEADER = ("name", "worker")
 
 
 class QueueDepths(Struct, frozen=True):
@@ -181,3 +189,48 @@ class ServerMetrics:
             due = self._clock() + LAG_INTERVAL_S
             await asyncio.sleep(LAG_INTERVAL_S)
             self.lag.observe(max(self._clock() - due, 0.0))
+
+
+class ClusterMetrics:
+    """Of a worker in a cluster. What is counted in the store is the same at all of them."""
+
+    def __init__(self) -> None:
+        self.workers = Gauge("alipes_cluster_workers", "Living workers by role.", "role")
+        self.sessions = Gauge("alipes_cluster_sessions", "Sessions that a worker holds.", "worker")
+        self.lease_age = Gauge("alipes_cluster_lease_age_seconds", "Time since a worker renewed its lease.", "worker")
+        self.waiting = Gauge("alipes_cluster_waiting_sessions", "Sessions that wait for a worker.")
+        self.oldest = Gauge("alipes_cluster_oldest_waiting_seconds", "How long the first of them has waited.")
+        self.full = Gauge("alipes_cluster_full", "Whether new work is refused because sessions wait for long.")
+        self.takeovers = Counter("alipes_cluster_takeovers_total", "Sessions freed from dead workers.", "cause")
+        self.leaders = Gauge("alipes_cluster_leader", "Which worker leads, such as receiving of a platform.", *_LEADER)
+        self.fenced = Counter("alipes_fenced_writes_total", "Writes of this worker that came after a take-over.")
+        self.commits = Counter("alipes_store_commits_total", "Commits of this worker.")
+        self.commit_seconds = Counter("alipes_store_commit_seconds_total", "Time of these commits.")
+        self.writes = Counter("alipes_store_writes_total", "Writes in these commits.")
+        self.bus_lag = Gauge("alipes_bus_lag_seconds", "Time of a notification of this worker through the server.")
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        return tuple(each for each in vars(self).values() if isinstance(each, Metric))
+
+    def update(self, status: ClusterStatus, view: ClusterView, *, full: bool) -> None:
+        for gauge in (self.sessions, self.lease_age, self.leaders):
+            gauge.clear()  # workers come and go
+        for role in ROLES:
+            self.workers.set(sum(role in worker.roles for worker in status.workers), role)
+        for worker in status.workers:
+            self.sessions.set(worker.sessions, worker.id)
+            self.lease_age.set(worker.lease_age_s, worker.id)
+        self.waiting.set(status.waiting)
+        self.oldest.set(status.oldest_waiting_s)
+        self.full.set(full)
+        for cause, count in status.takeovers.items():
+            self.takeovers.set(count, cause)
+        for name, leader in status.leaders.items():
+            self.leaders.set(bool(leader), name, leader)
+        counts = view.counts
+        self.fenced.set(counts.fenced)
+        self.commits.set(counts.commits)
+        self.commit_seconds.set(round(counts.seconds, 6))
+        self.writes.set(counts.writes)
+        self.bus_lag.set(round(view.bus_lag_s, 6))

@@ -330,18 +330,24 @@ async def _close(server: uvicorn.Server, sock: socket.socket) -> None:
     await asyncio.sleep(0)  # transports close in the next iteration of the loop
 
 
-class KeyInfo(Struct, frozen=True):
+class KeyInfo(Struct, frozen=True, omit_defaults=True):
     """A key's name and scopes."""
 
     name: str
     scopes: list[Scope]
+    clustered: bool = False
+    """True if several workers may serve the store: GET /v1/cluster shows them."""
 
 
 class KeyEndpoint:
+    def __init__(self, app: ApiServices) -> None:
+        self._app = app
+
     @ApiEndpoint("GET", "/v1/key", "read", answer=KeyInfo)
     async def show(self, call: ApiCall) -> Response:
         """The name and scopes of your key."""
-        return json_response(KeyInfo(call.caller.name, [scope for scope in SCOPES if call.caller.may(scope)]))
+        scopes = [scope for scope in SCOPES if call.caller.may(scope)]
+        return json_response(KeyInfo(call.caller.name, scopes, self._app.store.clustered))
 
 
 def conversation_endpoints(
@@ -373,7 +379,7 @@ def endpoints(
     `fetcher`: fetches images that clients name by URL. `spend`: the limits that usage is shown with.
     """
     return (
-        *endpoints_of(KeyEndpoint()),
+        *endpoints_of(KeyEndpoint(app)),
         *conversation_endpoints(app, live_runs, admission, files, spend),
         *endpoints_of(CheckpointEndpoints(app, workdir=live_runs.workdir)),
         *endpoints_of(TemplateEndpoints(app)),

@@ -14,6 +14,7 @@ from alipes.cli import help_text, render
 from alipes.cli.options import OptionParser
 from alipes.config.loader import load_settings
 from alipes.config.paths import PROFILES, Paths, all_homes, find_home, make_private, profile_name
+from alipes.config.sections.cluster import without_password
 from alipes.config.settings import Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_count
@@ -90,6 +91,11 @@ async def _restore(options: RestoreOptions) -> int:
 def _refuse(options: RestoreOptions, occupied: bool) -> None:
     if options.home.exists() and not options.home.is_dir():
         raise ConfigError(f"{options.home} is not a directory; choose another one with --to")
+    if store := _server_of(options.home):
+        raise ConfigError(
+            f"the store of {options.home} is {store}, which `alipes restore` does not write: restore to an empty "
+            "folder with --to, then copy it to an empty database with `alipes store move`; or use PostgreSQL's backups"
+        )
     if not occupied:
         return
     if not options.force and not options.dry:
@@ -97,6 +103,14 @@ def _refuse(options: RestoreOptions, occupied: bool) -> None:
     for home in _moved_homes(options.home):
         if Paths(home).run.is_dir() and (living := open_processes(home, timeout_s=1.0).list_peers()):
             raise ConfigError(f"alipes is running on {home} ({format_count(len(living), 'process')}); stop it first")
+
+
+def _server_of(home: Path) -> str:
+    """The PostgreSQL store of a home, without its password; empty if there is none."""
+    try:
+        return without_password(load_settings(home).store)
+    except ConfigError:
+        return ""
 
 
 def _moved_homes(home: Path) -> list[Path]:

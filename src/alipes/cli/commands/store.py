@@ -1,5 +1,6 @@
 """`alipes store`: shows where conversations are stored, and moves them to another store."""
 
+import asyncio
 from pathlib import Path
 
 from alipes.cli import help_text, render
@@ -10,9 +11,9 @@ from alipes.config.loader import load_settings
 from alipes.config.sections.cluster import DATABASE_URL, url_password, with_password, without_password
 from alipes.config.settings import Settings
 from alipes.config.urls import InvalidValue
-from alipes.kernel.errors import ConfigError
+from alipes.kernel.errors import ConfigError, StoreError
 from alipes.kernel.formatting import format_count
-from alipes.store.home_store import copy_to_postgres, copy_to_sqlite
+from alipes.store.home_store import copy_to_postgres, copy_to_sqlite, inspect_home_server
 from alipes.store.peers import open_processes
 from alipes.store.quick_reads import store_files
 
@@ -38,6 +39,7 @@ def _show(settings: Settings, *, json: bool) -> int:
     if settings.store:
         facts["address"] = without_password(settings.store)
         facts["direct"] = without_password(settings.store_direct or settings.store)
+        facts |= _describe_server(settings)
     else:
         facts |= {"file": str(path), "bytes": path.stat().st_size if path.exists() else 0}
         facts["processes"] = len(open_processes(settings.home, timeout_s=1.0).list_peers())
@@ -45,8 +47,24 @@ def _show(settings: Settings, *, json: bool) -> int:
         print_json(facts)
     else:
         for name, value in facts.items():
-            print(f"{name:<10} {render.format_size(value) if name == 'bytes' and isinstance(value, int) else value}")
+            for each in value if isinstance(value, list) else [value]:
+                print(f"{name:<10} {render.format_size(int(str(each))) if name == 'bytes' else each}")
     return 0
+
+
+def _describe_server(settings: Settings) -> dict[str, object]:
+    try:
+        server = asyncio.run(inspect_home_server(settings))
+    except StoreError as error:
+        return {"problem": str(error)}
+    return {
+        "version": server.version,
+        "schema": server.schema,
+        "bytes": server.size,
+        "sessions": server.sessions,
+        "messages": server.messages,
+        "workers": list(server.workers),
+    }
 
 
 def _move(settings: Settings, target: str, *, switch: bool) -> int:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,6 +30,8 @@ HEARTBEAT_S = 60.0
 """Expected interval between two signs of life of a platform without its own poll interval."""
 
 
+FULL_PAUSE_S = 1.0
+"""Interval at which a held message asks whether the cluster has room again."""
 RESERVED_NAMES = ("terminal", "web", "api", "webhook", "cron", "schedule", "plugin", "home")
 """Platform names that alipes uses itself."""
 
@@ -39,27 +41,43 @@ class MessageHeld(AlipesError):
 
 
 class DrainGate:
-    """Wraps a platform and holds its messages once `leaving` is set: unconfirmed, so they are sent again.
+    """Wraps a platform and holds its messages once `leaving` is set: unconfirmed, so they are sent again. While the
+    cluster is full they wait in the same way, and no further ones are fetched.
 
     Commands and buttons still pass, because running turns may need them. `pushed`: the sender waits
     for a response, so `MessageHeld` is raised at once.
     """
 
-    def __init__(self, platform: Platform, leaving: asyncio.Event, *, pushed: bool = False) -> None:
-        self._platform, self._leaving, self._pushed = platform, leaving, pushed
+    def __init__(
+        self,
+        platform: Platform,
+        leaving: asyncio.Event,
+        *,
+        pushed: bool = False,
+        is_full: Callable[[], Awaitable[bool]] | None = None,
+    ) -> None:
+        self._platform, self._leaving, self._pushed, self._is_full = platform, leaving, pushed, is_full
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._platform, name)
 
     async def listen(self, take: OnMessage, tell: OnStatus) -> None:
         async def taking(arrival: IncomingMessage) -> None:
-            if self._leaving.is_set() and not arrival.pressed and not arrival.text.startswith("/"):
-                if self._pushed:
-                    raise MessageHeld("shutting down")
-                await asyncio.Event().wait()
+            if not arrival.pressed and not arrival.text.startswith("/"):
+                await self._hold_while_full()
+                if self._leaving.is_set():
+                    if self._pushed:
+                        raise MessageHeld("shutting down")
+                    await asyncio.Event().wait()
             await take(arrival)
 
         await self._platform.listen(taking, tell)
+
+    async def _hold_while_full(self) -> None:
+        while self._is_full is not None and not self._leaving.is_set() and await self._is_full():
+            if self._pushed:
+                raise MessageHeld("all workers are busy")
+            await asyncio.sleep(FULL_PAUSE_S)
 
 
 class ServedPlatforms:
@@ -93,8 +111,10 @@ class ServedPlatforms:
                 platforms[name] = self._open(name, app.scope)
             except ConfigError as error:
                 self.notes.append(f"{name} is not served: {error}")
+        cluster = app.store.cluster
+        is_full = cluster.is_full if cluster is not None else None
         gates = {
-            name: cast("Platform", DrainGate(each, self.leaving, pushed=f"/{name}" in self.webhooks))
+            name: cast("Platform", DrainGate(each, self.leaving, pushed=f"/{name}" in self.webhooks, is_full=is_full))
             for name, each in {**platforms, **guests}.items()
         }
         speech = make_speech(self._settings, app.scope, app.contributions)

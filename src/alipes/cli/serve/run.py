@@ -4,11 +4,13 @@ import asyncio
 import logging
 import os
 import re
+import socket
 import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
+from types import TracebackType
 from typing import Any
 
 from msgspec import Struct
@@ -23,9 +25,10 @@ from alipes.cli.serve.scheduler import make_scheduler
 from alipes.cli.serve.signals import LOCK_NAME, ExitAction, ExitRequest, ExitSignals
 from alipes.config.loader import load_settings
 from alipes.config.paths import DEFAULT_PROFILE
+from alipes.config.sections.cluster import ROLES
 from alipes.config.settings import Settings
 from alipes.gateway.outbound.delivery import address_message
-from alipes.kernel.errors import AlipesError, ConfigError
+from alipes.kernel.errors import AlipesError, ConfigError, LeaseLost, StoreError
 from alipes.kernel.formatting import format_count
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.ports import ToolOutput
@@ -37,7 +40,7 @@ from alipes.runtime.http.public_fetch import PublicFetcher
 from alipes.runtime.process_lock import hold_process_lock
 from alipes.runtime.process_setup import raise_file_limit
 from alipes.runtime.systemd import SystemdNotifier
-from alipes.runtime.tasks import handle_uncaught_errors
+from alipes.runtime.tasks import first_error, handle_uncaught_errors
 from alipes.web.admin.endpoints import admin_endpoints
 from alipes.web.admission import TurnAdmission
 from alipes.web.auth import Authenticator, RequestLimits
@@ -56,8 +59,13 @@ from alipes.web.server import bind_socket, endpoints, open_server, server_url
 from alipes.web.webhooks import WebhookRoutes, list_toolless
 
 DELEGATE = "delegate_task"
+WEB = "web"
+"""The role of workers that answer more than /health, /ready and /metrics."""
 POLL_S = 0.05
 """Interval between two checks."""
+FIRST_REOPEN_S = 0.05
+MAX_REOPEN_S = 0.5
+"""Longest pause between two attempts to open a store that is out of reach."""
 QUIET_S = 0.3
 """A turn without model call or tool for this long is waiting for a person."""
 _SERVICE_COMMANDS = re.compile(
@@ -200,25 +208,89 @@ def open_process() -> Iterator[ExitSignals]:
 async def serve_home(
     settings: Settings, notifier: SystemdNotifier, exit_request: ExitRequest, on_open: Callable[[str], None]
 ) -> None:
-    """Serve one home until an exit is requested. `on_open(status)` is called once it can answer."""
+    """Serve one home until an exit is requested. `on_open(status)` is called each time it can answer.
+
+    A worker of a cluster that loses its lease is closed and opened again under a new id, at the same address.
+    """
     with (
         hold_process_lock(settings.paths.run / LOCK_NAME) as claimed,
         closing(bind_socket(settings.serve.host, settings.serve.port)) as door,
     ):
-        address = server_url(door)
-        claimed.write_address(address)
-        platforms = ServedPlatforms(settings)
-        async with open_app(settings, interactive=True, outbound=platforms.outbound) as app:
-            # No await before the hooks are added: resumed turns need them from the start.
-            server = _Server(app, platforms, exit_request, address)
-            async with asyncio.TaskGroup() as group, open_server(server.service(), door):
-                beside = [group.create_task(each) for each in server.background(notifier)]
-                await server.print_addresses(address)
-                on_open(f"serving {', '.join(platforms.names) or 'no platform'} at {address}")
-                await wait_for_exit(exit_request, load_settings)
-                await server.shut_down(notifier)
-                for task in beside:
-                    task.cancel()
+        claimed.write_address(server_url(door))
+        reopening = _Reopening(exit_request)
+
+        def on_opened(status: str) -> None:
+            reopening.on_open()
+            on_open(status)
+
+        while not reopening.finished:
+            async with reopening:
+                with closing(door.dup()) as listening:
+                    await _serve_app(settings, notifier, exit_request, on_opened, listening)
+
+
+async def _serve_app(
+    settings: Settings,
+    notifier: SystemdNotifier,
+    exit_request: ExitRequest,
+    on_open: Callable[[str], None],
+    door: socket.socket,
+) -> None:
+    """Open the app, serve it until an exit is requested, and close it."""
+    address, platforms = server_url(door), ServedPlatforms(settings)
+    async with open_app(settings, interactive=True, outbound=platforms.outbound) as app:
+        # No await before the hooks are added: resumed turns need them from the start.
+        server = _Server(app, platforms, exit_request, address)
+        async with asyncio.TaskGroup() as group, open_server(server.service(), door):
+            beside = [group.create_task(each) for each in server.background(notifier)]
+            await server.print_addresses(address)
+            on_open(f"serving {', '.join(platforms.names) or 'no platform'} at {address}")
+            await wait_for_exit(exit_request, load_settings)
+            await server.shut_down(notifier)
+            for task in beside:
+                task.cancel()
+
+
+class _Reopening:
+    """Decides whether the app is opened again after it was closed, and waits while PostgreSQL is away."""
+
+    def __init__(self, exit_request: ExitRequest) -> None:
+        self._exit_request = exit_request
+        self._lost, self._pause_s = False, FIRST_REOPEN_S
+        self.finished = False
+
+    def on_open(self) -> None:
+        self._lost, self._pause_s = False, FIRST_REOPEN_S
+
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(
+        self, _kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> bool:
+        if error is None or not self._may_reopen(error):
+            self.finished = True
+            return False
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._pause_s):
+                await self._exit_request.requested.wait()
+        self._pause_s = min(self._pause_s * 2, MAX_REOPEN_S)
+        self.finished = self._exit_request.requested.is_set()
+        return True
+
+    def _may_reopen(self, error: BaseException) -> bool:
+        if _has_error(error, LeaseLost):
+            print_error("the lease of this process in the store was lost; it starts over under a new id")
+            log.warning("the lease was lost: %s", first_error(error))
+            self._lost = True
+            return True
+        return self._lost and _has_error(error, StoreError)
+
+
+def _has_error(error: BaseException, kind: type[BaseException]) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return any(_has_error(each, kind) for each in error.exceptions)
+    return isinstance(error, kind)
 
 
 async def wait_for_exit(exit_request: ExitRequest, check: Callable[[], object]) -> None:
@@ -258,6 +330,7 @@ class _Server:
             write=app.store.health.check_writable,
             model=self._model_reach,
             state=self._state,
+            cluster=app.store.cluster,
         )
 
     def service(self) -> Any:
@@ -267,7 +340,7 @@ class _Server:
             self._readiness,
             self._depths,
             messages=platforms.messages,
-            webhooks=platforms.webhooks,
+            webhooks=platforms.webhooks if self._is_web() else {},
             egress=self._app.network.proxy.counts,
         )
         store = self._app.store
@@ -299,8 +372,14 @@ class _Server:
             state=self._state,
             secrets=secrets,
         )
+        if not self._is_web():
+            return service.app(make_host_rules(settings), keys)
         routes = [*PageFiles().routes(), *logins.routes(), *hooks.routes(), self._mcp.route()]
         return service.app(make_host_rules(settings), keys, api, routes)
+
+    def _is_web(self) -> bool:
+        cluster = self._app.store.cluster
+        return WEB in (ROLES if cluster is None else cluster.roles)
 
     async def _target(self, name: str) -> Address:
         """The address for the answer of a webhook."""
@@ -336,9 +415,13 @@ class _Server:
         webhooks = await self._app.store.webhooks.all()
         for note in (*self._platforms.notes, *await self._app.notes(), *list_toolless(webhooks)):
             print(f"  {note}")
+        if self._is_web():
+            self._print_pages(address)
+        print("  Status: /health, /ready, /metrics. Press Ctrl-C to exit", flush=True)
+
+    def _print_pages(self, address: str) -> None:
         print(f"  Page: {self._app.settings.page.address or address}/ (log in with `alipes page`)")
         print(f"  API: {address}/v1 (get a key with `alipes serve key`)")
-        print("  Status: /health, /ready, /metrics. Press Ctrl-C to exit", flush=True)
 
     async def shut_down(self, notifier: SystemdNotifier) -> None:
         """Let turns reach a safe point, suspend those that do not, and deliver queued messages, within the time limits.

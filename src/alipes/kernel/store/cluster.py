@@ -1,8 +1,10 @@
 """How the processes of a home work together: who gets work, events, and changes that are announced."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, TypeAlias
+
+from msgspec import Struct
 
 from alipes.kernel.turns import Envelope, Op
 
@@ -130,3 +132,92 @@ class PlatformStates(Protocol):
         """The files of a platform by name."""
 
     async def save(self, platform: str, name: str, data: bytes) -> None: ...
+
+
+class WorkerStatus(Struct, frozen=True):
+    """One worker of a cluster."""
+
+    id: str
+    host: str
+    """The machine it runs on."""
+    pid: int
+    roles: tuple[str, ...]
+    started: float
+    """Unix time by the clock of the database."""
+    sessions: int
+    """Sessions that it holds."""
+    lease_age_s: float
+    """Seconds since its last renewal, by the clock of the database."""
+
+
+class ClusterStatus(Struct, frozen=True):
+    """A cluster at one moment."""
+
+    workers: tuple[WorkerStatus, ...]
+    waiting: int
+    """Sessions that wait for a worker."""
+    oldest_waiting_s: float
+    """How long the first of them has waited; zero if none waits."""
+    takeovers: Mapping[str, int]
+    """Sessions that were freed from dead workers, by cause: `death` or `lease`."""
+    leaders: Mapping[str, str]
+    """The worker that leads, by name; empty: nobody does."""
+
+
+class WriteCounts(Struct):
+    """What one worker has written since its start."""
+
+    commits: int = 0
+    writes: int = 0
+    """Writes in these commits."""
+    seconds: float = 0.0
+    """Time of these commits."""
+    fenced: int = 0
+    """Writes that were refused because another worker had taken over."""
+
+
+class ClusterView(Protocol):
+    """What operators see of a cluster, and whether it can take more work."""
+
+    worker: str
+    """The id of this worker."""
+    roles: frozenset[str]
+    """Of this worker."""
+    counts: WriteCounts
+
+    async def status(self) -> ClusterStatus: ...
+
+    async def is_full(self) -> bool:
+        """True if sessions wait for long: new work should come later. Cheap: it is asked for each message."""
+
+    @property
+    def bus_lag_s(self) -> float:
+        """How long the last probe took from this worker through the server and back."""
+
+
+class ServerFacts(Struct, frozen=True, kw_only=True):
+    """What a database server says about itself and about the store in it."""
+
+    version: str
+    supported: bool
+    """True if it is new enough."""
+    schema: int
+    """The last migration; zero: there are no tables yet."""
+    newest_schema: int
+    """The last migration that this release knows."""
+    size: int
+    """Bytes of all tables and their indexes."""
+    pooled: bool
+    """The address in `store` leads to a pooler."""
+    direct_pooled: bool
+    """So does that in `store_direct`."""
+    standbys: tuple[str, ...]
+    """How each standby follows: `sync`, `quorum`, `potential`, `async`, or `hidden` from this user."""
+    synchronous_names: str
+    synchronous_commit: str
+    clock_difference_s: float
+    """How far its clock is ahead of ours."""
+    workers: tuple[str, ...]
+    sessions: int
+    turns: int
+    messages: int

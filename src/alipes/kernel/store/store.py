@@ -9,6 +9,7 @@ if TYPE_CHECKING:  # a command imports only what it uses
     from alipes.kernel.store.approvals import ApprovalStore, QuestionStore, UntrustedSourceStore
     from alipes.kernel.store.archive import Archive
     from alipes.kernel.store.cluster import (
+        ClusterView,
         Dispatcher,
         EventBus,
         HomeChangeFeed,
@@ -54,6 +55,10 @@ class Store(Protocol):
 
     @property
     def platform_states(self) -> "PlatformStates | None":
+        """None if no other process serves the store."""
+
+    @property
+    def cluster(self) -> "ClusterView | None":
         """None if no other process serves the store."""
 
     @property

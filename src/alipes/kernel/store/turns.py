@@ -145,4 +145,4 @@ class BackgroundProcessStore(Protocol):
         """Those of a conversation whose process of alipes is gone, oldest first."""
 
     async def forget(self, *lost: LostProcess) -> None:
-        """The conversation was informed."""
+        """The conversation has its notice."""

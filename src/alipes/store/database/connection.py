@@ -52,6 +52,7 @@ class Database(Protocol):
 
     async def run(self, work: Callable[[Connection], T], *, sync: bool = True, key: str = "") -> T:
         """`submit`, and wait for the result."""
+        return await self.submit(work, sync=sync, key=key)
 
     def submit(self, work: Callable[[Connection], T], *, sync: bool = True, key: str = "") -> "Future[T]":
         """Run `work` in one transaction. Once submitted it happens, even if the caller is cancelled.
@@ -72,6 +73,7 @@ class Database(Protocol):
 
     async def execute(self, sql: str, *values: object, sync: bool = True) -> int:
         """`run` one statement; returns how many rows it changed."""
+        return await self.run(lambda db: db.execute(sql, values).rowcount, sync=sync)
 
     async def fetch_one(self, sql: str, *values: object) -> Any:
         """`read` the first row that a query finds; None if there is none."""

@@ -18,8 +18,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Struct
 
-from alipes.kernel.errors import AlipesError, StoreError
-from alipes.store.database.connection import Connection, RowChange
+from alipes.kernel.errors import AlipesError, LeaseLost, StoreError
+from alipes.store.database.connection import Connection, Database, RowChange
 from alipes.store.database.errors import make_unusable_error, translate_error
 from alipes.store.database.files import OpenFiles, WalFile, check_not_lost, mark_created, open_readable
 from alipes.store.database.long_reads import LongReads
@@ -61,7 +61,7 @@ def resolve_write(future: "Future[T]", outcome: T | WriteFailure) -> StoreError 
     then nobody else knows that the write is missing."""
     if not future.done():
         set_outcome(future, outcome)
-    elif isinstance(outcome, WriteFailure):
+    elif isinstance(outcome, WriteFailure) and not isinstance(outcome.error, LeaseLost):
         log.warning("a write failed after its caller was cancelled: %s", outcome.error)
         if type(outcome.error) is StoreError:
             return outcome.error
@@ -222,7 +222,7 @@ class DiskSync:
         self._start_next()
 
 
-class SqliteDatabase:
+class SqliteDatabase(Database):
     """Runs transactions in the order of submission; a caller gets its result after its rows are on disk.
 
     Writes submitted during a commit share the next one; a write that fails does not affect the others.
@@ -252,10 +252,6 @@ class SqliteDatabase:
         """A write that failed without its caller noticing. Later writes depend on it, so all of them fail."""
         self._busy = False
         self._closed: Future[None] | None = None
-
-    async def run(self, work: Callable[[Connection], T], *, sync: bool = True, key: str = "") -> T:
-        """`submit`, and wait for the result."""
-        return await self.submit(work, sync=sync, key=key)
 
     def submit(self, work: Callable[[Connection], T], *, sync: bool = True, key: str = "") -> "Future[T]":
         """Run `work` in one transaction. Once submitted it happens, even if the caller is cancelled.
@@ -302,10 +298,6 @@ class SqliteDatabase:
         """
         self._require_open()
         return await self._long_reads.read(work)
-
-    async def execute(self, sql: str, *values: object, sync: bool = True) -> int:
-        """`run` one statement; returns how many rows it changed."""
-        return await self.run(lambda db: db.execute(sql, values).rowcount, sync=sync)
 
     async def fetch_one(self, sql: str, *values: object) -> Any:
         """`read` the first row that a query finds; None if there is none."""

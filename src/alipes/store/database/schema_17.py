@@ -1,4 +1,4 @@
-"""Statements from schema 16 to 17: background processes, to inform a conversation which were lost."""
+"""Statements from schema 16 to 17: background processes, so that a notice can name those that were lost."""
 
 STATEMENTS = (
     """CREATE TABLE background_processes (  -- of conversations, as long as they run

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import os
+import socket
 import threading
 import time
 from asyncio import Future
@@ -9,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from concurrent.futures import Future as ThreadFuture
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,10 +21,12 @@ from msgspec import Struct
 from psycopg import errors
 
 from alipes.kernel.errors import AlipesError, LeaseLost, StoreError
-from alipes.store.database.connection import Connection, RowChange
+from alipes.kernel.store.cluster import WriteCounts
+from alipes.store.database.connection import Connection, Database, RowChange
 from alipes.store.database.database import WriteFailure, WriteJob, resolve_write, set_outcome, wait_to_end
 from alipes.store.postgres.connection import PostgresConnection, connect
 from alipes.store.postgres.migrate import migrate
+from alipes.store.postgres.workers import LEASE_LOST
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +75,7 @@ class Committed(NamedTuple):
     noted: str | None
 
 
-class Session:
+class PostgresSession:
     """The connection of one thread; connects again when the server was away."""
 
     def __init__(self, url: str, name: str, pooled: bool = False) -> None:
@@ -86,7 +90,7 @@ class Session:
         retries, delay = 0, 0.01
         while True:
             if self.stopped.is_set():
-                raise LeaseLost("this process no longer writes to the store")
+                raise LeaseLost(LEASE_LOST)
             try:
                 if self.db is None:
                     self.db = connect(self._url, self._name, pooled=self._pooled)
@@ -135,13 +139,66 @@ class Session:
             except psycopg.Error:
                 self.drop()
 
+    def abort(self) -> None:
+        """Called from another thread: the running statement fails at once, also if the server is out of reach."""
+        self.stopped.set()
+        if (db := self.db) is not None:
+            with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(db.raw.fileno())) as copy:
+                copy.shutdown(socket.SHUT_RDWR)
+
     def drop(self) -> None:
         if self.db is not None:
             self.db.raw.close()
             self.db = None
 
 
-class PostgresDatabase:
+class PostgresWriter:
+    """Commits batches of writes; used by the thread of its session only."""
+
+    def __init__(self, name: str, session: PostgresSession, on_lost: Callable[[], None]) -> None:
+        """`on_lost` is called if the server has lost writes that it had confirmed."""
+        self._name, self._session, self._on_lost = name, session, on_lost
+        self._session.after_connect = self._check_kept
+        self._batch_number = time.time_ns()
+        self._acknowledged = 0
+        """The last batch of verbs whose results were passed on."""
+        self.unsynced = False
+        """True if a committed write may not be on disk yet."""
+
+    def apply(self, batch: list[VerbJob], watched: bool) -> Committed:
+        """One statement, one round trip, one commit. Sent again after a lost connection, it runs once."""
+        self._batch_number = number = self._batch_number + 1
+        calls = encode_calls([job.call for job in batch])
+        sync = any(job.sync for job in batch)
+
+        def work(db: PostgresConnection) -> Any:
+            sql = _APPLY_WATCHED if watched else _APPLY
+            return db.raw.execute(sql, (self._name, number, calls, sync)).fetchone()
+
+        results, noted = self._session.run(work)
+        self.unsynced, self._acknowledged = not sync, number
+        return Committed(list(msgspec.json.decode(results)), noted)
+
+    def _check_kept(self, db: PostgresConnection) -> None:
+        """After a crash, PostgreSQL may lack the last commits that nobody waited for. What others have learned
+        from us is then not true: raise `LeaseLost`, so that this process starts over."""
+        sql = "SELECT coalesce(max(last_batch), 0) FROM worker_batches WHERE worker = %s"
+        ((kept,),) = db.raw.execute(sql, (self._name,)).fetchall()
+        if kept < self._acknowledged:
+            self._on_lost()
+            raise LeaseLost("PostgreSQL lost the last writes when it stopped; this process starts over")
+
+    def commit(self, batch: list[WriteJob[Any]], watched: bool) -> Committed:
+        sync = any(job.sync for job in batch)
+        relaxed, watch = "" if sync else "SET LOCAL synchronous_commit = off;", f", {_WATCH}" if watched else ""
+        begin = f"""BEGIN; {relaxed} {_REST_LOCK};
+            SELECT require_alive('{self._name}'), set_config('alipes.worker', '{self._name}', true){watch}"""
+        committed = self._session.run(partial(_run_transaction, begin, batch, self._session))
+        self.unsynced = not sync
+        return committed
+
+
+class PostgresDatabase(Database):
     """Runs writes in the order of submission; a caller gets its result after the commit.
 
     Calls of verbs that follow each other are one statement; other work that follows each other is one transaction.
@@ -151,7 +208,7 @@ class PostgresDatabase:
     def __init__(
         self,
         name: str,
-        sessions: tuple[Session, Session],
+        sessions: tuple[PostgresSession, PostgresSession],
         threads: tuple[Executor, Executor, Executor],
         check: Callable[[], None],
     ) -> None:
@@ -159,26 +216,21 @@ class PostgresDatabase:
         self.name, self._check = name, check
         self._thread, self._read_thread, self._cancel_thread = threads
         self._session, self._reads = sessions
-        self._session.after_connect = self._check_kept
+        self._writer = PostgresWriter(name, self._session, self.abandon)
         self._queue: deque[WriteJob[Any] | VerbJob | ReadJob] = deque()
         self._during_sync: deque[Callable[[], None]] = deque()
-        self._batch_number = time.time_ns()
-        self._acknowledged = 0
-        """The last batch of verbs whose results were passed on."""
-        self._unsynced = self._busy = False
+        self._busy = False
         self._is_watched: Callable[[], bool] = lambda: False
         self._on_changes: Callable[[tuple[RowChange, ...]], None] = lambda changes: None
         self._failure: StoreError | None = None
         self._closed: Future[None] | None = None
+        self.counts, self._batch_started = WriteCounts(), 0.0
 
     def call(self, verb: str, key: str, args: tuple[object, ...], *, sync: bool = True) -> "Future[Any]":
         """Run a verb of the session `key` (empty: of none). Once called it happens, in the order of the calls."""
         future: Future[Any] = asyncio.get_running_loop().create_future()
         self._enqueue(VerbJob((verb, key, *args), future, sync))
         return future
-
-    async def run(self, work: Callable[[Connection], T], *, sync: bool = True, key: str = "") -> T:
-        return await self.submit(work, sync=sync, key=key)
 
     def submit(self, work: Callable[[Connection], T], *, sync: bool = True, key: str = "") -> "Future[T]":
         """Run `work` in one transaction. Once submitted it happens, even if the caller is cancelled."""
@@ -188,7 +240,7 @@ class PostgresDatabase:
 
     async def wait_synced(self, patience_s: float = 0.0) -> None:
         """Return once everything committed so far is on disk."""
-        if self._unsynced:
+        if self._writer.unsynced:
             await self.run(_write_nothing)
 
     async def read(self, work: Callable[[Connection], T]) -> T:
@@ -203,10 +255,6 @@ class PostgresDatabase:
             if (db := self._reads.db) is not None:
                 self._cancel_thread.submit(db.raw.cancel)
             raise
-
-    async def execute(self, sql: str, *values: object, sync: bool = True) -> int:
-        """`run` one statement; returns how many rows it changed."""
-        return await self.run(lambda db: db.execute(sql, values).rowcount, sync=sync)
 
     async def fetch_one(self, sql: str, *values: object) -> Any:
         return await self._read_in_order(lambda db: db.execute(sql, values).fetchone())
@@ -228,9 +276,9 @@ class PostgresDatabase:
 
     def abandon(self) -> None:
         """Every queued and later job fails without being sent."""
-        self._session.stopped.set()
-        self._reads.stopped.set()
-        self._failure = LeaseLost("this process no longer writes to the store")
+        self._session.abort()
+        self._reads.abort()
+        self._failure = LeaseLost(LEASE_LOST)
 
     async def close(self) -> None:
         """Finish all submitted writes, then close the connections."""
@@ -259,71 +307,26 @@ class PostgresDatabase:
     def _start_next(self) -> None:
         while self._failure is not None and self._queue:
             self._queue.popleft().resolve(WriteFailure(self._failure))
-        batch, reads = self._next_batch()
+        batch, reads = _take_batch(self._queue)
         self._busy = bool(batch)
         if batch:
-            if isinstance(batch[0], VerbJob):
-                self._batch_number += 1
-                work = partial(self._apply, batch, self._batch_number, self._is_watched())
-            else:
-                work = partial(self._commit, batch, self._is_watched())
+            write = self._writer.apply if isinstance(batch[0], VerbJob) else self._writer.commit
+            work = partial(write, batch, self._is_watched())
+            self._batch_started = time.monotonic()
             callbacks, self._during_sync = self._during_sync, deque()
-            self._submit(self._thread, work, partial(self._finish_batch, batch))
+            _submit(self._thread, work, partial(self._finish_batch, batch))
             for callback in callbacks:
                 callback()
             for read in reads:
                 read.start()
         elif self._closed is not None:
-            self._submit(self._read_thread, self._reads.drop, lambda _: None)
-            self._submit(self._thread, self._session.drop, self._finish_close)
-
-    def _next_batch(self) -> tuple[list[Any], list[ReadJob]]:
-        """Writes of the same kind from the start of the queue, and the reads between them, which run after them."""
-        batch: list[Any] = []
-        reads: list[ReadJob] = []
-        while self._queue and len(batch) < MAX_BATCH:
-            job = self._queue[0]
-            if isinstance(job, ReadJob):
-                reads.append(job)
-            elif not batch or type(job) is type(batch[0]):
-                batch.append(job)
-            else:
-                break
-            self._queue.popleft()
-        return batch, reads
-
-    def _apply(self, batch: list[VerbJob], number: int, watched: bool) -> "Committed":
-        """One statement, one round trip, one commit. Sent again after a lost connection, it runs once."""
-        calls = encode_calls([job.call for job in batch])
-        sync = any(job.sync for job in batch)
-
-        def work(db: PostgresConnection) -> Any:
-            sql = _APPLY_WATCHED if watched else _APPLY
-            return db.raw.execute(sql, (self.name, number, calls, sync)).fetchone()
-
-        results, noted = self._session.run(work)
-        self._unsynced, self._acknowledged = not sync, number
-        return Committed(list(msgspec.json.decode(results)), noted)
-
-    def _check_kept(self, db: PostgresConnection) -> None:
-        """After a crash, PostgreSQL may lack the last commits that nobody waited for. What we told others is then not
-        true: raise `LeaseLost`, so that this process starts over."""
-        sql = "SELECT coalesce(max(last_batch), 0) FROM worker_batches WHERE worker = %s"
-        ((kept,),) = db.raw.execute(sql, (self.name,)).fetchall()
-        if kept < self._acknowledged:
-            self.abandon()
-            raise LeaseLost("PostgreSQL lost the last writes when it stopped; this process starts over")
-
-    def _commit(self, batch: list[WriteJob[Any]], watched: bool) -> "Committed":
-        sync = any(job.sync for job in batch)
-        relaxed, watch = "" if sync else "SET LOCAL synchronous_commit = off;", f", {_WATCH}" if watched else ""
-        begin = f"""BEGIN; {relaxed} {_REST_LOCK};
-            SELECT require_alive('{self.name}'), set_config('alipes.worker', '{self.name}', true){watch}"""
-        committed = self._session.run(partial(_run_transaction, begin, batch, self._session))
-        self._unsynced = not sync
-        return committed
+            _submit(self._read_thread, self._reads.drop, lambda _: None)
+            _submit(self._thread, self._session.drop, self._finish_close)
 
     def _finish_batch(self, batch: list[Any], done: "ThreadFuture[Committed]") -> None:
+        self.counts.commits += 1
+        self.counts.writes += len(batch)
+        self.counts.seconds += time.monotonic() - self._batch_started
         error = done.exception()
         committed = Committed([WriteFailure(error)] * len(batch), None) if error is not None else done.result()
         if committed.noted:
@@ -350,16 +353,34 @@ class PostgresDatabase:
                 error = done.exception()
                 set_outcome(future, done.result() if error is None else WriteFailure(error))
 
-        start = partial(self._submit, thread, work, finish)
+        start = partial(_submit, thread, work, finish)
         if in_order and self._queue:
             self._queue.append(ReadJob(start))
         else:
             start()
         return await future
 
-    def _submit(self, thread: Executor, work: Callable[[], T], then: "Callable[[ThreadFuture[T]], None]") -> None:
-        loop = asyncio.get_running_loop()
-        thread.submit(work).add_done_callback(lambda done: loop.call_soon_threadsafe(then, done))
+
+def _take_batch(queue: deque[Any]) -> tuple[list[Any], list[ReadJob]]:
+    """Writes of the same kind from the start of the queue, and the reads between them, which run after them."""
+    batch: list[Any] = []
+    reads: list[ReadJob] = []
+    while queue and len(batch) < MAX_BATCH:
+        job = queue[0]
+        if isinstance(job, ReadJob):
+            reads.append(job)
+        elif not batch or type(job) is type(batch[0]):
+            batch.append(job)
+        else:
+            break
+        queue.popleft()
+    return batch, reads
+
+
+def _submit(thread: Executor, work: Callable[[], T], then: "Callable[[ThreadFuture[T]], None]") -> None:
+    """Run `work` on the thread and call `then` on the loop."""
+    loop = asyncio.get_running_loop()
+    thread.submit(work).add_done_callback(lambda done: loop.call_soon_threadsafe(then, done))
 
 
 def _write_nothing(db: Connection) -> None:
@@ -367,7 +388,9 @@ def _write_nothing(db: Connection) -> None:
     db.execute("SELECT pg_logical_emit_message(true, 'alipes', '')").fetchone()
 
 
-def _run_transaction(begin: str, batch: list[WriteJob[Any]], session: Session, db: PostgresConnection) -> Committed:
+def _run_transaction(
+    begin: str, batch: list[WriteJob[Any]], session: PostgresSession, db: PostgresConnection
+) -> Committed:
     """Run the jobs and commit. If one of them fails, start over with a savepoint for each."""
     keys = [job.key for job in batch if job.key]
     db.run_script(begin)
@@ -460,7 +483,7 @@ def translate_error(error: psycopg.Error) -> StoreError:
     """An error of PostgreSQL as a sentence for the operator."""
     text = " ".join(str(error).split())
     if error.sqlstate == DECLARED_DEAD:
-        return LeaseLost(f"{text}; it starts over under a new id")
+        return LeaseLost(LEASE_LOST)
     if isinstance(error, errors.DiskFull):
         return StoreError(f"the disk of PostgreSQL is full and nothing was saved; free some space ({text})")
     if isinstance(error, psycopg.OperationalError):
@@ -472,7 +495,7 @@ async def migrate_store(url: str) -> None:
     """Bring the tables at `url` up to date; create them if there are none. Raises `StoreError`."""
 
     def work() -> None:
-        session = Session(url, "alipes migration")
+        session = PostgresSession(url, "alipes migration")
         try:
             session.run(lambda db: migrate(db.raw), again=False)
         finally:
@@ -493,7 +516,7 @@ async def open_postgres(
 
     `check`: raises if this process may no longer write. `pooled`: `url` is that of a connection pooler.
     """
-    sessions = Session(url, f"alipes {name}", pooled), Session(url, f"alipes {name} reads", pooled)
+    sessions = PostgresSession(url, f"alipes {name}", pooled), PostgresSession(url, f"alipes {name} reads", pooled)
     threads = (_thread("postgres"), _thread("reads"), _thread("cancel"))
     database = PostgresDatabase(name, sessions, threads, check)
     try:

@@ -28,7 +28,8 @@ MAX_FRAME_BYTES = 16 * 1024 * 1024
 MAX_STATEMENT_PAYLOADS = 1000
 SEND_TIMEOUT_S = 5.0
 _LINES, _PIECE, _LAST_PIECE = "=", "+", "."
-_GONE = "!gone "
+_GONE, _OPS = "!gone ", "!ops "
+"""Sent by functions of the database."""
 
 
 class JoinedFrame(Struct, frozen=True, tag="joined"):
@@ -62,6 +63,12 @@ class WorkFrame(Struct, frozen=True, tag="work"):
     """A session waits for a worker."""
 
 
+class ProbeFrame(Struct, frozen=True, tag="probe"):
+    """Sent to oneself: how long does it take?"""
+
+    sent: float
+
+
 Frame: TypeAlias = (
     JoinedFrame
     | SubscriptionsFrame
@@ -69,6 +76,7 @@ Frame: TypeAlias = (
     | RemovedFrame
     | ConfirmedFrame
     | WorkFrame
+    | ProbeFrame
     | WakeFrame
     | OpsFrame
     | SchedulesFrame
@@ -80,7 +88,7 @@ _decoder: msgspec.json.Decoder[Frame] = msgspec.json.Decoder(Frame)
 
 
 class _Outgoing:
-    """What waits to be sent to one worker. Events beyond the backlog are dropped, the oldest first."""
+    """The unsent frames for one worker. Events beyond the backlog are dropped, the oldest first."""
 
     def __init__(self) -> None:
         self.controls: list[bytes] = []
@@ -210,6 +218,9 @@ class Notifications:
     def _on_payload(self, payload: str, on_frame: OnFrame) -> None:
         if payload.startswith(_GONE):
             self._workers.on_gone(payload.removeprefix(_GONE))
+            return
+        if payload.startswith(_OPS):
+            on_frame("", OpsFrame(payload.removeprefix(_OPS)))
             return
         sender, number, kind, text = payload.split(" ", 3)
         incoming = self._incoming.setdefault(sender, _Incoming())

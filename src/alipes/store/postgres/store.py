@@ -8,10 +8,10 @@ from msgspec import Struct
 from alipes.store.background import PostgresBackgroundProcesses
 from alipes.store.peers import SchedulesFrame, Spawn
 from alipes.store.postgres.bus import PostgresBus
+from alipes.store.postgres.cluster_status import PostgresClusterView, RoleLeaders
 from alipes.store.postgres.database import PostgresDatabase, migrate_store, open_postgres
 from alipes.store.postgres.dispatcher import PostgresDispatcher, PostgresScheduleChanges
-from alipes.store.postgres.leaders import Leaders
-from alipes.store.postgres.notifications import Frame, Notifications
+from alipes.store.postgres.notifications import Frame, Notifications, ProbeFrame
 from alipes.store.postgres.outbox import PostgresOutbox
 from alipes.store.postgres.platform_states import PostgresPlatformStates
 from alipes.store.postgres.search import PostgresArchive, PostgresSearchIndexer
@@ -45,7 +45,8 @@ class PostgresStore(SqlStore):
     processes: Workers
     dispatcher: PostgresDispatcher
     schedule_changes: PostgresScheduleChanges
-    leaders: Leaders
+    leaders: RoleLeaders
+    cluster: PostgresClusterView
 
     def __init__(
         self,
@@ -64,13 +65,16 @@ class PostgresStore(SqlStore):
         super().__init__(database, workers, turns, dispatcher=dispatcher, bus=bus, schedule_changes=changes)
         self.outbox, self.archive = PostgresOutbox(database, workers.own_name), PostgresArchive(database)
         self.search_indexer = PostgresSearchIndexer(database)
-        self.leaders, self.platform_states = Leaders(workers), PostgresPlatformStates(database)
+        self.leaders, self.platform_states = RoleLeaders(workers), PostgresPlatformStates(database)
+        self.cluster = PostgresClusterView(database, workers, notifications, self.leaders, per_person=limits.per_person)
         self.background_processes = PostgresBackgroundProcesses(database, workers)
 
     def on_frame(self, host: str, frame: Frame) -> None:
         """The worker `host` sent this."""
         if isinstance(frame, SchedulesFrame):
             self.schedule_changes.changed.set()
+        if isinstance(frame, ProbeFrame):
+            self.cluster.on_probe(frame)
         self.cluster_bus.handle(host, frame)
         self.dispatcher.handle(frame)
 
@@ -80,6 +84,12 @@ class PostgresStore(SqlStore):
             host = await self.processes.departures.get()
             self.dispatcher.on_gone()
             await self.cluster_bus.on_gone(host)
+
+
+async def _abandon_when_lost(workers: Workers, database: PostgresDatabase) -> None:
+    """At once: what still waits for a write of this worker must not wait for a server that is out of reach."""
+    await workers.lost.wait()
+    database.abandon()
 
 
 @asynccontextmanager
@@ -106,11 +116,10 @@ async def open_postgres_store(
         tasks.spawn(store.leaders.run())
         await store.cluster_bus.join()
         await store.changes.start()
+        tasks.spawn(_abandon_when_lost(workers, database))
         try:
             yield store
         finally:
-            if workers.is_lost:
-                database.abandon()
-            else:
+            if not workers.is_lost:
                 await notifications.flush(FLUSH_TIMEOUT_S)
             store.cluster_bus.close()

@@ -11,13 +11,13 @@ from alipes.kernel.conversations import AdmittedTurn, PendingTurn
 from alipes.kernel.errors import Fenced, SessionHeld
 from alipes.kernel.messages import Message
 from alipes.kernel.outbox import Outbound
-from alipes.kernel.store.cluster import Liveness
+from alipes.kernel.store.cluster import Liveness, WriteCounts
 from alipes.kernel.store.turns import OpeningMessages
 from alipes.kernel.turns import BusyMode, Ending, Inbound, Op, Said, Turn
 from alipes.store import history, outbox
 from alipes.store.database.connection import Connection, Database
 from alipes.store.database.rows import Decoders, clean_text
-from alipes.store.turns import SqlTurns, address_columns, inbound_columns, make_turn_row
+from alipes.store.turns import SqlTurns, address_columns, inbound_columns, make_op_row, make_turn_row
 
 _header_decoder = msgspec.json.Decoder(tuple[str, str, str, float, str, int, int, bool])
 _summary_decoder: msgspec.json.Decoder[history.SummaryRow] = msgspec.json.Decoder(history.SummaryRow)
@@ -26,6 +26,8 @@ _call_decoder = msgspec.json.Decoder(tuple[str, str | None])
 
 class VerbDatabase(Database, Protocol):
     """A database that runs the verbs of `apply`."""
+
+    counts: WriteCounts
 
     def call(self, verb: str, key: str, args: tuple[object, ...], *, sync: bool = True) -> "Future[Any]":
         """Run a verb of the session `key` (empty: of none) and return its result. Once called it happens, in the
@@ -86,6 +88,7 @@ class PostgresTurns(SqlTurns):
 
     async def _call_fenced(self, verb: str, turn: Turn, args: tuple[object, ...], *, sync: bool = True) -> None:
         if not await self._database.call(verb, turn.key, (turn.id, turn.epoch, *args), sync=sync):
+            self._database.counts.fenced += 1
             raise Fenced(f"turn {turn.id} of session {turn.key} has ended or was claimed by another process")
 
     async def _record_message(self, turn: Turn, said: Said, outbounds: tuple[Outbound, ...]) -> None:
@@ -111,6 +114,13 @@ class PostgresTurns(SqlTurns):
     async def take_ops(self, key: str) -> tuple[Op, ...]:
         (ops,) = await self._call_if_free("take_ops", key, ())
         return tuple(Decoders.op.decode(op) for op in ops)
+
+    async def signal(self, key: str, op: Op) -> tuple[str | None, bool]:
+        """`put_op`, and notify the session's holder if it is another worker. Returns the holder, and whether a turn
+        waits."""
+        _, *row = make_op_row(key, op)
+        holder, waits = await self._database.call("signal", key, tuple(row))
+        return holder, waits
 
 
 async def _admitted(turn: str, call: "Future[Any]") -> AdmittedTurn | None:

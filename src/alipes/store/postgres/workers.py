@@ -25,6 +25,10 @@ LEASE_S = 3.0
 RENEW_S = 1.0
 MARGIN_S = 0.25
 """How long before the end of its lease a worker stops to act."""
+LEASE_LOST = (
+    "PostgreSQL was out of reach for too long, and this process lost its lease; "
+    "what it was doing continues in another process, or when alipes is started again"
+)
 RECONNECT_S = 0.05
 MIN_PAUSE_S = 0.02
 RING_GRACE_S = 0.5
@@ -71,7 +75,8 @@ class Workers:
         """Sessions of dead workers that this worker freed, by cause."""
         self.renewed_at = 0.0
         self._deadline = 0.0
-        self._lost = False
+        self.lost = asyncio.Event()
+        """Set once the lease is lost."""
         self._life: DirectConnection | None = None
         self._alive: dict[str, Worker] = {}
         self._gone: set[str] = set()
@@ -79,7 +84,7 @@ class Workers:
         self._next_expiry_s = LEASE_S
 
     def is_alive(self, host: str | None) -> bool:
-        """True unless `host` is known to be gone: whoever declares a worker dead frees its sessions with it."""
+        """True unless `host` is known to be gone: its sessions are freed in the transaction that declares it dead."""
         return host is not None and host not in self._gone
 
     def list_peers(self) -> list[Worker]:
@@ -100,13 +105,13 @@ class Workers:
 
     def check_lease(self) -> None:
         """Call it before each act that others can see. Raises `LeaseLost` once others may have taken over."""
-        if self._lost or _now() > self._deadline:
-            self._lost = True
-            raise LeaseLost(f"worker {self.own_name} lost its lease; it starts over under a new id")
+        if self.is_lost or _now() > self._deadline:
+            self.lost.set()
+            raise LeaseLost(LEASE_LOST)
 
     @property
     def is_lost(self) -> bool:
-        return self._lost
+        return self.lost.is_set()
 
     @property
     def lease_age_s(self) -> float:
@@ -116,7 +121,7 @@ class Workers:
     def on_gone(self, host: str) -> None:
         """Somebody declared `host` dead, or it left."""
         if host == self.own_name:
-            self._lost = True
+            self.lost.set()
         else:
             self._note_gone(host)
         self._refresh.set()
@@ -152,7 +157,7 @@ class Workers:
             ((taken,),) = await life.fetch(sql, self.own_name, timeout_s=LEASE_S)
             if taken:
                 return
-            await self._renew(life)  # whoever has it declares us dead, or sees that the server was restarted
+            await self._renew(life)  # its holder declares us dead, or sees that the server was restarted
             await asyncio.sleep(RECONNECT_S)
 
     async def _keep_lease(self, life: DirectConnection) -> None:
@@ -189,7 +194,7 @@ class Workers:
         sql = """UPDATE workers SET lease_until = clock_timestamp() + %s * interval '1 second'
             WHERE id = %s AND state = 'alive' RETURNING 1"""
         if not await life.fetch(sql, LEASE_S, self.own_name, timeout_s=LEASE_S):
-            self._lost = True
+            self.lost.set()
         self.check_lease()
         self._confirm(sent)
 
@@ -220,13 +225,7 @@ class Workers:
         self._alive = {id: peer for id, peer in peers.items() if id not in self._gone}
         for id, *_, left in found:
             if left <= 0:
-                await self._declare_late(id)
-
-    async def _declare_late(self, host: str) -> None:
-        """On a connection of its own: the rows of a paused worker may be locked for a moment."""
-        with suppress(ConnectionLost):
-            async with open_direct(self.url, application_name(self.own_name)) as connection:
-                await self._declare(connection, host, "lease")
+                await _declare_late(self, id)
 
     async def _declare(self, connection: DirectConnection, host: str, cause: Cause) -> None:
         self.check_lease()
@@ -237,39 +236,6 @@ class Workers:
             self.takeovers[cause] = self.takeovers.get(cause, 0) + freed
             self._note_gone(host)
 
-    async def _watch_ring(self) -> None:
-        """Wait for the lock of the next worker in the ring; whoever gets it declares that worker dead."""
-        while True:
-            try:
-                async with open_direct(self.url, application_name(self.own_name)) as ring:
-                    await ring.fetch(f"SET lock_timeout = {int(RENEW_S * 1000)}", timeout_s=RENEW_S)
-                    while True:
-                        await self._watch_next(ring)
-            except ConnectionLost as error:
-                log.info("the next worker is watched on another connection: %s", error)
-                await asyncio.sleep(RING_GRACE_S)
-
-    async def _watch_next(self, ring: DirectConnection) -> None:
-        ids = sorted(self._alive)
-        if not ids:
-            await asyncio.sleep(RECONNECT_S)
-            return
-        following = next((id for id in ids if id > self.own_name), ids[0])
-        try:
-            await ring.fetch(f"SELECT pg_advisory_lock_shared({_LOCK})", following, timeout_s=LEASE_S)
-        except ConnectionLost as lost:
-            if lost.sqlstate != LOCK_TIMEOUT:
-                raise
-            return
-        sql = "SELECT 1 FROM workers WHERE id = %s AND state = 'alive' AND server_start = pg_postmaster_start_time()"
-        connected = await ring.fetch(sql, following, timeout_s=LEASE_S)
-        if connected:
-            await self._declare(ring, following, "death")
-        await ring.fetch(f"SELECT pg_advisory_unlock_shared({_LOCK})", following, timeout_s=LEASE_S)
-        if not connected:  # it is gone already, or did not connect since the server was restarted: its lease decides
-            self._refresh.set()
-            await asyncio.sleep(RECONNECT_S)
-
     async def _leave(self) -> None:
         """Free our sessions at once, instead of waiting to be declared dead."""
         life = self._life
@@ -278,7 +244,49 @@ class Workers:
             if life is not None and not life.is_lost:
                 sql = "SELECT declare_dead(%s, 'left', %s)"
                 await life.fetch(sql, self.own_name, self.own_name, timeout_s=self.timeout_s)
-        self._lost = True
+        self.lost.set()
+
+
+async def _declare_late(workers: Workers, host: str) -> None:
+    """On a connection of its own: the rows of a paused worker may be locked for a moment."""
+    with suppress(ConnectionLost):
+        async with open_direct(workers.url, application_name(workers.own_name)) as connection:
+            await workers._declare(connection, host, "lease")
+
+
+async def _watch_ring(workers: Workers) -> None:
+    """Wait for the lock of the next worker in the ring; with it, declare that worker dead."""
+    while True:
+        try:
+            async with open_direct(workers.url, application_name(workers.own_name)) as ring:
+                await ring.fetch(f"SET lock_timeout = {int(RENEW_S * 1000)}", timeout_s=RENEW_S)
+                while True:
+                    await _watch_next(workers, ring)
+        except ConnectionLost as error:
+            log.info("the next worker is watched on another connection: %s", error)
+            await asyncio.sleep(RING_GRACE_S)
+
+
+async def _watch_next(workers: Workers, ring: DirectConnection) -> None:
+    ids = sorted(workers._alive)
+    if not ids:
+        await asyncio.sleep(RECONNECT_S)
+        return
+    following = next((id for id in ids if id > workers.own_name), ids[0])
+    try:
+        await ring.fetch(f"SELECT pg_advisory_lock_shared({_LOCK})", following, timeout_s=LEASE_S)
+    except ConnectionLost as lost:
+        if lost.sqlstate != LOCK_TIMEOUT:
+            raise
+        return
+    sql = "SELECT 1 FROM workers WHERE id = %s AND state = 'alive' AND server_start = pg_postmaster_start_time()"
+    connected = await ring.fetch(sql, following, timeout_s=LEASE_S)
+    if connected:
+        await workers._declare(ring, following, "death")
+    await ring.fetch(f"SELECT pg_advisory_unlock_shared({_LOCK})", following, timeout_s=LEASE_S)
+    if not connected:  # it is gone already, or did not connect since the server was restarted: its lease decides
+        workers._refresh.set()
+        await asyncio.sleep(RECONNECT_S)
 
 
 @asynccontextmanager
@@ -291,7 +299,7 @@ async def open_workers(url: str, roles: frozenset[str], *, timeout_s: float = 2.
             tasks = [
                 group.create_task(workers._keep_lease(life), name="lease"),
                 group.create_task(workers._watch_deadline(), name="lease deadline"),
-                group.create_task(workers._watch_ring(), name="ring of workers"),
+                group.create_task(_watch_ring(workers), name="ring of workers"),
             ]
             try:
                 yield workers

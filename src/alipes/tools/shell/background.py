@@ -202,7 +202,7 @@ class BackgroundProcesses:
         return self
 
     async def __aexit__(self, *error: Any) -> None:
-        self._closing = True  # running processes are lost for their conversations: the records stay
+        self._closing = True  # running commands are lost for their conversations: the records stay
         try:
             await stop_processes(self._processes.values(), STOP_GRACE_S)
         finally:
@@ -245,7 +245,7 @@ class BackgroundProcesses:
 
     async def _remove_record(self, process: BackgroundProcess) -> None:
         assert self._records is not None
-        with suppress(StoreError):  # the next user of the store finds out
+        with suppress(StoreError):  # the next use of the store reports it
             await self._records.remove(process.name)
 
     def processes_of(self, session: str) -> tuple[BackgroundProcess, ...]:

@@ -1,5 +1,6 @@
 """All administration endpoints."""
 
+from alipes.web.admin.cluster import ClusterEndpoints
 from alipes.web.admin.log import LogEndpoints
 from alipes.web.admin.mcp import McpEndpoints
 from alipes.web.admin.memory import MemoryEndpoints
@@ -29,5 +30,6 @@ def admin_endpoints(app: AdminServices, control: ServerControl) -> tuple[ApiEndp
         McpEndpoints(app),
         LogEndpoints(app),
         ServerEndpoints(app, control),
+        ClusterEndpoints(app),
     )
     return tuple(endpoint for group in groups for endpoint in endpoints_of(group))

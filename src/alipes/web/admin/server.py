@@ -25,6 +25,8 @@ class ServerDocument(Struct, frozen=True):
     """Messengers that are set up."""
     home: str
     workdir: str
+    clustered: bool
+    """True if the store is PostgreSQL, which several workers may serve."""
 
 
 class DoctorBody(Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,6 +68,7 @@ class ServerEndpoints:
                 platforms,
                 str(app.settings.home),
                 app.workdir,
+                app.store.clustered,
             )
         )
 

@@ -10,6 +10,7 @@ from functools import partial
 import msgspec
 import psycopg
 
+from alipes.kernel.store.cluster import WriteCounts
 from alipes.store.postgres.calls import APPLY, encode_call, join_calls
 from alipes.store.postgres.migrate import migrate
 
@@ -30,7 +31,7 @@ class GroupedCalls:
     def __init__(self, worker, db, thread):
         self.worker, self.db, self._thread = worker, db, thread
         self._batches, self._queue, self._busy = itertools.count(1), [], False
-        self.round_trips = 0
+        self.round_trips, self.counts = 0, WriteCounts()
 
     def call(self, verb, key, args, *, sync=True):
         loop = asyncio.get_running_loop()

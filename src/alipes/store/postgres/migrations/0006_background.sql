@@ -1,4 +1,4 @@
--- Background processes of conversations, to inform a conversation which were lost with their worker.
+-- Background processes of conversations, so that a notice can name those that were lost with their worker.
 
 CREATE TABLE background_processes (
     holder     text COLLATE "C" NOT NULL,

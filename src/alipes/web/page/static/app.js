@@ -11,7 +11,7 @@ import "./chat/outbox.js";
 export const SCREENS = {
   inbox: "Inbox", search: "Search", usage: "Usage", schedules: "Schedules", skills: "Skills", memory: "Memory",
   mcp: "MCP servers", plugins: "Plugins", people: "People", settings: "Settings", log: "Log", doctor: "Doctor",
-  browsers: "Browsers",
+  cluster: "Cluster", browsers: "Browsers",
 };
 
 /** @type {Record<string, any>} */

@@ -13,7 +13,7 @@ import { onEvent, reconnected } from "./live.js";
  */
 
 /** Who this browser is. */
-export const caller = signal(/** @type {{name: string, scopes: string[]} | null} */ (null));
+export const caller = signal(/** @type {{name: string, scopes: string[], clustered?: boolean} | null} */ (null));
 /** Whether it may do more than read. */
 export const mayChange = computed(() => !caller.value || caller.value.scopes.includes("admin"));
 export const conversations = signal(/** @type {Session[]} */ ([]));

@@ -1,7 +1,7 @@
 // The sidebar: links to the screens and the conversations of all surfaces. Only the visible rows exist.
 import { html, signal, useEffect, useLayoutEffect, useRef, useState } from "../vendor/preact.js";
 import { go, href, route } from "../router.js";
-import { conversations, filter, listState, loadMoreConversations, mayChange, reloadConversations, waiting } from "../state.js";
+import { caller, conversations, filter, listState, loadMoreConversations, mayChange, reloadConversations, waiting } from "../state.js";
 import { Icon, IconButton, clock, formatAge } from "../ui.js";
 import { draftIds } from "./drafts.js";
 
@@ -12,7 +12,7 @@ route.subscribe(() => (drawer.value = false));
 /** @type {Record<string, string>} */
 const ICONS = {
   inbox: "inbox", search: "search", usage: "chart", schedules: "clock", skills: "book", memory: "note", mcp: "server",
-  plugins: "plug", people: "people", settings: "settings", log: "list", doctor: "doctor", browsers: "device",
+  plugins: "plug", people: "people", settings: "settings", log: "list", doctor: "doctor", cluster: "server", browsers: "device",
 };
 /** @type {Record<string, string>} */
 const STATUS = { running: "running", waiting: "waiting for an answer", queued: "queued", held: "held back" };
@@ -24,7 +24,7 @@ export function Sidebar({ screens }) {
   useEffect(() => {
     if (drawer.value) box.current?.querySelector("input")?.focus();
   }, [drawer.value]);
-  const managed = Object.keys(screens).filter((name) => name !== "inbox" && name !== "search");
+  const managed = Object.keys(screens).filter((name) => name !== "inbox" && name !== "search" && (name !== "cluster" || caller.value?.clustered));
   return html`<nav ref=${box} class=${`sidebar${drawer.value ? " open" : ""}`} aria-label="Conversations and screens"
     onKeyDown=${(/** @type {KeyboardEvent} */ event) => event.key === "Escape" && (drawer.value = false)}
     onClick=${(/** @type {MouseEvent} */ event) => /** @type {Element} */ (event.target).closest("a") && (drawer.value = false)}>
