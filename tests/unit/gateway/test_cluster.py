@@ -377,6 +377,7 @@ async def test_a_session_with_background_processes_stays_at_its_worker(tmp_path)
         assert await other.store.turns.holder(ME.key) == first.store.host
         await other.take("b")
         await chat.until_said("one", "two")
+        await first.sessions.wait_idle()
         running.clear()
         await other.take("c")
         await chat.until_said("one", "two", "three")
