@@ -83,7 +83,9 @@ async def open_resources(
     skill_catalog = make_skill_catalog(settings, skill_store)
     seen = SandboxExtras(network_variables(network), (CONNECT_FILE,), skill_catalog.folders)
     backend = await stack.enter_async_context(make_backend(settings, guard, namespaces, seen))
-    background = await stack.enter_async_context(BackgroundProcesses(spill, backend=backend))
+    background = await stack.enter_async_context(
+        BackgroundProcesses(spill, backend=backend, records=store.background_processes)
+    )
     tasks = await stack.enter_async_context(BackgroundTasks())
     converter = await stack.enter_async_context(PageConverter(tool_environment(settings), guard))
     browser = await _open_browser(stack, settings, network, guard) if settings.browser.enabled else None

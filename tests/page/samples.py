@@ -231,6 +231,20 @@ ANSWERS: dict[str, Any] = {
             {"id": "b2", "name": "Phone", "scope": "read", "created": NOW - 8e5, "last_seen": NOW - 4000},
         ]
     },
+    "cluster": {
+        "worker": "9f2c41d07ab3",
+        "workers": [
+            {"id": "9f2c41d07ab3", "host": "agent-1", "pid": 4121, "roles": ["listen", "web", "work"], "sessions": 214}
+            | {"started": NOW - 90000, "lease_age": 0.4, "leads": ["platform telegram", "schedules"]},
+            {"id": "c07755e1a2b4", "host": "agent-2.internal.example.com", "pid": 812, "roles": ["listen", "work"]}
+            | {"started": NOW - 7200, "sessions": 198, "lease_age": 2.4, "leads": ["platform matrix"]},
+            {"id": "e48819aa03cd", "host": "agent-3", "pid": 77, "roles": ["web"], "sessions": 0}
+            | {"started": NOW - 600, "lease_age": 0.9, "leads": []},
+        ],
+        "waiting": 3, "oldest_waiting": 4.2, "full": False, "takeovers": {"death": 12, "lease": 3},
+        "vacant": ["platform slack"],
+        "writes": {"commits": 120345, "writes": 401222, "seconds": 96.3, "fenced": 2, "bus_lag": 0.0021},
+    },
     "server": {"version": "1.0", "profile": "", "started": NOW - 90000, "address": "http://127.0.0.1:8742"},
 }  # fmt: skip
 """Answers of GET requests by their path below /v1."""
@@ -241,5 +255,6 @@ SCREENS: dict[str, str] = {
     "plugins": "Plugins", "people": "People and platforms", "people/platforms": "People and platforms",
     "people/outbox": "People and platforms", "settings": "Settings", "settings/api": "Settings",
     "settings/secrets": "Settings", "log": "Log", "doctor": "Doctor", "search?q=tea": "Search", "browsers": "Browsers",
+    "cluster": "Cluster",
 }  # fmt: skip
 """Addresses of the screens, and their headings with the answers above."""

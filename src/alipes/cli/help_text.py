@@ -299,10 +299,9 @@ options:
 RESTORE = """\
 usage: alipes restore FILE [--to HOME] [--dry-run] [--force] [--continue]
 
-Restore a home from a file written by `alipes backup`, on this machine or another one. All
-of FILE is verified before anything changes. Turns that were running and messages that
-were not sent when the backup was made are ended, because they may have finished since
-(`alipes serve outbox again` sends a message after all).
+Restore a home from a file of `alipes backup`. FILE is verified before anything changes.
+Turns and messages that were unfinished when the backup was made are ended, because they
+may have finished since (`alipes serve outbox again` sends a message after all).
 
 options:
   --to HOME             restore to another home than the default
@@ -316,10 +315,8 @@ STORE = """\
 usage: alipes store [--json]                 show where conversations are stored
        alipes store move TARGET [--switch]   copy everything into another store
 
-TARGET is postgresql://USER@HOST/DATABASE (an empty database or schema), `sqlite` (the file
-of this home) or the path of a new SQLite file. All rows keep their numbers and ids; each
-table is counted and compared afterwards. Stop alipes on both sides first. The old store is
-not changed; an interrupted move leaves the new one empty.
+TARGET is postgresql://USER@HOST/DATABASE (empty), `sqlite` (the file of this home) or the
+path of a new SQLite file. Stop alipes first. The old store is not changed.
 
 options:
   --switch              write the new store to config.toml; else the line is printed
@@ -333,10 +330,9 @@ usage: alipes profile [list] [--json]             list the profiles
        alipes profile clone SOURCE NAME [--with-keys]     create one with the settings of another
        alipes profile remove NAME [--confirm NAME]        delete one with everything in it
 
-A profile is a complete home of its own: settings, keys, memory, skills, plugins, bots and
-conversations. `alipes -P NAME` uses it, with every command; ALIPES_PROFILE chooses it for
-a whole shell. The profile `default` is the home itself, the others are in its folder
-profiles. A clone gets settings, memory, skills and plugins, but no conversations.
+A profile is a complete home of its own. `alipes -P NAME` uses it, with every command;
+ALIPES_PROFILE chooses it for a whole shell. The profile `default` is the home itself. A
+clone gets settings, memory, skills and plugins, but no conversations.
 
 options:
   --with-keys           for clone: also copy the keys in .env, except the API key
@@ -390,9 +386,8 @@ usage: alipes page [OPTIONS]          print a link that logs one browser in, onc
        alipes page revoke BROWSER     log a browser out
        alipes page revoke --all       log all browsers out
 
-`alipes serve` shows a page with your conversations, approvals, usage and settings. A link
-is valid for five minutes. A browser stays logged in until 30 days pass without use.
-BROWSER is an id as shown by `list`, its start, or a name that only one browser has.
+`alipes serve` shows the page. A link is valid for five minutes. A browser stays logged in
+until 30 days pass without use. BROWSER is an id of `list`, its start, or a unique name.
 
 options:
   --open                open the link in the browser of this machine
@@ -427,12 +422,10 @@ Exit status: 0 done; 1 unknown code; 2 wrong usage or settings, or no such perso
 APPROVALS = """\
 usage: alipes approvals [list] [--json]     list open questions and what is allowed
        alipes approvals show ID [--json]    show all of one, and exactly what it allows
-       alipes approvals revoke ID           revoke it
-       alipes approvals revoke --all        revoke all of them
+       alipes approvals revoke ID|--all     revoke it, or all of them
 
-Answers `always` and `this session` to approval questions are kept until you revoke them
-or, for a session, delete the conversation. A revoked one ends at once, also in a running
-`alipes serve`. ID is the start of an id that `list` shows.
+Answers `always` and `this session` are kept until you revoke them or, for a session, delete
+the conversation. ID is the start of an id that `list` shows.
 
 options:
   --all                 with revoke: everything that is allowed
@@ -600,8 +593,7 @@ options:
 MAN = """\
 usage: alipes man
 
-Show the manual page. If the output is not a terminal, it is printed as roff, to be saved as
-alipes.1 in a folder of your MANPATH.
+Show the manual page, or print it as roff if the output is not a terminal.
 
 options:
   -h, --help            show this page

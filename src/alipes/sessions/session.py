@@ -120,6 +120,8 @@ class Session:
         self._unread_wakes = 0
         self._kept_lease = False
         """The session was not released after its last turn."""
+        self._last_epoch = 0
+        """Of the last turn that ran here: each claim, here or elsewhere, raises it."""
         self._used_sessions: set[str] = set()
         """Conversations that had a turn here and were not left since."""
         self._left: dict[str, Reset] = {}
@@ -221,6 +223,9 @@ class Session:
     def _start_turn(self, turns: asyncio.TaskGroup, running: RunningTurn) -> None:
         self._running = running
         session = running.turn.session
+        taken_elsewhere = running.turn.epoch > self._last_epoch + 1
+        running.comes_from_elsewhere = taken_elsewhere or session not in self._used_sessions
+        self._last_epoch = running.turn.epoch
         self._used_sessions.add(session)
         self._services.subagents.turn_started(running.turn)
         running.first_in_session = not self._was_set_up.get(session, not running.first_in_session)

@@ -108,7 +108,7 @@ class Sessions:
         """Serve until cancelled; sessions are children of this task."""
         async with asyncio.TaskGroup() as self._group:
             suspects: tuple[str, ...] = ()
-            if not self._store.clustered:  # there the dispatcher takes what waits, as far as there is room
+            if not self._store.clustered:  # there the dispatcher takes waiting sessions, as far as there is room
                 self.recovered = await self._store.turns.list_orphans(0, self.defaults.workdir)
                 suspects = await self._store.turns.list_orphans(SUSPECT_ATTEMPTS, self.defaults.workdir)
             if self.questions.front_end is not None:

@@ -10,7 +10,7 @@ from msgspec import structs
 from alipes.agent.loop import run_turn
 from alipes.kernel.errors import AlipesError, Fenced, StoreError
 from alipes.kernel.formatting import format_duration, format_excerpt, strip_object_addresses
-from alipes.kernel.messages import Message
+from alipes.kernel.messages import Message, notice
 from alipes.kernel.outbox import Outbound
 from alipes.kernel.turns import (
     Envelope,
@@ -35,6 +35,10 @@ from alipes.sessions.subagents.text import summary_of
 from alipes.sessions.turn_state import RunningTurn, StepBoundary, TurnOutcome
 
 log = logging.getLogger(__name__)
+LOST_PROCESSES = (
+    "These background processes no longer run, because the process of alipes that started them has ended: {}. "
+    "Start them again if they are still needed."
+)
 
 
 class TurnRunner:
@@ -154,14 +158,29 @@ class TurnRunner:
     async def _take_steered(self) -> tuple[Message, ...]:
         """The session moves the messages, not the turn, so that a stop cannot interrupt it halfway."""
         running = self._running
-        if not running.may_have_steered:
-            return ()
+        lost = await self._report_lost() if running.comes_from_elsewhere else ()
+        if lost or not running.may_have_steered:
+            return lost
         boundary = StepBoundary(running, asyncio.get_running_loop().create_future())
         self._post(boundary)
         steered = await boundary.steered
         for message in steered:
             await running.hooks.notify(specs.on_event, event=Said(message), turn=running.turn)
         return steered
+
+    async def _report_lost(self) -> tuple[Message, ...]:
+        """Tell the model, once, which background processes ended with another process of alipes."""
+        records, turn = self._services.store.background_processes, self._running.turn
+        self._running.comes_from_elsewhere = False
+        lost = await records.list_lost(turn.session)
+        if not lost:
+            return ()
+        message = notice(
+            LOST_PROCESSES.format(", ".join(f"{each.name} {format_excerpt(each.command, 200)}" for each in lost))
+        )
+        await self.emit(Said(message))
+        await records.forget(*lost)
+        return (message,)
 
 
 async def write_ending(

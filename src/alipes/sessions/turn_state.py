@@ -57,6 +57,8 @@ class RunningTurn:
         """It is set up and has announced itself."""
         self.first_in_session = not turn.history and turn.attempt == 1
         """No turn of its conversation was set up before it."""
+        self.comes_from_elsewhere = False
+        """The turn before it may have run in another process."""
         self.abandoned = False
         """It did not end when it was cancelled; its ending is written anyway."""
         self.last_event_at = time.monotonic()

@@ -15,6 +15,7 @@ from alipes.kernel.store.cluster import (
     ScheduleChangeFeed,
 )
 from alipes.store.approvals import SqlApprovals, SqlUntrustedSources
+from alipes.store.background import SqlBackgroundProcesses
 from alipes.store.conversations import SqlPromptSections, SqlSessions, SqlSkillChoices, SqlTodos, SqlToolChoices
 from alipes.store.database.changes import HomeChanges
 from alipes.store.database.connection import Database
@@ -85,6 +86,7 @@ class SqlStore:
         self.memory, self.proposals = SqlMemory(database), SqlProposals(database)
         self.usage_ledger, self.compaction = SqlUsageLedger(database), SqlCompactionStore(database)
         self.health = SqlHealth(database)
+        self.background_processes = SqlBackgroundProcesses(database, processes)
 
     def check_lease(self) -> None:
         self.processes.check_lease()

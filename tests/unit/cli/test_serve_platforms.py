@@ -114,3 +114,30 @@ async def test_during_shutdown_a_pushed_message_is_answered_with_503():
     assert taken == ["/stop"]
     with pytest.raises(MessageHeld):
         await platform.on_webhook({}, b"words")
+
+
+async def test_while_the_cluster_is_full_messages_wait_and_commands_pass():
+    answers, taken = [True, True, False], []
+
+    async def is_full():
+        return answers.pop(0)
+
+    async def take(arrival):
+        taken.append(arrival.text or arrival.pressed)
+
+    await DrainGate(Speaks(), asyncio.Event(), is_full=is_full).listen(take, lambda *_: None)
+    assert taken == ["/stop", "yes", "words"] and not answers
+
+
+async def test_while_the_cluster_is_full_a_pushed_message_is_refused():
+    async def is_full():
+        return True
+
+    class Pushed(Speaks):
+        async def listen(self, take, tell):
+            self.take = take
+
+    platform = Pushed()
+    await DrainGate(platform, asyncio.Event(), pushed=True, is_full=is_full).listen(None, lambda *_: None)
+    with pytest.raises(MessageHeld):
+        await platform.take(IncomingMessage("1", HERE, "7", text="words"))

@@ -25,6 +25,7 @@ from tests.world.environment import LIMIT_S
 from tests.world.fake_platform import TALENTS, FakePlatform
 from tests.world.gateway_harness import make_message, open_gateway
 from tests.world.postgres_server import open_postgres_store, postgres_server
+from tests.world.session_harness import Running, inbound
 from tests.world.wait import until
 
 ALONE = structs.replace(TALENTS, sends_alone=True)
@@ -358,3 +359,41 @@ async def test_one_worker_at_a_time_runs_the_schedules(tmp_path):
             await until(lambda: len(running) == 2)
             assert sorted(running) == sorted([one.host, other.host])
             tasks[running[1]].cancel()
+
+
+async def test_a_session_with_background_processes_stays_at_its_worker(tmp_path):
+    chat, running = FakePlatform(), ["p1 (make serve)"]
+    work = Running(lambda: "".join(running))
+    async with (
+        open_worker(tmp_path, chat, "one", "two", "three", background=work) as first,
+        open_worker(tmp_path, chat, "elsewhere") as other,
+    ):
+        await first.take("a")
+        await chat.until_said("one")
+        await first.sessions.wait_idle()
+        assert await other.store.turns.holder(ME.key) == first.store.host
+        await other.take("b")
+        await chat.until_said("one", "two")
+        running.clear()
+        await other.take("c")
+        await chat.until_said("one", "two", "three")
+        await first.sessions.wait_idle()
+        assert await other.store.turns.holder(ME.key) is None
+
+
+async def test_a_conversation_is_told_once_which_background_processes_were_lost(tmp_path):
+    chat = FakePlatform()
+    async with AsyncExitStack() as doomed, open_worker(tmp_path, chat, "one", "two", "three") as g:
+        await g.take("a")
+        await chat.until_said("one")
+        await g.sessions.wait_idle()
+        dying = await doomed.enter_async_context(open_postgres_store(tmp_path))
+        await dying.turns.accept(inbound("b", "b"))
+        turn = await dying.turns.claim_next(ME.key)
+        await dying.background_processes.add(turn.session, "p1", "make serve")
+        await doomed.aclose()
+        await chat.until_said("one", "two")
+        await g.take("c")
+        await chat.until_said("one", "two", "three")
+        notices = [each.text for each in g.provider.asked[-1].messages if each.role == "notice"]
+        assert len(notices) == 1 and "p1 “make serve”" in notices[0]

@@ -30,7 +30,7 @@ def count_allowed(limiter, name, requests, rate):
 
 @asynccontextmanager
 async def shared(home):
-    """Two limiters of two workers; their clock stands still."""
+    """Two limiters of two workers; their clock does not move."""
     async with open_postgres_store(home) as one, open_postgres_store(home) as other, asyncio.TaskGroup() as group:
         limiters = [RateLimiter("api", clock=lambda: 100.0) for _ in range(2)]
         tasks = [group.create_task(limiter.share(store)) for limiter, store in zip(limiters, (one, other), strict=True)]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # a command imports only what it uses
     from alipes.kernel.store.people import PeopleStore
     from alipes.kernel.store.schedules import ScheduleRunStore, ScheduleStore
     from alipes.kernel.store.search import SearchIndexer
-    from alipes.kernel.store.turns import SubagentStore, TurnStore
+    from alipes.kernel.store.turns import BackgroundProcessStore, SubagentStore, TurnStore
     from alipes.kernel.store.usage import SkillUseStore, UsageReports
     from alipes.kernel.store.web import ApiKeyStore, BrowserStore, WebhookStore
 
@@ -105,6 +105,9 @@ class Store(Protocol):
 
     @property
     def subagents(self) -> "SubagentStore": ...
+
+    @property
+    def background_processes(self) -> "BackgroundProcessStore": ...
 
     @property
     def memory(self) -> "MemoryStore": ...

@@ -122,3 +122,27 @@ class SubagentStore(Protocol):
 
     async def is_over(self, turn: str) -> bool:
         """True if the turn has ended, or was deleted with its conversation."""
+
+
+class LostProcess(Struct, frozen=True):
+    """A background process that ended with the process of alipes that had started it."""
+
+    holder: str
+    name: str
+    command: str
+
+
+class BackgroundProcessStore(Protocol):
+    """The running background processes of conversations, and those that were lost."""
+
+    async def add(self, session: str, name: str, command: str) -> None:
+        """One was started here. `name` is unique in this process."""
+
+    async def remove(self, name: str) -> None:
+        """One that was started here has ended."""
+
+    async def list_lost(self, session: str) -> tuple[LostProcess, ...]:
+        """Those of a conversation whose process of alipes is gone, oldest first."""
+
+    async def forget(self, *lost: LostProcess) -> None:
+        """The conversation has its notice."""

@@ -26,6 +26,7 @@ from alipes.store.database.connection import Connection, Database, RowChange
 from alipes.store.database.database import WriteFailure, WriteJob, resolve_write, set_outcome, wait_to_end
 from alipes.store.postgres.connection import PostgresConnection, connect
 from alipes.store.postgres.migrate import migrate
+from alipes.store.postgres.workers import LEASE_LOST
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ class PostgresSession:
         retries, delay = 0, 0.01
         while True:
             if self.stopped.is_set():
-                raise LeaseLost("this process no longer writes to the store")
+                raise LeaseLost(LEASE_LOST)
             try:
                 if self.db is None:
                     self.db = connect(self._url, self._name, pooled=self._pooled)
@@ -277,7 +278,7 @@ class PostgresDatabase(Database):
         """Every queued and later job fails without being sent."""
         self._session.abort()
         self._reads.abort()
-        self._failure = LeaseLost("this process no longer writes to the store")
+        self._failure = LeaseLost(LEASE_LOST)
 
     async def close(self) -> None:
         """Finish all submitted writes, then close the connections."""
@@ -482,7 +483,7 @@ def translate_error(error: psycopg.Error) -> StoreError:
     """An error of PostgreSQL as a sentence for the operator."""
     text = " ".join(str(error).split())
     if error.sqlstate == DECLARED_DEAD:
-        return LeaseLost(f"{text}; it starts over under a new id")
+        return LeaseLost(LEASE_LOST)
     if isinstance(error, errors.DiskFull):
         return StoreError(f"the disk of PostgreSQL is full and nothing was saved; free some space ({text})")
     if isinstance(error, psycopg.OperationalError):

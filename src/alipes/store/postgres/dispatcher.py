@@ -11,8 +11,8 @@ from alipes.store.peers import OpsFrame, SchedulesFrame, Spawn, WakeFrame
 from alipes.store.postgres.bus import PostgresBus
 from alipes.store.postgres.direct import ConnectionLost, DirectConnection, open_direct
 from alipes.store.postgres.notifications import Frame, Notifications, WorkFrame
+from alipes.store.postgres.turns import PostgresTurns
 from alipes.store.postgres.workers import RECONNECT_S, Workers, application_name
-from alipes.store.turns import SqlTurns
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class PostgresDispatcher:
 
     def __init__(
         self,
-        turns: SqlTurns,
+        turns: PostgresTurns,
         workers: Workers,
         notifications: Notifications,
         spawn: Spawn,
@@ -96,11 +96,10 @@ class PostgresDispatcher:
 
         If nobody holds the session and a turn is queued, the worker that claims it finds `op` in the store.
         """
-        await self._turns.put_op(key, op)
-        holder = await self._turns.holder(key)
-        if holder not in (None, self._workers.own_name):
-            self._notifications.send(holder, OpsFrame(key))
-        elif holder is None and await self._turns.has_pending(key):
+        holder, waits = await self._turns.signal(key, op)
+        if holder is not None and holder != self._workers.own_name:
+            return  # it was notified by the same transaction
+        if holder is None and waits:
             await self.wake(key)
         elif self._on_op is not None:
             await self._deliver_stored_ops(key)

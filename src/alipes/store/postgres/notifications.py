@@ -28,7 +28,8 @@ MAX_FRAME_BYTES = 16 * 1024 * 1024
 MAX_STATEMENT_PAYLOADS = 1000
 SEND_TIMEOUT_S = 5.0
 _LINES, _PIECE, _LAST_PIECE = "=", "+", "."
-_GONE = "!gone "
+_GONE, _OPS = "!gone ", "!ops "
+"""Sent by functions of the database."""
 
 
 class JoinedFrame(Struct, frozen=True, tag="joined"):
@@ -217,6 +218,9 @@ class Notifications:
     def _on_payload(self, payload: str, on_frame: OnFrame) -> None:
         if payload.startswith(_GONE):
             self._workers.on_gone(payload.removeprefix(_GONE))
+            return
+        if payload.startswith(_OPS):
+            on_frame("", OpsFrame(payload.removeprefix(_OPS)))
             return
         sender, number, kind, text = payload.split(" ", 3)
         incoming = self._incoming.setdefault(sender, _Incoming())

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 from msgspec import Struct
 
+from alipes.store.background import PostgresBackgroundProcesses
 from alipes.store.peers import SchedulesFrame, Spawn
 from alipes.store.postgres.bus import PostgresBus
 from alipes.store.postgres.cluster_status import PostgresClusterView, RoleLeaders
@@ -66,6 +67,7 @@ class PostgresStore(SqlStore):
         self.search_indexer = PostgresSearchIndexer(database)
         self.leaders, self.platform_states = RoleLeaders(workers), PostgresPlatformStates(database)
         self.cluster = PostgresClusterView(database, workers, notifications, self.leaders, per_person=limits.per_person)
+        self.background_processes = PostgresBackgroundProcesses(database, workers)
 
     def on_frame(self, host: str, frame: Frame) -> None:
         """The worker `host` sent this."""

@@ -17,7 +17,7 @@ from alipes.kernel.turns import BusyMode, Ending, Inbound, Op, Said, Turn
 from alipes.store import history, outbox
 from alipes.store.database.connection import Connection, Database
 from alipes.store.database.rows import Decoders, clean_text
-from alipes.store.turns import SqlTurns, address_columns, inbound_columns, make_turn_row
+from alipes.store.turns import SqlTurns, address_columns, inbound_columns, make_op_row, make_turn_row
 
 _header_decoder = msgspec.json.Decoder(tuple[str, str, str, float, str, int, int, bool])
 _summary_decoder: msgspec.json.Decoder[history.SummaryRow] = msgspec.json.Decoder(history.SummaryRow)
@@ -114,6 +114,13 @@ class PostgresTurns(SqlTurns):
     async def take_ops(self, key: str) -> tuple[Op, ...]:
         (ops,) = await self._call_if_free("take_ops", key, ())
         return tuple(Decoders.op.decode(op) for op in ops)
+
+    async def signal(self, key: str, op: Op) -> tuple[str | None, bool]:
+        """`put_op`, and notify the session's holder if it is another worker. Returns the holder, and whether a turn
+        waits."""
+        _, *row = make_op_row(key, op)
+        holder, waits = await self._database.call("signal", key, tuple(row))
+        return holder, waits
 
 
 async def _admitted(turn: str, call: "Future[Any]") -> AdmittedTurn | None:

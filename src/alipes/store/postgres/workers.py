@@ -25,6 +25,10 @@ LEASE_S = 3.0
 RENEW_S = 1.0
 MARGIN_S = 0.25
 """How long before the end of its lease a worker stops to act."""
+LEASE_LOST = (
+    "PostgreSQL was out of reach for too long, and this process lost its lease; "
+    "what it was doing continues in another process, or when alipes is started again"
+)
 RECONNECT_S = 0.05
 MIN_PAUSE_S = 0.02
 RING_GRACE_S = 0.5
@@ -103,7 +107,7 @@ class Workers:
         """Call it before each act that others can see. Raises `LeaseLost` once others may have taken over."""
         if self.is_lost or _now() > self._deadline:
             self.lost.set()
-            raise LeaseLost(f"worker {self.own_name} lost its lease; it starts over under a new id")
+            raise LeaseLost(LEASE_LOST)
 
     @property
     def is_lost(self) -> bool:

@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from typing import Any, Self
 
-from alipes.kernel.errors import ToolError
+from alipes.kernel.errors import StoreError, ToolError
+from alipes.kernel.store.turns import BackgroundProcessStore
 from alipes.runtime.processes.child import Child
 from alipes.runtime.sandbox.backend import CommandBackend, CommandScope, HostBackend
 from alipes.tools.shell.output import ProcessLog, SpillFolder
@@ -30,6 +31,7 @@ class BackgroundProcess:
         self.child: Child | None = None
         """None until it has started."""
         self.start_error: OSError | None = None
+        self.is_recorded = False
         self.is_reported = False
         """The model has been informed how it ended."""
         self.task: asyncio.Task[None]
@@ -180,11 +182,14 @@ class BackgroundProcesses:
         spill: SpillFolder,
         *,
         backend: CommandBackend | None = None,
+        records: BackgroundProcessStore | None = None,
         max_per_session: int = 16,
         max_total: int = 64,
         max_finished: int = 64,
     ) -> None:
-        """The limits are for running processes, and for finished ones that are remembered."""
+        """`records`: stores which ones run, for the conversation after a death of this process. The limits are for
+        running processes, and for finished ones that are remembered."""
+        self._records, self._closing = records, False
         self._spill, self._backend = spill, backend or HostBackend()
         self._max_per_session, self._max_total, self._max_finished = max_per_session, max_total, max_finished
         self._group = asyncio.TaskGroup()
@@ -197,6 +202,7 @@ class BackgroundProcesses:
         return self
 
     async def __aexit__(self, *error: Any) -> None:
+        self._closing = True  # running commands are lost for their conversations: the records stay
         try:
             await stop_processes(self._processes.values(), STOP_GRACE_S)
         finally:
@@ -229,7 +235,18 @@ class BackgroundProcesses:
         if process.start_error is not None:
             self._processes.pop(process.name, None)
             raise ToolError(f"the command could not be started: {process.start_error}") from process.start_error
+        await self._record(process)
         return process
+
+    async def _record(self, process: BackgroundProcess) -> None:
+        if self._records is not None and not process.is_finished:
+            process.is_recorded = True
+            await self._records.add(process.session, process.name, self._spill.mask(process.command))
+
+    async def _remove_record(self, process: BackgroundProcess) -> None:
+        assert self._records is not None
+        with suppress(StoreError):  # the next use of the store reports it
+            await self._records.remove(process.name)
 
     def processes_of(self, session: str) -> tuple[BackgroundProcess, ...]:
         """Processes of `session`, oldest first, including finished ones."""
@@ -295,6 +312,8 @@ class BackgroundProcesses:
     def _on_finished(self, process: BackgroundProcess) -> None:
         process.mark_finished()
         self._notify()
+        if process.is_recorded and not self._closing:
+            self._group.create_task(self._remove_record(process), name=f"end of {process.name}")
         finished = [name for name, each in self._processes.items() if each.is_finished]
         for name in finished[: -self._max_finished]:
             del self._processes[name]

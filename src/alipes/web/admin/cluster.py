@@ -1,4 +1,4 @@
-"""Endpoint for the cluster: its workers, what waits for them, and who leads."""
+"""Endpoint for the cluster: its workers, waiting work and leaders."""
 
 from msgspec import Struct
 from starlette.responses import Response
@@ -58,7 +58,7 @@ class ClusterEndpoints:
 
     @ApiEndpoint("GET", "/v1/cluster", "admin", readable=True, answer=ClusterDocument, errors=(404,))
     async def look(self, _call: ApiCall) -> Response:
-        """Get the workers of the cluster, what waits for them, and who leads."""
+        """Get the workers of the cluster, waiting work and leaders."""
         cluster = self._app.store.cluster
         if cluster is None:
             raise HttpProblem(404, "the store is SQLite, which one process serves", code="no_cluster")

@@ -26,7 +26,7 @@ CREATE FUNCTION is_alive(worker text) RETURNS boolean LANGUAGE sql STABLE AS $$
 $$;
 
 CREATE FUNCTION require_alive(worker text) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN  -- at the start of each writing transaction: whoever declares the worker dead waits for its end
+BEGIN  -- at the start of each writing transaction: declaring the worker dead waits for its end
     PERFORM pg_advisory_xact_lock(20002, hashtext(worker));  -- a batch that is sent again also waits for its first try
     IF NOT is_alive(worker) THEN
         RAISE EXCEPTION 'worker % was declared dead', worker USING ERRCODE = 'AL001';
@@ -362,6 +362,7 @@ BEGIN
             WHEN 'sent' THEN mark_sent(in_worker, c)
             WHEN 'release' THEN release_session(in_worker, c)
             WHEN 'take_ops' THEN take_ops(in_worker, c)
+            WHEN 'signal' THEN signal_session(in_worker, c)
         END || ',';
     END LOOP;
     results := '[' || rtrim(results, ',') || ']';

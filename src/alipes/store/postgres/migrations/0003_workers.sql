@@ -60,7 +60,24 @@ BEGIN
     RETURN freed;
 END $$;
 
--- Take up to `wanted` sessions for a worker, the longest-waiting first; at most `per_person` of one person in the
+-- Store an op and notify the worker that holds the session, in the same transaction: a stop is rare and must be quick.
+CREATE OR REPLACE FUNCTION signal_session(worker text, c jsonb) RETURNS text LANGUAGE plpgsql AS $$
+-- c: 'signal', key, kind, op, turn, reason, session. Result: the live holder or NULL, and whether a turn waits
+DECLARE
+    in_key text := c->>1;
+    other text;
+BEGIN
+    INSERT INTO pending_ops (key, kind, op, turn_id, reason, session_id)
+        VALUES (in_key, c->>2, c->>3, c->>4, c->>5, c->>6);
+    SELECT holder INTO other FROM leases WHERE key = in_key;
+    IF other <> worker AND is_alive(other) THEN
+        PERFORM pg_notify('alipes_' || other, '!ops ' || in_key);
+    END IF;
+    RETURN json_build_array(CASE WHEN is_alive(other) THEN other END, EXISTS (
+        SELECT 1 FROM turns WHERE key = in_key AND ending IS NULL AND held = 0));
+END $$;
+
+-- Take at most `wanted` sessions for a worker, the longest-waiting first; at most `per_person` of one person in the
 -- cluster (0: no limit). A session waits if it has an unfinished turn that is not held, and no holder.
 CREATE OR REPLACE FUNCTION take_sessions(taker text, wanted integer, per_person integer)
 RETURNS SETOF text LANGUAGE plpgsql AS $$

@@ -2,7 +2,7 @@
 import { html, render, useEffect, useMemo, useRef, useState } from "./vendor/preact.js";
 import { get } from "./api.js";
 import { go, route } from "./router.js";
-import { conversations } from "./state.js";
+import { caller, conversations } from "./state.js";
 import { Icon, Text } from "./ui.js";
 
 /**
@@ -13,7 +13,7 @@ import { Icon, Text } from "./ui.js";
 const SCREENS = [
   ["inbox", "Inbox", "inbox"], ["search", "Search", "search"], ["usage", "Usage", "chart"], ["schedules", "Schedules", "clock"], ["skills", "Skills", "book"],
   ["memory", "Memory", "note"], ["mcp", "MCP servers", "server"], ["plugins", "Plugins", "plug"], ["people", "People", "people"], ["people/platforms", "Platforms", "people"],
-  ["people/outbox", "Outbox", "send"], ["settings", "Settings", "settings"], ["log", "Log", "list"], ["doctor", "Doctor", "doctor"], ["browsers", "Browsers", "device"],
+  ["people/outbox", "Outbox", "send"], ["settings", "Settings", "settings"], ["log", "Log", "list"], ["doctor", "Doctor", "doctor"], ["cluster", "Cluster", "server"], ["browsers", "Browsers", "device"],
 ];
 const SHOWN = 40;
 
@@ -117,7 +117,7 @@ function choose(words, loaded, found) {
   /** @type {Entry[]} */
   const screens = [
     { kind: "Action", icon: "plus", label: "New conversation", run: () => go("#/new") },
-    ...SCREENS.map(([path = "", label = "", icon = ""]) => ({ kind: "Screen", icon, label, run: () => go(`#/${path}`) })),
+    ...SCREENS.filter(([path]) => path !== "cluster" || caller.value?.clustered).map(([path = "", label = "", icon = ""]) => ({ kind: "Screen", icon, label, run: () => go(`#/${path}`) })),
   ];
   const known = new Map([...conversations.value, ...found].map((session) => [session.id, session]));
   const chats = [...known.values()].map(conversationEntry);

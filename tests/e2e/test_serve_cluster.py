@@ -1,0 +1,95 @@
+"""`alipes serve` as a worker on PostgreSQL: roles, /ready, /metrics, doctor, store, restore."""
+
+import httpx2
+import msgspec
+import psycopg
+import pytest
+
+from tests.e2e.program import Home
+from tests.e2e.service import open_serve
+from tests.world.model_server import ModelServer
+from tests.world.postgres_server import postgres_schema, postgres_server
+
+pytestmark = pytest.mark.deadline(120)
+WAIT = """INSERT INTO sessions (id, key, platform, address, created, updated) VALUES ('s', 'k', 'cli', '', 0, 0);
+    INSERT INTO turns (id, key, session_id, platform, inbound_id, inbound, created, held)
+        VALUES ('t', 'k', 's', 'cli', '1', '{}', extract(epoch FROM now()) - 60, 0);
+    INSERT INTO leases (key, session_id) VALUES ('k', 's')"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def server():
+    return postgres_server()
+
+
+@pytest.fixture
+def url():
+    with postgres_schema() as address:
+        yield address
+
+
+def make_home(folder, name, model, url, roles=("listen", "work", "web")):
+    home = Home(folder / name / "home")
+    home.path.parent.mkdir()
+    home.use(model, store=url)
+    text = (home.path / "config.toml").read_text()
+    listed = ", ".join(f'"{role}"' for role in roles)
+    (home.path / "config.toml").write_text(f"{text}[cluster]\nroles = [{listed}]\n")
+    return home
+
+
+async def test_a_worker_shows_its_store_and_roles_and_the_cluster(tmp_path, url):
+    async with ModelServer() as model:
+        one, two = make_home(tmp_path, "one", model, url), make_home(tmp_path, "two", model, url, ("web",))
+        async with open_serve(one) as first, open_serve(two) as second:
+            ready = (await first.get("/ready")).json()
+            assert ready["store"] == "postgresql", ready
+            assert ready["status"] == "ready", ready["because"]
+            assert ready["roles"] == ["listen", "web", "work"] and ready["worker"]
+            assert (await second.get("/ready")).json()["roles"] == ["web"]
+            assert await second.metric('alipes_cluster_workers{role="work"}') == 1
+            assert await second.metric('alipes_cluster_workers{role="web"}') == 2
+            assert await second.metric(f'alipes_cluster_sessions{{worker="{ready["worker"]}"}}') == 0
+            name = f'alipes_cluster_leader{{name="schedules",worker="{ready["worker"]}"}}'
+            assert await second.metric(name) == 1
+            assert await first.metric("alipes_store_commits_total") > 0
+            done = await one.run("doctor", "--json")
+            findings = {each["about"]: each for each in msgspec.json.decode(done.out)["findings"]}
+            assert findings["database"]["state"] == "ok" and "PostgreSQL" in findings["database"]["says"]
+            assert findings["workers"]["says"].startswith("2: ")
+            shown = await one.run("store")
+            assert "workers    " + ready["worker"] in shown.out and "schema " in shown.out
+            assert await first.left() == 0 and await second.left() == 0
+
+
+async def test_a_worker_without_the_role_web_answers_status_only(tmp_path, url):
+    async with ModelServer() as model:
+        async with open_serve(make_home(tmp_path, "one", model, url, ("work",))) as served:
+            statuses = {path: (await served.get(path)).status_code for path in ("/", "/v1/key", "/health", "/metrics")}
+            assert statuses == {"/": 404, "/v1/key": 404, "/health": 200, "/metrics": 200}
+            assert (await served.get("/ready")).json()["roles"] == ["work"]
+
+
+async def test_a_full_cluster_answers_503_with_retry_after(tmp_path, url):
+    async with ModelServer() as model:
+        home = make_home(tmp_path, "one", model, url, ("web",))
+        async with open_serve(home) as served:
+            key = (await home.run("serve", "key")).out.strip()
+            with psycopg.connect(url, autocommit=True) as db:
+                db.execute(WAIT)
+            async with httpx2.AsyncClient(base_url=served.address, trust_env=False) as client:
+                headers = {"authorization": f"Bearer {key}"}
+                answer = await client.post("/v1/runs", json={"input": "hello"}, headers=headers)
+            assert (answer.status_code, answer.json()["code"]) == (503, "cluster_full")
+            assert int(answer.headers["retry-after"]) > 0
+            assert await served.metric("alipes_cluster_full") == 1
+            assert await served.metric("alipes_cluster_waiting_sessions") == 1
+
+
+async def test_restore_refuses_a_home_on_postgresql_and_says_what_to_do(tmp_path, url):
+    async with ModelServer() as model:
+        home, other = make_home(tmp_path, "one", model, url), Home(tmp_path / "other")
+        other.use(model)
+        assert (await other.run("backup", str(tmp_path / "kept"))).status == 0
+        done = await home.run("restore", str(tmp_path / "kept"), "--force")
+        assert done.status == 2 and "alipes store move" in done.err
