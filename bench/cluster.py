@@ -64,7 +64,7 @@ async def open_setup(
             nodes = (server.primary, server.standby) if isinstance(server, PostgresPair) else (server,)
             if fill is not None:
                 await fill(nodes[0])
-            options = {"think_s": THINK_S, "tool_s": TOOL_S, **options}
+            options = {"think_s": THINK_S, "tool_s": TOOL_S, "proxied": False, **options}
             async with open_light_cluster(Path(name), count, nodes, **options) as cluster:
                 await nodes[0].query(HISTORY_SQL)
                 yield Setup(nodes[0], cluster, server if isinstance(server, PostgresPair) else None)
@@ -207,7 +207,7 @@ async def _run_long_turns(world: Setup, load: MessageLoad, count: int) -> None:
 
 async def _takeover(how: str, reach_ms: float) -> list[Row]:
     """A worker with 500 running turns is lost; when the others have claimed them."""
-    async with open_setup(4, started=1, tool_s=LONG_TOOL_S) as world:
+    async with open_setup(4, started=1, tool_s=LONG_TOOL_S, proxied=how == "silence") as world:
         victim, *others = world.workers
         load = MessageLoad([victim], 1, random.Random(4))
         await _run_long_turns(world, load, RUNNING)
@@ -224,7 +224,8 @@ async def _takeover(how: str, reach_ms: float) -> list[Row]:
         await until(lambda: sum(len(each.reported("claimed")) for each in others) >= RUNNING)
         times = [(event["at"] - began) * 1000 for each in others for event in each.reported("claimed")]
         victim.resume()
-        victim.proxies[0].restore()
+        for proxy in victim.proxies:
+            proxy.restore()
         if how != "kill":  # it notices that its lease is lost, and its late rows are refused
             await until(lambda: len(victim.reported("ready")) > 1)
         history = await asyncio.to_thread(load_history, world.cluster, load)

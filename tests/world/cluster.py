@@ -245,24 +245,27 @@ async def open_light_cluster(
     nodes: tuple[PostgresNode, ...] = (),
     *,
     started: int | None = None,
+    proxied: bool = True,
     roles_of: Mapping[int, tuple[str, ...]] = {},
     **options: Any,
 ) -> AsyncIterator[LightCluster]:
     """`count` workers; each reaches each of `nodes` through a proxy of its own. No nodes: SQLite.
 
-    `started`: start only so many of them. `roles_of`: the roles of some, by place.
+    `started`: start only so many of them. `proxied`: False for no proxies. `roles_of`: the roles of some, by place.
     """
+    nodes_url = make_url([node.port for node in nodes]) if nodes else ""
     async with AsyncExitStack() as stack:
         workers = list[LightWorkerProcess]()
         stack.push_async_callback(_end_all, workers)
         for place in range(count):
-            proxies = [await stack.enter_async_context(open_proxy(("127.0.0.1", node.port))) for node in nodes]
-            url = make_url([proxy.port for proxy in proxies]) if proxies else ""
+            behind = nodes if proxied else ()
+            proxies = [await stack.enter_async_context(open_proxy(("127.0.0.1", node.port))) for node in behind]
+            url = make_url([proxy.port for proxy in proxies]) if proxies else nodes_url
             home = folder / (f"home{place}" if nodes else "home")
             own = {**options, "roles": roles_of[place]} if place in roles_of else options
             given = WorkerOptions(home=str(home), folder=str(folder), url=url, **own)
             workers.append(LightWorkerProcess(given, tuple(proxies)))
-        cluster = LightCluster(folder, workers, make_url([node.port for node in nodes]) if nodes else "")
+        cluster = LightCluster(folder, workers, nodes_url)
         await workers[0].start()  # it makes the tables
         async with asyncio.TaskGroup() as group:
             for worker in workers[1:started]:
@@ -280,7 +283,6 @@ class ServeCluster(Struct):
 
     folder: Path
     services: list[ServeProcess]
-    proxies: list[TcpProxy]
     messenger: TelegramProcess
     model: ModelProcess
 
@@ -293,18 +295,17 @@ async def open_serve_cluster(
     async with AsyncExitStack() as stack:
         model = await stack.enter_async_context(echo_model.serve(folder))
         messenger = await stack.enter_async_context(serve_telegram())
-        services, proxies = list[ServeProcess](), list[TcpProxy]()
+        services = list[ServeProcess]()
         for place in range(count):
             own = folder / f"worker{place}"
             own.mkdir()
             service = ServeProcess(own)
             service.work = folder / "work"  # workspaces are shared
             service.settle(model, messenger, plugin=plugin)
-            proxies.append(await stack.enter_async_context(open_proxy(("127.0.0.1", node.port))))
-            _join_store(service, node.url(proxies[-1].port), roles[place] if roles else ())
+            _join_store(service, node.url(), roles[place] if roles else ())
             services.append(service)
             stack.push_async_callback(service.kill)
-        yield ServeCluster(folder, services, proxies, messenger, model)
+        yield ServeCluster(folder, services, messenger, model)
 
 
 def _join_store(service: ServeProcess, url: str, roles: tuple[str, ...]) -> None:

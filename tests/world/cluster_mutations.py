@@ -26,16 +26,16 @@ def _remove_deadline() -> None:
 
 def _remove_life_lock() -> None:
     """Nobody holds or awaits an advisory lock: a death is seen only when the lease is over."""
-    from alipes.store.postgres.workers import Workers
+    from alipes.store.postgres import workers
 
     async def take_nothing(self: Any, life: Any) -> None:
         return None
 
-    async def watch_nobody(self: Any) -> None:
+    async def watch_nobody(workers: Any) -> None:
         await asyncio.Event().wait()
 
-    _replace(Workers, "_take_lock", take_nothing)
-    _replace(Workers, "_watch_ring", watch_nobody)
+    _replace(workers.Workers, "_take_lock", take_nothing)
+    _replace(workers, "_watch_ring", watch_nobody)
 
 
 def _remove_notify() -> None:
@@ -57,7 +57,7 @@ def set_poll(seconds: float) -> None:
     dispatcher.POLL_S = seconds
 
 
-def _replace(owner: type, name: str, made: Callable[..., Any]) -> None:
+def _replace(owner: Any, name: str, made: Callable[..., Any]) -> None:
     assert hasattr(owner, name), f"{owner.__name__} has no {name}"
     setattr(owner, name, made)
 
