@@ -44,7 +44,8 @@ async def open_app(
 
     `interactive`: a person watches who can answer questions and send messages while a turn runs. `lent`:
     in-process providers, by the name of the endpoint they replace. `retry`: how model calls are retried.
-    `outbound`: the chat messages to send for the events of a turn. `workdir`: resume interrupted turns of this folder
+    `outbound`: the chat messages to send for the events of a turn, of a process that serves.
+    `workdir`: resume interrupted turns of this folder
     only.
     """
     settings = add_project_servers(settings, settings.workdir or os.getcwd())
@@ -54,7 +55,7 @@ async def open_app(
         return await app.sessions.questions.ask_approval(call, reason, turn)
 
     async with AsyncExitStack() as stack:
-        resources = await open_resources(stack, settings, lent, ask)
+        resources = await open_resources(stack, settings, lent, ask, serves=outbound is not None)
         defaults = SessionDefaults(
             busy=settings.terminal.busy if interactive else "queue",
             interactive=interactive,

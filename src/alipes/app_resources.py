@@ -66,10 +66,16 @@ class Resources(Struct, frozen=True):
 
 
 async def open_resources(
-    stack: AsyncExitStack, settings: Settings, lent: Mapping[str, Provider] | None, ask: AskEgress
+    stack: AsyncExitStack,
+    settings: Settings,
+    lent: Mapping[str, Provider] | None,
+    ask: AskEgress,
+    *,
+    serves: bool = False,
 ) -> Resources:
+    """`serves`: this process serves chats and the API, with the roles of the settings."""
     await stack.enter_async_context(Watchdog())
-    store = await stack.enter_async_context(open_home_store(settings))
+    store = await stack.enter_async_context(open_home_store(settings, serves=serves))
     scope = await stack.enter_async_context(ClientScope(settings.proxies, trust=settings.ca_file or None))
     models = await stack.enter_async_context(Models(settings, scope, lent))
     guard = await stack.enter_async_context(open_orphan_guard(settings.paths.run))

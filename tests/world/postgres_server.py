@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 import psycopg
 
+from alipes.store.postgres.store import ClusterLimits
 from alipes.store.postgres.store import open_postgres_store as open_cluster_store
 from tests.world.environment import LIMIT_S, skip
 from tests.world.leftovers import LASTING
@@ -27,6 +28,8 @@ from tests.world.leftovers import LASTING
 DEBIAN = Path("/usr/lib/postgresql")
 PR_SET_PDEATHSIG = 1
 USER = "alipes"
+LEASE_S = 60.0
+"""A loaded machine may stop a test for seconds; tests of leases have their own."""
 _numbers = itertools.count(1)
 
 
@@ -138,7 +141,7 @@ def _home_schema(home: Path) -> str:
 
 def open_postgres_store(home: Path, **options: Any) -> AbstractAsyncContextManager[Any]:
     """A store on PostgreSQL; each call with the same home acts as another worker of its cluster."""
-    return open_cluster_store(_home_schema(home), **options)
+    return open_cluster_store(_home_schema(home), limits=ClusterLimits(lease_s=LEASE_S), **options)
 
 
 @contextmanager

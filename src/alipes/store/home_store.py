@@ -16,18 +16,20 @@ from alipes.store.store import open_archive, open_store
 MISSING_DRIVER = "the store is PostgreSQL: install its driver with `pip install 'alipes[postgres]'`"
 
 
-def open_home_store(settings: Settings) -> AbstractAsyncContextManager[SqlStore]:
-    """The store of the home. Raises `StoreError` if it cannot be used."""
+def open_home_store(settings: Settings, *, serves: bool = False) -> AbstractAsyncContextManager[SqlStore]:
+    """The store of the home. Raises `StoreError` if it cannot be used.
+
+    `serves`: this process has the roles of the settings in a cluster; else it runs only its own turns."""
     url, direct = settings.store_urls()
     if not url:
         return open_store(settings.home)
     try:
-        from alipes.store.postgres.store import ClusterLimits, open_postgres_store  # noqa: PLC0415
+        from alipes.store.postgres.store import OWN_TURNS, ClusterLimits, open_postgres_store  # noqa: PLC0415
     except ImportError as error:
         raise ConfigError(MISSING_DRIVER) from error
     cluster = settings.cluster
     limits = ClusterLimits(frozenset(cluster.roles), cluster.capacity, cluster.per_person)
-    return open_postgres_store(url, direct, limits)
+    return open_postgres_store(url, direct, limits if serves else OWN_TURNS)
 
 
 def copy_to_postgres(settings: Settings, url: str, on_table: Callable[[str, int], None]) -> int:

@@ -23,7 +23,14 @@ from psycopg import errors
 from alipes.kernel.errors import AlipesError, LeaseLost, StoreError
 from alipes.kernel.store.cluster import WriteCounts
 from alipes.store.database.connection import Connection, Database, RowChange
-from alipes.store.database.database import WriteFailure, WriteJob, resolve_write, set_outcome, wait_to_end
+from alipes.store.database.database import (
+    RESULTS_PER_STEP,
+    WriteFailure,
+    WriteJob,
+    resolve_write,
+    set_outcome,
+    wait_to_end,
+)
 from alipes.store.postgres.connection import PostgresConnection, connect
 from alipes.store.postgres.migrate import migrate
 from alipes.store.postgres.workers import LEASE_LOST
@@ -218,6 +225,8 @@ class PostgresDatabase(Database):
         self._session, self._reads = sessions
         self._writer = PostgresWriter(name, self._session, self.abandon)
         self._queue: deque[WriteJob[Any] | VerbJob | ReadJob] = deque()
+        self._unresolved: deque[tuple[Any, Any]] = deque()
+        """Committed jobs whose callers do not have their result yet."""
         self._during_sync: deque[Callable[[], None]] = deque()
         self._busy = False
         self._synced: Future[None] | None = None
@@ -334,13 +343,24 @@ class PostgresDatabase(Database):
         committed = Committed([WriteFailure(error)] * len(batch), None) if error is not None else done.result()
         if committed.noted:
             self._on_changes(tuple(_changes_decoder.decode(f"[{committed.noted[1:]}]")))
-        outcomes = committed.outcomes
-        for job, outcome in zip(batch, outcomes, strict=True):
-            self._failure = job.resolve(outcome) or self._failure
+        resolving = bool(self._unresolved)
+        self._unresolved.extend(zip(batch, committed.outcomes, strict=True))
+        if not resolving:
+            self._resolve_some()
         self._start_next()
 
+    def _resolve_some(self) -> None:
+        """Resolve a few jobs per step of the loop: every caller continues within the same step."""
+        for _ in range(min(RESULTS_PER_STEP, len(self._unresolved))):
+            job, outcome = self._unresolved.popleft()
+            self._failure = job.resolve(outcome) or self._failure
+        if self._unresolved:
+            asyncio.get_running_loop().call_soon(self._resolve_some)
+
     def _finish_close(self, closing: "ThreadFuture[None]") -> None:
-        if self._closed is not None and not self._closed.done():
+        if self._unresolved:
+            asyncio.get_running_loop().call_soon(self._finish_close, closing)
+        elif self._closed is not None and not self._closed.done():
             self._closed.set_result(None)
 
     async def _read_in_order(self, work: Callable[[PostgresConnection], T]) -> T:

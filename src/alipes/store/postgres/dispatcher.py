@@ -22,6 +22,8 @@ POLL_S = 1.0
 TAKE_TIMEOUT_S = 5.0
 WORK = "work"
 """The role of workers that run turns."""
+OWN = "own"
+"""The role of commands that do not serve, such as the terminal: they run their own turns and take no others."""
 SUBAGENTS = "agent:main:subagent:"
 """Their turns run beside the turn that waits for them, so they need no capacity."""
 OnOp = Callable[[str, Op], None]
@@ -71,7 +73,7 @@ class PostgresDispatcher:
         return alone
 
     def _may_start(self, key: str) -> bool:
-        if key in self._busy or key.startswith(SUBAGENTS):
+        if key in self._busy or key.startswith(SUBAGENTS) or OWN in self._workers.roles:
             return True
         return not self._per_person and self.room > 0
 

@@ -10,13 +10,13 @@ from alipes.store.peers import SchedulesFrame, Spawn
 from alipes.store.postgres.bus import PostgresBus
 from alipes.store.postgres.cluster_status import PostgresClusterView, RoleLeaders
 from alipes.store.postgres.database import PostgresDatabase, migrate_store, open_postgres
-from alipes.store.postgres.dispatcher import PostgresDispatcher, PostgresScheduleChanges
+from alipes.store.postgres.dispatcher import OWN, PostgresDispatcher, PostgresScheduleChanges
 from alipes.store.postgres.notifications import Frame, Notifications, ProbeFrame
 from alipes.store.postgres.outbox import PostgresOutbox
 from alipes.store.postgres.platform_states import PostgresPlatformStates
 from alipes.store.postgres.search import PostgresArchive, PostgresSearchIndexer
 from alipes.store.postgres.turns import PostgresTurns
-from alipes.store.postgres.workers import Workers, open_workers
+from alipes.store.postgres.workers import LEASE_S, Workers, open_workers
 from alipes.store.sql_store import SqlStore
 from alipes.store.store_tasks import StoreTasks
 
@@ -33,9 +33,13 @@ class ClusterLimits(Struct, frozen=True):
     """Sessions that may run here at the same time; zero: no limit."""
     per_person: int = 0
     """Sessions of one person that may run in the cluster; zero: no limit."""
+    lease_s: float = LEASE_S
+    """How long this worker counts as alive without a sign of life."""
 
 
 ALL = ClusterLimits()
+OWN_TURNS = ClusterLimits(frozenset({OWN}))
+"""Of a command that does not serve."""
 
 
 class PostgresStore(SqlStore):
@@ -105,7 +109,7 @@ async def open_postgres_store(
     """
     await migrate_store(direct or url)
     async with (
-        open_workers(direct or url, limits.roles, timeout_s=peer_timeout_s) as workers,
+        open_workers(direct or url, limits.roles, timeout_s=peer_timeout_s, lease_s=limits.lease_s) as workers,
         StoreTasks() as tasks,
         open_postgres(url, workers.own_name, check=workers.check_lease, pooled=bool(direct)) as database,
     ):

@@ -67,10 +67,11 @@ class Worker(Struct, frozen=True):
 class Workers:
     """The table `workers`, seen by one worker."""
 
-    def __init__(self, url: str, roles: frozenset[str], timeout_s: float = 2.0) -> None:
-        """`url`: a direct route to PostgreSQL. `timeout_s`: how long another worker may take to answer."""
+    def __init__(self, url: str, roles: frozenset[str], timeout_s: float = 2.0, lease_s: float = LEASE_S) -> None:
+        """`url`: a direct route to PostgreSQL. `timeout_s`: how long another worker may take to answer. `lease_s`: how
+        long this worker counts as alive without a sign of life."""
         self.own_name = os.urandom(6).hex()
-        self.url, self.roles, self.timeout_s = url, roles, timeout_s
+        self.url, self.roles, self.timeout_s, self.lease_s = url, roles, timeout_s, lease_s
         self.departures: asyncio.Queue[str] = asyncio.Queue()
         """Ids of workers that are gone, each once."""
         self.takeovers: dict[str, int] = {"death": 0, "lease": 0}
@@ -83,7 +84,7 @@ class Workers:
         self._alive: dict[str, Worker] = {}
         self._gone: set[str] = set()
         self._refresh = asyncio.Event()
-        self._next_expiry_s = LEASE_S
+        self._next_expiry_s = lease_s
 
     def is_alive(self, host: str | None) -> bool:
         """True unless `host` is known to be gone: its sessions are freed in the transaction that declares it dead."""
@@ -148,7 +149,7 @@ class Workers:
         sql = """INSERT INTO workers (id, host, pid, roles, lease_until, server_start, state, started)
             VALUES (%s, %s, %s, %s, clock_timestamp() + %s * interval '1 second', pg_postmaster_start_time(),
                 'alive', clock_timestamp())"""
-        values = (self.own_name, socket.gethostname(), os.getpid(), ",".join(sorted(self.roles)), LEASE_S)
+        values = (self.own_name, socket.gethostname(), os.getpid(), ",".join(sorted(self.roles)), self.lease_s)
         await life.fetch(sql, *values, timeout_s=self.timeout_s)
         self._confirm(sent)
         await self._read_peers(life)
@@ -195,14 +196,14 @@ class Workers:
         sent = _now()
         sql = """UPDATE workers SET lease_until = clock_timestamp() + %s * interval '1 second'
             WHERE id = %s AND state = 'alive' RETURNING 1"""
-        if not await life.fetch(sql, LEASE_S, self.own_name, timeout_s=LEASE_S):
+        if not await life.fetch(sql, self.lease_s, self.own_name, timeout_s=LEASE_S):
             self.lost.set()
         self.check_lease()
         self._confirm(sent)
 
     def _confirm(self, sent: float) -> None:
         self.renewed_at = sent
-        self._deadline = sent + LEASE_S - MARGIN_S
+        self._deadline = sent + self.lease_s - MARGIN_S
 
     async def _watch_deadline(self) -> None:
         """Raises `LeaseLost` soon after the deadline, also while a renewal waits for its answer."""
@@ -221,7 +222,7 @@ class Workers:
             id: Worker(id, host, pid, frozenset(filter(None, roles.split(","))), started)
             for id, host, pid, roles, started, _ in found
         }
-        self._next_expiry_s = min((left for *_, left in found if left > 0), default=LEASE_S)
+        self._next_expiry_s = min((left for *_, left in found if left > 0), default=self.lease_s)
         for missing in self._alive.keys() - peers.keys():
             self._note_gone(missing)
         self._alive = {id: peer for id, peer in peers.items() if id not in self._gone}
@@ -292,9 +293,11 @@ async def _watch_next(workers: Workers, ring: DirectConnection) -> None:
 
 
 @asynccontextmanager
-async def open_workers(url: str, roles: frozenset[str], *, timeout_s: float = 2.0) -> AsyncIterator[Workers]:
+async def open_workers(
+    url: str, roles: frozenset[str], *, timeout_s: float = 2.0, lease_s: float = LEASE_S
+) -> AsyncIterator[Workers]:
     """Count as alive while the context lasts. Raises `LeaseLost` in the body's place once the lease is lost."""
-    workers = Workers(url, roles, timeout_s)
+    workers = Workers(url, roles, timeout_s, lease_s)
     with unwrap_error_group():
         async with open_direct(url, application_name(workers.own_name)) as life, asyncio.TaskGroup() as group:
             await workers._register(life)
