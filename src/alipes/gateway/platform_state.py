@@ -53,8 +53,9 @@ class SharedStates:
 
     async def _save(self, platform: str, folder: Path, saved: dict[str, int]) -> None:
         assert self._states is not None
-        for name, data in (await asyncio.to_thread(_read_changed, folder, saved)).items():
+        for name, (time, data) in (await asyncio.to_thread(_read_changed, folder, dict(saved))).items():
             await self._states.save(platform, name, data)
+            saved[name] = time  # only now: a cancelled save is repeated at the end
 
 
 def _state_files(folder: Path) -> Iterator[tuple[str, Path]]:
@@ -69,14 +70,13 @@ def _read_times(folder: Path) -> dict[str, int]:
     return {name: path.stat().st_mtime_ns for name, path in _state_files(folder)}
 
 
-def _read_changed(folder: Path, saved: dict[str, int]) -> dict[str, bytes]:
-    """The contents of files that changed since `saved`, which is updated."""
+def _read_changed(folder: Path, saved: dict[str, int]) -> dict[str, tuple[int, bytes]]:
+    """The times and contents of files that changed since `saved`."""
     changed = {}
     for name, path in _state_files(folder):
         time = path.stat().st_mtime_ns
         if saved.get(name) != time and path.stat().st_size <= MAX_FILE_BYTES:
-            changed[name] = path.read_bytes()
-            saved[name] = time
+            changed[name] = time, path.read_bytes()
     return changed
 
 

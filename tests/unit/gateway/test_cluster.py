@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from alipes.gateway.platform_state import SharedStates
 from alipes.gateway.policy import PlatformPolicy
 from alipes.kernel.conversations import denial_reason
 from alipes.kernel.messages import Image, ToolCall
@@ -442,3 +443,28 @@ async def test_a_file_that_one_worker_received_is_read_by_another(tmp_path):
             copy.unlink()
         await runner.chat_files.fetch_named(runner.provider.asked[-1].messages[-1].text)
         assert [each.read_text() for each in copies.iterdir()] == ["plan"]
+
+
+class StatesThatHang:
+    """The first save never ends."""
+
+    def __init__(self):
+        self.began, self.files = asyncio.Event(), {}
+
+    async def load(self, platform):
+        return {}
+
+    async def save(self, platform, name, data):
+        if not self.began.is_set():
+            self.began.set()
+            await asyncio.Event().wait()
+        self.files[name] = data
+
+
+async def test_a_state_file_whose_save_was_cancelled_is_saved_at_the_end(tmp_path):
+    states = StatesThatHang()
+    (tmp_path / "test").mkdir()
+    async with SharedStates(states, str(tmp_path)).share("test"):
+        (tmp_path / "test" / "seen.json").write_text("[7]")
+        await wait(states.began)
+    assert states.files == {"seen.json": b"[7]"}
