@@ -17,7 +17,7 @@ async def test_a_process_is_lost_when_the_process_that_started_it_is_gone(opened
         assert (lost.holder, lost.name, lost.command) == (dying.host, "p1", "make serve")
 
 
-async def test_what_a_conversation_was_told_is_not_listed_again(opened):
+async def test_a_forgotten_process_is_not_listed_again(opened):
     async with opened() as dying:
         await dying.background_processes.add("s1", "p1", "make")
     async with opened() as store:

@@ -1,4 +1,4 @@
-"""The screen of a cluster: workers, waiting work, problems; absent on SQLite."""
+"""The screen of a cluster: workers, waiting conversations, problems; absent on SQLite."""
 
 import os
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.page.screen_steps import show
 from tests.page.test_screens_access import answer_sample, open_samples
 
 pytestmark = [pytest.mark.deadline(120), pytest.mark.service("chromium")]
-KEPT_IN = os.environ.get("ALIPES_PICTURES", "")
+KEPT_IN = os.environ.get("ALIPES_TEST_PICTURES", "")
 
 
 async def test_the_screen_lists_workers_and_names_what_needs_attention(site, tmp_path):

@@ -95,6 +95,7 @@ async def open_gateway(
     manners: PlatformPolicy | None = None,
     rules: dict[str, Any] | None = None,
     transcribe: Any = None,
+    chat_files: ChatFiles | None = None,
     **habits: Any,
 ) -> AsyncIterator[GatewayHarness]:
     """At the end the gateway is cancelled, then the sessions, as by a signal."""
@@ -105,7 +106,7 @@ async def open_gateway(
     how = GatewayPolicy(platforms={"test": manners}, outgoing=str(home / "outgoing"), **{**RULES, **(rules or {})})
     async with open_sessions(home, provider, *tools, **habits) as house:
         harness = GatewayHarness(house, provider)
-        harness.messenger = messenger
+        harness.messenger, harness.chat_files = messenger, chat_files or harness.chat_files
         harness.gateway = Gateway(
             harness, {"test": messenger}, how, outbound=policy, restart=harness.restart, transcribe=transcribe
         )

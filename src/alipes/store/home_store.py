@@ -43,7 +43,10 @@ def copy_to_sqlite(settings: Settings, target: Path | None, on_table: Callable[[
     """Copy the PostgreSQL store into the new file `target`, by default that of the home. See `copy_to_postgres`."""
     from alipes.store.postgres.move import move_to_sqlite  # noqa: PLC0415
 
-    return move_to_sqlite(settings.store_urls()[0], target or settings.home / DATABASE_FILE, on_table).rows
+    moved = move_to_sqlite(settings.store_urls()[0], target or settings.home / DATABASE_FILE, on_table)
+    for name, count in moved.left.items():
+        on_table(f"{name} (stays in PostgreSQL)", count)
+    return moved.rows
 
 
 async def inspect_home_server(settings: Settings) -> ServerFacts:

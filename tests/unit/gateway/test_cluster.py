@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from pathlib import Path
 
 import pytest
 from msgspec import structs
@@ -10,7 +11,7 @@ from msgspec import structs
 from alipes.gateway.policy import PlatformPolicy
 from alipes.kernel.conversations import denial_reason
 from alipes.kernel.messages import Image, ToolCall
-from alipes.kernel.outbox import Outbound, lane
+from alipes.kernel.outbox import Media, Outbound, lane
 from alipes.kernel.platform import ReceivedFile
 from alipes.kernel.ports import ToolSpec
 from alipes.kernel.turns import Address
@@ -18,6 +19,8 @@ from alipes.plugins.dispatch import Hooks
 from alipes.plugins.interruption.attribution import TURN
 from alipes.plugins.owner import CORE
 from alipes.plugins.specs import Verdict
+from alipes.runtime.blobs.chat_files import ChatFiles
+from alipes.runtime.blobs.folder import FolderBlobs
 from alipes.store.postgres.store import ClusterLimits
 from alipes.testing.scripted_provider import ScriptedProvider
 from alipes.tools.clarify import Clarify
@@ -374,6 +377,7 @@ async def test_a_session_with_background_processes_stays_at_its_worker(tmp_path)
         assert await other.store.turns.holder(ME.key) == first.store.host
         await other.take("b")
         await chat.until_said("one", "two")
+        await first.sessions.wait_idle()
         running.clear()
         await other.take("c")
         await chat.until_said("one", "two", "three")
@@ -381,7 +385,7 @@ async def test_a_session_with_background_processes_stays_at_its_worker(tmp_path)
         assert await other.store.turns.holder(ME.key) is None
 
 
-async def test_a_conversation_is_told_once_which_background_processes_were_lost(tmp_path):
+async def test_a_conversation_is_informed_once_which_background_processes_were_lost(tmp_path):
     chat = FakePlatform()
     async with AsyncExitStack() as doomed, open_worker(tmp_path, chat, "one", "two", "three") as g:
         await g.take("a")
@@ -397,3 +401,44 @@ async def test_a_conversation_is_told_once_which_background_processes_were_lost(
         await chat.until_said("one", "two", "three")
         notices = [each.text for each in g.provider.asked[-1].messages if each.role == "notice"]
         assert len(notices) == 1 and "p1 “make serve”" in notices[0]
+
+
+def make_files(tmp_path, worker):
+    """The files of one worker, whose home no other can read."""
+    store = FolderBlobs(tmp_path / "store", max_bytes=1000)
+    return ChatFiles(tmp_path / worker / "blobs", store, max_bytes=1000, cache_bytes=10_000)
+
+
+async def test_a_file_of_another_worker_is_sent_from_the_file_store(tmp_path):
+    chat, path = FakePlatform(), tmp_path / "plan.txt"
+    path.write_text("plan")
+    async with (
+        open_worker(tmp_path, chat, chat_files=make_files(tmp_path, "here")) as g,
+        open_postgres_store(tmp_path) as other,
+    ):
+        await wait(g.messenger.receives)
+        sent = Outbound("f", ME, media=(Media(str(path), "file", "plan.txt"),))
+        shared = await make_files(tmp_path, "there").share_outbound((sent,))
+        path.unlink()
+        await other.outbox.enqueue(*shared)
+        await chat.until_said("<file plan.txt>")
+        assert Path(chat.bubbles[0].piece.media.path).read_text() == "plan"
+        assert Path(chat.bubbles[0].piece.media.path).is_relative_to(tmp_path / "here")
+
+
+async def test_a_file_that_one_worker_received_is_read_by_another(tmp_path):
+    chat, path = FakePlatform(), tmp_path / "note.txt"
+    path.write_text("plan")
+    file = ReceivedFile(str(path), "file", "note.txt")
+    async with (
+        open_worker(tmp_path, chat, roles=RECEIVER, chat_files=make_files(tmp_path, "home")) as receiver,
+        open_worker(tmp_path, chat, "seen", chat_files=make_files(tmp_path, "home")) as runner,
+    ):
+        await receiver.take("look", files=(file,))
+        await chat.until_said("seen")
+        copies = tmp_path / "home" / "blobs"
+        assert str(copies) in runner.provider.asked[-1].messages[-1].text
+        for copy in copies.iterdir():
+            copy.unlink()
+        await runner.chat_files.fetch_named(runner.provider.asked[-1].messages[-1].text)
+        assert [each.read_text() for each in copies.iterdir()] == ["plan"]

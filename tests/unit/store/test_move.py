@@ -85,6 +85,74 @@ async def test_a_store_that_came_back_can_be_opened(source, url, tmp_path):
         assert await store.database.fetch_one("SELECT count(*) FROM sqlite_master WHERE type = 'trigger'") != (0,)
 
 
+@pytest.fixture
+def full_source(tmp_path):
+    """A home with two rows in every table; equal values, so that references are right."""
+    asyncio.run(create_store(tmp_path))
+    path = tmp_path / DATABASE_FILE
+    values = {"TEXT": "v\0{}", "INTEGER": 0, "REAL": 0.5, "BLOB": b"\0\xff"}
+    with closing(sqlite3.connect(path)) as db, db:
+        for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            db.execute(f"DROP TRIGGER {name}")
+        sql = """SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'
+            AND name NOT LIKE 'sqlite%' AND name NOT LIKE 'search%'"""
+        for (table,) in db.execute(sql).fetchall():
+            columns = [(name, kind) for _, name, kind, *_ in db.execute(f"PRAGMA table_info({table})")]
+            for number in (1, 2):
+                row = {name: make_value(values[kind], number) for name, kind in columns}
+                marks = ", ".join("?" * len(row))
+                db.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
+        db.executemany("INSERT INTO search_index (rowid, text) VALUES (?, ?)", [(1, "first words"), (2, "second")])
+    return path
+
+
+def make_value(kind, number):
+    if isinstance(kind, str):
+        return kind.format(number)
+    return kind + (b"%d" % number if isinstance(kind, bytes) else number)
+
+
+def test_every_table_goes_there_and_back(full_source, url, tmp_path):
+    there = move_to_postgres(full_source, url, ignore)
+    assert {name: each.rows for name, each in there.tables.items() if each.rows != 2} == {}
+    back = move_to_sqlite(url, tmp_path / "back.db", ignore)
+    assert back.tables == there.tables and back.left == {}
+
+
+def test_a_message_that_was_being_sent_belongs_to_no_process(full_source, url):
+    move_to_postgres(full_source, url, ignore)
+    with psycopg.connect(url) as db:
+        assert db.execute("SELECT DISTINCT owner, sender FROM outbox").fetchall() == [("", "")]
+
+
+def test_sums_of_several_connections_become_one(full_source, url, tmp_path):
+    move_to_postgres(full_source, url, ignore)
+    with psycopg.connect(url) as db:
+        db.execute("""INSERT INTO usage_sums SELECT quarter, task, tool, model, 40, input, output, cached, cache_write,
+            reasoning, 0.25, priced, 0 FROM usage_sums WHERE quarter = 1""")
+    move_to_sqlite(url, tmp_path / "back.db", ignore)
+    with closing(sqlite3.connect(tmp_path / "back.db")) as db:
+        assert db.execute("SELECT calls, cost FROM usage_sums ORDER BY quarter").fetchall() == [(41, 1.75), (2, 2.5)]
+
+
+def test_a_number_that_was_used_in_postgres_is_not_used_again(full_source, url, tmp_path):
+    move_to_postgres(full_source, url, ignore)
+    with psycopg.connect(url) as db:
+        db.execute("INSERT INTO outbox (id, platform, lane, outbound, created) VALUES ('c', 'p', 'l', '{}', 1)")
+        db.execute("DELETE FROM outbox WHERE id = 'c'")
+    move_to_sqlite(url, tmp_path / "back.db", ignore)
+    with closing(sqlite3.connect(tmp_path / "back.db")) as db:
+        add = "INSERT INTO outbox (id, platform, lane, outbound, created) VALUES ('d', 'p', 'l', '{}', 1)"
+        assert db.execute(f"{add} RETURNING number").fetchone() == (4,)
+
+
+def test_what_sqlite_has_no_place_for_is_named(full_source, url, tmp_path):
+    move_to_postgres(full_source, url, ignore)
+    with psycopg.connect(url) as db:
+        db.execute("INSERT INTO platform_states VALUES ('telegram', 'offset', '7')")
+    assert move_to_sqlite(url, tmp_path / "back.db", ignore).left == {"platform_states": 1}
+
+
 def test_a_move_leaves_the_source_unchanged(source, url):
     before = source.read_bytes()
     move_to_postgres(source, url, ignore)

@@ -323,3 +323,35 @@ async def test_full_screen_program_is_shown_as_on_screen(tmp_path):
 @pytest.mark.parametrize(("seconds", "said"), [(0.4, "0 s"), (99, "99 s"), (150, "2 min"), (9000, "2 h")])
 def test_age_is_formatted_in_rounded_units(seconds, said):
     assert format_age(seconds) == said
+
+
+class Records:
+    """The names of stored processes, by session."""
+
+    def __init__(self):
+        self.names: dict[str, str] = {}
+
+    async def add(self, session, name, command):
+        self.names[name] = f"{session} {command}"
+
+    async def remove(self, name):
+        del self.names[name]
+
+
+async def test_a_running_process_is_recorded_until_it_ends_by_itself(tmp_path):
+    records, command = Records(), f"until [ -e {tmp_path}/go ]; do sleep 0.02; done"
+    async with background(tmp_path, records=records) as processes:
+        ended, stays = await start(processes, command), await start(processes, "sleep 300")
+        assert records.names == {ended.name: f"s1 {command}", stays.name: "s1 sleep 300"}
+        (tmp_path / "go").touch()
+        await asyncio.wait([ended.task])
+        await until(lambda: set(records.names) == {stays.name})
+    assert set(records.names) == {stays.name}, "it was lost with this process"
+
+
+async def test_a_process_of_a_conversation_that_was_left_is_not_recorded(tmp_path):
+    records = Records()
+    async with background(tmp_path, records=records) as processes:
+        await start(processes, "sleep 300")
+        await processes.session_left("s1")
+        await until(lambda: not records.names)

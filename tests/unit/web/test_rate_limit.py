@@ -53,7 +53,7 @@ async def test_two_workers_together_allow_little_more_than_the_limit(tmp_path):
         assert 300 <= allowed <= 330
 
 
-async def test_a_part_of_the_limit_is_told_at_once(tmp_path):
+async def test_a_part_of_the_limit_is_announced_at_once(tmp_path):
     async with shared(tmp_path) as (one, other):
         assert count_allowed(one, "key", 50, 100) == 50
         await until(lambda: other._buckets.get("key") is not None and other.left("key") <= 54)

@@ -41,14 +41,14 @@ class _Confirmations:
 class PostgresBus:
     """Events between workers. Readers that miss some read the journal.
 
-    Each worker says which keys it subscribes to, and events are sent only to those. `is_abandoned(key)`: it has work
-    that no worker holds.
+    Each worker says which keys it subscribes to, and events are sent only to those. `list_orphans()`: the keys with
+    work that no worker holds.
     """
 
     def __init__(
-        self, workers: Workers, notifications: Notifications, is_abandoned: Callable[[str], Awaitable[bool]]
+        self, workers: Workers, notifications: Notifications, list_orphans: Callable[[], Awaitable[tuple[str, ...]]]
     ) -> None:
-        self._workers, self._notifications, self._is_abandoned = workers, notifications, is_abandoned
+        self._workers, self._notifications, self._list_orphans = workers, notifications, list_orphans
         self._local: dict[str, set[EventSubscription]] = {}
         self._remote: dict[str, set[str]] = {}
         """By key, the workers that subscribe to it."""
@@ -183,17 +183,16 @@ class PostgresBus:
         for request in list(self._requests.values()):
             request.discard(host)
         self._notifications.forget(host)
-        for key, local in list(self._local.items()):
-            ended = await self._has_ended(key)
-            for subscription in list(local):
-                if ended or subscription.source == host:
-                    subscription.close()
-
-    async def _has_ended(self, key: str) -> bool:
+        if not self._local:
+            return
         try:
-            return await self._is_abandoned(key)
-        except StoreError:  # the subscriber asks the store next and gets this error itself
-            return True
+            ended = set(await self._list_orphans())
+        except StoreError:  # the subscribers ask the store next and get this error themselves
+            ended = set(self._local)
+        for key, local in list(self._local.items()):
+            for subscription in list(local):
+                if key in ended or subscription.source == host:
+                    subscription.close()
 
     def close(self) -> None:
         """Nothing more is published here: close all subscriptions."""

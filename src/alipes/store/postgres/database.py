@@ -220,6 +220,7 @@ class PostgresDatabase(Database):
         self._queue: deque[WriteJob[Any] | VerbJob | ReadJob] = deque()
         self._during_sync: deque[Callable[[], None]] = deque()
         self._busy = False
+        self._synced: Future[None] | None = None
         self._is_watched: Callable[[], bool] = lambda: False
         self._on_changes: Callable[[tuple[RowChange, ...]], None] = lambda changes: None
         self._failure: StoreError | None = None
@@ -241,7 +242,9 @@ class PostgresDatabase(Database):
     async def wait_synced(self, patience_s: float = 0.0) -> None:
         """Return once everything committed so far is on disk."""
         if self._writer.unsynced:
-            await self.run(_write_nothing)
+            if self._synced is None or self._synced.done():
+                self._synced = self.submit(_write_nothing)
+            await asyncio.shield(self._synced)  # commits are in order, so that one write is enough for all who wait
 
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work`, which must only read, on one consistent view of the data."""

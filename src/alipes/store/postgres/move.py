@@ -30,6 +30,10 @@ BATCH = 1000
 SEARCH_INDEX = "search_index"
 _NOT_COPIED = frozenset({"search_progress", "search_trigrams", "schema_version", "workers"})
 """What each store derives or owns itself."""
+_PARTS_OF_CLUSTER = frozenset({"worker_batches", "takeovers", "change_watchers"})
+"""What has no meaning without workers."""
+_NOBODY = {("leases", "holder"): None, ("outbox", "owner"): "", ("outbox", "sender"): ""}
+"""Columns that name a process."""
 _KINDS: Mapping[str, type] = {"double precision": float, "bigint": int, "integer": int, "text": str, "bytea": bytes}
 _ACTIVE = """SELECT count(*) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name LIKE 'alipes %'"""
@@ -53,6 +57,9 @@ class TableSum(Struct, frozen=True):
 
 class MovedStore(Struct, frozen=True):
     tables: dict[str, TableSum]
+    left: dict[str, int] = {}
+    """Tables of PostgreSQL with rows that SQLite has no place for, and how many; the state of messengers is a file
+    there."""
 
     @property
     def rows(self) -> int:
@@ -89,14 +96,15 @@ def move_to_sqlite(url: str, target: Path, on_table: OnTable) -> MovedStore:
             _check_unused(pg)
             tables = _common_tables(lite, pg)
             moved = _fill_sqlite(lite, pg, tables, on_table)
+            left = _count_left(pg)
         os.rename(part, target)
     except (sqlite3.Error, OSError) as error:
         raise StoreError(f"{target} cannot be written: {error}") from error
     finally:
-        for left in (part, *part.parent.glob(f"{part.name}-*")):
+        for each in (part, *part.parent.glob(f"{part.name}-*")):
             with suppress(FileNotFoundError):
-                left.unlink()
-    return MovedStore(moved)
+                each.unlink()
+    return MovedStore(moved, left)
 
 
 def _fill_sqlite(
@@ -118,6 +126,7 @@ def _fill_sqlite(
         if lost := lite.execute("PRAGMA foreign_key_check").fetchone():
             raise StoreError(f"a row of {lost[0]} refers to a missing row of {lost[2]}; nothing was moved")
         _compare(moved, {table.name: _sum_rows(_lite_rows(lite, table)) for table in tables})
+        _save_sequences(lite, pg, tables)
         lite.execute("COMMIT")
     return moved
 
@@ -243,17 +252,27 @@ def _lite_rows(lite: sqlite3.Connection, table: Table) -> Iterator[Row]:
 
 def _pg_rows(pg: PgConnection, table: Table) -> Iterator[Row]:
     columns = sql.SQL(", ").join(map(sql.Identifier, table.names))
+    query = sql.SQL("SELECT {} FROM {}").format(columns, sql.Identifier(table.name))
+    if table.name == "usage_sums":  # PostgreSQL has one row for each connection that wrote
+        keys = [name for name, kind in table.columns if kind is str or name == "quarter"]
+        parts = [
+            sql.Identifier(each) if each in keys else sql.SQL("sum({})").format(sql.Identifier(each))
+            for each in table.names
+        ]
+        query = sql.SQL("SELECT {} FROM {} GROUP BY {}").format(
+            sql.SQL(", ").join(parts), sql.Identifier(table.name), sql.SQL(", ").join(map(sql.Identifier, keys))
+        )
     with pg.cursor(name="move") as cursor:
         cursor.itersize = BATCH
-        cursor.execute(sql.SQL("SELECT {} FROM {}").format(columns, sql.Identifier(table.name)))
+        cursor.execute(query)
         for row in cursor:
             yield _clean(table, row)
 
 
 def _clean(table: Table, row: Row) -> Row:
-    """The row as both stores hold it. Leases are free: nobody uses the source."""
+    """The row as both stores hold it. Leases and deliveries belong to nobody: nobody uses the source."""
     return tuple(
-        None if value is None or (table.name, name) == ("leases", "holder") else _convert(kind, value)
+        _NOBODY[table.name, name] if (table.name, name) in _NOBODY else None if value is None else _convert(kind, value)
         for (name, kind), value in zip(table.columns, row, strict=True)
     )
 
@@ -278,6 +297,37 @@ def _compare(expected: dict[str, TableSum], found: dict[str, TableSum]) -> None:
     for name, each in expected.items():
         if found[name] != each:
             raise StoreError(f"the table {name} differs after the move ({found[name].rows} of {each.rows} rows)")
+
+
+def _count_left(pg: PgConnection) -> dict[str, int]:
+    query = """SELECT table_name FROM information_schema.tables
+        WHERE table_schema = current_schema() AND table_type = 'BASE TABLE'"""
+    names = {name for (name,) in pg.execute(query)} - _NOT_COPIED - _PARTS_OF_CLUSTER - {SEARCH_INDEX}
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as lite:
+        sqlite_migrations.migrate(lite)
+        names -= {name for (name,) in lite.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    counts = {}
+    for name in sorted(names):
+        (counts[name],) = cast(
+            "Row", pg.execute(sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(name))).fetchone()
+        )
+    return {name: count for name, count in counts.items() if count}
+
+
+def _save_sequences(lite: sqlite3.Connection, pg: PgConnection, tables: list[Table]) -> None:
+    """New rows get numbers above those that were ever used."""
+    counted = {name for (name,) in lite.execute("SELECT name FROM sqlite_master WHERE sql LIKE '%AUTOINCREMENT%'")}
+    for table in tables:
+        if table.name not in counted:
+            continue
+        query = "SELECT last_value FROM pg_sequences WHERE format('%%I.%%I', schemaname, sequencename) = %s"
+        name = cast("Row", pg.execute("SELECT pg_get_serial_sequence(%s, 'number')", (table.name,)).fetchone())[0]
+        row = pg.execute(query, (name,)).fetchone()
+        if row is not None and row[0] is not None:
+            lite.execute("DELETE FROM sqlite_sequence WHERE name = ? AND seq <= ?", (table.name, row[0]))
+            sql_text = """INSERT INTO sqlite_sequence (name, seq) SELECT ?1, ?2
+                WHERE NOT EXISTS (SELECT 1 FROM sqlite_sequence WHERE name = ?1)"""
+            lite.execute(sql_text, (table.name, row[0]))
 
 
 def _set_sequences(lite: sqlite3.Connection, pg: PgConnection, tables: list[Table]) -> None:

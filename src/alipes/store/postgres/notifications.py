@@ -6,8 +6,11 @@ A payload is `SENDER NUMBER KIND TEXT`. The numbers show what was lost, and what
 
 import asyncio
 import logging
+import zlib
+from base64 import b64decode, b64encode
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import TypeAlias
 
 import msgspec
@@ -27,6 +30,8 @@ MAX_FRAME_BYTES = 16 * 1024 * 1024
 """A longer frame is not sent and counts as missed."""
 MAX_STATEMENT_PAYLOADS = 1000
 SEND_TIMEOUT_S = 5.0
+_COMPRESSED = b"~"
+"""The start of frames that are compressed together; no frame begins with it."""
 _LINES, _PIECE, _LAST_PIECE = "=", "+", "."
 _GONE, _OPS = "!gone ", "!ops "
 """Sent by functions of the database."""
@@ -87,6 +92,19 @@ OnFrame: TypeAlias = Callable[[str, Frame], None]
 _decoder: msgspec.json.Decoder[Frame] = msgspec.json.Decoder(Frame)
 
 
+@lru_cache(maxsize=1)
+def compress(frames: tuple[bytes, ...]) -> bytes:
+    """Many frames as one text. The last is kept: the same events often go to several workers."""
+    return _COMPRESSED + b64encode(zlib.compress(b"\n".join(frames), 1))
+
+
+def split_frames(text: str) -> list[str]:
+    """The frames in a text. Raises `zlib.error` or `ValueError` if its first pieces were lost."""
+    if text.startswith(_COMPRESSED.decode()):
+        text = zlib.decompress(b64decode(text[1:])).decode()
+    return text.split("\n")
+
+
 class _Outgoing:
     """The unsent frames for one worker. Events beyond the backlog are dropped, the oldest first."""
 
@@ -110,6 +128,9 @@ class _Outgoing:
         if self.missed or large:
             frames.append(to_json_bytes(MissedFrame(self.missed + large)))
             self.missed = 0
+        if sum(map(len, frames)) > MAX_PAYLOAD_BYTES * 2:
+            yield from self._pieces(sender, compress(tuple(each for each in frames if len(each) <= MAX_FRAME_BYTES)))
+            return
         for frame in frames:
             if lines and size + len(frame) >= MAX_PAYLOAD_BYTES - 64:
                 yield self._payload(sender, _LINES, b"\n".join(lines))
@@ -235,7 +256,11 @@ class Notifications:
             if kind == _PIECE:
                 return
             text, incoming.pieces = "".join(incoming.pieces), []
-        for line in text.split("\n"):
+        try:
+            lines = split_frames(text)
+        except (zlib.error, ValueError):
+            lines = [""]
+        for line in lines:
             try:
                 frame = _decoder.decode(line)
             except msgspec.DecodeError:  # of a newer release, or its first pieces were lost

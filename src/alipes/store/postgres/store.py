@@ -57,7 +57,7 @@ class PostgresStore(SqlStore):
         limits: ClusterLimits,
     ) -> None:
         turns = PostgresTurns(database, workers)
-        self.cluster_bus = bus = PostgresBus(workers, notifications, turns.is_abandoned)
+        self.cluster_bus = bus = PostgresBus(workers, notifications, turns.list_orphans)
         dispatcher = PostgresDispatcher(
             *(turns, workers, notifications, spawn), capacity=limits.capacity, per_person=limits.per_person
         )

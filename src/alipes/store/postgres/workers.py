@@ -31,6 +31,8 @@ LEASE_LOST = (
 )
 RECONNECT_S = 0.05
 MIN_PAUSE_S = 0.02
+RING_WAIT_S = 0.2
+"""How soon a worker that joined is watched by the one before it."""
 RING_GRACE_S = 0.5
 """After our own connection was lost, the others have this long to connect again before their locks count."""
 LOCK_TIMEOUT = "55P03"
@@ -259,7 +261,7 @@ async def _watch_ring(workers: Workers) -> None:
     while True:
         try:
             async with open_direct(workers.url, application_name(workers.own_name)) as ring:
-                await ring.fetch(f"SET lock_timeout = {int(RENEW_S * 1000)}", timeout_s=RENEW_S)
+                await ring.fetch(f"SET lock_timeout = {int(RING_WAIT_S * 1000)}", timeout_s=RENEW_S)
                 while True:
                     await _watch_next(workers, ring)
         except ConnectionLost as error:

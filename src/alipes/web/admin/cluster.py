@@ -1,4 +1,4 @@
-"""Endpoint for the cluster: its workers, waiting work and leaders."""
+"""Endpoint for the cluster: its workers, waiting conversations and leaders."""
 
 from msgspec import Struct
 from starlette.responses import Response
@@ -58,7 +58,7 @@ class ClusterEndpoints:
 
     @ApiEndpoint("GET", "/v1/cluster", "admin", readable=True, answer=ClusterDocument, errors=(404,))
     async def look(self, _call: ApiCall) -> Response:
-        """Get the workers of the cluster, waiting work and leaders."""
+        """Get the workers of the cluster, the waiting conversations and the leaders."""
         cluster = self._app.store.cluster
         if cluster is None:
             raise HttpProblem(404, "the store is SQLite, which one process serves", code="no_cluster")
