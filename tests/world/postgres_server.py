@@ -141,7 +141,7 @@ def _home_schema(home: Path) -> str:
 
 def open_postgres_store(home: Path, **options: Any) -> AbstractAsyncContextManager[Any]:
     """A store on PostgreSQL; each call with the same home acts as another worker of its cluster."""
-    return open_cluster_store(_home_schema(home), limits=ClusterLimits(lease_s=LEASE_S), **options)
+    return open_cluster_store(_home_schema(home), **{"limits": ClusterLimits(lease_s=LEASE_S), **options})
 
 
 @contextmanager

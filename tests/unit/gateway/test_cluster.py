@@ -28,7 +28,7 @@ from alipes.tools.clarify import Clarify
 from tests.world.environment import LIMIT_S
 from tests.world.fake_platform import TALENTS, FakePlatform
 from tests.world.gateway_harness import make_message, open_gateway
-from tests.world.postgres_server import open_postgres_store, postgres_server
+from tests.world.postgres_server import LEASE_S, open_postgres_store, postgres_server
 from tests.world.session_harness import Running, inbound
 from tests.world.wait import until
 
@@ -103,7 +103,7 @@ async def open_worker(home, chat, *script, roles=RUNNER, talents=ALONE, rules=No
     hooks.add(CORE, before_tool, patient=True)
     more = {
         "messenger": WorkerPlatform(chat, talents),
-        "opener": partial(open_postgres_store, limits=ClusterLimits(roles=roles)),
+        "opener": partial(open_postgres_store, limits=ClusterLimits(roles=roles, lease_s=LEASE_S)),
         "manners": OWNER,
         **more,
     }
