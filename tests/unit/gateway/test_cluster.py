@@ -253,16 +253,15 @@ async def test_a_platform_that_sends_only_where_it_receives_is_served_by_the_rec
 
 
 async def test_deliveries_of_a_dead_worker_are_sent_again_as_uncertain_and_those_of_a_living_one_are_not(tmp_path):
-    chat = FakePlatform()
-    async with AsyncExitStack() as doomed, open_worker(tmp_path, chat) as g:
-        await wait(g.messenger.receives)
+    chat, you = FakePlatform(), Address("test", "you")
+    async with AsyncExitStack() as doomed, open_postgres_store(tmp_path) as living:
         dying = await doomed.enter_async_context(open_postgres_store(tmp_path))
-        async with open_postgres_store(tmp_path) as living:
-            await dying.outbox.enqueue(Outbound("a", ME, "a"), Outbound("b", ME, "b"))
-            await dying.outbox.mark_sending(await dying.outbox.head(lane(ME)))
-            you = Address("test", "you")
-            await living.outbox.enqueue(Outbound("c", you, "c"), Outbound("d", you, "d"))
-            await living.outbox.mark_sending(await living.outbox.head(lane(you)))
+        await dying.outbox.enqueue(Outbound("a", ME, "a"), Outbound("b", ME, "b"))
+        await dying.outbox.mark_sending(await dying.outbox.head(lane(ME)))
+        await living.outbox.enqueue(Outbound("c", you, "c"), Outbound("d", you, "d"))
+        await living.outbox.mark_sending(await living.outbox.head(lane(you)))
+        async with open_worker(tmp_path, chat) as g:
+            await wait(g.messenger.receives)
             await g.gateway.delivery.wait_idle()
             assert chat.bubbles == []
             await doomed.aclose()
@@ -274,19 +273,19 @@ async def test_deliveries_of_a_dead_worker_are_sent_again_as_uncertain_and_those
 
 
 async def test_two_workers_that_recover_send_an_interrupted_message_once(tmp_path):
-    chat = FakePlatform()
-    async with AsyncExitStack() as doomed, open_worker(tmp_path, chat) as one, open_worker(tmp_path, chat) as other:
+    chat, places = FakePlatform(), [Address("test", f"chat{n}") for n in range(8)]
+    async with AsyncExitStack() as doomed:
         dying = await doomed.enter_async_context(open_postgres_store(tmp_path))
-        places = [Address("test", f"chat{n}") for n in range(8)]
         for place in places:
             await dying.outbox.enqueue(Outbound(f"a{place.chat}", place, "a"), Outbound(f"b{place.chat}", place, "b"))
             await dying.outbox.mark_sending(await dying.outbox.head(lane(place)))
-        await doomed.aclose()
-        for place in places:
-            await chat.until_said("a", "b", chat=place.chat)
-        await one.gateway.delivery.wait_idle()
-        await other.gateway.delivery.wait_idle()
-        assert len(chat.bubbles) == 16
+        async with open_worker(tmp_path, chat) as one, open_worker(tmp_path, chat) as other:
+            await doomed.aclose()
+            for place in places:
+                await chat.until_said("a", "b", chat=place.chat)
+            await one.gateway.delivery.wait_idle()
+            await other.gateway.delivery.wait_idle()
+            assert len(chat.bubbles) == 16
 
 
 async def test_an_unsent_question_of_a_dead_worker_expires_and_one_of_a_living_worker_stays(tmp_path):
