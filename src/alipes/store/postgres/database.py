@@ -80,6 +80,8 @@ class Committed(NamedTuple):
 
     outcomes: list[Any]
     noted: str | None
+    changed: bool = True
+    """False if nothing was written: then its commit did not wait for the disk."""
 
 
 class PostgresSession:
@@ -201,7 +203,8 @@ class PostgresWriter:
         begin = f"""BEGIN; {relaxed} {_REST_LOCK};
             SELECT require_alive('{self._name}'), set_config('alipes.worker', '{self._name}', true){watch}"""
         committed = self._session.run(partial(_run_transaction, begin, batch, self._session))
-        self.unsynced = not sync
+        if committed.changed:
+            self.unsynced = not sync
         return committed
 
 
@@ -225,6 +228,8 @@ class PostgresDatabase(Database):
         self._session, self._reads = sessions
         self._writer = PostgresWriter(name, self._session, self.abandon)
         self._queue: deque[WriteJob[Any] | VerbJob | ReadJob] = deque()
+        self._on_disk = asyncio.Event()
+        """Set while everything committed is on disk."""
         self._unresolved: deque[tuple[Any, Any]] = deque()
         """Committed jobs whose callers do not have their result yet."""
         self._during_sync: deque[Callable[[], None]] = deque()
@@ -249,10 +254,16 @@ class PostgresDatabase(Database):
         return future
 
     async def wait_synced(self, patience_s: float = 0.0) -> None:
-        """Return once everything committed so far is on disk."""
+        """Return once everything committed so far is on disk.
+
+        `patience_s`: how long to wait for another write to sync it along, before a write of its own."""
+        if self._writer.unsynced and patience_s:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(patience_s):
+                    await self._on_disk.wait()
         if self._writer.unsynced:
             if self._synced is None or self._synced.done():
-                self._synced = self.submit(_write_nothing)
+                self._synced = self.call("sync", "", ())
             await asyncio.shield(self._synced)  # commits are in order, so that one write is enough for all who wait
 
     async def read(self, work: Callable[[Connection], T]) -> T:
@@ -281,7 +292,7 @@ class PostgresDatabase(Database):
         self._is_watched, self._on_changes = is_watched, on_changes
 
     async def check_writable(self) -> None:
-        await self.run(_write_nothing)
+        await self.call("sync", "", ())
 
     def call_during_sync(self, callback: Callable[[], None]) -> None:
         self._during_sync.append(callback)
@@ -343,6 +354,7 @@ class PostgresDatabase(Database):
         committed = Committed([WriteFailure(error)] * len(batch), None) if error is not None else done.result()
         if committed.noted:
             self._on_changes(tuple(_changes_decoder.decode(f"[{committed.noted[1:]}]")))
+        (self._on_disk.clear if self._writer.unsynced else self._on_disk.set)()
         resolving = bool(self._unresolved)
         self._unresolved.extend(zip(batch, committed.outcomes, strict=True))
         if not resolving:
@@ -406,11 +418,6 @@ def _submit(thread: Executor, work: Callable[[], T], then: "Callable[[ThreadFutu
     thread.submit(work).add_done_callback(lambda done: loop.call_soon_threadsafe(then, done))
 
 
-def _write_nothing(db: Connection) -> None:
-    """Write to the log of the server, so that the commit waits for the disk."""
-    db.execute("SELECT pg_logical_emit_message(true, 'alipes', '')").fetchone()
-
-
 def _run_transaction(
     begin: str, batch: list[WriteJob[Any]], session: PostgresSession, db: PostgresConnection
 ) -> Committed:
@@ -433,9 +440,9 @@ def _run_transaction(
     except psycopg.OperationalError:
         session.drop()
         if xid is None or session.run(lambda db: _was_committed(db, xid)):
-            return Committed(outcomes, noted)
+            return Committed(outcomes, noted, xid is not None)
         raise
-    return Committed(outcomes, noted)
+    return Committed(outcomes, noted, xid is not None)
 
 
 def _was_committed(db: PostgresConnection, xid: str) -> bool:

@@ -37,6 +37,10 @@ RING_GRACE_S = 0.5
 """After our own connection was lost, the others have this long to connect again before their locks count."""
 LOCK_TIMEOUT = "55P03"
 """The server's code for a lock that was not granted in time."""
+_FORGET = """WITH gone AS (DELETE FROM workers
+    WHERE state <> 'alive' AND lease_until < clock_timestamp() - interval '30 days' RETURNING id)
+    DELETE FROM worker_batches WHERE worker IN (SELECT id FROM gone)"""
+"""Workers that have been gone for long; nothing refers to them."""
 _LOCK = "hashtextextended('alipes worker ' || %s, 0)"
 Cause: TypeAlias = Literal["death", "lease", "left"]
 """Why a worker is gone: its lock was released, its lease is over, or it exits."""
@@ -149,6 +153,7 @@ class Workers:
         sql = """INSERT INTO workers (id, host, pid, roles, lease_until, server_start, state, started)
             VALUES (%s, %s, %s, %s, clock_timestamp() + %s * interval '1 second', pg_postmaster_start_time(),
                 'alive', clock_timestamp())"""
+        await life.fetch(_FORGET, timeout_s=LEASE_S)
         values = (self.own_name, socket.gethostname(), os.getpid(), ",".join(sorted(self.roles)), self.lease_s)
         await life.fetch(sql, *values, timeout_s=self.timeout_s)
         self._confirm(sent)

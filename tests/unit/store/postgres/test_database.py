@@ -26,6 +26,29 @@ async def test_nul_and_lone_surrogates_are_removed_from_text(url):
     assert encode_calls([("v", "k\0", ["\ud800"])]) == '[["v","k",["?"]]]'
 
 
+async def test_a_write_that_changes_nothing_does_not_count_as_a_sync(url):
+    """PostgreSQL waits for the disk only if something was written."""
+    async with open_postgres(url, "w") as db:
+        await db.execute(ADD, "a", "x", sync=False)
+        assert await db.run(lambda db: db.execute("SELECT 1").fetchone()) == (1,)
+        before = db.counts.commits
+        await db.wait_synced()
+        assert db.counts.commits == before + 1
+        await db.wait_synced()
+        assert db.counts.commits == before + 1, "everything is on disk"
+
+
+async def test_a_patient_caller_is_synced_along_with_another_write(url):
+    async with open_postgres(url, "w") as db:
+        await db.execute(ADD, "a", "x", sync=False)
+        waiting = asyncio.ensure_future(db.wait_synced(60.0))
+        await asyncio.sleep(0)
+        await db.execute(ADD, "b", "x")
+        before = db.counts.commits
+        await waiting
+        assert db.counts.commits == before
+
+
 async def test_an_abandoned_database_writes_nothing_more(url):
     async with open_postgres(url, "w") as db:
         job = db.submit(lambda db: db.execute(ADD, ("a", "x")).rowcount)

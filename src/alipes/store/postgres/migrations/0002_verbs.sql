@@ -363,6 +363,7 @@ BEGIN
             WHEN 'release' THEN release_session(in_worker, c)
             WHEN 'take_ops' THEN take_ops(in_worker, c)
             WHEN 'signal' THEN signal_session(in_worker, c)
+            WHEN 'sync' THEN 'null'  -- its commit, and with it those before, waits for the disk
         END || ',';
     END LOOP;
     results := '[' || rtrim(results, ',') || ']';
