@@ -160,7 +160,7 @@ class SqlUntrustedSources(SqlRows):
             SELECT :session UNION SELECT :origin UNION SELECT session_id FROM turns JOIN chain USING (id)
             UNION SELECT ancestor_id FROM session_ancestors WHERE session_id = :session) ORDER BY created"""
         names = _place_names(turn)
-        return dict(await self._database.read(lambda db: db.execute(sql, names).fetchall()))
+        return dict(await self._database.read_statement(lambda db: db.execute(sql, names).fetchall()))
 
 
 def _place_names(turn: Turn) -> dict[str, str]:

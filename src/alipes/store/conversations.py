@@ -48,7 +48,7 @@ class SqlSessions:
 
     async def active(self, key: str) -> ActiveSession | None:
         """The active conversation of `key`, or None."""
-        return await self._database.read(lambda db: _find_active(db, key))
+        return await self._database.read_statement(lambda db: _find_active(db, key))
 
     async def open(self, address: Address) -> ActiveSession:
         """The active conversation, created if needed."""
@@ -93,7 +93,7 @@ class SqlSessions:
 
     async def unfinished(self, key: str) -> tuple[PendingTurn, ...]:
         """The running turn of `key`, then the queued ones, then the held ones, each in order."""
-        return await self._database.read(lambda db: turns.list_unfinished(db, key))
+        return await self._database.read_statement(lambda db: turns.list_unfinished(db, key))
 
     async def hold(self, key: str, turn: str = "") -> StoppedQueue:
         """A person stops the running turn, or `turn`: hold the messages queued behind it. The caller sends
@@ -118,7 +118,7 @@ class SqlSessions:
         """Move the messages queued for steering into `turn`, oldest first: each is recorded there and its own
         turn ends as `steered`. Raises `Fenced` like `record`."""
         names = {"key": turn.key, "session": turn.session}
-        if not await self._database.read(lambda db: db.execute(_STEERED, names).fetchone()):
+        if not await self._database.read_statement(lambda db: db.execute(_STEERED, names).fetchone()):
             return ()  # the usual case, without a write lock
         now, sql = (
             self._clock(),

@@ -43,7 +43,7 @@ class SqlOutbox(SqlRows):
 
     async def head(self, lane: str) -> Delivery | None:
         """The oldest unsent delivery of the lane."""
-        return await self._database.read(lambda db: _find_head(db, lane))
+        return await self._database.read_statement(lambda db: _find_head(db, lane))
 
     async def take(self, lane: str, ready: Callable[[Delivery], bool]) -> Delivery | None:
         """As `head`; if it is not being sent yet and `ready` returns true, the same write marks it as
@@ -213,7 +213,7 @@ class SqlDrafts(SqlRows):
 
     async def list_ids(self, lane: str, turn: str) -> tuple[str, ...]:
         """The drafts of `turn`, oldest first."""
-        return await self._database.read(lambda db: list_drafts(db, lane, turn))
+        return await self._database.read_statement(lambda db: list_drafts(db, lane, turn))
 
     async def remove(self, lane: str, turn: str, *messages: str) -> None:
         """They were completed or deleted."""

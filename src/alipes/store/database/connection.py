@@ -68,6 +68,9 @@ class Database(Protocol):
     async def read(self, work: Callable[[Connection], T]) -> T:
         """Run `work`, which must only read, on one consistent view of the data, after the writes before."""
 
+    async def read_statement(self, work: Callable[[Connection], T]) -> T:
+        """`read` of a `work` that runs one statement, which needs no transaction."""
+
     async def read_long(self, work: Callable[[Connection], T]) -> T:
         """`read` on a connection of its own, for work that takes long: writes do not wait for it."""
 

@@ -291,6 +291,9 @@ class SqliteDatabase(Database):
         """Run `work`, which must only read, on one consistent view of the file."""
         return await self._run_on_thread(partial(self._writer.read, work))
 
+    async def read_statement(self, work: Callable[[Connection], T]) -> T:
+        return await self.read(work)
+
     async def read_long(self, work: Callable[[Connection], T]) -> T:
         """`read` on a connection of its own, for work that takes long: writes do not wait for it.
 

@@ -270,6 +270,9 @@ class PostgresDatabase(Database):
         """Run `work`, which must only read, on one consistent view of the data."""
         return await self._read_in_order(partial(_read, work))
 
+    async def read_statement(self, work: Callable[[Connection], T]) -> T:
+        return await self._read_in_order(work)
+
     async def read_long(self, work: Callable[[Connection], T]) -> T:
         """`read` on a connection of its own; it is cancelled when the caller is."""
         try:

@@ -45,7 +45,7 @@ class PostgresOutbox(SqlOutbox):
 
     async def take(self, lane: str, ready: Callable[[Delivery], bool]) -> Delivery | None:
         """As in `SqlOutbox`; None as well while another worker sends the head."""
-        while (found := await self._database.read(lambda db: _find_head(db, lane))) is not None:
+        while (found := await self._database.read_statement(lambda db: _find_head(db, lane))) is not None:
             head, sender = found
             if head.state == "sending":
                 taken_over = head.number in self._interrupted

@@ -69,7 +69,7 @@ class PostgresTurns(SqlTurns):
         if claimed is None:
             return None
         number, epoch, attempts = claimed
-        turn = await self._database.read(lambda db: load_turn(db, number, epoch, attempts))
+        turn = await self._database.read_statement(lambda db: load_turn(db, number, epoch, attempts))
         if not (messages := opening(turn)):
             return turn
         args = (turn.id, epoch, now, [message_args(Said(message)) for message in messages], (), ())
