@@ -49,6 +49,9 @@ class GroupedCalls:
             await asyncio.wait([self._queue[-1][2]] if self._queue else [loop.run_in_executor(self._thread, int)])
         return await loop.run_in_executor(self._thread, work, PlainConnection(self.db))
 
+    async def read_statement(self, work):
+        return await self.read(work)
+
     def _send(self):
         queue, self._queue = self._queue[:256], self._queue[256:]
         self._busy = bool(queue)
