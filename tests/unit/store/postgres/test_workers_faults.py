@@ -57,6 +57,11 @@ async def test_workers_lose_their_leases_while_the_server_is_away_for_longer(own
     own_server.stop()
 
 
+def _listens(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
 async def test_a_pooler_is_refused(server, tmp_path):
     program = shutil.which("pgbouncer") or skip("pgbouncer is not installed")
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -70,6 +75,7 @@ async def test_a_pooler_is_refused(server, tmp_path):
     config.chmod(0o644)
     process = await asyncio.create_subprocess_exec(program, "-q", str(config))
     try:
+        await until(lambda: process.returncode is not None or _listens(port))
         with pytest.raises(ConfigError, match="store_direct"):
             async with open_workers(f"postgresql://alipes@127.0.0.1:{port}/postgres", ROLES):
                 pass
