@@ -38,6 +38,7 @@ from alipes.plugins.owner import PluginOwner
 from alipes.plugins.registry import Contributions
 from alipes.providers.openai_chat import OpenAIChatProvider
 from alipes.providers.registry import Backend, ModelChoice
+from alipes.runtime.blobs.chat_files import ChatFiles
 from alipes.runtime.watchdog import LoopActivity
 from alipes.sessions.commands.context import CommandContext
 from alipes.sessions.commands.registry import BY_NAME
@@ -137,6 +138,7 @@ class SimulatedApp:
         self._compaction = compaction
         self.contributions = Contributions(lambda: BY_NAME)
         self.files = FileAttacher(Settings(home=Path("/nonexistent")))
+        self.chat_files = ChatFiles(Path("/nonexistent"), max_bytes=1, cache_bytes=1)
 
     def context(self, inbound: Any, *, local_files: bool = True) -> CommandContext:
         return CommandContext(

@@ -73,7 +73,7 @@ async def test_a_message_whose_receiver_was_cancelled_is_merged_with_its_copy(tm
         group = LateTaskGroup()
         group.open(tasks)
         batcher = Batcher(store.inbox, on_batch, window=1.0, tasks=group)
-        await batcher.recover("fake")
+        await batcher.recover("test")
         first, second = make_message("a", id="1", album="x"), make_message("b", id="2", album="x")
         await store.inbox.add(first)  # and its receiver is cancelled
         await batcher.add(first)

@@ -102,7 +102,7 @@ def kept_and_refused(lines: list[str], path: Path) -> tuple[set[str], list[str]]
 
 def test_a_file_that_may_not_grow_refuses_and_recovers(tmp_path):
     kept, refused = kept_and_refused(run(FILL + LIMITED, tmp_path), tmp_path / "alipes.db")
-    assert len(kept) > 10
+    assert len(kept) > 5
     assert len(refused) == 8 and all("nothing was saved" in line for line in refused)
 
 

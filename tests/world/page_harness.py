@@ -4,6 +4,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -74,7 +75,8 @@ async def open_page(
         keys = Authenticator(KEY, find, run=run)
         logins = BrowserLogins(browsers, keys, PageLocator(address, trusted), home=str(home))
         room = Room()
-        endpoints = (*endpoints_of(KeyEndpoint()), *endpoints_of(BrowserEndpoints(logins, address)), *room.endpoints())
+        key = KeyEndpoint(SimpleNamespace(store=SimpleNamespace(clustered=False)))  # type: ignore[arg-type]
+        endpoints = (*endpoints_of(key), *endpoints_of(BrowserEndpoints(logins, address)), *room.endpoints())
         router = ApiRouter(endpoints, keys, RequestLimits(rate=0), logins=logins)
         with bind_socket("127.0.0.1", 0) as door:
             harness = PageHarness(server_url(door), browsers, logins, room)

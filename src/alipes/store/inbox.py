@@ -90,8 +90,9 @@ class SqlInbox(SqlRows):
                 return "late"
             if not same:
                 changed = structs.replace(before, text=inbound.text, attachments=inbound.attachments)
-                update = "UPDATE turns SET inbound = ? WHERE platform = ? AND inbound_id = ?"
-                db.execute(update, (to_json(changed), platform, clean_text(original)))
+                update = "UPDATE turns SET inbound = ?, text = ? WHERE platform = ? AND inbound_id = ?"
+                row = (to_json(changed), clean_text(changed.text), platform, clean_text(original))
+                db.execute(update, row)
             handled = "INSERT OR IGNORE INTO inbox (platform, id, created, handled) VALUES (?, ?, ?, ?)"
             db.execute(handled, (platform, clean_text(edit), now, now))
             return "same" if same else "replaced"

@@ -86,6 +86,7 @@ class ServedPlatforms:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self.leaving = asyncio.Event()
+        self._clustered = False
         self.notes: list[str] = []
         """Why a configured platform is not served."""
         self.webhooks: dict[str, ReceiveWebhook] = {}
@@ -103,6 +104,7 @@ class ServedPlatforms:
     def open(self, app: App, restart: Callable[[], None]) -> None:
         """Open the platforms; they connect when the gateway runs. Failures go to `notes`."""
         make_private(self._settings.paths.outgoing)
+        self._clustered = app.store.clustered
         platforms: dict[str, Platform] = {}
         guests = self._plugin_platforms(app)
         self.outbound.add_platforms(*guests)
@@ -162,7 +164,7 @@ class ServedPlatforms:
         """The health of each platform; one is not ready after twice its interval without a sign of life."""
         found = [PlatformHealth(note.partition(" ")[0], False, note) for note in self.notes]
         for state in self.gateway.states():
-            if not state.receiving:  # another process does, and reports it
+            if self._clustered and not state.receiving:  # another worker does, and reports it
                 found.append(PlatformHealth(state.name, True, state.sending))
                 continue
             late = time.time() - state.polled > 2 * self._poll_s.get(state.name, HEARTBEAT_S)
