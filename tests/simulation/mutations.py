@@ -154,14 +154,14 @@ def _(patch: Patch) -> None:
 def _(patch: Patch) -> None:
     run = SqliteDatabase.run
 
-    async def run_unshielded(self: Any, work: Any, *, sync: bool = True) -> Any:
+    async def run_unshielded(self: Any, work: Any, *, sync: bool = True, key: str = "") -> Any:
         cancelled = []
 
         def work_unless_cancelled(db: Any) -> Any:
             return None if cancelled else work(db)
 
         try:
-            return await run(self, work_unless_cancelled, sync=sync)
+            return await run(self, work_unless_cancelled, sync=sync, key=key)
         except asyncio.CancelledError:
             cancelled.append(True)
             raise

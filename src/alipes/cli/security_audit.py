@@ -176,7 +176,7 @@ def _check_config_file(settings: Settings) -> Iterator[CheckResult]:
 
 
 async def _check_store(settings: Settings) -> list[CheckResult]:
-    if not store_exists(settings.home):
+    if not settings.store and not store_exists(settings.home):
         return []
     try:
         async with open_home_store(settings) as store:

@@ -23,7 +23,6 @@ from alipes.config.settings import Settings
 from alipes.kernel.approvals import reveal
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import did_you_mean, format_count
-from alipes.kernel.store.archive import Archive
 from alipes.kernel.store.usage import SkillUsage
 from alipes.plugins.discovery import has_plugins
 from alipes.plugins.registry import SkillContribution
@@ -132,7 +131,8 @@ async def _read_plugin_skills(settings: Settings) -> tuple[PluginSkill, ...]:
 
 
 def _usage(settings: Settings) -> dict[str, SkillUsage]:
-    return run_in_archive(settings, Archive.skill_usage) if store_exists(settings.home) else {}
+    exists = settings.store or store_exists(settings.home)
+    return run_in_archive(settings, lambda archive: archive.skill_usage()) if exists else {}
 
 
 def _list(settings: Settings, *, json: bool) -> int:
