@@ -190,8 +190,6 @@ class App:
             await self.mcp.prepare(turn)
         unavailable = await self._unavailable_tools()
         off = await self.tool_access.off_in_conversation(turn)
-        standing = await self.store.sessions.active(turn.key)
-        effort = standing.effort if standing is not None and standing.session == turn.session else ""
         skills = await self.skills.begin_turn(turn)
         self.secrets.add(*self._env_file.changed_values())
         memory = await self.memory.snapshot(turn)
@@ -208,7 +206,7 @@ class App:
             system=partial(self._system_prompt, skills=skills if SkillView.spec.name in tools else "", memory=memory),
             max_steps=self.settings.delegation.steps if turn.inbound.parent else self.settings.max_steps,
             max_tokens=self.settings.max_tokens,
-            effort=effort or self.settings.effort,
+            effort=turn.effort or self.settings.effort,
             retry=self._retry,
             cooldowns=self._cooldowns,
             ask_approval=self.sessions.questions.ask_approval,

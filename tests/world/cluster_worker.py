@@ -92,7 +92,11 @@ class LightWorker:
             self._again.add(key)
         else:
             task = self._served[key] = self._group.create_task(self._serve(key))
-            task.add_done_callback(lambda _: self._served.pop(key, None))
+            task.add_done_callback(lambda ended: self._forget(key, ended))
+
+    def _forget(self, key: str, task: asyncio.Task[None]) -> None:
+        if self._served.get(key) is task:
+            del self._served[key]
 
     async def accept(self, id: str, chat: str, text: str) -> None:
         """Accept a message as a webhook does: it is stored before it is acknowledged."""
@@ -107,9 +111,10 @@ class LightWorker:
             case "/publish":
                 await self._publish(address.key, *map(float, text.split()))
                 return
-        turn = await self._store.turns.accept(Inbound(id, address, "someone", text))
-        tell("accepted", id=id, at=time.time(), new=turn is not None)
-        await self._store.dispatcher.wake(address.key)
+        admitted = await self._store.turns.admit(Inbound(id, address, "someone", text))
+        await self._store.health.wait_synced()
+        tell("accepted", id=id, at=time.time(), new=admitted is not None)
+        await self._store.dispatcher.wake(address.key, admitted)
 
     async def _report_events(self, key: str) -> None:
         """Report the age of each event of `key` when it arrives, in milliseconds, until one says `end`."""
@@ -140,12 +145,12 @@ class LightWorker:
         try:
             while True:
                 self._again.discard(key)
-                while (turn := await turns.claim_next(key)) is not None:
+                while (turn := await turns.claim_next(key, release=True)) is not None:
                     tell("claimed", key=key, turn=turn.id, epoch=turn.epoch, at=time.time(), text=turn.inbound.text)
                     with suppress(Fenced):
                         await self._run_turn(turn)
-                await turns.release(key)
-                if key not in self._again and not await turns.has_pending(key):
+                if key not in self._again:
+                    del self._served[key]  # now: what arrives from here on is served by another task
                     return
         except SessionHeld:
             await self._store.dispatcher.wake(key)
@@ -204,7 +209,8 @@ class LightWorker:
                 self._check_lease()
                 line = {"lane": lane, "text": delivery.outbound.text, "at": time.time(), "worker": self._store.host}
                 append_line(Path(self._options.folder) / SENDS, line)
-                await outbox.mark_sent(delivery, delivery.outbound.id)
+                if (await outbox.mark_sent(delivery, delivery.outbound.id)).emptied_lane:
+                    break
 
     async def _recover(self) -> None:
         """Send again what a dead worker was sending, and what it left."""

@@ -18,8 +18,8 @@ from alipes.agent.tool_search import RankByMeaning, ToolSearch
 from alipes.agent.transcript_repair import known_results, opening_messages, with_unique_call_ids
 from alipes.kernel.errors import ContextTooLong, ProviderError
 from alipes.kernel.messages import Message, Text, ToolCall, ToolResult, notice
-from alipes.kernel.ports import CheckStop, Effort, Emit, Request, Tool
-from alipes.kernel.turns import Ending, ModelReply, Notice, Retracted, Said, Turn
+from alipes.kernel.ports import CheckStop, Emit, Request, Tool
+from alipes.kernel.turns import Effort, Ending, ModelReply, Notice, Retracted, Said, Turn
 from alipes.plugins import specs
 from alipes.plugins.dispatch import HookDispatcher
 from alipes.plugins.specs import Verdict

@@ -46,8 +46,7 @@ from alipes.config.value_types import (
 )
 from alipes.kernel.messages import Json
 from alipes.kernel.models import Endpoint, ModelFacts, Proxies, Secret
-from alipes.kernel.ports import Effort
-from alipes.kernel.turns import BusyMode
+from alipes.kernel.turns import BusyMode, Effort
 
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 SecretStore: TypeAlias = Literal["file", "keyring"]

@@ -249,7 +249,9 @@ class ChatQuestions:
     async def _list_open(self, address: Address) -> list[ChatQuestion]:
         """Open questions of a conversation, oldest first; in a cluster those of other processes too."""
         known = [each for each in self._open.values() if each.address.key == address.key]
-        if not self._store.clustered or (session := await self._store.sessions.active(address.key)) is None:
+        if not self._store.clustered or not await self._store.questions.has_open(address.key):
+            return known
+        if (session := await self._store.sessions.active(address.key)) is None:
             return known
         others = [
             await _from_store(self._store, each.asked, address)

@@ -5,8 +5,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from alipes.kernel.messages import Image, Message
-from alipes.kernel.ports import Effort
-from alipes.kernel.turns import Address, ApprovalChoice, BusyMode, PermissionMode
+from alipes.kernel.turns import Address, ApprovalChoice, BusyMode, Effort, PermissionMode
 
 
 class QuestionUndelivered(Struct, frozen=True):
@@ -79,6 +78,8 @@ class AdmittedTurn(Struct, frozen=True):
     busy: BusyMode
     ahead: tuple[PendingTurn, ...]
     """Unfinished turns before it, in order, without held ones."""
+    holder: str | None = None
+    """In a cluster, the worker that holds the session now; admitting may have taken it for this one."""
 
 
 class StoppedQueue(Struct, frozen=True):

@@ -80,3 +80,5 @@ class Delivery(Struct, frozen=True):
     why: str = ""
     drafts: tuple[str, ...] = ()
     """Set once sending starts: the messages that showed the turn's live preview, oldest first."""
+    emptied_lane: bool = False
+    """Set by `mark_sent` if it is known that nothing else waits in the lane."""

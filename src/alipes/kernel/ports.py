@@ -8,12 +8,11 @@ from typing import Literal, Protocol, TypeAlias, runtime_checkable
 from msgspec import Struct
 
 from alipes.kernel.messages import Image, Json, Message, ToolResult, WebSource
-from alipes.kernel.turns import Delta, Event, Turn
+from alipes.kernel.turns import Delta, Effort, Event, Turn
 
 Emit: TypeAlias = Callable[[Event], Awaitable[None]]
 CheckStop: TypeAlias = Callable[[], Awaitable[None]]
 """Awaited before every action; does not return if the turn was stopped."""
-Effort: TypeAlias = Literal["", "low", "medium", "high"]
 
 
 class ToolSpec(Struct, frozen=True, dict=True):

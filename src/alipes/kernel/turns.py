@@ -12,6 +12,7 @@ from alipes.kernel.messages import Image, Json, Message, Text, ToolCall, ToolRes
 Ending: TypeAlias = Literal["answered", "stopped", "out_of_steps", "failed", "steered"]
 """`steered`: the message was steered into the running turn; the detail is that turn's id."""
 BusyMode: TypeAlias = Literal["interrupt", "queue", "steer"]
+Effort: TypeAlias = Literal["", "low", "medium", "high"]
 """What a new message does to a running turn: stop it, wait for it, or be steered into it."""
 PermissionMode: TypeAlias = Literal["ask", "edits", "plan", "all"]
 """`ask`: risky calls are asked about; `edits`: so too, but not file edits in the project; `plan`: only tools that
@@ -168,6 +169,10 @@ class Turn(Struct, frozen=True):
     """When the session was created (seconds since the epoch)."""
     model: str = ""
     """The model chosen for the session; empty: the default."""
+    effort: Effort = ""
+    """The effort chosen for the session; empty: the default."""
+    tools_off: tuple[str, ...] = ()
+    """The tools and groups that a person switched off in the session."""
     history: tuple[Message, ...] = ()
     """The messages of the session before this turn."""
     said: tuple[Message, ...] = ()

@@ -54,9 +54,7 @@ async def claim_turn(key: str, services: SessionServices, *, keep_lease: bool = 
     """The oldest queued turn; None if there is none, or if another process holds the session. Without a turn the
     session is released, unless `keep_lease`: its background processes run here."""
     try:
-        turn = await services.store.turns.claim_next(key, _opening_with_claim)
-        if turn is None and not keep_lease:
-            await services.store.turns.release(key)
+        turn = await services.store.turns.claim_next(key, _opening_with_claim, release=not keep_lease)
     except SessionHeld:
         await services.store.dispatcher.wake(key)
         return None

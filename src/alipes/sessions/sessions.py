@@ -161,7 +161,7 @@ class Sessions:
         if shown and self.questions.front_end is not None:
             self.questions.front_end.send_soon(shown[0])
         if not woken:
-            await self._store.dispatcher.wake(key)
+            await self._store.dispatcher.wake(key, admitted)
         for op in ops_for(admitted):
             await self.post(key, op)
         await self._store.health.wait_synced(unhurried)

@@ -49,7 +49,7 @@ class ToolAccess:
     async def off_in_conversation(self, turn: Turn) -> tuple[str, ...]:
         """What a person switched off in the conversation; a subagent has the choice of the one it works for."""
         origin = turn.inbound.origin
-        return await self._choices.read(origin.session if origin is not None else turn.session)
+        return turn.tools_off if origin is None else await self._choices.read(origin.session)
 
     def select(self, turn: Turn, unavailable: Iterable[str], off: Iterable[str]) -> Mapping[str, Tool]:
         """The tools of the turn. `off`: see `off_in_conversation`."""

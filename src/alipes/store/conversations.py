@@ -17,9 +17,8 @@ from alipes.kernel.conversations import (
     UndoneTurn,
 )
 from alipes.kernel.errors import SessionError
-from alipes.kernel.ports import Effort
 from alipes.kernel.store.cluster import Liveness
-from alipes.kernel.turns import Address, BusyMode, PermissionMode, Said, Stop, Turn
+from alipes.kernel.turns import Address, BusyMode, Effort, PermissionMode, Said, Stop, Turn
 from alipes.store import export, history, message_queue, turns
 from alipes.store.database.connection import Connection, Database
 from alipes.store.database.rows import Decoders, SqlRows, clean_text

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from alipes.kernel.conversations import AdmittedTurn
 from alipes.kernel.errors import SessionHeld, StoreError
 from alipes.kernel.store.archive import Archive
 from alipes.kernel.store.cluster import OnOp
@@ -54,8 +55,7 @@ class LocalDispatcher:
             self._deliver(key, Wake())
         return alone
 
-    async def wake(self, key: str) -> None:
-        """Work is queued for `key`: notify its holder, or take it ourselves if there is none."""
+    async def wake(self, key: str, _admitted: AdmittedTurn | None = None) -> None:
         while not self.wake_if_alone(key):
             holder = await self._turns.holder(key)
             if holder in (None, self._processes.own_name):

@@ -93,18 +93,17 @@ class SqlTurns:
 
         return self._database.submit(work, sync=False)
 
-    async def claim_next(self, key: str, opening: OpeningMessages = lambda _turn: ()) -> Turn | None:
-        """Claim the oldest unfinished turn of the session `key` that is not held; None if there is none.
-
-        Each claim raises the epoch and counts an attempt. The messages of `opening` are recorded in the same
-        transaction and are `unpublished` in the turn. Raises `SessionHeld` while another live process holds
-        the session.
-        """
+    async def claim_next(
+        self, key: str, opening: OpeningMessages = lambda _turn: (), *, release: bool = False
+    ) -> Turn | None:
         if self._before_claim is not None:
             await self._before_claim()
         now = self._clock()
         # nothing depends on the claim before the next write; a crash here only burns an attempt number
-        return await self._database.run(lambda db: self._claim(db, key, opening, now), sync=False)
+        turn = await self._database.run(lambda db: self._claim(db, key, opening, now), sync=False)
+        if turn is None and release:
+            await self.release(key)
+        return turn
 
     def _claim(self, db: Connection, key: str, opening: OpeningMessages, now: float) -> Turn | None:
         sql = "SELECT min(number) FROM turns WHERE key = ? AND ending IS NULL AND held = 0"
@@ -253,9 +252,10 @@ def _require_free(db: Connection, key: str, processes: Liveness) -> None:
 
 def load_turn(db: Connection, number: int) -> Turn:
     """A turn with the messages that the model sees in it."""
-    sql = """SELECT turns.id, turns.key, session_id, inbound, sessions.created, sessions.model, epoch, attempts
-        FROM turns JOIN sessions ON sessions.id = session_id WHERE number = ?"""
-    id, key, session, inbound, created, model, epoch, attempts = db.execute(sql, (number,)).fetchone()
+    sql = """SELECT turns.id, turns.key, session_id, inbound, sessions.created, sessions.model, effort, tools_off,
+        epoch, attempts FROM turns JOIN sessions ON sessions.id = session_id WHERE number = ?"""
+    row = db.execute(sql, (number,)).fetchone()
+    id, key, session, inbound, created, model, effort, tools_off, epoch, attempts = row
     before, own = history.load_transcript(db, session, number)
     rows = [*before, *own]
     compaction, newest = history.find_summary(db, session, [row[0] for row in rows])
@@ -267,6 +267,8 @@ def load_turn(db: Connection, number: int) -> Turn:
         inbound=Decoders.inbound.decode(inbound),
         session_started=created,
         model=model,
+        effort=effort,
+        tools_off=tuple(tools_off.split()),
         history=history.decode_messages(before),
         said=history.decode_messages(own),
         tool_results={id: None if text is None else Decoders.result.decode(text) for id, text in results},

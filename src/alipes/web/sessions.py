@@ -7,10 +7,9 @@ from msgspec import Meta, Struct, structs
 from starlette.responses import PlainTextResponse, Response
 
 from alipes.kernel.errors import SessionError
-from alipes.kernel.ports import Effort
 from alipes.kernel.store.api import ApiSession, SessionQuery, SessionStatus
 from alipes.kernel.store.search import MAX_MESSAGES, SearchContext, SearchHit
-from alipes.kernel.turns import Address, BusyMode, PermissionMode
+from alipes.kernel.turns import Address, BusyMode, Effort, PermissionMode
 from alipes.store import export
 from alipes.store.html_export import to_html
 from alipes.web.admission import TurnAdmission

@@ -12,8 +12,7 @@ from acp.schema import (
 )
 
 from alipes.app import App
-from alipes.kernel.ports import Effort
-from alipes.kernel.turns import Address
+from alipes.kernel.turns import Address, Effort
 from alipes.sessions.permissions import MODES, parse_mode
 
 MODE, MODEL, EFFORT = "mode", "model", "effort"

@@ -125,7 +125,7 @@ class InboundPipeline:
             parsed = self._commands.parse(message.text, self._app.contributions)
             if isinstance(parsed, UnknownCommand) and not message.addressed and message.group:
                 return  # perhaps for another bot
-            await (self._handle_command(message, parsed, role) if parsed else self._handle_text(message))
+            await (self._handle_command(message, parsed, role) if parsed else self._handle_text(message, role))
 
     async def _ask_plugins(self, message: IncomingMessage) -> IncomingMessage:
         """Let plugins reject or rewrite the text; they are asked before access is checked."""
@@ -189,7 +189,7 @@ class InboundPipeline:
         if parsed.command.name == "restart" and not reply.failed:
             self._restart()
 
-    async def _handle_text(self, message: IncomingMessage) -> None:
+    async def _handle_text(self, message: IncomingMessage, role: PersonRole) -> None:
         if not (message.text.strip() or message.quoted or message.images or message.files):
             return
         message = await self._app.chat_files.share_received(message)
@@ -198,7 +198,7 @@ class InboundPipeline:
         elif self.batcher.wants(message):
             await self.batcher.add(message)
         else:
-            await self._submit([message])
+            await self._submit([message], [role])
 
     async def _handle_edit(self, edit: IncomingMessage) -> None:
         if await self.batcher.amend(edit):
@@ -221,17 +221,24 @@ class InboundPipeline:
         if complete:
             await self._submit(complete)
 
-    async def _submit(self, messages: Sequence[IncomingMessage], *, edited: bool = False) -> None:
+    async def _submit(
+        self, messages: Sequence[IncomingMessage], roles: Sequence[PersonRole] = (), *, edited: bool = False
+    ) -> None:
+        """`roles`: those of the senders, if they are known."""
         inbound = to_inbound(messages, workdir=self._policy.workdir, edited=edited)
-        inbound = await self._with_sender(messages, inbound)
+        inbound = await self._with_sender(messages, inbound, roles)
         inbound = await self._app.files.attach_received(inbound, [file for each in messages for file in each.files])
         self._views.watch_received(inbound.address)
         busy = self._policy.for_platform(inbound.address.platform).usual_busy
         await self._app.sessions.submit(inbound, usual=busy, ruled=True, unhurried=CONFIRM_DELAY)
 
-    async def _with_sender(self, messages: Sequence[IncomingMessage], inbound: Inbound) -> Inbound:
+    async def _with_sender(
+        self, messages: Sequence[IncomingMessage], inbound: Inbound, known: Sequence[PersonRole] = ()
+    ) -> Inbound:
         """The message with what is known about who sent it. The sender of a mail is never certain."""
-        roles = [await self._access.role(each.address.platform, each.sender) for each in messages]
+        roles: Sequence[PersonRole | None] = known or [
+            await self._access.role(each.address.platform, each.sender) for each in messages
+        ]
         owner = all(role == "owner" for role in roles) and inbound.address.platform != MAIL
         return structs.replace(inbound, untrusted=_untrusted_source(messages, roles), owner=owner)
 

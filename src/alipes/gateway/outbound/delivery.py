@@ -209,7 +209,7 @@ class DeliveryAttempts:
             if delivery is None or self.wait_time(delivery.due) or self.is_late(delivery):
                 return delivery, False
             if delivery.state == "sending" or await self._is_reachable(runner, delivery):
-                await self._send(runner, delivery)
+                delivery = await self._send(runner, delivery)
             return delivery, True
 
     def _may_start(self, delivery: Delivery) -> bool:
@@ -220,21 +220,22 @@ class DeliveryAttempts:
         wait = due - self._clock()
         return wait if 0 < wait <= MAX_POSTPONE else 0.0
 
-    async def _send(self, runner: PlatformRunner, delivery: Delivery) -> None:
+    async def _send(self, runner: PlatformRunner, delivery: Delivery) -> Delivery:
         if delivery.state != "sending":
             taken = await self._outbox.mark_sending(delivery)
             if taken is None:  # another worker sends it
-                return
+                return delivery
             delivery = taken
         try:
             sent = await self.sender.send(runner, delivery)
         except DeliveryError as error:
             await self._handle_failure(runner, delivery, error)
-            return
+            return delivery
         self._counters.sent[runner.name] += 1
         self._counters.uncertain[runner.name] += sent.uncertain and not delivery.uncertain
         self._failing[runner.name].clear()
         runner.state.sending = ""
+        return sent
 
     async def _is_reachable(self, runner: PlatformRunner, delivery: Delivery) -> bool:
         """Probe before a doubtful message is sent again: that is done only once, so not during an outage."""
@@ -445,9 +446,9 @@ class OutboxWorker:
                 self._notified.discard(lane)
                 async with self.lock(lane):
                     delivery, tried = await self._attempts.try_first(runner, lane)
-                if tried:
+                if tried and not (delivery is not None and delivery.emptied_lane):
                     continue
-                if delivery is None:
+                if delivery is None or tried:
                     if lane in self._notified:
                         continue
                     return

@@ -149,3 +149,6 @@ class QuestionStore(Protocol):
 
     async def list_open(self, session: str = "") -> tuple[OpenQuestion, ...]:
         """The open questions of unfinished turns, oldest first; with `session`, only of this conversation."""
+
+    async def has_open(self, key: str) -> bool:
+        """False if no question of the session `key` is open. A question whose time is over may count."""

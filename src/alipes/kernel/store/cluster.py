@@ -6,6 +6,7 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
+from alipes.kernel.conversations import AdmittedTurn
 from alipes.kernel.turns import Envelope, Op
 
 OnOp: TypeAlias = Callable[[str, Op], None]
@@ -17,8 +18,9 @@ class Dispatcher(Protocol):
     def wake_if_alone(self, key: str) -> bool:
         """Wake the session at once if no other process is running; else do nothing and return False."""
 
-    async def wake(self, key: str) -> None:
-        """Work is queued for `key`: notify its holder, or take it ourselves if there is none."""
+    async def wake(self, key: str, admitted: AdmittedTurn | None = None) -> None:
+        """Work is queued for `key`: notify its holder, or take it ourselves if there is none. `admitted`: the work, if
+        it was admitted just now."""
 
     async def signal(self, key: str, op: Op) -> None:
         """Send `op` to the session's holder in any process; stored before it is sent.

@@ -12,8 +12,7 @@ from alipes.kernel.conversations import (
     StoppedQueue,
     UndoneTurn,
 )
-from alipes.kernel.ports import Effort
-from alipes.kernel.turns import Address, BusyMode, PermissionMode, Turn
+from alipes.kernel.turns import Address, BusyMode, Effort, PermissionMode, Turn
 
 
 class SessionStore(Protocol):

@@ -42,8 +42,11 @@ class TurnStore(Protocol):
         may forget the message only after the database has synced it.
         """
 
-    async def claim_next(self, key: str, opening: OpeningMessages = lambda _turn: ()) -> Turn | None:
-        """Claim the oldest unfinished turn of the session `key` that is not held; None if there is none.
+    async def claim_next(
+        self, key: str, opening: OpeningMessages = lambda _turn: (), *, release: bool = False
+    ) -> Turn | None:
+        """Claim the oldest unfinished turn of the session `key` that is not held; None if there is none. `release`: in
+        that case, release the session as well.
 
         Each claim raises the epoch and counts an attempt. The messages of `opening` are recorded in the same
         transaction and are `unpublished` in the turn. Raises `SessionHeld` while another live process holds

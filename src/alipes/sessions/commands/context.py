@@ -12,9 +12,8 @@ from alipes.agent.memory.service import MemoryService
 from alipes.agent.search.conversations import ConversationSearch
 from alipes.agent.skills.skills import Skills
 from alipes.config.keys import KeysConfig
-from alipes.kernel.ports import Effort
 from alipes.kernel.store.store import Store
-from alipes.kernel.turns import BusyMode, Inbound
+from alipes.kernel.turns import BusyMode, Effort, Inbound
 from alipes.plugins.dispatch import Hooks
 from alipes.plugins.loader import Plugins
 from alipes.plugins.registry import Contributions

@@ -13,7 +13,7 @@ from alipes.kernel.formatting import (
     format_duration,
     format_excerpt,
 )
-from alipes.kernel.ports import Effort
+from alipes.kernel.turns import Effort
 from alipes.plugins.discovery import PluginStatus
 from alipes.plugins.loader import Plugins
 from alipes.sessions.commands.context import CommandContext, CommandReply, parse_count

@@ -25,12 +25,6 @@ _WORKERS = """SELECT w.id, w.host, w.pid, w.roles, extract(epoch FROM w.started)
         (SELECT count(*) FROM leases l WHERE l.holder = w.id),
         %s - extract(epoch FROM w.lease_until - clock_timestamp())::float8
     FROM workers w WHERE w.state = 'alive' ORDER BY w.started, w.id"""
-_WAITING = """SELECT count(DISTINCT t.key), coalesce(extract(epoch FROM clock_timestamp())::float8 - min(t.created), 0)
-    FROM turns t LEFT JOIN leases l ON l.key = t.key
-    WHERE t.ending IS NULL AND t.held = 0 AND l.holder IS NULL
-        AND (%(limit)s = 0 OR t.user_id = '' OR t.user_id IS NULL OR %(limit)s > (
-            SELECT count(DISTINCT o.key) FROM turns o JOIN leases h ON h.key = o.key AND h.holder IS NOT NULL
-            WHERE o.ending IS NULL AND o.held = 0 AND o.user_id = t.user_id))"""
 _TAKEOVERS = "SELECT cause, sum(sessions)::bigint FROM takeovers GROUP BY cause"
 # an advisory lock shows its 64-bit key in two halves
 _LEADERS = """SELECT n.name, max(a.application_name)
@@ -87,7 +81,7 @@ class PostgresClusterView:
             raw = db.raw  # type: ignore[attr-defined]
             return (
                 raw.execute(_WORKERS, (LEASE_S,)).fetchall(),
-                raw.execute(_WAITING, {"limit": self._per_person}).fetchone(),
+                raw.execute("SELECT * FROM count_waiting(%s)", (self._per_person,)).fetchone(),
                 raw.execute(_TAKEOVERS).fetchall(),
                 raw.execute(_LEADERS, (names,)).fetchall(),
             )
@@ -105,14 +99,16 @@ class PostgresClusterView:
         now = self._clock()
         if now - self._full_checked >= FULL_CHECK_S:
             self._full_checked = now  # first: those who ask meanwhile use the last answer
-            limit = self._per_person
-
-            def read(db: Connection) -> Any:
-                return db.raw.execute(_WAITING, {"limit": limit}).fetchone()  # type: ignore[attr-defined]
-
-            _, oldest = await self._database.read(read)
-            self._full = oldest > FULL_AFTER_S
+            checked = self._database.look("waiting", self._per_person)
+            checked.add_done_callback(self._on_checked)
+            if self._full:  # with room nobody waits for the check: the next message learns its result
+                await asyncio.wait([checked])
         return self._full
+
+    def _on_checked(self, checked: "asyncio.Future[Any]") -> None:
+        if not checked.cancelled() and checked.exception() is None:
+            _, oldest = checked.result()
+            self._full = oldest > FULL_AFTER_S
 
     @property
     def bus_lag_s(self) -> float:

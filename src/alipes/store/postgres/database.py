@@ -2,9 +2,6 @@
 
 import asyncio
 import logging
-import os
-import socket
-import threading
 import time
 from asyncio import Future
 from collections import deque
@@ -31,7 +28,7 @@ from alipes.store.database.database import (
     set_outcome,
     wait_to_end,
 )
-from alipes.store.postgres.connection import PostgresConnection, connect
+from alipes.store.postgres.connection import PostgresConnection, PostgresSession, translate_error
 from alipes.store.postgres.migrate import migrate
 from alipes.store.postgres.workers import LEASE_LOST
 
@@ -39,13 +36,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 MAX_BATCH = 256
-MAX_BACKOFF_S = 0.5
-MAX_RETRIES = 20
-"""Of a batch that was the victim of a deadlock."""
 CLOSE_PATIENCE_S = 5.0
 """How long a store that closes waits for a server that is away."""
-DECLARED_DEAD = "AL001"
-"""The code of `require_alive`."""
 _REST_LOCK = "SELECT pg_advisory_xact_lock(20001, hashtext(current_schema()))"
 _WATCH = "set_config('alipes.watched', 'on', true)"
 _NOTED = "current_setting('alipes.noted', true)"
@@ -66,8 +58,19 @@ class VerbJob(Struct):
         return resolve_write(self.future, outcome)
 
 
+class LookJob(Struct):
+    """One call of a verb of `look`, and the future of its caller."""
+
+    call: tuple[object, ...]
+    future: "Future[Any]"
+
+    def resolve(self, outcome: Any) -> None:
+        if not self.future.done():
+            set_outcome(self.future, outcome)
+
+
 class ReadJob(Struct):
-    """A read that runs after the writes before it, and perhaps after later ones."""
+    """Another read; it runs after the writes before it, and perhaps after later ones."""
 
     start: Callable[[], None]
 
@@ -82,83 +85,6 @@ class Committed(NamedTuple):
     noted: str | None
     changed: bool = True
     """False if nothing was written: then its commit did not wait for the disk."""
-
-
-class PostgresSession:
-    """The connection of one thread; connects again when the server was away."""
-
-    def __init__(self, url: str, name: str, pooled: bool = False) -> None:
-        self._url, self._name, self._pooled = url, name, pooled
-        self.db: PostgresConnection | None = None
-        self.stopped = threading.Event()
-        self.deadline: float | None = None
-        self.after_connect: Callable[[PostgresConnection], None] = lambda _db: None
-
-    def run(self, work: Callable[[PostgresConnection], T], *, again: bool = True) -> T:
-        """Run `work`; if the connection is lost, connect and run it again. Raises `StoreError`."""
-        retries, delay = 0, 0.01
-        while True:
-            if self.stopped.is_set():
-                raise LeaseLost(LEASE_LOST)
-            try:
-                if self.db is None:
-                    self.db = connect(self._url, self._name, pooled=self._pooled)
-                    self.after_connect(self.db)
-                return self._run_once(work, self.db)
-            except (errors.DeadlockDetected, errors.SerializationFailure) as error:
-                retries += 1
-                self._rollback()
-                if retries > MAX_RETRIES:
-                    raise translate_error(error) from error
-            except psycopg.OperationalError as error:
-                self._drop_lost(error, again)
-                self.stopped.wait(delay)
-                delay = min(delay * 2, MAX_BACKOFF_S)
-            except psycopg.Error as error:
-                self._rollback()
-                raise translate_error(error) from error
-            except msgspec.DecodeError as error:
-                self._rollback()
-                raise StoreError(f"the store contains a row that cannot be read ({error})") from error
-
-    def _run_once(self, work: Callable[[PostgresConnection], T], db: PostgresConnection) -> T:
-        done = False
-        try:
-            result = work(db)
-            done = True
-        finally:
-            if not done:
-                self._rollback()
-        return result
-
-    def _drop_lost(self, error: psycopg.OperationalError, again: bool) -> None:
-        """Drop the connection; raises if connecting again is of no use."""
-        if self.db is not None and not _is_lost(self.db, error):
-            self._rollback()
-            raise translate_error(error) from error
-        self.drop()
-        over = self.deadline is not None and time.monotonic() > self.deadline
-        if not again or over or _is_permanent(error):
-            raise translate_error(error) from error
-
-    def _rollback(self) -> None:
-        if self.db is not None and self.db.raw.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
-            try:
-                self.db.run_script("ROLLBACK")
-            except psycopg.Error:
-                self.drop()
-
-    def abort(self) -> None:
-        """Called from another thread: the running statement fails at once, also if the server is out of reach."""
-        self.stopped.set()
-        if (db := self.db) is not None:
-            with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(db.raw.fileno())) as copy:
-                copy.shutdown(socket.SHUT_RDWR)
-
-    def drop(self) -> None:
-        if self.db is not None:
-            self.db.raw.close()
-            self.db = None
 
 
 class PostgresWriter:
@@ -227,13 +153,14 @@ class PostgresDatabase(Database):
         self._thread, self._read_thread, self._cancel_thread = threads
         self._session, self._reads = sessions
         self._writer = PostgresWriter(name, self._session, self.abandon)
-        self._queue: deque[WriteJob[Any] | VerbJob | ReadJob] = deque()
+        self._queue: deque[WriteJob[Any] | VerbJob | LookJob | ReadJob] = deque()
         self._on_disk = asyncio.Event()
         """Set while everything committed is on disk."""
         self._unresolved: deque[tuple[Any, Any]] = deque()
         """Committed jobs whose callers do not have their result yet."""
         self._during_sync: deque[Callable[[], None]] = deque()
-        self._busy = False
+        self._busy = 0
+        """Jobs of the queue that the thread has not finished, and one more if the next are about to start."""
         self._synced: Future[None] | None = None
         self._is_watched: Callable[[], bool] = lambda: False
         self._on_changes: Callable[[tuple[RowChange, ...]], None] = lambda changes: None
@@ -244,12 +171,20 @@ class PostgresDatabase(Database):
     def call(self, verb: str, key: str, args: tuple[object, ...], *, sync: bool = True) -> "Future[Any]":
         """Run a verb of the session `key` (empty: of none). Once called it happens, in the order of the calls."""
         future: Future[Any] = asyncio.get_running_loop().create_future()
+        self._check()
         self._enqueue(VerbJob((verb, key, *args), future, sync))
+        return future
+
+    def look(self, verb: str, *args: object) -> "Future[Any]":
+        """Run a read verb after the writes before; those that wait at the same time share a round trip."""
+        future: Future[Any] = asyncio.get_running_loop().create_future()
+        self._enqueue(LookJob((verb, *args), future))
         return future
 
     def submit(self, work: Callable[[Connection], T], *, sync: bool = True, key: str = "") -> "Future[T]":
         """Run `work` in one transaction. Once submitted it happens, even if the caller is cancelled."""
         future: Future[T] = asyncio.get_running_loop().create_future()
+        self._check()
         self._enqueue(WriteJob(work, future, sync, key))
         return future
 
@@ -321,20 +256,19 @@ class PostgresDatabase(Database):
         if self._closed is not None:
             raise StoreError("the store is closed")
 
-    def _enqueue(self, job: "WriteJob[Any] | VerbJob") -> None:
+    def _enqueue(self, job: "WriteJob[Any] | VerbJob | LookJob") -> None:
         self._require_open()
-        self._check()
         self._queue.append(job)
         if not self._busy:
-            self._busy = True
+            self._busy = 1
             loop = asyncio.get_running_loop()
             loop.call_soon(loop.call_soon, self._start_next)  # so that writes of the same step share the commit
 
     def _start_next(self) -> None:
         while self._failure is not None and self._queue:
             self._queue.popleft().resolve(WriteFailure(self._failure))
-        batch, reads = _take_batch(self._queue)
-        self._busy = bool(batch)
+        batch, looks, reads = _take_batch(self._queue)
+        self._busy = bool(batch) + bool(looks)
         if batch:
             write = self._writer.apply if isinstance(batch[0], VerbJob) else self._writer.commit
             work = partial(write, batch, self._is_watched())
@@ -343,9 +277,12 @@ class PostgresDatabase(Database):
             _submit(self._thread, work, partial(self._finish_batch, batch))
             for callback in callbacks:
                 callback()
-            for read in reads:
-                read.start()
-        elif self._closed is not None:
+        if looks:
+            calls = encode_calls([job.call for job in looks])
+            _submit(self._thread, partial(self._session.run, partial(_look, calls)), partial(self._finish_looks, looks))
+        for read in reads:
+            read.start()
+        if not self._busy and self._closed is not None:
             _submit(self._read_thread, self._reads.drop, lambda _: None)
             _submit(self._thread, self._session.drop, self._finish_close)
 
@@ -362,7 +299,19 @@ class PostgresDatabase(Database):
         self._unresolved.extend(zip(batch, committed.outcomes, strict=True))
         if not resolving:
             self._resolve_some()
-        self._start_next()
+        self._finish_job()
+
+    def _finish_looks(self, looks: list[LookJob], done: "ThreadFuture[list[Any]]") -> None:
+        error = done.exception()
+        results = done.result() if error is None else [WriteFailure(error)] * len(looks)
+        for job, result in zip(looks, results, strict=True):
+            job.resolve(result)
+        self._finish_job()
+
+    def _finish_job(self) -> None:
+        self._busy -= 1
+        if not self._busy:
+            self._start_next()
 
     def _resolve_some(self) -> None:
         """Resolve a few jobs per step of the loop: every caller continues within the same step."""
@@ -399,20 +348,23 @@ class PostgresDatabase(Database):
         return await future
 
 
-def _take_batch(queue: deque[Any]) -> tuple[list[Any], list[ReadJob]]:
+def _take_batch(queue: deque[Any]) -> tuple[list[Any], list[LookJob], list[ReadJob]]:
     """Writes of the same kind from the start of the queue, and the reads between them, which run after them."""
     batch: list[Any] = []
+    looks: list[LookJob] = []
     reads: list[ReadJob] = []
-    while queue and len(batch) < MAX_BATCH:
+    while queue and len(batch) + len(looks) < MAX_BATCH:
         job = queue[0]
         if isinstance(job, ReadJob):
             reads.append(job)
+        elif isinstance(job, LookJob):
+            looks.append(job)
         elif not batch or type(job) is type(batch[0]):
             batch.append(job)
         else:
             break
         queue.popleft()
-    return batch, reads
+    return batch, looks, reads
 
 
 def _submit(thread: Executor, work: Callable[[], T], then: "Callable[[ThreadFuture[T]], None]") -> None:
@@ -474,6 +426,11 @@ def _run_in_savepoint(db: PostgresConnection, job: WriteJob[Any]) -> Any:
     return outcome
 
 
+def _look(calls: str, db: PostgresConnection) -> list[Any]:
+    ((results,),) = db.raw.execute("SELECT look(%s)", (calls,)).fetchall()
+    return list(msgspec.json.decode(results))
+
+
 def _read(work: Callable[[Connection], T], db: PostgresConnection) -> T:
     db.run_script("BEGIN READ ONLY ISOLATION LEVEL REPEATABLE READ")
     try:
@@ -501,27 +458,6 @@ def _clean(value: object) -> object:
         case list() | tuple():
             return [_clean(inner) for inner in value]
     return value
-
-
-def _is_lost(db: PostgresConnection, error: psycopg.OperationalError) -> bool:
-    return db.raw.closed or db.raw.broken or isinstance(error, errors.AdminShutdown | errors.CannotConnectNow)
-
-
-def _is_permanent(error: psycopg.OperationalError) -> bool:
-    """A server that answers, and refuses this address."""
-    return error.sqlstate is not None and error.sqlstate[:2] in ("28", "3D")
-
-
-def translate_error(error: psycopg.Error) -> StoreError:
-    """An error of PostgreSQL as a sentence for the operator."""
-    text = " ".join(str(error).split())
-    if error.sqlstate == DECLARED_DEAD:
-        return LeaseLost(LEASE_LOST)
-    if isinstance(error, errors.DiskFull):
-        return StoreError(f"the disk of PostgreSQL is full and nothing was saved; free some space ({text})")
-    if isinstance(error, psycopg.OperationalError):
-        return StoreError(f"PostgreSQL cannot be reached or refused the connection ({text}); check `store`")
-    return StoreError(f"PostgreSQL failed ({text})")
 
 
 async def migrate_store(url: str) -> None:

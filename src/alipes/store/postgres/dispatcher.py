@@ -5,10 +5,12 @@ import logging
 from collections.abc import Callable, Collection
 from contextlib import suppress
 
+from alipes.kernel.conversations import AdmittedTurn
 from alipes.kernel.errors import SessionHeld
 from alipes.kernel.turns import Op, Wake
 from alipes.store.peers import OpsFrame, SchedulesFrame, Spawn, WakeFrame
 from alipes.store.postgres.bus import PostgresBus
+from alipes.store.postgres.capacity import WORK, Capacity
 from alipes.store.postgres.direct import ConnectionLost, DirectConnection, open_direct
 from alipes.store.postgres.notifications import Frame, Notifications, WorkFrame
 from alipes.store.postgres.turns import PostgresTurns
@@ -16,16 +18,9 @@ from alipes.store.postgres.workers import RECONNECT_S, Workers, application_name
 
 log = logging.getLogger(__name__)
 
-BATCH = 8
 POLL_S = 1.0
 """Interval of the safety net: notifications may be lost."""
 TAKE_TIMEOUT_S = 5.0
-WORK = "work"
-"""The role of workers that run turns."""
-OWN = "own"
-"""The role of commands that do not serve, such as the terminal: they run their own turns and take no others."""
-SUBAGENTS = "agent:main:subagent:"
-"""Their turns run beside the turn that waits for them, so they need no capacity."""
 OnOp = Callable[[str, Op], None]
 
 
@@ -33,54 +28,29 @@ class PostgresDispatcher:
     """Routes work to the worker that holds the session, and takes sessions that nobody holds."""
 
     def __init__(
-        self,
-        turns: PostgresTurns,
-        workers: Workers,
-        notifications: Notifications,
-        spawn: Spawn,
-        *,
-        capacity: int = 0,
-        per_person: int = 0,
+        self, turns: PostgresTurns, workers: Workers, notifications: Notifications, spawn: Spawn, capacity: Capacity
     ) -> None:
-        """`capacity`: how many sessions may run here; `per_person`: how many of one person in the cluster. Zero: no
-        limit."""
         self._turns, self._workers, self._notifications, self._spawn = turns, workers, notifications, spawn
-        self._capacity, self._per_person = capacity, per_person
-        self._takes = WORK in workers.roles
-        self._busy: Collection[str] = ()
+        self._capacity = capacity
         self._on_op: OnOp | None = None
         self._early: list[tuple[str, Op]] = []
         self._early_ops: list[str] = []
         self._look = asyncio.Event()
         """Set if a session may be waiting."""
-        self._full = False
-
-    @property
-    def room(self) -> int:
-        """How many more sessions may run here, at most one batch."""
-        if not self._takes:
-            return 0
-        running = sum(not key.startswith(SUBAGENTS) for key in self._busy) if self._capacity else 0
-        room = min(BATCH, self._capacity - running) if self._capacity else BATCH
-        self._full = room <= 0
-        return max(room, 0)
 
     def wake_if_alone(self, key: str) -> bool:
         """Wake the session at once if no other worker could hold it; else do nothing and return False."""
-        alone = not self._workers.list_peers() and self._may_start(key)
+        alone = not self._workers.list_peers() and self._capacity.may_start(key)
         if alone:
             self._deliver(key, Wake())
         return alone
 
-    def _may_start(self, key: str) -> bool:
-        if key in self._busy or key.startswith(SUBAGENTS) or OWN in self._workers.roles:
-            return True
-        return not self._per_person and self.room > 0
-
-    async def wake(self, key: str) -> None:
+    async def wake(self, key: str, admitted: AdmittedTurn | None = None) -> None:
         """Work is queued for `key`: notify its holder, or take it here, or tell the workers that it waits."""
-        holder = await self._turns.holder(key)
-        if holder == self._workers.own_name or (holder is None and self._may_start(key)):
+        holder = await self._turns.holder(key) if admitted is None else admitted.holder
+        if not self._workers.is_alive(holder):
+            holder = None
+        if holder == self._workers.own_name or (holder is None and self._capacity.may_start(key)):
             self._deliver(key, Wake())
         elif holder is not None:
             self._notifications.send(holder, WakeFrame(key))
@@ -111,7 +81,7 @@ class PostgresDispatcher:
 
         `busy`: the keys of the sessions that run here, as they change.
         """
-        self._on_op, self._busy = on_op, busy
+        self._on_op, self._capacity.busy, self._capacity.serves = on_op, busy, True
         try:
             early, self._early = self._early, []
             for key, op in early:
@@ -121,7 +91,7 @@ class PostgresDispatcher:
             self._early_ops.clear()
             await self._take_until_cancelled()
         finally:
-            self._on_op, self._busy = None, ()
+            self._on_op, self._capacity.busy, self._capacity.serves = None, (), False
 
     async def _take_until_cancelled(self) -> None:
         while True:
@@ -144,10 +114,10 @@ class PostgresDispatcher:
 
     async def _take_all(self, connection: DirectConnection) -> None:
         """Take waiting sessions while there is room, and look for ops whose notification was lost."""
-        while room := self.room:
+        while room := self._capacity.room:
             self._workers.check_lease()
             sql = "SELECT take_sessions(%s, %s, %s)"
-            values = (self._workers.own_name, room, self._per_person)
+            values = (self._workers.own_name, room, self._capacity.per_person)
             taken = await connection.fetch(sql, *values, timeout_s=TAKE_TIMEOUT_S)
             for (key,) in taken:
                 self._deliver(key, Wake())
@@ -159,7 +129,7 @@ class PostgresDispatcher:
 
     def on_idle(self) -> None:
         """A session here became idle: take more if we were full."""
-        if self._full:
+        if self._capacity.was_full:
             self._look.set()
 
     def on_gone(self) -> None:

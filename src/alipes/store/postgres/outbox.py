@@ -12,10 +12,8 @@ from alipes.store.database.rows import to_json
 from alipes.store.outbox import COLUMNS, OPEN, SqlOutbox, delivery_from_row, with_drafts
 from alipes.store.postgres.turns import VerbDatabase
 
-_HEAD = """
-    SELECT number, outbound, created, state, attempts, due, sent_ids, uncertain_part, reason, sender FROM outbox
-    WHERE platform = ? AND lane = ? AND state IN ('queued', 'sending') ORDER BY number LIMIT 1"""
-
+FRESH_S = 60.0
+"""A message that is not older than this can be taken without being read first."""
 _DEAD_SENDER = "NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = sender AND w.state = 'alive')"
 _DEAD_OWNER = "NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = owner AND w.state = 'alive')"
 _INTERRUPTED = f"platform = ? AND state = 'sending' AND sender <> ? AND {_DEAD_SENDER}"
@@ -45,16 +43,25 @@ class PostgresOutbox(SqlOutbox):
 
     async def take(self, lane: str, ready: Callable[[Delivery], bool]) -> Delivery | None:
         """As in `SqlOutbox`; None as well while another worker sends the head."""
-        while (found := await self._database.read_statement(lambda db: _find_head(db, lane))) is not None:
-            head, sender = found
+        platform = lane.partition(":")[0].replace("%3A", ":").replace("%25", "%")
+        args = (platform, lane, self._clock() - FRESH_S)
+        while (found := await self._database.call("take_first", "", args)) is not None:
+            taken, sender, row, drafts = found
+            head = _with_drafts(row[:-1], drafts)
+            if taken:
+                before = structs.replace(head, state="queued", attempts=0)
+                if ready(before):
+                    return head
+                await self._database.call("put_back", "", (head.number,))
+                return before
             if head.state == "sending":
                 taken_over = head.number in self._interrupted
                 return head if sender in ("", self._own_name) and not taken_over else None
             if not ready(head):
                 return head
-            taken = await self._call("take", head.number, head.attempts, head.outbound.turn)
-            if taken is not None:
-                return taken  # else another worker changed it in between
+            delivery = await self._call("take", head.number, head.attempts, head.outbound.turn)
+            if delivery is not None:
+                return delivery  # else another worker changed it in between
         return None
 
     async def mark_sending(self, debt: Delivery) -> Delivery | None:
@@ -63,7 +70,11 @@ class PostgresOutbox(SqlOutbox):
     async def mark_sent(self, debt: Delivery, *ids: str, rest: bool = False, uncertain: bool = False) -> Delivery:
         outbound, finished = debt.outbound, None if rest else self._clock()
         args = (to_json((*debt.paid, *ids)), int(uncertain), finished, outbound.lane, outbound.turn)
-        return await self._call("sent", debt.number, *args) or debt
+        found = await self._database.call("sent", "", (debt.number, *args))
+        if found is None:
+            return debt
+        emptied, row = found
+        return structs.replace(delivery_from_row(row[:-1]), emptied_lane=emptied)
 
     async def postpone(
         self, debt: Delivery, due: float, why: str, *, uncertain: bool = False, counts: bool = True
@@ -111,7 +122,8 @@ class PostgresOutbox(SqlOutbox):
         return structs.replace(delivery_from_row(row), drafts=tuple(drafts))
 
 
-def _find_head(db: Connection, lane: str) -> tuple[Delivery, str] | None:
-    platform = lane.partition(":")[0].replace("%3A", ":").replace("%25", "%")
-    row: Any = db.execute(_HEAD, (platform, lane)).fetchone()
-    return None if row is None else (delivery_from_row(row[:-1]), row[-1])
+def _with_drafts(row: Any, drafts: list[tuple[str, str]]) -> Delivery:
+    """A delivery with those drafts of its lane that belong to its turn."""
+    delivery = delivery_from_row(row)
+    own = tuple(message for turn, message in drafts if turn == delivery.outbound.turn)
+    return structs.replace(delivery, drafts=own)

@@ -8,9 +8,10 @@ from msgspec import Struct
 from alipes.store.background import PostgresBackgroundProcesses
 from alipes.store.peers import SchedulesFrame, Spawn
 from alipes.store.postgres.bus import PostgresBus
+from alipes.store.postgres.capacity import OWN, Capacity
 from alipes.store.postgres.cluster_status import PostgresClusterView, RoleLeaders
 from alipes.store.postgres.database import PostgresDatabase, migrate_store, open_postgres
-from alipes.store.postgres.dispatcher import OWN, PostgresDispatcher, PostgresScheduleChanges
+from alipes.store.postgres.dispatcher import PostgresDispatcher, PostgresScheduleChanges
 from alipes.store.postgres.notifications import Frame, Notifications, ProbeFrame
 from alipes.store.postgres.outbox import PostgresOutbox
 from alipes.store.postgres.platform_states import PostgresPlatformStates
@@ -60,11 +61,10 @@ class PostgresStore(SqlStore):
         spawn: Spawn,
         limits: ClusterLimits,
     ) -> None:
-        turns = PostgresTurns(database, workers)
+        capacity = Capacity(limits.roles, limits.capacity, limits.per_person)
+        turns = PostgresTurns(database, workers, capacity)
         self.cluster_bus = bus = PostgresBus(workers, notifications, turns.list_orphans)
-        dispatcher = PostgresDispatcher(
-            *(turns, workers, notifications, spawn), capacity=limits.capacity, per_person=limits.per_person
-        )
+        dispatcher = PostgresDispatcher(turns, workers, notifications, spawn, capacity)
         changes = PostgresScheduleChanges(bus, notifications)
         super().__init__(database, workers, turns, dispatcher=dispatcher, bus=bus, schedule_changes=changes)
         self.outbox, self.archive = PostgresOutbox(database, workers.own_name), PostgresArchive(database)

@@ -15,23 +15,23 @@ from alipes.kernel.store.cluster import Liveness, WriteCounts
 from alipes.kernel.store.turns import OpeningMessages
 from alipes.kernel.turns import BusyMode, Ending, Inbound, Op, Said, Turn
 from alipes.store import history, outbox
-from alipes.store.database.connection import Connection, Database
+from alipes.store.database.connection import Database
 from alipes.store.database.rows import Decoders, clean_text
+from alipes.store.postgres.capacity import Capacity
 from alipes.store.turns import SqlTurns, address_columns, inbound_columns, make_op_row, make_turn_row
-
-_header_decoder = msgspec.json.Decoder(tuple[str, str, str, float, str, int, int, bool])
-_summary_decoder: msgspec.json.Decoder[history.SummaryRow] = msgspec.json.Decoder(history.SummaryRow)
-_call_decoder = msgspec.json.Decoder(tuple[str, str | None])
 
 
 class VerbDatabase(Database, Protocol):
-    """A database that runs the verbs of `apply`."""
+    """A database that runs the verbs of `apply` and `look`."""
 
     counts: WriteCounts
 
     def call(self, verb: str, key: str, args: tuple[object, ...], *, sync: bool = True) -> "Future[Any]":
         """Run a verb of the session `key` (empty: of none) and return its result. Once called it happens, in the
         order of the calls, even if the caller is cancelled. `sync` as in `submit`."""
+
+    def look(self, verb: str, *args: object) -> "Future[Any]":
+        """Run a verb of `look`, after the writes before, and return its result."""
 
 
 class PostgresTurns(SqlTurns):
@@ -43,12 +43,15 @@ class PostgresTurns(SqlTurns):
         self,
         database: VerbDatabase,
         processes: Liveness,
+        capacity: Capacity | None = None,
         *,
         clock: Callable[[], float] = time.time,
         before_claim: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
-        """`processes` says who is alive if the database does not know."""
+        """`processes` says who is alive if the database does not know. `capacity`: without it, a session is not taken
+        when its message is admitted."""
         super().__init__(database, processes, clock=clock, before_claim=before_claim)
+        self._capacity = capacity or Capacity()
 
     def admit(
         self,
@@ -58,18 +61,21 @@ class PostgresTurns(SqlTurns):
         usual: BusyMode = "queue",
         owed: tuple[Outbound, ...] = (),
     ) -> Awaitable[AdmittedTurn | None]:
-        args = admit_args(inbound, self._clock(), busy, usual, owed)
-        return _admitted(args[0], self._database.call("admit", inbound.address.key, args, sync=False))
+        key, args = inbound.address.key, admit_args(inbound, self._clock(), busy, usual, owed)
+        limit = self._capacity.limit_to_take(key)
+        return _admitted(args[0], self._database.call("admit", key, (*args, limit), sync=False))
 
-    async def claim_next(self, key: str, opening: OpeningMessages = lambda _turn: ()) -> Turn | None:
+    async def claim_next(
+        self, key: str, opening: OpeningMessages = lambda _turn: (), *, release: bool = False
+    ) -> Turn | None:
         if self._before_claim is not None:
             await self._before_claim()
         now = self._clock()
-        claimed = await self._call_if_free("claim", key, (now,), sync=False)
+        claimed = await self._call_if_free("claim", key, (now,), (release,), sync=False)
         if claimed is None:
             return None
         number, epoch, attempts = claimed
-        turn = await self._database.read_statement(lambda db: load_turn(db, number, epoch, attempts))
+        turn = make_turn(await self._database.look("load", number), epoch, attempts)
         if not (messages := opening(turn)):
             return turn
         args = (turn.id, epoch, now, [message_args(Said(message)) for message in messages], (), ())
@@ -77,11 +83,21 @@ class PostgresTurns(SqlTurns):
         recorded.add_done_callback(_ignore_result)  # if it is lost or fenced, so is every later write of the turn
         return msgspec.structs.replace(turn, said=(*turn.said, *messages), unpublished=messages)
 
-    async def _call_if_free(self, verb: str, key: str, args: tuple[object, ...], *, sync: bool = True) -> Any:
-        """Call a verb that needs the session. Raises `SessionHeld` while another live process holds it."""
-        found = await self._database.call(verb, key, (*args, ()), sync=sync)
+    async def holder(self, key: str) -> str | None:
+        host = await self._database.look("holder", key)
+        return str(host) if self._processes.is_alive(host) else None
+
+    async def has_pending(self, key: str) -> bool:
+        return bool(await self._database.look("pending", key))
+
+    async def _call_if_free(
+        self, verb: str, key: str, args: tuple[object, ...], more: tuple[object, ...] = (), *, sync: bool = True
+    ) -> Any:
+        """Call a verb that needs the session, and takes the workers known to be dead between `args` and `more`. Raises
+        `SessionHeld` while another live process holds it."""
+        found = await self._database.call(verb, key, (*args, (), *more), sync=sync)
         if found and found[0] == "held" and not self._processes.is_alive(found[1]):
-            found = await self._database.call(verb, key, (*args, (found[1],)), sync=sync)
+            found = await self._database.call(verb, key, (*args, (found[1],), *more), sync=sync)
         if found and found[0] == "held":
             raise SessionHeld(key, found[1])
         return found
@@ -127,8 +143,8 @@ async def _admitted(turn: str, call: "Future[Any]") -> AdmittedTurn | None:
     found = await call
     if found is None:
         return None
-    mode, ahead = found
-    return AdmittedTurn(turn, mode, tuple(PendingTurn(*row) for row in ahead))
+    mode, ahead, holder = found
+    return AdmittedTurn(turn, mode, tuple(PendingTurn(*row) for row in ahead), holder)
 
 
 def _ignore_result(future: "Future[Any]") -> None:
@@ -161,26 +177,22 @@ def outbound_args(outbounds: tuple[Outbound, ...]) -> list[outbox.OutboxRow]:
     return [outbox.make_outbox_row(outbound) for outbound in outbounds]
 
 
-def load_turn(db: Connection, number: int, epoch: int, attempts: int) -> Turn:
-    """A turn with the messages that the model sees in it, as its claim with this epoch left it."""
-    parts: tuple[list[Any], ...] = ([], [], [], [], [])
-    for part, *row in db.execute("SELECT part, number, turn_number, body, tokens FROM load_turn(?)", (number,)):
-        parts[part].append(tuple(row))
-    ((_, _, header, _),), before, own, summaries, calls = parts
-    id, session, inbound, created, model, _, _, queue_empty = _header_decoder.decode(header)
+def make_turn(described: list[Any], epoch: int, attempts: int) -> Turn:
+    """A turn as `describe_turn` returns it: with the messages that the model sees in it, as its claim left it."""
+    id, session, inbound, created, model, effort, tools_off, queue_empty, before, own, summaries, calls = described
     rows: list[history.HistoryRow] = [*before, *own]
-    texts = (_summary_decoder.decode(text) for _, _, text, _ in summaries)
-    compaction, newest = history.choose_summary(texts, [row[0] for row in rows])
-    results = (_call_decoder.decode(text) for _, _, text, _ in calls)
+    compaction, newest = history.choose_summary(summaries, [row[0] for row in rows])
     return Turn(
         id=id,
         session=session,
         inbound=Decoders.inbound.decode(inbound),
         session_started=created,
         model=model,
+        effort=effort,
+        tools_off=tuple(tools_off.split()),
         history=history.decode_messages(before),
         said=history.decode_messages(own),
-        tool_results={id: None if text is None else Decoders.result.decode(text) for id, text in results},
+        tool_results={id: None if text is None else Decoders.result.decode(text) for id, text in calls},
         epoch=epoch,
         attempt=attempts,
         queue_empty=queue_empty,

@@ -89,6 +89,11 @@ class SqlQuestions(SqlRows):
 
         return await self._database.read(work)
 
+    async def has_open(self, key: str) -> bool:
+        sql = """SELECT 1 FROM approvals WHERE choice IS NULL AND key = ?1
+            UNION ALL SELECT 1 FROM questions WHERE answered_at IS NULL AND key = ?1 LIMIT 1"""
+        return await self._database.fetch_one(sql, key) is not None
+
 
 def _to_question(row: tuple[Any, ...]) -> StoredQuestion:
     id, session, key, turn, question, choices, asked_at, until, answer, by, answered_at = row

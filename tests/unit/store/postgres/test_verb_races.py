@@ -11,9 +11,9 @@ import pytest
 
 from alipes.kernel.messages import assistant
 from alipes.kernel.turns import Address, Inbound, Said
-from alipes.store.postgres.calls import APPLY
 from alipes.store.postgres.migrate import migrate
 from alipes.store.postgres.turns import admit_args, message_args
+from tests.unit.store.postgres.verb_database import APPLY
 from tests.world.postgres_server import postgres_schema
 
 LOCK = "ORDER BY key FOR UPDATE"
@@ -149,7 +149,7 @@ def test_a_batch_that_is_sent_again_returns_the_first_results_and_writes_nothing
     with open_workers("w1") as (worker, _):
         results = worker.apply(admit_call("1", "a"), admit_call("2", "a"), batch=7)
         assert worker.apply(admit_call("1", "a"), admit_call("2", "a"), batch=7) == results
-        assert [mode for mode, _ in results] == ["queue", "queue"]
+        assert [mode for mode, *_ in results] == ["queue", "queue"]
         assert worker.db.execute("SELECT count(*) FROM turns").fetchone() == (2,)
 
 

@@ -9,6 +9,7 @@ from alipes.kernel.errors import Fenced, SessionHeld
 from alipes.kernel.messages import Message, Text, ToolCall, ToolResult, user
 from alipes.kernel.outbox import Outbound, lane
 from alipes.kernel.turns import Address, Inbound, Said, Stop, ToolFinished, ToolStarted, Usage
+from alipes.store.postgres.capacity import Capacity
 from alipes.store.postgres.outbox import PostgresOutbox
 from alipes.store.postgres.turns import PostgresTurns
 from alipes.store.turns import INSERT_OP, make_op_row
@@ -28,6 +29,12 @@ def says(text, *calls):
     return Said(Message("assistant", (Text(text), *calls)), "m", Usage(10, 2))
 
 
+def serving(**limits):
+    capacity = Capacity(frozenset({"work"}), **limits)
+    capacity.serves = True
+    return capacity
+
+
 class Liveness:
     """`Processes` that says who is dead."""
 
@@ -39,9 +46,9 @@ class Liveness:
 
 
 class WorkerStore:
-    def __init__(self, database, dead=()):
-        self.database = database
-        self.turns = PostgresTurns(database, Liveness(database.worker, dead))
+    def __init__(self, database, dead=(), capacity=None):
+        self.database, self.capacity = database, capacity
+        self.turns = PostgresTurns(database, Liveness(database.worker, dead), capacity)
         self.outbox = PostgresOutbox(database, database.worker)
 
     def put_op(self, op):
@@ -52,9 +59,9 @@ class WorkerStore:
 
 
 @asynccontextmanager
-async def open_worker(url, name="w1", dead=()):
+async def open_worker(url, name="w1", dead=(), capacity=None):
     async with open_calls(url, name) as database:
-        yield WorkerStore(database, dead)
+        yield WorkerStore(database, dead, capacity)
 
 
 @pytest.fixture
@@ -200,4 +207,54 @@ async def test_no_step_of_a_turn_takes_more_than_two_round_trips(url):
         await count(store.turns.finish(turn, "answered", ""))
         assert await count(store.turns.claim_next(HERE.key)) is None
         await count(store.turns.release(HERE.key))
-    assert trips == [1, 2, 1, 1, 1, 2, 1, 1, 1, 1]
+    assert trips == [1, 2, 1, 1, 1, 1, 1, 1, 1, 1]
+
+
+async def test_a_free_session_is_taken_with_its_message_if_there_is_room(url):
+    async with open_worker(url, capacity=serving(sessions=1)) as first, open_worker(url, "w2") as second:
+        assert (await first.turns.admit(make_inbound())).holder == "w1"
+        assert (await second.turns.admit(make_inbound("2"))).holder == "w1"
+        first.capacity.busy = {"another"}
+        elsewhere = Inbound("3", Address("telegram", "2"), "me", "hello")
+        assert (await first.turns.admit(elsewhere)).holder is None
+
+
+async def test_no_more_sessions_of_a_person_are_taken_than_may_run(url):
+    async with open_worker(url, capacity=serving(per_person=2)) as store:
+        places = [Address("telegram", str(chat), user="me") for chat in range(4)]
+        found = [await store.turns.admit(Inbound(place.chat, place, "me", "hello")) for place in places]
+        assert [each.holder for each in found] == ["w1", "w1", None, None]
+        turn = await store.turns.claim_next(places[0].key)
+        await store.turns.finish(turn, "answered", "")
+        assert await store.turns.claim_next(places[0].key, release=True) is None
+        again = Address("telegram", "5", user="me")
+        assert (await store.turns.admit(Inbound("5", again, "me", "hello"))).holder == "w1"
+
+
+async def test_a_session_without_work_is_released_by_the_claim_that_finds_none(url):
+    async with open_worker(url) as first, open_worker(url, "w2") as second:
+        await first.turns.admit(make_inbound())
+        turn = await first.turns.claim_next(HERE.key)
+        await first.turns.finish(turn, "answered", "")
+        assert await first.turns.claim_next(HERE.key) is None
+        assert await second.turns.holder(HERE.key) == "w1"
+        assert await first.turns.claim_next(HERE.key, release=True) is None
+        assert await second.turns.holder(HERE.key) is None
+
+
+async def test_a_sent_delivery_says_whether_its_lane_is_empty(url):
+    async with open_worker(url) as store:
+        await store.turns.admit(make_inbound(), owed=(Outbound("a", HERE, "one"), Outbound("b", HERE, "two")))
+        first = await store.outbox.take(LANE, lambda _: True)
+        assert not (await store.outbox.mark_sent(first, "5", rest=True)).emptied_lane
+        assert not (await store.outbox.mark_sent(first, "5")).emptied_lane
+        second = await store.outbox.take(LANE, lambda _: True)
+        assert (await store.outbox.mark_sent(second, "6")).emptied_lane
+
+
+async def test_a_delivery_that_is_not_ready_stays_queued_and_was_not_tried(url):
+    async with open_worker(url) as store:
+        await store.turns.admit(make_inbound(), owed=(Outbound("a", HERE, "text"),))
+        head = await store.outbox.take(LANE, lambda _: False)
+        assert (head.state, head.attempts) == ("queued", 0)
+        assert store.fetch("SELECT state, attempts, sender FROM outbox") == [("queued", 0, "")]

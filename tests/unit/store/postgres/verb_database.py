@@ -11,8 +11,10 @@ import msgspec
 import psycopg
 
 from alipes.kernel.store.cluster import WriteCounts
-from alipes.store.postgres.calls import APPLY, encode_call, join_calls
+from alipes.store.postgres.database import encode_calls
 from alipes.store.postgres.migrate import migrate
+
+APPLY = "SELECT apply(%s, %s, %s::jsonb, %s)"
 
 
 class PlainConnection:
@@ -36,7 +38,7 @@ class GroupedCalls:
     def call(self, verb, key, args, *, sync=True):
         loop = asyncio.get_running_loop()
         future: Future = loop.create_future()
-        self._queue.append((encode_call(verb, key, args), sync, future))
+        self._queue.append(((verb, key, *args), sync, future))
         if not self._busy:
             self._busy = True
             loop.call_soon(loop.call_soon, self._send)
@@ -52,11 +54,16 @@ class GroupedCalls:
     async def read_statement(self, work):
         return await self.read(work)
 
+    async def look(self, verb, *args):
+        calls = encode_calls([(verb, *args)])
+        (results,) = await self.read(lambda db: db.execute("SELECT look(?)", (calls,)).fetchone())
+        return msgspec.json.decode(results)[0]
+
     def _send(self):
         queue, self._queue = self._queue[:256], self._queue[256:]
         self._busy = bool(queue)
         if queue:
-            calls = join_calls(call for call, _, _ in queue)
+            calls = encode_calls([call for call, _, _ in queue])
             sync = any(sync for _, sync, _ in queue)
             self.round_trips += 1
             work = partial(self._apply, next(self._batches), calls, sync)
