@@ -20,7 +20,7 @@ import psycopg
 from msgspec import Struct
 from psycopg import errors
 
-from alipes.kernel.errors import AlipesError, LeaseLost, StoreError
+from alipes.kernel.errors import AlipesError, LeaseLost, StoreError, StoreFull
 from alipes.kernel.store.cluster import WriteCounts
 from alipes.store.database.connection import Connection, Database, RowChange
 from alipes.store.database.database import (
@@ -238,6 +238,8 @@ class PostgresDatabase(Database):
         self._is_watched: Callable[[], bool] = lambda: False
         self._on_changes: Callable[[tuple[RowChange, ...]], None] = lambda changes: None
         self._failure: StoreError | None = None
+        self._full: StoreFull | None = None
+        """Set if a write failed because the disk is full, until it was reported as not writable."""
         self._closed: Future[None] | None = None
         self.counts, self._batch_started = WriteCounts(), 0.0
 
@@ -296,6 +298,9 @@ class PostgresDatabase(Database):
 
     async def check_writable(self) -> None:
         await self.call("sync", "", ())
+        full, self._full = self._full, None
+        if full is not None:  # this write was small enough to find room
+            raise full
 
     def call_during_sync(self, callback: Callable[[], None]) -> None:
         self._during_sync.append(callback)
@@ -369,6 +374,8 @@ class PostgresDatabase(Database):
         for _ in range(min(RESULTS_PER_STEP, len(self._unresolved))):
             job, outcome = self._unresolved.popleft()
             self._failure = job.resolve(outcome) or self._failure
+            if isinstance(outcome, WriteFailure) and isinstance(outcome.error, StoreFull):
+                self._full = outcome.error
         if self._unresolved:
             asyncio.get_running_loop().call_soon(self._resolve_some)
 
@@ -518,7 +525,7 @@ def translate_error(error: psycopg.Error) -> StoreError:
     if error.sqlstate == DECLARED_DEAD:
         return LeaseLost(LEASE_LOST)
     if isinstance(error, errors.DiskFull):
-        return StoreError(f"the disk of PostgreSQL is full and nothing was saved; free some space ({text})")
+        return StoreFull(f"the disk of PostgreSQL is full and nothing was saved; free some space ({text})")
     if isinstance(error, psycopg.OperationalError):
         return StoreError(f"PostgreSQL cannot be reached or refused the connection ({text}); check `store`")
     return StoreError(f"PostgreSQL failed ({text})")
