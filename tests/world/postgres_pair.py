@@ -67,9 +67,15 @@ class PostgresNode:
     def is_running(self) -> bool:
         return self._process is not None and self._process.returncode is None
 
-    def url(self, port: int = 0) -> str:
-        """Its address; `port`: that of a proxy before it."""
-        return f"postgresql://{USER}@127.0.0.1:{port or self.port}/{DATABASE}"
+    def url(self, port: int = 0, host: str = "127.0.0.1") -> str:
+        """Its address; `port`: that of a proxy before it; `host`: another address of this machine."""
+        return f"postgresql://{USER}@{host}:{port or self.port}/{DATABASE}"
+
+    async def trust(self, network: str) -> None:
+        """Accept connections from these addresses as well."""
+        with open(self.data / "pg_hba.conf", "a") as rules:
+            rules.write(f"host all all {network} trust\n")
+        await self.query("SELECT pg_reload_conf()")
 
     def log_text(self) -> str:
         return self._log.read_text(errors="replace")
