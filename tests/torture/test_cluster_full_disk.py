@@ -38,14 +38,6 @@ def template():
     data_template()
 
 
-async def write_until(load, enough, per_second=RATE):
-    """Write at this rate until `enough` is set, and return when everything was accepted."""
-    async with asyncio.TaskGroup() as group:
-        while not enough.is_set():
-            group.create_task(load.write(f"c{random.randrange(CHATS)}"))
-            await asyncio.sleep(1 / per_second)
-
-
 async def switch_log_until_ended(node, disk):
     """Have the server begin new files of its log until it cannot."""
     async with asyncio.timeout(LIMIT_S):
@@ -67,7 +59,7 @@ async def run_through_full_disk(folder, node, disk, until_noticed):
         await node.query(HISTORY_SQL)
         load, enough = MessageLoad(cluster.workers, CHATS, random.Random(1)), asyncio.Event()
         async with asyncio.TaskGroup() as group:
-            group.create_task(write_until(load, enough))
+            group.create_task(load.run_until(RATE, enough))
             await until(lambda: len(load.accepted) > CHATS)
             disk.fill()
             await until_noticed(cluster)

@@ -186,6 +186,13 @@ class MessageLoad:
                 await asyncio.sleep(max(0.0, began + number / per_second - time.monotonic()))
                 group.create_task(self.write(f"c{self._dice.randrange(self._chats)}"))
 
+    async def run_until(self, per_second: float, enough: asyncio.Event) -> None:
+        """Write at this rate until `enough` is set, and return when everything was accepted."""
+        async with asyncio.TaskGroup() as group:
+            while not enough.is_set():
+                group.create_task(self.write(f"c{self._dice.randrange(self._chats)}"))
+                await asyncio.sleep(1 / per_second)
+
     async def write(self, chat: str) -> SentMessage:
         self._count += 1
         message = SentMessage(f"m{self._count}", chat, f"x{self._count}x")
