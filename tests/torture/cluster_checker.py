@@ -246,10 +246,9 @@ def _check_effects(history: History) -> Iterator[Violation]:
 
 
 def count_in_flight(history: History) -> int:
-    """Tool calls that began before their session was taken away and whose turn was then claimed by another."""
-    claims = _group(history.claims, lambda claim: claim.key)
-    later = ((effect, _first_later(claims.get(effect.key, []), effect.epoch)) for effect in history.effects)
-    return sum(claim is not None and claim.holder != effect.worker for effect, claim in later)
+    """Tool calls whose results were written under a later claim: their turn was taken over during the call."""
+    answered = {message.answers: message.epoch for message in history.messages if message.answers}
+    return sum(answered.get(effect.call, 0) > effect.epoch for effect in history.effects)
 
 
 def _first_later(claims: list[ClaimFact], epoch: int) -> ClaimFact | None:

@@ -1,11 +1,23 @@
-"""Runs a plan of faults against a cluster of light workers while people write, and checks the history."""
+"""Runs a plan of faults against a cluster of light workers while people write, and checks the history.
 
+    python -m tests.torture.fault_injector --seeds 10 --minutes 20
+    python -m tests.torture.fault_injector --first 7 --seeds 1 --minutes 2     # seed 7 again
+
+prints a line for each seed and a total, and ends with status 1 if a rule was violated. Even seeds run on a primary
+with a synchronous standby that is promoted, odd ones on one server.
+"""
+
+import argparse
 import asyncio
 import random
+import sys
+import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from msgspec import Struct, field
 
 from tests.torture.cluster_checker import HISTORY_SQL, Violation, check_history, count_by_rule, count_in_flight
@@ -26,11 +38,23 @@ class FaultReport(Struct):
     seed: int
     messages: int = 0
     faults: list[str] = field(default_factory=list)
+    kinds: dict[str, int] = field(default_factory=dict)
+    """How many faults of each kind."""
     violations: list[Violation] = field(default_factory=list)
     in_flight: int = 0
     """Tool calls that were running when their session was taken over."""
     longest_wait_s: float = 0.0
     """From a message's acceptance to the claim of its turn."""
+
+    @property
+    def summary(self) -> str:
+        """One line."""
+        faults = ", ".join(f"{count} {kind}" for kind, count in sorted(self.kinds.items()))
+        return (
+            f"seed {self.seed}: {self.messages} messages, {len(self.faults)} faults ({faults}), longest wait "
+            f"{self.longest_wait_s:.1f} s, {self.in_flight} calls in flight at a take-over, "
+            f"{len(self.violations)} violations"
+        )
 
     def __str__(self) -> str:
         head = f"seed {self.seed}: {self.messages} messages, {count_by_rule(self.violations)}"
@@ -46,6 +70,7 @@ class FaultInjector:
         self._locks = [asyncio.Lock() for _ in cluster.workers]
         """One fault at a time for each worker, though it may take long to start."""
         self.log: list[str] = []
+        self.kinds: Counter[str] = Counter()
 
     async def run(self, plan: Sequence[PlannedFault]) -> None:
         began = time.monotonic()
@@ -53,6 +78,7 @@ class FaultInjector:
             for fault in plan:
                 await asyncio.sleep(max(0.0, began + fault.at - time.monotonic()))
                 self.log.append(str(fault))
+                self.kinds[fault.kind] += 1
                 group.create_task(self._cause(fault))
 
     async def _cause(self, fault: PlannedFault) -> None:
@@ -164,6 +190,7 @@ async def _run(
         seed,
         len(load.accepted),
         injector.log,
+        dict(injector.kinds),
         check_history(history),
         count_in_flight(history),
         max(waits(cluster, load), default=0.0),
@@ -177,3 +204,36 @@ def waits(cluster: LightCluster, load: MessageLoad) -> list[float]:
         token = event["text"].split()[-1]
         claimed[token] = min(event["at"], claimed.get(token, event["at"]))
     return [claimed[each.token] - load.times[each.id] for each in load.accepted if each.token in claimed]
+
+
+async def run_seed(seed: int, seconds: float) -> FaultReport:
+    with tempfile.TemporaryDirectory(prefix="faults-") as folder:
+        run = run_on_node if seed % 2 else run_on_pair
+        return await run(Path(folder), seed, seconds)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Faults against a cluster of light workers, by seed.")
+    parser.add_argument("--seeds", type=int, default=10, help="how many seeds (default: 10)")
+    parser.add_argument("--first", type=int, default=1, help="the first of them (default: 1)")
+    parser.add_argument("--minutes", type=float, default=20.0, help="of faults, for all seeds together (default: 20)")
+    given = parser.parse_args(words)
+    reports = list[FaultReport]()
+    for seed in range(given.first, given.first + given.seeds):
+        try:
+            report = asyncio.run(run_seed(seed, given.minutes * 60 / given.seeds))
+        except pytest.skip.Exception as missing:
+            print(missing, file=sys.stderr)
+            return 2
+        reports.append(report)
+        print(report.summary, flush=True)
+        if report.violations:
+            print(report, flush=True)
+    violations = sum(len(report.violations) for report in reports)
+    messages, faults = sum(report.messages for report in reports), sum(len(report.faults) for report in reports)
+    print(f"total: {len(reports)} seeds, {messages} messages, {faults} faults, {violations} violations")
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from tests.torture.fault_injector import run_on_node, run_on_pair, run_on_sqlite
+from tests.torture.fault_injector import main, run_on_node, run_on_pair, run_on_sqlite
 from tests.torture.fault_plan import SHORT_PLAN, SHORT_PROMOTION
 from tests.torture.trials import LONG, seeds
 from tests.world.postgres_pair import data_template
@@ -49,3 +49,11 @@ async def test_a_promoted_standby_has_every_accepted_message(seed, tmp_path, fig
     print(report)
     assert report.messages and report.violations == [], report
     figures.tried(len(report.faults))
+
+
+@pytest.mark.deadline(DEADLINE)
+def test_the_command_prints_a_line_for_each_seed_and_a_total(capsys):
+    assert main(["--first", "3", "--seeds", "1", "--minutes", "0.05"]) == 0
+    seed, total = capsys.readouterr().out.splitlines()
+    assert seed.startswith("seed 3: 60 messages, ") and seed.endswith(" 0 violations")
+    assert total.startswith("total: 1 seeds, 60 messages, ") and total.endswith(" 0 violations")

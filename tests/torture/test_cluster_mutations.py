@@ -8,7 +8,7 @@ no lock does not wait.
 import asyncio
 import random
 import time
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 
 import pytest
 
@@ -137,9 +137,12 @@ async def waits_for_lease(folder, verb, mutation=""):
 
     done = {"admit": "count(*) > 1 FROM turns", "record": "count(*) > 2 FROM messages"}[verb]
     folder.mkdir()
-    async with open_node() as node, open_light_cluster(folder, 1, (node,), gate=verb == "record") as cluster:
+    async with AsyncExitStack() as stack:
+        node = await stack.enter_async_context(open_node())
+        options = {"gate": verb == "record", "roles_of": {1: ("web",)}}
+        cluster = await stack.enter_async_context(open_light_cluster(folder, 2, (node,), **options))
         await remove_locks(node, mutation)
-        (worker,) = cluster.workers
+        worker, web = cluster.workers
         await MessageLoad([worker], 1, random.Random(1)).write("c")
         if verb == "record":
             await query_until(cluster, "SELECT count(*) FROM tool_calls")
@@ -151,7 +154,7 @@ async def waits_for_lease(folder, verb, mutation=""):
             db.execute("SELECT 1 FROM leases FOR UPDATE")
             (folder / GATE).touch()
             if verb == "admit":
-                worker.command("m-second", "c", "go second")
+                web.command("m-second", "c", "go second")  # it does not take the session, which waits as well
             waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
             async with asyncio.timeout(LIMIT_S):
                 while True:

@@ -25,6 +25,7 @@ from tests.world import echo_model
 from tests.world.cluster_worker import EFFECTS, SENDS, WorkerOptions
 from tests.world.environment import LIMIT_S, ROOT, environment
 from tests.world.model_server import ModelProcess
+from tests.world.network_namespace import NetworkNamespace
 from tests.world.postgres_pair import PostgresNode, make_url
 from tests.world.serve_process import ServeProcess
 from tests.world.tcp_proxy import TcpProxy, open_proxy
@@ -38,8 +39,9 @@ RESEND_S = 3.0
 class LightWorkerProcess:
     """A light worker; `start` it again after each end."""
 
-    def __init__(self, options: WorkerOptions, proxies: tuple[TcpProxy, ...] = ()) -> None:
-        self.options, self.proxies = options, proxies
+    def __init__(self, options: WorkerOptions, proxies: tuple[TcpProxy, ...] = (), enter: tuple[str, ...] = ()) -> None:
+        """`enter`: the start of its command, such as that of a network namespace."""
+        self.options, self.proxies, self._enter = options, proxies, enter
         self.events: list[dict[str, Any]] = []
         """What it reported, also in earlier lives."""
         self.name = ""
@@ -70,7 +72,8 @@ class LightWorkerProcess:
         self._ready.clear()
         with open(folder / "stderr", "ab") as errors:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "tests.world.cluster_worker", msgspec.json.encode(self.options).decode()),
+                *(*self._enter, sys.executable, "-m", "tests.world.cluster_worker"),
+                msgspec.json.encode(self.options).decode(),
                 env=environment(folder) | {"PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
@@ -183,6 +186,13 @@ class MessageLoad:
                 await asyncio.sleep(max(0.0, began + number / per_second - time.monotonic()))
                 group.create_task(self.write(f"c{self._dice.randrange(self._chats)}"))
 
+    async def run_until(self, per_second: float, enough: asyncio.Event) -> None:
+        """Write at this rate until `enough` is set, and return when everything was accepted."""
+        async with asyncio.TaskGroup() as group:
+            while not enough.is_set():
+                group.create_task(self.write(f"c{self._dice.randrange(self._chats)}"))
+                await asyncio.sleep(1 / per_second)
+
     async def write(self, chat: str) -> SentMessage:
         self._count += 1
         message = SentMessage(f"m{self._count}", chat, f"x{self._count}x")
@@ -247,11 +257,13 @@ async def open_light_cluster(
     started: int | None = None,
     proxied: bool = True,
     roles_of: Mapping[int, tuple[str, ...]] = {},
+    namespaces: Mapping[int, NetworkNamespace] = {},
     **options: Any,
 ) -> AsyncIterator[LightCluster]:
     """`count` workers; each reaches each of `nodes` through a proxy of its own. No nodes: SQLite.
 
     `started`: start only so many of them. `proxied`: False for no proxies. `roles_of`: the roles of some, by place.
+    `namespaces`: of those that have a network of their own; they reach the first node past all proxies.
     """
     nodes_url = make_url([node.port for node in nodes]) if nodes else ""
     async with AsyncExitStack() as stack:
@@ -261,10 +273,12 @@ async def open_light_cluster(
             behind = nodes if proxied else ()
             proxies = [await stack.enter_async_context(open_proxy(("127.0.0.1", node.port))) for node in behind]
             url = make_url([proxy.port for proxy in proxies]) if proxies else nodes_url
+            if (namespace := namespaces.get(place)) is not None:
+                url = nodes[0].url(host=namespace.host_address)
             home = folder / (f"home{place}" if nodes else "home")
             own = {**options, "roles": roles_of[place]} if place in roles_of else options
             given = WorkerOptions(home=str(home), folder=str(folder), url=url, **own)
-            workers.append(LightWorkerProcess(given, tuple(proxies)))
+            workers.append(LightWorkerProcess(given, tuple(proxies), namespace.enter if namespace else ()))
         cluster = LightCluster(folder, workers, nodes_url)
         await workers[0].start()  # it makes the tables
         async with asyncio.TaskGroup() as group:

@@ -53,6 +53,8 @@ class PostgresNode:
 
     def __init__(self, folder: Path, port: int, settings: dict[str, str] | None = None) -> None:
         self.data, self.port = folder / f"data{port}", port
+        self.wal: Path | None = None
+        """Where its write-ahead log is, if not with its data."""
         self._log, self._settings = folder / f"log{port}", settings or {}
         self._process: asyncio.subprocess.Process | None = None
 
@@ -65,9 +67,15 @@ class PostgresNode:
     def is_running(self) -> bool:
         return self._process is not None and self._process.returncode is None
 
-    def url(self, port: int = 0) -> str:
-        """Its address; `port`: that of a proxy before it."""
-        return f"postgresql://{USER}@127.0.0.1:{port or self.port}/{DATABASE}"
+    def url(self, port: int = 0, host: str = "127.0.0.1") -> str:
+        """Its address; `port`: that of a proxy before it; `host`: another address of this machine."""
+        return f"postgresql://{USER}@{host}:{port or self.port}/{DATABASE}"
+
+    async def trust(self, network: str) -> None:
+        """Accept connections from these addresses as well."""
+        with open(self.data / "pg_hba.conf", "a") as rules:
+            rules.write(f"host all all {network} trust\n")
+        await self.query("SELECT pg_reload_conf()")
 
     def log_text(self) -> str:
         return self._log.read_text(errors="replace")
@@ -75,6 +83,9 @@ class PostgresNode:
     async def create(self) -> None:
         """Make an empty data folder that trusts every local connection."""
         await run_as_server("cp", "-a", str(data_template()), str(self.data))
+        if self.wal is not None:
+            await run_as_server("mv", str(self.data / "pg_wal"), str(self.wal))
+            (self.data / "pg_wal").symlink_to(self.wal)
         self.write_settings()
 
     def write_settings(self, **more: str) -> None:
@@ -193,10 +204,15 @@ def make_url(ports: Sequence[int]) -> str:
 
 
 @asynccontextmanager
-async def open_node(**settings: str) -> AsyncIterator[PostgresNode]:
-    """A running server with an empty database. `settings`: lines of postgresql.conf."""
+async def open_node(
+    *, data: Path | None = None, wal: Path | None = None, **settings: str
+) -> AsyncIterator[PostgresNode]:
+    """A running server with an empty database. `settings`: lines of postgresql.conf.
+
+    `data`, `wal`: where its data and its write-ahead log are, if not in a folder of their own; they are created."""
     with _server_folder() as name:
         node = PostgresNode(Path(name), _free_port(), settings)
+        node.data, node.wal = data or node.data, wal
         try:
             await node.create()
             await node.start()
@@ -279,6 +295,11 @@ def _as_server() -> dict[str, object]:
     except KeyError:
         skip("there is no user postgres, and PostgreSQL refuses to run as root")
     return {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": [], "cwd": "/"}
+
+
+def server_user() -> int:
+    """The number of the user who runs the servers."""
+    return int(_as_server().get("user", os.getuid()))  # type: ignore[call-overload]
 
 
 def _give_to_server(path: Path) -> None:

@@ -58,6 +58,8 @@ def _check_version(facts: ServerFacts, where: str) -> CheckResult:
         return CheckResult("database", "ok", f"{where}: PostgreSQL {facts.version}; tables are created on first use")
     if facts.schema > facts.newest_schema:
         says = f"{where}: schema {facts.schema} is of a newer alipes; this one knows {facts.newest_schema}"
+        if facts.needed_schema <= facts.newest_schema:
+            return CheckResult("database", "note", f"{says} and can still work", "upgrade alipes on this machine soon")
         return CheckResult("database", "wrong", says, "upgrade alipes on this machine")
     about = (
         f"{where}: PostgreSQL {facts.version} ({render.format_size(facts.size)}, schema {facts.schema}), "

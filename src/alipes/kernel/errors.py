@@ -18,6 +18,7 @@ AlipesError
 └── StoreError           the process stops: without a store it must not act
     ├── Fenced             another process runs this turn now; stop writing
     ├── SessionHeld        another live process holds this session; signal it instead
+    ├── StoreFull          the operator frees space on the server's disk; a service waits for it and starts over
     └── LeaseLost          the others may count this worker as dead; act no more, start over under a new id
 
 A message is a sentence for the person who must act. `asyncio.CancelledError` is not among
@@ -131,6 +132,12 @@ class SessionHeld(StoreError):
     def __init__(self, key: str, host: str) -> None:
         super().__init__(f"session {key} is held by process {host}")
         self.key, self.host = key, host
+
+
+class StoreFull(StoreError):
+    """The disk of the store's server is full: nothing was saved. What is stored already is not affected."""
+
+    code = "store.full"
 
 
 class LeaseLost(StoreError):

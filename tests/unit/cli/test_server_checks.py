@@ -11,6 +11,7 @@ GOOD = ServerFacts(
     supported=True,
     schema=4,
     newest_schema=4,
+    needed_schema=0,
     size=5_000_000,
     pooled=False,
     direct_pooled=False,
@@ -38,7 +39,8 @@ def test_a_good_server_passes():
     ("changes", "about", "state", "word"),
     [
         ({"supported": False, "version": "13.2"}, "database", "wrong", "13.2 is too old"),
-        ({"schema": 9}, "database", "wrong", "newer alipes"),
+        ({"schema": 9, "needed_schema": 8}, "database", "wrong", "newer alipes"),
+        ({"schema": 5, "needed_schema": 4}, "database", "note", "can still work"),
         ({"schema": 2}, "database", "note", "migrations up to 4 are missing"),
         ({"schema": 0}, "database", "ok", "created on first use"),
         ({"pooled": True}, "pooler", "wrong", "connection pooler"),

@@ -50,6 +50,13 @@ def test_the_call_in_flight_at_a_takeover_is_counted():
     assert count_in_flight(good()) == 1
 
 
+def test_a_call_whose_turn_ended_before_another_worker_took_the_session_is_not_counted_as_in_flight():
+    history = good()
+    history.claims[1] = structs.replace(history.claims[1], holder="c")
+    history.effects[1] = structs.replace(history.effects[1], worker="c")
+    assert count_in_flight(history) == 1
+
+
 def lose_turn(history):
     del history.turns[1]
     history.messages = history.messages[:4]

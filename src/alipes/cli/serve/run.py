@@ -28,7 +28,7 @@ from alipes.config.paths import DEFAULT_PROFILE
 from alipes.config.sections.cluster import ROLES
 from alipes.config.settings import Settings
 from alipes.gateway.outbound.delivery import address_message
-from alipes.kernel.errors import AlipesError, ConfigError, LeaseLost, StoreError
+from alipes.kernel.errors import AlipesError, ConfigError, LeaseLost, StoreError, StoreFull
 from alipes.kernel.formatting import format_count
 from alipes.kernel.messages import Json, ToolCall
 from alipes.kernel.ports import ToolOutput
@@ -66,6 +66,8 @@ POLL_S = 0.05
 FIRST_REOPEN_S = 0.05
 MAX_REOPEN_S = 0.5
 """Longest pause between two attempts to open a store that is out of reach."""
+FULL_REOPEN_S = 2.0
+"""Pause before a store whose disk was full is opened again: opening may work although turns cannot run."""
 QUIET_S = 0.3
 """A turn without model call or tool for this long is waiting for a person."""
 _SERVICE_COMMANDS = re.compile(
@@ -252,7 +254,7 @@ async def _serve_app(
 
 
 class _Reopening:
-    """Decides whether the app is opened again after it was closed, and waits while PostgreSQL is away."""
+    """Decides whether the app is opened again after it was closed, and waits while PostgreSQL is away or full."""
 
     def __init__(self, exit_request: ExitRequest) -> None:
         self._exit_request = exit_request
@@ -283,6 +285,11 @@ class _Reopening:
             print_error("the lease of this process in the store was lost; it starts over under a new id")
             log.warning("the lease was lost: %s", first_error(error))
             self._lost = True
+            return True
+        if _has_error(error, StoreFull):
+            print_error("the disk of PostgreSQL is full; free some space. This process starts over until there is some")
+            log.warning("the disk of the store is full: %s", first_error(error))
+            self._lost, self._pause_s = True, FULL_REOPEN_S
             return True
         return self._lost and _has_error(error, StoreError)
 

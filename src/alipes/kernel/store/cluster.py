@@ -207,6 +207,8 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
     """The last migration; zero: there are no tables yet."""
     newest_schema: int
     """The last migration that this release knows."""
+    needed_schema: int
+    """If the store is newer: the migration that a release must know to use it all the same."""
     size: int
     """Bytes of all tables and their indexes."""
     pooled: bool

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 from msgspec import Struct
 
-from alipes.kernel.errors import AlipesError, LeaseLost, StoreError
+from alipes.kernel.errors import AlipesError, LeaseLost, StoreError, StoreFull
 from alipes.store.database.connection import Connection, Database, RowChange
 from alipes.store.database.errors import make_unusable_error, translate_error
 from alipes.store.database.files import OpenFiles, WalFile, check_not_lost, mark_created, open_readable
@@ -63,7 +63,7 @@ def resolve_write(future: "Future[T]", outcome: T | WriteFailure) -> StoreError 
         set_outcome(future, outcome)
     elif isinstance(outcome, WriteFailure) and not isinstance(outcome.error, LeaseLost):
         log.warning("a write failed after its caller was cancelled: %s", outcome.error)
-        if type(outcome.error) is StoreError:
+        if isinstance(outcome.error, StoreFull) or type(outcome.error) is StoreError:
             return outcome.error
     return None
 

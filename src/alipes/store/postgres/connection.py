@@ -14,7 +14,7 @@ from psycopg import errors
 from psycopg.adapt import Dumper, Loader
 from psycopg.types.string import StrDumperUnknown
 
-from alipes.kernel.errors import LeaseLost, StoreError
+from alipes.kernel.errors import LeaseLost, StoreError, StoreFull
 from alipes.store.database.connection import Values
 from alipes.store.postgres.dialect import translate
 from alipes.store.postgres.workers import LEASE_LOST
@@ -213,7 +213,7 @@ def translate_error(error: psycopg.Error) -> StoreError:
     if error.sqlstate == DECLARED_DEAD:
         return LeaseLost(LEASE_LOST)
     if isinstance(error, errors.DiskFull):
-        return StoreError(f"the disk of PostgreSQL is full and nothing was saved; free some space ({text})")
+        return StoreFull(f"the disk of PostgreSQL is full and nothing was saved; free some space ({text})")
     if isinstance(error, psycopg.OperationalError):
         return StoreError(f"PostgreSQL cannot be reached or refused the connection ({text}); check `store`")
     return StoreError(f"PostgreSQL failed ({text})")

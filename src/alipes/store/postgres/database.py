@@ -17,7 +17,7 @@ import psycopg
 from msgspec import Struct
 from psycopg import errors
 
-from alipes.kernel.errors import AlipesError, LeaseLost, StoreError
+from alipes.kernel.errors import AlipesError, LeaseLost, StoreError, StoreFull
 from alipes.kernel.store.cluster import WriteCounts
 from alipes.store.database.connection import Connection, Database, RowChange
 from alipes.store.database.database import (
@@ -165,6 +165,8 @@ class PostgresDatabase(Database):
         self._is_watched: Callable[[], bool] = lambda: False
         self._on_changes: Callable[[tuple[RowChange, ...]], None] = lambda changes: None
         self._failure: StoreError | None = None
+        self._full: StoreFull | None = None
+        """Set if a write failed because the disk is full, until it was reported as not writable."""
         self._closed: Future[None] | None = None
         self.counts, self._batch_started = WriteCounts(), 0.0
 
@@ -231,6 +233,9 @@ class PostgresDatabase(Database):
 
     async def check_writable(self) -> None:
         await self.call("sync", "", ())
+        full, self._full = self._full, None
+        if full is not None:  # this write was small enough to find room
+            raise full
 
     def call_during_sync(self, callback: Callable[[], None]) -> None:
         self._during_sync.append(callback)
@@ -318,6 +323,8 @@ class PostgresDatabase(Database):
         for _ in range(min(RESULTS_PER_STEP, len(self._unresolved))):
             job, outcome = self._unresolved.popleft()
             self._failure = job.resolve(outcome) or self._failure
+            if isinstance(outcome, WriteFailure) and isinstance(outcome.error, StoreFull):
+                self._full = outcome.error
         if self._unresolved:
             asyncio.get_running_loop().call_soon(self._resolve_some)
 

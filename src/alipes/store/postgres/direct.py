@@ -108,6 +108,8 @@ class DirectConnection:
 
 
 def _lost(what: str, error: psycopg.Error) -> ConnectionLost:
+    if isinstance(error, psycopg.errors.DiskFull):
+        what = "the disk of PostgreSQL is full; free some space"
     lost = ConnectionLost(f"{what}: {str(error).strip()}")
     lost.sqlstate = error.sqlstate
     return lost

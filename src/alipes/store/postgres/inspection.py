@@ -7,7 +7,7 @@ import psycopg
 
 from alipes.kernel.errors import StoreError
 from alipes.kernel.store.cluster import ServerFacts
-from alipes.store.postgres.migrate import list_migrations, schema_version
+from alipes.store.postgres.migrate import list_migrations, needed_schema, schema_version
 
 CONNECT_TIMEOUT_S = 5
 _WORKERS = """SELECT id, host, pid, roles FROM workers
@@ -20,7 +20,7 @@ _STANDBYS = "SELECT coalesce(sync_state, 'hidden') FROM pg_stat_replication"
 def inspect_server(url: str, direct: str = "") -> ServerFacts:
     """Ask the server; blocks. Raises `StoreError` if it cannot be reached."""
     with _connect(direct or url) as db:
-        schema = schema_version(db)
+        schema, newest = schema_version(db), list_migrations()[-1][0]
         counts = dict.fromkeys(("sessions", "turns", "messages"), 0)
         for table in counts if schema else ():
             counts[table] = _scalar(db, f"SELECT count(*) FROM {table}")
@@ -28,7 +28,8 @@ def inspect_server(url: str, direct: str = "") -> ServerFacts:
             version=_scalar(db, "SHOW server_version"),
             supported=db.info.server_version >= 150000,
             schema=schema,
-            newest_schema=list_migrations()[-1][0],
+            newest_schema=newest,
+            needed_schema=needed_schema(db, newest) if schema else 0,
             size=_scalar(db, _SIZE),
             pooled=_is_pooled(url),
             direct_pooled=_is_pooled(direct) if direct else False,

@@ -20,7 +20,7 @@ from psycopg import sql
 
 from alipes.kernel.errors import StoreError
 from alipes.store.database import migrations as sqlite_migrations
-from alipes.store.postgres.migrate import migrate
+from alipes.store.postgres.migrate import list_migrations, migrate, schema_version
 
 Row: TypeAlias = tuple[Any, ...]
 PgConnection: TypeAlias = "psycopg.Connection[Any]"
@@ -70,6 +70,7 @@ def move_to_postgres(source: Path, url: str, on_table: OnTable) -> MovedStore:
     """Copy the SQLite file `source` into an empty schema. Raises `StoreError`."""
     with _open_source(source) as lite, _open_postgres(url) as pg:
         migrate(pg)
+        _check_known(pg)
         _check_unused(pg)
         tables = _common_tables(lite, pg)
         with pg.transaction():
@@ -93,6 +94,7 @@ def move_to_sqlite(url: str, target: Path, on_table: OnTable) -> MovedStore:
         with _open_postgres(url) as pg, closing(sqlite3.connect(part, isolation_level=None)) as lite:
             part.chmod(0o600)
             sqlite_migrations.migrate(lite)
+            _check_known(pg)
             _check_unused(pg)
             tables = _common_tables(lite, pg)
             moved = _fill_sqlite(lite, pg, tables, on_table)
@@ -160,6 +162,12 @@ def _check_unused(pg: PgConnection) -> None:
     (count,) = cast("Row", pg.execute(_ACTIVE).fetchone())
     if count:
         raise StoreError(f"alipes is using this PostgreSQL store ({count} connections); stop all workers first")
+
+
+def _check_known(pg: PgConnection) -> None:
+    """A worker may use a store that is somewhat newer, but a copy would lack what only the newer alipes knows."""
+    if schema_version(pg) > list_migrations()[-1][0]:
+        raise StoreError("the PostgreSQL store was written by a newer alipes; upgrade this one to move it")
 
 
 def _common_tables(lite: sqlite3.Connection, pg: PgConnection) -> list[Table]:

@@ -1,3 +1,4 @@
+-- contracts: 0007
 -- The hot writes of the store as functions, and `apply`, which runs many of them in one statement and one commit;
 -- `look` runs many hot reads in one statement.
 --
