@@ -9,6 +9,8 @@ SHARED := $(MAN) $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION)
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --compile
 SOURCES := $(shell find src -name "*.py")
+TEST_SOURCES := $(shell find tests -name "*.py")
+unexport PYTHONDONTWRITEBYTECODE  # the workers of pytest share what was compiled
 .DEFAULT_GOAL := help
 .PHONY: help run install uninstall serve test test-bare check bench bench-rivals soak torture services pictures docs lock clean
 
@@ -35,13 +37,13 @@ uninstall:  ## remove what `make install` made; your conversations stay in ~/.al
 serve: .venv/bytecode.stamp  ## start the gateway: messengers, HTTP API, metrics; see docs/messengers.md
 	@$(BIN)/alipes serve
 
-test: .venv/test.stamp .venv/bytecode.stamp  ## all tests; failed ones are repeated alone (TESTS=paths and options of pytest)
+test: .venv/compiled-tests.stamp .venv/bytecode.stamp  ## all tests; failed ones are repeated alone (TESTS=paths and options of pytest)
 	@$(BIN)/python tools/run_tests.py -n 4 --dist worksteal $(or $(TESTS),tests)
 
-test-bare: .venv/test.stamp .venv/bytecode.stamp  ## e2e, contract and cli tests on a simulated bare, busy machine
+test-bare: .venv/compiled-tests.stamp .venv/bytecode.stamp  ## e2e, contract and cli tests on a simulated bare, busy machine
 	@$(BIN)/python tools/bare_tests.py
 
-check: .venv/test.stamp  ## ruff, mypy --strict, import-linter, architecture tests
+check: .venv/compiled-tests.stamp  ## ruff, mypy --strict, import-linter, architecture tests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
@@ -98,4 +100,8 @@ clean:  ## remove everything installed here
 
 .venv/test.stamp: .venv/run.stamp requirements/test.txt
 	@$(BIN)/python tools/install.py "installing the test tools (once)" --require-hashes --no-deps -r requirements/test.txt
+	@touch $@
+
+.venv/compiled-tests.stamp: .venv/test.stamp $(TEST_SOURCES)
+	@$(BIN)/python tools/compile_tests.py
 	@touch $@
