@@ -12,7 +12,7 @@ SOURCES := $(shell find src -name "*.py")
 TEST_SOURCES := $(shell find tests -name "*.py")
 unexport PYTHONDONTWRITEBYTECODE  # the workers of pytest share what was compiled
 .DEFAULT_GOAL := help
-.PHONY: help run install uninstall serve test test-bare check bench bench-rivals soak torture services pictures docs lock clean
+.PHONY: help run install uninstall serve test test-bare check check-types check-architecture bench bench-rivals soak torture services pictures docs lock clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -46,8 +46,13 @@ test-bare: .venv/compiled-tests.stamp .venv/bytecode.stamp  ## e2e, contract and
 check: .venv/compiled-tests.stamp  ## ruff, mypy --strict, import-linter, architecture tests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
+	@$(MAKE) --no-print-directory -j 2 check-types check-architecture
+
+check-types:
+	@$(BIN)/mypy
+
+check-architecture:
 	@$(BIN)/python -m pytest -n 2 tests/architecture
 
 bench: .venv/test.stamp  ## all benchmarks, compared with the last results (KEEP=1: save as the last results)
