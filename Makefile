@@ -7,6 +7,7 @@ ZSH_COMPLETION := $(PREFIX)/share/zsh/site-functions/_alipes
 FISH_COMPLETION := $(PREFIX)/share/fish/vendor_completions.d/alipes.fish
 SHARED := $(MAN) $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION)
 BIN := .venv/bin
+WORKERS ?= 4
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --compile
 SOURCES := $(shell find src -name "*.py")
 TEST_SOURCES := $(shell find tests -name "*.py")
@@ -38,7 +39,7 @@ serve: .venv/bytecode.stamp  ## start the gateway: messengers, HTTP API, metrics
 	@$(BIN)/alipes serve
 
 test: .venv/compiled-tests.stamp .venv/bytecode.stamp  ## all tests; failed ones are repeated alone (TESTS=paths and options of pytest)
-	@$(BIN)/python tools/run_tests.py -n 4 --dist worksteal $(or $(TESTS),tests)
+	@$(BIN)/python tools/run_tests.py -n $(WORKERS) --dist worksteal $(or $(TESTS),tests)
 
 test-bare: .venv/compiled-tests.stamp .venv/bytecode.stamp  ## e2e, contract and cli tests on a simulated bare, busy machine
 	@$(BIN)/python tools/bare_tests.py
