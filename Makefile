@@ -7,10 +7,13 @@ ZSH_COMPLETION := $(PREFIX)/share/zsh/site-functions/_alipes
 FISH_COMPLETION := $(PREFIX)/share/fish/vendor_completions.d/alipes.fish
 SHARED := $(MAN) $(BASH_COMPLETION) $(ZSH_COMPLETION) $(FISH_COMPLETION)
 BIN := .venv/bin
+WORKERS ?= 4
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --compile
 SOURCES := $(shell find src -name "*.py")
+TEST_SOURCES := $(shell find tests -name "*.py")
+unexport PYTHONDONTWRITEBYTECODE  # the workers of pytest share what was compiled
 .DEFAULT_GOAL := help
-.PHONY: help run install uninstall serve test test-bare check bench bench-rivals soak torture services pictures docs lock clean
+.PHONY: help run install uninstall serve test test-bare check check-types check-architecture bench bench-rivals soak torture services pictures docs lock clean
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -35,17 +38,22 @@ uninstall:  ## remove what `make install` made; your conversations stay in ~/.al
 serve: .venv/bytecode.stamp  ## start the gateway: messengers, HTTP API, metrics; see docs/messengers.md
 	@$(BIN)/alipes serve
 
-test: .venv/test.stamp .venv/bytecode.stamp  ## all tests; failed ones are repeated alone (TESTS=paths and options of pytest)
-	@$(BIN)/python tools/run_tests.py -n 4 --dist worksteal $(or $(TESTS),tests)
+test: .venv/compiled-tests.stamp .venv/bytecode.stamp  ## all tests; failed ones are repeated alone (TESTS=paths and options of pytest)
+	@$(BIN)/python tools/run_tests.py -n $(WORKERS) --dist worksteal $(or $(TESTS),tests)
 
-test-bare: .venv/test.stamp .venv/bytecode.stamp  ## e2e, contract and cli tests on a simulated bare, busy machine
+test-bare: .venv/compiled-tests.stamp .venv/bytecode.stamp  ## e2e, contract and cli tests on a simulated bare, busy machine
 	@$(BIN)/python tools/bare_tests.py
 
-check: .venv/test.stamp  ## ruff, mypy --strict, import-linter, architecture tests
+check: .venv/compiled-tests.stamp  ## ruff, mypy --strict, import-linter, architecture tests
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
+	@$(MAKE) --no-print-directory -j 2 check-types check-architecture
+
+check-types:
+	@$(BIN)/mypy
+
+check-architecture:
 	@$(BIN)/python -m pytest -n 2 tests/architecture
 
 bench: .venv/test.stamp  ## all benchmarks, compared with the last results (KEEP=1: save as the last results)
@@ -98,4 +106,8 @@ clean:  ## remove everything installed here
 
 .venv/test.stamp: .venv/run.stamp requirements/test.txt
 	@$(BIN)/python tools/install.py "installing the test tools (once)" --require-hashes --no-deps -r requirements/test.txt
+	@touch $@
+
+.venv/compiled-tests.stamp: .venv/test.stamp $(TEST_SOURCES)
+	@$(BIN)/python tools/compile_tests.py
 	@touch $@

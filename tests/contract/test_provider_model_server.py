@@ -2,11 +2,10 @@
 
 import asyncio
 import ssl
+from importlib import import_module
 
-import anthropic
 import httpx2
 import msgspec
-import openai
 import pytest
 
 from tests.world.model_server import Call, Calls, Cut, Fail, ModelServer, Plan, Say, Stall, Tokens, serve
@@ -26,8 +25,13 @@ class Sdk:
     async def ask(self, messages=HELLO):
         return await getattr(self, self.api.replace("-", "_"))(messages)
 
+    def client(self, package, name):
+        """Import the package only now: it takes seconds, and most processes of a test run do not need it."""
+        kind = getattr(import_module(package), name)
+        return kind(api_key="k", base_url=self.server.url(self.api), http_client=self.http, max_retries=0)
+
     async def openai_chat(self, messages):
-        sdk = openai.AsyncOpenAI(api_key="k", base_url=self.server.url(self.api), http_client=self.http, max_retries=0)
+        sdk = self.client("openai", "AsyncOpenAI")
         text, thinking, calls, tokens = "", "", {}, 0
         async for chunk in await sdk.chat.completions.create(model="m", messages=messages, stream=True):
             tokens = chunk.usage.prompt_tokens if chunk.usage else tokens
@@ -39,7 +43,7 @@ class Sdk:
         return text, thinking, list(calls.values()), tokens
 
     async def openai_responses(self, messages):
-        sdk = openai.AsyncOpenAI(api_key="k", base_url=self.server.url(self.api), http_client=self.http, max_retries=0)
+        sdk = self.client("openai", "AsyncOpenAI")
         async with sdk.responses.stream(model="m", input=messages) as stream:
             final = await stream.get_final_response()
         thoughts = [part.text for item in final.output if item.type == "reasoning" for part in item.summary]
@@ -47,9 +51,7 @@ class Sdk:
         return final.output_text, "".join(thoughts), calls, final.usage.input_tokens
 
     async def anthropic(self, messages):
-        sdk = anthropic.AsyncAnthropic(
-            api_key="k", base_url=self.server.url(self.api), http_client=self.http, max_retries=0
-        )
+        sdk = self.client("anthropic", "AsyncAnthropic")
         async with sdk.messages.stream(model="m", max_tokens=99, messages=messages) as stream:
             final = await stream.get_final_message()
         text = "".join(block.text for block in final.content if block.type == "text")
@@ -75,7 +77,7 @@ async def test_the_vendors_sdk_understands_text_thinking_and_calls(api, tls):
 @APIS
 @pytest.mark.deadline(60)
 async def test_the_vendors_sdk_knows_our_failures_as_its_own(api):
-    vendor = anthropic if api == "anthropic" else openai
+    vendor = import_module("anthropic" if api == "anthropic" else "openai")
     async with ModelServer([Fail(429, "slow down", retry_after=7), Cut("half an")]) as server:
         async with httpx2.AsyncClient() as http:
             with pytest.raises(vendor.RateLimitError, match="slow down") as caught:

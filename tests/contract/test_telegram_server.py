@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -12,12 +13,7 @@ from tests.world.telegram_control import serve
 from tests.world.telegram_server import TOKEN, Fault, Limits, Media, TelegramServer
 
 telegram = pytest.importorskip("telegram")
-aiogram = pytest.importorskip("aiogram")
 
-from aiogram.client.session.aiohttp import AiohttpSession  # noqa: E402
-from aiogram.client.telegram import TelegramAPIServer  # noqa: E402
-from aiogram.exceptions import TelegramBadRequest, TelegramForbiddenError, TelegramRetryAfter  # noqa: E402
-from aiogram.types import BufferedInputFile, InputMediaPhoto  # noqa: E402
 from telegram import ReplyParameters, Update  # noqa: E402
 from telegram.error import BadRequest, Conflict, Forbidden, InvalidToken, NetworkError, RetryAfter  # noqa: E402
 from telegram.ext import ApplicationBuilder, CallbackQueryHandler, MessageHandler, filters  # noqa: E402
@@ -27,6 +23,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*PTB_TIMEDELTA.*")
 KEYBOARD = telegram.InlineKeyboardMarkup([[telegram.InlineKeyboardButton("Yes", callback_data="yes")]])
 
 
+@cache
+def load_aiogram() -> Any:
+    """Imported only by the process that uses it: it takes longer than all the other modules of the tests together."""
+    return pytest.importorskip("aiogram")
+
+
 @asynccontextmanager
 async def ptb(server: TelegramServer, token: str = TOKEN) -> AsyncIterator[telegram.Bot]:
     async with telegram.Bot(token, base_url=f"{server.url}/bot", base_file_url=f"{server.url}/file/bot") as bot:
@@ -34,9 +36,10 @@ async def ptb(server: TelegramServer, token: str = TOKEN) -> AsyncIterator[teleg
 
 
 @asynccontextmanager
-async def aio(server: TelegramServer) -> AsyncIterator[aiogram.Bot]:
-    session = AiohttpSession(api=TelegramAPIServer.from_base(server.url))
-    async with aiogram.Bot(TOKEN, session=session) as bot:
+async def aio(server: TelegramServer) -> AsyncIterator[Any]:
+    client = load_aiogram().client
+    session = client.session.aiohttp.AiohttpSession(api=client.telegram.TelegramAPIServer.from_base(server.url))
+    async with load_aiogram().Bot(TOKEN, session=session) as bot:
         yield bot
 
 
@@ -76,10 +79,10 @@ async def test_a_dispatcher_of_aiogram_talks_in_a_topic() -> None:
     async with TelegramServer() as server, aio(server) as bot:
         group = server.chats.group(-1001234567890, forum=True)
         thread = server.chats.topic(group)
-        dispatcher = aiogram.Dispatcher()
+        dispatcher = load_aiogram().Dispatcher()
 
         @dispatcher.message()
-        async def answer(message: aiogram.types.Message) -> None:
+        async def answer(message: Any) -> None:
             await message.reply(f"_{message.text}_", parse_mode="MarkdownV2")
 
         async with asyncio.TaskGroup() as tasks:
@@ -125,13 +128,14 @@ async def test_both_read_every_kind_of_message() -> None:
 
 
 async def test_both_send_every_kind_of_file() -> None:
+    types = load_aiogram().types
     async with TelegramServer() as server, ptb(server) as one, aio(server) as other:
         server.chats.say("hello", chat=7)
         for kind in ("photo", "document", "voice", "video", "audio"):
             data = b"one" if kind != "photo" else b"\xff\xd8picture"
             await getattr(one, f"send_{kind}")(7, data, caption="<i>c</i>", parse_mode="HTML")
-            await getattr(other, f"send_{kind}")(7, BufferedInputFile(data, f"{kind}.bin"), caption="c")
-        await other.send_media_group(7, [InputMediaPhoto(media=BufferedInputFile(b"x", "x.jpg"))] * 2)
+            await getattr(other, f"send_{kind}")(7, types.BufferedInputFile(data, f"{kind}.bin"), caption="c")
+        await other.send_media_group(7, [types.InputMediaPhoto(media=types.BufferedInputFile(b"x", "x.jpg"))] * 2)
         await one.send_media_group(7, [telegram.InputMediaPhoto(b"y"), telegram.InputMediaDocument(b"z")])
         sent = server.chats.mine(7)
         assert len(sent) == 14 and {kept.text for kept in sent[:10]} == {"c"}
@@ -149,7 +153,7 @@ async def test_what_telegram_refuses_is_refused() -> None:
         ):
             with pytest.raises(BadRequest, match=f"(?i){why}"):
                 await one.send_message(7, text, parse_mode=mode or None)
-            with pytest.raises(TelegramBadRequest, match=f"(?i){why}"):
+            with pytest.raises(load_aiogram().exceptions.TelegramBadRequest, match=f"(?i){why}"):
                 await other.send_message(7, text or "x", parse_mode=mode or None)
         with pytest.raises(BadRequest, match=r"(?i)chat not found"):
             await one.send_message(8, "x")
@@ -160,7 +164,7 @@ async def test_what_telegram_refuses_is_refused() -> None:
         with pytest.raises(BadRequest, match="not modified"):
             await one.edit_message_text("x", 7, message.message_id, reply_markup=KEYBOARD)
         await one.delete_message(7, message.message_id)
-        with pytest.raises(TelegramBadRequest, match="message to edit not found"):
+        with pytest.raises(load_aiogram().exceptions.TelegramBadRequest, match="message to edit not found"):
             await other.edit_message_text("y", chat_id=7, message_id=message.message_id)
         with pytest.raises(BadRequest, match=r"(?i)button_data_invalid"):
             long = telegram.InlineKeyboardButton("x", callback_data="x" * 65)
@@ -170,7 +174,7 @@ async def test_what_telegram_refuses_is_refused() -> None:
         server.chats.block(7)
         with pytest.raises(Forbidden):
             await one.send_message(7, "x")
-        with pytest.raises(TelegramForbiddenError):
+        with pytest.raises(load_aiogram().exceptions.TelegramForbiddenError):
             await other.send_chat_action(7, "typing")
         with pytest.raises(InvalidToken):
             async with ptb(server, "1:wrong"):
@@ -182,10 +186,10 @@ async def test_both_learn_of_the_bot_its_chats_and_its_menu() -> None:
         group = server.chats.group(-1005, "The group", forum=True)
         assert (await one.get_me()).username == (await other.get_me()).username == "alipes_bot"
         assert (await one.get_chat(group)).title == (await other.get_chat(group)).title == "The group"
-        await other.set_my_commands([aiogram.types.BotCommand(command="new", description="Start again")])
+        await other.set_my_commands([load_aiogram().types.BotCommand(command="new", description="Start again")])
         assert (await one.get_my_commands())[0].command == "new"
-        with pytest.raises(TelegramBadRequest, match="BOT_COMMAND_INVALID"):
-            await other.set_my_commands([aiogram.types.BotCommand(command="No", description="x")])
+        with pytest.raises(load_aiogram().exceptions.TelegramBadRequest, match="BOT_COMMAND_INVALID"):
+            await other.set_my_commands([load_aiogram().types.BotCommand(command="No", description="x")])
         assert await one.send_chat_action(group, "typing")
 
 
@@ -200,7 +204,7 @@ async def test_flood_errors_carry_the_seconds_to_wait_per_chat_method_and_rate()
         assert flood.value._retry_after.total_seconds() == 34
         await one.edit_message_text("y", 7, first.message_id)
         server.limits = Limits(per_chat=2)
-        with pytest.raises(TelegramRetryAfter) as refused:
+        with pytest.raises(load_aiogram().exceptions.TelegramRetryAfter) as refused:
             for number in range(3):
                 await other.send_message(8, f"{number}")
         assert refused.value.retry_after == 1

@@ -7,6 +7,7 @@ import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tests.world.environment import FIXED, require
 
@@ -57,16 +58,19 @@ class ContainerEngine:
 
 
 @contextmanager
-def open_container_engine(folder: Path) -> Iterator[ContainerEngine]:
-    engine = ContainerEngine(folder)
-    (folder / "user").mkdir(mode=0o700, parents=True)
-    (folder / "containers.conf").write_text(ENGINE)
-    (folder / "storage.conf").write_text(STORAGE.format(folder=folder))
-    engine.run("import", "-q", "-", IMAGE, data=_root_archive())
-    try:
-        yield engine
-    finally:
-        engine.run("system", "reset", "--force")
+def open_container_engine() -> Iterator[ContainerEngine]:
+    """Its folder has a short path: with one like those of pytest, podman does not notice the end of a container."""
+    with TemporaryDirectory(prefix="podman-") as name:
+        folder = Path(name)
+        engine = ContainerEngine(folder)
+        (folder / "user").mkdir(mode=0o700)
+        (folder / "containers.conf").write_text(ENGINE)
+        (folder / "storage.conf").write_text(STORAGE.format(folder=folder))
+        engine.run("import", "-q", "-", IMAGE, data=_root_archive())
+        try:
+            yield engine
+        finally:
+            engine.run("system", "reset", "--force")
 
 
 def _root_archive() -> bytes:

@@ -74,7 +74,7 @@ async def scratch_removed(alipes_home: Path) -> AsyncIterator[None]:
 def open_machine(name: str, folder: Path) -> Iterator[Mapping[str, Any]]:
     """What a backend needs besides the program: an image, another machine."""
     if name == "podman":
-        with open_container_engine(folder / "engine") as engine:
+        with open_container_engine() as engine:
             yield {"settings": ContainerSettings("podman", IMAGE, engine.environment, arguments=ARGUMENTS)}
     elif name == "ssh":
         with open_other_machine(folder / "machine") as server:

@@ -11,6 +11,7 @@ from alipes.plugins.registry import CommandContribution
 from alipes.testing import call, open_agent, stall
 from tests.unit.compat.plugin_harness import FAR
 from tests.world.environment import LIMIT_S
+from tests.world.wait import until
 
 RECORDER = """
     import asyncio, threading
@@ -169,13 +170,12 @@ async def test_commands_and_injected_words_reach_the_conversation(plugin):
     async with open_agent(plugins=[plugin()], model=["one", "two"]) as agent:
         shout = agent.app.contributions.find(CommandContribution, "shout")
         assert await shout.act("loud", FAR) == "LOUD"
-        await agent.say("first")
-        ctx = sys.modules["hermes_plugins.recorder"].ctx_
         before = names().count("on_session_end")
+        await agent.say("first")
+        await until(lambda: names().count("on_session_end") == before + 1)  # it may follow the answer
+        ctx = sys.modules["hermes_plugins.recorder"].ctx_
         assert await asyncio.to_thread(ctx.inject_message, "by the way")
-        async with asyncio.timeout(LIMIT_S):
-            while names().count("on_session_end") == before:
-                await asyncio.sleep(0.001)
+        await until(lambda: names().count("on_session_end") == before + 2)
         assert last("pre_llm_call")["user_message"] == "by the way"
 
 

@@ -22,8 +22,8 @@ ENV = {"PATH": "/nowhere", "LANG": "C.UTF-8", "SSH_AUTH_SOCK": "/run/agent", "EX
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory):
-    with open_container_engine(tmp_path_factory.mktemp("podman") / "engine") as engine:
+def engine():
+    with open_container_engine() as engine:
         yield engine
 
 
