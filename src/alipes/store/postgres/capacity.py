@@ -4,6 +4,8 @@ from collections.abc import Collection
 
 BATCH = 8
 """Sessions that a worker takes at a time."""
+MAX_BATCH = 32
+"""The same while many wait: each batch after a full one is twice as large."""
 WORK = "work"
 """The role of workers that run turns."""
 OWN = "own"
@@ -25,19 +27,18 @@ class Capacity:
         self.was_full = False
         """True if there was no room when it was last asked."""
 
-    @property
-    def room(self) -> int:
+    def room(self, batch: int = BATCH) -> int:
         """How many more sessions may run here, at most one batch."""
         if WORK not in self._roles:
             return 0
         running = sum(not key.startswith(SUBAGENTS) for key in self.busy) if self._sessions else 0
-        room = min(BATCH, self._sessions - running) if self._sessions else BATCH
+        room = min(batch, self._sessions - running) if self._sessions else batch
         self.was_full = room <= 0
         return max(room, 0)
 
     def may_start(self, key: str) -> bool:
         """True if the session may run here without counting those of its person."""
-        return self._needs_no_room(key) or (not self.per_person and self.room > 0)
+        return self._needs_no_room(key) or (not self.per_person and self.room() > 0)
 
     def limit_to_take(self, key: str) -> int | None:
         """How many sessions of one person may run if this worker takes this one (zero: any number); None if it may not
@@ -46,7 +47,7 @@ class Capacity:
             return None
         if self._needs_no_room(key):
             return 0
-        return self.per_person if self.room > 0 else None
+        return self.per_person if self.room() > 0 else None
 
     def _needs_no_room(self, key: str) -> bool:
         return key in self.busy or key.startswith(SUBAGENTS) or OWN in self._roles

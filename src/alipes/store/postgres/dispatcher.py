@@ -10,7 +10,7 @@ from alipes.kernel.errors import SessionHeld
 from alipes.kernel.turns import Op, Wake
 from alipes.store.peers import OpsFrame, SchedulesFrame, Spawn, WakeFrame
 from alipes.store.postgres.bus import PostgresBus
-from alipes.store.postgres.capacity import WORK, Capacity
+from alipes.store.postgres.capacity import BATCH, MAX_BATCH, WORK, Capacity
 from alipes.store.postgres.direct import ConnectionLost, DirectConnection, open_direct
 from alipes.store.postgres.notifications import Frame, Notifications, WorkFrame
 from alipes.store.postgres.turns import PostgresTurns
@@ -114,7 +114,8 @@ class PostgresDispatcher:
 
     async def _take_all(self, connection: DirectConnection) -> None:
         """Take waiting sessions while there is room, and look for ops whose notification was lost."""
-        while room := self._capacity.room:
+        batch = BATCH
+        while room := self._capacity.room(batch):
             self._workers.check_lease()
             sql = "SELECT take_sessions(%s, %s, %s)"
             values = (self._workers.own_name, room, self._capacity.per_person)
@@ -123,6 +124,7 @@ class PostgresDispatcher:
                 self._deliver(key, Wake())
             if len(taken) < room:
                 break
+            batch = min(batch * 2, MAX_BATCH)
         sql = "SELECT DISTINCT key FROM pending_ops JOIN leases USING (key) WHERE holder = %s"
         for (key,) in await connection.fetch(sql, self._workers.own_name, timeout_s=TAKE_TIMEOUT_S):
             await self._deliver_stored_ops(key)
