@@ -184,7 +184,8 @@ class App:
 
     async def _open_agent(self, turn: Turn) -> Agent:
         await self.sessions.permissions.begin_turn(turn)
-        model = turn.inbound.model or turn.model or (await self.choice()).model
+        named = turn.inbound.model or turn.model
+        choice = None if named else await self.choice()
         await self.backend.choose()
         if self.mcp is not None:
             await self.mcp.prepare(turn)
@@ -199,7 +200,8 @@ class App:
         tools = self.tool_access.select(turn, unavailable, off)
         return Agent(
             models=self.models,
-            model=model,
+            model=named if choice is None else choice.model,
+            last_resort="" if choice is None else choice.last_resort,
             fallback=() if _is_pinned(turn.inbound) else self.settings.fallback,
             tools=tools,
             deferrable=self.tool_access.deferrable(tools),

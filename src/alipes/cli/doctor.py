@@ -158,6 +158,8 @@ async def check_models(settings: Settings, scope: ClientScope, models: Models, *
         choice = await choose_model(settings, scope)
         backend = await models.open(choice.model)
         findings.append(CheckResult("model", "ok", render.format_choice(choice)))
+        if choice.hint:
+            findings.append(CheckResult("model", "note", choice.hint))
         findings.append(await (_check_answer(backend) if live else _check_connection(settings, backend.name)))
     except AlipesError as error:
         findings.append(CheckResult("model", "wrong", str(error), "list the models with `alipes model`"))
