@@ -22,7 +22,7 @@ from alipes.agent.search.conversations import ConversationSearch
 from alipes.agent.skills.catalog import PluginSkill
 from alipes.agent.skills.skills import Skills
 from alipes.agent.skills.tools import SkillView
-from alipes.app_resources import Resources, make_places, tool_environment
+from alipes.app_resources import Resources, tool_environment
 from alipes.config.environment import EnvFileWatch
 from alipes.config.settings import Settings
 from alipes.kernel.formatting import format_excerpt
@@ -42,6 +42,7 @@ from alipes.sessions.services import SessionDefaults
 from alipes.sessions.sessions import Sessions
 from alipes.sessions.tool_access import ToolAccess
 from alipes.sessions.user_shell import UserShell
+from alipes.tools.common import make_places
 from alipes.tools.documents.documents import DocumentConverter
 from alipes.tools.images import ImageGenerate
 

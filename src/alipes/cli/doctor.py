@@ -256,7 +256,7 @@ def _check_memory(settings: Settings) -> CheckResult:
     """How full the owner's notes are."""
     if not settings.memory.enabled:
         return CheckResult("memory", "ok", "off (memory.enabled)")
-    files, limits = MemoryFiles(settings.paths.memory, settings.paths.run / "memory.lock"), settings.memory
+    files, limits = MemoryFiles(settings.paths.memory, settings.paths.memory_lock), settings.memory
     try:
         sizes = {name: len(files.read(OWNER, target)) for target, name in FILE_NAMES.items()}
     except ToolError as error:
@@ -270,7 +270,7 @@ def _check_memory(settings: Settings) -> CheckResult:
 
 def _check_skills(settings: Settings) -> Iterator[CheckResult]:
     """Skills of the home and of this folder; those of plugins are checked with their plugins."""
-    catalog = make_skill_catalog(settings, SkillStore(settings.home))
+    catalog = make_skill_catalog(settings, SkillStore(settings.paths.skills))
     listed = catalog.load(settings.workdir or os.getcwd())
     if listed:
         on = len(usable(listed))

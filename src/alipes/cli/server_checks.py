@@ -24,11 +24,12 @@ async def check_server(settings: Settings) -> list[CheckResult]:
     except StoreError as error:
         advice = "check `store`, `store_direct`, the network and pg_hba.conf"
         return [CheckResult("database", "wrong", f"{where}: {error}", advice)]
-    return [*find_results(facts, where, has_direct=bool(settings.store_direct))]
+    has_direct, has_folder = bool(settings.store_direct), bool(settings.cluster.folder)
+    return [*find_results(facts, where, has_direct=has_direct, has_folder=has_folder)]
 
 
-def find_results(facts: ServerFacts, where: str, *, has_direct: bool) -> Iterator[CheckResult]:
-    """What the facts mean."""
+def find_results(facts: ServerFacts, where: str, *, has_direct: bool, has_folder: bool) -> Iterator[CheckResult]:
+    """What the facts mean. `has_folder`: `cluster.folder` is set."""
     yield _check_version(facts, where)
     if facts.pooled and not has_direct:
         says = "`store` leads to a connection pooler, where locks are shared between workers"
@@ -48,6 +49,9 @@ def find_results(facts: ServerFacts, where: str, *, has_direct: bool) -> Iterato
         yield CheckResult("workers", "ok", f"{len(facts.workers)}: {workers}")
     else:
         yield CheckResult("workers", "note", "no worker is running", "start `alipes serve` on each machine")
+    if len(facts.workers) > 1 and not has_folder:
+        says = "each worker has its own memory notes, skills and checkpoints: cluster.folder is not set"
+        yield CheckResult("folder", "note", says, "set it to a folder that all workers see at the same path")
 
 
 def _check_version(facts: ServerFacts, where: str) -> CheckResult:

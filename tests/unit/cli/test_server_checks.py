@@ -25,8 +25,9 @@ GOOD = ServerFacts(
 )
 
 
-def check(has_direct=False, **changes):
-    found = find_results(replace(GOOD, **changes), "postgresql://db/alipes", has_direct=has_direct)
+def check(has_direct=False, has_folder=False, **changes):
+    facts = replace(GOOD, **changes)
+    found = find_results(facts, "postgresql://db/alipes", has_direct=has_direct, has_folder=has_folder)
     return {each.about: (each.state, each.says, each.advice) for each in found}
 
 
@@ -64,3 +65,10 @@ def test_each_finding_has_its_state(changes, about, state, word):
 
 def test_a_clock_within_a_second_is_no_finding():
     assert "clock" not in check(clock_difference_s=0.9)
+
+
+def test_several_workers_without_a_shared_folder_are_noted():
+    several = ("w1 on here (pid 7; work)", "w2 on there (pid 8; work)")
+    state, says, _ = check(workers=several)["folder"]
+    assert state == "note" and "cluster.folder is not set" in says
+    assert "folder" not in check() and "folder" not in check(workers=several, has_folder=True)
