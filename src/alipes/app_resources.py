@@ -138,8 +138,8 @@ def make_chat_files(settings: Settings, scope: ClientScope) -> ChatFiles:
     store: BlobStore | None = None
     if config.store == "s3":
         store = _make_bucket(config, scope, max_bytes)
-    elif folder := config.folder or settings.paths.shared_files:
-        store = FolderBlobs(Path(folder), max_bytes=max_bytes)
+    elif config.folder:
+        store = FolderBlobs(Path(config.folder), max_bytes=max_bytes)
     cache_bytes = config.cache_mb * 1_000_000
     return ChatFiles(settings.paths.files / COPIES, store, max_bytes=max_bytes, cache_bytes=cache_bytes)
 

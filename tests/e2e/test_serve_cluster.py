@@ -1,5 +1,7 @@
 """`alipes serve` as a worker on PostgreSQL: roles, /ready, /metrics, doctor, store, restore."""
 
+import os
+import re
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import httpx2
@@ -12,6 +14,7 @@ from tests.e2e.service import open_serve
 from tests.world.api_harness import ApiClient
 from tests.world.environment import LIMIT_S
 from tests.world.model_server import Call, Calls, ModelServer, Say
+from tests.world.plugin_sources import native
 from tests.world.postgres_server import postgres_schema, postgres_server
 
 pytestmark = pytest.mark.deadline(120)
@@ -33,6 +36,17 @@ def url():
         yield address
 
 
+PLUGIN = '[plugins]\nenabled = ["offer"]\n'
+OFFER = """
+from alipes.plugin import ToolOutput, tool
+
+@tool(effect="read", media=True)
+async def offer(path: str) -> ToolOutput:
+    \"\"\"Offer a file.\"\"\"
+    return ToolOutput("Made.", files=(path,))
+"""
+
+
 def make_home(folder, name, model, url, roles=("listen", "work", "web"), cluster="", **settings):
     """`cluster`: the setting `cluster.folder`. Requests to the model name the worker in a header."""
     home = Home(folder / name / "home")
@@ -40,7 +54,8 @@ def make_home(folder, name, model, url, roles=("listen", "work", "web"), cluster
     home.use(model, store=url, **settings)
     text = (home.path / "config.toml").read_text() + f'headers = {{ x-worker = "{name}" }}\n'
     listed = ", ".join(f'"{role}"' for role in roles)
-    (home.path / "config.toml").write_text(f'{text}[cluster]\nroles = [{listed}]\nfolder = "{cluster}"\n')
+    (home.path / "config.toml").write_text(f'{text}[cluster]\nroles = [{listed}]\nfolder = "{cluster}"\n{PLUGIN}')
+    native(home.path / "plugins" / "offer", "offer", code=OFFER)
     (home.path / ".env").write_text(f"ALIPES_API_KEY={KEY}\n")
     (home.path / ".env").chmod(0o600)
     return home
@@ -112,6 +127,51 @@ async def test_a_note_saved_at_one_worker_is_in_the_prompt_of_a_new_conversation
             if request.headers["x-worker"] != saved_by:
                 return
         raise AssertionError("the other worker took no conversation")
+
+
+async def test_files_of_a_conversation_can_be_downloaded_from_any_worker(tmp_path, url):
+    work, generated = tmp_path / "work", tmp_path / "shared" / "outgoing" / "picture.png"
+    work.mkdir()
+    (work / "report.txt").write_text("made in the workspace")
+    calls = Calls(tuple(Call("offer", {"path": str(path)}) for path in (work / "report.txt", generated)))
+
+    def answer(body):
+        return calls if body.get("tools") and body["messages"][-1]["role"] == "user" else Say("Here they are.")
+
+    async with ModelServer(answer) as model, open_pair(tmp_path, model, url, workdir=str(work)) as (one, two):
+        generated.write_bytes(b"generated for a chat")
+        run = await one.begin("send them", session="talk")
+        assert (await one.finish(run))["status"] == "answered"
+        messages = (await two.ask("GET", "/sessions/talk/messages")).json()["messages"]
+        files = [
+            file for message in messages for result in message.get("results", ()) for file in result.get("files", ())
+        ]
+        assert [(file["name"], file["size"]) for file in files] == [("report.txt", 21), ("picture.png", 20)]
+        for worker in (one, two):
+            got = [(await worker.ask("GET", f"/downloads/{file['id']}")).content for file in files]
+            assert got == [b"made in the workspace", b"generated for a chat"]
+            other = files[1]["id"].rpartition("-")[0] + "-7"
+            assert (await worker.ask("GET", f"/downloads/{other}")).status_code == 404
+            assert (await worker.ask("GET", f"/downloads/{files[0]['id']}", by="bob")).status_code == 401
+
+
+async def test_an_upload_at_one_worker_is_read_by_a_run_that_another_one_accepted(tmp_path, url):
+    def answer(body):
+        asked = body["messages"][-1]
+        if not body.get("tools") or asked["role"] != "user":
+            return Say("Read.")
+        (path,) = re.findall(r"saved at (\S+notes\.txt)", str(asked["content"]))
+        return Calls((Call("read_file", {"path": path}),))
+
+    async with ModelServer(answer) as model, open_pair(tmp_path, model, url) as (one, two):
+        headers = {"authorization": f"Bearer {KEY}"}
+        for first, second in ((one, two), (two, one)):
+            upload = await first.client.post("/v1/uploads?name=notes.txt", content=b"six o'clock", headers=headers)
+            assert upload.status_code == 201, upload.text
+            run = await second.begin("see this", session=os.urandom(4).hex(), files=[upload.json()["id"]])
+            assert (await second.finish(run))["status"] == "answered"
+            last = [each for each in model.requests if is_answer(each)][-1]
+            assert "six o'clock" in str(last.body["messages"][-1])
 
 
 async def test_a_worker_whose_shared_folder_is_missing_does_not_start_and_says_why(tmp_path, url):

@@ -22,7 +22,7 @@ _PROFILE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 _environ: ContextVar[Mapping[str, str] | None] = ContextVar("alipes_environ", default=None)
 
 
-SHARED_FOLDERS = ("memory", "skills", "checkpoints", "files", PROFILES)
+SHARED_FOLDERS = ("memory", "skills", "checkpoints", "files", "outgoing", PROFILES)
 """What alipes keeps in `cluster.folder`."""
 
 
@@ -43,13 +43,11 @@ class Paths:
         self.log = self.logs / "alipes.log"
         self.spill = home / "spill"
         """Tool output that was too long to show in full."""
-        self.files = home / "files"
+        self.files = ours / "files"
         """Files that people sent in chats, by platform."""
-        self.shared_files = None if self.shared_root is None else ours / "files"
-        """Files of chats that all workers can read."""
         self.checkpoints = ours / "checkpoints"
         """Snapshots of projects, by folder."""
-        self.outgoing = home / "outgoing"
+        self.outgoing = ours / "outgoing"
         """Files that were generated for chats."""
         self.schedules = home / "schedules"
         """Answers of scheduled jobs that are kept as files."""
@@ -76,7 +74,7 @@ class Paths:
         for folder in (self.home, self.run, self.logs, self.spill):
             make_private(folder)
         if self.shared_root is not None:
-            _make_shared(self.shared_root, self.memory, self.skills, self.checkpoints)
+            _make_shared(self.shared_root, self.memory, self.skills, self.checkpoints, self.files, self.outgoing)
         return self
 
 

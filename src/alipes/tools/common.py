@@ -105,8 +105,8 @@ class Places(Struct, frozen=True):
     """The default home, if `alipes_home` is that of a profile: everything else in it belongs to other profiles."""
     shared: tuple[str, ...] = ()
     """Folders of ours outside of `alipes_root`, those in `cluster.folder`, without links."""
-    shared_skills: str = ""
-    """The one of them that may be read: the person's skills."""
+    readable: tuple[str, ...] = ()
+    """Those of them that may be read: the skills of this profile, files of chats, and files for chats."""
     scratch: tuple[str, ...] = ("/tmp", "/var/tmp", "/dev/shm")
     """Directories for temporary files."""
 
@@ -143,7 +143,7 @@ class Places(Struct, frozen=True):
             return "ours"
         if not inside and self.root != self.alipes_home and _relative_to(real, self.root):
             return "ours"
-        if any(_is_inside(real, each) for each in self.shared) and not _is_inside(real, self.shared_skills):
+        if _is_inside(real, self.shared) and not _is_inside(real, self.readable):
             return "ours"
         if is_secret_in_system(real) or is_secret_in_project(real) or is_secret_in_home(_relative_to(real, self.home)):
             return "personal"
@@ -174,12 +174,12 @@ def make_places(settings: Settings) -> Places:
         alipes_home=str(settings.home),
         alipes_root=str(paths.root),
         shared=tuple(map(os.path.realpath, paths.shared)),
-        shared_skills=os.path.realpath(paths.skills) if paths.shared else "",
+        readable=tuple(map(os.path.realpath, (paths.skills, paths.files, paths.outgoing))) if paths.shared else (),
     )
 
 
-def _is_inside(path: str, folder: str) -> bool:
-    return bool(folder) and (path == folder or path.startswith(f"{folder}/"))
+def _is_inside(path: str, folders: tuple[str, ...]) -> bool:
+    return any(path == each or path.startswith(f"{each}/") for each in folders)
 
 
 def _relative_to(path: str, folder: str) -> str:

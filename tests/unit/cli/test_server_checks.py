@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from alipes.cli.server_checks import find_results
+from alipes.cli.server_checks import check_folder, find_results
 from alipes.kernel.store.cluster import ServerFacts
 
 GOOD = ServerFacts(
@@ -25,9 +25,8 @@ GOOD = ServerFacts(
 )
 
 
-def check(has_direct=False, has_folder=False, **changes):
-    facts = replace(GOOD, **changes)
-    found = find_results(facts, "postgresql://db/alipes", has_direct=has_direct, has_folder=has_folder)
+def check(has_direct=False, **changes):
+    found = find_results(replace(GOOD, **changes), "postgresql://db/alipes", has_direct=has_direct)
     return {each.about: (each.state, each.says, each.advice) for each in found}
 
 
@@ -68,7 +67,14 @@ def test_a_clock_within_a_second_is_no_finding():
 
 
 def test_several_workers_without_a_shared_folder_are_noted():
-    several = ("w1 on here (pid 7; work)", "w2 on there (pid 8; work)")
-    state, says, _ = check(workers=several)["folder"]
-    assert state == "note" and "cluster.folder is not set" in says
-    assert "folder" not in check() and "folder" not in check(workers=several, has_folder=True)
+    several = replace(GOOD, workers=("w1 on here (pid 7; work)", "w2 on there (pid 8; work)"))
+    (found,) = check_folder("", several)
+    assert found.state == "note" and "cluster.folder is not set" in found.says
+    assert not [*check_folder("", GOOD)]
+
+
+def test_the_shared_folder_must_be_there(tmp_path):
+    (found,) = check_folder(str(tmp_path), GOOD)
+    assert (found.about, found.state) == ("folder", "ok")
+    (found,) = check_folder(str(tmp_path / "gone"), GOOD)
+    assert found.state == "wrong" and "is not a directory" in found.says

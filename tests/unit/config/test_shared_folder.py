@@ -12,15 +12,13 @@ from alipes.agent.memory.files import MemoryFiles
 from alipes.agent.skills.catalog import SkillCatalog
 from alipes.agent.skills.skill import SKILL_FILE
 from alipes.agent.skills.versions import SkillChange, SkillFile, SkillStore
-from alipes.app_resources import make_chat_files
+from alipes.app import make_outbound_policy
 from alipes.config.loader import load_settings
 from alipes.config.paths import PROFILES_MARK
 from alipes.config.sections.skills import SkillsConfig
 from alipes.config.settings import SandboxConfig, Settings
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.messages import ToolCall
-from alipes.runtime.blobs.folder import FolderBlobs
-from alipes.runtime.http.clients import ClientScope
 from alipes.runtime.sandbox.backend import CommandScope
 from alipes.tools.checkpoints.checkpoints import Checkpoints
 from alipes.tools.checkpoints.store import CheckpointRecord
@@ -49,7 +47,7 @@ def test_without_the_setting_everything_is_in_the_home(tmp_path):
 
 def test_all_workers_have_the_same_notes_skills_checkpoints_and_lock(tmp_path, folder):
     one, two = (settings_of(tmp_path / name, folder).paths for name in ("one", "two"))
-    for name in ("memory", "skills", "checkpoints", "memory_lock"):
+    for name in ("memory", "skills", "checkpoints", "files", "outgoing", "memory_lock"):
         assert getattr(one, name) == getattr(two, name)
         assert getattr(one, name).is_relative_to(folder)
     assert one.run != two.run and one.spill != two.spill
@@ -85,7 +83,7 @@ def test_a_folder_that_cannot_be_written_is_refused_at_the_start(tmp_path, folde
 def test_the_folders_are_private(tmp_path, folder):
     settings_of(tmp_path / "home", folder).paths.make()
     assert {os.stat(each).st_mode & 0o777 for each in folder.iterdir()} == {0o700}
-    assert {each.name for each in folder.iterdir()} == {"memory", "skills", "checkpoints"}
+    assert {each.name for each in folder.iterdir()} == {"memory", "skills", "checkpoints", "files", "outgoing"}
 
 
 async def test_a_note_of_one_worker_is_read_by_another_and_the_lock_is_shared(tmp_path, folder):
@@ -127,19 +125,25 @@ async def test_a_checkpoint_of_one_worker_can_be_restored_by_another(tmp_path, f
     assert (project / "a.txt").read_text() == "before"
 
 
-async def test_files_of_chats_are_there_too_unless_another_place_is_named(tmp_path, folder):
-    async with ClientScope() as scope:
-        files = make_chat_files(settings_of(tmp_path / "home", folder), scope)
-        assert isinstance(files.store, FolderBlobs) and files.store.folder == folder / "files"
-        (tmp_path / "home" / "config.toml").write_text(f'[files]\nfolder = "{tmp_path}/other"\n')
-        files = make_chat_files(settings_of(tmp_path / "home", folder), scope)
-        assert isinstance(files.store, FolderBlobs) and files.store.folder == tmp_path / "other"
+def test_files_made_for_chats_are_offered_by_every_worker_and_no_others(tmp_path, folder):
+    one, two = (settings_of(tmp_path / name, folder) for name in ("one", "two"))
+    one.paths.make()
+    for name in ("outgoing/a.png", "memory/MEMORY.md", "files/telegram/b.txt"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("x")
+    (folder / "outgoing" / "link.md").symlink_to(folder / "memory" / "MEMORY.md")
+    policy = make_outbound_policy(two)
+    found = policy.find_media(str(one.paths.outgoing / "a.png"))
+    assert found is not None and found.path == str(folder / "outgoing" / "a.png")
+    for name in ("memory/MEMORY.md", "outgoing/../memory/MEMORY.md", "outgoing/link.md", "files/telegram/b.txt"):
+        assert policy.find_media(str(folder / name)) is None
 
 
-def test_tools_read_nothing_there_but_the_own_skills(tmp_path, folder):
+def test_tools_read_nothing_there_but_the_own_skills_and_files(tmp_path, folder):
     places = make_places(settings_of(tmp_path / "home", folder))
-    assert places.secrecy(str(folder / "skills" / "bake" / SKILL_FILE)) == ""
-    for name in ("memory/MEMORY.md", "checkpoints/x/git/HEAD", "files/a", "profiles/work/skills/x/SKILL.md"):
+    for name in ("skills/bake/SKILL.md", "files/telegram/a.txt", "outgoing/b.png"):
+        assert places.secrecy(str(folder / name)) == ""
+    for name in ("memory/MEMORY.md", "checkpoints/x/git/HEAD", "profiles/work/files/a", "profiles/work/skills/x"):
         assert places.secrecy(str(folder / name)) == "ours"
     assert places.secrecy(str(folder / "projects" / "app.py")) == ""  # a workspace beside our folders
 

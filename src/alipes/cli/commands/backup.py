@@ -42,7 +42,7 @@ def run_backup(argv: list[str]) -> int:
     print(f"Saved conversations, settings, plugins and files to {target} ({size}, verified).")
     print("  Keys (.env) and secrets of webhooks are not included. Restore it with `alipes restore`.")
     if settings.cluster.folder:
-        print(f"  Memory, skills and files of chats in {settings.cluster.folder} (cluster.folder) are not included.")
+        print(f"  Memory, skills and files in {settings.cluster.folder} (cluster.folder) are not included.")
     home = find_home()
     if others := [profile_name(each) for each in all_homes(home) if each != home]:
         print(f"  This is the profile {profile_name(home)} only. Others, each with its own backup: {', '.join(others)}")

@@ -101,8 +101,7 @@ class ClusterConfig(Struct, frozen=True):
     folder: Annotated[
         str,
         "Folder on a file system that all workers see at the same path: memory notes, skills and checkpoints of "
-        "conversations are kept there, and files of chats unless `[files]` names another place. Empty: each home has "
-        "its own.",
+        "conversations are kept there, and files of chats. Empty: each home has its own.",
     ] = ""
     capacity: Annotated[
         int,
