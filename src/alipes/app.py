@@ -10,7 +10,7 @@ from alipes.agent.approval.egress import AskEgress
 from alipes.agent.auxiliary import ConversationTitles
 from alipes.agent.checkpoints import TurnCheckpoints
 from alipes.agent.model_call import RetryPolicy
-from alipes.app_resources import hide_secrets, make_places, open_resources
+from alipes.app_resources import hide_secrets, open_resources
 from alipes.app_state import App
 from alipes.app_tools import open_tools
 from alipes.config.mcp_files import add_project_servers
@@ -24,6 +24,7 @@ from alipes.plugins.loader import PluginLoader, open_plugins
 from alipes.plugins.owner import CORE
 from alipes.sessions.schedule_tool import ScheduledTurns
 from alipes.sessions.services import OutboundFor, SessionDefaults
+from alipes.tools.common import make_places
 
 __all__ = ["App", "make_outbound_policy", "open_app", "open_for_checks"]
 HERMES = "alipes.compat.hermes.loader"

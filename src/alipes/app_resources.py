@@ -34,7 +34,7 @@ from alipes.runtime.watchdog import Watchdog
 from alipes.store.home_store import open_home_store
 from alipes.tools.backends import ChosenBackend
 from alipes.tools.checkpoints.checkpoints import Checkpoints
-from alipes.tools.common import Places, child_environment, is_secret_variable
+from alipes.tools.common import child_environment, is_secret_variable, make_places
 from alipes.tools.sandbox import SandboxExtras, make_backend
 from alipes.tools.shell.background import BackgroundProcesses
 from alipes.tools.shell.output import SpillFolder
@@ -85,7 +85,7 @@ async def open_resources(
     network = await stack.enter_async_context(open_sandbox_network(settings, store.sources, ask, process_environment()))
     namespaces = NetworkNamespaces(network)
     stack.push_async_callback(namespaces.close_all)
-    skill_store = SkillStore(settings.home)
+    skill_store = SkillStore(settings.paths.skills)
     skill_catalog = make_skill_catalog(settings, skill_store)
     seen = SandboxExtras(network_variables(network), (CONNECT_FILE,), skill_catalog.folders)
     backend = await stack.enter_async_context(make_backend(settings, guard, namespaces, seen))
@@ -173,10 +173,6 @@ def hide_secrets(settings: Settings) -> None:
 
 def make_skill_catalog(settings: Settings, store: SkillStore) -> SkillCatalog:
     return SkillCatalog(settings.skills, store, user_home=Path(os.path.expanduser("~")))
-
-
-def make_places(settings: Settings) -> Places:
-    return Places(home=os.path.expanduser("~"), alipes_home=str(settings.home), alipes_root=str(settings.paths.root))
 
 
 def tool_environment(settings: Settings) -> dict[str, str]:

@@ -22,7 +22,7 @@ from alipes.agent.search.conversations import ConversationSearch
 from alipes.agent.skills.catalog import PluginSkill
 from alipes.agent.skills.skills import Skills
 from alipes.agent.skills.tools import SkillView
-from alipes.app_resources import Resources, make_places, tool_environment
+from alipes.app_resources import Resources, tool_environment
 from alipes.config.environment import EnvFileWatch
 from alipes.config.settings import Settings
 from alipes.kernel.formatting import format_excerpt
@@ -42,6 +42,7 @@ from alipes.sessions.services import SessionDefaults
 from alipes.sessions.sessions import Sessions
 from alipes.sessions.tool_access import ToolAccess
 from alipes.sessions.user_shell import UserShell
+from alipes.tools.common import make_places
 from alipes.tools.documents.documents import DocumentConverter
 from alipes.tools.images import ImageGenerate
 
@@ -184,7 +185,8 @@ class App:
 
     async def _open_agent(self, turn: Turn) -> Agent:
         await self.sessions.permissions.begin_turn(turn)
-        model = turn.inbound.model or turn.model or (await self.choice()).model
+        named = turn.inbound.model or turn.model
+        choice = None if named else await self.choice()
         await self.backend.choose()
         if self.mcp is not None:
             await self.mcp.prepare(turn)
@@ -197,7 +199,8 @@ class App:
         tools = self.tool_access.select(turn, unavailable, off)
         return Agent(
             models=self.models,
-            model=model,
+            model=named if choice is None else choice.model,
+            last_resort="" if choice is None else choice.last_resort,
             fallback=() if _is_pinned(turn.inbound) else self.settings.fallback,
             tools=tools,
             deferrable=self.tool_access.deferrable(tools),

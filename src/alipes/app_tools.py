@@ -20,7 +20,7 @@ from alipes.agent.builtin_tools import Clarification, PluginOutputRewriter, Visi
 from alipes.agent.search.session_search import SessionSearch
 from alipes.agent.skills.tools import SkillManage, SkillsList, SkillView
 from alipes.agent.web_services import PageQuestions, PageService, SearchPlugins, SearchService
-from alipes.app_resources import Resources, make_places, tool_environment
+from alipes.app_resources import Resources, tool_environment
 from alipes.config.mcp import McpServerConfig
 from alipes.kernel.conversations import ApprovalDecision
 from alipes.kernel.mcp import split_mcp_name
@@ -36,7 +36,7 @@ from alipes.sessions.subagents.delegation import Delegation
 from alipes.tools.backends import ChosenBackend
 from alipes.tools.browser import specs as browser_specs
 from alipes.tools.clarify import Clarify
-from alipes.tools.common import Places
+from alipes.tools.common import Places, make_places
 from alipes.tools.cronjob import CronjobTool
 from alipes.tools.delegate import DelegateTask, MixtureOfAgents
 from alipes.tools.execute_code import CodeLimits, ExecuteCode

@@ -1,16 +1,20 @@
 """The first five minutes: installation, the first screen, the demo model, keys and errors of new users."""
 
+import asyncio
 import os
 import shutil
+import socket
 import subprocess
 import sys
+from contextlib import contextmanager
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 
+from alipes.config.known_providers import LOCAL
 from tests.e2e.program import ROOT, Home
-from tests.world.model_server import ModelServer, Say
+from tests.world.model_server import Fail, ModelServer, Say
 from tests.world.terminal_process import CTRL_D, ENTER, TerminalProcess
 
 pytestmark = pytest.mark.deadline(60)
@@ -173,3 +177,46 @@ def test_a_failed_installation_shows_the_output_of_pip(tmp_path):
     command = [sys.executable, str(ROOT / "tools" / "install.py"), "installing", "--no-index", "-r", str(wrong)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode != 0 and "ERROR" in done.stderr
+
+
+@contextmanager
+def only_ollama_at(home, url):
+    """Settings that look for Ollama at `url`, and for the other local servers where nothing listens."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        nothing = f"http://127.0.0.1:{closed.getsockname()[1]}/v1"
+        places = dict.fromkeys(LOCAL, nothing) | {"ollama": url}
+        home.path.mkdir(mode=0o700, exist_ok=True)
+        tables = (f'[providers.{name}]\nbase_url = "{place}"\n' for name, place in places.items())
+        (home.path / "config.toml").write_text("".join(tables))
+        yield
+
+
+async def test_a_broken_local_server_is_skipped_and_a_hint_says_so(home):
+    async def fail(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(fail, "127.0.0.1", 0) as server:
+        place = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with only_ollama_at(home, f"{place}/v1"):
+            hint = f"Ollama at {place} does not answer properly (500); using the demo model."
+            done = await home.run("ask", "hi", ALIPES_LOCAL_SERVERS="true")
+            assert done.status == 0 and done.out.strip() and hint in done.err
+            async with TerminalProcess.of(home, new=True, ALIPES_LOCAL_SERVERS="true") as terminal:
+                await terminal.until(lambda: hint in " ".join(terminal.text.split()))
+
+
+async def test_the_demo_model_answers_if_a_local_server_that_was_found_fails_each_request(home):
+    async with ModelServer(lambda _request: Fail(500, "out of order"), models=("llama:8b",)) as server:
+        with only_ollama_at(home, server.url("openai-chat")):
+            done = await home.run("ask", "hi", ALIPES_LOCAL_SERVERS="true")
+            assert done.status == 0 and done.out.strip()
+            assert "switching to embedded/" in done.err and "`alipes setup`" in done.err
+            async with TerminalProcess.of(home, new=True, ALIPES_LOCAL_SERVERS="true") as terminal:
+                await terminal.until("ollama/llama:8b")
+                terminal.type("hi" + ENTER)
+                await terminal.until("switching to embedded/")
+                terminal.type("/model" + ENTER)
+                await terminal.until("Models")

@@ -242,7 +242,7 @@ async def _run_jobs(machine: Machine, plan: Plan, app: SimulatedApp, gateway: Ga
 
     places = AnswerPlaces(app.store.people, OutboundPolicy([PLATFORM]), lambda: (PLATFORM,), HOME, notify=notify)
     settler = RunSettler(schedules.runs, app.sessions, places)
-    kept = SkillStore(HOME)
+    kept = SkillStore(HOME / "skills")
     catalog = SkillCatalog(SkillsConfig(), kept, user_home=HOME)
     skills = Skills(SkillsConfig(), catalog, kept, app.store)
     await Scheduler(schedules, app.sessions, settler, SchedulerLimits(parallel=2), skills=skills).run()

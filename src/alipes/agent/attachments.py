@@ -18,7 +18,7 @@ from alipes.kernel.platform import ReceivedFile
 from alipes.kernel.ports import ToolOutput
 from alipes.kernel.turns import Inbound
 from alipes.kernel.untrusted import mark_untrusted, to_label
-from alipes.tools.common import Places
+from alipes.tools.common import make_places
 from alipes.tools.documents.documents import DocumentConverter
 from alipes.tools.files.read_file import DEFAULT_LINES, ReadFile
 
@@ -95,9 +95,7 @@ class FileAttacher:
         """`mask` removes secrets from the content. `documents`: converts files that are not text. `resources`: those
         of MCP servers."""
         self._resources, self._mask = resources, mask
-        self._places = Places(
-            home=os.path.expanduser("~"), alipes_home=str(settings.home), alipes_root=str(settings.paths.root)
-        )
+        self._places = make_places(settings)
         self._reader = ReadFile(self._places, mask=mask, documents=documents)
         self._received = str(settings.paths.files)
 

@@ -100,6 +100,8 @@ class Agent(Struct, frozen=True):
     model: str
     """As `provider/model`, unless the message or session names another."""
     fallback: tuple[str, ...] = ()
+    last_resort: str = ""
+    """A demo model to use if none of the others ever answered."""
     tools: Mapping[str, Tool] = {}
     deferrable: Mapping[str, str] = {}
     """Tools that `tool_search` may keep out of requests, and their groups."""
@@ -184,7 +186,9 @@ class _TurnLoop:
         self._search = ToolSearch(agent.tools, agent.deferrable, agent.rank_tools)
         wanted = turn.inbound.model or turn.model
         names = (wanted or agent.model, *agent.fallback)
-        self.models = FallbackModels(agent.cooldowns, agent.models, names, insist=bool(wanted))
+        self.models = FallbackModels(
+            agent.cooldowns, agent.models, names, insist=bool(wanted), last_resort=agent.last_resort
+        )
         self._tools = ToolRunner(
             {**agent.tools, TOOL_SEARCH: self._search} if agent.deferrable else agent.tools,
             agent.hooks,

@@ -164,6 +164,7 @@ class ModelCooldowns:
     def __init__(self, cooldown: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._cooldown, self._clock = cooldown, clock
         self._until: dict[str, float] = {}
+        self._answered: set[str] = set()
 
     def sort_available(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """`names` with the cooling ones last."""
@@ -182,19 +183,32 @@ class ModelCooldowns:
                 return
         self._until[name] = self._clock() + span
 
-    def clear(self, name: str) -> None:
+    def has_answered(self, name: str) -> bool:
+        """True once the model has answered a request of this process."""
+        return name in self._answered
+
+    def mark_answered(self, name: str) -> None:
         self._until.pop(name, None)
+        self._answered.add(name)
 
 
 class FallbackModels:
     """The models of one turn, best first. Moves on when one fails, and never back."""
 
     def __init__(
-        self, chain: ModelCooldowns, models: ModelOpener, names: tuple[str, ...], *, insist: bool = False
+        self,
+        chain: ModelCooldowns,
+        models: ModelOpener,
+        names: tuple[str, ...],
+        *,
+        insist: bool = False,
+        last_resort: str = "",
     ) -> None:
-        """`insist`: the first was chosen by name, so it is tried even while cooling."""
+        """`insist`: the first was chosen by name, so it is tried even while cooling. `last_resort`: a demo model to
+        use if none of the others ever answered."""
         self._chain, self._models = chain, models
-        names = tuple(dict.fromkeys(names))
+        self._last_resort = "" if any(map(chain.has_answered, names)) else last_resort
+        names = tuple(dict.fromkeys(filter(None, (*names, self._last_resort))))
         self._names = (names[0], *chain.sort_available(names[1:])) if insist else chain.sort_available(names)
         self._aside = "" if self._names[0] == names[0] else f"{names[0]} failed recently"
         self.backend: Backend | None = None
@@ -225,12 +239,18 @@ class FallbackModels:
                     if len(self._names) == 1:
                         raise first from None
                     self._names = self._names[1:]
-                    await emit(Notice(f"{name} {_describe_failure(error)}; switching to {self._names[0]}"))
+                    await emit(Notice(f"{name} {_describe_failure(error)}; switching to {self._describe_next()}"))
                 else:
-                    self._chain.clear(name)
+                    self._chain.mark_answered(name)
+                    if name != self._last_resort:  # an outage later on is no reason for a demo model
+                        self._names = tuple(each for each in self._names if each != self._last_resort)
                     return given
         finally:
             del first  # breaks the reference cycle to this frame and the turn
+
+    def _describe_next(self) -> str:
+        name = self._names[0]
+        return name + (". Choose another with /model or `alipes setup`" if name == self._last_resort else "")
 
     async def _open(self, name: str) -> Backend:
         if self.backend is None or self.backend.name != name:

@@ -381,5 +381,7 @@ async def _print_model_note(app: App, options: AskOptions, inbound: Inbound, str
         streams.note(f"· {format_choice(choice)}")
     elif choice is not None and choice.toy:
         streams.note(f"· Using {choice.model}, a tiny demo model; run `{program_name()} setup` to connect a real one")
+    if choice is not None and choice.hint:
+        streams.note(f"· {choice.hint}")
     if options.verbose:
         streams.note(f"· session {inbound.address.chat}")

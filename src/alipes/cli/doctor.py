@@ -158,6 +158,8 @@ async def check_models(settings: Settings, scope: ClientScope, models: Models, *
         choice = await choose_model(settings, scope)
         backend = await models.open(choice.model)
         findings.append(CheckResult("model", "ok", render.format_choice(choice)))
+        if choice.hint:
+            findings.append(CheckResult("model", "note", choice.hint))
         findings.append(await (_check_answer(backend) if live else _check_connection(settings, backend.name)))
     except AlipesError as error:
         findings.append(CheckResult("model", "wrong", str(error), "list the models with `alipes model`"))
@@ -254,7 +256,7 @@ def _check_memory(settings: Settings) -> CheckResult:
     """How full the owner's notes are."""
     if not settings.memory.enabled:
         return CheckResult("memory", "ok", "off (memory.enabled)")
-    files, limits = MemoryFiles(settings.paths.memory, settings.paths.run / "memory.lock"), settings.memory
+    files, limits = MemoryFiles(settings.paths.memory, settings.paths.memory_lock), settings.memory
     try:
         sizes = {name: len(files.read(OWNER, target)) for target, name in FILE_NAMES.items()}
     except ToolError as error:
@@ -268,7 +270,7 @@ def _check_memory(settings: Settings) -> CheckResult:
 
 def _check_skills(settings: Settings) -> Iterator[CheckResult]:
     """Skills of the home and of this folder; those of plugins are checked with their plugins."""
-    catalog = make_skill_catalog(settings, SkillStore(settings.home))
+    catalog = make_skill_catalog(settings, SkillStore(settings.paths.skills))
     listed = catalog.load(settings.workdir or os.getcwd())
     if listed:
         on = len(usable(listed))

@@ -135,10 +135,11 @@ class PlainConversation:
 
     async def greet(self, note: str, interrupted: tuple[InterruptedTurn, ...]) -> None:
         """Say which model answers, and what was interrupted elsewhere."""
-        using = f"Using {self._message.model}."
+        using, hint = f"Using {self._message.model}.", ""
         if not self._message.model:
-            using = format_choice(await self._app.choice(), setup="/setup")
-        for line in filter(None, (using, note, "Type a message, or /help for commands. Ctrl-D quits.")):
+            choice = await self._app.choice()
+            using, hint = format_choice(choice, setup="/setup"), choice.hint
+        for line in filter(None, (using, hint, note, "Type a message, or /help for commands. Ctrl-D quits.")):
             self._streams.note(f"· {line}")
         if interrupted:
             self._interrupted = interrupted

@@ -1,5 +1,6 @@
 """Checks of a PostgreSQL store, for `alipes doctor`."""
 
+import os
 from collections.abc import Iterator
 
 from alipes.cli import render
@@ -24,7 +25,23 @@ async def check_server(settings: Settings) -> list[CheckResult]:
     except StoreError as error:
         advice = "check `store`, `store_direct`, the network and pg_hba.conf"
         return [CheckResult("database", "wrong", f"{where}: {error}", advice)]
-    return [*find_results(facts, where, has_direct=bool(settings.store_direct))]
+    folder = settings.cluster.folder
+    return [*find_results(facts, where, has_direct=bool(settings.store_direct)), *check_folder(folder, facts)]
+
+
+def check_folder(folder: str, facts: ServerFacts) -> Iterator[CheckResult]:
+    """Check `cluster.folder`; several workers need one."""
+    if not folder and len(facts.workers) > 1:
+        says = "each worker has its own memory notes, skills and checkpoints: cluster.folder is not set"
+        yield CheckResult("folder", "note", says, "set it to a folder that all workers see at the same path")
+    elif folder and not os.path.isdir(folder):
+        says = f"cluster.folder: {folder} is not a directory"
+        yield CheckResult("folder", "wrong", says, "mount its file system, or create it")
+    elif folder and not os.access(folder, os.W_OK | os.X_OK):
+        says = f"cluster.folder: {folder} cannot be written"
+        yield CheckResult("folder", "wrong", says, "check its owner and its mount")
+    elif folder:
+        yield CheckResult("folder", "ok", f"memory notes, skills, checkpoints and files are in {folder}")
 
 
 def find_results(facts: ServerFacts, where: str, *, has_direct: bool) -> Iterator[CheckResult]:

@@ -18,7 +18,7 @@ from alipes.config.platforms import Messengers, PluginPlatformConfig
 from alipes.config.reader import KeyPath, RawConfig, read_config
 from alipes.config.schema import KEYS
 from alipes.config.secret_store import read_keyring
-from alipes.config.sections.cluster import url_password
+from alipes.config.sections.cluster import ClusterConfig, url_password
 from alipes.config.sections.files import FilesConfig
 from alipes.config.sections.web import WebConfig
 from alipes.config.settings import (
@@ -153,7 +153,7 @@ _VALUES = (
 )
 _TABLES = (
     *("terminal", "api", "compaction", "delegation", "fetch", "egress", "images", "clarify", "approvals", "code"),
-    *("checkpoints", "documents", "schedules", "heartbeat", "skills", "memory", "learning", "page", "cluster"),
+    *("checkpoints", "documents", "schedules", "heartbeat", "skills", "memory", "learning", "page"),
 )
 """Values and tables that settings have as they are in the file."""
 
@@ -204,6 +204,7 @@ def build_settings(config: RawConfig) -> Settings:
         web=_web(config),
         gateway=_table(config, "gateway", stt_key=_secret(config, "gateway.stt_key_env")),
         files=_files(config),
+        cluster=_cluster(config),
         plugins=_table(config, "plugins", **named),
         tools=_tools(config),
         toolsets={name: tuple(names) for name, names in _named(config, "toolsets").items()},
@@ -405,11 +406,21 @@ def _files(config: RawConfig) -> FilesConfig:
     secrets = {name: read_secret(config, variable, needed=needed) for name, variable in variables.items()}
     if needed and not config.effective("files", "bucket").value:
         config.report("files.store", "s3", "needs files.bucket: the name of a bucket")
-    folder = str(config.effective("files", "folder").value)
-    if folder and not folder.startswith("/"):
-        config.report("files.folder", folder, "must be an absolute path: all workers need the same one")
+    _check_absolute(config, "files", "folder")
     files: FilesConfig = _table(config, "files", **secrets)
     return files
+
+
+def _cluster(config: RawConfig) -> ClusterConfig:
+    _check_absolute(config, "cluster", "folder")
+    cluster: ClusterConfig = _table(config, "cluster")
+    return cluster
+
+
+def _check_absolute(config: RawConfig, *path: str) -> None:
+    folder = str(config.effective(*path).value)
+    if folder and not folder.startswith("/"):
+        config.report(".".join(path), folder, "must be an absolute path: all workers need the same one")
 
 
 def _web(config: RawConfig) -> WebConfig:

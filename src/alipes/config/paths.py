@@ -5,6 +5,7 @@ The default profile is the home itself. Any other is a complete home of its own,
 
 import os
 import re
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -21,11 +22,19 @@ _PROFILE_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 _environ: ContextVar[Mapping[str, str] | None] = ContextVar("alipes_environ", default=None)
 
 
+SHARED_FOLDERS = ("memory", "skills", "checkpoints", "files", "outgoing", PROFILES)
+"""What alipes keeps in `cluster.folder`."""
+
+
 class Paths:
     """Paths under `home`. Only `make` creates anything."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, shared: str = "") -> None:
+        """`shared`: the setting `cluster.folder`; empty if the home has all of its folders itself."""
         self.home = home
+        self.shared_root = Path(shared) if shared else None
+        """The folder that all workers of a cluster see at the same path."""
+        ours = home if self.shared_root is None else _shared_folder(self.shared_root, home)
         self.config = home / "config.toml"
         self.env = home / ".env"
         self.run = home / "run"
@@ -34,16 +43,19 @@ class Paths:
         self.log = self.logs / "alipes.log"
         self.spill = home / "spill"
         """Tool output that was too long to show in full."""
-        self.files = home / "files"
+        self.files = ours / "files"
         """Files that people sent in chats, by platform."""
-        self.checkpoints = home / "checkpoints"
+        self.checkpoints = ours / "checkpoints"
         """Snapshots of projects, by folder."""
-        self.outgoing = home / "outgoing"
+        self.outgoing = ours / "outgoing"
         """Files that were generated for chats."""
         self.schedules = home / "schedules"
         """Answers of scheduled jobs that are kept as files."""
-        self.memory = home / "memory"
+        self.memory = ours / "memory"
         """Notes that are kept from one conversation to the next, by person."""
+        self.memory_lock = self.run / "memory.lock" if self.shared_root is None else self.memory / ".lock"
+        self.skills = ours / "skills"
+        """The person's own skills."""
         self.browser = home / "browser"
         """Cookies and local storage of the browser, if they are kept."""
 
@@ -52,11 +64,38 @@ class Paths:
         """The default home, if this is the home of a profile; else this home."""
         return find_root(self.home)
 
+    @property
+    def shared(self) -> tuple[Path, ...]:
+        """The folders of alipes outside of the home, those of other profiles included."""
+        return tuple(self.shared_root / name for name in SHARED_FOLDERS) if self.shared_root is not None else ()
+
     def make(self) -> "Paths":
         """Create the home and its directories with mode 0700. Raises ConfigError."""
         for folder in (self.home, self.run, self.logs, self.spill):
             make_private(folder)
+        if self.shared_root is not None:
+            _make_shared(self.shared_root, self.memory, self.skills, self.checkpoints, self.files, self.outgoing)
         return self
+
+
+def _shared_folder(root: Path, home: Path) -> Path:
+    """The part of `cluster.folder` that belongs to the profile of this home."""
+    name = profile_name(home)
+    return root if name == DEFAULT_PROFILE else root / PROFILES / name
+
+
+def _make_shared(root: Path, *folders: Path) -> None:
+    """Create the folders in `cluster.folder`, and check that files can be written there. Raises ConfigError."""
+    if not root.is_dir():  # creating it would hide that its file system is not mounted
+        raise ConfigError(f"cluster.folder: {root} is not a directory. Mount its file system, or create it.")
+    try:
+        for folder in folders:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                pass
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise ConfigError(f"cluster.folder: {root} cannot be written: {why}. Check its owner and its mount.") from error
 
 
 def find_home(environ: Mapping[str, str] | None = None) -> Path:

@@ -543,7 +543,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     @property
     def paths(self) -> Paths:
-        return Paths(self.home)
+        return Paths(self.home, self.cluster.folder)
 
     @property
     def profile(self) -> str:

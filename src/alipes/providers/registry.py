@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from functools import cache
 from pathlib import Path, PurePath
 
+import httpx2
 import msgspec
 from msgspec import Struct
 
@@ -357,6 +358,8 @@ async def open_models(settings: Settings) -> AsyncIterator[tuple[ClientScope, Mo
 PROBE_TIMEOUT_S = 0.3
 """Seconds for a local server to answer; a closed port fails at once."""
 _TITLES = {"ollama": "Ollama", "lmstudio": "LM Studio", "llamacpp": "llama.cpp", "vllm": "vLLM"}
+_OWN_PORTS = ("ollama", "lmstudio")
+"""Servers whose usual port hardly any other program uses, so that an odd answer there is worth a hint."""
 
 
 class ModelChoice(Struct, frozen=True):
@@ -366,6 +369,10 @@ class ModelChoice(Struct, frozen=True):
     """Where the choice comes from, as a phrase; for the demo model a sentence."""
     toy: bool = False
     """The tiny demo model, with which the user should know how to connect another."""
+    hint: str = ""
+    """A sentence about a local server that was passed over."""
+    last_resort: str = ""
+    """For a model that was only found, not configured: the model to use if it never answers."""
 
 
 async def choose_model(settings: Settings, scope: ClientScope, *, within: float = PROBE_TIMEOUT_S) -> ModelChoice:
@@ -384,18 +391,23 @@ async def choose_model(settings: Settings, scope: ClientScope, *, within: float 
     for endpoint in [settings.providers[name] for name in order if name in settings.providers]:
         if endpoint.key and (model := endpoint.model or _first_catalog_model(endpoint.name)):
             return ModelChoice(f"{endpoint.name}/{model}", f"{endpoint.key_env} is set")
-    if found := await _find_local_server(settings, scope, within):
-        endpoint, model = found
-        title = _TITLES.get(endpoint.name, endpoint.name)
-        return ModelChoice(f"{endpoint.name}/{model}", f"{title} found at {endpoint.base_url}")
-    _, model = resolve_model(settings, "embedded")
+    answers = await _probe_local_servers(settings, scope, within)
+    embedded = f"embedded/{resolve_model(settings, 'embedded')[1]}"
+    for endpoint, answer in answers:
+        if answer.model:
+            why = f"{_TITLES.get(endpoint.name, endpoint.name)} found at {endpoint.base_url}"
+            return ModelChoice(f"{endpoint.name}/{answer.model}", why, last_resort=embedded)
+    used = embedded if settings.embedded.gguf else "the demo model"
+    problems = [_describe_problem(*each, used) for each in answers if each[1].problem and each[0].name in _OWN_PORTS]
+    hint = next(iter(problems), "")
     if settings.embedded.gguf:
-        return ModelChoice(f"embedded/{model}", "embedded.gguf is set")
+        return ModelChoice(embedded, "embedded.gguf is set", hint=hint)
     return ModelChoice(
-        f"embedded/{model}",
+        embedded,
         "No API key found, so you're on a tiny demo model. It can chat, not work. "
         "Run `alipes setup` to connect a real one (1 minute).",
         toy=True,
+        hint=hint,
     )
 
 
@@ -403,22 +415,50 @@ def _first_catalog_model(provider: str) -> str:
     return next((name.partition("/")[2] for name in catalog() if name.startswith(f"{provider}/")), "")
 
 
-async def _find_local_server(settings: Settings, scope: ClientScope, within: float) -> tuple[Endpoint, str] | None:
-    """The first local server, in order, that answers with a model in time."""
+class _ProbeAnswer(Struct, frozen=True):
+    """What a local server answered; both are empty if nothing listens at its port."""
+
+    model: str = ""
+    problem: str = ""
+
+
+async def _probe_local_servers(
+    settings: Settings, scope: ClientScope, within: float
+) -> list[tuple[Endpoint, _ProbeAnswer]]:
+    """The answers of all local servers, in order of preference."""
     endpoints = [settings.providers[name] for name in LOCAL if name in settings.providers]
     if not endpoints or not settings.local_servers:
-        return None
+        return []
     http = scope.http("probe")
     async with asyncio.TaskGroup() as group:
         asked = [(endpoint, group.create_task(_probe_model(endpoint, http, within))) for endpoint in endpoints]
-    return next(((endpoint, task.result()) for endpoint, task in asked if task.result()), None)
+    return [(endpoint, task.result()) for endpoint, task in asked]
 
 
-async def _probe_model(endpoint: Endpoint, http: HttpClient, within: float) -> str:
-    """The model of a server, preferably the configured one; empty if it does not answer."""
+async def _probe_model(endpoint: Endpoint, http: HttpClient, within: float) -> _ProbeAnswer:
+    """A model of a server, preferably the configured one."""
     try:
         offered = await models(endpoint, http, within=within)
-    except ProviderError:
-        return ""
-    talking = [name for name in offered if "embed" not in name.lower()]
-    return endpoint.model if endpoint.model in talking else next(iter(talking), "")
+    except ProviderError as error:
+        return _ProbeAnswer(problem=_explain_probe_error(error, within))
+    talking = [name for name in offered if "embed" not in name.lower() and name.isprintable()]
+    model = endpoint.model if endpoint.model in talking else next(iter(talking), "")
+    return _ProbeAnswer(model, "" if model else "it has no models")
+
+
+def _explain_probe_error(error: ProviderError, within: float) -> str:
+    """Why a server cannot be used, in a few words; empty if there is none."""
+    match error.__cause__:
+        case httpx2.ConnectError():
+            return ""
+        case httpx2.TimeoutException():
+            return f"no answer within {within:g} s"
+        case httpx2.NetworkError() | httpx2.RemoteProtocolError():
+            return "it closed the connection or does not speak HTTP"
+        case _:
+            return str(error.status) if error.status else "unexpected answer"
+
+
+def _describe_problem(endpoint: Endpoint, answer: _ProbeAnswer, used: str) -> str:
+    place = endpoint.base_url.removesuffix("/v1")
+    return f"{_TITLES[endpoint.name]} at {place} does not answer properly ({answer.problem}); using {used}."

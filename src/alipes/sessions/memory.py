@@ -28,7 +28,7 @@ def make_memory_service(
     tasks: BackgroundTasks,
 ) -> MemoryService:
     config, paths = settings.memory, settings.paths
-    memory = Memory(config, MemoryFiles(paths.memory, paths.run / "memory.lock"), store.memory, mask=mask)
+    memory = Memory(config, MemoryFiles(paths.memory, paths.memory_lock), store.memory, mask=mask)
     people = MemoryPeople(store, sessions, notify_chats=config.notify)
     recall = MemoryRecall(contributions, config, tasks)
     return MemoryService(memory, recall, people, proposals=store.proposals, sources=store.sources)

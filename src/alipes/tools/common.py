@@ -16,6 +16,7 @@ from msgspec import Struct
 from alipes.config.display import is_secret_name, looks_secret
 from alipes.config.paths import all_homes
 from alipes.config.protected_paths import is_secret_in_home, is_secret_in_project, is_secret_in_system
+from alipes.config.settings import Settings
 from alipes.kernel.errors import ToolError
 from alipes.kernel.formatting import did_you_mean
 from alipes.kernel.messages import Json
@@ -102,6 +103,10 @@ class Places(Struct, frozen=True):
     """Directory of this program: configuration, database, sockets."""
     alipes_root: str = ""
     """The default home, if `alipes_home` is that of a profile: everything else in it belongs to other profiles."""
+    shared: tuple[str, ...] = ()
+    """Folders of ours outside of `alipes_root`, those in `cluster.folder`, without links."""
+    readable: tuple[str, ...] = ()
+    """Those of them that may be read: the skills of this profile, files of chats, and files for chats."""
     scratch: tuple[str, ...] = ("/tmp", "/var/tmp", "/dev/shm")
     """Directories for temporary files."""
 
@@ -126,12 +131,19 @@ class Places(Struct, frozen=True):
         """The directory with the homes of all profiles."""
         return self.alipes_root or self.alipes_home
 
+    @property
+    def own_folders(self) -> tuple[str, ...]:
+        """Everything that belongs to alipes, without links."""
+        return os.path.realpath(self.root), *self.shared
+
     def secrecy(self, real: str) -> Secrecy:
         """Whether this real path holds secrets. Follow links first, and check again after opening."""
         inside = _relative_to(real, self.alipes_home)
         if re.compile(_KERNEL).match(real) or (inside and re.compile(_OURS).match(inside)):
             return "ours"
         if not inside and self.root != self.alipes_home and _relative_to(real, self.root):
+            return "ours"
+        if _is_inside(real, self.shared) and not _is_inside(real, self.readable):
             return "ours"
         if is_secret_in_system(real) or is_secret_in_project(real) or is_secret_in_home(_relative_to(real, self.home)):
             return "personal"
@@ -153,6 +165,21 @@ class Places(Struct, frozen=True):
                 if os.path.samestat(facts, os.stat(home / ".env")):
                     return True
         return False
+
+
+def make_places(settings: Settings) -> Places:
+    paths = settings.paths
+    return Places(
+        home=os.path.expanduser("~"),
+        alipes_home=str(settings.home),
+        alipes_root=str(paths.root),
+        shared=tuple(map(os.path.realpath, paths.shared)),
+        readable=tuple(map(os.path.realpath, (paths.skills, paths.files, paths.outgoing))) if paths.shared else (),
+    )
+
+
+def _is_inside(path: str, folders: tuple[str, ...]) -> bool:
+    return any(path == each or path.startswith(f"{each}/") for each in folders)
 
 
 def _relative_to(path: str, folder: str) -> str:

@@ -84,11 +84,14 @@ class ProjectSandboxes:
         alipes_home: Path,
         environ: Mapping[str, str],
         extras: SandboxExtras | None = None,
+        shared: Sequence[Path] = (),
     ) -> None:
-        """`environ`: where variables listed in `sandbox.environment` come from."""
+        """`environ`: where variables listed in `sandbox.environment` come from. `shared`: folders of alipes outside of
+        its home."""
         self._config, self._environ = config, environ
         self._home, self._alipes_home = os.path.realpath(home), os.path.realpath(alipes_home)
         self._alipes_root = os.path.realpath(find_root(Path(self._alipes_home)))
+        self._shared = tuple(map(os.path.realpath, shared))
         self._state = os.path.join(self._alipes_home, "sandbox")
         self._covered = ("/home", "/root", "/run", "/tmp", "/var/tmp", self._home)
         self._extras = extras or SandboxExtras()
@@ -172,6 +175,7 @@ class ProjectSandboxes:
         covered = is_inside(self._alipes_root, self._home) and not is_inside(self._alipes_root, workdir)
         if not covered or around_home:
             yield self._alipes_root
+        yield from filter(os.path.isdir, self._shared)
         if self._system_secrets is None:
             self._system_secrets = tuple(path for pattern in SECRET_IN_SYSTEM for path in _readable_glob(pattern))
         yield from self._system_secrets
@@ -280,7 +284,12 @@ def make_backend(
     """The backend of the settings; nothing is started or looked for yet. See `ProjectSandboxes` for the rest."""
     config, extras = settings.sandbox, extras or SandboxExtras()
     make = partial(
-        ProjectSandboxes, config, home=os.path.expanduser("~"), alipes_home=settings.home, environ=process_environment()
+        ProjectSandboxes,
+        config,
+        home=os.path.expanduser("~"),
+        alipes_home=settings.home,
+        environ=process_environment(),
+        shared=settings.paths.shared,
     )
     projects, offline = make(extras=extras), make(extras=SandboxExtras(folders=extras.folders))
     makers: dict[str, Callable[[], CommandBackend]] = {

@@ -38,7 +38,7 @@ class SendFileTool:
             raise ToolError(f"{path} is {describe_file_type(mode)}, not a file; pack it into an archive first")
         if self._places.is_withheld(real):
             raise ToolError(f"{path} holds secrets and is never sent")
-        ours = Path(real).is_relative_to(os.path.realpath(self._places.root))
+        ours = any(Path(real).is_relative_to(each) for each in self._places.own_folders)
         inside = not ours and Path(real).is_relative_to(os.path.realpath(workdir or os.getcwd()))
         if not inside and not Path(real).is_relative_to(os.path.realpath(self._outgoing)):
             raise ToolError(f"{path} is outside the working directory; copy it there first")

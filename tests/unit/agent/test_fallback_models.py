@@ -143,3 +143,24 @@ async def test_a_conversation_that_is_too_long_is_not_sent_to_the_next():
     second = play("hi")
     scene = await live(two(play(ContextTooLong("x")), second))
     assert scene.ending == "failed" and second.asked == []
+
+
+def with_last_resort(first, demo, **more):
+    return an_agent(first, models=Troupe(a_x=first, b_y=demo), last_resort="b/y", **more)
+
+
+async def test_the_last_resort_answers_if_the_model_fails_its_first_request_and_the_notice_says_what_to_do():
+    scene = await live(with_last_resort(play(ProviderError("broken")), play("hi")))
+    assert (scene.ending, scene.said[-1].text) == ("answered", "hi")
+    (words,) = noted(scene)
+    assert words == "a/x cannot be used (broken); switching to b/y. Choose another with /model or `alipes setup`"
+
+
+async def test_the_last_resort_never_replaces_a_model_that_has_answered():
+    first, demo = play(call("c1", "look"), ProviderError("broken")), play("never")
+    scene = await live(with_last_resort(first, demo, tools=[Hand("look", "read")]))
+    assert (scene.ending, scene.detail, demo.asked) == ("failed", "broken", [])
+    chain, demo = ModelCooldowns(clock=Clock()), play("never")
+    agent = with_last_resort(play("one", ProviderError("broken")), demo, cooldowns=chain)
+    assert (await live(agent)).ending == "answered"
+    assert (await live(agent)).ending == "failed" and demo.asked == []

@@ -121,6 +121,19 @@ def test_remove_needs_the_exact_name_and_says_what_is_deleted(root, source, caps
     assert not source.exists() and not list(source.parent.glob("*work*"))
 
 
+def test_memory_and_skills_in_the_shared_folder_are_cloned_and_kept_by_remove(root, source, tmp_path, capsys):
+    shared = tmp_path / "shared" / "profiles"
+    (source / "config.toml").write_text(f'[cluster]\nfolder = "{tmp_path}/shared"\n')
+    for name in ("memory/MEMORY.md", "memory/.lock", "skills/bake/SKILL.md", "checkpoints/x/folder"):
+        (shared / "work" / name).parent.mkdir(parents=True, exist_ok=True)
+        (shared / "work" / name).write_text("x")
+    assert profile.run(["clone", "work", "play"]) == 0
+    copied = {str(file.relative_to(shared / "play")) for file in (shared / "play").rglob("*") if file.is_file()}
+    assert copied == {"memory/MEMORY.md", "skills/bake/SKILL.md"}
+    assert profile.run(["remove", "work", "--confirm", "work"]) == 0
+    assert f"in {shared / 'work'} were kept" in capsys.readouterr().out and (shared / "work" / "memory").is_dir()
+
+
 def test_a_profile_in_use_is_not_removed(root, source):
     with (
         hold_process_lock(source / "run" / "serve.claim"),

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from alipes.cli.server_checks import find_results
+from alipes.cli.server_checks import check_folder, find_results
 from alipes.kernel.store.cluster import ServerFacts
 
 GOOD = ServerFacts(
@@ -66,3 +66,17 @@ def test_each_finding_has_its_state(changes, about, state, word):
 
 def test_a_clock_within_a_second_is_no_finding():
     assert "clock" not in check(clock_difference_s=0.9)
+
+
+def test_several_workers_without_a_shared_folder_are_noted():
+    several = replace(GOOD, workers=("w1 on here (pid 7; work)", "w2 on there (pid 8; work)"))
+    (found,) = check_folder("", several)
+    assert found.state == "note" and "cluster.folder is not set" in found.says
+    assert not [*check_folder("", GOOD)]
+
+
+def test_the_shared_folder_must_be_there(tmp_path):
+    (found,) = check_folder(str(tmp_path), GOOD)
+    assert (found.about, found.state) == ("folder", "ok")
+    (found,) = check_folder(str(tmp_path / "gone"), GOOD)
+    assert found.state == "wrong" and "is not a directory" in found.says

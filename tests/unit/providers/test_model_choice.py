@@ -132,6 +132,66 @@ async def test_a_stranger_at_a_usual_port_is_no_model_server(tmp_path, closed, a
         assert (await chosen(settings(tmp_path, closed | {"llamacpp": port}))).model == "embedded/smollm2-135m"
 
 
+BROKEN = {
+    "500": b"HTTP/1.1 500 Oops\r\nContent-Length: 4\r\n\r\noops",
+    "404": b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
+    "unexpected answer": b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n<>",
+    "it has no models": b'HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n{"data":[]}',
+    "it closed the connection or does not speak HTTP": b"\xff\x00 garbage\r\n\r\n",
+}
+
+
+@asynccontextmanager
+async def raw_server(answer: bytes):
+    """Answers each request with these bytes and closes the connection."""
+
+    async def serve(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+@pytest.mark.parametrize("problem", BROKEN)
+async def test_a_broken_server_is_skipped_and_a_hint_says_why(tmp_path, closed, problem):
+    async with raw_server(BROKEN[problem]) as port:
+        choice = await chosen(settings(tmp_path, closed | {"ollama": port}))
+    assert choice.toy
+    place = f"http://127.0.0.1:{port}"
+    assert choice.hint == f"Ollama at {place} does not answer properly ({problem}); using the demo model."
+
+
+async def test_a_server_that_closes_or_is_silent_is_skipped_with_a_hint(tmp_path, closed):
+    async with raw_server(b"") as port:
+        choice = await chosen(settings(tmp_path, closed | {"lmstudio": port}))
+    assert choice.toy and choice.hint.startswith("LM Studio at ") and "closed the connection" in choice.hint
+    async with silent_server() as port:
+        choice = await chosen(settings(tmp_path, closed | {"ollama": port}), within=0.2)
+    assert choice.toy and "(no answer within 0.2 s)" in choice.hint
+
+
+async def test_a_closed_port_or_a_stranger_at_a_common_port_gives_no_hint(tmp_path, closed):
+    assert not (await chosen(settings(tmp_path, closed))).hint
+    async with raw_server(BROKEN["404"]) as port:
+        assert not (await chosen(settings(tmp_path, closed | {"llamacpp": port, "vllm": port}))).hint
+
+
+async def test_a_broken_server_is_no_reason_for_a_hint_if_another_one_answers(tmp_path, closed):
+    async with raw_server(BROKEN["500"]) as port, ModelServer(models=("m",)) as server:
+        choice = await chosen(settings(tmp_path, closed | {"ollama": port, "vllm": server.port}))
+    assert (choice.model, choice.hint) == ("vllm/m", "")
+
+
+async def test_only_a_model_that_was_found_has_the_demo_model_as_a_last_resort(tmp_path, closed):
+    async with ModelServer(models=("m",)) as server:
+        found = closed | {"ollama": server.port}
+        assert (await chosen(settings(tmp_path, found))).last_resort == "embedded/smollm2-135m"
+        assert not (await chosen(settings(tmp_path, found, 'model = "ollama/m"'))).last_resort
+        assert not (await chosen(settings(tmp_path, found, GROQ_API_KEY="k" * 9))).last_resort
+
+
 async def test_with_nothing_at_hand_the_toy_is_chosen_and_says_so_and_how_to_get_a_real_one(tmp_path, closed):
     choice = await chosen(settings(tmp_path, closed))
     assert (choice.model, choice.toy) == ("embedded/smollm2-135m", True)

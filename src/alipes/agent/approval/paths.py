@@ -73,6 +73,7 @@ class PathChecker:
         self._alipes_home, self.home = os.path.realpath(places.alipes_home), os.path.realpath(places.home)
         self._alipes_root = os.path.realpath(places.root)
         """The directory with the homes of all profiles."""
+        self._own_folders = places.own_folders
         self.directories = WorkingDirectories(start or self.workdir, self.home)
         self._unknown_variables: set[str] = set()
         self._own_secret_text = (
@@ -81,7 +82,7 @@ class PathChecker:
         )
         secret = (os.path.join(self.home, folder) for folder in secret_folders_in_home())
         self._secret_places = [
-            place for place in (self._alipes_root, *secret) if not is_in(self.workdir, place)
+            place for place in (*self._own_folders, *secret) if not is_in(self.workdir, place)
         ]  # a project inside one of them is not secret
 
     def copy(self) -> "PathChecker":
@@ -121,7 +122,7 @@ class PathChecker:
         return max(risks, key=lambda risk: risk.floor, default=None)
 
     def _clear_risk(self, rule: str, path: str, text: str) -> Risk:
-        forbidden = any(is_in(place, path) for place in (self._alipes_root, self._alipes_home, self.home))
+        forbidden = any(is_in(place, path) for place in (*self._own_folders, self._alipes_home, self.home))
         floor = rule == "remove" and forbidden and self.directories.is_likely(path, text)
         in_project = is_in(self.workdir, path) or is_in(path, self.workdir)
         scope: Scope = "workspace" if in_project else "machine"
@@ -135,7 +136,7 @@ class PathChecker:
         if None in paths:
             return Risk("remove", f"{verb} files in a directory that is only known at run time", unseen=True)
         for path in filter(None, paths):
-            if any(is_in(place, path) for place in (self._alipes_root, self._alipes_home, self.home)):
+            if any(is_in(place, path) for place in (*self._own_folders, self._alipes_home, self.home)):
                 return Risk("remove", f"{verb} {path}", floor=self.directories.is_likely(path, word.text))
             if path == self.workdir or path == os.path.join(self.workdir, ".git"):
                 return Risk("remove", f"{verb} {path}", "workspace")
@@ -186,7 +187,8 @@ class PathChecker:
                 return Risk("trusted", f"puts files into {path}, where git runs or trusts some of them", "workspace")
             if self._is_scratch(path) or (is_in(path, self.workdir) and path != self.home):
                 continue
-            if is_in(self.home, path) or is_in(self._alipes_home, path) or path in startup_parents:
+            around = any(is_in(place, path) for place in (self.home, self._alipes_home, *self._own_folders))
+            if around or path in startup_parents:
                 return Risk("startup", f"puts files into {path}, where other programs run or trust some of them")
             if risk := self._check_write(os.path.join(path, "x")):
                 return risk
@@ -197,7 +199,8 @@ class PathChecker:
             return None
         if re.match(_DISK, path):
             return Risk("disk", f"writes raw data to {path}", floor=True)
-        if is_in(path, self._alipes_root) and not is_in(path, os.path.join(self._alipes_home, "spill")):
+        own = any(is_in(path, folder) for folder in self._own_folders)
+        if own and not is_in(path, os.path.join(self._alipes_home, "spill")):
             inside = os.path.relpath(path, self._alipes_home)
             floor = self._places.secrecy(path) == "ours" or inside.startswith(("config.toml", "approvals"))
             return Risk("own", f"changes {path}, which belongs to alipes", floor=floor)
@@ -300,7 +303,8 @@ class PathChecker:
 
     def _is_free_area(self, path: str) -> bool:
         """True if everything below `path` may be deleted: in the project and in temporary directories."""
-        if is_in(path, self._alipes_root) or is_in(self._alipes_home, path) or is_in(self.workdir, path):
+        around = any(is_in(place, path) for place in (self._alipes_home, self.workdir, *self._own_folders))
+        if around or any(is_in(path, folder) for folder in self._own_folders):
             return False
         if self._is_scratch(path):
             return True

@@ -111,7 +111,9 @@ class Memory:
         scope = memory_scope(turn.inbound)
         if scope is None:
             return ""
-        found = self._snapshots.pop(turn.session, None) or await self._store.find_snapshot(turn.session)
+        found = self._snapshots.pop(turn.session, None)
+        if found is None or found[0] != scope:  # another worker may have taken one since
+            found = await self._store.find_snapshot(turn.session)
         if found is None or found[0] != scope:
             notes = await asyncio.to_thread(self._render, scope) if self.config.enabled else ""
             found = scope, "\n".join(filter(None, (notes, await find_block(turn))))

@@ -1,10 +1,10 @@
 """The person's own skills on disk, with every version they had.
 
-$ALIPES_HOME/skills/NAME/SKILL.md ...             in use; may be edited by hand
-                    .versions/NAME/000003.json     what changed, who changed it, and the files
-                    .versions/objects/ab/abcd...   contents of files, by their sha256
-                    .before/NAME, .new/...         during a change
-                    .pins.json                     the files of installed skills, and of accepted ones of projects
+skills/NAME/SKILL.md ...             in use; may be edited by hand
+       .versions/NAME/000003.json     what changed, who changed it, and the files
+       .versions/objects/ab/abcd...   contents of files, by their sha256
+       .before/NAME, .new/...         during a change
+       .pins.json                     the files of installed skills, and of accepted ones of projects
 Changes are atomic, also if the process is killed, and made by one process at a time. What a person edited by hand
 becomes a version of its own before something else is written. Everything here blocks: call it in a thread.
 """
@@ -184,8 +184,9 @@ class AcceptedSkills:
 class SkillStore:
     """Changes the skills of a home. Raises ConfigError with a sentence."""
 
-    def __init__(self, home: Path) -> None:
-        self.folder = home / "skills"
+    def __init__(self, folder: Path) -> None:
+        """`folder`: `Paths.skills` of the home."""
+        self.folder = folder
         self.versions = SkillVersions(self.folder / ".versions")
         self.accepted = AcceptedSkills(self.folder / ".pins.json")
 

@@ -41,6 +41,8 @@ def run_backup(argv: list[str]) -> int:
     size = f"{format_count(len(manifest.entries), 'file')}, {render.format_size(target.stat().st_size)}"
     print(f"Saved conversations, settings, plugins and files to {target} ({size}, verified).")
     print("  Keys (.env) and secrets of webhooks are not included. Restore it with `alipes restore`.")
+    if settings.cluster.folder:
+        print(f"  Memory, skills and files in {settings.cluster.folder} (cluster.folder) are not included.")
     home = find_home()
     if others := [profile_name(each) for each in all_homes(home) if each != home]:
         print(f"  This is the profile {profile_name(home)} only. Others, each with its own backup: {', '.join(others)}")

@@ -46,7 +46,14 @@ async def _show(settings: Settings, *, live: bool, all: bool) -> list[str]:
     async with registry.open_models(settings) as (scope, _):
         choice = await registry.choose_model(settings, scope)
         offers = await _list_all_models(settings, scope) if live else {}
-    return [format_choice(choice), "", *_format_table(settings, choice, offers, all), "", *_hints(settings, all)]
+    return [
+        format_choice(choice),
+        *filter(None, [choice.hint]),
+        "",
+        *_format_table(settings, choice, offers, all),
+        "",
+        *_hints(settings, all),
+    ]
 
 
 def _format_table(settings: Settings, choice: registry.ModelChoice, offers: ProviderModels, all: bool) -> Iterator[str]:

@@ -153,6 +153,7 @@ def _clone(root: Path, source: str, name: str, *, with_keys: bool) -> int:
     home = _make_home(root, name)
     try:
         _copy(origin, home)
+        _copy_shared(settings.paths, Paths(home, settings.cluster.folder))
         if with_keys:
             _copy_keys(settings, home)
         values: dict[KeyPath, str | None] = {("serve", "port"): str(_free_port(root, home))}
@@ -185,6 +186,13 @@ def _copy(source: Path, home: Path) -> None:
     shutil.copytree(source, home, symlinks=True, ignore=skip, dirs_exist_ok=True)
 
 
+def _copy_shared(source: Paths, clone: Paths) -> None:
+    """Memory and skills in `cluster.folder`, if it is set."""
+    for old, new in ((source.memory, clone.memory), (source.skills, clone.skills)):
+        if source.shared_root is not None and old.is_dir():
+            shutil.copytree(old, new, symlinks=True, ignore=shutil.ignore_patterns(".lock"), dirs_exist_ok=True)
+
+
 def _copy_keys(settings: Settings, home: Path) -> None:
     """The keys of `.env`, but not the API key: it would open both profiles."""
     text = read_text(settings.paths.env) or ""
@@ -200,6 +208,7 @@ def _remove(root: Path, name: str, *, confirmed: str) -> int:
     home = find_profile(root, name)
     if running := list(find_processes(home)):
         raise ConfigError(f"profile {name} is in use by process {', '.join(map(str, running))}: stop it first.")
+    kept = _find_shared(home)
     print(f"This deletes {home} for ever:")
     for line in _describe_content(home):
         print(f"  {line}")
@@ -214,10 +223,21 @@ def _remove(root: Path, name: str, *, confirmed: str) -> int:
         return 1
     _delete(home)
     print(f"Profile {name} was deleted.")
+    if kept is not None:
+        print(f"  Its memory, skills and checkpoints in {kept} were kept: other workers may use them.")
     with suppress(ConfigError):
         if name in load_settings(root).serve.profiles:
             print(f"  serve.profiles in {Paths(root).config} still names it: remove it there.")
     return 0
+
+
+def _find_shared(home: Path) -> Path | None:
+    """The folder of the profile in `cluster.folder`; None if it has none."""
+    with suppress(ConfigError):
+        paths = load_settings(home).paths
+        if paths.shared_root is not None and paths.memory.parent.is_dir():
+            return paths.memory.parent
+    return None
 
 
 def _describe_content(home: Path) -> Iterator[str]:

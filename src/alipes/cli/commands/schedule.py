@@ -122,7 +122,7 @@ def _print_notes(settings: Settings, view: ScheduleView) -> None:
     """Skills that are not there, and that there is no server."""
     job = view.schedule.job
     if job.skills:
-        listed = make_skill_catalog(settings, SkillStore(settings.home)).load(job.workdir)
+        listed = make_skill_catalog(settings, SkillStore(settings.paths.skills)).load(job.workdir)
         for name in job.skills:
             if not any(each.name == name for each in listed):
                 print(f"Note: no skill {name} was found. Unless a plugin brings it, runs of this job fail.")

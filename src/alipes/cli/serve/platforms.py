@@ -23,7 +23,7 @@ from alipes.kernel.platform import IncomingMessage, OnMessage, OnStatus, Platfor
 from alipes.platforms.registry import open_messenger
 from alipes.platforms.telegram.platform import TelegramPlatform
 from alipes.runtime.http.clients import ClientScope
-from alipes.tools.common import Places
+from alipes.tools.common import make_places
 from alipes.web.health import PlatformHealth, ReceiveWebhook
 
 HEARTBEAT_S = 60.0
@@ -93,9 +93,7 @@ class ServedPlatforms:
         self._wanted = settings.messengers.configured
         self._poll_s: dict[str, float] = {}
         self.workdir = settings.workdir or os.getcwd()
-        places = Places(
-            home=os.path.expanduser("~"), alipes_home=str(settings.home), alipes_root=str(settings.paths.root)
-        )
+        places = make_places(settings)
         self.outbound = OutboundPolicy(
             tuple(self._wanted), _sendable_dirs(settings, self.workdir), is_private=places.is_withheld
         )
@@ -202,6 +200,6 @@ def _platform_policy(chosen: MessengerConfig | PluginPlatformConfig) -> Platform
 
 def _sendable_dirs(settings: Settings, workdir: str) -> tuple[str, ...]:
     """Directories whose files may be sent to a chat, never one that contains a home."""
-    homes = (Path(os.path.realpath(each)) for each in (settings.home, settings.paths.root))
+    homes = (Path(os.path.realpath(each)) for each in (settings.home, settings.paths.root, *settings.paths.shared))
     around = any(home.is_relative_to(os.path.realpath(workdir)) for home in homes)
     return (str(settings.paths.outgoing), *(() if around else (workdir,)))

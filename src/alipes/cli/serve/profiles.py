@@ -138,6 +138,7 @@ class ProfileRunner:
 
     async def _serve_home(self, process_exit: asyncio.Event) -> None:
         settings = await asyncio.to_thread(self.profile.load)
+        await asyncio.to_thread(settings.paths.make)
         self._claim_bots(settings)
         if process_exit.is_set():
             return

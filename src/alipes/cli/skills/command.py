@@ -12,7 +12,7 @@ from alipes.agent.skills.catalog import PluginSkill
 from alipes.agent.skills.scan import SkillFinding, scan_skill
 from alipes.agent.skills.skill import Skill
 from alipes.agent.skills.versions import SkillStore, read_folder
-from alipes.app_resources import make_places, make_skill_catalog
+from alipes.app_resources import make_skill_catalog
 from alipes.cli import help_text, render
 from alipes.cli.common import print_list, run_in_archive
 from alipes.cli.options import OptionParser
@@ -28,6 +28,7 @@ from alipes.plugins.discovery import has_plugins
 from alipes.plugins.registry import SkillContribution
 from alipes.sessions.commands.skills import describe_change
 from alipes.store.quick_reads import store_exists
+from alipes.tools.common import make_places
 
 _CHANGES = ("install", "update", "remove", "accept", "new", "rollback", "pending")
 ACTIONS = ("list", "show", *_CHANGES, "check", "history", "test")
@@ -118,7 +119,7 @@ def _number(parser: OptionParser, words: list[str]) -> int:
 def load_skills(settings: Settings) -> tuple[Skill, ...]:
     """All skills of the home, the project and the enabled plugins."""
     plugins = asyncio.run(_read_plugin_skills(settings)) if has_plugins(settings) else ()
-    catalog = make_skill_catalog(settings, SkillStore(settings.home))
+    catalog = make_skill_catalog(settings, SkillStore(settings.paths.skills))
     catalog.add_source(lambda: plugins)
     return catalog.load(settings.workdir or os.getcwd())
 
@@ -139,7 +140,7 @@ def _list(settings: Settings, *, json: bool) -> int:
     used = _usage(settings)
     listed = [_to_listed(each, used.get(each.name)) for each in load_skills(settings)]
     rows = [(each.name, _state(each), _origin(each), _uses(each), _about(each)) for each in listed]
-    empty = f"No skills. Put folders with a SKILL.md into {settings.home / 'skills'}, or use `install` or `new`."
+    empty = f"No skills. Put folders with a SKILL.md into {settings.paths.skills}, or use `install` or `new`."
     print_list(listed, ("NAME", "STATE", "FROM", "USED", "DESCRIPTION"), rows, json=json, empty=empty)
     return 0
 
@@ -235,7 +236,7 @@ def _read_path(path: str) -> Skill:
 
 
 def _history(settings: Settings, name: str, *, json: bool) -> int:
-    store = SkillStore(settings.home)
+    store = SkillStore(settings.paths.skills)
     versions = store.versions.history(name)
     if not versions:
         raise ConfigError(f"The skill {name} has no stored versions.{did_you_mean(name, store.versions.names())}")

@@ -6,7 +6,6 @@ from pathlib import Path
 from alipes.agent.skills.scan import SkillFinding, scan_skill
 from alipes.agent.skills.skill import SKILL_FILE, Skill, parse_skill
 from alipes.agent.skills.versions import SkillFiles
-from alipes.app_resources import make_places
 from alipes.cli import render
 from alipes.cli.common import print_lines
 from alipes.cli.plugins.describe import DescriptionRow, print_rows
@@ -15,6 +14,7 @@ from alipes.config.settings import Settings
 from alipes.kernel.approvals import reveal
 from alipes.kernel.errors import ConfigError
 from alipes.kernel.formatting import format_count
+from alipes.tools.common import make_places
 
 MAX_FILES_SHOWN = 20
 MAX_FINDINGS_SHOWN = 30

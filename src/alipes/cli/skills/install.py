@@ -58,7 +58,7 @@ def install(settings: Settings, given: str, names: list[str], *, yes: bool, ref:
         if not confirm(f"Fetch {address}?", "fetch it"):
             _note("nothing fetched")
             return 1
-    source, store = parse_source(given, ref=ref, folder=folder), SkillStore(settings.home)
+    source, store = parse_source(given, ref=ref, folder=folder), SkillStore(settings.paths.skills)
     if source.kind == "package":
         raise ConfigError(f"{given} is not a folder, a Git URL or an archive.")
     with _fetched(source) as (root, exact):
@@ -88,7 +88,7 @@ def _install_one(
 
 def update(settings: Settings, name: str, *, yes: bool) -> int:
     """Fetch the newest version of one skill, or of all installed ones; show the diff, and ask."""
-    store = SkillStore(settings.home)
+    store = SkillStore(settings.paths.skills)
     installed = [each for each in store.versions.names() if store.exists(each) and store.versions.source(each)]
     if name and name not in installed:
         where = "was not installed by alipes, so its source is unknown" if store.exists(name) else "is not installed"
@@ -137,7 +137,7 @@ def accept(settings: Settings, skills: tuple[Skill, ...], name: str, *, yes: boo
 
 
 def _accept_one(settings: Settings, skill: Skill, *, yes: bool) -> int:
-    store, folder = SkillStore(settings.home), Path(skill.folder)
+    store, folder = SkillStore(settings.paths.skills), Path(skill.folder)
     files = read_folder(folder)
     versions = store.versions.history(skill.name)
     if skill.origin == "home" and versions:
@@ -154,7 +154,7 @@ def _accept_one(settings: Settings, skill: Skill, *, yes: bool) -> int:
 
 
 def remove(settings: Settings, skill: Skill | None, name: str, *, yes: bool) -> int:
-    store = SkillStore(settings.home)
+    store = SkillStore(settings.paths.skills)
     check_removable(store, name, skill)
     if not yes and not confirm(f"Remove {store.folder / name}? Its versions are kept.", "remove it"):
         _note("nothing removed")
@@ -165,7 +165,7 @@ def remove(settings: Settings, skill: Skill | None, name: str, *, yes: bool) -> 
 
 
 def roll_back(settings: Settings, name: str, number: int, *, yes: bool) -> int:
-    store = SkillStore(settings.home)
+    store = SkillStore(settings.paths.skills)
     versions = store.versions.history(name)
     if not versions:
         raise ConfigError(f"The skill {name} has no stored versions.{did_you_mean(name, store.versions.names())}")
@@ -183,7 +183,7 @@ def roll_back(settings: Settings, name: str, number: int, *, yes: bool) -> int:
 
 def create(settings: Settings, name: str) -> int:
     """A new skill in the home, to be edited."""
-    store = SkillStore(settings.home)
+    store = SkillStore(settings.paths.skills)
     text = _TEMPLATE.format(name=name).encode()
     store.create(name, {SKILL_FILE: SkillFile(text)}, SkillChange("person", "new"))
     print(f"Created {store.folder / name / SKILL_FILE}. Edit it, then check it with `alipes skills check {name}`.")

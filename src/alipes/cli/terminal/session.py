@@ -165,7 +165,7 @@ class TerminalSession:
 
     async def show_start_notes(self, orphans: tuple[str, ...], *, again: bool = False) -> None:
         """Show the model and other notes, then follow changes of the model. `again`: the settings were changed."""
-        app, view = self._app, self._view
+        app, view, hint = self._app, self._view, ""
         if self._mode:
             await app.sessions.permissions.choose(self._address, self._mode)
         if self._inbound.model:
@@ -176,7 +176,8 @@ class TerminalSession:
             choice = await app.choice()
             model = choice.model
             view.note(format_choice(choice, setup="/setup"))
-        for note in (*await app.notes(), missing_programs_note(app.settings.home)):
+            hint = choice.hint
+        for note in (hint, *await app.notes(), missing_programs_note(app.settings.home)):
             if note:
                 view.note(note)
         if elsewhere := [key for key in orphans if key != self._address.key]:

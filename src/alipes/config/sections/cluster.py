@@ -98,6 +98,11 @@ class ClusterConfig(Struct, frozen=True):
             "with a PostgreSQL `store`; on SQLite a process does everything.",
         ),
     ] = ROLES
+    folder: Annotated[
+        str,
+        "Folder on a file system that all workers see at the same path: memory notes, skills and checkpoints of "
+        "conversations are kept there, and files of chats. Empty: each home has its own.",
+    ] = ""
     capacity: Annotated[
         int,
         whole(1, 100_000),

@@ -68,9 +68,10 @@ def delete_old_files(folder: str, before: float) -> int:
     for directory, folders, names in os.walk(folder, topdown=False) if folder else ():
         for name in names:
             path = os.path.join(directory, name)
-            if os.lstat(path).st_mtime < before:
-                os.unlink(path)
-                deleted += 1
+            with suppress(FileNotFoundError):  # another worker was faster
+                if os.lstat(path).st_mtime < before:
+                    os.unlink(path)
+                    deleted += 1
         for name in folders:
             with suppress(OSError):  # not empty, or a link
                 os.rmdir(os.path.join(directory, name))

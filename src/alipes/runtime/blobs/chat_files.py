@@ -24,7 +24,7 @@ _AFTER_FOLDER = re.compile(r"[0-9A-Za-z._-]+", re.ASCII)
 
 
 class ChatFiles:
-    """Without a store all files stay where they are: one machine, or homes on a shared file system.
+    """Without a store all files stay where they are: one machine, or a folder that all workers share.
 
     With a store, the path of a shared file is its name in the folder of copies, which is the same on every worker
     whose home has the same path. A worker that lacks the copy fetches it.

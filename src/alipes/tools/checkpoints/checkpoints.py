@@ -197,7 +197,7 @@ class Checkpoints:
         git = ShadowGit(store_path(self._stores, folder.path), folder.root, program=program, guard=self._guard)
         limits = {"max_file_bytes": self._config.max_file_mb << 20, "max_bytes": self._config.max_mb << 20}
         rules = FileRules(folder, self._places, **limits)
-        return CheckpointStore(folder, git, rules, alipes_home=self._places.root)
+        return CheckpointStore(folder, git, rules, own_folders=self._places.own_folders)
 
 
 def _pick(known: Sequence[Checkpoint], number: int) -> Checkpoint:

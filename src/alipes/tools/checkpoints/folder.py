@@ -91,9 +91,9 @@ class FileRules:
     def __init__(self, folder: ProjectFolder, places: Places, *, max_file_bytes: int, max_bytes: int) -> None:
         self._root, self._places = folder.root, places
         self._max_file_bytes, self._max_bytes = max_file_bytes, max_bytes
-        home, ours = os.path.realpath(places.home), os.path.realpath(places.root)
+        home = os.path.realpath(places.home)
         self._in_home = folder.root[len(home) + 1 :] if is_inside(folder.root, home) else None
-        self._ours = os.path.relpath(ours, folder.root) if is_inside(ours, folder.root) else ""
+        self._ours = relative_to_root(places.own_folders, folder.root)
 
     def select(self, changes: Sequence[Change]) -> Selection:
         """Sort the changes; blocking. Raises `CheckpointError` if they are too many or too large."""
@@ -114,7 +114,7 @@ class FileRules:
 
     def is_secret(self, path: str) -> bool:
         """True for a path, relative to the root, that must never be stored."""
-        if self._ours and is_inside(path, self._ours):
+        if any(is_inside(path, each) for each in self._ours):
             return True
         if is_secret_in_project(path) or is_secret_in_system(os.path.join(self._root, path)):
             return True
@@ -182,13 +182,16 @@ def parse_status(output: bytes, inner: str) -> list[Change]:
     return found
 
 
-def list_exclusions(folder: ProjectFolder, alipes_home: str) -> str:
-    """The text of `info/exclude`. What it lists can be included again by a .gitignore, except for what `FileRules`
-    refuses; it saves looking at these files every time."""
+def relative_to_root(folders: Iterable[str], root: str) -> tuple[str, ...]:
+    """Those of the folders that are below `root`, as paths in it."""
+    return tuple(os.path.relpath(each, root) for each in folders if is_inside(each, root))
+
+
+def list_exclusions(folder: ProjectFolder, own_folders: Sequence[str]) -> str:
+    """The text of `info/exclude`; `own_folders` belong to alipes. What it lists can be included again by a .gitignore,
+    except for what `FileRules` refuses; it saves looking at these files every time."""
     lines = [*GENERATED, *SECRET_IN_PROJECT, *(f"!{each}" for each in PUBLIC_IN_PROJECT)]
-    ours = os.path.realpath(alipes_home)
-    if is_inside(ours, folder.root) and ours != folder.root:
-        lines.append(f"/{os.path.relpath(ours, folder.root)}/")
+    lines += (f"/{each}/" for each in relative_to_root(own_folders, folder.root) if each != ".")
     return "\n".join((*lines, *_own_exclusions(folder.root), ""))
 
 

@@ -82,9 +82,10 @@ class TreeChange(Struct, frozen=True):
 class CheckpointStore:
     """The checkpoints of one folder. Enter `hold` first for everything but `git`."""
 
-    def __init__(self, folder: ProjectFolder, git: ShadowGit, rules: FileRules, *, alipes_home: str) -> None:
+    def __init__(self, folder: ProjectFolder, git: ShadowGit, rules: FileRules, *, own_folders: Sequence[str]) -> None:
+        """`own_folders`: those of alipes, which are never stored."""
         self.folder, self.git, self.rules = folder, git, rules
-        self._alipes_home = alipes_home
+        self._own_folders = own_folders
 
     @asynccontextmanager
     async def hold(self) -> AsyncIterator[None]:
@@ -129,7 +130,7 @@ class CheckpointStore:
     def _write_exclusions(self) -> bool:
         """True if they differ from the last time."""
         file = self.git.directory / "info" / "exclude"
-        text = list_exclusions(self.folder, self._alipes_home).encode(errors="surrogateescape")
+        text = list_exclusions(self.folder, self._own_folders).encode(errors="surrogateescape")
         if file.exists() and file.read_bytes() == text:
             return False
         file.write_bytes(text)

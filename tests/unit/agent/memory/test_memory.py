@@ -187,6 +187,18 @@ async def test_notes_of_one_person_are_not_in_the_prompt_of_another_who_continue
         assert await memory.snapshot(guests, no_block) == ""
 
 
+async def test_a_snapshot_of_another_worker_is_used_when_somebody_else_continues(tmp_path):
+    owners, guests = Turn("t1", "s1", INBOUND), Turn("t2", "s1", structs.replace(INBOUND, owner=False))
+    scope = memory_scope(guests.inbound)
+    async with open_memory(tmp_path) as one:
+        two = Memory(one.config, one.files, one._store, mask=str)
+        await one.snapshot(owners, no_block)
+        await one.change(scope, add("likes tea"), AGENT)
+        taken = await two.snapshot(guests, no_block)
+        await one.change(scope, add("likes coffee"), AGENT)
+        assert "tea" in taken and await one.snapshot(guests, no_block) == taken
+
+
 async def test_a_file_that_is_no_file_is_reported_and_breaks_nothing(tmp_path):
     (tmp_path / "memory" / "MEMORY.md").mkdir(parents=True)
     async with open_memory(tmp_path) as memory:

@@ -22,7 +22,7 @@ class Place:
     def __init__(self, root: Path) -> None:
         self.home, self.project = root / "home", root / "project"
         self.project.mkdir()
-        self.store, self.config, self.user = SkillStore(self.home), SkillsConfig(), root / "user"
+        self.store, self.config, self.user = SkillStore(self.home / "skills"), SkillsConfig(), root / "user"
 
     def catalog(self, **config) -> SkillCatalog:
         return SkillCatalog(structs.replace(self.config, **config), self.store, user_home=self.user)

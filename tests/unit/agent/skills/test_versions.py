@@ -18,7 +18,7 @@ def skill(body: str = "Boil water.", name: str = "tea") -> dict[str, SkillFile]:
 
 @pytest.fixture
 def store(tmp_path) -> SkillStore:
-    return SkillStore(tmp_path)
+    return SkillStore(tmp_path / "skills")
 
 
 def text(store: SkillStore, path: str = SKILL_FILE) -> str:

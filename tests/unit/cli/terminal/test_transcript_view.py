@@ -142,7 +142,8 @@ def test_notes_and_endings_are_shown():
     assert seen(one, ApprovalAnswered("a", "no")) == []
     assert seen(one, ApprovalAnswered("a", "once"), Notice("two\nlines")) == ["· approved once", "· two", "  lines"]
     assert seen(one, ApprovalAnswered("b", "session")) == ["· approved for this session"]
-    assert seen(one, TurnEnded("t", "failed", "no credit")) == ["· failed: no credit. /retry tries again."]
+    failed = " ".join(seen(one, TurnEnded("t", "failed", "no credit")))
+    assert failed.startswith("· failed: no credit. /retry tries again") and "/model" in failed and "/setup" in failed
     assert seen(one, TurnEnded("t", "stopped", "superseded")) == ["· interrupted by your next message"]
     assert seen(one, TextDelta("still"), TurnEnded("w", "steered", "t")) == []
     assert one.tail() == ["", "still"]

@@ -106,7 +106,7 @@ class MessageView:
 
 
 MAX_MESSAGE_ROWS = 10
-RETRY_HINT = "/retry tries again."
+RETRY_HINT = "/retry tries again, /model chooses another model, /setup connects one."
 _SHOWN_OTHERWISE = frozenset(("todo", "clarify"))
 """Tools whose running calls have their own rows: the plan and the question."""
 
